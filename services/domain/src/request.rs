@@ -1,0 +1,377 @@
+//! What callers ask for, as they ask for it, and the rules that turn it into a desired state.
+//!
+//! The raw forms hold what came in; `Create::validate` and `Change::apply` are the only ways out, and they tell everything
+//! that is wrong at once. Serialisation is `wire`'s.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use crate::catalogue;
+use crate::cluster::Cluster;
+use crate::desired::{Compute, DeletionPolicy, Desired, Exposure, Network, RunState, Storage, VolumeType};
+use crate::id::{DatabaseId, DatabaseName};
+use crate::violation::{Rule, Violation, Violations};
+
+/// A new database, as asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Create {
+    /// Name.
+    pub name: String,
+    /// AWS region.
+    pub region: String,
+    /// Everything that can also change later.
+    pub change: Change,
+}
+
+/// A change, as asked for; what is `None` stays as it is (or takes its default on create).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Change {
+    /// QuestDB version.
+    pub version: Option<String>,
+    /// EC2 instance type.
+    pub instance_type: Option<String>,
+    /// Size of the volume in GiB.
+    pub size_gib: Option<i64>,
+    /// EBS volume type.
+    pub volume_type: Option<String>,
+    /// IOPS of the volume.
+    pub iops: Option<i64>,
+    /// Throughput of the volume in MB/s.
+    pub throughput: Option<i64>,
+    /// What becomes of the volume on delete.
+    pub deletion_policy: Option<String>,
+    /// All keys of server.conf (replaces what was there).
+    pub config: Option<BTreeMap<String, String>>,
+    /// CIDRs that may connect (replaces what was there).
+    pub allowed_cidrs: Option<Vec<String>>,
+    /// Who can reach the database.
+    pub exposure: Option<String>,
+}
+
+/// A new database that follows every rule; it only lacks its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Valid {
+    /// Name.
+    pub name: DatabaseName,
+    /// AWS region.
+    pub region: String,
+    fields: Fields,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Fields {
+    version: String,
+    instance_type: String,
+    storage: Storage,
+    config: BTreeMap<String, String>,
+    allowed_cidrs: Vec<String>,
+    exposure: Exposure,
+}
+
+impl Create {
+    /// Checks every rule and tells all that is wrong.
+    pub fn validate(&self) -> Result<Valid, Violations> {
+        let mut wrong = Violations::default();
+        let name = wrong.keep(
+            self.name.parse::<DatabaseName>().map_err(|error| Violation::new("/name", Rule::Format, error.to_string())),
+        );
+        let fields = self.change.over(&Fields::defaults(), &mut wrong);
+        if self.region.is_empty() {
+            wrong.push(Violation::new("/region", Rule::Required, "name the AWS region, such as eu-west-1"));
+        }
+        match name {
+            Some(name) if wrong.0.is_empty() => Ok(Valid { name, region: self.region.clone(), fields }),
+            _ => Err(wrong),
+        }
+    }
+}
+
+impl Valid {
+    /// The first desired state of the database `id` in `cluster`.
+    pub fn place(self, id: DatabaseId, cluster: &Cluster) -> Desired {
+        let hostname = cluster.hostname(&self.name, id);
+        let Fields { version, instance_type, storage, config, allowed_cidrs, exposure } = self.fields;
+        Desired {
+            name: self.name,
+            run_state: RunState::Running,
+            version,
+            compute: Compute { instance_type, node_image: None },
+            storage,
+            config,
+            network: Network { hostname, allowed_cidrs, exposure },
+            restart_nonce: None,
+        }
+    }
+}
+
+impl Change {
+    /// The desired state that follows `current`; equal to it when nothing changes.
+    pub fn apply(&self, current: &Desired) -> Result<Desired, Violations> {
+        let mut wrong = Violations::default();
+        if matches!(current.run_state, RunState::Deleted | RunState::Purged) {
+            wrong.push(Violation::new("", Rule::Conflict, "the database is deleted; it cannot change any more"));
+        }
+        let fields = self.over(&Fields::of(current), &mut wrong);
+        if fields.storage.size_gib < current.storage.size_gib {
+            let size = current.storage.size_gib;
+            wrong.push(Violation::new("/storage/size_gib", Rule::Shrinks, format!("can only grow: it is {size} GiB now")));
+        }
+        wrong.into_result()?;
+        let mut next = current.clone();
+        next.version = fields.version;
+        next.compute.instance_type = fields.instance_type;
+        next.storage = fields.storage;
+        next.config = fields.config;
+        next.network.allowed_cidrs = fields.allowed_cidrs;
+        next.network.exposure = fields.exposure;
+        Ok(next)
+    }
+
+    fn over(&self, base: &Fields, wrong: &mut Violations) -> Fields {
+        let mut fields = base.clone();
+        if let Some(version) = &self.version {
+            let found = on_offer("/version", version, catalogue::VERSIONS);
+            fields.version = wrong.keep(found).unwrap_or_default();
+        }
+        if let Some(instance_type) = &self.instance_type {
+            let names: Vec<&str> = catalogue::INSTANCE_TYPES.iter().map(|kind| kind.name).collect();
+            fields.instance_type = wrong.keep(on_offer("/compute/instance_type", instance_type, &names)).unwrap_or_default();
+        }
+        self.storage_over(&mut fields.storage, wrong);
+        if let Some(config) = &self.config {
+            check_config(config, wrong);
+            fields.config.clone_from(config);
+        }
+        if let Some(cidrs) = &self.allowed_cidrs {
+            fields.allowed_cidrs = check_cidrs(cidrs, wrong);
+        }
+        word("/network/exposure", self.exposure.as_deref(), Exposure::ALL, wrong, &mut fields.exposure);
+        fields
+    }
+
+    fn storage_over(&self, storage: &mut Storage, wrong: &mut Violations) {
+        let mut number = |pointer: &str, wish: Option<i64>, (least, most): (u32, u32), target: &mut u32| {
+            let Some(wish) = wish else { return };
+            match u32::try_from(wish).ok().filter(|value| (least..=most).contains(value)) {
+                Some(value) => *target = value,
+                None => wrong.push(Violation::new(pointer, Rule::Range, format!("must be {least} to {most}; got {wish}"))),
+            }
+        };
+        number("/storage/size_gib", self.size_gib, catalogue::SIZE_GIB, &mut storage.size_gib);
+        number("/storage/iops", self.iops, catalogue::IOPS, &mut storage.iops);
+        number("/storage/throughput", self.throughput, catalogue::THROUGHPUT, &mut storage.throughput);
+        let wish = self.volume_type.as_deref();
+        word("/storage/type", wish, VolumeType::ALL, wrong, &mut storage.volume_type);
+        let wish = self.deletion_policy.as_deref();
+        word("/storage/deletion_policy", wish, DeletionPolicy::ALL, wrong, &mut storage.deletion_policy);
+    }
+}
+
+impl Fields {
+    fn defaults() -> Self {
+        Self {
+            version: catalogue::DEFAULT_VERSION.to_owned(),
+            instance_type: catalogue::DEFAULT_INSTANCE_TYPE.to_owned(),
+            storage: Storage {
+                size_gib: catalogue::DEFAULT_SIZE_GIB,
+                volume_type: VolumeType::Gp3,
+                iops: catalogue::DEFAULT_IOPS,
+                throughput: catalogue::DEFAULT_THROUGHPUT,
+                provisioned: false,
+                deletion_policy: DeletionPolicy::Retain,
+            },
+            config: BTreeMap::new(),
+            allowed_cidrs: Vec::new(),
+            exposure: Exposure::Internal,
+        }
+    }
+
+    fn of(desired: &Desired) -> Self {
+        Self {
+            version: desired.version.clone(),
+            instance_type: desired.compute.instance_type.clone(),
+            storage: desired.storage.clone(),
+            config: desired.config.clone(),
+            allowed_cidrs: desired.network.allowed_cidrs.clone(),
+            exposure: desired.network.exposure,
+        }
+    }
+}
+
+fn on_offer(pointer: &str, wish: &str, offer: &[&str]) -> Result<String, Violation> {
+    if offer.contains(&wish) {
+        return Ok(wish.to_owned());
+    }
+    Err(Violation::new(pointer, Rule::Unknown, format!("must be one of: {}", offer.join(", "))))
+}
+
+fn word<T: Copy + std::fmt::Display>(
+    pointer: &str,
+    wish: Option<&str>,
+    all: &[T],
+    wrong: &mut Violations,
+    target: &mut T,
+) {
+    let Some(wish) = wish else { return };
+    let Some(value) = all.iter().find(|value| value.to_string() == wish) else {
+        let words: Vec<String> = all.iter().map(ToString::to_string).collect();
+        wrong.push(Violation::new(pointer, Rule::Unknown, format!("must be one of: {}", words.join(", "))));
+        return;
+    };
+    *target = *value;
+}
+
+fn check_config(config: &BTreeMap<String, String>, wrong: &mut Violations) {
+    if config.len() > catalogue::CONFIG_KEYS {
+        let most = catalogue::CONFIG_KEYS;
+        wrong.push(Violation::new("/config", Rule::Range, format!("holds at most {most} keys")));
+    }
+    for (key, value) in config {
+        let pointer = format!("/config/{}", key.replace('~', "~0").replace('/', "~1"));
+        let well_formed = !key.is_empty()
+            && key.len() <= 128
+            && key.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b));
+        if !well_formed {
+            wrong.push(Violation::new(&pointer, Rule::Format, "a key of server.conf has lower-case letters, digits, '.', '_' and '-'"));
+        } else if catalogue::RESERVED_CONFIG_PREFIXES.iter().any(|prefix| key.starts_with(prefix)) {
+            wrong.push(Violation::new(&pointer, Rule::Conflict, "belongs to Slipway and cannot be set"));
+        }
+        if value.len() > catalogue::CONFIG_VALUE_LENGTH || value.chars().any(char::is_control) {
+            let most = catalogue::CONFIG_VALUE_LENGTH;
+            wrong.push(Violation::new(&pointer, Rule::Format, format!("a value has at most {most} bytes and no control characters")));
+        }
+    }
+}
+
+fn check_cidrs(cidrs: &[String], wrong: &mut Violations) -> Vec<String> {
+    if cidrs.len() > catalogue::ALLOWED_CIDRS {
+        let most = catalogue::ALLOWED_CIDRS;
+        wrong.push(Violation::new("/network/allowed_cidrs", Rule::Range, format!("holds at most {most} CIDRs")));
+    }
+    for (index, cidr) in cidrs.iter().enumerate() {
+        if !is_cidr(cidr) {
+            let pointer = format!("/network/allowed_cidrs/{index}");
+            wrong.push(Violation::new(pointer, Rule::Format, "must be a network such as 10.0.0.0/8, with no bits set beyond its prefix"));
+        }
+    }
+    let mut sorted = cidrs.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    sorted
+}
+
+fn is_cidr(text: &str) -> bool {
+    let Some((address, prefix)) = text.split_once('/') else { return false };
+    let (Ok(address), Ok(prefix)) = (address.parse::<IpAddr>(), prefix.parse::<u32>()) else { return false };
+    if prefix.to_string() != text.rsplit('/').next().unwrap_or_default() {
+        return false;
+    }
+    match address {
+        IpAddr::V4(v4) => prefix <= 32 && v4.to_bits().checked_shl(prefix).unwrap_or(0) == 0,
+        IpAddr::V6(v6) => prefix <= 128 && v6.to_bits().checked_shl(prefix).unwrap_or(0) == 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> Create {
+        Create { name: "trades".to_owned(), region: "eu-west-1".to_owned(), change: Change::default() }
+    }
+
+    fn desired() -> Desired {
+        let cluster = Cluster {
+            id: "eu-west-1".parse().unwrap(),
+            region: "eu-west-1".to_owned(),
+            account: "0".to_owned(),
+            zones: BTreeMap::new(),
+            hosted_zone_id: "Z".to_owned(),
+            dns_suffix: "eu.example.com".to_owned(),
+            namespace_template: "qdb-{tenant}".to_owned(),
+            state: crate::ClusterState::Active,
+            credentials: "file:x".to_owned(),
+        };
+        good().validate().unwrap().place(DatabaseId::mint(), &cluster)
+    }
+
+    #[test]
+    fn a_name_and_a_region_are_enough() {
+        let desired = desired();
+        assert_eq!(desired.storage.size_gib, catalogue::DEFAULT_SIZE_GIB);
+        assert!(desired.network.hostname.starts_with("trades-") && desired.network.hostname.ends_with(".eu.example.com"));
+        assert!(!desired.storage.provisioned);
+    }
+
+    /// One broken field of a good request, and what is said of it.
+    type Case = (fn(&mut Create), &'static str, Rule);
+
+    #[test]
+    fn every_broken_field_is_named() {
+        let cases: &[Case] = &[
+            (|c| c.name = "Bad_Name".to_owned(), "/name", Rule::Format),
+            (|c| c.region.clear(), "/region", Rule::Required),
+            (|c| c.change.version = Some("1.0".to_owned()), "/version", Rule::Unknown),
+            (|c| c.change.instance_type = Some("t2.nano".to_owned()), "/compute/instance_type", Rule::Unknown),
+            (|c| c.change.size_gib = Some(1), "/storage/size_gib", Rule::Range),
+            (|c| c.change.size_gib = Some(-5), "/storage/size_gib", Rule::Range),
+            (|c| c.change.size_gib = Some(i64::MAX), "/storage/size_gib", Rule::Range),
+            (|c| c.change.iops = Some(100), "/storage/iops", Rule::Range),
+            (|c| c.change.throughput = Some(9_999), "/storage/throughput", Rule::Range),
+            (|c| c.change.volume_type = Some("st1".to_owned()), "/storage/type", Rule::Unknown),
+            (|c| c.change.deletion_policy = Some("burn".to_owned()), "/storage/deletion_policy", Rule::Unknown),
+            (|c| c.change.exposure = Some("world".to_owned()), "/network/exposure", Rule::Unknown),
+            (|c| c.change.allowed_cidrs = Some(vec!["10.0.0.1/8".to_owned()]), "/network/allowed_cidrs/0", Rule::Format),
+            (|c| c.change.config = Some(BTreeMap::from([("pg.password".to_owned(), "x".to_owned())])), "/config/pg.password", Rule::Conflict),
+            (|c| c.change.config = Some(BTreeMap::from([("A b".to_owned(), "x".to_owned())])), "/config/A b", Rule::Format),
+            (|c| c.change.config = Some(BTreeMap::from([("a.b".to_owned(), "x\ny".to_owned())])), "/config/a.b", Rule::Format),
+        ];
+        for (break_it, pointer, rule) in cases {
+            let mut create = good();
+            break_it(&mut create);
+            let wrong = create.validate().unwrap_err();
+            assert_eq!(wrong.0.len(), 1, "{wrong}");
+            assert_eq!((wrong.0[0].pointer.as_str(), wrong.0[0].rule), (*pointer, *rule), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_told_at_once() {
+        let mut create = good();
+        create.name = "-".to_owned();
+        create.change.size_gib = Some(0);
+        assert_eq!(create.validate().unwrap_err().0.len(), 2);
+    }
+
+    #[test]
+    fn sizes_only_grow() {
+        let current = desired();
+        let shrink = Change { size_gib: Some(20), ..Change::default() };
+        assert_eq!(shrink.apply(&current).unwrap_err().0[0].rule, Rule::Shrinks);
+        let grow = Change { size_gib: Some(100), ..Change::default() };
+        assert_eq!(grow.apply(&current).unwrap().storage.size_gib, 100);
+    }
+
+    #[test]
+    fn an_empty_change_changes_nothing() {
+        let current = desired();
+        assert_eq!(Change::default().apply(&current).unwrap(), current);
+    }
+
+    #[test]
+    fn the_deleted_do_not_change() {
+        let mut current = desired();
+        current.run_state = RunState::Deleted;
+        assert_eq!(Change::default().apply(&current).unwrap_err().0[0].rule, Rule::Conflict);
+    }
+
+    #[test]
+    fn networks_have_no_host_bits() {
+        for good in ["0.0.0.0/0", "10.0.0.0/8", "192.168.1.1/32", "::/0", "2001:db8::/32"] {
+            assert!(is_cidr(good), "{good}");
+        }
+        for bad in ["10.0.0.0", "10.0.0.1/8", "10.0.0.0/33", "10.0.0.0/08", "x/8", "::1/64", "10.0.0.0/+8"] {
+            assert!(!is_cidr(bad), "{bad}");
+        }
+    }
+}
