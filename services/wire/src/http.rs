@@ -1,0 +1,11 @@
+//! The bodies of the HTTP API. Field names are the contract; unknown fields are refused on the way in.
+
+pub mod cluster;
+pub mod database;
+pub mod operation;
+pub mod problem;
+
+pub use cluster::{Cluster, ClusterList, RegisterCluster};
+pub use database::{Accepted, CreateDatabase, Database, DatabaseList, UpdateDatabase};
+pub use operation::{Operation, OperationEvent, OperationList};
+pub use problem::{FieldProblem, Problem};

@@ -1,0 +1,60 @@
+//! Clusters over HTTP.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Registers a cluster, or changes its registration: `PUT /v1/clusters/{id}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RegisterCluster {
+    /// AWS region.
+    pub region: String,
+    /// AWS account number.
+    pub account: String,
+    /// Zone to subnet.
+    pub zones: BTreeMap<String, String>,
+    /// Route 53 hosted zone.
+    pub hosted_zone_id: String,
+    /// Suffix of the databases' DNS names.
+    pub dns_suffix: String,
+    /// Namespace of a tenant; `{tenant}` stands for it.
+    #[serde(default = "default_template")]
+    pub namespace_template: String,
+    /// `active`, `draining` or `disabled`.
+    #[serde(default = "default_state")]
+    pub state: String,
+    /// Reference to the credentials, such as `file:eu-west-1.kubeconfig`; never the credentials.
+    pub credentials: String,
+}
+
+fn default_template() -> String {
+    "qdb-{tenant}".to_owned()
+}
+
+fn default_state() -> String {
+    "active".to_owned()
+}
+
+/// A registered cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Cluster {
+    /// Identity.
+    pub id: String,
+    /// Its registration.
+    #[serde(flatten)]
+    pub registration: RegisterCluster,
+    /// Living databases there.
+    pub databases: u64,
+    /// When it was registered.
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: jiff::Timestamp,
+}
+
+/// All clusters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClusterList {
+    /// In order of their identity.
+    pub clusters: Vec<Cluster>,
+}

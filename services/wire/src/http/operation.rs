@@ -1,0 +1,105 @@
+//! Operations over HTTP, and the events of their streams.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// Something that was asked for, and how far it came.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Operation {
+    /// Identity.
+    pub id: Uuid,
+    /// `create`, `update` or `delete`.
+    pub kind: String,
+    /// Which database.
+    pub database_id: Uuid,
+    /// Name of the database.
+    pub database_name: String,
+    /// Whose.
+    pub tenant: String,
+    /// `pending`, `running`, `succeeded`, `failed` or `superseded`.
+    pub state: String,
+    /// Steps in order.
+    pub steps: Vec<Step>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<OperationError>,
+    /// Epoch that carries it out.
+    pub epoch: i64,
+    /// Seq that carries it out.
+    pub seq: i64,
+    /// Who asked.
+    pub created_by: String,
+    /// When.
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: jiff::Timestamp,
+    /// When it last moved.
+    #[schema(value_type = String, format = DateTime)]
+    pub updated_at: jiff::Timestamp,
+    /// When it reached its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub ended_at: Option<jiff::Timestamp>,
+    /// Trace of the request, to be found in logs and traces.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub trace_id: String,
+}
+
+/// A named step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Step {
+    /// Such as `volume`.
+    pub name: String,
+    /// `pending`, `running`, `succeeded` or `failed`.
+    pub state: String,
+    /// What is waited for.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub started_at: Option<jiff::Timestamp>,
+    /// Ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub ended_at: Option<jiff::Timestamp>,
+}
+
+/// Why an operation failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OperationError {
+    /// Stable code, such as `invalid` or `capacity`.
+    pub code: String,
+    /// What happened and what to do.
+    pub message: String,
+}
+
+/// One event of an operation's stream. The SSE `id` is `number`, the SSE `event` is `kind`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OperationEvent {
+    /// Numbered from 1 without gaps within the operation.
+    pub number: i64,
+    /// `state` (the operation moved) or `step` (a step moved).
+    pub kind: String,
+    /// State of the operation after the event.
+    pub state: String,
+    /// The step, for `step`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<Step>,
+    /// The failure, where it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<OperationError>,
+    /// When it was recorded.
+    #[schema(value_type = String, format = DateTime)]
+    pub at: jiff::Timestamp,
+}
+
+/// A page of operations.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OperationList {
+    /// The page, newest first.
+    pub operations: Vec<Operation>,
+    /// Pass as `cursor` for the next page; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}

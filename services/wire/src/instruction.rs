@@ -1,0 +1,117 @@
+//! An instruction: the whole desired state of a database at its position, on its way to a cluster.
+
+use domain::{ClusterId, DatabaseId, Desired, InstructionId, OperationId, OperationKind, Position, TenantId};
+use prost::Message as _;
+
+use crate::decode::{Error, field, time};
+use crate::{SCHEMA, hash, proto};
+
+/// One minted desired state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instruction {
+    /// Its identity.
+    pub id: InstructionId,
+    /// Which database.
+    pub database: DatabaseId,
+    /// Whose.
+    pub tenant: TenantId,
+    /// Where it lives.
+    pub cluster: ClusterId,
+    /// The operation that asked for it.
+    pub operation: OperationId,
+    /// What that operation asked for.
+    pub operation_kind: OperationKind,
+    /// Where it stands in the database's history.
+    pub position: Position,
+    /// What should be.
+    pub desired: Desired,
+    /// When it was minted.
+    pub issued_at: jiff::Timestamp,
+    /// Who asked.
+    pub actor: String,
+}
+
+impl Instruction {
+    /// The record's key: the database's id as hyphenated text.
+    pub fn key(&self) -> String {
+        self.database.to_string()
+    }
+
+    /// The content hash of the desired state.
+    pub fn content_hash(&self) -> String {
+        hash::of(&self.desired)
+    }
+
+    /// The record's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let message = proto::Instruction {
+            schema: SCHEMA,
+            min_reader: 1,
+            instruction_id: self.id.to_string(),
+            database_id: self.database.to_string(),
+            tenant_id: self.tenant.to_string(),
+            cluster_id: self.cluster.to_string(),
+            operation_id: self.operation.to_string(),
+            operation_kind: kind(self.operation_kind).into(),
+            epoch: self.position.epoch,
+            seq: self.position.seq,
+            content_hash: self.content_hash(),
+            desired: Some((&self.desired).into()),
+            issued_at_ms: self.issued_at.as_millisecond(),
+            actor: self.actor.clone(),
+        };
+        message.encode_to_vec()
+    }
+
+    /// Reads a record's bytes; the hash is checked against the state it stands for.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        let message = proto::Instruction::decode(bytes).map_err(|error| Error::Undecodable { reason: error.to_string() })?;
+        if message.min_reader > SCHEMA {
+            return Err(Error::ReaderTooOld { needed: message.min_reader, known: SCHEMA });
+        }
+        let operation_kind = kind_of(message.operation_kind())?;
+        let desired = message.desired.ok_or_else(|| Error::bad("desired", "is missing"))?;
+        let instruction = Self {
+            id: field("instruction_id", &message.instruction_id)?,
+            database: field("database_id", &message.database_id)?,
+            tenant: field("tenant_id", &message.tenant_id)?,
+            cluster: field("cluster_id", &message.cluster_id)?,
+            operation: field("operation_id", &message.operation_id)?,
+            operation_kind,
+            position: position(message.epoch, message.seq)?,
+            desired: desired.try_into()?,
+            issued_at: time("issued_at_ms", message.issued_at_ms)?,
+            actor: message.actor,
+        };
+        // A newer writer's optional fields are not in our hash, so only records of our own schema can be compared.
+        if message.schema == SCHEMA && instruction.content_hash() != message.content_hash {
+            return Err(Error::bad("content_hash", "does not match the desired state"));
+        }
+        Ok(instruction)
+    }
+}
+
+pub(crate) fn position(epoch: i64, seq: i64) -> Result<Position, Error> {
+    let position = Position { epoch, seq };
+    if position.is_valid() { Ok(position) } else { Err(Error::bad("epoch/seq", format!("{position} is out of range"))) }
+}
+
+const fn kind(kind: OperationKind) -> proto::OperationKind {
+    match kind {
+        OperationKind::Create => proto::OperationKind::Create,
+        OperationKind::Update => proto::OperationKind::Update,
+        OperationKind::Delete => proto::OperationKind::Delete,
+    }
+}
+
+fn kind_of(kind: proto::OperationKind) -> Result<OperationKind, Error> {
+    match kind {
+        proto::OperationKind::Create => Ok(OperationKind::Create),
+        proto::OperationKind::Update => Ok(OperationKind::Update),
+        proto::OperationKind::Delete => Ok(OperationKind::Delete),
+        proto::OperationKind::Unspecified => Err(Error::bad("operation_kind", "is not given or not known to this reader")),
+    }
+}
+
+#[cfg(test)]
+mod tests;
