@@ -1,0 +1,69 @@
+//! A subscriber shaped like the real one whose lines land in memory.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+use super::{JsonLayer, provider, subscriber};
+use crate::{Service, lock};
+
+pub(crate) const SERVICE: Service = Service { name: "slipway-example", version: "1.2.3" };
+
+/// Collects what is written.
+#[derive(Clone, Default)]
+pub(crate) struct Capture(Arc<Mutex<Vec<u8>>>);
+
+impl Capture {
+    /// The lines so far, each parsed.
+    pub(crate) fn lines(&self) -> Vec<Value> {
+        self.text()
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("every line is one JSON object"))
+            .collect()
+    }
+
+    /// What was written so far.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(lock(&self.0).clone()).expect("logs are UTF-8")
+    }
+}
+
+impl Write for Capture {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        lock(&self.0).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Capture {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        self.clone()
+    }
+}
+
+/// The real subscriber without an exporter, filtered by `directives`, writing to `capture`.
+pub(crate) fn dispatch(directives: &str, capture: Capture) -> tracing::Dispatch {
+    let provider = provider(SERVICE, None).expect("no endpoint, nothing to refuse");
+    let filter = EnvFilter::try_new(directives).expect("directives of a test");
+    tracing::Dispatch::new(subscriber(&provider, SERVICE, filter, JsonLayer::new(SERVICE, capture)))
+}
+
+/// Runs `body` under the real subscriber and gives back what it logged.
+pub(crate) fn logged(directives: &str, body: impl FnOnce()) -> Vec<Value> {
+    let capture = Capture::default();
+    tracing::dispatcher::with_default(&dispatch(directives, capture.clone()), body);
+    capture.lines()
+}
+
+/// Runs `body` where spans have trace ids.
+pub(crate) fn with_traces(body: impl FnOnce()) {
+    logged("info", body);
+}
