@@ -1,0 +1,143 @@
+"""Strict answers about growing volumes and about snapshots."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from moto.core.responses import ActionResult
+
+from .ec2_volumes import StrictVolumes
+from .errors import AwsError, not_found
+from .places import Volume, page
+
+UNFINISHED = ("modifying", "optimizing")
+# The parameters of ModifyVolume and the attributes of Moto's volume.
+MODIFIABLE = {
+    "Size": "size",
+    "VolumeType": "volume_type",
+    "Iops": "iops",
+    "Throughput": "throughput",
+    "MultiAttachEnabled": "multi_attach_enabled",
+}
+
+
+class StrictStorage(StrictVolumes):
+    """Modifications and snapshots as EC2 answers them."""
+
+    def modify_volume(self) -> ActionResult:
+        """Begin to modify; the new values count once it is optimizing."""
+        volume = self._volume(self._get_param("VolumeId"))
+        self._check_modifiable(volume)
+        before = {name: getattr(volume, name) for name in MODIFIABLE.values()}
+        result = super().modify_volume()
+        modification = volume.modifications[-1]
+        modification.slipway_target = {name: getattr(volume, name) for name in MODIFIABLE.values()}
+        for name, value in before.items():
+            setattr(volume, name, value)
+        _complete(modification, before)
+        modification.slipway_state = "modifying"
+        modification.end_time = None
+        modification.slipway_at = self.world.now()
+        modification.slipway_mark = uuid.uuid4().hex
+        seconds = self.world.settings.volume_modifying_s
+        mark = modification.slipway_mark
+        self.world.later(seconds, "volume-modifying", self.call.place, volume.id, mark)
+        return result
+
+    def describe_volumes_modifications(self) -> ActionResult:
+        """The latest modification of each volume."""
+        ids = self._get_param("VolumeIds", [])
+        for volume_id in ids:
+            if not self._volume(volume_id).modifications:
+                raise AwsError(
+                    "InvalidVolumeModification.NotFound",
+                    f"Modification for volume '{volume_id}' does not exist.",
+                )
+        every = self.ec2_backend.describe_volumes_modifications(
+            volume_ids=ids, filters=self._filters_from_querystring()
+        )
+        latest = {item.volume_id: item for item in every if item is item.volume.modifications[-1]}
+        paged, token = page(latest.values(), lambda item: item.volume_id, self.params, (5, 500))
+        return ActionResult({"VolumesModifications": paged, "NextToken": token})
+
+    def create_snapshot(self) -> ActionResult:
+        """Begin a snapshot of a volume as it is now."""
+        volume = self._volume(self._get_param("VolumeId"))
+        if volume.status not in ("available", "in-use"):
+            raise AwsError(
+                "IncorrectState", f"The volume '{volume.id}' is in the '{volume.status}' state."
+            )
+        world = self.world
+        taken = getattr(volume, "slipway_snapshot_at", None)
+        if taken is not None and world.now() - taken < world.settings.snapshot_spacing_s:
+            raise AwsError(
+                "SnapshotCreationPerVolumeRateExceeded",
+                "The maximum per volume CreateSnapshot request rate has been exceeded.",
+            )
+        snapshot: Any = super().create_snapshot().result
+        volume.slipway_snapshot_at = world.now()
+        snapshot.status = "pending"
+        snapshot.slipway_size = volume.size
+        world.conceal(snapshot.id)
+        seconds = world.settings.snapshot_pending_s
+        world.later(seconds, "snapshot-pending", self.call.place, snapshot.id)
+        return ActionResult(snapshot)
+
+    def describe_snapshots(self) -> ActionResult:
+        """Snapshots that describes know of, page by page."""
+        ids = self._get_param("SnapshotIds", [])
+        self._refuse_unseen(ids)
+        for snapshot_id in ids:
+            if snapshot_id not in self.ec2_backend.snapshots:
+                raise not_found("snap", snapshot_id)
+        found = self.ec2_backend.describe_snapshots(
+            snapshot_ids=ids, filters=self._filters_from_querystring()
+        )
+        if "self" in self._get_param("OwnerIds", []):
+            found = [item for item in found if item.owner_id == self.current_account]
+        seen = [item for item in found if not self.world.concealed(item.id)]
+        paged, token = page(seen, lambda item: item.id, self.params, (5, 1000))
+        return ActionResult({"Snapshots": paged, "NextToken": token})
+
+    def delete_snapshot(self) -> ActionResult:
+        """Delete a snapshot that describes know of."""
+        self._refuse_unseen([self._get_param("SnapshotId")])
+        return super().delete_snapshot()
+
+    def _check_modifiable(self, volume: Volume) -> None:
+        if volume.status not in ("available", "in-use"):
+            raise AwsError(
+                "IncorrectState", f"The volume '{volume.id}' is in the '{volume.status}' state."
+            )
+        if volume.modifications and volume.modifications[-1].modification_state in UNFINISHED:
+            raise AwsError(
+                "IncorrectModificationState",
+                f"Volume {volume.id} is currently in the"
+                f" '{volume.modifications[-1].modification_state}' state of a modification.",
+            )
+        size = self._get_param("Size")
+        if size is not None and int(size) < volume.size:
+            raise AwsError(
+                "InvalidParameterValue",
+                f"New size cannot be smaller than existing size ({volume.size} GiB).",
+            )
+        self._check_modification_rate(volume)
+
+    def _check_modification_rate(self, volume: Volume) -> None:
+        settings, now = self.world.settings, self.world.now()
+        since = now - settings.modification_window_s
+        recent = [item for item in volume.modifications if item.slipway_at > since]
+        if len(recent) >= settings.modifications_per_window:
+            raise AwsError(
+                "VolumeModificationRateExceeded",
+                "You've reached the maximum modification rate per volume limit."
+                f" At most {settings.modifications_per_window} in 24 hours.",
+            )
+
+
+def _complete(modification: Any, before: dict[str, Any]) -> None:
+    """Moto names only what changes; EC2 names original and target of everything."""
+    for name, value in before.items():
+        setattr(modification, f"original_{name}", value)
+        setattr(modification, f"target_{name}", modification.slipway_target[name])

@@ -1,0 +1,96 @@
+"""Security groups: in use, referred to, unknown for a while."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from endpoint import Endpoint, refused, token
+
+RULE = [
+    {
+        "IpProtocol": "tcp",
+        "FromPort": 9000,
+        "ToPort": 9000,
+        "IpRanges": [{"CidrIp": "10.0.0.0/8"}],
+    }
+]
+
+
+def created(endpoint: Endpoint) -> str:
+    answer = endpoint.ec2.create_security_group(
+        GroupName=token(), Description="d", VpcId=endpoint.network.vpc_id
+    )
+    endpoint.advance(1)
+    return str(answer["GroupId"])
+
+
+def rules(endpoint: Endpoint, group_id: str) -> Any:
+    answer = endpoint.ec2.describe_security_groups(GroupIds=[group_id])
+    return answer["SecurityGroups"][0]["IpPermissions"]
+
+
+def test_rules(strict: Endpoint) -> None:
+    group_id = created(strict)
+    strict.ec2.authorize_security_group_ingress(GroupId=group_id, IpPermissions=RULE)
+    assert [rule["FromPort"] for rule in rules(strict, group_id)] == [9000]
+    with refused("InvalidPermission.Duplicate"):
+        strict.ec2.authorize_security_group_ingress(GroupId=group_id, IpPermissions=RULE)
+    strict.ec2.revoke_security_group_ingress(GroupId=group_id, IpPermissions=RULE)
+    assert rules(strict, group_id) == []
+    with refused("InvalidPermission.NotFound"):
+        strict.ec2.revoke_security_group_ingress(GroupId=group_id, IpPermissions=RULE)
+
+
+def test_name_is_unique_in_its_network(strict: Endpoint) -> None:
+    group = {"GroupName": token(), "Description": "d", "VpcId": strict.network.vpc_id}
+    strict.ec2.create_security_group(**group)
+    with refused("InvalidGroup.Duplicate"):
+        strict.ec2.create_security_group(**group)
+
+
+def test_group_in_use_stays(strict: Endpoint) -> None:
+    group_id = created(strict)
+    instance_id = strict.running(SecurityGroupIds=[group_id])
+    assert [group["GroupId"] for group in strict.instance(instance_id)["SecurityGroups"]] == [
+        group_id
+    ]
+    with refused("DependencyViolation"):
+        strict.ec2.delete_security_group(GroupId=group_id)
+    strict.ec2.terminate_instances(InstanceIds=[instance_id])
+    with refused("DependencyViolation"):
+        strict.ec2.delete_security_group(GroupId=group_id)
+    strict.advance(2)
+    strict.ec2.delete_security_group(GroupId=group_id)
+    with refused("InvalidGroup.NotFound"):
+        strict.ec2.delete_security_group(GroupId=group_id)
+
+
+def test_group_that_others_refer_to_stays(strict: Endpoint) -> None:
+    group_id, other = created(strict), created(strict)
+    rule = [{**RULE[0], "IpRanges": [], "UserIdGroupPairs": [{"GroupId": group_id}]}]
+    strict.ec2.authorize_security_group_ingress(GroupId=other, IpPermissions=rule)
+    with refused("DependencyViolation"):
+        strict.ec2.delete_security_group(GroupId=group_id)
+    strict.ec2.delete_security_group(GroupId=other)
+    strict.ec2.delete_security_group(GroupId=group_id)
+
+
+def test_new_group_is_unknown_for_a_while(strict: Endpoint) -> None:
+    strict.patch("/settings", {"new_id_lag_s": 1.0})
+    group_id = strict.ec2.create_security_group(
+        GroupName=token(), Description="d", VpcId=strict.network.vpc_id
+    )["GroupId"]
+    with refused("InvalidGroup.NotFound"):
+        strict.ec2.authorize_security_group_ingress(GroupId=group_id, IpPermissions=RULE)
+    with refused("InvalidGroup.NotFound"):
+        strict.launch(SecurityGroupIds=[group_id])
+    strict.advance(1.1)
+    strict.ec2.authorize_security_group_ingress(GroupId=group_id, IpPermissions=RULE)
+
+
+def test_group_of_another_network_is_refused(strict: Endpoint) -> None:
+    vpc = strict.ec2.create_vpc(CidrBlock="10.78.0.0/24")["Vpc"]["VpcId"]
+    foreign = strict.ec2.create_security_group(GroupName=token(), Description="d", VpcId=vpc)
+    strict.advance(1)
+    with refused("InvalidParameter"):
+        strict.launch(SecurityGroupIds=[foreign["GroupId"]])

@@ -1,0 +1,266 @@
+//! The recipes: what each server is made from, in which version, and what must be there when it is done.
+//!
+//! Versions and checksums stand in the material under `servers/`, which is compiled in, so that an installation needs
+//! no checkout beside it. A change of that material changes the entry's stamp, and the entry is made again.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::Component;
+use super::cache::{Entry, fingerprint};
+
+/// Version of the Kubernetes control plane.
+pub const KUBERNETES: &str = "1.34.4";
+/// Version of etcd.
+pub const ETCD: &str = "3.6.10";
+/// Version of Apache Kafka.
+pub const KAFKA: &str = "4.2.0";
+/// Version of `QuestDB`. The first whose passwords we saw taken from files, as the pods need it.
+pub const QUESTDB: &str = "9.3.4";
+
+const MINUTE: Duration = Duration::from_mins(1);
+
+/// How one entry of the cache is made.
+#[derive(Debug)]
+pub(crate) struct Recipe {
+    pub(crate) entry: Entry,
+    pub(crate) source: Source,
+    /// How long one command may take on a slow machine.
+    pub(crate) deadline: Duration,
+    /// What to try if it fails.
+    pub(crate) hint: &'static str,
+}
+
+/// What an entry is made from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// Programs of a Go module of ours.
+    Go(GoModule),
+    /// The jars that a Maven project depends on.
+    Maven { project: &'static str },
+    /// A Python environment with what the requirements name.
+    Python { requirements: &'static str, constraints: &'static str },
+}
+
+/// A Go module whose `go.sum` pins all that its tools are built from.
+#[derive(Debug)]
+pub(crate) struct GoModule {
+    pub(crate) module: &'static str,
+    pub(crate) sums: &'static str,
+    pub(crate) packages: Vec<&'static str>,
+    pub(crate) linker_flags: String,
+    /// A file, or a directory if there are several packages.
+    pub(crate) output: &'static str,
+}
+
+impl Source {
+    /// Compiling keeps the processors busy, fetching keeps the network busy: one of each may run at a time.
+    pub(crate) fn is_compiled(&self) -> bool {
+        match self {
+            Self::Go(_) => true,
+            Self::Maven { .. } | Self::Python { .. } => false,
+        }
+    }
+
+    fn stamp(&self) -> String {
+        match self {
+            Self::Go(go) => {
+                fingerprint(&[go.module, go.sums, &go.packages.join(" "), &go.linker_flags, go.output])
+            }
+            Self::Maven { project } => fingerprint(&[project]),
+            Self::Python { requirements, constraints } => fingerprint(&[requirements, constraints]),
+        }
+    }
+}
+
+/// The recipe of a component; none for what the system's package manager installs.
+pub(crate) fn recipe(component: Component) -> Option<Recipe> {
+    match component {
+        Component::SystemPackages => None,
+        Component::Kubernetes => Some(kubernetes()),
+        Component::Etcd => Some(etcd()),
+        Component::Kafka => Some(kafka()),
+        Component::QuestDb => Some(questdb()),
+        Component::AwsEndpoint => Some(aws_endpoint()),
+    }
+}
+
+/// Name of a component's directory in the cache.
+pub(crate) fn key(component: Component) -> String {
+    match component {
+        Component::SystemPackages => "system-packages".to_owned(),
+        Component::Kubernetes => format!("kubernetes-{KUBERNETES}"),
+        Component::Etcd => format!("etcd-{ETCD}"),
+        Component::Kafka => format!("kafka-{KAFKA}"),
+        Component::QuestDb => format!("questdb-{QUESTDB}"),
+        Component::AwsEndpoint => format!("aws-endpoint-{}", fingerprint(&[REQUIREMENTS])),
+    }
+}
+
+const REQUIREMENTS: &str = include_str!("../../servers/aws/requirements.txt");
+
+const GO_HINT: &str =
+    "run the same again; what was compiled so far is kept, so it continues where it stopped";
+const FETCH_HINT: &str = "run the same again; what was fetched so far is kept";
+
+fn kubernetes() -> Recipe {
+    let (major, minor) = major_and_minor(KUBERNETES);
+    let version = "k8s.io/component-base/version";
+    let client = "k8s.io/client-go/pkg/version";
+    let programs = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"];
+    let source = Source::Go(GoModule {
+        module: include_str!("../../servers/kubernetes/go.mod"),
+        sums: include_str!("../../servers/kubernetes/go.sum"),
+        packages: vec![
+            "k8s.io/kubernetes/cmd/kube-apiserver",
+            "k8s.io/kubernetes/cmd/kube-controller-manager",
+            "k8s.io/kubernetes/cmd/kube-scheduler",
+            "k8s.io/kubernetes/cmd/kubectl",
+        ],
+        // Without these the server calls itself v0.0.0, and clients that ask for its version refuse it.
+        linker_flags: format!(
+            "-s -w -X {version}.gitVersion=v{KUBERNETES} -X {version}.gitMajor={major} -X {version}.gitMinor={minor} \
+             -X {version}.gitTreeState=clean -X {client}.gitVersion=v{KUBERNETES}"
+        ),
+        output: "bin/",
+    });
+    let files = programs.iter().map(|program| PathBuf::from("bin").join(program));
+    Recipe {
+        entry: entry(Component::Kubernetes, "Kubernetes", KUBERNETES, &source, files.collect()),
+        source,
+        deadline: 40 * MINUTE,
+        hint: GO_HINT,
+    }
+}
+
+fn etcd() -> Recipe {
+    let source = Source::Go(GoModule {
+        module: include_str!("../../servers/etcd/go.mod"),
+        sums: include_str!("../../servers/etcd/go.sum"),
+        packages: vec!["go.etcd.io/etcd/server/v3"],
+        linker_flags: "-s -w".to_owned(),
+        output: "bin/etcd",
+    });
+    Recipe {
+        entry: entry(Component::Etcd, "etcd", ETCD, &source, vec![PathBuf::from("bin/etcd")]),
+        source,
+        deadline: 20 * MINUTE,
+        hint: GO_HINT,
+    }
+}
+
+fn kafka() -> Recipe {
+    let source = Source::Maven { project: include_str!("../../servers/kafka/pom.xml") };
+    let files = ["kafka_2.13", "kafka-server", "kafka-tools", "kafka-clients"]
+        .map(|name| PathBuf::from(format!("lib/{name}-{KAFKA}.jar")));
+    Recipe {
+        entry: entry(Component::Kafka, "Kafka", KAFKA, &source, files.into()),
+        source,
+        deadline: 15 * MINUTE,
+        hint: FETCH_HINT,
+    }
+}
+
+fn questdb() -> Recipe {
+    let source = Source::Maven { project: include_str!("../../servers/questdb/pom.xml") };
+    let files = vec![PathBuf::from(format!("lib/questdb-{QUESTDB}.jar"))];
+    Recipe {
+        entry: entry(Component::QuestDb, "QuestDB", QUESTDB, &source, files),
+        source,
+        deadline: 15 * MINUTE,
+        hint: FETCH_HINT,
+    }
+}
+
+fn aws_endpoint() -> Recipe {
+    let source = Source::Python {
+        requirements: REQUIREMENTS,
+        constraints: include_str!("../../servers/aws-constraints.txt"),
+    };
+    let files = vec![PathBuf::from("venv/bin/python"), PathBuf::from("venv/pyvenv.cfg")];
+    Recipe {
+        entry: entry(Component::AwsEndpoint, "AWS endpoint", "", &source, files),
+        source,
+        deadline: 15 * MINUTE,
+        hint: FETCH_HINT,
+    }
+}
+
+fn entry(component: Component, name: &str, version: &str, source: &Source, files: Vec<PathBuf>) -> Entry {
+    let key = key(component);
+    let lock = match source {
+        // Two Mavens that fetch into one local repository at a time can spoil each other's files.
+        Source::Maven { .. } => "maven".to_owned(),
+        Source::Go(_) | Source::Python { .. } => key.clone(),
+    };
+    Entry { key, step: format!("{name} {version}").trim_end().to_owned(), lock, stamp: source.stamp(), files }
+}
+
+fn major_and_minor(version: &str) -> (&str, &str) {
+    let mut parts = version.split('.');
+    (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_agree_with_the_material() {
+        let cases = [
+            (Component::Kubernetes, format!("k8s.io/kubernetes v{KUBERNETES}")),
+            (Component::Etcd, format!("go.etcd.io/etcd/server/v3 v{ETCD}")),
+            (Component::Kafka, format!("<kafka.version>{KAFKA}</kafka.version>")),
+            (Component::QuestDb, format!("<version>{QUESTDB}</version>")),
+            (Component::AwsEndpoint, "moto[server,ec2,route53]==".to_owned()),
+        ];
+        for (component, expect) in cases {
+            let material = match recipe(component).unwrap().source {
+                Source::Go(go) => go.module,
+                Source::Maven { project } => project,
+                Source::Python { requirements, .. } => requirements,
+            };
+            assert!(material.contains(&expect), "{component:?} does not pin {expect}");
+        }
+    }
+
+    #[test]
+    fn every_go_program_is_a_pinned_tool() {
+        for component in [Component::Kubernetes, Component::Etcd] {
+            let Source::Go(go) = recipe(component).unwrap().source else {
+                panic!("{component:?} is not a Go module");
+            };
+            assert!(!go.sums.is_empty());
+            for package in go.packages {
+                let pinned =
+                    go.module.lines().any(|line| line.trim().trim_start_matches("tool ").trim() == package);
+                assert!(pinned, "{package} is not a tool of its module");
+            }
+        }
+    }
+
+    #[test]
+    fn everything_in_python_is_pinned() {
+        let Source::Python { requirements, constraints } = aws_endpoint().source else {
+            panic!("the endpoint is not Python");
+        };
+        let lines = requirements.lines().chain(constraints.lines());
+        for line in lines.filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
+            assert!(line.contains("=="), "{line} may change by itself");
+        }
+    }
+
+    #[test]
+    fn entries_have_names_of_their_own_and_something_to_check() {
+        let recipes: Vec<Recipe> = Component::ALL.into_iter().filter_map(recipe).collect();
+        assert_eq!(recipes.len(), Component::ALL.len() - 1);
+        for (index, one) in recipes.iter().enumerate() {
+            assert!(!one.entry.files.is_empty());
+            assert!(!one.entry.key.contains('/'));
+            for other in &recipes[index + 1..] {
+                assert_ne!(one.entry.key, other.entry.key);
+                assert_ne!(one.entry.stamp, other.entry.stamp);
+            }
+        }
+    }
+}
