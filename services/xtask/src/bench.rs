@@ -1,0 +1,270 @@
+//! `cargo xtask bench`: product and limit measured side by side in release builds, on a stack of its own.
+//!
+//! Slices of product and anchor alternate, so that what disturbs the machine disturbs both; a pair between which the
+//! machine's speed changed is measured again. Judges nothing but the numbers that the bench programs print.
+
+mod plan;
+mod statistics;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use sandbox::progress::Progress;
+use sandbox::stack::{Layout, Options};
+use serde::Serialize;
+
+use crate::terminal::Terminal;
+use crate::workspace::{self, Workspace};
+use crate::{down, up};
+use plan::Bench;
+use statistics::{Pair, summarise};
+
+/// How much the machine's speed may differ between the two slices of a pair.
+const MOST_DRIFT: f64 = 0.15;
+/// How long the speed of the machine is looked at before each slice.
+const CALIBRATION: Duration = Duration::from_millis(500);
+
+/// Arguments of `bench`.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Benches to run; all of them when none is named
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// File for the results, one JSON object a case
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Pairs of slices to measure
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(3..=99))]
+    pairs: u32,
+    /// Seconds of each slice
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    /// Leave the stack of the benches running
+    #[arg(long)]
+    keep_stack: bool,
+}
+
+/// One case of one bench, as it is written down.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Outcome {
+    bench: String,
+    case: String,
+    product: f64,
+    anchor: f64,
+    ratio: f64,
+    ci_low: f64,
+    ci_high: f64,
+    unit: String,
+    goal: String,
+    holds: bool,
+}
+
+/// Runs the benches; the code is 1 when a goal is missed.
+pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let benches = plan::select(&arguments.names)?;
+    let terminal = Terminal::start();
+    build(workspace, &terminal)?;
+    let released = workspace.released();
+    let layout = Layout::new(workspace.root(), workspace.root().join(".slipway/bench"));
+    let outcomes = {
+        let _lock = workspace::lock(&layout)?;
+        let options = Options { durable: true, ..Options::for_system() };
+        up::start(&released, &layout, &options, false, &terminal)
+            .and_then(|_| measure_all(&released, &layout, &benches, arguments, &terminal))
+    };
+    if !arguments.keep_stack {
+        down::stop(&released, &layout, false, &terminal)?;
+    }
+    let outcomes = outcomes?;
+    if let Some(path) = &arguments.json {
+        let lines: Vec<String> = outcomes.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+        std::fs::write(path, lines.join("\n") + "\n")
+            .with_context(|| format!("writing {}", path.display()))?;
+    }
+    for outcome in &outcomes {
+        crate::terminal::print(&line(outcome));
+    }
+    let all_hold = outcomes.iter().all(|outcome| outcome.holds);
+    Ok(if all_hold { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn build(workspace: &Workspace, terminal: &Terminal) -> anyhow::Result<()> {
+    terminal.line("build in release mode");
+    let words = ["build", "--release", "--workspace", "--bins"];
+    let status = workspace.cargo(&words).stdout(Stdio::null()).status().context("running cargo")?;
+    if status.success() { Ok(()) } else { bail!("the release build failed") }
+}
+
+fn measure_all(
+    workspace: &Workspace,
+    layout: &Layout,
+    benches: &[&Bench],
+    arguments: &Arguments,
+    terminal: &Terminal,
+) -> anyhow::Result<Vec<Outcome>> {
+    let mut outcomes = Vec::new();
+    for bench in benches {
+        terminal.start(bench.name);
+        let since = Instant::now();
+        let slice = |what: &str| slice(&workspace.programs(), layout, bench, what, arguments.seconds);
+        let mut pairs: Vec<[BTreeMap<String, f64>; 2]> = Vec::new();
+        let mut attempts = 0;
+        while pairs.len() < arguments.pairs as usize {
+            attempts += 1;
+            if attempts > arguments.pairs * 3 {
+                bail!(
+                    "the machine is too restless to measure {}: two of three pairs were disturbed",
+                    bench.name
+                );
+            }
+            terminal.note(bench.name, &format!("pair {} of {}", pairs.len() + 1, arguments.pairs));
+            pairs.extend(pair(attempts, &slice)?);
+        }
+        terminal.done(bench.name, since.elapsed());
+        outcomes.extend(judge(bench, &pairs)?);
+    }
+    Ok(outcomes)
+}
+
+/// Measures both slices, the first one in turn; nothing when the machine's speed changed in between.
+fn pair(
+    turn: u32,
+    slice: &impl Fn(&str) -> anyhow::Result<BTreeMap<String, f64>>,
+) -> anyhow::Result<Option<[BTreeMap<String, f64>; 2]>> {
+    let product_first = turn.is_multiple_of(2);
+    let order = if product_first { ["product", "anchor"] } else { ["anchor", "product"] };
+    let before = speed();
+    let first = slice(order[0])?;
+    let between = speed();
+    let second = slice(order[1])?;
+    if (before - between).abs() / before.max(between) > MOST_DRIFT {
+        return Ok(None);
+    }
+    Ok(Some(if product_first { [first, second] } else { [second, first] }))
+}
+
+/// Rounds of a fixed piece of work per second: how fast this machine is just now.
+fn speed() -> f64 {
+    let since = Instant::now();
+    let mut rounds = 0.0;
+    let mut value = 1_u64;
+    while since.elapsed() < CALIBRATION {
+        for _ in 0..10_000 {
+            value = std::hint::black_box(value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+        }
+        rounds += 1.0;
+    }
+    rounds / since.elapsed().as_secs_f64()
+}
+
+fn slice(
+    programs: &Path,
+    layout: &Layout,
+    bench: &Bench,
+    what: &str,
+    seconds: u32,
+) -> anyhow::Result<BTreeMap<String, f64>> {
+    let output = Command::new(programs.join(bench.program))
+        .args(["--slice", what, "--seconds", &seconds.to_string()])
+        .env("SLIPWAY_TEST_STATE", layout.state())
+        .output()
+        .with_context(|| format!("running {}", bench.program))?;
+    if !output.status.success() {
+        bail!("{} failed: {}", bench.program, String::from_utf8_lossy(&output.stderr).trim_end());
+    }
+    serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("understanding what {} printed", bench.program))
+}
+
+fn judge(bench: &Bench, pairs: &[[BTreeMap<String, f64>; 2]]) -> anyhow::Result<Vec<Outcome>> {
+    let judge_case = |(case, goal): &(&str, statistics::Goal)| {
+        let values = pairs.iter().filter_map(|[product, anchor]| {
+            Some(Pair { product: *product.get(*case)?, anchor: *anchor.get(*case)? })
+        });
+        let values: Vec<Pair> = values.collect();
+        let summary =
+            summarise(&values).with_context(|| format!("{} {case} was not measured", bench.name))?;
+        Ok(Outcome {
+            bench: bench.name.to_owned(),
+            case: (*case).to_owned(),
+            product: summary.product,
+            anchor: summary.anchor,
+            ratio: summary.ratio,
+            ci_low: summary.low,
+            ci_high: summary.high,
+            unit: bench.unit.to_owned(),
+            goal: goal.to_string(),
+            holds: goal.holds(summary.ratio),
+        })
+    };
+    bench.cases.iter().map(judge_case).collect()
+}
+
+fn line(outcome: &Outcome) -> String {
+    let Outcome { bench, case, product, anchor, ratio, ci_low, ci_high, unit, goal, holds } = outcome;
+    let verdict = if *holds { "holds" } else { "MISSED" };
+    format!(
+        "{bench} {case:<8} product {product:.2} {unit}, limit {anchor:.2} {unit}, ratio {ratio:.2} [{ci_low:.2}, {ci_high:.2}], goal {goal}: {verdict}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::statistics::Goal;
+    use super::*;
+
+    const BENCH: Bench = Bench {
+        name: "B0",
+        program: "none",
+        unit: "ms",
+        cases: &[("p50", Goal::AtMost(1.5)), ("p99", Goal::AtMost(2.0))],
+    };
+
+    fn slices(p50: f64, p99: f64) -> BTreeMap<String, f64> {
+        [("p50".to_owned(), p50), ("p99".to_owned(), p99)].into()
+    }
+
+    #[test]
+    fn every_case_is_judged_by_its_own_goal() {
+        let pairs = vec![[slices(14.0, 30.0), slices(10.0, 10.0)]; 4];
+        let outcomes = judge(&BENCH, &pairs).expect("measured");
+        let verdicts: Vec<(&str, bool)> = outcomes.iter().map(|one| (one.case.as_str(), one.holds)).collect();
+        assert_eq!(verdicts, [("p50", true), ("p99", false)]);
+        let text = serde_json::to_string(&outcomes[0]).expect("encodes");
+        for key in
+            ["bench", "case", "product", "anchor", "ratio", "ci_low", "ci_high", "unit", "goal", "holds"]
+        {
+            assert!(text.contains(&format!("\"{key}\":")), "{key} is not in {text}");
+        }
+    }
+
+    #[test]
+    fn a_case_that_nobody_measured_is_an_error() {
+        let pairs = vec![[BTreeMap::new(), slices(1.0, 1.0)]; 4];
+        assert!(judge(&BENCH, &pairs).is_err());
+    }
+
+    #[test]
+    fn slices_take_turns() {
+        for (turn, expect) in [(1, ["anchor", "product"]), (2, ["product", "anchor"])] {
+            let order = std::cell::RefCell::new(Vec::new());
+            let measure = |what: &str| {
+                order.borrow_mut().push(what.to_owned());
+                Ok([(what.to_owned(), 1.0)].into())
+            };
+            let measured = pair(turn, &measure).expect("measured");
+            let in_place = |[product, anchor]: &[BTreeMap<String, f64>; 2]| {
+                product.contains_key("product") && anchor.contains_key("anchor")
+            };
+            assert!(
+                measured.iter().all(in_place),
+                "the product's slice comes first, whatever was measured first"
+            );
+            assert_eq!(order.into_inner(), expect);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! `cargo xtask test`: everything that proves the project, in groups; what CI runs is this with no group named.
+//!
+//! The last line is `N passed, N failed, N skipped`. *Invariant:* the stack of the tests is taken down again, however the
+//! run ends, unless it was asked to stay.
+
+mod plan;
+mod run;
+mod tally;
+
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use crate::workspace::Workspace;
+
+/// Arguments of `test`.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Groups to run; all of them when none is named
+    #[arg(value_name = "GROUP")]
+    groups: Vec<Group>,
+    /// Show the groups and what they run, and run nothing
+    #[arg(long)]
+    list: bool,
+    /// Leave the stack of the tests running, to look at it
+    #[arg(long)]
+    keep_stack: bool,
+    /// Passed on to the tests of cargo: a filter, or options of the test program
+    #[arg(last = true, value_name = "ARGUMENT")]
+    further: Vec<String>,
+}
+
+/// Kinds of tests by what they need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Group {
+    /// Formatting, lints, house rules, generated files, tests without any server
+    Unit,
+    /// Tests against real Postgres, Kafka, API server and AWS endpoint
+    Integration,
+    /// Tests against the whole running system
+    System,
+}
+
+/// Runs the tests; the code is 1 when one failed, 130 when interrupted.
+pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let mut groups = arguments.groups.clone();
+    if groups.is_empty() {
+        groups = Group::value_variants().to_vec();
+    }
+    groups.sort_unstable();
+    groups.dedup();
+    if arguments.list {
+        plan::print(&groups);
+        return Ok(ExitCode::SUCCESS);
+    }
+    run::run(workspace, &groups, arguments.keep_stack, &arguments.further)
+}

@@ -1,0 +1,159 @@
+//! What each group runs, as data.
+
+use super::Group;
+use crate::terminal;
+
+/// One thing that can pass or fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Step {
+    /// Its name in the output and of its log.
+    pub(super) name: &'static str,
+    /// What it does.
+    pub(super) work: Work,
+}
+
+/// What a step does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    /// A command of cargo that passes or fails as one.
+    Cargo(&'static [&'static str]),
+    /// The documentation, where every warning is an error.
+    Documentation,
+    /// Tests of cargo, counted one by one.
+    CargoTest(&'static [&'static str]),
+    /// Tests in Python, counted one by one.
+    Pytest,
+    /// The house rules.
+    Tidy,
+    /// Committed files against their generators.
+    Generated,
+    /// Bring up the servers that integration tests need.
+    Servers,
+    /// Bring up everything.
+    Stack,
+}
+
+const UNIT: &[Step] = &[
+    Step { name: "format", work: Work::Cargo(&["fmt", "--all", "--check"]) },
+    Step { name: "tidy", work: Work::Tidy },
+    Step {
+        name: "lint",
+        work: Work::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+    },
+    Step { name: "build", work: Work::Cargo(&["build", "--workspace", "--bins", "--examples"]) },
+    Step { name: "generated", work: Work::Generated },
+    Step {
+        name: "unit-tests",
+        work: Work::CargoTest(&["test", "--workspace", "--lib", "--bins", "--no-fail-fast"]),
+    },
+    Step { name: "documentation", work: Work::Documentation },
+];
+
+const INTEGRATION: &[Step] = &[
+    Step { name: "servers", work: Work::Servers },
+    Step { name: "aws-endpoint-tests", work: Work::Pytest },
+    Step {
+        name: "integration-tests",
+        work: Work::CargoTest(&["test", "--workspace", "--test", "integration", "--no-fail-fast"]),
+    },
+];
+
+const SYSTEM: &[Step] = &[
+    Step { name: "programs", work: Work::Cargo(&["build", "--workspace", "--bins"]) },
+    Step { name: "stack", work: Work::Stack },
+    Step {
+        name: "system-tests",
+        work: Work::CargoTest(&["test", "--workspace", "--test", "system", "--no-fail-fast"]),
+    },
+];
+
+impl Group {
+    /// Its steps in order.
+    pub(super) fn steps(self) -> &'static [Step] {
+        match self {
+            Self::Unit => UNIT,
+            Self::Integration => INTEGRATION,
+            Self::System => SYSTEM,
+        }
+    }
+
+    /// Its name on the command line.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Unit => "unit",
+            Self::Integration => "integration",
+            Self::System => "system",
+        }
+    }
+}
+
+impl Step {
+    /// Whether it needs what an earlier step of its group has brought up or built.
+    pub(super) fn is_foundation(self) -> bool {
+        matches!(self.work, Work::Servers | Work::Stack) || self.name == "programs"
+    }
+
+    fn describe(self) -> String {
+        match self.work {
+            Work::Cargo(words) | Work::CargoTest(words) => format!("cargo {}", words.join(" ")),
+            Work::Documentation => "cargo doc, with every warning an error".to_owned(),
+            Work::Pytest => "pytest of the AWS endpoint".to_owned(),
+            Work::Tidy => "the house rules".to_owned(),
+            Work::Generated => "cargo xtask generate --check".to_owned(),
+            Work::Servers => "start Postgres, Kafka, an API server, the AWS endpoint".to_owned(),
+            Work::Stack => "start the whole stack in .slipway/test".to_owned(),
+        }
+    }
+}
+
+/// Prints the groups with their steps.
+pub(super) fn print(groups: &[Group]) {
+    for group in groups {
+        terminal::print(group.name());
+        for step in group.steps() {
+            terminal::print(&format!("  {:<22} {}", step.name, step.describe()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+
+    #[test]
+    fn names_of_steps_are_unique_because_they_name_logs() {
+        let mut names: Vec<&str> =
+            Group::value_variants().iter().flat_map(|group| group.steps()).map(|step| step.name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn every_build_and_test_is_of_the_whole_workspace() {
+        for step in Group::value_variants().iter().flat_map(|group| group.steps()) {
+            if let Work::Cargo(words) | Work::CargoTest(words) = step.work
+                && words[0] != "fmt"
+            {
+                assert!(
+                    words.contains(&"--workspace"),
+                    "{}: other features would be other builds",
+                    step.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_tests_stand_on_comes_first() {
+        for group in [Group::Integration, Group::System] {
+            let steps = group.steps();
+            let last = steps.iter().rposition(|step| step.is_foundation()).expect("there is one");
+            assert!(steps[last + 1..].iter().all(|step| !step.is_foundation()));
+            assert!(last + 1 < steps.len());
+        }
+    }
+}

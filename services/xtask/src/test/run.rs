@@ -1,0 +1,241 @@
+//! Runs the steps of the groups one after the other, and takes the stack down at the end.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use nix::sys::signal::{SigSet, Signal};
+use sandbox::clock;
+use sandbox::command::tail;
+use sandbox::process::Process;
+use sandbox::progress::Progress;
+use sandbox::stack::{Layout, Options};
+
+use super::Group;
+use super::plan::{Step, Work};
+use super::tally::Tally;
+use crate::terminal::{self, Terminal};
+use crate::workspace::{self, Workspace};
+use crate::{down, generate, tidy, up};
+
+/// No step may take longer.
+const LIMIT: Duration = Duration::from_hours(1);
+/// Lines of a failed step's log that are shown.
+const SHOWN: usize = 60;
+/// How the tests find the stack.
+const STATE: &str = "SLIPWAY_TEST_STATE";
+
+/// Runs the groups.
+pub(super) fn run(
+    workspace: &Workspace,
+    groups: &[Group],
+    keep_stack: bool,
+    further: &[String],
+) -> anyhow::Result<ExitCode> {
+    let interrupted = watch_for_interrupts()?;
+    let layout = workspace.test_stack();
+    let lock = workspace::lock(&layout)?;
+    let runner = Runner { workspace, layout, further, interrupted, terminal: Terminal::start() };
+    let since = Instant::now();
+    let mut total = Tally::default();
+    for group in groups {
+        total += runner.group(*group);
+    }
+    drop(lock);
+    if keep_stack {
+        runner.terminal.line(&format!("the stack stays: {}", runner.layout.state().display()));
+    } else if groups.iter().any(|group| *group != Group::Unit) {
+        total += runner.take_down();
+    }
+    runner.terminal.line(&format!("all after {}", clock::span(since.elapsed())));
+    terminal::print(&total.to_string());
+    if runner.interrupted.load(Ordering::Relaxed) {
+        return Ok(ExitCode::from(130));
+    }
+    Ok(if total.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Turns Ctrl-C into a flag, so that the stack can still be taken down. Children do not inherit the blocked signals.
+fn watch_for_interrupts() -> anyhow::Result<Arc<AtomicBool>> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
+    signals.thread_block().context("blocking signals")?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&interrupted);
+    thread::Builder::new().name("interrupts".to_owned()).spawn(move || {
+        while signals.wait().is_ok() {
+            flag.store(true, Ordering::Relaxed);
+        }
+    })?;
+    Ok(interrupted)
+}
+
+/// Kills a step with everything it started.
+fn end(child: &mut Child) -> anyhow::Result<()> {
+    if let Some(process) = Process::of_pid(child.id().cast_signed()) {
+        process.signal_group(Signal::SIGKILL);
+    }
+    child.wait()?;
+    Ok(())
+}
+
+struct Runner<'a> {
+    workspace: &'a Workspace,
+    layout: Layout,
+    further: &'a [String],
+    interrupted: Arc<AtomicBool>,
+    terminal: Terminal,
+}
+
+impl Runner<'_> {
+    /// Runs the steps of a group; what stands on a step that failed is skipped.
+    fn group(&self, group: Group) -> Tally {
+        self.terminal.line(group.name());
+        let mut sum = Tally::default();
+        let mut stands = true;
+        for step in group.steps() {
+            if !stands || self.interrupted.load(Ordering::Relaxed) {
+                self.terminal.line(&format!("  skip  {}", step.name));
+                sum.skipped += 1;
+                continue;
+            }
+            let tally = self.step(*step);
+            stands &= !step.is_foundation() || tally.failed == 0;
+            sum += tally;
+        }
+        sum
+    }
+
+    fn step(&self, step: Step) -> Tally {
+        self.terminal.start(step.name);
+        let since = Instant::now();
+        let result = self.work(step);
+        let log = self.layout.log(step.name);
+        match result {
+            Ok(tally) if tally.failed == 0 => {
+                // The last line bears a longer name than the moving one.
+                self.terminal.forget(step.name);
+                self.terminal.done(&format!("{} ({tally})", step.name), since.elapsed());
+                tally
+            }
+            Ok(tally) => {
+                let hint = format!("{tally}; the whole output is in {}", log.display());
+                self.terminal.failed(step.name, &tail(&log, SHOWN), &hint);
+                tally
+            }
+            Err(error) => {
+                self.terminal.failed(
+                    step.name,
+                    &format!("{error:#}"),
+                    &format!("the output is in {}", log.display()),
+                );
+                Tally::one(false)
+            }
+        }
+    }
+
+    fn work(&self, step: Step) -> anyhow::Result<Tally> {
+        match step.work {
+            Work::Cargo(words) => Ok(Tally::one(self.command(step, self.workspace.cargo(words))?.success())),
+            Work::Documentation => {
+                let mut command =
+                    self.workspace.cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
+                command.env("RUSTDOCFLAGS", "-D warnings");
+                Ok(Tally::one(self.command(step, command)?.success()))
+            }
+            Work::CargoTest(words) => {
+                let mut command = self.workspace.cargo(words);
+                command.env(STATE, self.layout.state());
+                if !self.further.is_empty() {
+                    command.arg("--").args(self.further);
+                }
+                let status = self.command(step, command)?;
+                let output = fs::read_to_string(self.layout.log(step.name))?;
+                Ok(Tally::of_libtest(&output).with_exit(status.success()))
+            }
+            Work::Pytest => self.pytest(step),
+            Work::Tidy => self.tidy(step),
+            Work::Generated => self.generated(step),
+            Work::Servers => self.bring_up(&Options::for_integration()),
+            Work::Stack => self.bring_up(&Options::for_system()),
+        }
+    }
+
+    fn bring_up(&self, options: &Options) -> anyhow::Result<Tally> {
+        up::start(self.workspace, &self.layout, options, false, &self.terminal)?;
+        Ok(Tally::one(true))
+    }
+
+    fn tidy(&self, step: Step) -> anyhow::Result<Tally> {
+        let findings = tidy::check(self.workspace.root())?;
+        let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        fs::write(self.layout.log(step.name), lines.join("\n"))?;
+        Ok(Tally::one(findings.is_empty()))
+    }
+
+    fn generated(&self, step: Step) -> anyhow::Result<Tally> {
+        let stale = generate::compare(self.workspace)?;
+        let line =
+            |path: &String| format!("{path} is stale: run 'cargo xtask generate' and commit the result");
+        fs::write(self.layout.log(step.name), stale.iter().map(line).collect::<Vec<_>>().join("\n"))?;
+        Ok(Tally::one(stale.is_empty()))
+    }
+
+    fn pytest(&self, step: Step) -> anyhow::Result<Tally> {
+        let folder = self.workspace.root().join("services/sandbox/servers/aws");
+        let tools = self.workspace.install(&self.terminal)?;
+        let mut command = Command::new(tools.aws_python);
+        command
+            .args(["-m", "pytest", "-q", "-p", "no:cacheprovider"])
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("PYTHONPATH", &folder)
+            .env(STATE, self.layout.state())
+            .current_dir(&folder);
+        let status = self.command(step, command)?;
+        let output = fs::read_to_string(self.layout.log(step.name))?;
+        Ok(Tally::of_pytest(&output).with_exit(status.success()))
+    }
+
+    /// Runs a command with its output in the step's log, and stops it when somebody interrupts.
+    fn command(&self, step: Step, mut command: Command) -> anyhow::Result<ExitStatus> {
+        let path = self.layout.log(step.name);
+        let log = File::create(&path).with_context(|| format!("making {}", path.display()))?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
+        let mut child = command.spawn().context("starting a step")?;
+        self.wait(step, &mut child)
+    }
+
+    fn wait(&self, step: Step, child: &mut Child) -> anyhow::Result<ExitStatus> {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok(status);
+            }
+            let interrupted = self.interrupted.load(Ordering::Relaxed);
+            if interrupted || Instant::now() > deadline {
+                end(child)?;
+                bail!(if interrupted { "interrupted" } else { "it took too long" });
+            }
+            let last = tail(&self.layout.log(step.name), 1);
+            self.terminal.note(step.name, last.trim());
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Takes the stack down; something left behind is a failure of the tests.
+    fn take_down(&self) -> Tally {
+        match down::stop(self.workspace, &self.layout, false, &self.terminal) {
+            Ok(clean) => Tally::one(clean),
+            Err(error) => {
+                self.terminal.failed("take the stack down", &format!("{error:#}"), "Try 'cargo xtask down'.");
+                Tally::one(false)
+            }
+        }
+    }
+}
