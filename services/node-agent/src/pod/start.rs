@@ -1,0 +1,174 @@
+//! One start of a pod's process: image, files, disks, variables, command. Called when the disks are claimed; says why
+//! it could not.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::environment::{self, Addresses};
+use super::intent::PodIntent;
+use super::record::{self, Record};
+use super::translate;
+use super::volumes;
+use crate::context::Context;
+use crate::machine::Site;
+use crate::process::{self, Interior, Launch, MountKind, MountPoint};
+use crate::questdb;
+
+/// What a start is about.
+pub struct Request<'a> {
+    /// Shared things.
+    pub context: &'a Context,
+    /// The machine.
+    pub site: &'a Site,
+    /// What the pod asks for.
+    pub intent: &'a PodIntent,
+    /// The pod itself.
+    pub pod: &'a Pod,
+    /// Its record, with the volumes claimed for it.
+    pub record: &'a Record,
+    /// Its directory.
+    pub run_dir: &'a Path,
+}
+
+/// Why a process was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The image is not here.
+    #[error("cannot pull the image")]
+    Image(#[source] questdb::Error),
+    /// Variables.
+    #[error("cannot make the environment")]
+    Environment(#[source] environment::Error),
+    /// Volumes.
+    #[error("cannot make the volumes")]
+    Volumes(#[source] volumes::Error),
+    /// A file of the host.
+    #[error("cannot use {path}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The process.
+    #[error("cannot run the process")]
+    Process(#[source] process::Error),
+}
+
+impl Error {
+    /// As kubelet names it in a container's waiting state.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Image(_) => "ErrImagePull",
+            Self::Environment(_) => "CreateContainerConfigError",
+            Self::Volumes(_) => "ContainerCreating",
+            Self::File { .. } | Self::Process(_) => "RunContainerError",
+        }
+    }
+}
+
+/// Starts it.
+pub async fn start(request: &Request<'_>) -> Result<(), Error> {
+    let Request { context, intent, record, run_dir, .. } = request;
+    let settings = &context.settings;
+    let library =
+        questdb::library(settings.questdb_lib.as_deref(), &intent.container.image).map_err(Error::Image)?;
+    let variables = variables(request)?;
+    std::fs::create_dir_all(run_dir).map_err(|source| Error::File { path: run_dir.to_path_buf(), source })?;
+    let mounts = mounts(request)?;
+    let (java, home) = questdb::java_home(&settings.java)
+        .map_err(|source| Error::File { path: settings.java.clone(), source })?;
+    let launch = match request.site.network.path() {
+        Some(network) => {
+            let prepend = variables.get("JVM_PREPEND").map(String::as_str);
+            let inside = Path::new(questdb::LIBRARY);
+            Launch {
+                command: questdb::command(&java, &settings.heap, inside, questdb::ROOT, prepend),
+                interior: Some(interior(intent, network, mounts, &library, home.as_deref())),
+                ..plain(request, variables)
+            }
+        }
+        None => without_namespaces(request, &variables, &mounts, &java, &library)?,
+    };
+    // The record first: if the agent dies now, the next one knows whose process it finds.
+    record.save(run_dir).map_err(|source| Error::File { path: run_dir.to_path_buf(), source })?;
+    process::spawn(&launch).await.map_err(Error::Process)?;
+    tracing::info!(pod.name = %intent.key, address = record.address, "started a process");
+    Ok(())
+}
+
+fn variables(request: &Request<'_>) -> Result<BTreeMap<String, String>, Error> {
+    let Request { context, intent, pod, record, .. } = request;
+    let addresses = Addresses { address: record.address.clone() };
+    let objects = context.objects(&intent.key.namespace);
+    let container = &intent.container;
+    let mut variables = environment::resolve(&container.env, &container.env_from, pod, &addresses, &objects)
+        .map_err(Error::Environment)?;
+    variables.entry("HOSTNAME".to_owned()).or_insert_with(|| intent.key.name.clone());
+    Ok(variables)
+}
+
+fn mounts(request: &Request<'_>) -> Result<Vec<MountPoint>, Error> {
+    let Request { context, intent, pod, record, run_dir, .. } = request;
+    volumes::write_content(context, intent, pod, run_dir).map_err(Error::Volumes)?;
+    let disks = record.volumes.iter().map(|(name, id)| (name.clone(), id.as_str().into())).collect();
+    let places =
+        volumes::places(&context.settings.data_dir, intent, &disks, run_dir).map_err(Error::Volumes)?;
+    volumes::mount_points(&intent.container, intent, &places).map_err(Error::Volumes)
+}
+
+fn plain(request: &Request<'_>, environment: BTreeMap<String, String>) -> Launch {
+    let settings = &request.context.settings;
+    Launch {
+        stack: settings.stack.clone(),
+        run_dir: request.run_dir.to_owned(),
+        log: record::pod_dir(&settings.data_dir, &request.intent.key).join("questdb.log"),
+        command: Vec::new(),
+        environment,
+        interior: None,
+    }
+}
+
+fn interior(
+    intent: &PodIntent,
+    network: PathBuf,
+    mut mounts: Vec<MountPoint>,
+    library: &Path,
+    java_home: Option<&Path>,
+) -> Interior {
+    let shown = |source: &Path, target: String| MountPoint {
+        kind: MountKind::ReadOnlyDirectory,
+        source: source.to_owned(),
+        target,
+    };
+    mounts.insert(0, shown(library, questdb::LIBRARY.to_owned()));
+    if let Some(home) = java_home {
+        mounts.insert(0, shown(home, home.to_string_lossy().into_owned()));
+    }
+    if !mounts.iter().any(|mount| mount.target == questdb::ROOT) {
+        tracing::warn!(pod.name = %intent.key, "no volume is mounted at {}", questdb::ROOT);
+    }
+    let identity = intent.identity;
+    Interior { network, mounts, user: identity.user, group: identity.group, extra_group: identity.fs_group }
+}
+
+fn without_namespaces(
+    request: &Request<'_>,
+    variables: &BTreeMap<String, String>,
+    mounts: &[MountPoint],
+    java: &Path,
+    library: &Path,
+) -> Result<Launch, Error> {
+    volumes::link_nested(mounts)
+        .map_err(|source| Error::File { path: request.run_dir.to_owned(), source })?;
+    let mappings = volumes::mappings(mounts);
+    let variables = translate::environment(variables, &mappings, &request.record.address);
+    let root = translate::paths(questdb::ROOT, &mappings);
+    let prepend = variables.get("JVM_PREPEND").map(String::as_str);
+    let command = questdb::command(java, &request.context.settings.heap, library, &root, prepend);
+    Ok(Launch { command, ..plain(request, variables) })
+}
