@@ -1,0 +1,152 @@
+//! Every case of the fence, by the same rules that the API server runs.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{QuestDB, QuestDBSpec};
+
+fn spec(epoch: i64, seq: i64, render: i64) -> Value {
+    json!({
+        "instruction": {
+            "id": "i", "databaseId": "0192f3a4-5b6c-7d8e-9f00-112233445566",
+            "epoch": epoch, "seq": seq, "render": render, "hash": "h",
+        },
+        "runState": "Running",
+        "version": "9.3.4",
+        "compute": { "instanceType": "m7i.large" },
+        "storage": { "sizeGib": 50, "type": "gp3", "iops": 3000, "throughput": 125, "provisioned": false, "deletionPolicy": "Retain" },
+        "network": { "exposure": "Internal" },
+    })
+}
+
+fn with(mut spec: Value, pointer: &str, value: Value) -> Value {
+    let (parent, key) = pointer.rsplit_once('/').unwrap();
+    spec.pointer_mut(parent).unwrap()[key] = value;
+    spec
+}
+
+fn without(mut spec: Value, key: &str) -> Value {
+    spec.as_object_mut().unwrap().remove(key);
+    spec
+}
+
+/// `Ok` when the write passes, else the messages of all rules that refuse it.
+fn write(new: &Value, old: &Value) -> Result<(), String> {
+    QuestDBSpec::validate_cel(new, Some(old)).map_err(|errors| format!("{errors:?}"))
+}
+
+#[test]
+fn forward_passes() {
+    let old = spec(2, 5, 3);
+    for new in [spec(2, 6, 3), spec(2, 6, 0), spec(3, 1, 0), spec(2, 5, 4)] {
+        assert_eq!(write(&new, &old), Ok(()), "{new}");
+    }
+}
+
+#[test]
+fn the_same_again_passes() {
+    assert_eq!(write(&spec(2, 5, 3), &spec(2, 5, 3)), Ok(()));
+}
+
+#[test]
+fn backward_is_refused_and_names_the_holder() {
+    let old = spec(2, 5, 3);
+    for new in [spec(2, 4, 9), spec(1, 99, 9), spec(2, 5, 2)] {
+        let refusal = write(&new, &old).unwrap_err();
+        assert_eq!(holder(&refusal).map(|holder| (holder.epoch, holder.seq)), Some((2, 5)), "{refusal}");
+    }
+}
+
+#[test]
+fn the_same_position_with_other_content_is_refused() {
+    let old = spec(2, 5, 3);
+    let other_content = with(spec(2, 5, 3), "/version", json!("9.9.9"));
+    let other_hash = with(spec(2, 5, 3), "/instruction/hash", json!("x"));
+    for new in [other_content, other_hash] {
+        assert!(write(&new, &old).is_err(), "{new}");
+    }
+}
+
+#[test]
+fn leaving_the_instruction_out_is_refused() {
+    assert!(write(&without(spec(2, 5, 3), "instruction"), &spec(2, 5, 3)).is_err());
+}
+
+#[test]
+fn a_plain_resource_can_be_adopted_and_changed() {
+    let plain = without(spec(1, 1, 1), "instruction");
+    assert_eq!(write(&spec(1, 1, 1), &plain), Ok(()));
+    assert_eq!(write(&with(plain.clone(), "/version", json!("9.9.9")), &plain), Ok(()));
+}
+
+#[test]
+fn a_resource_serves_one_database_for_life() {
+    let other = with(spec(2, 6, 3), "/instruction/databaseId", json!("0192f3a4-5b6c-7d8e-9f00-ffffffffffff"));
+    assert!(write(&other, &spec(2, 5, 3)).unwrap_err().contains("databaseId is immutable"));
+}
+
+#[test]
+fn the_zone_is_immutable_and_so_is_its_absence() {
+    let none = spec(1, 2, 0);
+    let zoned = |zone: &str, seq| with(spec(1, seq, 0), "/zone", json!(zone));
+    assert_eq!(write(&zoned("a", 3), &zoned("a", 2)), Ok(()));
+    for (new, old) in [(zoned("b", 3), zoned("a", 2)), (zoned("a", 3), none.clone()), (spec(1, 3, 0), zoned("a", 2))] {
+        assert!(write(&new, &old).unwrap_err().contains("spec.zone is immutable"), "{new}");
+    }
+}
+
+#[test]
+fn the_size_only_grows() {
+    let sized = |size: u32, seq| with(spec(1, seq, 0), "/storage/sizeGib", json!(size));
+    assert_eq!(write(&sized(51, 3), &sized(50, 2)), Ok(()));
+    assert!(write(&sized(49, 3), &sized(50, 2)).unwrap_err().contains("can only grow"));
+    assert!(write(&without(spec(1, 3, 0), "storage"), &sized(50, 2)).is_err());
+}
+
+#[test]
+fn what_was_provisioned_stays_so() {
+    let provisioned = |value: bool, seq| with(spec(1, seq, 0), "/storage/provisioned", json!(value));
+    assert_eq!(write(&provisioned(true, 3), &provisioned(false, 2)), Ok(()));
+    assert!(write(&provisioned(false, 3), &provisioned(true, 2)).unwrap_err().contains("cannot be taken back"));
+}
+
+#[test]
+fn purged_is_final() {
+    let state = |value: &str, seq| with(spec(1, seq, 0), "/runState", json!(value));
+    assert_eq!(write(&state("Running", 3), &state("Deleted", 2)), Ok(()));
+    assert!(write(&state("Running", 3), &state("Purged", 2)).unwrap_err().contains("Purged is final"));
+}
+
+fn resource(status: Value) -> QuestDB {
+    serde_json::from_value(json!({
+        "apiVersion": "crd.questdb.io/v1", "kind": "QuestDB", "metadata": { "name": "a" },
+        "spec": spec(2, 5, 3), "status": status,
+    }))
+    .unwrap()
+}
+
+#[test]
+fn the_instruction_in_status_never_goes_back() {
+    let at = |epoch: i64, seq: i64| {
+        resource(json!({ "instruction": { "id": "i", "epoch": epoch, "seq": seq, "render": 1, "hash": "h" } }))
+    };
+    let check = |new: &QuestDB, old: &QuestDB| new.validate_cel_update(old).is_ok();
+    assert!(check(&at(2, 5), &at(2, 5)));
+    assert!(check(&at(2, 6), &at(2, 5)));
+    assert!(check(&at(3, 1), &at(2, 5)));
+    assert!(!check(&at(2, 4), &at(2, 5)));
+    assert!(!check(&at(1, 9), &at(2, 5)));
+    assert!(!check(&resource(json!({})), &at(2, 5)));
+    assert!(check(&at(1, 1), &resource(json!({}))));
+}
+
+#[test]
+fn only_the_fence_is_read_as_a_holder() {
+    assert_eq!(
+        holder("spec: Forbidden: slipway-fence 2/5/abc"),
+        Some(Holder { epoch: 2, seq: 5, hash: "abc".to_owned() })
+    );
+    for other in ["", "spec.zone is immutable", "slipway-fence x/1/h", "slipway-fence 1"] {
+        assert_eq!(holder(other), None, "{other}");
+    }
+}

@@ -1,0 +1,143 @@
+//! Every name that more than one program must spell alike: managers, annotations, labels, finalizers, condition types.
+//! Constants and the functions that make names of names; nothing here reads or writes.
+
+/// API group of the custom resource.
+pub const GROUP: &str = "crd.questdb.io";
+/// Its stored version.
+pub const VERSION: &str = "v1";
+/// Its kind.
+pub const KIND: &str = "QuestDB";
+/// Name of the definition.
+pub const DEFINITION: &str = "questdbs.crd.questdb.io";
+
+/// Field manager of the provisioner: owns the spec of managed resources.
+pub const PROVISIONER: &str = "slipway-provisioner";
+/// Field manager of the operator: owns the children and the finalizer.
+pub const OPERATOR: &str = "slipway-operator";
+
+/// Version of the translation from a desired state to a spec; raised with every change of [`crate::render()`] that
+/// alters its output, so that an older provisioner cannot undo a newer one's rendering of the same instruction.
+pub const RENDER: i64 = 1;
+
+/// Keeps the resource until its objects and machines are gone.
+pub const FINALIZER: &str = "crd.questdb.io/cleanup";
+
+/// Annotation of a resource: W3C trace context of the request that caused the spec.
+pub const TRACEPARENT: &str = "crd.questdb.io/traceparent";
+/// Annotation of a resource: generation of its instance, written before the instance is asked for.
+pub const GENERATION: &str = "crd.questdb.io/instance-generation";
+/// Annotation of a resource: hash of the launch parameters that the generation stands for.
+pub const LAUNCH: &str = "crd.questdb.io/instance-launch";
+/// Annotation of a resource: zone that the generation is launched in.
+pub const LAUNCH_ZONE: &str = "crd.questdb.io/instance-zone";
+/// Annotation of a resource: highest generation whose machine may be taken down, written before its protection is
+/// taken off.
+pub const RELEASED: &str = "crd.questdb.io/instance-released";
+/// Annotation of a Secret: name of the resource that it belongs to.
+pub const SECRET_OF: &str = "crd.questdb.io/name";
+/// Annotation of a pod template: hash of everything that needs a restart to be heeded.
+pub const CHECKSUM: &str = "crd.questdb.io/checksum";
+/// Annotation of a pod template: the restart that was asked for.
+pub const RESTART: &str = "crd.questdb.io/restart";
+/// Annotation of a resource: identity of the database of a resource without an instruction, minted once.
+pub const ADOPTED_ID: &str = "crd.questdb.io/database-id";
+
+/// Label of every child: name of its resource.
+pub const LABEL_NAME: &str = "crd.questdb.io/name";
+/// Label of every child: namespace of its resource (cluster-scoped children have none of their own).
+pub const LABEL_NAMESPACE: &str = "crd.questdb.io/namespace";
+/// Label of every child and of the resource: identity of the database.
+pub const LABEL_DATABASE: &str = "crd.questdb.io/database";
+/// Label of a resource: its tenant.
+pub const LABEL_TENANT: &str = "crd.questdb.io/tenant";
+/// Label of a resource: what people call the database.
+pub const LABEL_DATABASE_NAME: &str = "crd.questdb.io/database-name";
+/// Label that says who looks after an object.
+pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// Label of a Node that a kubelet may not give itself: the database that the machine serves.
+pub const LABEL_NODE: &str = "node-restriction.kubernetes.io/questdb-database";
+/// Label of a Node: its zone.
+pub const LABEL_ZONE: &str = "topology.kubernetes.io/zone";
+/// Taint of a Node that belongs to one database.
+pub const TAINT: &str = "questdb.io/dedicated";
+
+/// Keys of the Secret with a database's credentials.
+pub mod secret {
+    /// Type of credential in the annotation of the same name.
+    pub const TYPE: &str = "crd.questdb.io/secret-type";
+    /// User of the Postgres wire protocol.
+    pub const PG_USER: &str = "pg-user";
+    /// Password of the Postgres wire protocol.
+    pub const PG_PASSWORD: &str = "pg-password";
+    /// User of HTTP.
+    pub const HTTP_USER: &str = "http-user";
+    /// Password of HTTP.
+    pub const HTTP_PASSWORD: &str = "http-password";
+}
+
+/// Types of conditions in status.
+pub mod condition {
+    /// It serves what its spec asks for.
+    pub const READY: &str = "Ready";
+    /// Something is being worked on.
+    pub const PROGRESSING: &str = "Progressing";
+    /// Something is wrong that does not heal by itself.
+    pub const DEGRADED: &str = "Degraded";
+    /// The spec can be carried out.
+    pub const CONFIG_ACCEPTED: &str = "ConfigAccepted";
+    /// The machine has joined the cluster and is ready.
+    pub const NODE_HEALTHY: &str = "NodeHealthy";
+    /// The name answers with the machine's address.
+    pub const DNS_READY: &str = "DNSReady";
+    /// The disk is being changed.
+    pub const VOLUME_RESIZING: &str = "VolumeResizing";
+    /// Something that we need belongs to somebody else.
+    pub const CONFLICT: &str = "Conflict";
+}
+
+/// Ports of QuestDB.
+pub mod port {
+    /// REST, web console, line protocol over HTTP.
+    pub const HTTP: u16 = 9000;
+    /// Postgres wire protocol.
+    pub const PG: u16 = 8812;
+    /// Line protocol over TCP.
+    pub const ILP: u16 = 9009;
+    /// Health and metrics.
+    pub const MIN: u16 = 9003;
+}
+
+/// The volume claim of a resource: StatefulSet's own scheme for the template `data` and ordinal 0.
+pub fn claim(resource: &str) -> String {
+    format!("data-{resource}-0")
+}
+
+/// The one pod of a resource.
+pub fn pod(resource: &str) -> String {
+    format!("{resource}-0")
+}
+
+/// The Secret with a resource's credentials.
+pub fn credentials(resource: &str) -> String {
+    format!("{resource}-credentials")
+}
+
+/// The ConfigMap with a resource's server.conf.
+pub fn config(resource: &str) -> String {
+    format!("{resource}-config")
+}
+
+/// The Service that gives the pod a name within the cluster.
+pub fn headless(resource: &str) -> String {
+    format!("{resource}-pods")
+}
+
+/// The `PersistentVolume` of an EBS volume: named after it, because the handle of one cannot change.
+pub fn persistent_volume(volume: &str) -> String {
+    format!("qdb-{volume}")
+}
+
+/// The Node of a database's instance of this generation.
+pub fn node(short: &str, generation: u64) -> String {
+    format!("qdb-{short}-g{generation}")
+}

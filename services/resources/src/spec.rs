@@ -1,0 +1,233 @@
+//! The spec: the desired state of a database in Kubernetes' manners. Every number and text is bounded here, because the
+//! API server's own types are wider than ours, and because rules are priced by what they might have to compare.
+#![expect(unreachable_pub, reason = "the schema derive copies the types into a function body")]
+
+use std::collections::BTreeMap;
+
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::status::QuestDBStatus;
+use crate::{fence, schema};
+
+/// A QuestDB database on a machine of its own.
+#[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "crd.questdb.io",
+    version = "v1",
+    kind = "QuestDB",
+    plural = "questdbs",
+    shortname = "qdb",
+    shortname = "qdbs",
+    category = "databases",
+    namespaced,
+    status = "QuestDBStatus",
+    derive = "PartialEq",
+    cel,
+    doc = "A QuestDB database on a machine, a disk and a name of its own.",
+    validation = fence::status_forward(),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Version", type_ = "string", json_path = ".spec.version"),
+    printcolumn(name = "Instance", type_ = "string", json_path = ".spec.compute.instanceType"),
+    printcolumn(name = "Size", type_ = "integer", json_path = ".spec.storage.sizeGib"),
+    printcolumn(name = "NodeReady", type_ = "boolean", json_path = ".status.node.ready"),
+    printcolumn(name = "NodeIp", type_ = "string", json_path = ".status.node.ip"),
+    printcolumn(name = "DNS", type_ = "string", json_path = ".status.dns.name"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-map-type" = "atomic"))]
+#[x_kube(
+    cel,
+    validation = fence::forward(),
+    validation = fence::same_database(),
+    validation = fence::same_zone(),
+    validation = fence::grows(),
+    validation = fence::stays_provisioned(),
+    validation = fence::stays_purged()
+)]
+pub struct QuestDBSpec {
+    /// The instruction that this spec carries out. Absent when people write the resource themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instruction: Option<InstructionSpec>,
+    /// Whether the database should run.
+    #[serde(default)]
+    pub run_state: RunState,
+    /// QuestDB version.
+    #[serde(default = "default_version")]
+    #[schemars(length(min = 1, max = 32))]
+    pub version: String,
+    /// Container image, in place of the one of the version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256))]
+    pub image: Option<String>,
+    /// The machine.
+    #[serde(default)]
+    pub compute: ComputeSpec,
+    /// The disk.
+    pub storage: StorageSpec,
+    /// Keys of server.conf.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::config")]
+    pub config: BTreeMap<String, String>,
+    /// How the database is reached.
+    #[serde(default)]
+    pub network: NetworkSpec,
+    /// Changed to ask for one restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64))]
+    pub restart_nonce: Option<String>,
+    /// Availability zone; chosen by the operator when absent. Immutable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64))]
+    pub zone: Option<String>,
+}
+
+/// Which instruction a spec carries out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InstructionSpec {
+    /// Identity of the instruction.
+    #[schemars(length(min = 1, max = 64))]
+    pub id: String,
+    /// Identity of the database.
+    #[schemars(regex(pattern = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"), length(max = 36))]
+    pub database_id: String,
+    /// Outranks everything.
+    #[schemars(range(min = 1, max = 9_007_199_254_740_991_i64))]
+    pub epoch: i64,
+    /// Rises by one with every change.
+    #[schemars(range(min = 1, max = 9_007_199_254_740_991_i64))]
+    pub seq: i64,
+    /// Version of the translation from desired state to spec.
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
+    pub render: i64,
+    /// Hash of the desired state.
+    #[schemars(length(min = 1, max = 128))]
+    pub hash: String,
+}
+
+/// Whether a database should run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RunState {
+    /// Serving.
+    #[default]
+    Running,
+    /// The machine is gone; disk and name stay.
+    Paused,
+    /// Gone for its users; the disk is kept.
+    Deleted,
+    /// Gone for good: the only state in which a disk is destroyed.
+    Purged,
+}
+
+/// The machine a database has to itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ComputeSpec {
+    /// EC2 instance type.
+    #[serde(default = "default_instance_type")]
+    #[schemars(length(min = 1, max = 64))]
+    pub instance_type: String,
+    /// Machine image; the cluster's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64))]
+    pub node_image: Option<String>,
+}
+
+impl Default for ComputeSpec {
+    fn default() -> Self {
+        Self { instance_type: default_instance_type(), node_image: None }
+    }
+}
+
+/// The disk of a database.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StorageSpec {
+    /// Size in GiB; only ever grows.
+    #[schemars(range(min = 10, max = 16_384))]
+    pub size_gib: u32,
+    /// EBS volume type.
+    #[serde(rename = "type", default)]
+    pub volume_type: VolumeType,
+    /// I/O operations a second.
+    #[serde(default = "default_iops")]
+    #[schemars(range(min = 3_000, max = 16_000))]
+    pub iops: u32,
+    /// Throughput in MiB/s.
+    #[serde(default = "default_throughput")]
+    #[schemars(range(min = 125, max = 1_000))]
+    pub throughput: u32,
+    /// The database had a disk once: a missing one is an alarm, never an order to make another.
+    #[serde(default)]
+    pub provisioned: bool,
+    /// What becomes of the disk when the resource is deleted.
+    #[serde(default)]
+    pub deletion_policy: DeletionPolicy,
+}
+
+/// EBS volume types on offer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum VolumeType {
+    /// General purpose.
+    #[default]
+    Gp3,
+    /// Provisioned performance.
+    Io2,
+}
+
+/// What becomes of the disk on delete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DeletionPolicy {
+    /// It stays.
+    #[default]
+    Retain,
+    /// It is destroyed.
+    Delete,
+}
+
+/// How a database is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NetworkSpec {
+    /// Fully qualified DNS name; resource name and the cluster's suffix when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub hostname: Option<String>,
+    /// CIDRs that may connect.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::cidrs")]
+    pub allowed_cidrs: Vec<String>,
+    /// Who can reach it.
+    #[serde(default)]
+    pub exposure: Exposure,
+}
+
+/// Who can reach a database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Exposure {
+    /// Inside the cluster's network only.
+    #[default]
+    Internal,
+    /// Also from the allowed CIDRs.
+    Public,
+}
+
+fn default_version() -> String {
+    domain::catalogue::DEFAULT_VERSION.to_owned()
+}
+
+fn default_instance_type() -> String {
+    domain::catalogue::DEFAULT_INSTANCE_TYPE.to_owned()
+}
+
+const fn default_iops() -> u32 {
+    domain::catalogue::DEFAULT_IOPS
+}
+
+const fn default_throughput() -> u32 {
+    domain::catalogue::DEFAULT_THROUGHPUT
+}

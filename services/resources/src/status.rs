@@ -1,0 +1,215 @@
+//! The status: what the operator observed and did. A report only: wiping it loses no decision, except that the
+//! instruction carried out never goes back.
+#![expect(unreachable_pub, reason = "the schema derive copies the types into a function body")]
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What is observed of a database.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct QuestDBStatus {
+    /// How it is, in a word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// Generation of the spec that this was written for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The instruction that has been carried out in full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instruction: Option<InstructionStatus>,
+    /// Conditions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Map(vec!["type".to_owned()]))]
+    pub conditions: Vec<Condition>,
+    /// QuestDB version that runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeStatus>,
+    /// The disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<VolumeStatus>,
+    /// The name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns: Option<DnsStatus>,
+    /// Where it answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoints: Option<EndpointsStatus>,
+    /// Name of the Secret with the credentials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials_secret: Option<String>,
+    /// Progress of what is being done, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Map(vec!["name".to_owned()]))]
+    pub steps: Vec<StepStatus>,
+}
+
+/// How a database is, in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Phase {
+    /// Seen, nothing done yet.
+    Pending,
+    /// Being made.
+    Provisioning,
+    /// Serves what was asked for.
+    Ready,
+    /// Was ready; a change is being made.
+    Updating,
+    /// Something is wrong that does not heal by itself.
+    Degraded,
+    /// Being stopped.
+    Pausing,
+    /// Stopped; disk kept.
+    Paused,
+    /// Being taken away.
+    Deleting,
+    /// Gone; what remains is what policy retains.
+    Deleted,
+}
+
+impl Phase {
+    /// The word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Provisioning => "Provisioning",
+            Self::Ready => "Ready",
+            Self::Updating => "Updating",
+            Self::Degraded => "Degraded",
+            Self::Pausing => "Pausing",
+            Self::Paused => "Paused",
+            Self::Deleting => "Deleting",
+            Self::Deleted => "Deleted",
+        }
+    }
+}
+
+/// The instruction carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InstructionStatus {
+    /// Identity.
+    pub id: String,
+    /// Epoch.
+    pub epoch: i64,
+    /// Sequence number.
+    pub seq: i64,
+    /// Version of the translation.
+    pub render: i64,
+    /// Hash of the desired state.
+    pub hash: String,
+}
+
+/// The machine as observed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeStatus {
+    /// Name of the Node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Private address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip: Option<String>,
+    /// EC2 instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_id: Option<String>,
+    /// Type of the instance that runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_type: Option<String>,
+    /// Availability zone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// Whether the Node is ready.
+    pub ready: bool,
+}
+
+/// The disk as observed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeStatus {
+    /// EBS volume.
+    pub id: String,
+    /// Size that EC2 shows.
+    pub size_gib: u32,
+    /// State in EC2's words, or `deleted`.
+    pub state: String,
+}
+
+/// The name as observed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DnsStatus {
+    /// Fully qualified name.
+    pub name: String,
+    /// How far it came.
+    pub state: DnsState,
+    /// Change that is waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change_id: Option<String>,
+    /// Address that the record holds, once it was in sync.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+}
+
+/// How far a name came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DnsState {
+    /// Asked for; not on all name servers yet.
+    Pending,
+    /// On all name servers.
+    InSync,
+    /// Being taken away; the removal is not on all name servers yet.
+    Releasing,
+    /// Somebody else has the name.
+    Conflict,
+}
+
+/// Where a database answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EndpointsStatus {
+    /// REST, web console, line protocol over HTTP.
+    pub http: String,
+    /// Postgres wire protocol.
+    pub pg: String,
+    /// Line protocol over TCP.
+    pub ilp: String,
+    /// Health and metrics.
+    pub min: String,
+}
+
+/// One named piece of progress.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StepStatus {
+    /// Name: volume, instance, node, attachment, pod, dns …
+    pub name: String,
+    /// How far it came.
+    pub state: StepState,
+    /// When it began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Time>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Time>,
+    /// What is waited for, or what went wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// How far a step came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum StepState {
+    /// Not begun.
+    Pending,
+    /// Under way.
+    Running,
+    /// Done.
+    Succeeded,
+    /// Failed; tried again.
+    Failed,
+}
