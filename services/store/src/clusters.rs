@@ -1,0 +1,142 @@
+//! Table `clusters`: the registry.
+
+use std::collections::BTreeMap;
+
+use domain::placement::Candidate;
+use domain::{Cluster, ClusterId, ClusterState};
+use jiff::Timestamp;
+use sqlx::types::Json;
+
+use crate::{Error, Store, Transaction};
+
+/// A registered cluster and when it changed: readers rebuild their clients when `updated_at` moves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterRecord {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// When it was registered.
+    pub created_at: Timestamp,
+    /// When its registration last changed.
+    pub updated_at: Timestamp,
+}
+
+#[derive(sqlx::FromRow)]
+struct Row {
+    id: String,
+    region: String,
+    account: String,
+    zones: Json<BTreeMap<String, String>>,
+    hosted_zone_id: String,
+    dns_suffix: String,
+    namespace_template: String,
+    state: String,
+    credentials: String,
+    created_at: jiff_sqlx::Timestamp,
+    updated_at: jiff_sqlx::Timestamp,
+}
+
+#[derive(sqlx::FromRow)]
+struct CandidateRow {
+    #[sqlx(flatten)]
+    cluster: Row,
+    databases: i64,
+}
+
+macro_rules! columns {
+    () => {
+        "c.id, c.region, c.account, c.zones, c.hosted_zone_id, c.dns_suffix, c.namespace_template, c.state, \
+         c.credentials, c.created_at, c.updated_at"
+    };
+}
+
+impl Store {
+    /// Registers a cluster or changes its registration. Says whether it is new; a repetition changes nothing.
+    pub async fn put_cluster(&self, cluster: &Cluster) -> Result<bool, Error> {
+        let inserted: Option<bool> = sqlx::query_scalar(
+            "insert into clusters as c (id, region, account, zones, hosted_zone_id, dns_suffix, namespace_template, \
+             state, credentials) values ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
+             on conflict (id) do update set region = excluded.region, account = excluded.account, \
+             zones = excluded.zones, hosted_zone_id = excluded.hosted_zone_id, dns_suffix = excluded.dns_suffix, \
+             namespace_template = excluded.namespace_template, state = excluded.state, \
+             credentials = excluded.credentials, updated_at = now() \
+             where (c.region, c.account, c.zones, c.hosted_zone_id, c.dns_suffix, c.namespace_template, c.state, \
+             c.credentials) is distinct from (excluded.region, excluded.account, excluded.zones, \
+             excluded.hosted_zone_id, excluded.dns_suffix, excluded.namespace_template, excluded.state, \
+             excluded.credentials) \
+             returning xmax = 0",
+        )
+        .bind(cluster.id.as_str())
+        .bind(&cluster.region)
+        .bind(&cluster.account)
+        .bind(Json(&cluster.zones))
+        .bind(&cluster.hosted_zone_id)
+        .bind(&cluster.dns_suffix)
+        .bind(&cluster.namespace_template)
+        .bind(cluster.state.as_str())
+        .bind(&cluster.credentials)
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
+        Ok(inserted.unwrap_or(false))
+    }
+
+    /// All clusters, by name.
+    pub async fn clusters(&self) -> Result<Vec<ClusterRecord>, Error> {
+        let rows: Vec<Row> = sqlx::query_as(concat!("select ", columns!(), " from clusters c order by c.id"))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(Error::from_sqlx)?;
+        rows.into_iter().map(ClusterRecord::try_from).collect()
+    }
+
+    /// One cluster.
+    pub async fn cluster(&self, id: &ClusterId) -> Result<Option<ClusterRecord>, Error> {
+        let row: Option<Row> = sqlx::query_as(concat!("select ", columns!(), " from clusters c where c.id = $1"))
+            .bind(id.as_str())
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(Error::from_sqlx)?;
+        row.map(ClusterRecord::try_from).transpose()
+    }
+}
+
+impl Transaction {
+    /// All clusters with the number of databases that live there.
+    pub async fn candidates(&mut self) -> Result<Vec<Candidate>, Error> {
+        let rows: Vec<CandidateRow> = sqlx::query_as(concat!(
+            "select ",
+            columns!(),
+            ", (select count(*) from databases d where d.cluster_id = c.id and d.deleted_at is null) as databases \
+             from clusters c order by c.id"
+        ))
+        .fetch_all(&mut *self.inner)
+        .await
+        .map_err(Error::from_sqlx)?;
+        rows.into_iter()
+            .map(|row| {
+                let databases = u64::try_from(row.databases).unwrap_or_default();
+                Ok(Candidate { cluster: ClusterRecord::try_from(row.cluster)?.cluster, databases })
+            })
+            .collect()
+    }
+}
+
+impl TryFrom<Row> for ClusterRecord {
+    type Error = Error;
+
+    fn try_from(row: Row) -> Result<Self, Error> {
+        let corrupt = |what: String| Error::corrupt("clusters", format!("{}: {what}", row.id));
+        let cluster = Cluster {
+            id: row.id.parse().map_err(|error: domain::id::Error| corrupt(error.to_string()))?,
+            state: ClusterState::parse(&row.state).ok_or_else(|| corrupt(format!("state {}", row.state)))?,
+            region: row.region,
+            account: row.account,
+            zones: row.zones.0,
+            hosted_zone_id: row.hosted_zone_id,
+            dns_suffix: row.dns_suffix,
+            namespace_template: row.namespace_template,
+            credentials: row.credentials,
+        };
+        Ok(Self { cluster, created_at: row.created_at.to_jiff(), updated_at: row.updated_at.to_jiff() })
+    }
+}

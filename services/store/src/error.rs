@@ -1,0 +1,158 @@
+//! What can go wrong with the database, by what a caller can do about it.
+
+use crate::constraint::{self, Conflict};
+
+/// An operation on the database failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The URL of the database is wrong.
+    #[error("parse the database's URL")]
+    ParseUrl(#[source] sqlx::Error),
+    /// Postgres cannot be reached, is starting, stopping or full, or took too long: try again later.
+    #[error("reach Postgres")]
+    Reach(#[source] sqlx::Error),
+    /// Others held what was needed, or two transactions were in each other's way: try again.
+    #[error("wait for others in Postgres")]
+    Busy(#[source] sqlx::Error),
+    /// A named constraint refused the change.
+    #[error("change refused: {0}")]
+    Conflict(Conflict),
+    /// A database used up its positions.
+    #[error("mint a position: the numbers of the database are used up")]
+    Exhausted,
+    /// Another consumer moved the offsets: everything of this batch was taken back.
+    #[error("advance offsets: another consumer moved them")]
+    OffsetsMoved,
+    /// A migration that this program needs was not applied.
+    #[error("use the schema: migrations are missing (run `slipway-backend migrate`)")]
+    Outdated,
+    /// A row holds what this program cannot read.
+    #[error("read {table}: {what}")]
+    Corrupt {
+        /// The table.
+        table: &'static str,
+        /// What is wrong, with the row's identity.
+        what: String,
+    },
+    /// The migrations failed.
+    #[error("migrate the schema")]
+    Migrate(#[source] sqlx::migrate::MigrateError),
+    /// Anything else: a mistake of ours.
+    #[error("run a statement")]
+    Statement(#[source] sqlx::Error),
+}
+
+impl Error {
+    /// Whether the same call may succeed later without any change.
+    pub const fn is_transient(&self) -> bool {
+        match self {
+            Self::Reach(_) | Self::Busy(_) | Self::OffsetsMoved | Self::Outdated => true,
+            Self::ParseUrl(_)
+            | Self::Conflict(_)
+            | Self::Exhausted
+            | Self::Corrupt { .. }
+            | Self::Migrate(_)
+            | Self::Statement(_) => false,
+        }
+    }
+
+    /// A word for metrics.
+    pub const fn category(&self) -> &'static str {
+        match self {
+            Self::ParseUrl(_) => "url",
+            Self::Reach(_) => "unreachable",
+            Self::Busy(_) => "busy",
+            Self::Conflict(_) => "conflict",
+            Self::Exhausted => "exhausted",
+            Self::OffsetsMoved => "offsets_moved",
+            Self::Outdated => "outdated",
+            Self::Corrupt { .. } => "corrupt",
+            Self::Migrate(_) => "migrate",
+            Self::Statement(_) => "statement",
+        }
+    }
+
+    /// Sorts an error of the driver.
+    pub(crate) fn from_sqlx(error: sqlx::Error) -> Self {
+        let unreachable = matches!(
+            error,
+            sqlx::Error::Io(_)
+                | sqlx::Error::Tls(_)
+                | sqlx::Error::Protocol(_)
+                | sqlx::Error::PoolTimedOut
+                | sqlx::Error::PoolClosed
+                | sqlx::Error::WorkerCrashed
+        );
+        if unreachable {
+            return Self::Reach(error);
+        }
+        let Some(database) = error.as_database_error() else { return Self::Statement(error) };
+        if let Some(conflict) = database.constraint().and_then(constraint::conflict) {
+            return Self::Conflict(conflict);
+        }
+        match kind_of(database.code().as_deref().unwrap_or_default()) {
+            Kind::Unreachable => Self::Reach(error),
+            Kind::Busy => Self::Busy(error),
+            Kind::Schema => Self::Outdated,
+            Kind::Other => Self::Statement(error),
+        }
+    }
+
+    pub(crate) fn corrupt(table: &'static str, what: impl Into<String>) -> Self {
+        Self::Corrupt { table, what: what.into() }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Kind {
+    Unreachable,
+    Busy,
+    Schema,
+    Other,
+}
+
+/// Sorts an SQLSTATE.
+fn kind_of(code: &str) -> Kind {
+    match code {
+        // Serialisation failure, deadlock, lock not available, statement cancelled by its timeout.
+        "40001" | "40P01" | "55P03" | "57014" => Kind::Busy,
+        // Read-only transaction (an old primary), administrator shutdown, crash shutdown, starting up, database dropped.
+        "25006" | "57P01" | "57P02" | "57P03" | "57P04" | "25P03" => Kind::Unreachable,
+        // Undefined table or column, schema, database.
+        "42P01" | "42703" | "3F000" => Kind::Schema,
+        _ if code.starts_with("08") || code.starts_with("53") || code.starts_with("28") || code == "3D000" => {
+            Kind::Unreachable
+        }
+        _ => Kind::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_sorted_by_what_can_be_done() {
+        let table = [
+            ("40P01", Kind::Busy),
+            ("55P03", Kind::Busy),
+            ("57014", Kind::Busy),
+            ("57P01", Kind::Unreachable),
+            ("25006", Kind::Unreachable),
+            ("08006", Kind::Unreachable),
+            ("53300", Kind::Unreachable),
+            ("42P01", Kind::Schema),
+            ("22001", Kind::Other),
+            ("", Kind::Other),
+        ];
+        for (code, kind) in table {
+            assert_eq!(kind_of(code), kind, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_pool_that_gives_no_connection_is_unreachable() {
+        assert!(Error::from_sqlx(sqlx::Error::PoolTimedOut).is_transient());
+        assert!(!Error::from_sqlx(sqlx::Error::RowNotFound).is_transient());
+    }
+}

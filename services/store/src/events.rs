@@ -1,0 +1,158 @@
+//! Table `operation_events`: numbered per operation under the operation's row lock, so whoever saw number n missed
+//! nothing below it.
+
+use domain::operation::Failure;
+use domain::{OperationId, OperationState};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use sqlx::PgConnection;
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use crate::document::word;
+use crate::observations::{Step, StepDocument};
+use crate::{Error, Store};
+
+/// Something that happened to an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// To which.
+    pub operation: OperationId,
+    /// From 1, without gaps.
+    pub number: i64,
+    /// State of the operation after it.
+    pub state: OperationState,
+    /// What happened.
+    pub kind: EventKind,
+    /// When it was recorded.
+    pub at: Timestamp,
+}
+
+/// What can happen to an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EventKind {
+    /// Its state moved; with the reason where it failed.
+    State(Option<Failure>),
+    /// A step moved.
+    Step(Step),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Document {
+    state: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    step: Option<StepDocument>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    code: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+}
+
+#[derive(sqlx::FromRow)]
+struct Row {
+    operation_id: Uuid,
+    number: i64,
+    body: Json<Document>,
+    at: jiff_sqlx::Timestamp,
+}
+
+impl Store {
+    /// New events of many operations in one statement: of each, those after the given number.
+    pub async fn events_after(&self, streams: &[(OperationId, i64)], limit: u32) -> Result<Vec<Event>, Error> {
+        let (ids, numbers): (Vec<Uuid>, Vec<i64>) = streams.iter().map(|(id, number)| (id.uuid(), *number)).unzip();
+        let rows: Vec<Row> = sqlx::query_as(
+            "select e.operation_id, e.number, e.body, e.at from unnest($1::uuid[], $2::bigint[]) as s (id, after) \
+             join operation_events e on e.operation_id = s.id and e.number > s.after \
+             order by e.operation_id, e.number limit $3",
+        )
+        .bind(ids)
+        .bind(numbers)
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
+        rows.into_iter().map(Event::try_from).collect()
+    }
+}
+
+/// Appends events, already numbered, to an operation whose row is locked.
+pub(crate) async fn append(
+    connection: &mut PgConnection,
+    operation: OperationId,
+    first: i64,
+    events: &[(OperationState, EventKind)],
+) -> Result<(), Error> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    let numbers: Vec<i64> = (first..).take(events.len()).collect();
+    let (kinds, bodies): (Vec<&str>, Vec<serde_json::Value>) = events
+        .iter()
+        .map(|(state, kind)| {
+            let document = Document::new(*state, kind);
+            // Strings and numbers only: this cannot fail, and an empty body would be refused by its reader.
+            (kind.as_str(), serde_json::to_value(document).unwrap_or_default())
+        })
+        .unzip();
+    sqlx::query(
+        "insert into operation_events (operation_id, number, kind, body) \
+         select $1, e.number, e.kind, e.body from unnest($2::bigint[], $3::text[], $4::jsonb[]) as e (number, kind, body)",
+    )
+    .bind(operation.uuid())
+    .bind(numbers)
+    .bind(kinds)
+    .bind(bodies)
+    .execute(connection)
+    .await
+    .map_err(Error::from_sqlx)?;
+    Ok(())
+}
+
+impl EventKind {
+    /// The word in every contract.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::State(_) => "state",
+            Self::Step(_) => "step",
+        }
+    }
+}
+
+impl Document {
+    fn new(state: OperationState, kind: &EventKind) -> Self {
+        let mut document = Self { state: state.to_string(), step: None, code: None, message: None };
+        match kind {
+            EventKind::State(Some(failure)) => {
+                document.code = Some(failure.code.clone());
+                document.message = Some(failure.message.clone());
+            }
+            EventKind::State(None) => {}
+            EventKind::Step(step) => document.step = Some(step.into()),
+        }
+        document
+    }
+}
+
+impl TryFrom<Row> for Event {
+    type Error = Error;
+
+    fn try_from(row: Row) -> Result<Self, Error> {
+        let corrupt =
+            |what: String| Error::corrupt("operation_events", format!("{}/{}: {what}", row.operation_id, row.number));
+        let document = row.body.0;
+        let kind = match (document.step, document.code) {
+            (Some(step), _) => EventKind::Step(step.read().map_err(corrupt)?),
+            (None, Some(code)) => {
+                EventKind::State(Some(Failure { code, message: document.message.unwrap_or_default() }))
+            }
+            (None, None) => EventKind::State(None),
+        };
+        Ok(Self {
+            operation: OperationId::new(row.operation_id),
+            number: row.number,
+            state: word("state", &document.state, OperationState::parse).map_err(corrupt)?,
+            kind,
+            at: row.at.to_jiff(),
+        })
+    }
+}

@@ -1,0 +1,114 @@
+//! Table `instructions`: every desired state ever minted, never changed afterwards.
+
+use domain::{
+    ClusterId, DatabaseId, Desired, InstructionId, OperationId, OperationKind, Position, TenantId,
+};
+use jiff::Timestamp;
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use crate::document::{DesiredDocument, SCHEMA, word};
+use crate::{Error, Transaction};
+
+/// A minted desired state with all that its record says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instruction {
+    /// Identity.
+    pub id: InstructionId,
+    /// Which database.
+    pub database: DatabaseId,
+    /// Whose.
+    pub tenant: TenantId,
+    /// Where it lives.
+    pub cluster: ClusterId,
+    /// The operation that asked for it.
+    pub operation: OperationId,
+    /// What that operation asked for.
+    pub operation_kind: OperationKind,
+    /// Where it stands.
+    pub position: Position,
+    /// What should be.
+    pub desired: Desired,
+    /// When it was minted.
+    pub minted_at: Timestamp,
+    /// Who asked.
+    pub actor: String,
+    /// Trace of the request.
+    pub traceparent: Option<String>,
+}
+
+#[derive(sqlx::FromRow)]
+pub(crate) struct Row {
+    id: Uuid,
+    database_id: Uuid,
+    tenant_id: String,
+    cluster_id: String,
+    operation_id: Uuid,
+    operation_kind: String,
+    epoch: i64,
+    seq: i64,
+    desired: Json<DesiredDocument>,
+    desired_schema: i32,
+    minted_at: jiff_sqlx::Timestamp,
+    actor: String,
+    traceparent: Option<String>,
+}
+
+/// What `Row` reads, of `instructions i` joined to `databases d`.
+macro_rules! instruction_columns {
+    () => {
+        "i.id, i.database_id, d.tenant_id, d.cluster_id, i.operation_id, i.operation_kind, i.epoch, i.seq, \
+         i.desired, i.desired_schema, i.minted_at, i.actor, i.traceparent"
+    };
+}
+pub(crate) use instruction_columns;
+
+impl Transaction {
+    pub(crate) async fn insert_instruction(
+        &mut self,
+        instruction: &Instruction,
+        content_hash: &str,
+    ) -> Result<(), Error> {
+        sqlx::query(
+            "insert into instructions (id, database_id, epoch, seq, operation_id, operation_kind, desired, \
+             desired_schema, content_hash, actor, traceparent) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+        )
+        .bind(instruction.id.uuid())
+        .bind(instruction.database.uuid())
+        .bind(instruction.position.epoch)
+        .bind(instruction.position.seq)
+        .bind(instruction.operation.uuid())
+        .bind(instruction.operation_kind.as_str())
+        .bind(Json(DesiredDocument::from(&instruction.desired)))
+        .bind(SCHEMA)
+        .bind(content_hash)
+        .bind(&instruction.actor)
+        .bind(&instruction.traceparent)
+        .execute(&mut *self.inner)
+        .await
+        .map_err(Error::from_sqlx)?;
+        Ok(())
+    }
+}
+
+impl TryFrom<Row> for Instruction {
+    type Error = Error;
+
+    fn try_from(row: Row) -> Result<Self, Error> {
+        let corrupt = |what: String| Error::corrupt("instructions", format!("{}: {what}", row.id));
+        let label = |error: domain::id::Error| corrupt(error.to_string());
+        Ok(Self {
+            id: InstructionId::new(row.id),
+            database: DatabaseId::new(row.database_id),
+            tenant: row.tenant_id.parse().map_err(label)?,
+            cluster: row.cluster_id.parse().map_err(label)?,
+            operation: OperationId::new(row.operation_id),
+            operation_kind: word("operation_kind", &row.operation_kind, OperationKind::parse).map_err(corrupt)?,
+            position: Position { epoch: row.epoch, seq: row.seq },
+            desired: row.desired.0.read(row.desired_schema).map_err(corrupt)?,
+            minted_at: row.minted_at.to_jiff(),
+            actor: row.actor,
+            traceparent: row.traceparent,
+        })
+    }
+}

@@ -1,0 +1,222 @@
+//! Table `observations`: what is believed of each database, and as of when. The newest stays, whatever order reports
+//! come in: guarded by (epoch, seq, term, resource version).
+
+use domain::operation::StepState;
+use domain::{ClusterId, DatabaseId, Position};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use crate::Error;
+use crate::document::word;
+
+/// Everything seen of a custom resource. What only readers understand lies in `body`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observation {
+    /// Of which database.
+    pub database: DatabaseId,
+    /// The cluster that speaks.
+    pub cluster: ClusterId,
+    /// Position that the spec holds.
+    pub position: Position,
+    /// Term of the observer.
+    pub term: i64,
+    /// Resource version of the object.
+    pub resource_version: i64,
+    /// False: the custom resource is gone.
+    pub present: bool,
+    /// Content hash that the spec carries.
+    pub content_hash: String,
+    /// Phase.
+    pub phase: String,
+    /// Position carried out in full.
+    pub carried_out: Option<Position>,
+    /// Whether a volume is there.
+    pub volume: bool,
+    /// Steps in order.
+    pub steps: Vec<Step>,
+    /// The whole, for readers.
+    pub body: Value,
+    /// Schema of `body`.
+    pub body_schema: i32,
+    /// When it was said.
+    pub said_at: Timestamp,
+}
+
+/// What is believed of a database.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ObservationView {
+    /// Phase.
+    pub phase: String,
+    /// Position that the spec holds.
+    pub position: Position,
+    /// Position carried out in full.
+    pub carried_out: Option<Position>,
+    /// The whole, for readers.
+    pub body: Value,
+    /// Schema of `body`.
+    pub body_schema: i32,
+    /// As of when.
+    pub said_at: Timestamp,
+}
+
+/// A step of provisioning.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// Such as `volume`.
+    pub name: String,
+    /// How far.
+    pub state: StepState,
+    /// What is waited for.
+    pub message: String,
+    /// Begun.
+    pub started_at: Option<Timestamp>,
+    /// Ended.
+    pub ended_at: Option<Timestamp>,
+}
+
+/// A step as it lies in a JSON column; times are Unix milliseconds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct StepDocument {
+    name: String,
+    state: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    started_at: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ended_at: Option<i64>,
+}
+
+/// The columns of an observation beside those of its database; all absent where there is none.
+#[derive(sqlx::FromRow)]
+pub(crate) struct ObservationColumns {
+    phase: Option<String>,
+    observed_epoch: Option<i64>,
+    observed_seq: Option<i64>,
+    carried_epoch: Option<i64>,
+    carried_seq: Option<i64>,
+    body: Option<Value>,
+    body_schema: Option<i32>,
+    said_at: Option<jiff_sqlx::Timestamp>,
+}
+
+/// What operations are judged by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::FromRow)]
+pub(crate) struct Standing {
+    pub(crate) database_id: Uuid,
+    pub(crate) epoch: i64,
+    pub(crate) seq: i64,
+    pub(crate) carried_epoch: i64,
+    pub(crate) carried_seq: i64,
+}
+
+impl Standing {
+    /// The position that the custom resource holds.
+    pub(crate) const fn held(&self) -> Position {
+        Position { epoch: self.epoch, seq: self.seq }
+    }
+
+    /// The position carried out in full.
+    pub(crate) fn carried_out(&self) -> Option<Position> {
+        Some(Position { epoch: self.carried_epoch, seq: self.carried_seq }).filter(|position| position.is_valid())
+    }
+}
+
+impl ObservationColumns {
+    pub(crate) fn view(self) -> Option<ObservationView> {
+        let carried = Position { epoch: self.carried_epoch?, seq: self.carried_seq? };
+        Some(ObservationView {
+            phase: self.phase?,
+            position: Position { epoch: self.observed_epoch?, seq: self.observed_seq? },
+            carried_out: carried.is_valid().then_some(carried),
+            body: self.body?,
+            body_schema: self.body_schema?,
+            said_at: self.said_at?.to_jiff(),
+        })
+    }
+}
+
+/// Stores observations, at most one of a database, where they are newer than what is stored.
+///
+/// Says of which databases: only these moved. Sorted by database, so that two writers never wait for each other.
+pub(crate) async fn upsert(connection: &mut PgConnection, seen: &[&Observation]) -> Result<Vec<Uuid>, Error> {
+    let column = |of: fn(&Observation) -> i64| seen.iter().map(|one| of(one)).collect::<Vec<i64>>();
+    let text = |of: fn(&Observation) -> &str| seen.iter().map(|one| of(one)).collect::<Vec<&str>>();
+    sqlx::query_scalar(
+        "insert into observations as t (database_id, cluster_id, epoch, seq, term, resource_version, present, \
+         content_hash, phase, carried_epoch, carried_seq, body, body_schema, said_at) \
+         select database_id, cluster_id, epoch, seq, term, resource_version, present, content_hash, phase, \
+         carried_epoch, carried_seq, body, body_schema, to_timestamp(said_at_ms / 1000.0) \
+         from unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bool[], \
+         $8::text[], $9::text[], $10::bigint[], $11::bigint[], $12::jsonb[], $13::int[], $14::bigint[]) \
+         as s (database_id, cluster_id, epoch, seq, term, resource_version, present, content_hash, phase, \
+         carried_epoch, carried_seq, body, body_schema, said_at_ms) order by database_id \
+         on conflict (database_id) do update set cluster_id = excluded.cluster_id, epoch = excluded.epoch, \
+         seq = excluded.seq, term = excluded.term, resource_version = excluded.resource_version, \
+         present = excluded.present, content_hash = excluded.content_hash, phase = excluded.phase, \
+         carried_epoch = excluded.carried_epoch, carried_seq = excluded.carried_seq, body = excluded.body, \
+         body_schema = excluded.body_schema, said_at = excluded.said_at, received_at = now() \
+         where (excluded.epoch, excluded.seq, excluded.term, excluded.resource_version) \
+         > (t.epoch, t.seq, t.term, t.resource_version) \
+         returning database_id",
+    )
+    .bind(seen.iter().map(|one| one.database.uuid()).collect::<Vec<_>>())
+    .bind(text(|one| one.cluster.as_str()))
+    .bind(column(|one| one.position.epoch))
+    .bind(column(|one| one.position.seq))
+    .bind(column(|one| one.term))
+    .bind(column(|one| one.resource_version))
+    .bind(seen.iter().map(|one| one.present).collect::<Vec<_>>())
+    .bind(text(|one| &one.content_hash))
+    .bind(text(|one| &one.phase))
+    .bind(column(|one| one.carried_out.map_or(0, |position| position.epoch)))
+    .bind(column(|one| one.carried_out.map_or(0, |position| position.seq)))
+    .bind(seen.iter().map(|one| one.body.clone()).collect::<Vec<_>>())
+    .bind(seen.iter().map(|one| one.body_schema).collect::<Vec<_>>())
+    .bind(column(|one| one.said_at.as_millisecond()))
+    .fetch_all(connection)
+    .await
+    .map_err(Error::from_sqlx)
+}
+
+/// What is believed of these databases now.
+pub(crate) async fn standing(connection: &mut PgConnection, databases: &[Uuid]) -> Result<Vec<Standing>, Error> {
+    sqlx::query_as(
+        "select database_id, epoch, seq, carried_epoch, carried_seq from observations \
+         where database_id = any($1)",
+    )
+    .bind(databases)
+    .fetch_all(connection)
+    .await
+    .map_err(Error::from_sqlx)
+}
+
+impl From<&Step> for StepDocument {
+    fn from(step: &Step) -> Self {
+        Self {
+            name: step.name.clone(),
+            state: step.state.to_string(),
+            message: step.message.clone(),
+            started_at: step.started_at.map(Timestamp::as_millisecond),
+            ended_at: step.ended_at.map(Timestamp::as_millisecond),
+        }
+    }
+}
+
+impl StepDocument {
+    pub(crate) fn read(self) -> Result<Step, String> {
+        let time = |milliseconds: Option<i64>| {
+            milliseconds.map(Timestamp::from_millisecond).transpose().map_err(|error| error.to_string())
+        };
+        Ok(Step {
+            state: word("step.state", &self.state, StepState::parse)?,
+            started_at: time(self.started_at)?,
+            ended_at: time(self.ended_at)?,
+            name: self.name,
+            message: self.message,
+        })
+    }
+}

@@ -1,0 +1,91 @@
+//! Table `cluster_observers`: who speaks for a cluster, and under which term. Only the database's clock counts.
+
+use std::time::Duration;
+
+use domain::ClusterId;
+
+use crate::{Error, Store};
+
+/// The right to speak for a cluster; what is said under a higher term outranks what was said under a lower one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Term(pub i64);
+
+impl Store {
+    /// Takes the cluster if nobody holds it. Gives the term, or `None` while another holds it. Whoever holds it
+    /// already keeps its term.
+    pub async fn observe_cluster(
+        &self,
+        cluster: &ClusterId,
+        holder: &str,
+        duration: Duration,
+    ) -> Result<Option<Term>, Error> {
+        let term: Option<i64> = sqlx::query_scalar(
+            "insert into cluster_observers as t (cluster_id, holder, term, expires_at) \
+             values ($1, $2, 1, clock_timestamp() + make_interval(secs => $3)) \
+             on conflict (cluster_id) do update set holder = excluded.holder, expires_at = excluded.expires_at, \
+             term = case when t.holder = excluded.holder and t.expires_at > clock_timestamp() then t.term \
+             else t.term + 1 end \
+             where t.holder = excluded.holder or t.expires_at <= clock_timestamp() \
+             returning term",
+        )
+        .bind(cluster.as_str())
+        .bind(holder)
+        .bind(duration.as_secs_f64())
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
+        Ok(term.map(Term))
+    }
+
+    /// Holds the cluster for longer. `false` means it is lost: stop speaking for it.
+    pub async fn renew_observer(
+        &self,
+        cluster: &ClusterId,
+        holder: &str,
+        term: Term,
+        duration: Duration,
+    ) -> Result<bool, Error> {
+        let done = sqlx::query(
+            "update cluster_observers set expires_at = clock_timestamp() + make_interval(secs => $4) \
+             where cluster_id = $1 and holder = $2 and term = $3 and expires_at > clock_timestamp()",
+        )
+        .bind(cluster.as_str())
+        .bind(holder)
+        .bind(term.0)
+        .bind(duration.as_secs_f64())
+        .execute(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    /// Begins a new term while holding the cluster, because its resource versions started anew (etcd was restored).
+    pub async fn next_term(&self, cluster: &ClusterId, holder: &str, term: Term) -> Result<Option<Term>, Error> {
+        let next: Option<i64> = sqlx::query_scalar(
+            "update cluster_observers set term = term + 1 \
+             where cluster_id = $1 and holder = $2 and term = $3 and expires_at > clock_timestamp() returning term",
+        )
+        .bind(cluster.as_str())
+        .bind(holder)
+        .bind(term.0)
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
+        Ok(next.map(Term))
+    }
+
+    /// Gives the cluster back, so that the next observer need not wait.
+    pub async fn release_observer(&self, cluster: &ClusterId, holder: &str, term: Term) -> Result<(), Error> {
+        sqlx::query(
+            "update cluster_observers set expires_at = clock_timestamp() \
+             where cluster_id = $1 and holder = $2 and term = $3",
+        )
+        .bind(cluster.as_str())
+        .bind(holder)
+        .bind(term.0)
+        .execute(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
+        Ok(())
+    }
+}

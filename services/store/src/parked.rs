@@ -1,0 +1,175 @@
+//! Table `parked_instructions`: what a cluster cannot take now, the newest of each database.
+
+use std::time::Duration;
+
+use domain::{ClusterId, DatabaseId, Position};
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use crate::{Error, Store};
+
+/// A parked instruction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parked {
+    /// Whose it is.
+    pub database: DatabaseId,
+    /// Where it is to go.
+    pub cluster: ClusterId,
+    /// Its position.
+    pub position: Position,
+    /// The record as it came from the topic.
+    pub payload: Vec<u8>,
+    /// Its trace.
+    pub traceparent: Option<String>,
+    /// Stable reason.
+    pub code: String,
+    /// Reason for people.
+    pub message: String,
+    /// How often it was tried since.
+    pub attempts: i64,
+    /// Since when it waits (set by the database).
+    pub parked_at: Timestamp,
+}
+
+#[derive(sqlx::FromRow)]
+struct Row {
+    database_id: Uuid,
+    cluster_id: String,
+    epoch: i64,
+    seq: i64,
+    payload: Vec<u8>,
+    traceparent: Option<String>,
+    code: String,
+    message: String,
+    attempts: i64,
+    parked_at: jiff_sqlx::Timestamp,
+}
+
+impl Store {
+    /// Parks an instruction unless the same or a newer one of the database is parked. Says whether it was stored.
+    /// `parked_at` and `attempts` are the database's.
+    pub async fn park(&self, parked: &Parked, retry_after: Duration) -> Result<bool, Error> {
+        let done = sqlx::query(
+            "insert into parked_instructions as t (database_id, cluster_id, epoch, seq, payload, traceparent, code, \
+             message, retry_at) values ($1, $2, $3, $4, $5, $6, $7, $8, now() + make_interval(secs => $9)) \
+             on conflict (database_id) do update set cluster_id = excluded.cluster_id, epoch = excluded.epoch, \
+             seq = excluded.seq, payload = excluded.payload, traceparent = excluded.traceparent, \
+             code = excluded.code, message = excluded.message, attempts = 0, parked_at = now(), \
+             retry_at = excluded.retry_at \
+             where (excluded.epoch, excluded.seq) > (t.epoch, t.seq)",
+        )
+        .bind(parked.database.uuid())
+        .bind(parked.cluster.as_str())
+        .bind(parked.position.epoch)
+        .bind(parked.position.seq)
+        .bind(&parked.payload)
+        .bind(&parked.traceparent)
+        .bind(&parked.code)
+        .bind(&parked.message)
+        .bind(retry_after.as_secs_f64())
+        .execute(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    /// Parked instructions of a cluster whose time has come, the longest waiting first. They stay until
+    /// [`Store::unpark`]: whoever takes them applies them first.
+    pub async fn parked_due(&self, cluster: &ClusterId, limit: u32) -> Result<Vec<Parked>, Error> {
+        let rows: Vec<Row> = sqlx::query_as(
+            "select database_id, cluster_id, epoch, seq, payload, traceparent, code, message, attempts, parked_at \
+             from parked_instructions where cluster_id = $1 and retry_at <= now() order by retry_at limit $2",
+        )
+        .bind(cluster.as_str())
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
+        rows.into_iter().map(Parked::try_from).collect()
+    }
+
+    /// Counts a try that failed again and says when the next one is due; a newer instruction is not touched.
+    pub async fn park_longer(
+        &self,
+        database: DatabaseId,
+        position: Position,
+        retry_after: Duration,
+        reason: (&str, &str),
+    ) -> Result<bool, Error> {
+        let done = sqlx::query(
+            "update parked_instructions set attempts = attempts + 1, retry_at = now() + make_interval(secs => $4), \
+             code = $5, message = $6 where database_id = $1 and epoch = $2 and seq = $3",
+        )
+        .bind(database.uuid())
+        .bind(position.epoch)
+        .bind(position.seq)
+        .bind(retry_after.as_secs_f64())
+        .bind(reason.0)
+        .bind(reason.1)
+        .execute(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    /// Takes away parked instructions that were carried out, each at exactly this position: a newer one stays.
+    pub async fn unpark(&self, done: &[(DatabaseId, Position)]) -> Result<u64, Error> {
+        let (ids, (epochs, seqs)): (Vec<Uuid>, (Vec<i64>, Vec<i64>)) =
+            done.iter().map(|(id, position)| (id.uuid(), (position.epoch, position.seq))).unzip();
+        let deleted = sqlx::query(
+            "delete from parked_instructions t using unnest($1::uuid[], $2::bigint[], $3::bigint[]) \
+             as d (database_id, epoch, seq) \
+             where t.database_id = d.database_id and t.epoch = d.epoch and t.seq = d.seq",
+        )
+        .bind(ids)
+        .bind(epochs)
+        .bind(seqs)
+        .execute(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
+        Ok(deleted.rows_affected())
+    }
+
+    /// Takes away what is parked of a database below or at a position that a cluster holds by now.
+    pub async fn unpark_through(&self, database: DatabaseId, position: Position) -> Result<bool, Error> {
+        let deleted = sqlx::query(
+            "delete from parked_instructions where database_id = $1 and (epoch, seq) <= ($2, $3)",
+        )
+        .bind(database.uuid())
+        .bind(position.epoch)
+        .bind(position.seq)
+        .execute(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
+        Ok(deleted.rows_affected() > 0)
+    }
+
+    /// How many instructions are parked for each cluster.
+    pub async fn parked_count(&self) -> Result<Vec<(String, i64)>, Error> {
+        sqlx::query_as("select cluster_id, count(*) from parked_instructions group by cluster_id order by cluster_id")
+            .fetch_all(&self.pool)
+            .await
+            .map_err(Error::from_sqlx)
+    }
+}
+
+impl TryFrom<Row> for Parked {
+    type Error = Error;
+
+    fn try_from(row: Row) -> Result<Self, Error> {
+        let cluster = row.cluster_id.parse().map_err(|error: domain::id::Error| {
+            Error::corrupt("parked_instructions", format!("{}: cluster_id: {error}", row.database_id))
+        })?;
+        Ok(Self {
+            database: DatabaseId::new(row.database_id),
+            cluster,
+            position: Position { epoch: row.epoch, seq: row.seq },
+            payload: row.payload,
+            traceparent: row.traceparent,
+            code: row.code,
+            message: row.message,
+            attempts: row.attempts,
+            parked_at: row.parked_at.to_jiff(),
+        })
+    }
+}

@@ -1,0 +1,171 @@
+use domain::operation::StepState;
+use domain::{DatabaseId, Operation, OperationId, OperationKind};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::*;
+
+const fn at(seq: i64) -> Position {
+    Position { epoch: 1, seq }
+}
+
+fn record(state: OperationState, steps: Vec<Step>) -> OperationRecord {
+    OperationRecord {
+        operation: Operation {
+            id: OperationId::mint(),
+            kind: OperationKind::Create,
+            tenant: "acme".parse().unwrap(),
+            database: DatabaseId::mint(),
+            position: at(2),
+            state,
+        },
+        database_name: "trades".to_owned(),
+        failure: None,
+        steps,
+        last_event: 0,
+        actor: "console".to_owned(),
+        traceparent: None,
+        created_at: Timestamp::UNIX_EPOCH,
+        updated_at: Timestamp::UNIX_EPOCH,
+        ended_at: None,
+    }
+}
+
+fn step(name: &str, state: StepState) -> Step {
+    Step { name: name.to_owned(), state, message: String::new(), started_at: None, ended_at: None }
+}
+
+fn seen(position: Position, steps: Vec<Step>) -> Observation {
+    Observation {
+        database: DatabaseId::mint(),
+        cluster: "eu-west-1".parse().unwrap(),
+        position,
+        term: 1,
+        resource_version: 10,
+        present: true,
+        content_hash: String::new(),
+        phase: "Creating".to_owned(),
+        carried_out: None,
+        volume: false,
+        steps,
+        body: Value::Null,
+        body_schema: 1,
+        said_at: Timestamp::UNIX_EPOCH,
+    }
+}
+
+fn outcome(kind: OutcomeKind, position: Position) -> Outcome {
+    Outcome {
+        database: DatabaseId::mint(),
+        cluster: "eu-west-1".parse().unwrap(),
+        position,
+        kind,
+        code: "unreachable".to_owned(),
+        message: "no answer".to_owned(),
+        said_at: Timestamp::UNIX_EPOCH,
+    }
+}
+
+fn names(moved: &Moved) -> Vec<String> {
+    moved
+        .events
+        .iter()
+        .map(|(state, kind)| match kind {
+            EventKind::State(_) => format!("state {state}"),
+            EventKind::Step(step) => format!("step {} {} while {state}", step.name, step.state),
+        })
+        .collect()
+}
+
+#[test]
+fn an_applied_instruction_starts_its_operation() {
+    let outcomes = [outcome(OutcomeKind::Applied, at(2))];
+    let facts = Facts { outcomes: &outcomes, ..Facts::default() };
+    let moved = progress(&record(OperationState::Pending, Vec::new()), facts).unwrap();
+    assert_eq!(moved.state, OperationState::Running);
+    assert_eq!(names(&moved), ["state running", "step apply succeeded while running"]);
+}
+
+#[test]
+fn steps_come_before_the_end_and_the_end_comes_last() {
+    let seen = Observation {
+        carried_out: Some(at(2)),
+        ..seen(at(2), vec![step("volume", StepState::Succeeded), step("pod", StepState::Succeeded)])
+    };
+    let facts = Facts { held: Some(at(2)), carried_out: Some(at(2)), seen: Some(&seen), outcomes: &[] };
+    let before = record(OperationState::Running, vec![step("volume", StepState::Succeeded)]);
+    let moved = progress(&before, facts).unwrap();
+    assert_eq!(moved.state, OperationState::Succeeded);
+    assert_eq!(
+        names(&moved),
+        ["step apply succeeded while running", "step pod succeeded while running", "state succeeded"]
+    );
+}
+
+#[test]
+fn the_same_news_twice_moves_nothing() {
+    let seen = seen(at(2), vec![step("volume", StepState::Running)]);
+    let facts = Facts { held: Some(at(2)), seen: Some(&seen), ..Facts::default() };
+    let before = record(OperationState::Pending, Vec::new());
+    let first = progress(&before, facts).unwrap();
+    let after = record(first.state, first.steps);
+    assert_eq!(progress(&after, facts), None);
+}
+
+#[test]
+fn a_refusal_fails_its_operation_and_says_why() {
+    let outcomes = [outcome(OutcomeKind::Refused, at(2))];
+    let facts = Facts { outcomes: &outcomes, ..Facts::default() };
+    let moved = progress(&record(OperationState::Pending, Vec::new()), facts).unwrap();
+    assert_eq!(moved.state, OperationState::Failed);
+    assert_eq!(moved.failure.as_ref().unwrap().message, "no answer");
+    assert_eq!(names(&moved), ["step apply failed while pending", "state failed"]);
+}
+
+#[test]
+fn the_refusal_of_another_position_is_not_ours() {
+    let outcomes = [outcome(OutcomeKind::Refused, at(1))];
+    let facts = Facts { outcomes: &outcomes, ..Facts::default() };
+    assert_eq!(progress(&record(OperationState::Pending, Vec::new()), facts), None);
+}
+
+#[test]
+fn a_refusal_that_comes_late_does_not_undo_progress() {
+    let outcomes = [outcome(OutcomeKind::Refused, at(2))];
+    let facts = Facts { held: Some(at(2)), carried_out: Some(at(2)), outcomes: &outcomes, seen: None };
+    let moved = progress(&record(OperationState::Pending, Vec::new()), facts).unwrap();
+    assert_eq!(moved.state, OperationState::Succeeded);
+}
+
+#[test]
+fn a_parked_instruction_says_what_it_waits_for() {
+    let outcomes = [outcome(OutcomeKind::Parked, at(2))];
+    let facts = Facts { outcomes: &outcomes, ..Facts::default() };
+    let moved = progress(&record(OperationState::Pending, Vec::new()), facts).unwrap();
+    assert_eq!(moved.state, OperationState::Pending);
+    assert_eq!(moved.steps[0].message, "unreachable: no answer");
+    assert_eq!(names(&moved), ["step apply pending while pending"]);
+}
+
+#[test]
+fn a_newer_position_supersedes() {
+    let facts = Facts { held: Some(at(3)), ..Facts::default() };
+    let moved = progress(&record(OperationState::Running, Vec::new()), facts).unwrap();
+    assert_eq!(moved.state, OperationState::Superseded);
+}
+
+#[test]
+fn the_steps_of_another_position_are_not_ours() {
+    let seen = seen(at(1), vec![step("volume", StepState::Running)]);
+    let facts = Facts { held: Some(at(1)), seen: Some(&seen), ..Facts::default() };
+    assert_eq!(progress(&record(OperationState::Pending, Vec::new()), facts), None);
+}
+
+#[test]
+fn ended_operations_never_move() {
+    let outcomes = [outcome(OutcomeKind::Applied, at(2))];
+    let facts = Facts { held: Some(at(9)), carried_out: Some(at(9)), outcomes: &outcomes, seen: None };
+    for state in OperationState::ALL.iter().filter(|state| state.is_terminal()) {
+        assert_eq!(progress(&record(*state, Vec::new()), facts), None, "{state}");
+    }
+}

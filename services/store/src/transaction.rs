@@ -1,0 +1,131 @@
+//! A change of desired state: one transaction in which the row is locked, the position raised, and desired state,
+//! operation, history, stored answer and audit written, or none of them.
+
+use domain::{
+    ClusterId, DatabaseId, Desired, InstructionId, OperationId, OperationKind, OperationState, Position, RunState,
+    TenantId,
+};
+use jiff::Timestamp;
+use sqlx::Postgres;
+
+use crate::{Database, Error, EventKind, Instruction, Store, events};
+
+/// A transaction that is rolled back unless committed.
+#[derive(Debug)]
+pub struct Transaction {
+    pub(crate) inner: sqlx::Transaction<'static, Postgres>,
+}
+
+/// A database that is not there yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewDatabase {
+    /// Identity.
+    pub id: DatabaseId,
+    /// Whose.
+    pub tenant: TenantId,
+    /// Where it is to live.
+    pub cluster: ClusterId,
+}
+
+/// A desired state to be minted.
+#[derive(Debug, Clone)]
+pub struct Mint {
+    /// What is asked for.
+    pub kind: OperationKind,
+    /// What should be from now on.
+    pub desired: Desired,
+    /// Who asks.
+    pub actor: String,
+    /// Trace of the request.
+    pub traceparent: Option<String>,
+    /// The content hash of a desired state.
+    pub hash: fn(&Desired) -> String,
+}
+
+/// What was minted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Minted {
+    /// Where it stands.
+    pub position: Position,
+    /// The operation that asked for it.
+    pub operation: OperationId,
+}
+
+impl Store {
+    /// Begins a transaction.
+    pub async fn begin(&self) -> Result<Transaction, Error> {
+        Ok(Transaction { inner: self.pool.begin().await.map_err(Error::from_sqlx)? })
+    }
+}
+
+impl Transaction {
+    /// Makes everything of this transaction last. After an error that is transient it is unknown whether it did.
+    pub async fn commit(self) -> Result<(), Error> {
+        self.inner.commit().await.map_err(Error::from_sqlx)
+    }
+
+    /// Mints the first desired state of a new database.
+    pub async fn create(&mut self, new: &NewDatabase, mint: Mint) -> Result<Minted, Error> {
+        let content_hash = (mint.hash)(&mint.desired);
+        self.insert_database((new.id, &new.tenant, &new.cluster), &mint.desired, &content_hash).await?;
+        self.record(new, Position::FIRST, mint, &content_hash).await
+    }
+
+    /// Mints the next desired state of a locked database.
+    ///
+    /// A volume that was seen enters the desired state here: from then on its absence is an alarm.
+    pub async fn change(&mut self, locked: &Database, mut mint: Mint) -> Result<Minted, Error> {
+        let position = locked.position.next().ok_or(Error::Exhausted)?;
+        mint.desired.storage.provisioned |= locked.provisioned || locked.desired.storage.provisioned;
+        let content_hash = (mint.hash)(&mint.desired);
+        self.update_desired(locked.id, position, &mint.desired, &content_hash).await?;
+        let place =
+            NewDatabase { id: locked.id, tenant: locked.tenant.clone(), cluster: locked.cluster.clone() };
+        self.record(&place, position, mint, &content_hash).await
+    }
+
+    /// The operation and the history row of a minted state.
+    async fn record(
+        &mut self,
+        place: &NewDatabase,
+        position: Position,
+        mint: Mint,
+        content_hash: &str,
+    ) -> Result<Minted, Error> {
+        let operation = domain::Operation {
+            id: OperationId::mint(),
+            kind: mint.kind,
+            tenant: place.tenant.clone(),
+            database: place.id,
+            position,
+            state: OperationState::Pending,
+        };
+        self.insert_operation(&operation, &mint.actor, mint.traceparent.as_deref()).await?;
+        let asked = (operation.state, EventKind::State(None));
+        events::append(&mut self.inner, operation.id, 1, &[asked]).await?;
+        let instruction = Instruction {
+            id: InstructionId::mint(),
+            database: place.id,
+            tenant: place.tenant.clone(),
+            cluster: place.cluster.clone(),
+            operation: operation.id,
+            operation_kind: mint.kind,
+            position,
+            desired: mint.desired,
+            // The column's default counts: the database's clock.
+            minted_at: Timestamp::UNIX_EPOCH,
+            actor: mint.actor,
+            traceparent: mint.traceparent,
+        };
+        self.insert_instruction(&instruction, content_hash).await?;
+        Ok(Minted { position, operation: operation.id })
+    }
+}
+
+/// Whether a run state means that the database is gone for its users.
+pub(crate) const fn is_gone(state: RunState) -> bool {
+    match state {
+        RunState::Running | RunState::Paused => false,
+        RunState::Deleted | RunState::Purged => true,
+    }
+}
