@@ -1,0 +1,130 @@
+//! Topics made and checked, brokers asked. Never touches a record.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::error::RDKafkaErrorCode as Code;
+
+use crate::{Connection, Error};
+
+/// A topic as it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicSettings {
+    /// Its name.
+    pub name: String,
+    /// Number of partitions; never changed once there are records.
+    pub partitions: i32,
+    /// Copies of each partition.
+    pub replication: i32,
+    /// How long records are kept.
+    pub retention: Duration,
+}
+
+impl TopicSettings {
+    /// How long records are kept unless somebody says otherwise.
+    pub const RETENTION: Duration = Duration::from_hours(7 * 24);
+
+    /// A topic with the usual retention.
+    pub fn new(name: impl Into<String>, partitions: i32, replication: i32) -> Self {
+        Self { name: name.into(), partitions, replication, retention: Self::RETENTION }
+    }
+}
+
+/// Administrates. Clones share one client.
+#[derive(Clone)]
+pub struct Admin(Arc<AdminClient<DefaultClientContext>>);
+
+impl std::fmt::Debug for Admin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Admin").finish_non_exhaustive()
+    }
+}
+
+impl Admin {
+    /// Makes the client; it connects in the background.
+    pub fn new(connection: &Connection) -> Result<Self, Error> {
+        let client = connection.config(&[]).create();
+        client.map(|client| Self(Arc::new(client))).map_err(|source| Error::Create { what: "admin client", source })
+    }
+
+    /// Creates the topics that are missing and checks the partition count of all. Answers the names of those created.
+    pub async fn ensure_topics(&self, topics: &[TopicSettings], limit: Duration) -> Result<Vec<String>, Error> {
+        let retentions: Vec<String> = topics.iter().map(|topic| topic.retention.as_millis().to_string()).collect();
+        let wanted: Vec<NewTopic<'_>> = topics
+            .iter()
+            .zip(&retentions)
+            .map(|(topic, retention)| {
+                NewTopic::new(&topic.name, topic.partitions, TopicReplication::Fixed(topic.replication))
+                    .set("retention.ms", retention)
+                    .set("cleanup.policy", "delete")
+            })
+            .collect();
+        let options = AdminOptions::new().request_timeout(Some(limit)).operation_timeout(Some(limit));
+        let results = self.0.create_topics(&wanted, &options).await;
+        let results = results.map_err(|source| Error::Ask { what: "new topics".to_owned(), source })?;
+        let mut created = Vec::new();
+        for result in results {
+            match result {
+                Ok(topic) => created.push(topic),
+                Err((_, Code::TopicAlreadyExists)) => {}
+                Err((topic, code)) => return Err(Error::CreateTopic { topic, reason: code.to_string() }),
+            }
+        }
+        for topic in topics.iter().filter(|topic| !created.contains(&topic.name)) {
+            self.check_partitions(&topic.name, topic.partitions, limit).await?;
+        }
+        Ok(created)
+    }
+
+    /// Whether a topic has the configured number of partitions.
+    pub async fn check_partitions(&self, topic: &str, expected: i32, limit: Duration) -> Result<(), Error> {
+        let found = self.partitions(topic, limit).await?;
+        if found == expected { Ok(()) } else { Err(Error::PartitionCount { topic: topic.to_owned(), expected, found }) }
+    }
+
+    /// The number of partitions of a topic.
+    pub async fn partitions(&self, topic: &str, limit: Duration) -> Result<i32, Error> {
+        let name = topic.to_owned();
+        let count = self
+            .ask(format!("partitions of {topic}"), move |client| {
+                let metadata = client.inner().fetch_metadata(Some(&name), limit)?;
+                let found = metadata.topics().iter().find(|t| t.name() == name && t.error().is_none());
+                Ok(found.map_or(0, |t| t.partitions().len()))
+            })
+            .await?;
+        match i32::try_from(count) {
+            Ok(0) | Err(_) => Err(Error::NoTopic { topic: topic.to_owned() }),
+            Ok(count) => Ok(count),
+        }
+    }
+
+    /// Whether the brokers answer; says how many there are.
+    pub async fn ping(&self, limit: Duration) -> Result<usize, Error> {
+        self.ask("their list".to_owned(), move |client| Ok(client.inner().fetch_metadata(None, limit)?.brokers().len()))
+            .await
+    }
+
+    /// The offset after the last record of a partition.
+    pub async fn end_offset(&self, topic: &str, partition: i32, limit: Duration) -> Result<i64, Error> {
+        let name = topic.to_owned();
+        self.ask(format!("the end of {topic}/{partition}"), move |client| {
+            Ok(client.inner().fetch_watermarks(&name, partition, limit)?.1)
+        })
+        .await
+    }
+
+    /// The library asks brokers by blocking.
+    async fn ask<T: Send + 'static>(
+        &self,
+        what: String,
+        question: impl FnOnce(&AdminClient<DefaultClientContext>) -> rdkafka::error::KafkaResult<T> + Send + 'static,
+    ) -> Result<T, Error> {
+        let client = Arc::clone(&self.0);
+        let answer = tokio::task::spawn_blocking(move || question(&client)).await;
+        answer
+            .map_err(|source| Error::Thread { what: "a question to the brokers", source: source.into() })?
+            .map_err(|source| Error::Ask { what, source })
+    }
+}

@@ -1,0 +1,58 @@
+//! Where the brokers are and how to speak to them. Knows no topic.
+
+use rdkafka::ClientConfig;
+
+/// How to reach Kafka.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Connection {
+    /// Comma-separated `host:port`.
+    pub bootstrap: String,
+    /// Name of this client in the brokers' logs and metrics.
+    pub client_id: String,
+    /// Further librdkafka properties, such as those of SASL. They win over ours.
+    pub properties: Vec<(String, String)>,
+}
+
+impl Connection {
+    /// A connection without further properties.
+    pub fn new(bootstrap: impl Into<String>, client_id: impl Into<String>) -> Self {
+        Self { bootstrap: bootstrap.into(), client_id: client_id.into(), properties: Vec::new() }
+    }
+
+    /// The settings that all clients share, ours, and the given properties on top.
+    pub(crate) fn config(&self, ours: &[(&str, String)]) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        config
+            .set("bootstrap.servers", &self.bootstrap)
+            .set("client.id", &self.client_id)
+            .set("socket.keepalive.enable", "true")
+            .set("socket.connection.setup.timeout.ms", "10000")
+            // A broker that comes back is found within two seconds instead of ten.
+            .set("reconnect.backoff.ms", "100")
+            .set("reconnect.backoff.max.ms", "2000")
+            // Idle connections are closed by brokers; that is no error worth a line.
+            .set("log.connection.close", "false");
+        for (name, value) in ours {
+            config.set(*name, value);
+        }
+        for (name, value) in &self.properties {
+            config.set(name, value);
+        }
+        config
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn given_properties_win() {
+        let mut connection = Connection::new("localhost:9092", "test");
+        connection.properties.push(("linger.ms".to_owned(), "7".to_owned()));
+        let config = connection.config(&[("linger.ms", "0".to_owned()), ("acks", "all".to_owned())]);
+        assert_eq!(config.get("linger.ms"), Some("7"));
+        assert_eq!(config.get("acks"), Some("all"));
+        assert_eq!(config.get("bootstrap.servers"), Some("localhost:9092"));
+    }
+}

@@ -1,0 +1,283 @@
+//! The partitions of a sink: where each stands and which batch may be stored next. Pure.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::mem;
+
+use crate::Record;
+
+/// All partitions that are ours.
+#[derive(Debug)]
+pub(crate) struct Shelves {
+    parallel: usize,
+    epochs: u64,
+    by_partition: BTreeMap<i32, Shelf>,
+    /// The partition that was served last; the others have their turn before it.
+    last: i32,
+}
+
+#[derive(Debug)]
+struct Shelf {
+    epoch: u64,
+    phase: Phase,
+    /// Where the store stands.
+    stands_at: Option<i64>,
+    records: VecDeque<Record>,
+}
+
+/// How far a partition is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The store is being asked for its offset; records are not ours to take yet.
+    Asking,
+    /// The offset is known, reading is not there yet.
+    Seeking,
+    /// Records come in.
+    Reading,
+    /// Records come in, and a batch is being stored.
+    Storing,
+}
+
+/// A stretch of one partition.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    pub(crate) partition: i32,
+    pub(crate) epoch: u64,
+    pub(crate) start: Option<i64>,
+    pub(crate) end: i64,
+    pub(crate) records: Vec<Record>,
+}
+
+impl Shelves {
+    pub(crate) fn new(parallel: usize) -> Self {
+        Self { parallel, epochs: 0, by_partition: BTreeMap::new(), last: -1 }
+    }
+
+    /// A partition is ours. Answers the number of this assignment; the store is to be asked.
+    pub(crate) fn assign(&mut self, partition: i32) -> u64 {
+        self.epochs += 1;
+        let fresh = Shelf { epoch: self.epochs, phase: Phase::Asking, stands_at: None, records: VecDeque::new() };
+        self.by_partition.insert(partition, fresh);
+        self.epochs
+    }
+
+    pub(crate) fn revoke(&mut self, partition: i32) {
+        self.by_partition.remove(&partition);
+    }
+
+    /// The store has answered.
+    pub(crate) fn answered(&mut self, partition: i32, epoch: u64, stands_at: Option<i64>) {
+        if let Some(stand) = self.current(partition, epoch).filter(|stand| stand.phase == Phase::Asking) {
+            stand.stands_at = stands_at;
+            stand.phase = Phase::Seeking;
+        }
+    }
+
+    /// Partitions whose reading is to be moved to where the store stands.
+    pub(crate) fn to_seek(&self) -> Vec<(i32, u64, Option<i64>)> {
+        let seeking = self.by_partition.iter().filter(|(_, stand)| stand.phase == Phase::Seeking);
+        seeking.map(|(&partition, stand)| (partition, stand.epoch, stand.stands_at)).collect()
+    }
+
+    /// Reading was moved.
+    pub(crate) fn sought(&mut self, partition: i32, epoch: u64) {
+        if let Some(stand) = self.current(partition, epoch).filter(|stand| stand.phase == Phase::Seeking) {
+            stand.phase = Phase::Reading;
+        }
+    }
+
+    /// A record was read. It is kept if reading stands where the store does.
+    pub(crate) fn accept(&mut self, record: Record) {
+        let Some(stand) = self.by_partition.get_mut(&record.partition) else { return };
+        let reading = matches!(stand.phase, Phase::Reading | Phase::Storing);
+        let behind = stand.records.back().map(|last| last.offset + 1).or(stand.stands_at);
+        if reading && behind.is_none_or(|next| record.offset >= next) {
+            stand.records.push_back(record);
+        }
+    }
+
+    /// The next stretch to store, partitions in turn, at most `most` records of it.
+    pub(crate) fn take(&mut self, most: usize) -> Option<Stretch> {
+        let storing = self.by_partition.values().filter(|stand| stand.phase == Phase::Storing).count();
+        if storing >= self.parallel {
+            return None;
+        }
+        let idle = |(_, stand): &(&i32, &Shelf)| stand.phase == Phase::Reading && !stand.records.is_empty();
+        let after = self.by_partition.range(self.last.saturating_add(1)..).find(idle);
+        let (&partition, _) = after.or_else(|| self.by_partition.iter().find(idle))?;
+        let stand = self.by_partition.get_mut(&partition)?;
+        let rest = stand.records.split_off(most.min(stand.records.len()));
+        let records: Vec<Record> = mem::replace(&mut stand.records, rest).into();
+        let end = records.last()?.offset + 1;
+        stand.phase = Phase::Storing;
+        self.last = partition;
+        Some(Stretch { partition, epoch: stand.epoch, start: stand.stands_at, end, records })
+    }
+
+    /// A stretch is stored.
+    pub(crate) fn stored(&mut self, partition: i32, epoch: u64, end: i64) {
+        if let Some(stand) = self.current(partition, epoch).filter(|stand| stand.phase == Phase::Storing) {
+            stand.stands_at = Some(end);
+            stand.phase = Phase::Reading;
+        }
+    }
+
+    /// A stretch is not stored, or nobody knows. Answers whether the store is to be asked again.
+    pub(crate) fn failed(&mut self, partition: i32, epoch: u64) -> bool {
+        let Some(stand) = self.current(partition, epoch) else { return false };
+        stand.phase = Phase::Asking;
+        stand.records.clear();
+        true
+    }
+
+    /// Whether the assignment is the present one.
+    pub(crate) fn is_current(&self, partition: i32, epoch: u64) -> bool {
+        self.by_partition.get(&partition).is_some_and(|stand| stand.epoch == epoch)
+    }
+
+    pub(crate) fn partitions(&self) -> Vec<i32> {
+        self.by_partition.keys().copied().collect()
+    }
+
+    /// Records waiting, by partition.
+    pub(crate) fn waiting(&self) -> Vec<(i32, usize)> {
+        self.by_partition.iter().map(|(&partition, stand)| (partition, stand.records.len())).collect()
+    }
+
+    /// Batches being stored.
+    pub(crate) fn storing(&self) -> usize {
+        self.by_partition.values().filter(|stand| stand.phase == Phase::Storing).count()
+    }
+
+    /// Where the store stands, by partition.
+    pub(crate) fn positions(&self) -> Vec<(i32, i64)> {
+        self.by_partition.iter().filter_map(|(&partition, stand)| Some((partition, stand.stands_at?))).collect()
+    }
+
+    fn current(&mut self, partition: i32, epoch: u64) -> Option<&mut Shelf> {
+        self.by_partition.get_mut(&partition).filter(|stand| stand.epoch == epoch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn record(partition: i32, offset: i64) -> Record {
+        Record {
+            topic: "t".into(),
+            partition,
+            offset,
+            timestamp_ms: None,
+            key: None,
+            payload: None,
+            headers: Vec::new(),
+        }
+    }
+
+    fn reading(shelves: &mut Shelves, partition: i32, position: Option<i64>) -> u64 {
+        let epoch = shelves.assign(partition);
+        shelves.answered(partition, epoch, position);
+        shelves.sought(partition, epoch);
+        epoch
+    }
+
+    #[test]
+    fn records_are_not_taken_before_reading_stands_where_the_store_does() {
+        let mut shelves = Shelves::new(2);
+        let epoch = shelves.assign(0);
+        shelves.accept(record(0, 99));
+        assert_eq!(shelves.take(10), None);
+        shelves.answered(0, epoch, Some(5));
+        shelves.accept(record(0, 99));
+        assert_eq!(shelves.to_seek(), [(0, epoch, Some(5))]);
+        shelves.sought(0, epoch);
+        shelves.accept(record(0, 4));
+        shelves.accept(record(0, 5));
+        shelves.accept(record(0, 8));
+        let stretch = shelves.take(10).unwrap();
+        assert_eq!((stretch.start, stretch.end, stretch.records.len()), (Some(5), 9, 2));
+    }
+
+    #[test]
+    fn one_batch_of_a_partition_at_a_time_and_partitions_in_turn() {
+        let mut shelves = Shelves::new(2);
+        let epochs: Vec<u64> = (0..3).map(|partition| reading(&mut shelves, partition, None)).collect();
+        for offset in 0..4 {
+            (0..3).for_each(|partition| shelves.accept(record(partition, offset)));
+        }
+        assert_eq!(shelves.take(2).unwrap().partition, 0);
+        assert_eq!(shelves.take(2).unwrap().partition, 1);
+        assert_eq!(shelves.take(2), None, "two are being stored");
+        shelves.stored(0, epochs[0], 2);
+        assert_eq!(shelves.take(2).unwrap().partition, 2, "the partition that waited longest");
+        shelves.stored(2, epochs[2], 2);
+        let next = shelves.take(2).unwrap();
+        assert_eq!((next.partition, next.start, next.end), (0, Some(2), 4));
+    }
+
+    #[test]
+    fn after_a_failure_the_store_is_asked_again() {
+        let mut shelves = Shelves::new(1);
+        let epoch = reading(&mut shelves, 0, Some(0));
+        shelves.accept(record(0, 0));
+        shelves.take(1).unwrap();
+        assert!(shelves.failed(0, epoch));
+        shelves.accept(record(0, 1));
+        assert_eq!(shelves.take(1), None);
+        shelves.answered(0, epoch, Some(1));
+        shelves.sought(0, epoch);
+        shelves.accept(record(0, 1));
+        assert_eq!(shelves.take(1).unwrap().start, Some(1));
+    }
+
+    #[test]
+    fn an_earlier_assignment_moves_nothing() {
+        let mut shelves = Shelves::new(1);
+        let first = reading(&mut shelves, 0, Some(0));
+        shelves.accept(record(0, 0));
+        shelves.take(1).unwrap();
+        shelves.revoke(0);
+        let second = reading(&mut shelves, 0, Some(7));
+        shelves.stored(0, first, 1);
+        assert!(!shelves.failed(0, first));
+        assert!(shelves.is_current(0, second) && !shelves.is_current(0, first));
+        assert_eq!(shelves.positions(), [(0, 7)]);
+    }
+
+    proptest! {
+        /// Storing fails by chance, after or before it took effect: the store still gets every record once, in order.
+        #[test]
+        fn batches_join_without_a_gap(fates in prop::collection::vec(0..3_u8, 1..60), most in 1_usize..5) {
+            const RECORDS: i64 = 20;
+            let mut shelves = Shelves::new(1);
+            let mut fates = fates.into_iter().chain(std::iter::repeat(0));
+            let (mut stored, mut position) = (Vec::new(), None);
+            let epoch = reading(&mut shelves, 0, None);
+            let mut read = 0;
+            while position != Some(RECORDS) {
+                if read < RECORDS {
+                    shelves.accept(record(0, read));
+                    read += 1;
+                }
+                let Some(stretch) = shelves.take(most) else { continue };
+                let fate = fates.next().unwrap_or(0);
+                prop_assert_eq!(stretch.start, position);
+                if fate != 2 {
+                    stored.extend(stretch.records.iter().map(|record| record.offset));
+                    position = Some(stretch.end);
+                }
+                if fate == 0 {
+                    shelves.stored(0, epoch, stretch.end);
+                } else {
+                    prop_assert!(shelves.failed(0, epoch));
+                    shelves.answered(0, epoch, position);
+                    shelves.sought(0, epoch);
+                    read = position.unwrap_or(0);
+                }
+            }
+            prop_assert_eq!(stored, (0..RECORDS).collect::<Vec<_>>());
+        }
+    }
+}
