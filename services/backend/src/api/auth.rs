@@ -1,0 +1,157 @@
+//! Who asks, and for whom. A token is a random secret; only its SHA-256 is compared, inside Postgres.
+
+use axum::extract::FromRequestParts;
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
+use domain::{Rule, TenantId};
+use sha2::{Digest as _, Sha256};
+use store::{Principal, Role};
+
+use super::Api;
+use super::failure::Failure;
+use super::middleware::RequestId;
+
+/// The header by which the console, or an SRE, says for which tenant it asks.
+pub(crate) const TENANT_HEADER: &str = "Slipway-Tenant";
+
+/// Whoever asks, already known, and for whom.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    pub(crate) principal: Principal,
+    tenant: Option<TenantId>,
+    /// The request, as the logs know it.
+    pub(crate) request_id: String,
+}
+
+impl Caller {
+    /// What may be seen: one tenant's things, or (for an SRE that names no tenant) everything.
+    pub(crate) fn scope(&self) -> Result<Option<&TenantId>, Failure> {
+        match self.principal.role {
+            Role::Tenant | Role::Console => self.tenant().map(Some),
+            Role::Sre => Ok(self.tenant.as_ref()),
+        }
+    }
+
+    /// The tenant that the request is for.
+    pub(crate) fn tenant(&self) -> Result<&TenantId, Failure> {
+        self.tenant.as_ref().ok_or_else(|| {
+            Failure::bad_header(
+                "tenant_required",
+                TENANT_HEADER,
+                Rule::Required,
+                "this token acts for many tenants: name one in the header",
+            )
+        })
+    }
+
+    /// Only those who run the fleet go on.
+    pub(crate) fn require_sre(&self) -> Result<(), Failure> {
+        match self.principal.role {
+            Role::Sre => Ok(()),
+            Role::Tenant | Role::Console => Err(Failure::forbidden("only tokens of role sre may do this")),
+        }
+    }
+
+    /// Whoever asks, as history and operations name it.
+    pub(crate) fn actor(&self) -> String {
+        format!("{}:{}", self.principal.role.as_str(), self.principal.name)
+    }
+}
+
+impl FromRequestParts<Api> for Caller {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Failure> {
+        let token = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(bearer);
+        let hash = token.map(hash).ok_or_else(Failure::unauthenticated)?;
+        let principal = api.store().authenticate(&hash).await?.ok_or_else(Failure::unauthenticated)?;
+        let named = parts.headers.get(TENANT_HEADER).map(|value| value.to_str().unwrap_or_default());
+        let tenant = acting_for(&principal, named)?;
+        let request_id = parts.extensions.get::<RequestId>().map_or_else(String::new, |id| id.0.clone());
+        Ok(Self { principal, tenant, request_id })
+    }
+}
+
+/// SHA-256 of a token's secret.
+pub(crate) fn hash(secret: &str) -> [u8; 32] {
+    Sha256::digest(secret.as_bytes()).into()
+}
+
+/// The secret in a header `Authorization: Bearer <secret>`; the scheme is case-insensitive.
+fn bearer(header: &str) -> Option<&str> {
+    let (scheme, secret) = header.split_once(' ')?;
+    let secret = secret.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !secret.is_empty()).then_some(secret)
+}
+
+/// The tenant a request is for: a tenant's own token knows no other.
+fn acting_for(principal: &Principal, named: Option<&str>) -> Result<Option<TenantId>, Failure> {
+    let parse = |text: &str| {
+        let parsed = text.parse::<TenantId>();
+        parsed.map_err(|error| Failure::bad_header("bad_tenant", TENANT_HEADER, Rule::Format, &error.to_string()))
+    };
+    let named = named.map(parse).transpose()?;
+    match (&principal.tenant, named) {
+        (Some(own), Some(named)) if *own != named => {
+            Err(Failure::forbidden("this token acts for its own tenant only; leave the header Slipway-Tenant out"))
+        }
+        (Some(own), _) => Ok(Some(own.clone())),
+        (None, named) => Ok(named),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    fn principal(role: Role, tenant: Option<&str>) -> Principal {
+        let tenant = tenant.map(|id| id.parse().unwrap());
+        Principal { token: Uuid::nil(), name: "test".to_owned(), role, tenant }
+    }
+
+    fn caller(role: Role, own: Option<&str>, named: Option<&str>) -> Result<Caller, Failure> {
+        let principal = principal(role, own);
+        let tenant = acting_for(&principal, named)?;
+        Ok(Caller { principal, tenant, request_id: String::new() })
+    }
+
+    #[test]
+    fn the_scheme_is_bearer_in_any_case() {
+        assert_eq!(bearer("Bearer abc"), Some("abc"));
+        assert_eq!(bearer("bEARER  abc "), Some("abc"));
+        for bad in ["", "abc", "Basic abc", "Bearer", "Bearer  "] {
+            assert_eq!(bearer(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_tenant_sees_only_itself() {
+        let own = caller(Role::Tenant, Some("acme"), None).unwrap();
+        assert_eq!(own.scope().unwrap().unwrap().as_str(), "acme");
+        let same = caller(Role::Tenant, Some("acme"), Some("acme")).unwrap();
+        assert_eq!(same.tenant().unwrap().as_str(), "acme");
+        let other = caller(Role::Tenant, Some("acme"), Some("umbrella")).unwrap_err();
+        assert_eq!(other.problem.status, 403);
+    }
+
+    #[test]
+    fn the_console_names_its_tenant() {
+        let named = caller(Role::Console, None, Some("acme")).unwrap();
+        assert_eq!(named.scope().unwrap().unwrap().as_str(), "acme");
+        let unnamed = caller(Role::Console, None, None).unwrap();
+        assert_eq!(unnamed.scope().unwrap_err().problem.code, "tenant_required");
+        assert_eq!(caller(Role::Console, None, Some("Not A Label")).unwrap_err().problem.code, "bad_tenant");
+    }
+
+    #[test]
+    fn only_an_sre_sees_everything_and_runs_the_fleet() {
+        let sre = caller(Role::Sre, None, None).unwrap();
+        assert!(sre.scope().unwrap().is_none());
+        assert!(sre.require_sre().is_ok());
+        assert_eq!(sre.tenant().unwrap_err().problem.status, 400);
+        for (role, own) in [(Role::Tenant, Some("acme")), (Role::Console, None)] {
+            assert_eq!(caller(role, own, None).unwrap().require_sre().unwrap_err().problem.status, 403);
+        }
+    }
+}

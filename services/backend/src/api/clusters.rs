@@ -1,0 +1,227 @@
+//! `/v1/clusters`: the registry, for those who run the fleet.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use domain::{Cluster, ClusterId, ClusterState, Rule, Violation, Violations};
+use serde_json::json;
+use store::Audit;
+use wire::http::{self, ClusterList, Problem, RegisterCluster};
+
+use super::auth::Caller;
+use super::body::Body;
+use super::failure::Failure;
+use super::{Api, present};
+
+/// Register a cluster
+///
+/// Or change its registration; a repetition changes nothing. Databases are placed there while it is `active`.
+#[utoipa::path(
+    put,
+    path = "/v1/clusters/{id}",
+    tag = "clusters",
+    operation_id = "register_cluster",
+    request_body = RegisterCluster,
+    params(("id" = String, Path, description = "Identity of the cluster: an RFC 1123 label of at most 40 characters")),
+    responses(
+        (status = 200, description = "Its registration, changed or not", body = http::Cluster),
+        (status = 201, description = "Registered", body = http::Cluster),
+        (status = 403, description = "The token's role is not sre", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "A rule is broken", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn register(
+    State(api): State<Api>,
+    caller: Caller,
+    Path(text): Path<String>,
+    body: Body,
+) -> Result<(StatusCode, Json<http::Cluster>), Failure> {
+    caller.require_sre()?;
+    let wish: RegisterCluster = body.parse()?;
+    let cluster = validate(&text, wish).map_err(|violations| Failure::invalid(&violations))?;
+    if let Some(before) = api.store().cluster(&cluster.id).await? {
+        keep_region(&before.cluster, &cluster)?;
+    }
+    let is_new = api.store().put_cluster(&cluster).await?;
+    let entry = Audit {
+        tenant: None,
+        principal: caller.principal.name.clone(),
+        role: caller.principal.role.as_str().to_owned(),
+        action: "clusters.register".to_owned(),
+        subject: cluster.id.to_string(),
+        operation: None,
+        request_id: Some(caller.request_id.clone()),
+        detail: json!({"region": cluster.region, "state": cluster.state.as_str(), "new": is_new}),
+    };
+    api.store().audit(&entry).await?;
+    tracing::info!(cluster.name = %cluster.id, cluster.new = is_new, "cluster registered");
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Json(show(&api, &cluster.id).await?)))
+}
+
+/// Show a cluster
+#[utoipa::path(
+    get,
+    path = "/v1/clusters/{id}",
+    tag = "clusters",
+    operation_id = "get_cluster",
+    params(("id" = String, Path, description = "Identity of the cluster")),
+    responses(
+        (status = 200, description = "The cluster", body = http::Cluster),
+        (status = 404, description = "There is none", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn get(
+    State(api): State<Api>,
+    caller: Caller,
+    Path(text): Path<String>,
+) -> Result<Json<http::Cluster>, Failure> {
+    caller.require_sre()?;
+    let id = text.parse().map_err(|_| Failure::not_found("cluster"))?;
+    Ok(Json(show(&api, &id).await?))
+}
+
+/// List clusters
+#[utoipa::path(
+    get,
+    path = "/v1/clusters",
+    tag = "clusters",
+    operation_id = "list_clusters",
+    responses((status = 200, description = "All clusters", body = ClusterList))
+)]
+pub(crate) async fn list(State(api): State<Api>, caller: Caller) -> Result<Json<ClusterList>, Failure> {
+    caller.require_sre()?;
+    let counts = counts(&api).await?;
+    let records = api.store().clusters().await?;
+    let clusters = records
+        .into_iter()
+        .map(|record| {
+            let databases = counts.get(record.cluster.id.as_str()).copied().unwrap_or_default();
+            present::cluster(record, databases)
+        })
+        .collect();
+    Ok(Json(ClusterList { clusters }))
+}
+
+async fn show(api: &Api, id: &ClusterId) -> Result<http::Cluster, Failure> {
+    let record = api.store().cluster(id).await?.ok_or_else(|| Failure::not_found("cluster"))?;
+    let databases = counts(api).await?.get(id.as_str()).copied().unwrap_or_default();
+    Ok(present::cluster(record, databases))
+}
+
+async fn counts(api: &Api) -> Result<BTreeMap<String, u64>, Failure> {
+    let counts = api.store().database_counts().await?;
+    Ok(counts.into_iter().map(|(id, count)| (id, u64::try_from(count).unwrap_or_default())).collect())
+}
+
+fn validate(id: &str, wish: RegisterCluster) -> Result<Cluster, Violations> {
+    let mut wrong = Violations::default();
+    let id = id.parse::<ClusterId>();
+    let id = wrong.keep(id.map_err(|error| Violation::new("path:id", Rule::Format, error.to_string())));
+    let state = ClusterState::parse(&wish.state).ok_or_else(|| {
+        let words: Vec<&str> = ClusterState::ALL.iter().map(|state| state.as_str()).collect();
+        Violation::new("/state", Rule::Unknown, format!("must be one of: {}", words.join(", ")))
+    });
+    let state = wrong.keep(state);
+    for (pointer, text) in
+        [("/region", &wish.region), ("/hosted_zone_id", &wish.hosted_zone_id), ("/dns_suffix", &wish.dns_suffix)]
+    {
+        if text.is_empty() || text.len() > 200 || text.chars().any(|c| c.is_whitespace() || c.is_control()) {
+            wrong.push(Violation::new(pointer, Rule::Format, "must be 1 to 200 characters without spaces"));
+        }
+    }
+    if wish.zones.is_empty() {
+        wrong.push(Violation::new("/zones", Rule::Required, "name at least one zone with its subnet"));
+    }
+    if !wish.namespace_template.contains("{tenant}") {
+        wrong.push(Violation::new("/namespace_template", Rule::Format, "must hold {tenant}: tenants share no namespace"));
+    }
+    if !is_reference(&wish.credentials) {
+        let detail = "must be a reference such as file:eu-west-1.kubeconfig: a file's name, without a path";
+        wrong.push(Violation::new("/credentials", Rule::Format, detail));
+    }
+    match (id, state) {
+        (Some(id), Some(state)) if wrong.0.is_empty() => Ok(Cluster {
+            id,
+            region: wish.region,
+            account: wish.account,
+            zones: wish.zones,
+            hosted_zone_id: wish.hosted_zone_id,
+            dns_suffix: wish.dns_suffix,
+            namespace_template: wish.namespace_template,
+            state,
+            credentials: wish.credentials,
+        }),
+        _ => Err(wrong),
+    }
+}
+
+/// A reference names a file in a directory that only the provisioner knows: it must not lead out of it.
+fn is_reference(text: &str) -> bool {
+    let Some(name) = text.strip_prefix("file:") else { return false };
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    (1..=200).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with('.')
+}
+
+/// Databases stay in their cluster for life, and a cluster in its region.
+fn keep_region(before: &Cluster, after: &Cluster) -> Result<(), Failure> {
+    if before.region == after.region {
+        return Ok(());
+    }
+    let detail = format!("is {} for ever: register another cluster", before.region);
+    Err(Failure::violation(Violation::new("/region", Rule::Immutable, detail)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> RegisterCluster {
+        RegisterCluster {
+            region: "eu-west-1".to_owned(),
+            account: "123456789012".to_owned(),
+            zones: BTreeMap::from([("eu-west-1a".to_owned(), "subnet-1".to_owned())]),
+            hosted_zone_id: "Z1".to_owned(),
+            dns_suffix: "eu-west-1.example.com".to_owned(),
+            namespace_template: "qdb-{tenant}".to_owned(),
+            state: "active".to_owned(),
+            credentials: "file:eu-west-1.kubeconfig".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_good_registration_is_taken() {
+        assert_eq!(validate("eu-west-1", good()).unwrap().state, ClusterState::Active);
+    }
+
+    #[test]
+    fn every_broken_field_is_named() {
+        type Break = fn(&mut RegisterCluster);
+        let table: &[(Break, &str)] = &[
+            (|c| c.region.clear(), "/region"),
+            (|c| "a b".clone_into(&mut c.hosted_zone_id), "/hosted_zone_id"),
+            (|c| c.dns_suffix.clear(), "/dns_suffix"),
+            (|c| c.zones.clear(), "/zones"),
+            (|c| "shared".clone_into(&mut c.namespace_template), "/namespace_template"),
+            (|c| "asleep".clone_into(&mut c.state), "/state"),
+            (|c| "file:../../etc/passwd".clone_into(&mut c.credentials), "/credentials"),
+            (|c| "apiVersion: v1".clone_into(&mut c.credentials), "/credentials"),
+        ];
+        for (break_it, pointer) in table {
+            let mut wish = good();
+            break_it(&mut wish);
+            let wrong = validate("eu-west-1", wish).unwrap_err();
+            assert_eq!(wrong.0.iter().map(|violation| violation.pointer.as_str()).collect::<Vec<_>>(), [*pointer]);
+        }
+        assert_eq!(validate("EU", good()).unwrap_err().0[0].pointer, "path:id");
+    }
+
+    #[test]
+    fn references_do_not_leave_their_directory() {
+        for bad in ["file:", "file:/etc/passwd", "file:..", "file:.hidden", "file:a/b", "env:X", "eu.kubeconfig"] {
+            assert!(!is_reference(bad), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! `/v1/databases`.
+
+pub(crate) mod create;
+pub(crate) mod delete;
+pub(crate) mod read;
+pub(crate) mod update;
+
+use domain::{DatabaseId, OperationId, Position};
+use serde_json::json;
+use store::{Audit, Mint, Transaction};
+use wire::http::Accepted;
+
+use super::auth::Caller;
+use super::failure::Failure;
+use super::{precondition, present};
+
+/// A database's identity in a path: what is none belongs to nobody.
+fn id(text: &str) -> Result<DatabaseId, Failure> {
+    text.parse().map_err(|_| Failure::not_found("database"))
+}
+
+/// A mint in the name of a caller.
+fn mint(caller: &Caller, kind: domain::OperationKind, desired: domain::Desired) -> Mint {
+    Mint {
+        kind,
+        desired,
+        actor: caller.actor(),
+        traceparent: runtime::TraceContext::current().map(|context| context.to_header()),
+        hash: wire::hash::of,
+    }
+}
+
+/// The body of an accepted change, as the transaction has it.
+async fn accepted(
+    transaction: &mut Transaction,
+    database: DatabaseId,
+    operation: OperationId,
+) -> Result<(Accepted, Position), Failure> {
+    let gone = || Failure::internal(format!("database {database} is not in its own transaction"));
+    let view = transaction.database(database).await?.ok_or_else(gone)?;
+    let record = transaction.operation(operation).await?.ok_or_else(gone)?;
+    let position = view.database.position;
+    Ok((Accepted { database: present::database(view), operation: present::operation(record) }, position))
+}
+
+/// Writes who asked for the change.
+async fn audit(
+    transaction: &mut Transaction,
+    caller: &Caller,
+    action: &str,
+    body: &Accepted,
+) -> Result<(), Failure> {
+    let entry = Audit {
+        tenant: body.database.tenant.parse().ok(),
+        principal: caller.principal.name.clone(),
+        role: caller.principal.role.as_str().to_owned(),
+        action: action.to_owned(),
+        subject: body.database.id.to_string(),
+        operation: Some(OperationId::new(body.operation.id)),
+        request_id: Some(caller.request_id.clone()),
+        detail: json!({"name": body.database.name, "epoch": body.database.epoch, "seq": body.database.seq}),
+    };
+    Ok(transaction.audit(&entry).await?)
+}
+
+/// The entity tag of a position.
+fn etag(position: Position) -> String {
+    precondition::etag(position)
+}

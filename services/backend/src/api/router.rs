@@ -1,0 +1,80 @@
+//! All routes on one page.
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use tower_http::catch_panic::CatchPanicLayer;
+use utoipa::OpenApi as _;
+use utoipa::openapi::OpenApi;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::databases::{create, delete, read, update};
+use super::failure::Failure;
+use super::{Api, clusters, events, middleware, operations};
+
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(
+        title = "Slipway",
+        description = "Databases in Kubernetes clusters of many regions. Every change answers 202 with an operation to \
+                       follow. Failures are problem documents (RFC 9457).",
+        license(name = "Apache-2.0", identifier = "Apache-2.0")
+    ),
+    tags(
+        (name = "databases", description = "QuestDB databases"),
+        (name = "operations", description = "What was asked for, and how far it came"),
+        (name = "clusters", description = "The registry of Kubernetes clusters (role sre)"),
+    ),
+    security(("token" = [])),
+    modifiers(&Token)
+)]
+struct Document;
+
+struct Token;
+
+impl utoipa::Modify for Token {
+    fn modify(&self, openapi: &mut OpenApi) {
+        let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+        openapi.components.get_or_insert_default().add_security_scheme("token", scheme);
+    }
+}
+
+fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::with_openapi(Document::openapi())
+        .routes(routes!(create::create, read::list))
+        .routes(routes!(read::get, update::update, delete::delete))
+        .routes(routes!(operations::list))
+        .routes(routes!(operations::get))
+        .routes(routes!(events::follow))
+        .routes(routes!(clusters::list))
+        .routes(routes!(clusters::get, clusters::register))
+}
+
+/// The description of the API.
+pub fn openapi() -> OpenApi {
+    routes().into_openapi()
+}
+
+/// The whole API.
+pub fn router(api: Api) -> Router {
+    let (routes, document) = routes().split_for_parts();
+    let document = Json(document);
+    routes
+        .route("/openapi.json", get(move || async move { document }))
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_method)
+        .layer(CatchPanicLayer::custom(middleware::panicked))
+        .layer(axum::middleware::from_fn_with_state(api.clone(), middleware::around))
+        .with_state(api)
+}
+
+async fn no_route(_: State<Api>) -> Response {
+    Failure::no_route().into_response()
+}
+
+async fn no_method(_: State<Api>) -> Response {
+    Failure::method().into_response()
+}

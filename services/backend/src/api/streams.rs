@@ -1,0 +1,237 @@
+//! All event streams of this process, fed by one query every few hundred milliseconds while there are any.
+//!
+//! *Invariant:* what a stream shows is committed. A stream remembers the last number it sent, so nothing is missed when a
+//! query fails or a reader is slow, and nothing is left behind when the process dies.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use domain::OperationId;
+use runtime::{Backoff, CancellationToken};
+use store::{Event, EventKind, Store};
+use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
+use tokio::sync::Notify;
+
+use crate::metrics::Metrics;
+
+/// How often new events are looked for.
+const POLL: Duration = Duration::from_millis(250);
+/// Patience with one query.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Most streams of a process.
+const STREAMS: usize = 2_000;
+/// Events that a slow reader may lag behind before its stream waits for it.
+const LAG: usize = 64;
+/// Most events of one query.
+const BATCH: u32 = 2_000;
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
+
+/// The streams. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Streams(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    state: Mutex<State>,
+    wake: Notify,
+    metrics: Metrics,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    open: BTreeMap<u64, Reader>,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Reader {
+    operation: OperationId,
+    /// Number of the last event that was handed over.
+    sent: i64,
+    events: Sender<Event>,
+}
+
+impl Streams {
+    /// No streams yet.
+    pub fn new(metrics: Metrics) -> Self {
+        Self(Arc::new(Inner { state: Mutex::default(), wake: Notify::new(), metrics }))
+    }
+
+    /// Opens a stream of an operation's events after a number; `None` when there are too many, or the process stops.
+    pub(crate) fn follow(&self, operation: OperationId, after: i64) -> Option<Receiver<Event>> {
+        let (events, receiver) = channel(LAG);
+        let mut state = self.lock();
+        if state.closed || state.open.len() >= STREAMS {
+            return None;
+        }
+        state.next += 1;
+        let number = state.next;
+        state.open.insert(number, Reader { operation, sent: after, events });
+        self.count(&state);
+        drop(state);
+        self.0.wake.notify_one();
+        Some(receiver)
+    }
+
+    /// Feeds the streams until `stop`; then they end, and their readers resume elsewhere.
+    pub async fn run(self, store: Store, stop: CancellationToken) {
+        let mut retry = BACKOFF.start();
+        while !stop.is_cancelled() {
+            if self.positions().is_empty() {
+                tokio::select! {
+                    () = self.0.wake.notified() => {}
+                    () = stop.cancelled() => break,
+                }
+            }
+            let wait = match self.feed(&store).await {
+                Ok(()) => {
+                    retry.reset();
+                    POLL
+                }
+                Err(reason) => {
+                    if retry.attempts() == 0 {
+                        tracing::warn!(reason, "event streams wait: their events cannot be read");
+                    }
+                    retry.next_delay().max(POLL)
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = stop.cancelled() => {}
+            }
+        }
+        let mut state = self.lock();
+        state.closed = true;
+        state.open.clear();
+        self.count(&state);
+    }
+
+    /// Reads once and hands over what is new.
+    async fn feed(&self, store: &Store) -> Result<(), String> {
+        let positions = self.positions();
+        if positions.is_empty() {
+            return Ok(());
+        }
+        let read = runtime::deadline(DEADLINE, "operation events", store.events_after(&positions, BATCH)).await;
+        let events = read.map_err(|late| late.to_string())?;
+        let events = events.map_err(|error| runtime::telemetry::chain(&error))?;
+        self.deliver(&events);
+        Ok(())
+    }
+
+    /// Of each followed operation the lowest number that some reader has; readers who left are forgotten.
+    fn positions(&self) -> Vec<(OperationId, i64)> {
+        let mut state = self.lock();
+        state.open.retain(|_, reader| !reader.events.is_closed());
+        self.count(&state);
+        let mut positions: BTreeMap<OperationId, i64> = BTreeMap::new();
+        for reader in state.open.values() {
+            let lowest = positions.entry(reader.operation).or_insert(reader.sent);
+            *lowest = reader.sent.min(*lowest);
+        }
+        positions.into_iter().collect()
+    }
+
+    fn deliver(&self, events: &[Event]) {
+        let mut state = self.lock();
+        state.open.retain(|_, reader| {
+            let own = events.iter().filter(|event| event.operation == reader.operation);
+            let mut stays = true;
+            for event in own.filter(|event| event.number > reader.sent).collect::<Vec<_>>() {
+                match reader.events.try_send(event.clone()) {
+                    Ok(()) => reader.sent = event.number,
+                    // It reads slowly: what it has not got is read again.
+                    Err(TrySendError::Full(_)) => break,
+                    Err(TrySendError::Closed(_)) => stays = false,
+                }
+                if matches!(event.kind, EventKind::State(_)) && event.state.is_terminal() {
+                    stays = false;
+                }
+            }
+            stays
+        });
+        self.count(&state);
+    }
+
+    fn count(&self, state: &State) {
+        self.0.metrics.streams.set(i64::try_from(state.open.len()).unwrap_or(i64::MAX));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use domain::OperationState;
+    use jiff::Timestamp;
+
+    fn streams() -> Streams {
+        Streams::new(Metrics::new(&runtime::Metrics::default()))
+    }
+
+    fn event(operation: OperationId, number: i64, state: OperationState) -> Event {
+        Event { operation, number, state, kind: EventKind::State(None), at: Timestamp::UNIX_EPOCH }
+    }
+
+    #[tokio::test]
+    async fn each_reader_gets_what_it_has_not_seen_and_the_end_closes() {
+        let (streams, id) = (streams(), OperationId::mint());
+        let mut fresh = streams.follow(id, 0).unwrap();
+        let mut resumed = streams.follow(id, 1).unwrap();
+        assert_eq!(streams.positions(), [(id, 0)], "one query serves both");
+        streams.deliver(&[
+            event(id, 1, OperationState::Pending),
+            event(id, 2, OperationState::Running),
+            event(id, 3, OperationState::Succeeded),
+        ]);
+        let numbers = async |receiver: &mut Receiver<Event>| {
+            let mut numbers = Vec::new();
+            while let Some(event) = receiver.recv().await {
+                numbers.push(event.number);
+            }
+            numbers
+        };
+        assert_eq!(numbers(&mut fresh).await, [1, 2, 3]);
+        assert_eq!(numbers(&mut resumed).await, [2, 3]);
+        assert!(streams.positions().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_slow_reader_misses_nothing() {
+        let (streams, id) = (streams(), OperationId::mint());
+        let mut slow = streams.follow(id, 0).unwrap();
+        let last = i64::try_from(LAG).unwrap() + 10;
+        let events: Vec<Event> = (1..=last).map(|number| event(id, number, OperationState::Running)).collect();
+        streams.deliver(&events);
+        assert_eq!(streams.positions(), [(id, last - 10)]);
+        for number in 1..=last - 10 {
+            assert_eq!(slow.recv().await.unwrap().number, number);
+        }
+        streams.deliver(&events);
+        assert_eq!(slow.recv().await.unwrap().number, last - 9);
+    }
+
+    #[tokio::test]
+    async fn events_of_others_are_not_shown() {
+        let (streams, mine, other) = (streams(), OperationId::mint(), OperationId::mint());
+        let mut reader = streams.follow(mine, 0).unwrap();
+        streams.deliver(&[event(other, 1, OperationState::Running), event(mine, 1, OperationState::Pending)]);
+        assert_eq!(reader.recv().await.unwrap().operation, mine);
+        assert!(reader.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn readers_who_left_are_forgotten_and_their_number_is_bounded() {
+        let (streams, id) = (streams(), OperationId::mint());
+        let readers: Vec<_> = std::iter::from_fn(|| streams.follow(id, 0)).collect();
+        assert_eq!(readers.len(), STREAMS);
+        drop(readers);
+        assert!(streams.positions().is_empty());
+        assert!(streams.follow(id, 0).is_some());
+    }
+}

@@ -1,0 +1,15 @@
+//! The backend: HTTP API, outbox relay and gossip sink, any of them in one process.
+//!
+//! *Invariant:* desired state is minted in one transaction under the database's row lock, and nowhere else. *Invariant:*
+//! the roles meet in Postgres only: what one process holds in memory (the doorbell, the streams) is a hint, never needed.
+//! All SQL is `store`'s, all Kafka is `bus`'s.
+
+pub mod api;
+pub mod args;
+pub mod doorbell;
+pub mod metrics;
+pub mod relay;
+pub mod serve;
+pub mod sink;
+pub mod tokens;
+pub mod topics;

@@ -1,0 +1,215 @@
+//! Runs the roles that this process was given.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::consumer::State;
+use bus::{Admin, Producer};
+use runtime::health::Component;
+use runtime::{Backoff, CancellationToken, Program};
+use secrecy::ExposeSecret as _;
+use store::{Settings, Store};
+use tokio::net::TcpListener;
+
+use crate::api::{Api, Streams, router};
+use crate::args::{Kafka, Role, Serve};
+use crate::doorbell::Doorbell;
+use crate::metrics::Metrics;
+use crate::relay::{self, Relay};
+use crate::sink::GossipSink;
+use crate::topics;
+
+/// How long tasks may take to finish at a stop.
+const DRAIN: Duration = Duration::from_secs(20);
+/// How often Postgres and Kafka are asked whether they are there.
+const CHECK_EVERY: Duration = Duration::from_secs(2);
+const CHECK_DEADLINE: Duration = Duration::from_secs(5);
+/// How long answers to idempotency keys are kept.
+const ANSWERS_KEPT: Duration = Duration::from_hours(48);
+const TIDY_EVERY: Duration = Duration::from_mins(10);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
+
+/// The backend did not start or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Telemetry, signals, operations server, tasks.
+    #[error("run the program")]
+    Program(#[source] runtime::program::Error),
+    /// The database's URL.
+    #[error("prepare the store")]
+    Store(#[source] store::Error),
+    /// A Kafka client.
+    #[error("prepare Kafka")]
+    Kafka(#[source] bus::Error),
+    /// The API's address.
+    #[error("listen on {address} for the API")]
+    Listen {
+        /// As asked for.
+        address: std::net::SocketAddr,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Opens a store for a program.
+pub fn store(database: &crate::args::Database, application: &str) -> Result<Store, store::Error> {
+    let settings = Settings {
+        application: application.to_owned(),
+        connections: database.database_connections,
+        ..Settings::default()
+    };
+    Store::connect(database.database_url.expose_secret(), &settings)
+}
+
+/// Runs until a signal.
+pub async fn run(args: Serve) -> Result<(), Error> {
+    let Serve { database, kafka, telemetry, ops, api_listen, roles, sink_group } = args;
+    let service = runtime::service!("slipway-backend");
+    let program = Program::start(service, &telemetry, &ops).await.map_err(Error::Program)?;
+    let store = store(&database, service.name).map_err(Error::Store)?;
+    let metrics = Metrics::new(&program.metrics);
+    let doorbell = Doorbell::default();
+    watch_postgres(&program, store.clone());
+    if roles.contains(&Role::Relay) || roles.contains(&Role::Sink) {
+        watch_kafka(&program, &kafka)?;
+    }
+    if roles.contains(&Role::Relay) {
+        let producer = Producer::new(&topics::connection(&kafka, service.name)).map_err(Error::Kafka)?;
+        let topic = kafka.instructions_topic.clone();
+        let (store, doorbell, metrics) = (store.clone(), doorbell.clone(), metrics.clone());
+        start_relay(&program, Relay { store, producer, topic, doorbell, metrics });
+    }
+    if roles.contains(&Role::Sink) {
+        let sink = GossipSink::new(store.clone(), &sink_group, &kafka.gossip_topic, metrics.clone());
+        let settings = bus::sink::Settings::new(
+            topics::connection(&kafka, service.name),
+            &kafka.gossip_topic,
+            &sink_group,
+        );
+        let stop = program.stop();
+        program.tasks.spawn("sink", consume(sink, settings, stop));
+    }
+    if roles.contains(&Role::Api) {
+        start_api(&program, api_listen, store.clone(), doorbell, metrics).await?;
+    }
+    program.tasks.spawn("tidy", tidy(store.clone(), program.stop()));
+    let ended = program.run(DRAIN).await.map_err(Error::Program);
+    // Connections that are in use were drained; an unreachable Postgres must not hold the end.
+    let _ = runtime::deadline(CHECK_DEADLINE, "the pool to close", store.close()).await;
+    ended
+}
+
+async fn start_api(
+    program: &Program,
+    address: std::net::SocketAddr,
+    store: Store,
+    doorbell: Doorbell,
+    metrics: Metrics,
+) -> Result<(), Error> {
+    let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
+    let streams = Streams::new(metrics.clone());
+    program.tasks.spawn("event streams", streams.clone().run(store.clone(), program.stop()));
+    let router = router(Api::new(store, doorbell, streams, metrics));
+    let stop = program.stop();
+    let bound = listener.local_addr().map_err(|source| Error::Listen { address, source })?;
+    tracing::info!(api.address = %bound, "the API listens");
+    program.tasks.spawn("api", async move {
+        axum::serve(listener, router).with_graceful_shutdown(async move { stop.cancelled().await }).await
+    });
+    Ok(())
+}
+
+fn start_relay(program: &Program, relay: Relay) {
+    let heartbeat = program.health.liveness.heartbeat("relay", relay::DEADLINE * 3);
+    program.tasks.spawn("relay", relay.run(heartbeat, program.stop()));
+}
+
+/// Consumes gossip; a consumer that cannot go on is made anew.
+async fn consume(sink: GossipSink, settings: bus::sink::Settings, stop: CancellationToken) {
+    let state = Arc::new(State::default());
+    let sink = Arc::new(sink);
+    let mut retry = BACKOFF.start();
+    while !stop.is_cancelled() {
+        let run = bus::sink::run(settings.clone(), Arc::clone(&sink), Arc::clone(&state), stop.clone());
+        let Err(error) = run.await else { continue };
+        let reason = runtime::telemetry::chain(&error);
+        tracing::error!(reason, kafka.topic = settings.topic, "gossip is not consumed; a new consumer follows");
+        if matches!(error, bus::Error::NoOffset { .. }) {
+            begin_anew(&sink).await;
+        }
+        retry.wait(&stop).await;
+    }
+}
+
+/// The topic lost what the stored offsets stand at (it was made anew, or retention passed them). What is gone was said
+/// again or will be, and what is there bears repetition: reading begins with the oldest.
+async fn begin_anew(sink: &GossipSink) {
+    match runtime::deadline(CHECK_DEADLINE, "forgetting offsets", sink.forget_offsets()).await {
+        Ok(Ok(())) => tracing::warn!("the sink's offsets were lost by Kafka: it reads all gossip that is left"),
+        Ok(Err(error)) => {
+            tracing::error!(reason = runtime::telemetry::chain(&error), "the sink's offsets were not forgotten");
+        }
+        Err(late) => tracing::error!(reason = %late, "the sink's offsets were not forgotten"),
+    }
+}
+
+fn watch_postgres(program: &Program, store: Store) {
+    let component = program.health.readiness.component("postgres");
+    program.tasks.spawn("watch postgres", watch(component, program.stop(), async move || {
+        store.ping().await.map_err(|error| runtime::telemetry::chain(&error))
+    }));
+}
+
+fn watch_kafka(program: &Program, kafka: &Kafka) -> Result<(), Error> {
+    let admin = Admin::new(&topics::connection(kafka, "slipway-backend-watch")).map_err(Error::Kafka)?;
+    let component = program.health.readiness.component("kafka");
+    let kafka = kafka.clone();
+    program.tasks.spawn("watch kafka", watch(component, program.stop(), async move || {
+        for topic in [&kafka.instructions_topic, &kafka.gossip_topic] {
+            let checked = admin.check_partitions(topic, kafka.topic_partitions, CHECK_DEADLINE).await;
+            checked.map_err(|error| runtime::telemetry::chain(&error))?;
+        }
+        Ok(())
+    }));
+    Ok(())
+}
+
+/// Asks on and on, and shows the answer as a component's state.
+async fn watch<F>(component: Component, stop: CancellationToken, ask: F)
+where
+    F: AsyncFn() -> Result<(), String>,
+{
+    while !stop.is_cancelled() {
+        match runtime::deadline(CHECK_DEADLINE, "an answer", ask()).await {
+            Ok(Ok(())) => component.set_ok(),
+            Ok(Err(reason)) => component.set_failing(reason),
+            Err(late) => component.set_failing(late.to_string()),
+        }
+        pause(CHECK_EVERY, &stop).await;
+    }
+}
+
+/// Takes away what was kept long enough.
+async fn tidy(store: Store, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        pause(TIDY_EVERY, &stop).await;
+        match runtime::deadline(CHECK_DEADLINE, "tidying", store.forget_answers(ANSWERS_KEPT)).await {
+            Ok(Ok(0)) => {}
+            Ok(Ok(count)) => tracing::info!(count, "answers to old idempotency keys were forgotten"),
+            Ok(Err(error)) => tracing::warn!(reason = runtime::telemetry::chain(&error), "nothing was tidied"),
+            Err(late) => tracing::warn!(reason = %late, "nothing was tidied"),
+        }
+    }
+}
+
+fn pause(duration: Duration, stop: &CancellationToken) -> impl Future<Output = ()> {
+    let stop = stop.clone();
+    async move {
+        tokio::select! {
+            () = tokio::time::sleep(duration) => {}
+            () = stop.cancelled() => {}
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The sink: gossip from Kafka becomes rows of Postgres, batch by batch, offsets in the same transaction.
+//!
+//! *Invariant:* a record that cannot be understood is kept with its bytes and a reason, and its partition goes on.
+//! *Invariant:* every effect bears repetition: a batch may come again, whole or in part.
+
+mod fold;
+mod translate;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bus::sink::{Batch, Stored};
+use bus::{BoxError, Record};
+use store::{Advance, Store};
+use wire::Gossip;
+
+pub use translate::BODY_SCHEMA;
+
+use crate::metrics::Metrics;
+
+/// Takes gossip into the store.
+#[derive(Debug, Clone)]
+pub struct GossipSink {
+    store: Store,
+    /// Name under which offsets are kept.
+    consumer: String,
+    topic: String,
+    metrics: Metrics,
+}
+
+impl GossipSink {
+    /// A sink that keeps its offsets of `topic` under the name `consumer`.
+    pub fn new(store: Store, consumer: impl Into<String>, topic: impl Into<String>, metrics: Metrics) -> Self {
+        Self { store, consumer: consumer.into(), topic: topic.into(), metrics }
+    }
+
+    /// Begins anew with the oldest gossip that the topic still has. Everything that is said bears repetition.
+    pub async fn forget_offsets(&self) -> Result<(), store::Error> {
+        self.store.forget_offsets(&self.consumer, &self.topic).await?;
+        Ok(())
+    }
+
+    /// What a batch of records means, pure but for the counting.
+    fn read(&self, batch: &Batch) -> store::Batch {
+        let mut taken = store::Batch {
+            consumer: self.consumer.clone(),
+            topic: self.topic.clone(),
+            advance: Advance { partition: batch.partition, from: batch.start, to: batch.end },
+            ..store::Batch::default()
+        };
+        let mut gossip = Vec::with_capacity(batch.records.len());
+        for record in &batch.records {
+            match decode(record) {
+                Ok(said) => gossip.push(said),
+                Err(error) => taken.dead_letters.push(translate::dead_letter(record, &self.consumer, &error)),
+            }
+        }
+        let folded = fold::fold(gossip);
+        for (cluster, database, error) in folded.impossible {
+            tracing::error!(cluster.name = %cluster, db.id = %database, reason = %error, "an observation is impossible");
+        }
+        taken.outcomes = folded.outcomes;
+        taken.observations = folded.observations;
+        taken
+    }
+
+    fn report(&self, batch: &Batch, report: &store::Report) {
+        self.metrics.gossip.inc_by(batch.records.len() as u64);
+        self.metrics.gossip_stale.inc_by(report.stale as u64);
+        self.metrics.dead_letters.inc_by(report.dead_letters as u64);
+        if report.dead_letters > 0 {
+            tracing::warn!(
+                kafka.topic = self.topic,
+                kafka.partition = batch.partition,
+                count = report.dead_letters,
+                "gossip that cannot be understood was set aside as dead letters"
+            );
+        }
+        for (database, cluster, code) in &report.unclaimed {
+            self.metrics.unclaimed(code.as_str());
+            tracing::warn!(
+                db.id = %database,
+                cluster.name = %cluster,
+                code = code.as_str(),
+                "gossip is not believed as it stands"
+            );
+        }
+        for (kind, state, seconds) in &report.ended {
+            self.metrics.operation(kind.as_str(), state.as_str(), *seconds);
+        }
+        tracing::debug!(
+            kafka.partition = batch.partition,
+            kafka.offset = batch.end,
+            news = report.news,
+            stale = report.stale,
+            "gossip taken in"
+        );
+    }
+}
+
+impl bus::sink::Sink for GossipSink {
+    async fn offsets(&self, partitions: Vec<i32>) -> Result<BTreeMap<i32, i64>, BoxError> {
+        Ok(self.store.offsets(&self.consumer, &self.topic, &partitions).await?)
+    }
+
+    async fn store(&self, batch: Arc<Batch>) -> Result<Stored, BoxError> {
+        match self.store.absorb(&self.read(&batch)).await {
+            Ok(report) => {
+                self.report(&batch, &report);
+                Ok(Stored::Done)
+            }
+            Err(store::Error::OffsetsMoved) => Ok(Stored::OutOfStep),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn decode(record: &Record) -> Result<Gossip, wire::decode::Error> {
+    let payload = record.payload.as_deref().unwrap_or_default();
+    let said = Gossip::decode(payload)?;
+    if record.key_text() == Some(said.key().as_str()) {
+        return Ok(said);
+    }
+    // Under another key it stands in another order than the rest of what is said of its database.
+    let reason = format!("is {}, but the record's key is {:?}", said.database, record.key_text());
+    Err(wire::decode::Error::BadField { field: "database_id", reason })
+}
+
+#[cfg(test)]
+mod tests;

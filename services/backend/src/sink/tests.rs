@@ -1,0 +1,135 @@
+use domain::{DatabaseId, InstructionId, OperationId, Position};
+use jiff::Timestamp;
+use wire::{Observation, Outcome, OutcomeKind, Said};
+
+use super::*;
+
+fn sink() -> GossipSink {
+    let store = Store::connect("postgres://nobody@127.0.0.1:1/none", &store::Settings::default()).unwrap();
+    GossipSink::new(store, "test", "gossip", Metrics::new(&runtime::Metrics::default()))
+}
+
+fn observation(seq: i64, term: i64, resource_version: u64) -> Said {
+    Said::Observation(Box::new(Observation {
+        position: Position { epoch: 1, seq },
+        term,
+        resource_version,
+        present: true,
+        content_hash: String::new(),
+        phase: format!("{seq}/{term}/{resource_version}"),
+        carried_out: None,
+        conditions: Vec::new(),
+        steps: Vec::new(),
+        endpoints: None,
+        node: None,
+        volume: None,
+        dns: None,
+        namespace: String::new(),
+        resource_name: String::new(),
+        credentials_secret: String::new(),
+        traceparent: String::new(),
+    }))
+}
+
+fn outcome(code: &str) -> Said {
+    Said::Outcome(Outcome {
+        position: Position::FIRST,
+        instruction: InstructionId::mint(),
+        operation: OperationId::mint(),
+        kind: OutcomeKind::Refused,
+        code: code.to_owned(),
+        message: "no".to_owned(),
+    })
+}
+
+fn gossip(database: DatabaseId, cluster: &str, said: Said) -> Gossip {
+    Gossip { database, cluster: cluster.parse().unwrap(), said_at: Timestamp::UNIX_EPOCH, said }
+}
+
+fn record(offset: i64, key: &str, payload: &[u8]) -> Record {
+    Record {
+        topic: "gossip".into(),
+        partition: 3,
+        offset,
+        timestamp_ms: None,
+        key: Some(key.as_bytes().to_vec()),
+        payload: Some(payload.to_vec()),
+        headers: vec![("slipway-cluster".to_owned(), b"eu-west-1".to_vec()), ("odd".to_owned(), vec![0, 0xff])],
+    }
+}
+
+fn batch(records: Vec<Record>) -> Batch {
+    let end = records.last().unwrap().offset + 1;
+    Batch { topic: "gossip".into(), partition: 3, start: Some(7), end, records }
+}
+
+fn good(offset: i64, said: &Gossip) -> Record {
+    record(offset, &said.key(), &said.encode())
+}
+
+#[tokio::test]
+async fn the_newest_observation_of_each_database_stays_whatever_the_order() {
+    let database = DatabaseId::mint();
+    let versions = [(1, 1, 9), (2, 1, 3), (2, 2, 1), (2, 2, 2), (1, 9, 9)];
+    for rotation in 0..versions.len() {
+        let mut rotated = versions;
+        rotated.rotate_left(rotation);
+        let records = rotated.iter().zip(10..).map(|(&(seq, term, version), offset)| {
+            good(offset, &gossip(database, "eu-west-1", observation(seq, term, version)))
+        });
+        let taken = sink().read(&batch(records.collect()));
+        let phases: Vec<&str> = taken.observations.iter().map(|seen| seen.phase.as_str()).collect();
+        assert_eq!(phases, ["2/2/2"]);
+    }
+}
+
+#[tokio::test]
+async fn a_foreign_cluster_does_not_push_aside_what_the_own_one_says() {
+    let database = DatabaseId::mint();
+    let own = good(10, &gossip(database, "eu-west-1", observation(1, 1, 1)));
+    let foreign = good(11, &gossip(database, "us-east-1", observation(9, 9, 9)));
+    let taken = sink().read(&batch(vec![own, foreign]));
+    assert_eq!(taken.observations.len(), 2);
+}
+
+#[tokio::test]
+async fn outcomes_keep_their_order_and_a_refusal_has_a_code() {
+    let database = DatabaseId::mint();
+    let records = ["a", "", "c"].iter().zip(10..).map(|(code, offset)| {
+        good(offset, &gossip(database, "eu-west-1", outcome(code)))
+    });
+    let taken = sink().read(&batch(records.collect()));
+    let codes: Vec<&str> = taken.outcomes.iter().map(|outcome| outcome.code.as_str()).collect();
+    assert_eq!(codes, ["a", "refused", "c"]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_understood_is_kept_with_its_bytes_and_the_rest_goes_on() {
+    let database = DatabaseId::mint();
+    let said = gossip(database, "eu-west-1", observation(1, 1, 1));
+    let stranger = DatabaseId::mint().to_string();
+    let taken = sink().read(&batch(vec![
+        record(10, &database.to_string(), b"\xff\xff\xff"),
+        good(11, &said),
+        record(12, &stranger, &said.encode()),
+    ]));
+    assert_eq!(taken.observations.len(), 1);
+    assert_eq!(taken.advance, Advance { partition: 3, from: Some(7), to: 13 });
+    let letters = &taken.dead_letters;
+    assert_eq!(letters.iter().map(|letter| letter.offset).collect::<Vec<_>>(), [10, 12]);
+    assert_eq!(letters[0].code, "undecodable");
+    assert_eq!(letters[0].payload.as_deref(), Some(&b"\xff\xff\xff"[..]));
+    assert_eq!(letters[0].database, Some(database));
+    assert_eq!(letters[0].cluster.as_ref().unwrap().as_str(), "eu-west-1");
+    assert!(!letters[0].headers[1].1.contains('\0'), "Postgres takes no NUL in a text");
+    assert_eq!(letters[1].code, "bad_field");
+    assert!(letters[1].message.contains(&stranger), "{}", letters[1].message);
+}
+
+#[tokio::test]
+async fn a_resource_version_beyond_every_row_is_left_out() {
+    let said = gossip(DatabaseId::mint(), "eu-west-1", observation(1, 1, u64::MAX));
+    let taken = sink().read(&batch(vec![good(10, &said)]));
+    assert!(taken.observations.is_empty());
+    assert_eq!(taken.advance.to, 11);
+}
