@@ -1,0 +1,136 @@
+//! The only place that writes to a cluster: one forced server-side apply of the custom resource, and the namespace before
+//! it where it is missing. What a resource may become is decided by the API server's rules, not here.
+
+use std::time::Duration;
+
+use domain::Cluster;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use resources::{QuestDB, names};
+
+use crate::classify::{Trouble, Verdict, classify, code};
+use crate::decide::Job;
+use crate::fleet::Member;
+
+/// What an apply came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Applied {
+    /// The resource holds the instruction.
+    Yes,
+    /// It does not, for this reason.
+    No(Verdict),
+}
+
+/// Applies an instruction in its cluster.
+pub async fn apply(member: &Member, job: &Job, limit: Duration) -> Applied {
+    let client = match member.clients() {
+        Ok(clients) => clients.calls,
+        Err(trouble) => return Applied::No(Verdict::Park(trouble)),
+    };
+    let object = render(&member.cluster, job);
+    let first = patch(member, &client, job, &object, limit).await;
+    if first != Applied::No(Verdict::NoNamespace) {
+        return first;
+    }
+    if let Err(verdict) = create_namespace(member, &client, job, limit).await {
+        return Applied::No(verdict);
+    }
+    match patch(member, &client, job, &object, limit).await {
+        Applied::No(Verdict::NoNamespace) => {
+            let message = "the namespace is gone again as soon as it is created";
+            Applied::No(Verdict::Park(Trouble::of_resource(code::NAMESPACE, message)))
+        }
+        second => second,
+    }
+}
+
+/// The resource that an instruction becomes in a cluster.
+pub fn render(cluster: &Cluster, job: &Job) -> QuestDB {
+    let instruction = &job.instruction;
+    let namespace = cluster.namespace(&instruction.tenant);
+    let stamp = resources::render::Instruction {
+        id: instruction.id,
+        database: instruction.database,
+        position: instruction.position,
+        hash: instruction.content_hash(),
+    };
+    // The request's own context and not our span's: applying the record again must not change the resource.
+    resources::object(&instruction.desired, &stamp, &instruction.tenant, &namespace, job.traceparent.as_deref())
+}
+
+async fn patch(member: &Member, client: &kube::Client, job: &Job, object: &QuestDB, limit: Duration) -> Applied {
+    let (Some(name), Some(namespace)) = (&object.metadata.name, &object.metadata.namespace) else {
+        return Applied::No(Verdict::Refused("the resource has no name".to_owned()));
+    };
+    let api: Api<QuestDB> = Api::namespaced(client.clone(), namespace);
+    let params = PatchParams::apply(names::PROVISIONER).force();
+    // The answer's metadata is enough, and is read whatever version of the schema the cluster has.
+    let body = Patch::Apply(object);
+    match call_within(member, limit, api.patch_metadata(name, &params, &body)).await {
+        Ok(_) => Applied::Yes,
+        Err(Failed::Late(trouble)) => Applied::No(Verdict::Busy { trouble, after: None }),
+        Err(Failed::Call(error)) => {
+            let instruction = &job.instruction;
+            Applied::No(classify(&error, instruction.position, &instruction.content_hash()))
+        }
+    }
+}
+
+async fn create_namespace(
+    member: &Member,
+    client: &kube::Client,
+    job: &Job,
+    limit: Duration,
+) -> Result<(), Verdict> {
+    let name = member.cluster.namespace(&job.instruction.tenant);
+    let labels = [
+        (names::LABEL_TENANT.to_owned(), job.instruction.tenant.to_string()),
+        (names::LABEL_MANAGED_BY.to_owned(), names::PROVISIONER.to_owned()),
+    ];
+    let metadata = ObjectMeta { name: Some(name.clone()), labels: Some(labels.into()), ..ObjectMeta::default() };
+    let namespace = Namespace { metadata, ..Namespace::default() };
+    let api: Api<Namespace> = Api::all(client.clone());
+    let params = PostParams::default();
+    match call_within(member, limit, api.create(&params, &namespace)).await {
+        Ok(_) => {
+            tracing::info!(cluster.name = %member.cluster.id, k8s.namespace = name, "namespace created");
+            Ok(())
+        }
+        // Somebody else was quicker.
+        Err(Failed::Call(kube::Error::Api(status))) if status.is_already_exists() => Ok(()),
+        Err(Failed::Call(error)) => Err(classify(&error, job.instruction.position, "")),
+        Err(Failed::Late(trouble)) => Err(Verdict::Busy { trouble, after: None }),
+    }
+}
+
+enum Failed {
+    Late(Trouble),
+    Call(kube::Error),
+}
+
+/// One call within its time; whether it was answered moves the cluster's breaker.
+async fn call_within<T>(
+    member: &Member,
+    limit: Duration,
+    call: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, Failed> {
+    match runtime::deadline(limit, "the API server", call).await {
+        Ok(Ok(answer)) => {
+            member.answered();
+            Ok(answer)
+        }
+        Ok(Err(error @ (kube::Error::Api(_) | kube::Error::Auth(_)))) => {
+            member.answered();
+            Err(Failed::Call(error))
+        }
+        Ok(Err(error)) => {
+            member.unanswered(&runtime::telemetry::chain(&error));
+            Err(Failed::Call(error))
+        }
+        Err(late) => {
+            member.unanswered(&late.to_string());
+            Err(Failed::Late(Trouble::of_cluster(code::UNREACHABLE, late.to_string())))
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! What an API server's answer to an apply means. Pure: an error in, a verdict out.
+
+use std::time::Duration;
+
+use domain::Position;
+use resources::fence::{Holder, holder};
+
+/// What an apply that did not succeed means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The resource holds a newer instruction.
+    Superseded(Holder),
+    /// The resource holds this very instruction, rendered by a newer translator.
+    Held,
+    /// The resource holds other content at this very position: somebody minted twice. An alarm.
+    Conflict(Holder),
+    /// The namespace is missing: to be created, and then applied again.
+    NoNamespace,
+    /// The cluster cannot take it as it is now: to be parked.
+    Park(Trouble),
+    /// Will never be taken: to be kept and told.
+    Refused(String),
+    /// The cluster did not answer, or asks for patience: to be tried again shortly and then parked.
+    Busy {
+        /// What happened.
+        trouble: Trouble,
+        /// How long the server asks to wait.
+        after: Option<Duration>,
+    },
+}
+
+/// What is wrong with a cluster, or with a resource in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// Stable code.
+    pub code: &'static str,
+    /// For people.
+    pub message: String,
+    /// Whether it concerns the whole cluster rather than this resource.
+    pub cluster: bool,
+}
+
+impl Trouble {
+    /// A trouble of the whole cluster.
+    pub fn of_cluster(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), cluster: true }
+    }
+
+    /// A trouble of one resource.
+    pub fn of_resource(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), cluster: false }
+    }
+}
+
+/// Codes of what is parked.
+pub mod code {
+    /// The API server does not answer.
+    pub const UNREACHABLE: &str = "unreachable";
+    /// The API server answers that it cannot now.
+    pub const UNAVAILABLE: &str = "unavailable";
+    /// Credentials are missing, unreadable or not taken.
+    pub const CREDENTIALS: &str = "credentials";
+    /// What is asked for is not allowed to us.
+    pub const FORBIDDEN: &str = "forbidden";
+    /// The definition of the resource is missing.
+    pub const NO_DEFINITION: &str = "no_definition";
+    /// The definition is too old for a field of this resource.
+    pub const OLD_DEFINITION: &str = "old_definition";
+    /// The namespace is missing or being deleted.
+    pub const NAMESPACE: &str = "namespace";
+    /// The cluster is out of service.
+    pub const DISABLED: &str = "disabled";
+}
+
+/// Says what an error means for the instruction at `position` with content `hash`.
+pub fn classify(error: &kube::Error, position: Position, hash: &str) -> Verdict {
+    match error {
+        kube::Error::Api(status) => answered(status, position, hash),
+        kube::Error::Auth(_) => Verdict::Park(Trouble::of_cluster(code::CREDENTIALS, chain(error))),
+        _ => Verdict::Busy { trouble: Trouble::of_cluster(code::UNREACHABLE, chain(error)), after: None },
+    }
+}
+
+fn answered(status: &kube::core::Status, position: Position, hash: &str) -> Verdict {
+    let message = || status.message.clone();
+    if let Some(holder) = fence(status) {
+        return fenced(holder, position, hash);
+    }
+    match status.code {
+        401 => Verdict::Park(Trouble::of_cluster(code::CREDENTIALS, message())),
+        403 if is_terminating(status) => Verdict::Park(Trouble::of_resource(code::NAMESPACE, message())),
+        403 => Verdict::Park(Trouble::of_resource(code::FORBIDDEN, message())),
+        404 if kind(status) == "namespaces" => Verdict::NoNamespace,
+        404 => Verdict::Park(Trouble::of_cluster(code::NO_DEFINITION, no_definition(status))),
+        // A typed patch that could not be built: the only one that time can cure is a field from the future.
+        500 if status.message.contains("field not declared in schema") => {
+            Verdict::Park(Trouble::of_resource(code::OLD_DEFINITION, message()))
+        }
+        500 if status.reason.is_empty() && status.message.contains("typed") => Verdict::Refused(message()),
+        400 | 405 | 406 | 413 | 415 | 422 => Verdict::Refused(message()),
+        409 | 429 | 500.. => {
+            let trouble = Trouble::of_cluster(code::UNAVAILABLE, message());
+            Verdict::Busy { trouble, after: retry_after(status) }
+        }
+        _ => Verdict::Refused(message()),
+    }
+}
+
+fn fence(status: &kube::core::Status) -> Option<Holder> {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.map(|cause| cause.message.as_str()).chain([status.message.as_str()]).find_map(holder)
+}
+
+fn fenced(holder: Holder, position: Position, hash: &str) -> Verdict {
+    let held = Position { epoch: holder.epoch, seq: holder.seq };
+    match held.cmp(&position) {
+        std::cmp::Ordering::Equal if holder.hash == hash => Verdict::Held,
+        std::cmp::Ordering::Equal => Verdict::Conflict(holder),
+        // An older holder refuses nobody; if one does all the same, somebody should look at it.
+        std::cmp::Ordering::Less => Verdict::Conflict(holder),
+        std::cmp::Ordering::Greater => Verdict::Superseded(holder),
+    }
+}
+
+fn kind(status: &kube::core::Status) -> &str {
+    status.details.as_ref().map_or("", |details| details.kind.as_str())
+}
+
+fn is_terminating(status: &kube::core::Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating") || status.message.contains("being terminated")
+}
+
+fn no_definition(status: &kube::core::Status) -> String {
+    format!("the cluster does not know {}: {}", resources::names::DEFINITION, status.message.trim())
+}
+
+fn retry_after(status: &kube::core::Status) -> Option<Duration> {
+    let seconds = status.details.as_ref()?.retry_after_seconds;
+    (seconds > 0).then(|| Duration::from_secs(seconds.into()))
+}
+
+/// An error with its causes.
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    runtime::telemetry::chain(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+    use kube::core::response::{StatusCause, StatusDetails};
+
+    use super::*;
+
+    const AT: Position = Position { epoch: 1, seq: 5 };
+
+    fn status(code: u16, reason: &str, message: &str) -> Status {
+        Status::failure(message, reason).with_code(code)
+    }
+
+    fn details(kind: &str, causes: Vec<StatusCause>, retry_after_seconds: u32) -> Option<StatusDetails> {
+        let (name, group, uid) = (String::new(), String::new(), String::new());
+        Some(StatusDetails { name, group, kind: kind.to_owned(), uid, causes, retry_after_seconds })
+    }
+
+    fn about(kind: &str, mut status: Status) -> Status {
+        status.details = details(kind, Vec::new(), 0);
+        status
+    }
+
+    fn caused(message: &str) -> Status {
+        let cause = StatusCause {
+            reason: "FieldValueForbidden".to_owned(),
+            message: message.to_owned(),
+            field: "spec".to_owned(),
+        };
+        let mut status = status(422, "Invalid", "QuestDB is invalid");
+        status.details = details("", vec![cause], 0);
+        status
+    }
+
+    fn verdict(status: Status) -> Verdict {
+        classify(&kube::Error::Api(Box::new(status)), AT, "aaa")
+    }
+
+    fn code_of(verdict: &Verdict) -> &str {
+        match verdict {
+            Verdict::Park(trouble) | Verdict::Busy { trouble, .. } => trouble.code,
+            Verdict::Superseded(_) => "superseded",
+            Verdict::Held => "held",
+            Verdict::Conflict(_) => "conflict",
+            Verdict::NoNamespace => "create",
+            Verdict::Refused(_) => "refused",
+        }
+    }
+
+    #[test]
+    fn refusals_are_told_apart() {
+        let terminating = "unable to create new content in namespace x because it is being terminated";
+        let table = [
+            (caused("slipway-fence 1/6/bbb"), "superseded"),
+            (caused("slipway-fence 2/1/bbb"), "superseded"),
+            (caused("slipway-fence 1/5/aaa"), "held"),
+            (caused("slipway-fence 1/5/bbb"), "conflict"),
+            (caused("slipway-fence 1/4/bbb"), "conflict"),
+            (caused("spec.storage.sizeGib can only grow"), "refused"),
+            (status(422, "Invalid", "spec.version: Invalid value"), "refused"),
+            (status(401, "Unauthorized", "Unauthorized"), code::CREDENTIALS),
+            (status(403, "Forbidden", "may not"), code::FORBIDDEN),
+            (status(403, "Forbidden", terminating), code::NAMESPACE),
+            (about("namespaces", status(404, "NotFound", "namespaces \"qdb-acme\" not found")), "create"),
+            (status(404, "Failed to parse error data", "404 page not found\n"), code::NO_DEFINITION),
+            (status(500, "", ".spec.next: field not declared in schema"), code::OLD_DEFINITION),
+            (status(500, "", "failed to create typed patch object: expected string, got 5"), "refused"),
+            (status(500, "InternalError", "etcdserver: request timed out"), code::UNAVAILABLE),
+            (status(503, "ServiceUnavailable", "no"), code::UNAVAILABLE),
+            (status(504, "Timeout", "no"), code::UNAVAILABLE),
+            (status(429, "TooManyRequests", "no"), code::UNAVAILABLE),
+            (status(400, "BadRequest", "no"), "refused"),
+        ];
+        for (status, expected) in table {
+            let verdict = verdict(status.clone());
+            assert_eq!(code_of(&verdict), expected, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn the_server_says_how_long_to_wait() {
+        let mut status = status(429, "TooManyRequests", "no");
+        status.details = details("", Vec::new(), 7);
+        let Verdict::Busy { after, .. } = verdict(status) else { panic!("not busy") };
+        assert_eq!(after, Some(Duration::from_secs(7)));
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_unreachable() {
+        let error = kube::Error::Service("connection refused".into());
+        assert_eq!(code_of(&classify(&error, AT, "aaa")), code::UNREACHABLE);
+    }
+}

@@ -1,0 +1,184 @@
+//! The clusters: which there are, how to reach each, and how each is.
+//!
+//! The registry is read from Postgres on a period and kept while Postgres is away; credentials are files that are read
+//! again on a period. *Invariant:* what one cluster does to us stays with that cluster: each has its own client and
+//! breaker. Nothing here writes to a cluster.
+
+pub mod breaker;
+pub mod client;
+pub mod credentials;
+mod member;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use domain::ClusterId;
+use runtime::CancellationToken;
+use store::Store;
+
+pub use member::Member;
+
+use crate::metrics::Metrics;
+
+/// How often the registry and the credentials are read.
+const REFRESH: Duration = Duration::from_secs(5);
+/// How often each cluster is asked whether it answers.
+const PROBE: Duration = Duration::from_secs(5);
+
+/// All registered clusters.
+#[derive(Debug)]
+pub struct Fleet {
+    store: Store,
+    settings: Settings,
+    health: runtime::Health,
+    metrics: Metrics,
+    members: RwLock<Option<Members>>,
+    /// One refresh at a time; what it says is when the last one began.
+    refreshing: tokio::sync::Mutex<Option<std::time::Instant>>,
+}
+
+type Members = HashMap<ClusterId, Arc<Member>>;
+
+/// How clusters are reached.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where the credentials are.
+    pub credentials_dir: PathBuf,
+    /// How long one call may take.
+    pub call_timeout: Duration,
+}
+
+/// What is known of a cluster by its name.
+#[derive(Debug, Clone)]
+pub enum Found {
+    /// It is registered.
+    Member(Arc<Member>),
+    /// The registry does not have it.
+    Unknown,
+    /// The registry cannot be read, so nobody knows.
+    NotKnown(String),
+}
+
+impl Fleet {
+    /// A fleet that knows nothing yet.
+    pub fn new(store: Store, settings: Settings, health: runtime::Health, metrics: Metrics) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            settings,
+            health,
+            metrics,
+            members: RwLock::default(),
+            refreshing: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// Looks a cluster up; one that is not known may have been registered just now, so the registry is asked again, at
+    /// most once a second for all who ask.
+    pub async fn find(&self, id: &ClusterId) -> Found {
+        if let Some(member) = self.known(id) {
+            return Found::Member(member);
+        }
+        let refreshed = self.refresh(Duration::from_secs(1)).await;
+        match (self.known(id), refreshed) {
+            (Some(member), _) => Found::Member(member),
+            (None, Ok(())) => Found::Unknown,
+            (None, Err(error)) => Found::NotKnown(runtime::telemetry::chain(&error)),
+        }
+    }
+
+    /// All clusters.
+    pub fn members(&self) -> Vec<Arc<Member>> {
+        let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
+        members.iter().flat_map(HashMap::values).cloned().collect()
+    }
+
+    /// Keeps registry and credentials fresh until the program stops; `joined` is told of each cluster that comes, with a
+    /// token that is cancelled when it goes or its registration changes.
+    pub async fn keep(self: Arc<Self>, stop: CancellationToken, joined: impl Fn(Arc<Member>) + Send + Sync) {
+        let mut told: HashMap<ClusterId, Arc<Member>> = HashMap::new();
+        loop {
+            if let Err(error) = self.refresh(Duration::ZERO).await {
+                tracing::debug!(error = &error as &dyn std::error::Error, "the registry of clusters was not read");
+            }
+            let members = self.members();
+            for member in &members {
+                member.reread_credentials(&self.settings).await;
+                let id = &member.cluster.id;
+                if !told.get(id).is_some_and(|known| Arc::ptr_eq(known, member)) {
+                    told.insert(id.clone(), Arc::clone(member));
+                    joined(Arc::clone(member));
+                }
+            }
+            told.retain(|_, known| members.iter().any(|member| Arc::ptr_eq(known, member)));
+            if !runtime::backoff::sleep(REFRESH, &stop).await {
+                return;
+            }
+        }
+    }
+
+    /// Asks a cluster on a period whether it answers, which also closes its breaker, until it leaves the fleet.
+    pub async fn probe(self: Arc<Self>, member: Arc<Member>, stop: CancellationToken) {
+        let name = format!("cluster/{}", member.cluster.id);
+        let component = self.health.readiness.informative(name.as_str());
+        loop {
+            let answer = member.probe(self.settings.call_timeout).await;
+            self.metrics.cluster_up(&member.cluster.id, answer.is_ok());
+            match answer {
+                Ok(()) => component.set_ok(),
+                Err(reason) => component.set_failing(reason),
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = member.left.cancelled() => break,
+                () = tokio::time::sleep(PROBE.mul_f64(0.8 + 0.4 * runtime::backoff::random_share())) => {}
+            }
+        }
+        // Its successor of the same name, if there is one, has registered anew by its first probe.
+        if self.known(&member.cluster.id).is_none() {
+            self.health.readiness.remove(&name);
+            self.metrics.forget_cluster(&member.cluster.id);
+        }
+    }
+
+    fn known(&self, id: &ClusterId) -> Option<Arc<Member>> {
+        let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
+        members.as_ref()?.get(id).cloned()
+    }
+
+    /// Reads the registry unless it was read within `young`.
+    async fn refresh(&self, young: Duration) -> Result<(), store::Error> {
+        let mut last = self.refreshing.lock().await;
+        if last.is_some_and(|at| at.elapsed() < young) {
+            return Ok(());
+        }
+        let records = self.store.clusters().await?;
+        *last = Some(std::time::Instant::now());
+        let mut fresh = Vec::new();
+        let before = self.members.read().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
+        let mut members = Members::new();
+        for record in records {
+            let id = record.cluster.id.clone();
+            let same = before.get(&id).filter(|member| member.cluster == record.cluster);
+            let member = same.cloned().unwrap_or_else(|| {
+                let member = Arc::new(Member::new(record.cluster));
+                fresh.push(Arc::clone(&member));
+                member
+            });
+            members.insert(id, member);
+        }
+        for member in fresh {
+            tracing::info!(cluster.name = %member.cluster.id, cluster.state = %member.cluster.state, "cluster registered");
+            member.reread_credentials(&self.settings).await;
+        }
+        for (id, old) in &before {
+            if !members.get(id).is_some_and(|member| Arc::ptr_eq(member, old)) {
+                old.left.cancel();
+            }
+        }
+        *self.members.write().unwrap_or_else(PoisonError::into_inner) = Some(members);
+        drop(last);
+        Ok(())
+    }
+}

@@ -1,0 +1,88 @@
+//! What is told on the gossip topic: outcomes and observations, keyed by database. Never read here.
+
+use domain::{ClusterId, DatabaseId};
+use wire::{Gossip, Observation, Outcome, OutcomeKind, Said, headers};
+
+use crate::decide::Job;
+
+/// Sends gossip.
+#[derive(Debug, Clone)]
+pub struct Teller {
+    producer: bus::Producer,
+    topic: String,
+}
+
+impl Teller {
+    /// A teller of one topic.
+    pub fn new(producer: bus::Producer, topic: impl Into<String>) -> Self {
+        Self { producer, topic: topic.into() }
+    }
+
+    /// Tells what became of an instruction and waits until it is written.
+    pub async fn outcome(&self, job: &Job, kind: OutcomeKind, code: &str, message: &str) -> Result<(), bus::Error> {
+        let instruction = &job.instruction;
+        let outcome = Outcome {
+            position: instruction.position,
+            instruction: instruction.id,
+            operation: instruction.operation,
+            kind,
+            code: code.to_owned(),
+            message: shortened(message),
+        };
+        let trace = runtime::trace::current_traceparent().or_else(|| job.traceparent.clone());
+        let gossip = gossip(instruction.database, instruction.cluster.clone(), Said::Outcome(outcome));
+        self.producer.send(self.message(&gossip, trace)).await.map(drop)
+    }
+
+    /// The record of an observation.
+    pub fn observation(&self, database: DatabaseId, cluster: &ClusterId, seen: Observation) -> bus::Message {
+        let trace = Some(seen.traceparent.clone()).filter(|trace| !trace.is_empty());
+        self.message(&gossip(database, cluster.clone(), Said::Observation(Box::new(seen))), trace)
+    }
+
+    /// Sends a record that was made here.
+    pub async fn send(&self, message: bus::Message) -> Result<(), bus::Error> {
+        self.producer.send(message).await.map(drop)
+    }
+
+    fn message(&self, gossip: &Gossip, trace: Option<String>) -> bus::Message {
+        let position = match &gossip.said {
+            Said::Outcome(outcome) => outcome.position,
+            Said::Observation(seen) => seen.position,
+        };
+        let mut headers = vec![
+            (headers::SCHEMA.to_owned(), wire::SCHEMA.to_string().into_bytes()),
+            (headers::CLUSTER.to_owned(), gossip.cluster.to_string().into_bytes()),
+            (headers::EPOCH.to_owned(), position.epoch.to_string().into_bytes()),
+            (headers::SEQ.to_owned(), position.seq.to_string().into_bytes()),
+        ];
+        headers.extend(trace.map(|trace| (headers::TRACEPARENT.to_owned(), trace.into_bytes())));
+        bus::Message { topic: self.topic.clone(), key: gossip.key(), payload: gossip.encode(), headers }
+    }
+}
+
+fn gossip(database: DatabaseId, cluster: ClusterId, said: Said) -> Gossip {
+    Gossip { database, cluster, said_at: jiff::Timestamp::now(), said }
+}
+
+/// The most characters of an API server's message that are passed on.
+const LONGEST: usize = 2_000;
+
+fn shortened(message: &str) -> String {
+    match message.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{} …", &message[..end]),
+        None => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_messages_are_cut_at_a_character() {
+        assert_eq!(shortened("short"), "short");
+        let cut = shortened(&"ä".repeat(LONGEST + 5));
+        assert_eq!(cut.chars().count(), LONGEST + 2);
+    }
+}

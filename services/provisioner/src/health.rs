@@ -1,0 +1,61 @@
+//! Asks Kafka and Postgres on a period, and watches that the consumer's loop turns.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::consumer::State;
+use runtime::{CancellationToken, Health};
+use store::Store;
+
+use crate::metrics::Metrics;
+
+const EVERY: Duration = Duration::from_secs(3);
+const LIMIT: Duration = Duration::from_secs(5);
+/// How long the consumer's loop may stand still before the process counts as stuck.
+const STUCK: Duration = Duration::from_mins(2);
+
+/// Asks Kafka until the program stops.
+pub async fn kafka(admin: bus::Admin, health: Health, stop: CancellationToken) {
+    let component = health.readiness.component("kafka");
+    loop {
+        component.set(admin.ping(LIMIT).await);
+        if !runtime::backoff::sleep(EVERY, &stop).await {
+            return;
+        }
+    }
+}
+
+/// Asks Postgres until the program stops, and counts what is parked.
+pub async fn postgres(store: Store, health: Health, metrics: Metrics, stop: CancellationToken) {
+    let component = health.readiness.component("postgres");
+    loop {
+        match runtime::deadline(LIMIT, "Postgres", store.ping()).await {
+            Ok(answer) => component.set(answer),
+            Err(late) => component.set_failing(late.to_string()),
+        }
+        if let Ok(Ok(counts)) = runtime::deadline(LIMIT, "Postgres", store.parked_count()).await {
+            metrics.parked(&counts);
+        }
+        if !runtime::backoff::sleep(EVERY, &stop).await {
+            return;
+        }
+    }
+}
+
+/// Copies what the consumer does to metrics and liveness until the program stops.
+pub async fn consumer(state: Arc<State>, health: Health, metrics: Metrics, stop: CancellationToken) {
+    let heartbeat = health.liveness.heartbeat("consumer", STUCK);
+    let mut rounds = None;
+    loop {
+        let snapshot = state.snapshot();
+        // Before the first round it is waiting for Kafka, which is no reason to restart.
+        if snapshot.rounds == 0 || rounds != Some(snapshot.rounds) {
+            heartbeat.beat();
+        }
+        rounds = Some(snapshot.rounds);
+        metrics.consumer(&snapshot);
+        if !runtime::backoff::sleep(Duration::from_secs(1), &stop).await {
+            return;
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What the program counts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::ClusterId;
+use runtime::prometheus_client::metrics::counter::Counter;
+use runtime::prometheus_client::metrics::family::Family;
+use runtime::prometheus_client::metrics::gauge::Gauge;
+use runtime::prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+
+type Labels = Vec<(&'static str, String)>;
+
+/// The program's metrics; clones share them.
+#[derive(Debug, Clone)]
+pub struct Metrics(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    instructions: Family<Labels, Counter>,
+    applies: Family<Labels, Histogram, fn() -> Histogram>,
+    dead_letters: Family<Labels, Counter>,
+    cluster_up: Family<Labels, Gauge>,
+    observed: Family<Labels, Gauge>,
+    gossip: Family<Labels, Counter>,
+    parked: Family<Labels, Gauge>,
+    lag: Family<Labels, Gauge>,
+    in_flight: Gauge,
+    in_memory: Gauge,
+    paused: Gauge,
+}
+
+impl Metrics {
+    /// Registers them all.
+    pub fn new(registry: &runtime::Metrics) -> Self {
+        let histogram: fn() -> Histogram = || Histogram::new(exponential_buckets(0.001, 2.0, 15));
+        let register = registry;
+        Self(Arc::new(Inner {
+            instructions: register.register("provisioner_instructions", "Instructions by what became of them", Family::default()),
+            applies: register.register(
+                "provisioner_apply_seconds",
+                "Time of one apply, by cluster",
+                Family::new_with_constructor(histogram),
+            ),
+            dead_letters: register.register("provisioner_dead_letters", "Records set aside, by reason", Family::default()),
+            cluster_up: register.register("provisioner_cluster_up", "Whether a cluster answers", Family::default()),
+            observed: register.register("provisioner_observed_databases", "Databases seen in a cluster that this process observes", Family::default()),
+            gossip: register.register("provisioner_gossip", "Records sent on the gossip topic, by kind", Family::default()),
+            parked: register.register("provisioner_parked", "Instructions parked, by cluster", Family::default()),
+            lag: register.register("provisioner_lag", "Records behind the end, by partition", Family::default()),
+            in_flight: register.register("provisioner_in_flight", "Instructions being carried out", Gauge::default()),
+            in_memory: register.register("provisioner_in_memory", "Instructions read and not finished", Gauge::default()),
+            paused: register.register("provisioner_paused", "Whether consumption is paused", Gauge::default()),
+        }))
+    }
+
+    /// An instruction ended: applied, superseded, parked, refused, held, skipped.
+    pub fn instruction(&self, disposition: &'static str, cluster: &ClusterId) {
+        let labels = vec![("cluster", cluster.to_string()), ("disposition", disposition.to_owned())];
+        self.0.instructions.get_or_create(&labels).inc();
+    }
+
+    /// An apply took this long.
+    pub fn apply(&self, cluster: &ClusterId, took: Duration) {
+        self.0.applies.get_or_create(&of(cluster)).observe(took.as_secs_f64());
+    }
+
+    /// A record was set aside.
+    pub fn dead_letter(&self, code: &'static str) {
+        self.0.dead_letters.get_or_create(&vec![("code", code.to_owned())]).inc();
+    }
+
+    /// A cluster answers, or not.
+    pub fn cluster_up(&self, cluster: &ClusterId, up: bool) {
+        self.0.cluster_up.get_or_create(&of(cluster)).set(i64::from(up));
+    }
+
+    /// A cluster is registered no more.
+    pub fn forget_cluster(&self, cluster: &ClusterId) {
+        self.0.cluster_up.remove(&of(cluster));
+        self.0.observed.remove(&of(cluster));
+        self.0.parked.remove(&of(cluster));
+    }
+
+    /// Databases seen in a cluster.
+    pub fn observed(&self, cluster: &ClusterId, databases: usize) {
+        self.0.observed.get_or_create(&of(cluster)).set(i64::try_from(databases).unwrap_or(i64::MAX));
+    }
+
+    /// A record was sent on the gossip topic.
+    pub fn gossip(&self, kind: &'static str) {
+        self.0.gossip.get_or_create(&vec![("kind", kind.to_owned())]).inc();
+    }
+
+    /// Instructions parked, by cluster.
+    pub fn parked(&self, counts: &[(String, i64)]) {
+        self.0.parked.clear();
+        for (cluster, count) in counts {
+            self.0.parked.get_or_create(&vec![("cluster", cluster.clone())]).set(*count);
+        }
+    }
+
+    /// What the consumer is doing.
+    pub fn consumer(&self, snapshot: &bus::consumer::Snapshot) {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.0.in_flight.set(number(snapshot.running));
+        self.0.in_memory.set(number(snapshot.in_memory));
+        self.0.paused.set(i64::from(snapshot.paused));
+        self.0.lag.clear();
+        for (partition, lag) in &snapshot.lag {
+            self.0.lag.get_or_create(&vec![("partition", partition.to_string())]).set(*lag);
+        }
+    }
+}
+
+fn of(cluster: &ClusterId) -> Labels {
+    vec![("cluster", cluster.to_string())]
+}

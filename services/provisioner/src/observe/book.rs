@@ -1,0 +1,255 @@
+//! What was seen of a cluster's databases, what of it was told, and what is to be told next. Pure: time is a parameter.
+//!
+//! *Invariant:* of a database nothing is told while something told before is still on its way; what changed meanwhile is
+//! told once, after it.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use domain::DatabaseId;
+use wire::Observation;
+
+/// The databases of one cluster under one term.
+#[derive(Debug, Default)]
+pub struct Book {
+    pages: HashMap<DatabaseId, Page>,
+    /// Databases with something new, in the order it came.
+    news: VecDeque<DatabaseId>,
+    /// Databases seen since a list began.
+    listed: Option<HashSet<DatabaseId>>,
+    newest: u64,
+}
+
+#[derive(Debug)]
+struct Page {
+    seen: Observation,
+    told_at: Option<Instant>,
+    queued: bool,
+    on_its_way: bool,
+}
+
+impl Book {
+    /// A resource was seen.
+    pub fn see(&mut self, database: DatabaseId, seen: Observation) {
+        if let Some(listed) = &mut self.listed {
+            listed.insert(database);
+        }
+        self.newest = self.newest.max(seen.resource_version);
+        let Some(page) = self.pages.get_mut(&database) else {
+            let page = Page { seen, told_at: None, queued: false, on_its_way: false };
+            self.pages.insert(database, page);
+            return self.queue(database);
+        };
+        // A version that moved although nothing told moved is no news.
+        let same = Observation { resource_version: seen.resource_version, ..page.seen.clone() } == seen;
+        page.seen = seen;
+        if !same {
+            self.queue(database);
+        }
+    }
+
+    /// A list begins: what it does not have is gone.
+    pub fn begin_list(&mut self) {
+        self.listed = Some(HashSet::new());
+    }
+
+    /// A list is complete.
+    pub fn end_list(&mut self) {
+        let Some(listed) = self.listed.take() else { return };
+        let gone: Vec<DatabaseId> = self.pages.keys().filter(|id| !listed.contains(id)).copied().collect();
+        for database in gone {
+            let Some(page) = self.pages.get_mut(&database).filter(|page| page.seen.present) else { continue };
+            page.seen.present = false;
+            // Nobody saw it go, so its last version is not known: it is greater than the last one seen.
+            page.seen.resource_version += 1;
+            self.queue(database);
+        }
+    }
+
+    /// The next database to tell of: one with news, or else one that was not told of for `period`.
+    pub fn next(&mut self) -> Option<(DatabaseId, Observation)> {
+        while let Some(database) = self.news.pop_front() {
+            let Some(page) = self.pages.get_mut(&database) else { continue };
+            if page.on_its_way {
+                // It comes again when what is on its way has arrived.
+                continue;
+            }
+            page.queued = false;
+            page.on_its_way = true;
+            return Some((database, page.seen.clone()));
+        }
+        None
+    }
+
+    /// Queues what was not told of for `period`, each at its own moment within a tenth of it.
+    pub fn roll(&mut self, now: Instant, period: Duration) {
+        let is_due = |(database, page): &(&DatabaseId, &Page)| {
+            let idle = !page.queued && !page.on_its_way;
+            idle && page.told_at.is_some_and(|at| now.saturating_duration_since(at) >= spread(**database, period))
+        };
+        let due: Vec<DatabaseId> = self.pages.iter().filter(is_due).map(|(database, _)| *database).collect();
+        for database in due {
+            self.queue(database);
+        }
+    }
+
+    /// What was told has arrived.
+    pub fn told(&mut self, database: DatabaseId, now: Instant) {
+        let Some(page) = self.pages.get_mut(&database) else { return };
+        page.on_its_way = false;
+        page.told_at = Some(now);
+        if page.queued {
+            self.news.push_back(database);
+        } else if !page.seen.present {
+            self.pages.remove(&database);
+        }
+    }
+
+    /// What was told has not arrived, or nobody knows: it is told again.
+    pub fn not_told(&mut self, database: DatabaseId) {
+        let Some(page) = self.pages.get_mut(&database) else { return };
+        page.on_its_way = false;
+        page.queued = true;
+        self.news.push_back(database);
+    }
+
+    /// What was on its way when a watch ended is told again.
+    pub fn forget_on_its_way(&mut self) {
+        let away: Vec<DatabaseId> =
+            self.pages.iter().filter(|(_, page)| page.on_its_way).map(|(database, _)| *database).collect();
+        for database in away {
+            self.not_told(database);
+        }
+    }
+
+    /// The greatest version seen.
+    pub fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    /// A version was told of that no resource has, such as that of a list.
+    pub fn note_version(&mut self, version: u64) {
+        self.newest = self.newest.max(version);
+    }
+
+    /// Databases that are there.
+    pub fn len(&self) -> usize {
+        self.pages.values().filter(|page| page.seen.present).count()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn queue(&mut self, database: DatabaseId) {
+        let Some(page) = self.pages.get_mut(&database).filter(|page| !page.queued) else { return };
+        page.queued = true;
+        if !page.on_its_way {
+            self.news.push_back(database);
+        }
+    }
+}
+
+/// Between nine and eleven tenths of the period, the same for a database each time.
+fn spread(database: DatabaseId, period: Duration) -> Duration {
+    let bytes = database.uuid().into_bytes();
+    let share = f64::from(u16::from_be_bytes([bytes[14], bytes[15]])) / f64::from(u16::MAX);
+    period.mul_f64(0.9 + 0.2 * share)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::translate::{observation, tests::object};
+
+    fn seen(version: u64, phase: &str) -> (DatabaseId, Observation) {
+        let (database, seen) = observation(&object(), 1, true).unwrap();
+        (database, Observation { resource_version: version, phase: phase.to_owned(), ..seen })
+    }
+
+    fn see(book: &mut Book, version: u64, phase: &str) -> DatabaseId {
+        let (database, seen) = seen(version, phase);
+        book.see(database, seen);
+        database
+    }
+
+    fn next(book: &mut Book) -> Option<(u64, bool)> {
+        book.next().map(|(_, seen)| (seen.resource_version, seen.present))
+    }
+
+    #[test]
+    fn changes_are_told_and_repetitions_are_not() {
+        let (mut book, now) = (Book::default(), Instant::now());
+        let database = see(&mut book, 5, "Pending");
+        assert_eq!(next(&mut book), Some((5, true)));
+        assert_eq!(next(&mut book), None);
+        book.told(database, now);
+        see(&mut book, 6, "Pending");
+        assert_eq!(next(&mut book), None, "only the version moved");
+        see(&mut book, 7, "Ready");
+        assert_eq!(next(&mut book), Some((7, true)));
+        assert_eq!(book.newest(), 7);
+    }
+
+    #[test]
+    fn what_changes_on_the_way_is_told_once_afterwards() {
+        let (mut book, now) = (Book::default(), Instant::now());
+        let database = see(&mut book, 5, "Pending");
+        assert!(next(&mut book).is_some());
+        see(&mut book, 6, "Provisioning");
+        see(&mut book, 7, "Ready");
+        assert_eq!(next(&mut book), None);
+        book.told(database, now);
+        assert_eq!(next(&mut book), Some((7, true)));
+        book.not_told(database);
+        assert_eq!(next(&mut book), Some((7, true)), "again, because nobody knows");
+        book.told(database, now);
+        assert_eq!(next(&mut book), None);
+    }
+
+    #[test]
+    fn everything_is_said_again_after_a_while() {
+        let (mut book, now, period) = (Book::default(), Instant::now(), Duration::from_mins(10));
+        let database = see(&mut book, 5, "Ready");
+        next(&mut book);
+        book.told(database, now);
+        book.roll(now + period.mul_f64(0.5), period);
+        assert_eq!(next(&mut book), None);
+        book.roll(now + period.mul_f64(1.2), period);
+        book.roll(now + period.mul_f64(1.3), period);
+        assert_eq!(next(&mut book), Some((5, true)));
+        assert_eq!(next(&mut book), None);
+    }
+
+    #[test]
+    fn what_a_list_does_not_have_is_gone() {
+        let (mut book, now) = (Book::default(), Instant::now());
+        book.begin_list();
+        let database = see(&mut book, 5, "Ready");
+        book.end_list();
+        next(&mut book);
+        book.told(database, now);
+        book.begin_list();
+        book.end_list();
+        assert_eq!(next(&mut book), Some((6, false)));
+        assert!(book.is_empty());
+        book.told(database, now);
+        book.begin_list();
+        book.end_list();
+        assert_eq!(next(&mut book), None, "told once");
+    }
+
+    #[test]
+    fn a_list_that_breaks_off_says_nothing_of_what_is_missing() {
+        let (mut book, now) = (Book::default(), Instant::now());
+        let database = see(&mut book, 5, "Ready");
+        next(&mut book);
+        book.told(database, now);
+        book.begin_list();
+        book.begin_list();
+        see(&mut book, 5, "Ready");
+        book.end_list();
+        assert_eq!(next(&mut book), None);
+    }
+}

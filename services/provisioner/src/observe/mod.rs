@@ -1,0 +1,160 @@
+//! Says what is seen in a cluster: everything at the start of a term, every change, and everything again on a slow roll.
+//!
+//! One process at a time speaks for a cluster, by a row in Postgres that also gives the term; two at once would be
+//! wasteful, never wrong. *Invariant:* nothing is decided here and nothing is written to the cluster.
+
+pub mod book;
+pub mod translate;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use runtime::{Backoff, CancellationToken};
+use store::{Store, Term};
+
+use self::book::Book;
+use crate::fleet::Member;
+use crate::gossip::Teller;
+use crate::metrics::Metrics;
+
+/// How long the right to speak lasts without renewal.
+const LEASE: Duration = Duration::from_secs(15);
+/// How often it is renewed.
+const RENEW: Duration = Duration::from_secs(5);
+/// How often it is asked for while another process has it.
+const WAIT: Duration = Duration::from_secs(4);
+/// How long to wait after the watch ended.
+const AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(20));
+
+/// Observes clusters.
+#[derive(Debug, Clone)]
+pub struct Observer {
+    /// Terms.
+    pub store: Store,
+    /// Gossip.
+    pub teller: Teller,
+    /// Counters.
+    pub metrics: Metrics,
+    /// Name of this process among the observers.
+    pub holder: String,
+    /// How often everything is said again.
+    pub period: Duration,
+    /// How long one call may take.
+    pub call_timeout: Duration,
+}
+
+/// Why an observation of a cluster ended.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    /// The program stops, or the cluster left.
+    Stop,
+    /// Another process speaks for the cluster, or Postgres does not say who.
+    Lost,
+    /// The server's versions started anew.
+    Restored,
+    /// There are no credentials.
+    NoClient,
+    /// The watch does not work.
+    Broken,
+}
+
+/// Observes a cluster until it leaves the fleet or the program stops.
+pub async fn run(observer: Observer, member: Arc<Member>, stop: CancellationToken) {
+    let mut retry = AGAIN.start();
+    while !stop.is_cancelled() && !member.left.is_cancelled() {
+        let cluster = &member.cluster.id;
+        let term = observer.store.observe_cluster(cluster, &observer.holder, LEASE).await;
+        let pause = match term {
+            Ok(Some(term)) => {
+                tracing::info!(cluster.name = %cluster, term = term.0, "speaking for the cluster");
+                member.set_observed_here(true);
+                let (end, term) = hold(&observer, &member, term, &stop).await;
+                member.set_observed_here(false);
+                tracing::info!(cluster.name = %cluster, term = term.0, ?end, "no longer speaking for the cluster");
+                if end == End::Stop {
+                    release(&observer, &member, term).await;
+                    return;
+                }
+                retry.next_delay()
+            }
+            Ok(None) => {
+                retry.reset();
+                WAIT.mul_f64(0.5 + runtime::backoff::random_share())
+            }
+            Err(error) => {
+                tracing::warn!(cluster.name = %cluster, error = &error as &dyn std::error::Error, "nobody knows who speaks for the cluster");
+                retry.next_delay() + Duration::from_millis(500)
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = member.left.cancelled() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// Watches while the right to speak is held; a restored server gets a new term and a new watch.
+async fn hold(observer: &Observer, member: &Member, mut term: Term, stop: &CancellationToken) -> (End, Term) {
+    let mut book = Book::default();
+    let mut retry = AGAIN.start();
+    loop {
+        let started = std::time::Instant::now();
+        let end = tokio::select! {
+            () = stop.cancelled() => End::Stop,
+            () = member.left.cancelled() => End::Stop,
+            end = renew(observer, member, term) => end,
+            end = watch::run(observer, member, term, &mut book) => end,
+        };
+        match end {
+            End::Restored => {
+                let next = observer.store.next_term(&member.cluster.id, &observer.holder, term).await;
+                let Ok(Some(next)) = next else { return (End::Lost, term) };
+                term = next;
+                book = Book::default();
+            }
+            // The right stays ours meanwhile: nobody else would fare better.
+            End::NoClient | End::Broken => {
+                if started.elapsed() > LEASE {
+                    retry.reset();
+                }
+                let pause = retry.next_delay().max(Duration::from_millis(100));
+                let ended = tokio::select! {
+                    () = stop.cancelled() => Some(End::Stop),
+                    () = member.left.cancelled() => Some(End::Stop),
+                    end = renew(observer, member, term) => Some(end),
+                    () = tokio::time::sleep(pause) => None,
+                };
+                if let Some(end) = ended {
+                    return (end, term);
+                }
+            }
+            End::Stop | End::Lost => return (end, term),
+        }
+    }
+}
+
+/// Renews the right to speak; returns when it is lost.
+async fn renew(observer: &Observer, member: &Member, term: Term) -> End {
+    let mut since = std::time::Instant::now();
+    loop {
+        let renewed = observer.store.renew_observer(&member.cluster.id, &observer.holder, term, LEASE);
+        match runtime::deadline(RENEW, "Postgres", renewed).await {
+            Ok(Ok(true)) => since = std::time::Instant::now(),
+            Ok(Ok(false)) => return End::Lost,
+            // While Postgres is away nobody else can take the cluster either; going on is wasteful at worst.
+            Ok(Err(_)) | Err(_) => {
+                tracing::debug!(cluster.name = %member.cluster.id, since_s = since.elapsed().as_secs(), "the right to speak was not renewed");
+            }
+        }
+        tokio::time::sleep(RENEW).await;
+    }
+}
+
+async fn release(observer: &Observer, member: &Member, term: Term) {
+    let released = observer.store.release_observer(&member.cluster.id, &observer.holder, term);
+    if let Ok(Err(error)) = runtime::deadline(Duration::from_secs(2), "Postgres", released).await {
+        tracing::debug!(cluster.name = %member.cluster.id, error = &error as &dyn std::error::Error, "the cluster was not given back");
+    }
+}

@@ -1,0 +1,203 @@
+//! The program: everything connected, started in order, ended in the opposite one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::consumer::{Limits, State};
+use bus::{Admin, Connection, Producer};
+use runtime::{Backoff, CancellationToken, Program};
+use secrecy::ExposeSecret as _;
+use store::Store;
+
+use crate::fleet::Fleet;
+use crate::gossip::Teller;
+use crate::metrics::Metrics;
+use crate::observe::Observer;
+use crate::work::Worker;
+use crate::{Args, drain, fleet, health, observe};
+
+/// Name of the program in logs, metrics and traces.
+const NAME: &str = "slipway-provisioner";
+/// How long Kafka may take to answer a question.
+const ASK: Duration = Duration::from_secs(5);
+/// How long the last gossip may take.
+const FLUSH: Duration = Duration::from_secs(3);
+/// How long to wait before another try, at start and after the consumer broke.
+const AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
+
+/// The program cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The frame of the program.
+    #[error("run the program")]
+    Program(#[source] runtime::program::Error),
+    /// The database's URL is wrong.
+    #[error("use the database")]
+    Store(#[source] store::Error),
+    /// A Kafka client cannot be made.
+    #[error("use Kafka")]
+    Bus(#[source] bus::Error),
+}
+
+/// Runs the program until a signal.
+pub async fn run(args: Args) -> Result<(), Error> {
+    let program =
+        Program::start(runtime::service!(NAME), &args.telemetry, &args.ops).await.map_err(Error::Program)?;
+    runtime::install_crypto();
+    let grace = args.grace;
+    let frame = Frame {
+        tasks: program.tasks.clone(),
+        health: program.health.clone(),
+        metrics: program.metrics.clone(),
+    };
+    let producer = start(&frame, args)?;
+    let result = program.run(grace + Duration::from_secs(6)).await.map_err(Error::Program);
+    if let Err(error) = producer.flush(FLUSH).await {
+        tracing::warn!(error = &error as &dyn std::error::Error, "the last gossip may be lost; it is said again");
+    }
+    result
+}
+
+/// What a process gives the program: tests give one of their own.
+#[derive(Debug)]
+pub struct Frame {
+    /// Where its tasks run.
+    pub tasks: runtime::Tasks,
+    /// Where it says how it is.
+    pub health: runtime::Health,
+    /// Where it counts.
+    pub metrics: runtime::Metrics,
+}
+
+/// Starts all tasks of the program. Gives the producer, to be flushed when they have ended.
+pub fn start(frame: &Frame, args: Args) -> Result<Producer, Error> {
+    let Parts { connection, store, producer, metrics, fleet, teller } = Parts::new(frame, &args)?;
+    let worker = Arc::new(Worker {
+        fleet: Arc::clone(&fleet),
+        store: store.clone(),
+        teller: teller.clone(),
+        metrics: metrics.clone(),
+        consumer: args.consumer_group.clone(),
+        call_timeout: args.call_timeout,
+    });
+    let observer = Observer {
+        store: store.clone(),
+        teller,
+        metrics: metrics.clone(),
+        holder: format!("{NAME}/{}", domain::InstructionId::mint()),
+        period: args.gossip_period,
+        call_timeout: args.call_timeout,
+    };
+    let stop = frame.tasks.stop();
+    let state = Arc::new(State::default());
+    let admin = Admin::new(&connection).map_err(Error::Bus)?;
+    let tasks = &frame.tasks;
+    tasks.spawn("kafka", health::kafka(admin.clone(), frame.health.clone(), stop.clone()));
+    tasks.spawn("postgres", health::postgres(store, frame.health.clone(), metrics.clone(), stop.clone()));
+    tasks.spawn("state", health::consumer(Arc::clone(&state), frame.health.clone(), metrics, stop.clone()));
+    tasks.spawn("fleet", keep_fleet(frame, fleet, &worker, observer));
+    tasks.spawn("consumer", consume(args, connection, admin, worker, state, stop));
+    Ok(producer)
+}
+
+struct Parts {
+    connection: Connection,
+    store: Store,
+    producer: Producer,
+    metrics: Metrics,
+    fleet: Arc<Fleet>,
+    teller: Teller,
+}
+
+impl Parts {
+    fn new(frame: &Frame, args: &Args) -> Result<Self, Error> {
+        let mut connection = Connection::new(&args.kafka_bootstrap, NAME);
+        connection.properties.clone_from(&args.kafka_properties);
+        let settings = store::Settings { application: NAME.to_owned(), ..store::Settings::default() };
+        let store = Store::connect(args.database_url.expose_secret(), &settings).map_err(Error::Store)?;
+        let producer = Producer::new(&connection).map_err(Error::Bus)?;
+        let metrics = Metrics::new(&frame.metrics);
+        let settings =
+            fleet::Settings { credentials_dir: args.credentials_dir.clone(), call_timeout: args.call_timeout };
+        let fleet = Fleet::new(store.clone(), settings, frame.health.clone(), metrics.clone());
+        let teller = Teller::new(producer.clone(), &args.gossip_topic);
+        Ok(Self { connection, store, producer, metrics, fleet, teller })
+    }
+}
+
+/// Keeps the fleet, and starts probe, drain and observer of each cluster that joins it.
+fn keep_fleet(
+    frame: &Frame,
+    fleet: Arc<Fleet>,
+    worker: &Arc<Worker>,
+    observer: Observer,
+) -> impl Future<Output = ()> + Send + use<> {
+    let (tasks, stop, worker) = (frame.tasks.clone(), frame.tasks.stop(), Arc::clone(worker));
+    let keeper = Arc::clone(&fleet);
+    keeper.keep(stop.clone(), move |member| {
+        let name = member.cluster.id.clone();
+        tasks.spawn_once(format!("probe {name}"), Arc::clone(&fleet).probe(Arc::clone(&member), stop.clone()));
+        tasks.spawn_once(format!("drain {name}"), drain::run(Arc::clone(&worker), Arc::clone(&member), stop.clone()));
+        tasks.spawn_once(format!("observe {name}"), observe::run(observer.clone(), member, stop.clone()));
+    })
+}
+
+/// Consumes, and begins anew when a consumer breaks. Only what needs a person's decision ends it.
+async fn consume(
+    args: Args,
+    connection: Connection,
+    admin: Admin,
+    worker: Arc<Worker>,
+    state: Arc<State>,
+    stop: CancellationToken,
+) -> Result<(), bus::Error> {
+    let topics = [&args.instructions_topic, &args.gossip_topic];
+    if !check_topics(&admin, topics.map(String::as_str), args.topic_partitions, &stop).await? {
+        return Ok(());
+    }
+    let mut settings = bus::consumer::Settings::new(connection, &args.instructions_topic, &args.consumer_group);
+    settings.offset_reset = args.offset_reset.into();
+    settings.limits = Limits { total: args.concurrency, group: args.cluster_concurrency };
+    settings.grace = args.grace;
+    let mut retry = AGAIN.start();
+    loop {
+        let ran = bus::consumer::run(settings.clone(), Arc::clone(&worker), Arc::clone(&state), stop.clone()).await;
+        match ran {
+            Ok(()) => return Ok(()),
+            Err(error @ (bus::Error::NoOffset { .. } | bus::Error::Create { .. })) => return Err(error),
+            Err(error) if stop.is_cancelled() => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "the consumer did not end well");
+                return Ok(());
+            }
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "the consumer broke and is made anew");
+                if !retry.wait(&stop).await {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// Waits for topics with the right number of partitions; a wrong number is for a person to decide. `false`: stopped.
+async fn check_topics(
+    admin: &Admin,
+    topics: [&str; 2],
+    partitions: i32,
+    stop: &CancellationToken,
+) -> Result<bool, bus::Error> {
+    let mut retry = AGAIN.start();
+    for topic in topics {
+        loop {
+            match admin.check_partitions(topic, partitions, ASK).await {
+                Ok(()) => break,
+                Err(error @ bus::Error::PartitionCount { .. }) => return Err(error),
+                Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, kafka.topic = topic, "waiting for the topic"),
+            }
+            if !retry.wait(stop).await {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}

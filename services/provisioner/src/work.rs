@@ -1,0 +1,294 @@
+//! What is done about a record, in this order: act, tell, and only then let its offset be committed.
+//!
+//! An instruction is applied; refused, it becomes a dead letter; where its cluster cannot take it, it is parked. When
+//! neither the cluster nor Postgres can take it, it is held, and with it, in the end, the consumption of its partition.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bus::Disposition;
+use bus::consumer::Placed;
+use domain::ClusterState;
+use runtime::Backoff;
+use store::{Parked, Store};
+use tracing::Instrument as _;
+use wire::OutcomeKind;
+
+use crate::apply::{Applied, apply};
+use crate::classify::{Trouble, Verdict, code};
+use crate::decide::{self, Job, Reason, Work};
+use crate::fleet::{Fleet, Found, Member};
+use crate::gossip::Teller;
+use crate::metrics::Metrics;
+
+/// How often an instruction is tried before it is parked, while its cluster gives no clear answer.
+const TRIES: u32 = 3;
+const BETWEEN_TRIES: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
+/// How long a held record rests.
+const HELD: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
+/// How long an instruction is parked at first.
+pub const PARKED_FIRST: Duration = Duration::from_secs(1);
+
+/// Carries instructions out.
+#[derive(Debug)]
+pub struct Worker {
+    /// The clusters.
+    pub fleet: Arc<Fleet>,
+    /// Parked instructions and dead letters.
+    pub store: Store,
+    /// Gossip.
+    pub teller: Teller,
+    /// Counters.
+    pub metrics: Metrics,
+    /// Name of this program among those that set records aside.
+    pub consumer: String,
+    /// How long one call to a cluster may take.
+    pub call_timeout: Duration,
+}
+
+/// Neither done nor set aside: to be tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Parked instructions cannot be written.
+    #[error("park the instruction")]
+    Park(#[source] store::Error),
+    /// Dead letters cannot be written.
+    #[error("keep the dead letter")]
+    Bury(#[source] store::Error),
+    /// The outcome cannot be told.
+    #[error("tell the outcome")]
+    Tell(#[source] bus::Error),
+    /// Nobody knows whether the cluster is registered.
+    #[error("look the cluster up: {reason}")]
+    Registry {
+        /// Why not.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// A word for metrics.
+    pub const fn category(&self) -> &'static str {
+        match self {
+            Self::Park(_) => "held_park",
+            Self::Bury(_) => "held_bury",
+            Self::Tell(_) => "held_tell",
+            Self::Registry { .. } => "held_registry",
+        }
+    }
+}
+
+/// What became of an instruction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// The resource holds it.
+    Applied,
+    /// The resource holds something newer.
+    Superseded(String),
+    /// Its cluster cannot take it now.
+    Park(Trouble),
+    /// Will never be taken.
+    Refused(Reason),
+}
+
+impl bus::Handler for Worker {
+    type Work = Work;
+
+    fn place(&self, record: bus::Record) -> Placed<Work> {
+        let work = decide::decide(record);
+        Placed { place: decide::place(&work), work }
+    }
+
+    async fn handle(&self, work: Arc<Work>, attempt: u32) -> Disposition {
+        let span = span(&work);
+        async {
+            match self.step(&work).await {
+                Ok(()) => Disposition::Done,
+                Err(error) => self.held(&work, &error, attempt),
+            }
+        }
+        .instrument(span)
+        .await
+    }
+
+    async fn panicked(&self, work: Arc<Work>, attempt: u32) -> Disposition {
+        if attempt < TRIES {
+            return Disposition::Hold(HELD.delay(attempt, runtime::backoff::random_share()));
+        }
+        let reason = Reason::new(decide::code::PANICKED, "the handling of this record panicked again and again");
+        match self.bury(record(&work), &reason).await {
+            Ok(()) => Disposition::Done,
+            Err(error) => self.held(&work, &error, attempt),
+        }
+    }
+
+    fn superseded(&self, work: &Work) {
+        if let Work::Carry(job) = work {
+            self.metrics.instruction("skipped", &job.instruction.cluster);
+        }
+    }
+}
+
+impl Worker {
+    async fn step(&self, work: &Work) -> Result<(), Error> {
+        match work {
+            Work::Bury(dead) => self.bury(&dead.record, &dead.reason).await,
+            Work::Carry(job) => {
+                let ended = self.carry(job).await?;
+                self.settle(job, &ended).await
+            }
+        }
+    }
+
+    /// Acts: applies the instruction, or says why not.
+    pub async fn carry(&self, job: &Job) -> Result<Ended, Error> {
+        let cluster = &job.instruction.cluster;
+        let member = match self.fleet.find(cluster).await {
+            Found::Member(member) => member,
+            Found::NotKnown(reason) => return Err(Error::Registry { reason }),
+            Found::Unknown => {
+                let message = format!("cluster {cluster} is not registered");
+                return Ok(Ended::Refused(Reason::new(decide::code::UNKNOWN_CLUSTER, message)));
+            }
+        };
+        if member.cluster.state == ClusterState::Disabled {
+            let message = format!("cluster {cluster} is out of service");
+            return Ok(Ended::Park(Trouble::of_cluster(code::DISABLED, message)));
+        }
+        let mut retry = BETWEEN_TRIES.start();
+        loop {
+            if let Err(trouble) = member.admits() {
+                return Ok(Ended::Park(trouble));
+            }
+            let verdict = match self.timed(&member, job).await {
+                Applied::Yes => return Ok(Ended::Applied),
+                Applied::No(verdict) => verdict,
+            };
+            let Verdict::Busy { trouble, after } = verdict else { return Ok(ended(verdict)) };
+            let delay = retry.next_delay().max(after.unwrap_or_default());
+            if retry.attempts() >= TRIES || delay > BETWEEN_TRIES.ceiling(u32::MAX) {
+                return Ok(Ended::Park(trouble));
+            }
+            tokio::time::sleep(delay).await;
+        }
+    }
+
+    /// Makes durable what became of an instruction, and tells it.
+    async fn settle(&self, job: &Job, ended: &Ended) -> Result<(), Error> {
+        match ended {
+            Ended::Applied | Ended::Superseded(_) => {}
+            Ended::Park(trouble) => {
+                self.store.park(&parked(job, trouble), PARKED_FIRST).await.map_err(Error::Park)?;
+            }
+            Ended::Refused(reason) => self.bury(&job.record, reason).await?,
+        }
+        self.tell(job, ended).await
+    }
+
+    /// Tells what became of an instruction.
+    pub async fn tell(&self, job: &Job, ended: &Ended) -> Result<(), Error> {
+        let (kind, word, code, message) = match ended {
+            Ended::Applied => (OutcomeKind::Applied, "applied", "", ""),
+            Ended::Superseded(message) => (OutcomeKind::Superseded, "superseded", "superseded", message.as_str()),
+            Ended::Park(trouble) => (OutcomeKind::Parked, "parked", trouble.code, trouble.message.as_str()),
+            Ended::Refused(reason) => (OutcomeKind::Refused, "refused", reason.code, reason.message.as_str()),
+        };
+        self.teller.outcome(job, kind, code, message).await.map_err(Error::Tell)?;
+        self.metrics.gossip("outcome");
+        self.metrics.instruction(word, &job.instruction.cluster);
+        match ended {
+            Ended::Applied => tracing::info!("instruction applied"),
+            Ended::Superseded(_) => tracing::info!("instruction superseded"),
+            Ended::Park(trouble) => tracing::warn!(code = trouble.code, "instruction parked: {}", trouble.message),
+            Ended::Refused(reason) => tracing::error!(code = reason.code, "instruction refused: {}", reason.message),
+        }
+        Ok(())
+    }
+
+    /// Keeps a record that cannot be carried out.
+    pub async fn bury(&self, record: &bus::Record, reason: &Reason) -> Result<(), Error> {
+        let letter = decide::letter(record, reason, &self.consumer);
+        let is_new = self.store.dead_letter(&letter).await.map_err(Error::Bury)?;
+        if is_new {
+            self.metrics.dead_letter(reason.code);
+            tracing::error!(code = reason.code, "record kept as a dead letter: {}", reason.message);
+        }
+        Ok(())
+    }
+
+    async fn timed(&self, member: &Member, job: &Job) -> Applied {
+        let start = Instant::now();
+        let applied = apply(member, job, self.call_timeout).await;
+        self.metrics.apply(&member.cluster.id, start.elapsed());
+        applied
+    }
+
+    fn held(&self, work: &Work, error: &Error, attempt: u32) -> Disposition {
+        let after = HELD.delay(attempt, runtime::backoff::random_share()).max(Duration::from_millis(100));
+        tracing::warn!(error = error as &dyn std::error::Error, retry_ms = runtime::telemetry::millis(after), "record held");
+        if let Work::Carry(job) = work {
+            self.metrics.instruction(error.category(), &job.instruction.cluster);
+        }
+        Disposition::Hold(after)
+    }
+}
+
+/// What a verdict on an instruction means for it.
+fn ended(verdict: Verdict) -> Ended {
+    match verdict {
+        Verdict::Held => Ended::Applied,
+        Verdict::Superseded(holder) => {
+            Ended::Superseded(format!("the resource holds {}/{}", holder.epoch, holder.seq))
+        }
+        Verdict::Conflict(holder) => {
+            let message = format!("the resource holds other content at {}/{} ({})", holder.epoch, holder.seq, holder.hash);
+            Ended::Refused(Reason::new(decide::code::CONFLICT, message))
+        }
+        Verdict::NoNamespace => {
+            Ended::Park(Trouble::of_resource(code::NAMESPACE, "the namespace is missing"))
+        }
+        Verdict::Park(trouble) | Verdict::Busy { trouble, .. } => Ended::Park(trouble),
+        Verdict::Refused(message) => Ended::Refused(Reason::new(decide::code::INVALID, message)),
+    }
+}
+
+/// The parked row of an instruction.
+fn parked(job: &Job, trouble: &Trouble) -> Parked {
+    Parked {
+        database: job.instruction.database,
+        cluster: job.instruction.cluster.clone(),
+        position: job.instruction.position,
+        payload: job.record.payload.clone().unwrap_or_default(),
+        traceparent: job.traceparent.clone(),
+        code: trouble.code.to_owned(),
+        message: trouble.message.clone(),
+        attempts: 0,
+        parked_at: jiff::Timestamp::now(),
+    }
+}
+
+fn record(work: &Work) -> &bus::Record {
+    match work {
+        Work::Carry(job) => &job.record,
+        Work::Bury(dead) => &dead.record,
+    }
+}
+
+fn span(work: &Work) -> tracing::Span {
+    let record = record(work);
+    let span = tracing::info_span!(
+        "instruction",
+        db.id = tracing::field::Empty,
+        cluster.name = tracing::field::Empty,
+        seq = tracing::field::Empty,
+        kafka.partition = record.partition,
+        kafka.offset = record.offset,
+    );
+    if let Work::Carry(job) = work {
+        runtime::trace::set_parent(&span, job.traceparent.as_deref());
+        span.record("db.id", tracing::field::display(job.instruction.database));
+        span.record("cluster.name", tracing::field::display(&job.instruction.cluster));
+        span.record("seq", tracing::field::display(job.instruction.position));
+    }
+    span
+}
