@@ -1,0 +1,186 @@
+//! Writes to EC2. What creates carries a client token and looks live first; what destroys looks live first.
+
+use cloud::{
+    ClientToken, Error as AwsError, Instance, InstanceId, Launch, NewSecurityGroup, NewVolume, Owner, Protection, Role,
+    Select, TagFilter, VolumeId, VolumeState, key,
+};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::Api;
+use kube::api::ListParams;
+use plan::Step;
+
+use super::Pass;
+use crate::error::Error;
+
+/// Carries out a step on EC2.
+pub(super) async fn step(pass: &Pass<'_>, step: &Step) -> Result<(), Error> {
+    let cloud = &pass.context.cloud;
+    match step {
+        Step::CreateSecurityGroup(group) => create_security_group(pass, group).await,
+        Step::AuthorizeIngress { group, rules } => {
+            unless_there(cloud.authorize_ingress(group, rules).await).map_err(Error::aws("let somebody in"))
+        }
+        Step::RevokeIngress { group, rules } => {
+            unless_gone(cloud.revoke_ingress(group, rules).await).map_err(Error::aws("keep somebody out"))
+        }
+        Step::RunInstance { generation, zone, launch } => run_instance(pass, *generation, zone, launch).await,
+        Step::CreateVolume(volume) => create_volume(pass, volume).await,
+        Step::TagVolume { volume, tags } => {
+            cloud.create_tags(&[volume.as_str()], tags).await.map_err(Error::aws("tag the volume"))
+        }
+        Step::ModifyVolume { volume, change } => {
+            cloud.modify_volume(volume, change).await.map(drop).map_err(Error::aws("change the volume"))
+        }
+        Step::Unprotect { instance } => unprotect(pass, instance).await,
+        Step::TerminateInstance { instance } => {
+            let ended = unless_gone(cloud.terminate_instance(instance).await.map(drop));
+            ended.map_err(Error::aws("end the machine"))
+        }
+        Step::DeleteSecurityGroup { group } => {
+            unless_gone(cloud.delete_security_group(group).await).map_err(Error::aws("remove the security group"))
+        }
+        Step::DeleteVolume { volume, persistent_volume } => delete_volume(pass, volume, persistent_volume).await,
+        other => Err(Error::Stale { what: format!("{} is not a step on EC2", other.name()) }),
+    }
+}
+
+/// Before a machine is replaced: none of the generation written now may still live, whatever the shared picture says.
+pub(super) async fn check_no_living(pass: &Pass<'_>, next: u64) -> Result<(), Error> {
+    let written = pass.resource.metadata.annotations.as_ref();
+    let written = written.and_then(|annotations| annotations.get(resources::names::GENERATION)?.parse::<u64>().ok());
+    let Some(written) = written.filter(|written| *written < next) else { return Ok(()) };
+    let mut found = instances(pass).await?;
+    let served = pass.resource.status.as_ref().and_then(|status| status.node.as_ref()?.instance_id.as_ref());
+    if let Some(id) = served {
+        let select = Select::one(InstanceId::new(id));
+        let by_id = pass.context.cloud.describe_instances(&select).await;
+        found.extend(by_id.map_err(Error::aws("look for the machine that served last"))?);
+    }
+    // Parameters may change while a launch has not been answered; that machine, should it come, is surplus later.
+    let served_lives = |instance: &&Instance| {
+        !instance.state.is_ending()
+            && generation_of(instance) == Some(written)
+            && served.is_some_and(|id| id == instance.id.as_str())
+    };
+    match found.iter().find(served_lives) {
+        Some(instance) => Err(Error::Stale { what: format!("{} is still there", instance.id) }),
+        None => Ok(()),
+    }
+}
+
+fn generation_of(instance: &Instance) -> Option<u64> {
+    instance.tags.get(key::GENERATION)?.parse().ok()
+}
+
+async fn instances(pass: &Pass<'_>) -> Result<Vec<Instance>, Error> {
+    let subject = &pass.validated.subject;
+    let select = Select::database(&subject.cluster, &subject.database);
+    pass.context.cloud.describe_instances(&select).await.map_err(Error::aws("look for machines of the database"))
+}
+
+async fn run_instance(pass: &Pass<'_>, generation: u64, zone: &str, launch: &Launch) -> Result<(), Error> {
+    let subject = &pass.validated.subject;
+    let found = instances(pass).await?;
+    if found.iter().any(|instance| generation_of(instance) == Some(generation)) {
+        // It is there, alive or not: the picture that shows it decides.
+        return Ok(());
+    }
+    let token = ClientToken::new(&subject.cluster, &subject.database, Role::Instance, generation);
+    let memories = &pass.context.memories;
+    match pass.context.cloud.run_instance(launch, &token).await {
+        Ok(instance) => {
+            if instance.state.is_ending() {
+                memories.spent(&subject.uid, generation);
+            }
+            Ok(())
+        }
+        Err(error) => {
+            match &error {
+                AwsError::Capacity { .. } => memories.exhausted(&subject.uid, zone),
+                AwsError::ParameterMismatch { .. } => memories.spent(&subject.uid, generation),
+                _ => {}
+            }
+            Err(Error::aws("launch the machine")(error))
+        }
+    }
+}
+
+async fn create_volume(pass: &Pass<'_>, volume: &NewVolume) -> Result<(), Error> {
+    let subject = &pass.validated.subject;
+    let filter = TagFilter::cluster(&subject.cluster).database(&subject.database).role(Role::Volume);
+    let found = pass.context.cloud.describe_volumes(&Select::Tags(filter)).await;
+    let found = found.map_err(Error::aws("look for the volume"))?;
+    if found.iter().any(|volume| !matches!(volume.state, VolumeState::Deleting | VolumeState::Deleted)) {
+        return Ok(());
+    }
+    // A database has one disk in its life, so its token is always that of generation 1.
+    let token = ClientToken::new(&subject.cluster, &subject.database, Role::Volume, 1);
+    let created = pass.context.cloud.create_volume(volume, &token).await;
+    created.map(drop).map_err(Error::aws("create the volume"))
+}
+
+async fn create_security_group(pass: &Pass<'_>, group: &NewSecurityGroup) -> Result<(), Error> {
+    let cloud = &pass.context.cloud;
+    match cloud.create_security_group(group).await {
+        Ok(_) => Ok(()),
+        Err(AwsError::AlreadyExists { .. }) => {
+            let found = cloud.find_security_group(&group.vpc, &group.name).await;
+            let found = found.map_err(Error::aws("look for the security group"))?;
+            let ours = pass.validated.subject.owner(Role::SecurityGroup);
+            let is_ours = |owner: &Owner| owner.cluster == ours.cluster && owner.database == ours.database;
+            let owned = found.is_none_or(|found| matches!(Owner::parse(&found.tags), Ok(Some(ref owner)) if is_ours(owner)));
+            if owned { Ok(()) } else { Err(Error::Foreign { what: format!("security group {}", group.name) }) }
+        }
+        Err(error) => Err(Error::aws("create the security group")(error)),
+    }
+}
+
+async fn unprotect(pass: &Pass<'_>, instance: &InstanceId) -> Result<(), Error> {
+    let cloud = &pass.context.cloud;
+    match cloud.describe_protection(instance).await {
+        Ok(Protection::OFF) | Err(AwsError::NotFound { .. }) => Ok(()),
+        Ok(_) => {
+            let set = cloud.set_protection(instance, Protection::OFF).await;
+            unless_gone(set).map_err(Error::aws("take the machine's protection off"))
+        }
+        Err(error) => Err(Error::aws("read the machine's protection")(error)),
+    }
+}
+
+/// *Invariant:* a disk is destroyed only when EC2 and Kubernetes, both asked now, say that nothing holds it.
+async fn delete_volume(pass: &Pass<'_>, volume: &VolumeId, persistent_volume: &str) -> Result<(), Error> {
+    let cloud = &pass.context.cloud;
+    let found = cloud.describe_volumes(&Select::one(volume.clone())).await;
+    let found = found.map_err(Error::aws("look at the volume"))?;
+    let Some(seen) = found.first() else { return Ok(()) };
+    if !seen.is_detached() {
+        return Err(Error::Stale { what: format!("{volume} is {} and not free yet", seen.state) });
+    }
+    let api: Api<VolumeAttachment> = Api::all(pass.context.client.clone());
+    let attachments = pass.context.call("list attachments", api.list(&ListParams::default())).await?;
+    let held = attachments
+        .items
+        .iter()
+        .find(|attachment| attachment.spec.source.persistent_volume_name.as_deref() == Some(persistent_volume));
+    if let Some(attachment) = held {
+        let what = format!("{volume} is still attached to Node {} by Kubernetes' word", attachment.spec.node_name);
+        return Err(Error::Stale { what });
+    }
+    unless_gone(cloud.delete_volume(volume).await).map_err(Error::aws("destroy the volume"))
+}
+
+/// Gone already is done.
+fn unless_gone(answer: Result<(), AwsError>) -> Result<(), AwsError> {
+    match answer {
+        Err(AwsError::NotFound { .. }) => Ok(()),
+        other => other,
+    }
+}
+
+/// There already is done; the next look tells whether all of it is.
+fn unless_there(answer: Result<(), AwsError>) -> Result<(), AwsError> {
+    match answer {
+        Err(AwsError::AlreadyExists { .. }) => Ok(()),
+        other => other,
+    }
+}

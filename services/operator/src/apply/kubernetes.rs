@@ -1,0 +1,149 @@
+//! Writes to Kubernetes: server-side apply of our fields, merges with a resourceVersion, deletes with a uid.
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::core::DynamicObject;
+use kube::discovery::ApiResource;
+use kube::{Api, Resource as _};
+use plan::{Kind, Manifest, Target};
+use resources::{QuestDB, names};
+use serde_json::{Value, json};
+
+use super::Pass;
+use crate::context::Context;
+use crate::error::Error;
+
+/// Adds the finalizer, and an identity where there is none.
+pub(crate) async fn hold(context: &Context, resource: &QuestDB, mint: bool) -> Result<QuestDB, Error> {
+    let mut finalizers = resource.metadata.finalizers.clone().unwrap_or_default();
+    if !finalizers.iter().any(|finalizer| finalizer == names::FINALIZER) {
+        finalizers.push(names::FINALIZER.to_owned());
+    }
+    let mut metadata = json!({ "finalizers": finalizers });
+    if mint {
+        metadata["annotations"] = json!({ names::ADOPTED_ID: uuid::Uuid::now_v7().hyphenated().to_string() });
+    }
+    merge(context, resource, "add the finalizer", metadata).await
+}
+
+pub(super) async fn write_generation(
+    pass: &Pass<'_>,
+    generation: u64,
+    launch: &str,
+    zone: &str,
+) -> Result<QuestDB, Error> {
+    let annotations = json!({
+        names::GENERATION: generation.to_string(),
+        names::LAUNCH: launch,
+        names::LAUNCH_ZONE: zone,
+    });
+    merge(pass.context, pass.resource, "write down the generation", json!({ "annotations": annotations })).await
+}
+
+pub(super) async fn write_released(pass: &Pass<'_>, generation: u64) -> Result<QuestDB, Error> {
+    let annotations = json!({ names::RELEASED: generation.to_string() });
+    merge(pass.context, pass.resource, "write down the release", json!({ "annotations": annotations })).await
+}
+
+/// Lets the resource go.
+pub(super) async fn release(pass: &Pass<'_>) -> Result<(), Error> {
+    let finalizers = pass.resource.metadata.finalizers.clone().unwrap_or_default();
+    let others: Vec<_> = finalizers.into_iter().filter(|finalizer| finalizer != names::FINALIZER).collect();
+    let result = merge(pass.context, pass.resource, "remove the finalizer", json!({ "finalizers": others })).await;
+    match result {
+        Err(Error::Kubernetes { source, .. }) if is_missing(&source) => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// Makes an object what we intend, unless one of that name belongs to somebody else.
+pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), Error> {
+    let api = dynamic(pass.context, manifest.kind, manifest.namespace.as_deref());
+    let mut body = manifest.body.clone();
+    match &manifest.uid {
+        Some(uid) => body["metadata"]["uid"] = json!(uid),
+        None => check_ours(pass, &api, manifest).await?,
+    }
+    let parameters = PatchParams::apply(names::OPERATOR).force();
+    let patch = Patch::Apply(&body);
+    pass.context.call("apply an object", api.patch(&manifest.name, &parameters, &patch)).await.map(drop)
+}
+
+/// A name that our caches do not show may still be taken.
+pub(super) async fn check_ours(pass: &Pass<'_>, api: &Api<DynamicObject>, manifest: &Manifest) -> Result<(), Error> {
+    let found = pass.context.call("look for an object", api.get_metadata_opt(&manifest.name)).await?;
+    match found {
+        Some(found) if !pass.validated.subject.owns(found.metadata.labels.as_ref()) => {
+            Err(Error::Foreign { what: format!("{} {}", manifest.kind.as_str(), manifest.name) })
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Deletes exactly what was seen; gone already is done.
+pub(super) async fn delete(pass: &Pass<'_>, target: &Target) -> Result<(), Error> {
+    let api = dynamic(pass.context, target.kind, target.namespace.as_deref());
+    let preconditions =
+        Preconditions { uid: Some(target.uid.clone()), resource_version: target.resource_version.clone() };
+    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+    match pass.context.call("delete an object", api.delete(&target.name, &parameters)).await {
+        Err(Error::Kubernetes { source, .. }) if is_missing(&source) => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// Says on a Node whose machine it is.
+pub(super) async fn label_node(pass: &Pass<'_>, name: &str, uid: &str, value: &str) -> Result<(), Error> {
+    let api: Api<Node> = Api::all(pass.context.client.clone());
+    let body = json!({ "metadata": { "uid": uid, "labels": { names::LABEL_NODE: value } } });
+    let parameters = PatchParams { field_manager: Some(names::OPERATOR.to_owned()), ..PatchParams::default() };
+    pass.context.call("label a Node", api.patch(name, &parameters, &Patch::Merge(&body))).await.map(drop)
+}
+
+/// An API for any of the kinds that we write.
+pub(super) fn dynamic(context: &Context, kind: Kind, namespace: Option<&str>) -> Api<DynamicObject> {
+    let resource = match kind {
+        Kind::Secret => namespaced::<Secret>(),
+        Kind::ConfigMap => namespaced::<ConfigMap>(),
+        Kind::Service => namespaced::<Service>(),
+        Kind::StatefulSet => namespaced::<StatefulSet>(),
+        Kind::Pod => namespaced::<Pod>(),
+        Kind::PersistentVolumeClaim => namespaced::<PersistentVolumeClaim>(),
+        Kind::PersistentVolume => clustered::<PersistentVolume>(),
+        Kind::Node => clustered::<Node>(),
+    };
+    match namespace {
+        Some(namespace) => Api::namespaced_with(context.client.clone(), namespace, &resource),
+        None => Api::all_with(context.client.clone(), &resource),
+    }
+}
+
+fn namespaced<K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>>() -> ApiResource {
+    ApiResource::erase::<K>(&())
+}
+
+fn clustered<K: kube::Resource<DynamicType = (), Scope = ClusterResourceScope>>() -> ApiResource {
+    ApiResource::erase::<K>(&())
+}
+
+/// Changes metadata of the resource as it was seen, or not at all.
+async fn merge(
+    context: &Context,
+    resource: &QuestDB,
+    what: &'static str,
+    mut metadata: Value,
+) -> Result<QuestDB, Error> {
+    metadata["resourceVersion"] = json!(resource.meta().resource_version);
+    let namespace = resource.metadata.namespace.as_deref().unwrap_or_default();
+    let api: Api<QuestDB> = Api::namespaced(context.client.clone(), namespace);
+    let name = resource.metadata.name.as_deref().unwrap_or_default();
+    let parameters = PatchParams { field_manager: Some(names::OPERATOR.to_owned()), ..PatchParams::default() };
+    let body = json!({ "metadata": metadata });
+    context.call(what, api.patch(name, &parameters, &Patch::Merge(&body))).await
+}
+
+pub(super) fn is_missing(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}

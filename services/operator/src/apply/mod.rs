@@ -1,0 +1,148 @@
+//! Doing: the steps of a plan, in order, until one fails. The only place that writes to AWS, and with `report` the only
+//! one that writes to Kubernetes.
+//!
+//! *Invariant:* whatever cannot be undone is decided again on a live read, right before it is done.
+
+mod aws;
+mod dns;
+pub(crate) mod kubernetes;
+mod secret;
+
+use plan::{Action, Applied, Failure, Plan, Step, Validated};
+use resources::QuestDB;
+
+use crate::context::Context;
+use crate::error::Error;
+
+/// What became of a plan, for the report and for the next look.
+#[derive(Default)]
+pub(crate) struct Written {
+    /// For the report.
+    pub(crate) applied: Applied,
+    /// Version of the resource after our own last write to it.
+    pub(crate) resource_version: Option<String>,
+    /// The resource was let go: there is nothing left to report on.
+    pub(crate) released: bool,
+}
+
+/// One pass's steps.
+pub(crate) struct Pass<'a> {
+    pub(crate) context: &'a Context,
+    pub(crate) resource: &'a QuestDB,
+    pub(crate) validated: &'a Validated,
+}
+
+/// Carries out a plan.
+pub(crate) async fn apply(context: &Context, resource: &QuestDB, validated: &Validated, plan: &Plan) -> Written {
+    let pass = Pass { context, resource, validated };
+    let mut written = Written::default();
+    for action in &plan.actions {
+        let name = action.step.name();
+        let result = if action.step.is_destructive() {
+            context.within_lease(pass.step(&action.step, &mut written)).await
+        } else {
+            pass.step(&action.step, &mut written).await
+        };
+        context.measures.step(name, if result.is_ok() { "done" } else { "failed" });
+        match result {
+            Ok(()) => {
+                written.applied.wrote = true;
+                tracing::info!(step.name = name, step.part = %action.part, step.reason = action.reason, "did {name}");
+                if !written.released {
+                    announce(&pass, action).await;
+                }
+            }
+            Err(error) => {
+                written.applied.failure = Some(fail(&pass, action, &error).await);
+                break;
+            }
+        }
+    }
+    written
+}
+
+impl Pass<'_> {
+    async fn step(&self, step: &Step, written: &mut Written) -> Result<(), Error> {
+        match step {
+            Step::AddFinalizer { .. }
+            | Step::WriteGeneration { .. }
+            | Step::WriteReleased { .. }
+            | Step::RemoveFinalizer => self.on_resource(step, written).await,
+            Step::CreateSecret(manifest) => secret::create(self, manifest).await,
+            Step::Apply(manifest) => kubernetes::apply(self, manifest).await,
+            Step::Delete(target) => kubernetes::delete(self, target).await,
+            Step::LabelNode { name, uid, value } => kubernetes::label_node(self, name, uid, value).await,
+            Step::ChangeRecords { changes, address } => {
+                let change = dns::change(self, changes).await?;
+                written.applied.dns = Some((change, address.clone()));
+                Ok(())
+            }
+            Step::CreateSecurityGroup(_)
+            | Step::AuthorizeIngress { .. }
+            | Step::RevokeIngress { .. }
+            | Step::RunInstance { .. }
+            | Step::CreateVolume(_)
+            | Step::TagVolume { .. }
+            | Step::ModifyVolume { .. }
+            | Step::Unprotect { .. }
+            | Step::TerminateInstance { .. }
+            | Step::DeleteSecurityGroup { .. }
+            | Step::DeleteVolume { .. } => {
+                // Also before a failure: its outcome may be unknown.
+                self.context.memories.wrote(&self.validated.subject.uid);
+                let result = aws::step(self, step).await;
+                self.context.memories.wrote(&self.validated.subject.uid);
+                result
+            }
+        }
+    }
+
+    async fn on_resource(&self, step: &Step, written: &mut Written) -> Result<(), Error> {
+        let after = match step {
+            Step::WriteGeneration { generation, launch, zone } => {
+                aws::check_no_living(self, *generation).await?;
+                kubernetes::write_generation(self, *generation, launch, zone).await?
+            }
+            Step::WriteReleased { generation } => kubernetes::write_released(self, *generation).await?,
+            Step::RemoveFinalizer => {
+                kubernetes::release(self).await?;
+                written.released = true;
+                return Ok(());
+            }
+            _ => kubernetes::hold(self.context, self.resource, false).await?,
+        };
+        written.resource_version = after.metadata.resource_version;
+        Ok(())
+    }
+}
+
+/// Users see what was done to their database; bookkeeping is for the log.
+async fn announce(pass: &Pass<'_>, action: &Action) {
+    let bookkeeping = matches!(
+        action.step,
+        Step::AddFinalizer { .. } | Step::WriteGeneration { .. } | Step::WriteReleased { .. } | Step::TagVolume { .. }
+    );
+    if !bookkeeping {
+        pass.context.events.done(pass.resource, action.step.name(), format!("{}: {}", action.part, action.reason)).await;
+    }
+}
+
+async fn fail(pass: &Pass<'_>, action: &Action, error: &Error) -> Failure {
+    let name = action.step.name();
+    let text = runtime::telemetry::chain(error);
+    if error.is_conflict() {
+        tracing::debug!(step.name = name, error = text, "somebody was quicker; the next look decides anew");
+    } else {
+        tracing::warn!(step.name = name, step.part = %action.part, error = text, "could not do {name}");
+        pass.context.events.wrong(pass.resource, &format!("{name}Failed"), format!("{}: {text}", action.part)).await;
+    }
+    Failure { part: action.part, message: stable(error), lasting: error.is_lasting() }
+}
+
+/// The error without what differs every time (request ids), so that a status that means the same is the same.
+fn stable(error: &Error) -> String {
+    let Error::Aws { call, source } = error else { return runtime::telemetry::chain(error) };
+    let request = source.call();
+    let code = request.code.as_deref().unwrap_or("no answer");
+    format!("{call}: {source} ({}: {code})", request.operation)
+}

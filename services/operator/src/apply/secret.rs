@@ -1,0 +1,93 @@
+//! Credentials: drawn once and then kept, whatever happens. *Invariant:* a key that is there is never overwritten, and no
+//! password is ever logged.
+
+use k8s_openapi::ByteString;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::DynamicObject;
+use plan::Manifest;
+use resources::names;
+use serde_json::{Map, Value, json};
+
+use super::Pass;
+use super::kubernetes::{check_ours, dynamic};
+use crate::error::Error;
+
+/// User names that QuestDB's own tools expect.
+const USER: &str = "admin";
+/// Letters of a password: no two that look alike.
+const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+/// Letters in a password: 160 bits.
+const LENGTH: usize = 32;
+
+/// Creates the Secret, or fills in the keys that an existing one lacks.
+pub(super) async fn create(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), Error> {
+    let context = pass.context;
+    let api = dynamic(context, manifest.kind, manifest.namespace.as_deref());
+    check_ours(pass, &api, manifest).await?;
+    let found = context.call("look for the Secret", api.get_opt(&manifest.name)).await?;
+    let parameters = Some(names::OPERATOR.to_owned());
+    let Some(found) = found else {
+        let mut body = manifest.body.clone();
+        body["data"] = Value::Object(data(&Map::new())?);
+        let object: DynamicObject = serde_json::from_value(body)
+            .map_err(|error| Error::kubernetes("build the Secret")(kube::Error::SerdeError(error)))?;
+        let parameters = PostParams { field_manager: parameters, ..PostParams::default() };
+        return context.call("create the Secret", api.create(&parameters, &object)).await.map(drop);
+    };
+    let there = found.data.get("data").and_then(Value::as_object).cloned().unwrap_or_default();
+    let missing = data(&there)?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let metadata = json!({ "resourceVersion": found.metadata.resource_version });
+    let body = json!({ "metadata": metadata, "data": missing });
+    let parameters = PatchParams { field_manager: parameters, ..PatchParams::default() };
+    let patch = Patch::Merge(&body);
+    context.call("complete the Secret", api.patch(&manifest.name, &parameters, &patch)).await.map(drop)
+}
+
+/// The keys that are not there, with fresh values.
+fn data(there: &Map<String, Value>) -> Result<Map<String, Value>, Error> {
+    let mut data = Map::new();
+    for (key, fixed) in [
+        (names::secret::PG_USER, true),
+        (names::secret::PG_PASSWORD, false),
+        (names::secret::HTTP_USER, true),
+        (names::secret::HTTP_PASSWORD, false),
+    ] {
+        if !there.contains_key(key) {
+            let value = if fixed { USER.to_owned() } else { password()? };
+            data.insert(key.to_owned(), json!(ByteString(value.into_bytes())));
+        }
+    }
+    Ok(data)
+}
+
+fn password() -> Result<String, Error> {
+    let mut bytes = [0_u8; LENGTH];
+    getrandom::fill(&mut bytes).map_err(Error::Random)?;
+    // 256 is a multiple of 32: every letter is as likely.
+    Ok(bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_long_and_never_the_same() {
+        let (one, other) = (password().unwrap(), password().unwrap());
+        assert_ne!(one, other);
+        assert_eq!(one.len(), LENGTH);
+        assert!(one.bytes().all(|byte| LETTERS.contains(&byte)));
+    }
+
+    #[test]
+    fn what_is_there_is_kept() {
+        let there = Map::from_iter([(names::secret::PG_PASSWORD.to_owned(), json!("eA=="))]);
+        let missing = data(&there).unwrap();
+        assert!(!missing.contains_key(names::secret::PG_PASSWORD));
+        assert_eq!(missing.len(), 3);
+        assert!(data(&missing.into_iter().chain(there).collect()).unwrap().is_empty());
+    }
+}

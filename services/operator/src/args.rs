@@ -1,0 +1,107 @@
+//! What the program is told: the one page of its configuration.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use plan::Settings;
+
+/// Runs QuestDB databases on machines of their own: watches QuestDB resources in one cluster and acts on AWS
+#[derive(Debug, clap::Parser)]
+#[command(name = "slipway-operator", version)]
+pub struct Args {
+    /// Logs and traces.
+    #[command(flatten)]
+    pub telemetry: runtime::TelemetryArgs,
+    /// Operations server.
+    #[command(flatten)]
+    pub ops: runtime::OpsArgs,
+    /// Kubeconfig of the cluster; the pod's own service account when absent
+    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Name of the cluster, as in every tag of AWS
+    #[arg(long, env = "SLIPWAY_CLUSTER", value_name = "NAME")]
+    pub cluster: String,
+    /// AWS region
+    #[arg(long, env = "AWS_REGION", value_name = "REGION")]
+    pub region: String,
+    /// Another endpoint than AWS's own, for EC2 and Route 53
+    #[arg(long, env = "AWS_ENDPOINT_URL", value_name = "URL")]
+    pub aws_endpoint: Option<String>,
+    /// Hosted zone of the databases' names
+    #[arg(long, env = "SLIPWAY_HOSTED_ZONE_ID", value_name = "ID")]
+    pub hosted_zone_id: String,
+    /// Suffix of the databases' names
+    #[arg(long, env = "SLIPWAY_DNS_SUFFIX", value_name = "DOMAIN")]
+    pub dns_suffix: String,
+    /// VPC of the machines
+    #[arg(long, env = "SLIPWAY_VPC_ID", value_name = "ID")]
+    pub vpc_id: String,
+    /// Availability zones with their subnets
+    #[arg(long, env = "SLIPWAY_ZONES", value_delimiter = ',', value_parser = zone, required = true, value_name = "ZONE=SUBNET")]
+    pub zones: Vec<(String, String)>,
+    /// Machine image of databases that name none
+    #[arg(long, env = "SLIPWAY_NODE_IMAGE", value_name = "AMI")]
+    pub node_image: String,
+    /// Namespace of the leader's Lease
+    #[arg(long, env = "SLIPWAY_LEASE_NAMESPACE", default_value = "slipway-system", value_name = "NAMESPACE")]
+    pub lease_namespace: String,
+    /// Databases worked on at once
+    #[arg(long, env = "SLIPWAY_CONCURRENCY", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1_000), value_name = "NUMBER")]
+    pub concurrency: u16,
+}
+
+impl Args {
+    /// The part that decisions rest on.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            cluster: self.cluster.clone(),
+            hosted_zone: self.hosted_zone_id.clone(),
+            dns_suffix: self.dns_suffix.clone(),
+            vpc: self.vpc_id.clone(),
+            zones: self.zones.iter().cloned().collect::<BTreeMap<_, _>>(),
+            node_image: self.node_image.clone(),
+        }
+    }
+}
+
+fn zone(text: &str) -> Result<(String, String), String> {
+    let (zone, subnet) = text.split_once('=').ok_or("must be ZONE=SUBNET")?;
+    if zone.is_empty() || subnet.is_empty() {
+        return Err("neither zone nor subnet may be empty".to_owned());
+    }
+    Ok((zone.to_owned(), subnet.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, Parser as _};
+
+    use super::*;
+
+    fn least() -> Vec<&'static str> {
+        "slipway-operator --cluster eu --region eu-west-1 --hosted-zone-id Z1 --dns-suffix eu.example.com --vpc-id vpc-1 \
+         --zones eu-west-1a=subnet-1,eu-west-1b=subnet-2 --node-image ami-1"
+            .split_whitespace()
+            .collect()
+    }
+
+    #[test]
+    fn the_command_is_sound() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn zones_become_a_map() {
+        let args = Args::try_parse_from(least()).unwrap();
+        assert_eq!(args.settings().zones.get("eu-west-1b").map(String::as_str), Some("subnet-2"));
+        assert_eq!(args.lease_namespace, "slipway-system");
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for (flag, value) in [("--zones", "eu-west-1a"), ("--zones", "=subnet"), ("--concurrency", "0")] {
+            let arguments = least().into_iter().chain([flag, value]);
+            assert!(Args::try_parse_from(arguments).is_err(), "{flag} {value}");
+        }
+    }
+}

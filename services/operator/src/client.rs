@@ -1,0 +1,54 @@
+//! Two clients of one API server: one for calls, which must answer soon, and one for watches, which are silent for long.
+//! Neither retries by itself: a pass that failed is begun again from the top, with back-off.
+
+use std::path::Path;
+use std::time::Duration;
+
+use kube::Client;
+use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+
+/// How long an answer to a call may take.
+const READ: Duration = Duration::from_secs(15);
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Clients of one API server.
+#[derive(Clone)]
+pub(crate) struct Clients {
+    pub(crate) calls: Client,
+    pub(crate) watches: Client,
+}
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kubeconfig cannot be used.
+    #[error("read the kubeconfig")]
+    Kubeconfig(#[source] kube::config::KubeconfigError),
+    /// There is no kubeconfig and no service account.
+    #[error("find the pod's service account (no kubeconfig was named)")]
+    InCluster(#[source] kube::config::InClusterError),
+    /// Certificates or keys cannot be used.
+    #[error("prepare the connection to the API server")]
+    Connect(#[source] kube::Error),
+}
+
+/// Prepares both clients; nothing is sent yet.
+pub(crate) async fn connect(kubeconfig: Option<&Path>) -> Result<Clients, Error> {
+    let mut config = load(kubeconfig).await?;
+    config.default_retry = false;
+    config.connect_timeout = Some(CONNECT);
+    let mut calls = config.clone();
+    calls.read_timeout = Some(READ);
+    calls.write_timeout = Some(READ);
+    calls.reset_reader_on_write = true;
+    let watches = Client::try_from(config).map_err(Error::Connect)?;
+    Ok(Clients { calls: Client::try_from(calls).map_err(Error::Connect)?, watches })
+}
+
+async fn load(kubeconfig: Option<&Path>) -> Result<Config, Error> {
+    let Some(path) = kubeconfig else { return Config::incluster().map_err(Error::InCluster) };
+    let kubeconfig = Kubeconfig::read_from(path).map_err(Error::Kubeconfig)?;
+    let options = KubeConfigOptions::default();
+    Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(Error::Kubeconfig)
+}

@@ -1,0 +1,57 @@
+//! What every pass has at hand.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cloud::{Cloud, ClusterView, HostedZoneId, Lookup};
+use kube::Client;
+use plan::Settings;
+
+use crate::caches::Caches;
+use crate::error::Error;
+use crate::events::Events;
+use crate::lease::Leadership;
+use crate::memory::Memories;
+use crate::metrics::Measures;
+
+/// How long one call to the API server may take.
+const CALL: Duration = Duration::from_secs(15);
+/// What must be left of the lease after a call that cannot be undone.
+const MARGIN: Duration = Duration::from_secs(2);
+
+/// Everything shared by passes.
+pub(crate) struct Context {
+    pub(crate) client: Client,
+    pub(crate) caches: Caches,
+    pub(crate) cloud: Arc<dyn Cloud>,
+    pub(crate) view: Arc<ClusterView>,
+    pub(crate) lookup: Lookup,
+    pub(crate) settings: Settings,
+    pub(crate) memories: Memories,
+    pub(crate) events: Events,
+    pub(crate) measures: Measures,
+    pub(crate) leadership: Leadership,
+}
+
+impl Context {
+    /// The hosted zone of all names.
+    pub(crate) fn zone(&self) -> HostedZoneId {
+        HostedZoneId::new(&self.settings.hosted_zone)
+    }
+
+    /// A call to the API server with a deadline.
+    pub(crate) async fn call<T>(
+        &self,
+        what: &'static str,
+        call: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T, Error> {
+        let answer = tokio::time::timeout(CALL, call).await;
+        answer.map_err(|_| Error::Deadline { call: what, limit: CALL })?.map_err(Error::kubernetes(what))
+    }
+
+    /// Runs something that cannot be undone, within what is left of the lease.
+    pub(crate) async fn within_lease<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let left = self.leadership.remaining().checked_sub(MARGIN).ok_or(Error::Lease)?;
+        tokio::time::timeout(left, work).await.map_err(|_| Error::Lease)?
+    }
+}

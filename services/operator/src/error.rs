@@ -1,0 +1,100 @@
+//! What can go wrong in a pass, told apart by what is done about it.
+
+use std::time::Duration;
+
+/// A pass that could not be finished. The next one begins from the top.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server did not do what was asked.
+    #[error("{call}")]
+    Kubernetes {
+        /// What was asked.
+        call: &'static str,
+        /// Why not.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// A call took longer than it may.
+    #[error("{call} within {limit:?}")]
+    Deadline {
+        /// What was asked.
+        call: &'static str,
+        /// How long it may take.
+        limit: Duration,
+    },
+    /// AWS did not do what was asked.
+    #[error("{call}")]
+    Aws {
+        /// What was asked.
+        call: &'static str,
+        /// Why not.
+        #[source]
+        source: Box<cloud::Error>,
+    },
+    /// Something that we need is there and belongs to somebody else.
+    #[error("{what} exists and is not ours: remove or rename it")]
+    Foreign {
+        /// What.
+        what: String,
+    },
+    /// What was decided rests on something that is no longer so.
+    #[error("{what}")]
+    Stale {
+        /// What changed.
+        what: String,
+    },
+    /// The system has no randomness to give.
+    #[error("draw a password")]
+    Random(#[source] getrandom::Error),
+    /// Too little of the lease is left for something that cannot be undone.
+    #[error("the leader's lease is about to end")]
+    Lease,
+}
+
+impl Error {
+    pub(crate) fn kubernetes(call: &'static str) -> impl FnOnce(kube::Error) -> Self {
+        move |source| Self::Kubernetes { call, source: Box::new(source) }
+    }
+
+    pub(crate) fn aws(call: &'static str) -> impl FnOnce(cloud::Error) -> Self {
+        move |source| Self::Aws { call, source: Box::new(source) }
+    }
+
+    /// Whether only a person or another wish cures it.
+    pub fn is_lasting(&self) -> bool {
+        match self {
+            Self::Aws { source, .. } => match source.disposition() {
+                cloud::Disposition::Park => true,
+                cloud::Disposition::Retry | cloud::Disposition::Wait => false,
+            },
+            Self::Kubernetes { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => matches!(status.code, 400 | 401 | 403 | 422),
+                _ => false,
+            },
+            Self::Foreign { .. } => true,
+            Self::Deadline { .. } | Self::Stale { .. } | Self::Random(_) | Self::Lease => false,
+        }
+    }
+
+    /// For metrics.
+    pub fn category(&self) -> &'static str {
+        match self {
+            Self::Kubernetes { .. } => "kubernetes",
+            Self::Deadline { .. } => "deadline",
+            Self::Aws { .. } => "aws",
+            Self::Foreign { .. } => "foreign",
+            Self::Stale { .. } => "stale",
+            Self::Random(_) => "random",
+            Self::Lease => "lease",
+        }
+    }
+
+    /// Whether it is a refused precondition: somebody was quicker, and the next look decides anew.
+    pub fn is_conflict(&self) -> bool {
+        match self {
+            Self::Kubernetes { source, .. } => matches!(source.as_ref(), kube::Error::Api(status) if status.code == 409),
+            Self::Stale { .. } => true,
+            Self::Deadline { .. } | Self::Aws { .. } | Self::Foreign { .. } | Self::Random(_) | Self::Lease => false,
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! One operator leads: a Lease in the cluster, renewed by compare-and-set on its resourceVersion.
+//!
+//! A lease is a courtesy and never the fence: what must not be done twice is refused by the API server (preconditions) and
+//! by AWS (client tokens, protections). *Invariant:* expiry is judged by how long *we* have seen the record unchanged,
+//! never by another machine's clock.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::PostParams;
+use kube::core::ObjectMeta;
+use kube::{Api, Client};
+use resources::names;
+use runtime::CancellationToken;
+use tokio::sync::watch;
+
+/// How long a lease lasts without renewal.
+const DURATION: Duration = Duration::from_secs(15);
+/// How long the leader tries to renew before it gives up.
+const RENEW: Duration = Duration::from_secs(10);
+/// Between two attempts.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Lost.
+#[derive(Debug, thiserror::Error)]
+#[error("leadership was lost: another operator leads, or the API server could not be reached for {RENEW:?}")]
+pub(crate) struct Lost;
+
+/// Whether this process leads, and for how much longer at least.
+#[derive(Clone, Debug)]
+pub(crate) struct Leadership {
+    until: Arc<Mutex<Option<Instant>>>,
+    leads: watch::Receiver<bool>,
+}
+
+impl Leadership {
+    /// What is left of the lease.
+    pub(crate) fn remaining(&self) -> Duration {
+        let until = *self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Waits until this process leads; `false` when it never will.
+    pub(crate) async fn gained(&mut self) -> bool {
+        self.leads.wait_for(|leads| *leads).await.is_ok()
+    }
+}
+
+/// One candidate.
+pub(crate) struct Candidate {
+    api: Api<Lease>,
+    identity: String,
+    until: Arc<Mutex<Option<Instant>>>,
+    leads: watch::Sender<bool>,
+    /// The record last seen, and since when it has been so.
+    seen: Option<(Option<String>, Instant)>,
+}
+
+impl Candidate {
+    /// A candidate with an identity of its own (never a process id: those come again).
+    pub(crate) fn new(client: Client, namespace: &str) -> (Self, Leadership) {
+        let (leads, receiver) = watch::channel(false);
+        let until = Arc::new(Mutex::new(None));
+        let leadership = Leadership { until: Arc::clone(&until), leads: receiver };
+        let identity = format!("slipway-operator-{}", uuid::Uuid::now_v7());
+        (Self { api: Api::namespaced(client, namespace), identity, until, leads, seen: None }, leadership)
+    }
+
+    /// Becomes leader when it can and stays it; an error means that it was and is no more. At the end, when `done`, the
+    /// lease is given back, so that the next one need not wait.
+    pub(crate) async fn run(mut self, stop: CancellationToken, done: CancellationToken) -> Result<(), Lost> {
+        let mut renewed: Option<Instant> = None;
+        while !stop.is_cancelled() {
+            let began = Instant::now();
+            match tokio::time::timeout(RETRY * 2, self.attempt()).await {
+                Ok(Ok(true)) => {
+                    renewed = Some(began);
+                    self.set(Some(began + DURATION));
+                }
+                Ok(Ok(false)) if renewed.is_some() => return self.lose(),
+                Ok(Ok(false)) => {}
+                Ok(Err(error)) => tracing::warn!(%error, "could not renew the leader's lease"),
+                Err(_) => tracing::warn!("renewing the leader's lease takes too long"),
+            }
+            if renewed.is_some_and(|renewed| renewed.elapsed() > RENEW) {
+                return self.lose();
+            }
+            runtime::backoff::sleep(RETRY, &stop).await;
+        }
+        if renewed.is_some() {
+            done.cancelled().await;
+            self.release().await;
+        }
+        Ok(())
+    }
+
+    fn lose(&self) -> Result<(), Lost> {
+        self.set(None);
+        Err(Lost)
+    }
+
+    fn set(&self, until: Option<Instant>) {
+        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+        let leads = until.is_some();
+        if self.leads.send_if_modified(|before| std::mem::replace(before, leads) != leads) && leads {
+            tracing::info!(leader.identity = %self.identity, "this operator leads");
+        }
+    }
+
+    /// Takes or renews the lease; whether it is ours now.
+    async fn attempt(&mut self) -> kube::Result<bool> {
+        let Some(found) = self.api.get_opt(names::OPERATOR).await? else {
+            return refused(self.api.create(&PostParams::default(), &self.record(None)).await);
+        };
+        let version = found.metadata.resource_version.clone();
+        let holder = found.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
+        let ours = holder == self.identity;
+        let since = match &self.seen {
+            Some((seen, since)) if *seen == version => *since,
+            _ => Instant::now(),
+        };
+        self.seen = Some((version, since));
+        if !ours && !holder.is_empty() && since.elapsed() <= DURATION {
+            return Ok(false);
+        }
+        refused(self.api.replace(names::OPERATOR, &PostParams::default(), &self.record(Some(&found))).await)
+    }
+
+    fn record(&self, before: Option<&Lease>) -> Lease {
+        let now = MicroTime(Timestamp::now());
+        let spec = before.and_then(|lease| lease.spec.clone()).unwrap_or_default();
+        let ours = spec.holder_identity.as_ref() == Some(&self.identity);
+        Lease {
+            metadata: ObjectMeta {
+                name: Some(names::OPERATOR.to_owned()),
+                resource_version: before.and_then(|lease| lease.metadata.resource_version.clone()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(LeaseSpec {
+                holder_identity: Some(self.identity.clone()),
+                lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+                acquire_time: if ours { spec.acquire_time } else { Some(now.clone()) },
+                renew_time: Some(now),
+                lease_transitions: Some(spec.lease_transitions.unwrap_or(0) + i32::from(!ours)),
+                ..LeaseSpec::default()
+            }),
+        }
+    }
+
+    async fn release(&self) {
+        self.set(None);
+        let release = async {
+            let Some(mut lease) = self.api.get_opt(names::OPERATOR).await? else { return Ok(()) };
+            if let Some(spec) = &mut lease.spec
+                && spec.holder_identity.as_ref() == Some(&self.identity)
+            {
+                spec.holder_identity = Some(String::new());
+                self.api.replace(names::OPERATOR, &PostParams::default(), &lease).await?;
+            }
+            Ok::<_, kube::Error>(())
+        };
+        if let Ok(Err(error)) = tokio::time::timeout(RETRY, release).await {
+            tracing::warn!(%error, "could not give the leader's lease back; it will run out");
+        }
+    }
+}
+
+/// A refused precondition means that somebody was quicker.
+fn refused(answer: kube::Result<Lease>) -> kube::Result<bool> {
+    match answer {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,114 @@
+//! What this process remembers of each database between passes: attempts and what they taught. Losing all of it costs a
+//! few repeated calls and never a duplicate.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use plan::Memory;
+use runtime::Backoff;
+
+/// Between attempts that failed.
+const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
+/// Between attempts that only a person or another wish can cure.
+const PATIENCE: Backoff = Backoff::new(Duration::from_secs(15), Duration::from_mins(5));
+/// How long a zone counts as exhausted.
+const EXHAUSTED: Duration = Duration::from_mins(10);
+
+/// One database.
+#[derive(Clone, Debug, Default)]
+struct Entry {
+    spent: Option<u64>,
+    exhausted: Vec<(String, Instant)>,
+    wrote: Option<Instant>,
+    failures: u32,
+}
+
+/// All databases, by uid of their resource.
+#[derive(Debug, Default)]
+pub(crate) struct Memories(Mutex<HashMap<String, Entry>>);
+
+impl Memories {
+    /// What planning may know.
+    pub(crate) fn recall(&self, uid: &str) -> Memory {
+        let entries = self.lock();
+        let Some(entry) = entries.get(uid) else { return Memory::default() };
+        let recent = entry.exhausted.iter().filter(|(_, at)| at.elapsed() < EXHAUSTED);
+        Memory { spent: entry.spent, exhausted_zones: recent.map(|(zone, _)| zone.clone()).collect() }
+    }
+
+    /// When something was last written to AWS: only a later picture shows it.
+    pub(crate) fn wrote_at(&self, uid: &str) -> Option<Instant> {
+        self.lock().get(uid)?.wrote
+    }
+
+    pub(crate) fn wrote(&self, uid: &str) {
+        self.lock().entry(uid.to_owned()).or_default().wrote = Some(Instant::now());
+    }
+
+    pub(crate) fn spent(&self, uid: &str, generation: u64) {
+        self.lock().entry(uid.to_owned()).or_default().spent = Some(generation);
+    }
+
+    pub(crate) fn exhausted(&self, uid: &str, zone: &str) {
+        let mut entries = self.lock();
+        let entry = entries.entry(uid.to_owned()).or_default();
+        entry.exhausted.retain(|(known, at)| known != zone && at.elapsed() < EXHAUSTED);
+        entry.exhausted.push((zone.to_owned(), Instant::now()));
+    }
+
+    /// Counts a failure and says when to try again.
+    pub(crate) fn failed(&self, uid: &str, lasting: bool) -> Duration {
+        let mut entries = self.lock();
+        let entry = entries.entry(uid.to_owned()).or_default();
+        let attempt = entry.failures;
+        entry.failures = attempt.saturating_add(1);
+        let policy = if lasting { PATIENCE } else { RETRY };
+        // Not from zero on: a failure that took no time would be repeated in no time.
+        policy.delay(attempt, 0.5 + runtime::backoff::random_share() / 2.0)
+    }
+
+    pub(crate) fn succeeded(&self, uid: &str) {
+        if let Some(entry) = self.lock().get_mut(uid) {
+            entry.failures = 0;
+        }
+    }
+
+    /// Keeps only these.
+    pub(crate) fn retain(&self, known: impl Fn(&str) -> bool) {
+        self.lock().retain(|uid, _| known(uid));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_wait_longer_each_time_and_success_forgets() {
+        let memories = Memories::default();
+        let first = memories.failed("a", false);
+        for _ in 0..10 {
+            memories.failed("a", false);
+        }
+        assert!(memories.failed("a", false) > first);
+        assert!(memories.failed("b", false) <= Duration::from_secs(1));
+        memories.succeeded("a");
+        assert!(memories.failed("a", false) <= Duration::from_secs(1));
+    }
+
+    #[test]
+    fn what_was_learnt_is_recalled_until_the_resource_is_gone() {
+        let memories = Memories::default();
+        memories.spent("a", 3);
+        memories.exhausted("a", "eu-west-1a");
+        memories.exhausted("a", "eu-west-1a");
+        assert_eq!(memories.recall("a"), Memory { spent: Some(3), exhausted_zones: vec!["eu-west-1a".to_owned()] });
+        memories.retain(|uid| uid != "a");
+        assert_eq!(memories.recall("a"), Memory::default());
+    }
+}

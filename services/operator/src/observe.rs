@@ -1,0 +1,112 @@
+//! Looking: caches for Kubernetes, one shared picture for EC2, and live reads only where something is to be decided.
+
+use std::time::{Duration, Instant};
+
+use cloud::InstanceState;
+use plan::{Account, Dns, DnsQuestion, Goal, Observed, Validated};
+use resources::{Phase, QuestDB, names};
+
+use crate::context::Context;
+use crate::error::Error;
+
+/// How old the picture of EC2 may be for a database that is as it should be.
+const AT_REST: Duration = Duration::from_secs(45);
+/// And for one that is being worked on.
+const AT_WORK: Duration = Duration::from_secs(1);
+
+/// Everything observed of one database.
+pub(crate) async fn observe(context: &Context, resource: &QuestDB, validated: &Validated) -> Result<Observed, Error> {
+    let settled = is_settled(resource);
+    let mut observed = Observed {
+        children: context.caches.children(&validated.subject),
+        account: account(context, validated, settled).await?,
+        dns: Dns::default(),
+        memory: context.memories.recall(&validated.subject.uid),
+    };
+    if !settled {
+        look_closer(context, resource, validated, &mut observed).await?;
+    }
+    observed.dns = dns(context, resource, validated, &observed, settled).await?;
+    Ok(observed)
+}
+
+/// Whether the last report says that this very spec has been carried out.
+pub(crate) fn is_settled(resource: &QuestDB) -> bool {
+    let Some(status) = &resource.status else { return false };
+    let at_rest = matches!(status.phase, Some(Phase::Ready | Phase::Deleted | Phase::Paused));
+    at_rest
+        && status.observed_generation == resource.metadata.generation
+        && resource.metadata.deletion_timestamp.is_none()
+}
+
+async fn account(context: &Context, validated: &Validated, settled: bool) -> Result<Account, Error> {
+    let age = if settled { AT_REST } else { AT_WORK };
+    let now = Instant::now();
+    let moment = now.checked_sub(age).unwrap_or(now);
+    // A picture from before our own last write would show the past.
+    let moment = context.memories.wrote_at(&validated.subject.uid).map_or(moment, |wrote| wrote.max(moment));
+    let picture = context.view.taken_after(moment).await.map_err(Error::aws("describe what the cluster owns in EC2"))?;
+    context.measures.picture(picture.age());
+    let database = &validated.subject.database;
+    Ok(Account {
+        instances: picture.instances(database).to_vec(),
+        volumes: picture.volumes(database).to_vec(),
+        groups: picture.security_groups(database).to_vec(),
+        modification: None,
+        protection: None,
+    })
+}
+
+/// Reads that only somebody at work needs.
+async fn look_closer(
+    context: &Context,
+    resource: &QuestDB,
+    validated: &Validated,
+    observed: &mut Observed,
+) -> Result<(), Error> {
+    let conditions = resource.status.iter().flat_map(|status| &status.conditions);
+    let resizing = conditions
+        .into_iter()
+        .any(|condition| condition.type_ == names::condition::VOLUME_RESIZING && condition.status == "True");
+    let serves = validated.goal == Goal::Serve;
+    if serves && plan::modification_must_be_read(validated, &observed.account.volumes, resizing) {
+        for volume in &observed.account.volumes {
+            let found = context.lookup.volume_modification(&volume.id).await;
+            let found = found.map_err(Error::aws("describe the modification of a volume"))?;
+            observed.account.modification = observed.account.modification.take().or(found);
+        }
+    }
+    Ok(())
+}
+
+async fn dns(
+    context: &Context,
+    resource: &QuestDB,
+    validated: &Validated,
+    observed: &Observed,
+    settled: bool,
+) -> Result<Dns, Error> {
+    if validated.goal != Goal::Serve {
+        // What is settled was released; what was never given a name in status may still have one in the zone.
+        let records = if settled { None } else { Some(records(context, validated).await?) };
+        return Ok(Dns { records, change: None });
+    }
+    let serving = plan::serving(resource, observed).filter(|instance| instance.state == InstanceState::Running);
+    let address = serving.filter(|_| observed.children.pod.is_some()).and_then(|instance| instance.private_ip);
+    match plan::dns_question(resource, validated, address) {
+        DnsQuestion::Nothing => Ok(Dns::default()),
+        DnsQuestion::Records => Ok(Dns { records: Some(records(context, validated).await?), change: None }),
+        DnsQuestion::Change(id) => match context.cloud.get_change(&id).await {
+            Ok(change) => Ok(Dns { records: None, change: Some(change) }),
+            Err(cloud::Error::NotFound { .. }) => {
+                Ok(Dns { records: Some(records(context, validated).await?), change: None })
+            }
+            Err(error) => Err(Error::aws("ask how far a DNS change came")(error)),
+        },
+    }
+}
+
+async fn records(context: &Context, validated: &Validated) -> Result<Vec<cloud::DnsRecord>, Error> {
+    let found = context.cloud.list_records(&context.zone(), &validated.hostname).await;
+    found.map_err(Error::aws("list the records of the name"))
+}

@@ -1,0 +1,160 @@
+//! The parts put together: clients, caches, leadership, the loop, and what tells their health.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cloud::{Batching, CallReport, Cloud, ClusterView, Lookup};
+use kube::runtime::reflector::ObjectRef;
+use resources::QuestDB;
+use runtime::health::Heartbeat;
+use runtime::{CancellationToken, Program};
+use tokio::sync::mpsc;
+
+use crate::args::Args;
+use crate::caches::Caches;
+use crate::client;
+use crate::context::Context;
+use crate::controller;
+use crate::events::Events;
+use crate::lease::{Candidate, Leadership};
+use crate::memory::Memories;
+use crate::metrics::Measures;
+use crate::watch::Wiring;
+
+/// Looks asked for and not begun: watches wait beyond that.
+const QUEUE: usize = 1_024;
+/// How long taking a picture of everything the cluster owns may take.
+const PICTURE: Duration = Duration::from_secs(60);
+/// Between two pictures taken for their own sake.
+const PICTURE_PERIOD: Duration = Duration::from_secs(30);
+/// How long ending may take.
+const DRAIN: Duration = Duration::from_secs(15);
+/// How long the loop may take for a round.
+const ROUND: Duration = Duration::from_secs(60);
+
+/// Why the program did not start or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Telemetry, operations server or a task.
+    #[error("run the operator")]
+    Program(#[source] runtime::program::Error),
+    /// The cluster cannot even be tried.
+    #[error("connect to the cluster")]
+    Client(#[source] client::Error),
+}
+
+/// Runs the operator until it is asked to stop.
+pub async fn run(args: Args) -> Result<(), Error> {
+    let service = runtime::service!("slipway-operator");
+    let program = Program::start(service, &args.telemetry, &args.ops).await.map_err(Error::Program)?;
+    let clients = client::connect(args.kubeconfig.as_deref()).await.map_err(Error::Client)?;
+    let measures = Measures::new(&program.metrics, args.concurrency);
+    let cloud = connect(&args, &measures).await;
+    let (queue, incoming) = mpsc::channel(QUEUE);
+    let wiring = Wiring {
+        queue,
+        health: program.health.readiness.component("api-server"),
+        stop: program.stop(),
+        tasks: program.tasks.clone(),
+    };
+    let caches = Caches::start(&clients.watches, &wiring);
+    let view = Arc::new(ClusterView::new(Arc::clone(&cloud), &args.cluster, PICTURE));
+    watch_aws(&program, Arc::clone(&view));
+    let done = CancellationToken::new();
+    let (candidate, leadership) = Candidate::new(clients.calls.clone(), &args.lease_namespace);
+    program.tasks.spawn("leader", candidate.run(program.stop(), done.clone()));
+    let context = Arc::new(Context {
+        lookup: Lookup::new(&cloud, Batching::default()),
+        events: Events::new(clients.calls.clone(), &args.cluster),
+        client: clients.calls,
+        settings: args.settings(),
+        memories: Memories::default(),
+        leadership,
+        caches,
+        cloud,
+        view,
+        measures,
+    });
+    lead(&program, context, incoming, args.concurrency, done);
+    program.run(DRAIN).await.map_err(Error::Program)
+}
+
+async fn connect(args: &Args, measures: &Measures) -> Arc<dyn Cloud> {
+    let mut settings = cloud_aws::Settings::new(&args.region);
+    settings.endpoint.clone_from(&args.aws_endpoint);
+    let measures = measures.clone();
+    settings.on_call = Some(Arc::new(move |report: &CallReport<'_>| measures.aws(report.operation, report.category)));
+    Arc::new(cloud_aws::Aws::connect(settings).await)
+}
+
+/// Takes a picture now and then, also when no database asks for one: so it is known whether AWS answers.
+fn watch_aws(program: &Program, view: Arc<ClusterView>) {
+    let (health, stop) = (program.health.readiness.component("aws"), program.stop());
+    program.tasks.spawn("aws", async move {
+        loop {
+            let failed = match view.at_most(PICTURE_PERIOD).await {
+                Ok(_) => {
+                    health.set_ok();
+                    false
+                }
+                Err(error) => {
+                    health.set_failing(runtime::telemetry::chain(&error));
+                    true
+                }
+            };
+            let pause = if failed { PICTURE_PERIOD / 10 } else { PICTURE_PERIOD };
+            if !runtime::backoff::sleep(pause, &stop).await {
+                return;
+            }
+        }
+    });
+}
+
+/// Works once it leads and knows what there is.
+fn lead(
+    program: &Program,
+    context: Arc<Context>,
+    mut incoming: mpsc::Receiver<ObjectRef<QuestDB>>,
+    concurrency: u16,
+    done: CancellationToken,
+) {
+    // Shown and not required: a standby is as ready as a leader.
+    let health = program.health.readiness.informative("leader");
+    health.set_failing("another operator leads, or the caches are not filled yet");
+    let heartbeat = program.health.liveness.heartbeat("controller", ROUND);
+    let stop = program.stop();
+    program.tasks.spawn("controller", async move {
+        let leadership = context.leadership.clone();
+        let gained = gained(leadership, &context.caches, &mut incoming, &heartbeat);
+        let gained = tokio::select! {
+            gained = gained => gained,
+            () = stop.cancelled() => false,
+        };
+        if gained {
+            health.set_ok();
+            context.measures.leads(true);
+            controller::run(context, incoming, concurrency, heartbeat, stop).await;
+        }
+        done.cancel();
+    });
+}
+
+/// Waits for leadership and full caches. Looks asked for meanwhile are dropped, so that no watch is held up: the loop
+/// begins with a look at everything.
+async fn gained(
+    mut leadership: Leadership,
+    caches: &Caches,
+    incoming: &mut mpsc::Receiver<ObjectRef<QuestDB>>,
+    heartbeat: &Heartbeat,
+) -> bool {
+    let ready = async { leadership.gained().await && caches.ready().await };
+    tokio::pin!(ready);
+    loop {
+        tokio::select! {
+            ready = &mut ready => return ready,
+            _ = incoming.recv() => {}
+            // Waiting for the other one to fail is what a standby does.
+            () = tokio::time::sleep(ROUND / 4) => heartbeat.beat(),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! server.conf: the user's keys and ours, and the hash of everything that a running QuestDB heeds only after a restart.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use resources::names;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use crate::{Kind, Manifest, Validated};
+
+/// Keys of ours: health and metrics on their own port with one worker (more would only starve the probes of small
+/// machines), and a start that fails on a key that QuestDB does not know.
+///
+/// Probes carry no password, so health and metrics (on a port that the firewall lets nobody reach) ask for none.
+const FIXED: [(&str, &str); 6] = [
+    ("config.validation.strict", "true"),
+    ("http.health.check.authentication.required", "false"),
+    ("http.min.enabled", "true"),
+    ("http.min.worker.count", "1"),
+    ("metrics.enabled", "true"),
+    ("telemetry.enabled", "false"),
+];
+
+/// The text of server.conf.
+pub fn server_conf(validated: &Validated) -> String {
+    let mut keys: BTreeMap<&str, &str> =
+        validated.config.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    keys.extend(FIXED);
+    keys.iter().fold(String::new(), |mut text, (key, value)| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{key}={}", escape(value));
+        text
+    })
+}
+
+/// Java properties: a backslash and leading blanks need a backslash.
+fn escape(value: &str) -> String {
+    let escaped = value.replace('\\', "\\\\");
+    if escaped.starts_with([' ', '\t']) { format!("\\{escaped}") } else { escaped }
+}
+
+/// The ConfigMap.
+pub fn config_map(validated: &Validated) -> Manifest {
+    let subject = &validated.subject;
+    let name = names::config(&subject.name);
+    Manifest {
+        kind: Kind::ConfigMap,
+        namespace: Some(subject.namespace.clone()),
+        body: json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": subject.owned(&name),
+            "data": { "server.conf": server_conf(validated) },
+        }),
+        name,
+        uid: None,
+    }
+}
+
+/// A hash of what needs a restart. Not of the whole pod: a new operator with other probes must not restart the fleet.
+pub fn checksum(validated: &Validated, node: &str) -> String {
+    let nonce = validated.restart_nonce.as_deref().unwrap_or_default();
+    let mut hash = Sha256::new();
+    for part in [server_conf(validated).as_str(), &validated.image, nonce, node] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part.as_bytes());
+    }
+    hex::encode(&hash.finalize()[..16])
+}

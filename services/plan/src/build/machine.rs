@@ -1,0 +1,70 @@
+//! The machine as EC2 is asked for it, and its firewall.
+
+use std::collections::BTreeMap;
+
+use cloud::{IngressRule, Launch, NewSecurityGroup, Owner, Protection, Role, SecurityGroupId, UserData};
+use resources::names::{self, port};
+use serde_json::json;
+
+use crate::{Settings, Subject, Validated};
+
+/// Value of the label by which the pod finds its machine: one machine of one database.
+pub fn node_value(subject: &Subject, generation: u64) -> String {
+    names::node(subject.short(), generation)
+}
+
+/// Labels that the machine may give itself.
+pub fn node_labels(subject: &Subject) -> BTreeMap<&'static str, &str> {
+    BTreeMap::from([
+        (names::LABEL_DATABASE, subject.database.as_str()),
+        (names::LABEL_NAME, subject.name.as_str()),
+        (names::LABEL_NAMESPACE, subject.namespace.as_str()),
+    ])
+}
+
+/// The firewall.
+pub fn security_group(subject: &Subject, settings: &Settings) -> NewSecurityGroup {
+    NewSecurityGroup {
+        // The id of the database makes it unique in the VPC, also beside namesakes of other clusters.
+        name: format!("questdb-{}", subject.database),
+        vpc: settings.vpc.clone(),
+        description: format!("QuestDB {}", subject.display()),
+        tags: subject.owner(Role::SecurityGroup).tags().named(subject.display()),
+    }
+}
+
+/// Who may come in, sorted.
+pub fn security_group_rules(validated: &Validated) -> Vec<IngressRule> {
+    let ports = [port::HTTP, port::PG, port::ILP];
+    let of = |cidr: &String| ports.map(|port| IngressRule::tcp(port, cidr));
+    let mut rules: Vec<_> = validated.allowed_cidrs.iter().flat_map(of).collect();
+    rules.sort();
+    rules
+}
+
+/// The machine of a generation, protected from its first moment on.
+pub fn launch(
+    validated: &Validated,
+    settings: &Settings,
+    group: &SecurityGroupId,
+    generation: u64,
+    zone: &str,
+) -> Launch {
+    let subject = &validated.subject;
+    let user_data = json!({
+        "cluster": subject.cluster,
+        "nodeName": names::node(subject.short(), generation),
+        "labels": node_labels(subject),
+        "taints": [{ "key": names::TAINT, "value": subject.short(), "effect": "NoSchedule" }],
+    });
+    Launch {
+        image: validated.node_image.clone(),
+        instance_type: validated.instance_type.name.to_owned(),
+        subnet: settings.zones.get(zone).cloned().unwrap_or_default(),
+        security_groups: vec![group.clone()],
+        user_data: UserData::new(user_data.to_string()),
+        instance_profile: None,
+        protection: Protection::ON,
+        tags: Owner { generation: Some(generation), ..subject.owner(Role::Instance) }.tags().named(subject.display()),
+    }
+}

@@ -1,0 +1,26 @@
+//! The objects we intend, one file per kind: our fields and nothing else, so that server-side apply owns exactly those.
+//! Total functions of valid values.
+
+mod config;
+mod machine;
+mod persistent_volume;
+mod secret;
+mod service;
+mod stateful_set;
+
+pub use config::{checksum, config_map, server_conf};
+pub use machine::{launch, node_labels, node_value, security_group, security_group_rules};
+pub use persistent_volume::{claim, new_volume, persistent_volume};
+pub use secret::secret;
+pub use service::{headless, service};
+pub use stateful_set::stateful_set;
+
+/// A size as Kubernetes writes it back: in the greatest unit that divides it. Any other spelling would look edited.
+fn gibibytes(gib: u32) -> String {
+    if gib.is_multiple_of(1_024) { format!("{}Ti", gib / 1_024) } else { format!("{gib}Gi") }
+}
+
+/// The same for memory.
+fn mebibytes(mib: u32) -> String {
+    if mib.is_multiple_of(1_024) { gibibytes(mib / 1_024) } else { format!("{mib}Mi") }
+}

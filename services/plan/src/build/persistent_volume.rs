@@ -1,0 +1,87 @@
+//! The disk: as EC2 is asked for it, as Kubernetes knows it, and the pod's claim on it.
+
+use cloud::{NewVolume, Role, Volume, VolumeKind};
+use resources::{VolumeType, names};
+use serde_json::json;
+
+use super::gibibytes;
+use crate::{Kind, Manifest, Subject, Validated};
+
+/// CSI driver of EBS.
+const DRIVER: &str = "ebs.csi.aws.com";
+
+/// What EC2 is asked for.
+pub fn new_volume(validated: &Validated, zone: &str) -> NewVolume {
+    let storage = &validated.storage;
+    let (kind, throughput) = match storage.volume_type {
+        VolumeType::Gp3 => (VolumeKind::Gp3, Some(storage.throughput)),
+        VolumeType::Io2 => (VolumeKind::Io2, None),
+    };
+    NewVolume {
+        zone: zone.to_owned(),
+        size_gib: storage.size_gib,
+        kind,
+        iops: Some(storage.iops),
+        throughput,
+        encrypted: true,
+        snapshot: None,
+        tags: validated.subject.owner(Role::Volume).tags().named(validated.subject.display()),
+    }
+}
+
+/// The PersistentVolume of an EBS volume, kept for one claim.
+pub fn persistent_volume(subject: &Subject, volume: &Volume) -> Manifest {
+    let name = names::persistent_volume(volume.id.as_str());
+    Manifest {
+        kind: Kind::PersistentVolume,
+        namespace: None,
+        body: json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": { "name": name, "labels": subject.labels() },
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "capacity": { "storage": gibibytes(volume.size_gib) },
+                "claimRef": {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "name": names::claim(&subject.name),
+                    "namespace": subject.namespace,
+                },
+                "csi": { "driver": DRIVER, "fsType": "ext4", "volumeHandle": volume.id.as_str() },
+                "nodeAffinity": { "required": { "nodeSelectorTerms": [{
+                    "matchExpressions": [{ "key": names::LABEL_ZONE, "operator": "In", "values": [volume.zone] }],
+                }] } },
+                "persistentVolumeReclaimPolicy": "Retain",
+                "storageClassName": "",
+                "volumeMode": "Filesystem",
+            },
+        }),
+        name,
+        uid: None,
+    }
+}
+
+/// The claim, of the size it was first made with: Kubernetes refuses to expand claims without a storage class, so growth
+/// is seen on the PersistentVolume and in status.
+pub fn claim(subject: &Subject, volume: &Volume) -> Manifest {
+    let name = names::claim(&subject.name);
+    Manifest {
+        kind: Kind::PersistentVolumeClaim,
+        namespace: Some(subject.namespace.clone()),
+        body: json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": subject.unowned(&name),
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "resources": { "requests": { "storage": gibibytes(volume.size_gib) } },
+                "storageClassName": "",
+                "volumeMode": "Filesystem",
+                "volumeName": names::persistent_volume(volume.id.as_str()),
+            },
+        }),
+        name,
+        uid: None,
+    }
+}

@@ -1,0 +1,20 @@
+//! The Secret with a database's credentials, without the passwords: those are drawn by whoever creates it, once.
+
+use resources::names;
+use serde_json::json;
+
+use crate::{Kind, Manifest, Subject};
+
+/// Everything of the Secret but its data.
+pub fn secret(subject: &Subject) -> Manifest {
+    let name = names::credentials(&subject.name);
+    let mut metadata = subject.owned(&name);
+    metadata["annotations"] = json!({ names::SECRET_OF: subject.name, names::secret::TYPE: "psql" });
+    Manifest {
+        kind: Kind::Secret,
+        namespace: Some(subject.namespace.clone()),
+        body: json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque" }),
+        name,
+        uid: None,
+    }
+}

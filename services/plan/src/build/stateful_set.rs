@@ -1,0 +1,136 @@
+//! The StatefulSet: one pod, pinned to one machine, restarted only by the operator.
+
+use resources::names::{self, port};
+use serde_json::{Value, json};
+
+use super::config::checksum;
+use super::mebibytes;
+use crate::{Kind, Manifest, Validated};
+
+/// User and group of the image.
+const USER: i64 = 10_001;
+/// Root of QuestDB: the whole of it is the volume, because checkpoints lie beside the data.
+const ROOT: &str = "/var/lib/questdb";
+/// Where the credentials are.
+const SECRETS: &str = "/etc/questdb/secrets";
+
+/// The StatefulSet, whose pod runs on the machine with this label.
+pub fn stateful_set(validated: &Validated, node: &str) -> Manifest {
+    let subject = &validated.subject;
+    Manifest {
+        kind: Kind::StatefulSet,
+        namespace: Some(subject.namespace.clone()),
+        name: subject.name.clone(),
+        uid: None,
+        body: json!({
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            "metadata": subject.owned(&subject.name),
+            "spec": {
+                "replicas": 1,
+                "serviceName": names::headless(&subject.name),
+                "selector": { "matchLabels": subject.selector() },
+                // The operator decides when the only writer stops.
+                "updateStrategy": { "type": "OnDelete" },
+                "template": { "metadata": template_metadata(validated, node), "spec": pod(validated, node) },
+            },
+        }),
+    }
+}
+
+fn template_metadata(validated: &Validated, node: &str) -> Value {
+    let mut labels = validated.subject.labels();
+    labels.extend(validated.subject.selector());
+    let mut annotations = json!({ names::CHECKSUM: checksum(validated, node) });
+    if let Some(nonce) = &validated.restart_nonce {
+        annotations[names::RESTART] = json!(nonce);
+    }
+    json!({ "labels": labels, "annotations": annotations })
+}
+
+fn pod(validated: &Validated, node: &str) -> Value {
+    let subject = &validated.subject;
+    json!({
+        "automountServiceAccountToken": false,
+        "enableServiceLinks": false,
+        "nodeSelector": { names::LABEL_NODE: node },
+        // Nobody evicts behind our back: a machine that looks dead may still be writing.
+        "tolerations": [
+            { "key": names::TAINT, "operator": "Equal", "value": subject.short(), "effect": "NoSchedule" },
+            { "key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute" },
+            { "key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute" },
+        ],
+        "terminationGracePeriodSeconds": 120,
+        "securityContext": {
+            "runAsNonRoot": true,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": { "type": "RuntimeDefault" },
+        },
+        "containers": [container(validated)],
+        // Names the claim itself instead of a claim template: templates cannot be changed, claims outlive StatefulSets.
+        "volumes": [
+            { "name": "data", "persistentVolumeClaim": { "claimName": names::claim(&subject.name) } },
+            { "name": "config", "configMap": { "name": names::config(&subject.name) } },
+            { "name": "secrets", "secret": { "secretName": names::credentials(&subject.name), "defaultMode": 288 } },
+        ],
+    })
+}
+
+fn container(validated: &Validated) -> Value {
+    let subject = &validated.subject;
+    let secret = names::credentials(&subject.name);
+    let from_secret = |name: &str, key: &str| {
+        json!({ "name": name, "valueFrom": { "secretKeyRef": { "name": secret, "key": key } } })
+    };
+    json!({
+        "name": "questdb",
+        "image": validated.image,
+        "imagePullPolicy": "IfNotPresent",
+        "env": [
+            { "name": "DO_CHOWN", "value": "false" },
+            from_secret("QDB_PG_USER", names::secret::PG_USER),
+            { "name": "QDB_PG_PASSWORD_FILE", "value": format!("{SECRETS}/{}", names::secret::PG_PASSWORD) },
+            from_secret("QDB_HTTP_USER", names::secret::HTTP_USER),
+            { "name": "QDB_HTTP_PASSWORD_FILE", "value": format!("{SECRETS}/{}", names::secret::HTTP_PASSWORD) },
+        ],
+        "ports": [
+            { "name": "http", "containerPort": port::HTTP, "protocol": "TCP" },
+            { "name": "pg", "containerPort": port::PG, "protocol": "TCP" },
+            { "name": "ilp", "containerPort": port::ILP, "protocol": "TCP" },
+            { "name": "min", "containerPort": port::MIN, "protocol": "TCP" },
+        ],
+        "resources": resources(validated),
+        "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+        // A start may replay much: ten minutes before it counts as failed.
+        "startupProbe": probe(2, 300),
+        "readinessProbe": probe(5, 3),
+        "livenessProbe": probe(10, 6),
+        "volumeMounts": [
+            { "name": "data", "mountPath": ROOT },
+            { "name": "config", "mountPath": format!("{ROOT}/conf/server.conf"), "subPath": "server.conf", "readOnly": true },
+            { "name": "secrets", "mountPath": SECRETS, "readOnly": true },
+        ],
+    })
+}
+
+fn probe(period: u32, failures: u32) -> Value {
+    json!({
+        "httpGet": { "path": "/status", "port": "min", "scheme": "HTTP" },
+        "periodSeconds": period,
+        "timeoutSeconds": 3,
+        "failureThreshold": failures,
+    })
+}
+
+/// Requests equal to limits (quality of service Guaranteed), with room left for what else runs on a machine.
+fn resources(validated: &Validated) -> Value {
+    let kind = validated.instance_type;
+    let amounts = json!({
+        "cpu": format!("{}m", kind.processors * 1_000 - 500),
+        "memory": mebibytes(kind.memory_mib / 100 * 85),
+    });
+    json!({ "requests": amounts, "limits": amounts })
+}

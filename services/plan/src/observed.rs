@@ -1,0 +1,79 @@
+//! The world as far as one database is concerned. Plain values; somebody else looked.
+
+use std::sync::Arc;
+
+use cloud::{DnsChange, DnsRecord, Instance, Protection, SecurityGroup, Volume, VolumeModification};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+
+/// Everything observed.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// In Kubernetes.
+    pub children: Children,
+    /// In EC2.
+    pub account: Account,
+    /// In Route 53.
+    pub dns: Dns,
+    /// What this process remembers of its own attempts. Losing it costs a repeated call, never a duplicate.
+    pub memory: Memory,
+}
+
+/// Kubernetes objects of the database, ours by label.
+#[derive(Clone, Debug, Default)]
+pub struct Children {
+    /// Credentials.
+    pub secret: Option<Arc<Secret>>,
+    /// server.conf.
+    pub config: Option<Arc<ConfigMap>>,
+    /// The Service that clients in the cluster use.
+    pub service: Option<Arc<Service>>,
+    /// The Service that names the pod.
+    pub headless: Option<Arc<Service>>,
+    /// The StatefulSet.
+    pub stateful_set: Option<Arc<StatefulSet>>,
+    /// Its pod.
+    pub pod: Option<Arc<Pod>>,
+    /// The claim.
+    pub claim: Option<Arc<PersistentVolumeClaim>>,
+    /// Volumes with our label.
+    pub persistent_volumes: Vec<Arc<PersistentVolume>>,
+    /// Nodes with our label.
+    pub nodes: Vec<Arc<Node>>,
+    /// Attachments of our volumes, to whatever node.
+    pub attachments: Vec<Arc<VolumeAttachment>>,
+}
+
+/// What the database owns in EC2, by tag.
+#[derive(Clone, Debug, Default)]
+pub struct Account {
+    /// Instances, terminated ones included.
+    pub instances: Vec<Instance>,
+    /// Volumes.
+    pub volumes: Vec<Volume>,
+    /// Security groups.
+    pub groups: Vec<SecurityGroup>,
+    /// The latest modification of the volume, when it was asked for.
+    pub modification: Option<VolumeModification>,
+    /// Protection of an instance that is to be taken down, when it was asked for.
+    pub protection: Option<Protection>,
+}
+
+/// What Route 53 holds under the database's name.
+#[derive(Clone, Debug, Default)]
+pub struct Dns {
+    /// Every record of the name; `None` when nobody asked, because nothing is to be decided.
+    pub records: Option<Vec<DnsRecord>>,
+    /// The change that status says is waited for.
+    pub change: Option<DnsChange>,
+}
+
+/// What was learnt by trying.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// A generation whose token gives no machine any more.
+    pub spent: Option<u64>,
+    /// Zones that had no capacity, latest last.
+    pub exhausted_zones: Vec<String>,
+}

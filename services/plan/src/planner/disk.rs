@@ -1,0 +1,152 @@
+//! The disk: made once, in the machine's zone; grown in place; claimed for the pod.
+
+use cloud::{Instance, ModificationState, Owner, Role, Volume, VolumeChange, VolumeKind, VolumeState, key};
+use resources::{VolumeType, names};
+use serde_json::Value;
+
+use super::World;
+use super::existing::Disk;
+use super::machine::generation_of;
+use crate::{Kind, Manifest, Part, Plan, State, Step, Validated, build, covers};
+
+/// The disk, once it can be attached.
+pub(super) fn volume<'a>(
+    world: &World<'_>,
+    plan: &mut Plan,
+    disk: Disk<'a>,
+    instance: Option<&Instance>,
+) -> Option<&'a Volume> {
+    let volume = match (disk, instance) {
+        (Disk::Found(volume), _) => volume,
+        (Disk::Never, None) => {
+            plan.say(Part::Volume, State::Pending);
+            return None;
+        }
+        (Disk::Never, Some(instance)) => {
+            let volume = build::new_volume(world.validated, &instance.zone);
+            let reason = "the database is new: no volume carries its tags and nothing says that there ever was one";
+            plan.act(Part::Volume, Step::CreateVolume(volume), reason);
+            plan.wait(Part::Volume, format!("the volume is being created in {}", instance.zone));
+            return None;
+        }
+    };
+    mirror_generation(world, plan, volume, instance);
+    match &volume.state {
+        VolumeState::Creating => {
+            plan.wait(Part::Volume, format!("waiting for {} to become available", volume.id));
+            return None;
+        }
+        VolumeState::Error => {
+            let text = format!("EC2 reports {} as failed: ask AWS, or restore from a snapshot", volume.id);
+            plan.say(Part::Volume, State::Broken(text));
+            return None;
+        }
+        _ => {}
+    }
+    tune(world, plan, volume);
+    Some(volume)
+}
+
+/// PersistentVolume and claim; whether both are as they should be.
+pub(super) fn claim(world: &World<'_>, plan: &mut Plan, volume: Option<&Volume>) -> bool {
+    let Some(volume) = volume else { return false };
+    let subject = &world.validated.subject;
+    let children = &world.observed.children;
+    let intended = build::persistent_volume(subject, volume);
+    let found = children.persistent_volumes.iter().find(|found| found.metadata.name.as_ref() == Some(&intended.name));
+    let value = found.map(|found| serde_json::to_value(&**found).unwrap_or_default());
+    let first = ensure(plan, Part::Attachment, intended, value.as_ref());
+    let mut intended = build::claim(subject, volume);
+    let value = children.claim.as_deref().map(|claim| serde_json::to_value(claim).unwrap_or_default());
+    if let Some(size) = value.as_ref().and_then(|value| value.pointer("/spec/resources/requests/storage")) {
+        // A claim without a storage class cannot be expanded: it keeps the size it was made with.
+        intended.body["spec"]["resources"]["requests"]["storage"] = size.clone();
+    }
+    let second = ensure(plan, Part::Attachment, intended, value.as_ref());
+    first && second
+}
+
+/// Plans an apply where our fields are not as intended; whether they are.
+pub(super) fn ensure(plan: &mut Plan, part: Part, mut intended: Manifest, observed: Option<&Value>) -> bool {
+    let differs = observed.is_some();
+    if let Some(observed) = observed {
+        if covers(observed, &intended.body) && has_no_more_data(observed, &intended) {
+            return true;
+        }
+        intended.uid = observed.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
+    }
+    let what = if differs { "differs from what is intended" } else { "is not there" };
+    let reason = format!("{} {} {what}", intended.kind.as_str(), intended.name);
+    plan.act(part, Step::Apply(intended), reason);
+    false
+}
+
+/// A map of data is ours whole: a key too many is a difference.
+fn has_no_more_data(observed: &Value, intended: &Manifest) -> bool {
+    let keys = |value: &Value| value.get("data").and_then(Value::as_object).map_or(0, serde_json::Map::len);
+    intended.kind != Kind::ConfigMap || keys(observed) == keys(&intended.body)
+}
+
+/// Whether the state of the volume's last modification decides anything now.
+pub fn modification_must_be_read(validated: &Validated, volumes: &[Volume], resizing: bool) -> bool {
+    resizing || super::existing::living(volumes).any(|volume| !change(validated, volume).is_empty())
+}
+
+/// The disk tells which machine it serves, so that the number survives the loss of the cluster.
+fn mirror_generation(world: &World<'_>, plan: &mut Plan, volume: &Volume, instance: Option<&Instance>) {
+    let Some(generation) = instance.and_then(generation_of) else { return };
+    let subject = &world.validated.subject;
+    let owner = Owner { generation: Some(generation), ..subject.owner(Role::Volume) };
+    let missing = owner.tags().missing_from(&volume.tags);
+    let shown = volume.tags.get(key::GENERATION).and_then(|text| text.parse::<u64>().ok());
+    if !missing.is_empty() && shown.is_none_or(|shown| shown < generation) {
+        let step = Step::TagVolume { volume: volume.id.clone(), tags: missing };
+        plan.act(Part::Volume, step, format!("generation {generation} is to be known from the disk alone"));
+    }
+}
+
+fn tune(world: &World<'_>, plan: &mut Plan, volume: &Volume) {
+    let change = change(world.validated, volume);
+    let modification = world.observed.account.modification.as_ref().filter(|found| found.volume == volume.id);
+    let state = modification.map(|modification| &modification.state);
+    match (change.is_empty(), state) {
+        (true, Some(ModificationState::Modifying)) => {
+            plan.wait(Part::Volume, format!("EC2 is resizing {}", volume.id));
+        }
+        (true, _) => plan.say(Part::Volume, State::Done),
+        (false, Some(ModificationState::Modifying)) => {
+            plan.wait(Part::Volume, format!("EC2 is still working on the last change of {}", volume.id));
+        }
+        (false, _) => {
+            let reason = format!("{} is not as large or as fast as asked for", volume.id);
+            let text = format!("{} is to be {} GiB", volume.id, world.validated.storage.size_gib);
+            plan.act(Part::Volume, Step::ModifyVolume { volume: volume.id.clone(), change }, reason);
+            plan.wait(Part::Volume, text);
+        }
+    }
+}
+
+/// What is left to change of a volume.
+fn change(validated: &Validated, volume: &Volume) -> VolumeChange {
+    let storage = &validated.storage;
+    let (kind, throughput) = match storage.volume_type {
+        VolumeType::Gp3 => (VolumeKind::Gp3, Some(storage.throughput)),
+        VolumeType::Io2 => (VolumeKind::Io2, None),
+    };
+    VolumeChange {
+        // Never smaller: what EC2 has is the floor.
+        size_gib: (volume.size_gib < storage.size_gib).then_some(storage.size_gib),
+        kind: (volume.kind != kind).then_some(kind),
+        iops: volume.iops.is_some_and(|iops| iops != storage.iops).then_some(storage.iops),
+        throughput: throughput.filter(|_| volume.throughput.is_some() && volume.throughput != throughput),
+    }
+}
+
+/// Whether an attachment of ours holds the volume on another node than this one.
+pub(super) fn is_held_elsewhere(world: &World<'_>, volume: &Volume, node: Option<&str>) -> bool {
+    let name = names::persistent_volume(volume.id.as_str());
+    world.observed.children.attachments.iter().any(|attachment| {
+        attachment.spec.source.persistent_volume_name.as_ref() == Some(&name)
+            && Some(attachment.spec.node_name.as_str()) != node
+    })
+}

@@ -1,0 +1,220 @@
+//! The way back: name, pod, disk off the machine, machine, firewall, and, only when it is asked for in so many words, the
+//! disk. Each part waits for the one before, so that nothing is pulled from under a QuestDB that still writes.
+
+use cloud::{Instance, InstanceState, Volume};
+use kube::core::ObjectMeta;
+use resources::names;
+
+use super::World;
+use super::existing::living;
+use super::machine::{generation_of, is_ready, of_instance};
+use super::{disk, machine, name, workload};
+use crate::{Goal, Kind, Part, Plan, State, Step, Target};
+
+pub(super) fn plan(world: &World<'_>, plan: &mut Plan) {
+    let order: [fn(&World<'_>, &mut Plan) -> bool; 6] = [release_name, stop_pod, detach, stop_instance, remove_group, purge];
+    let parts = [
+        Part::DnsRelease,
+        Part::PodStop,
+        Part::Detachment,
+        Part::InstanceStop,
+        Part::SecurityGroupRemoval,
+        Part::VolumeRemoval,
+    ];
+    let goal = world.validated.goal;
+    let mut go_on = true;
+    for (step, part) in order.into_iter().zip(parts) {
+        let skipped = match part {
+            Part::VolumeRemoval => goal != Goal::Purge,
+            Part::SecurityGroupRemoval => goal == Goal::Pause,
+            _ => false,
+        };
+        if skipped {
+            continue;
+        }
+        if !go_on {
+            plan.say(part, State::Pending);
+            continue;
+        }
+        go_on = step(world, plan);
+        if go_on {
+            plan.say(part, State::Done);
+        }
+    }
+    if goal != Goal::Pause {
+        clean_up(world, plan, go_on);
+    }
+}
+
+/// Ends one machine: written down first, then unprotected, then terminated.
+pub(super) fn end(world: &World<'_>, plan: &mut Plan, instance: &Instance, part: Part, why: &str) {
+    let generation = generation_of(instance).unwrap_or_default();
+    let released = world.number(names::RELEASED);
+    if released.is_none_or(|released| released < generation) {
+        let reason = "a leader that wakes late must find that the machine is no longer its own";
+        plan.act(part, Step::WriteReleased { generation }, reason);
+        return;
+    }
+    plan.act(part, Step::Unprotect { instance: instance.id.clone() }, why);
+    plan.act(part, Step::TerminateInstance { instance: instance.id.clone() }, why);
+}
+
+fn release_name(world: &World<'_>, plan: &mut Plan) -> bool {
+    let Some(records) = &world.observed.dns.records else {
+        // Nobody asked, because status says that the name was released.
+        return true;
+    };
+    let changes = name::releases(records, &world.validated.subject);
+    if changes.is_empty() {
+        return true;
+    }
+    let reason = "nobody is to be sent to a database that stops";
+    plan.act(Part::DnsRelease, Step::ChangeRecords { changes, address: None }, reason);
+    plan.wait(Part::DnsRelease, "the name is being given back");
+    false
+}
+
+fn stop_pod(world: &World<'_>, plan: &mut Plan) -> bool {
+    let children = &world.observed.children;
+    if let Some(found) = &children.stateful_set {
+        if found.metadata.deletion_timestamp.is_none() {
+            let metadata = &found.metadata;
+            let target = target(Kind::StatefulSet, metadata);
+            plan.act(Part::PodStop, Step::Delete(target), "the pod would be made again");
+        }
+        plan.wait(Part::PodStop, "the StatefulSet is being removed");
+        return false;
+    }
+    let Some(pod) = &children.pod else { return true };
+    if pod.metadata.deletion_timestamp.is_none() {
+        plan.act(Part::PodStop, Step::Delete(workload::target(pod)), "QuestDB is to stop");
+    }
+    let instances = &world.observed.account.instances;
+    if instances.iter().all(|instance| instance.state.is_confirmed_down()) && !instances.is_empty() {
+        // Nobody is left to confirm the end of the pod; its machine is proved to be down.
+        return true;
+    }
+    plan.wait(Part::PodStop, "waiting for QuestDB to stop");
+    false
+}
+
+fn detach(world: &World<'_>, plan: &mut Plan) -> bool {
+    let mut volumes = living(&world.observed.account.volumes);
+    let Some(held) = volumes.find(|volume| is_held(world, volume)) else { return true };
+    let instances = world.observed.account.instances.iter().filter(|instance| !instance.state.is_confirmed_down());
+    let healthy = instances.into_iter().any(|instance| of_instance(world, instance).is_some_and(|node| is_ready(node)));
+    if !healthy {
+        // Nobody is there to let go of it: ending the machine does.
+        return true;
+    }
+    plan.wait(Part::Detachment, format!("waiting for {} to leave the machine", held.id));
+    false
+}
+
+fn stop_instance(world: &World<'_>, plan: &mut Plan) -> bool {
+    let mut ended = true;
+    for instance in &world.observed.account.instances {
+        match instance.state {
+            InstanceState::Terminated => {}
+            InstanceState::ShuttingDown => {
+                ended = false;
+                plan.wait(Part::InstanceStop, format!("waiting for {} to end", instance.id));
+            }
+            _ => {
+                ended = false;
+                end(world, plan, instance, Part::InstanceStop, "the database is not to run any more");
+                plan.wait(Part::InstanceStop, format!("{} is being ended", instance.id));
+            }
+        }
+    }
+    if ended {
+        for node in &world.observed.children.nodes {
+            machine::delete_node(plan, node, Part::InstanceStop);
+        }
+    }
+    ended
+}
+
+fn remove_group(world: &World<'_>, plan: &mut Plan) -> bool {
+    let groups = &world.observed.account.groups;
+    for group in groups {
+        let step = Step::DeleteSecurityGroup { group: group.id.clone() };
+        plan.act(Part::SecurityGroupRemoval, step, "no machine is left behind it");
+        plan.wait(Part::SecurityGroupRemoval, format!("{} is being removed", group.id));
+    }
+    groups.is_empty()
+}
+
+fn purge(world: &World<'_>, plan: &mut Plan) -> bool {
+    let mut gone = true;
+    for volume in living(&world.observed.account.volumes) {
+        gone = false;
+        if is_held(world, volume) {
+            plan.wait(Part::VolumeRemoval, format!("something still holds {}", volume.id));
+            continue;
+        }
+        let persistent_volume = names::persistent_volume(volume.id.as_str());
+        let step = Step::DeleteVolume { volume: volume.id.clone(), persistent_volume };
+        plan.act(Part::VolumeRemoval, step, "the database is purged and nothing holds its disk");
+        plan.wait(Part::VolumeRemoval, format!("{} is being destroyed", volume.id));
+    }
+    gone
+}
+
+/// Whether anything may still be using a volume: EC2 or a VolumeAttachment on any node says so.
+fn is_held(world: &World<'_>, volume: &Volume) -> bool {
+    !volume.is_detached() || disk::is_held_elsewhere(world, volume, None)
+}
+
+/// Kubernetes objects that no longer mean anything. What lets a retired database come back stays while its resource does.
+fn clean_up(world: &World<'_>, plan: &mut Plan, reached: bool) {
+    if !reached {
+        plan.say(Part::Cleanup, State::Pending);
+        return;
+    }
+    let mut left = transient(world);
+    if world.validated.goal == Goal::Purge || world.validated.removing {
+        left.extend(lasting(world));
+    }
+    if !left.is_empty() {
+        for (kind, metadata) in left {
+            // One that is going already is waited for: finalizers of Kubernetes hold it.
+            if metadata.deletion_timestamp.is_none() {
+                plan.act(Part::Cleanup, Step::Delete(target(kind, metadata)), "its database is gone");
+            }
+        }
+        plan.wait(Part::Cleanup, "what remains in Kubernetes is being removed");
+        return;
+    }
+    if world.validated.removing {
+        plan.act(Part::Cleanup, Step::RemoveFinalizer, "nothing is left to clean up");
+        plan.wait(Part::Cleanup, "the resource is being let go");
+        return;
+    }
+    plan.say(Part::Cleanup, State::Done);
+}
+
+fn transient<'a>(world: &World<'a>) -> Vec<(Kind, &'a ObjectMeta)> {
+    let children = &world.observed.children;
+    let config = children.config.iter().map(|found| (Kind::ConfigMap, &found.metadata));
+    let services = children.service.iter().chain(&children.headless);
+    config.chain(services.map(|found| (Kind::Service, &found.metadata))).collect()
+}
+
+fn lasting<'a>(world: &World<'a>) -> Vec<(Kind, &'a ObjectMeta)> {
+    let children = &world.observed.children;
+    let claim = children.claim.iter().map(|found| (Kind::PersistentVolumeClaim, &found.metadata));
+    let volumes = children.persistent_volumes.iter().map(|found| (Kind::PersistentVolume, &found.metadata));
+    let secret = children.secret.iter().map(|found| (Kind::Secret, &found.metadata));
+    claim.chain(volumes).chain(secret).collect()
+}
+
+fn target(kind: Kind, metadata: &ObjectMeta) -> Target {
+    Target {
+        kind,
+        namespace: metadata.namespace.clone(),
+        name: metadata.name.clone().unwrap_or_default(),
+        uid: metadata.uid.clone().unwrap_or_default(),
+        resource_version: metadata.resource_version.clone(),
+    }
+}

@@ -1,0 +1,163 @@
+//! What runs on the machine: credentials, configuration, Services, the StatefulSet and its pod.
+
+use std::sync::Arc;
+
+use cloud::AttachmentState;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use resources::names;
+
+use super::World;
+use super::disk::ensure;
+use crate::{Kind, Part, Plan, State, Step, Target, build};
+
+/// The keys that a Secret must have.
+const KEYS: [&str; 4] =
+    [names::secret::PG_USER, names::secret::PG_PASSWORD, names::secret::HTTP_USER, names::secret::HTTP_PASSWORD];
+
+/// Credentials, drawn once and kept.
+pub(super) fn credentials(world: &World<'_>, plan: &mut Plan) {
+    let mut intended = build::secret(&world.validated.subject);
+    let Some(secret) = &world.observed.children.secret else {
+        plan.act(Part::Credentials, Step::CreateSecret(intended), "nobody can log in yet");
+        plan.wait(Part::Credentials, "credentials are being made");
+        return;
+    };
+    let has = |key: &&str| secret.data.as_ref().is_some_and(|data| data.contains_key(*key));
+    if KEYS.iter().all(has) {
+        plan.say(Part::Credentials, State::Done);
+        return;
+    }
+    intended.uid.clone_from(&secret.metadata.uid);
+    plan.act(Part::Credentials, Step::CreateSecret(intended), "the Secret lacks some of its keys");
+    plan.wait(Part::Credentials, "missing credentials are being made");
+}
+
+/// server.conf and Services; whether they are as they should be.
+pub(super) fn config(world: &World<'_>, plan: &mut Plan) -> bool {
+    let children = &world.observed.children;
+    let subject = &world.validated.subject;
+    let config = children.config.as_deref().map(|found| serde_json::to_value(found).unwrap_or_default());
+    let headless = children.headless.as_deref().map(|found| serde_json::to_value(found).unwrap_or_default());
+    let service = children.service.as_deref().map(|found| serde_json::to_value(found).unwrap_or_default());
+    let done = [
+        ensure(plan, Part::Config, build::config_map(world.validated), config.as_ref()),
+        ensure(plan, Part::Config, build::headless(subject), headless.as_ref()),
+        ensure(plan, Part::Config, build::service(subject), service.as_ref()),
+    ];
+    if done == [true; 3] {
+        plan.say(Part::Config, State::Done);
+        return true;
+    }
+    plan.wait(Part::Config, "configuration and Services are being written");
+    false
+}
+
+/// StatefulSet, disk on machine, and pod; whether the pod serves what is asked for.
+pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>) -> bool {
+    let labels = node.metadata.labels.as_ref();
+    let Some(value) = labels.and_then(|labels| labels.get(names::LABEL_NODE)) else { return false };
+    let observed = world.observed.children.stateful_set.as_deref();
+    let found = observed.map(|found| serde_json::to_value(found).unwrap_or_default());
+    let applied = ensure(plan, Part::Pod, build::stateful_set(world.validated, value), found.as_ref());
+    attachment(world, plan, node);
+    if !applied {
+        plan.wait(Part::Pod, "the StatefulSet is being written");
+        return false;
+    }
+    let Some(pod) = &world.observed.children.pod else {
+        plan.wait(Part::Pod, "waiting for the pod to be made");
+        return false;
+    };
+    let checksum = build::checksum(world.validated, value);
+    if is_current(pod, &checksum) {
+        return judge(plan, pod);
+    }
+    replace(world, plan, pod);
+    false
+}
+
+/// The machine that the StatefulSet pins, by the value of its label.
+pub(super) fn pinned(world: &World<'_>) -> Option<String> {
+    let template = &world.observed.children.stateful_set.as_ref()?.spec.as_ref()?.template;
+    template.spec.as_ref()?.node_selector.as_ref()?.get(names::LABEL_NODE).cloned()
+}
+
+pub(super) fn target(pod: &Pod) -> Target {
+    Target {
+        kind: Kind::Pod,
+        namespace: pod.metadata.namespace.clone(),
+        name: pod.metadata.name.clone().unwrap_or_default(),
+        uid: pod.metadata.uid.clone().unwrap_or_default(),
+        resource_version: None,
+    }
+}
+
+fn is_current(pod: &Pod, checksum: &str) -> bool {
+    let annotations = pod.metadata.annotations.as_ref();
+    pod.metadata.deletion_timestamp.is_none()
+        && annotations.and_then(|annotations| annotations.get(names::CHECKSUM)).is_some_and(|found| found == checksum)
+}
+
+fn judge(plan: &mut Plan, pod: &Pod) -> bool {
+    if condition(pod, "Ready") {
+        plan.say(Part::Pod, State::Done);
+        return true;
+    }
+    plan.wait(Part::Pod, waiting_for(pod));
+    false
+}
+
+/// The pod runs something older: it is restarted, once the StatefulSet's controller knows the newer.
+fn replace(world: &World<'_>, plan: &mut Plan, pod: &Pod) {
+    let stateful_set = world.observed.children.stateful_set.as_deref();
+    let seen = stateful_set.and_then(|set| set.status.as_ref()?.observed_generation);
+    let current = stateful_set.and_then(|set| set.metadata.generation);
+    if pod.metadata.deletion_timestamp.is_some() {
+        plan.wait(Part::Pod, "waiting for QuestDB to stop");
+    } else if seen.is_none() || seen < current {
+        plan.wait(Part::Pod, "waiting for the StatefulSet's controller to see the change");
+    } else {
+        plan.act(Part::Pod, Step::Delete(target(pod)), "it runs with an older configuration, version or machine");
+        plan.wait(Part::Pod, "QuestDB is being restarted");
+    }
+}
+
+fn attachment(world: &World<'_>, plan: &mut Plan, node: &Node) {
+    let instance = world.observed.account.instances.iter().find(|instance| super::machine::is_of(node, instance));
+    let attached = |instance: &cloud::Instance| {
+        super::existing::living(&world.observed.account.volumes).any(|volume| {
+            volume.live_attachments().any(|attachment| {
+                attachment.instance == instance.id && attachment.state == AttachmentState::Attached
+            })
+        })
+    };
+    if instance.is_some_and(attached) {
+        plan.say(Part::Attachment, State::Done);
+    } else {
+        plan.wait(Part::Attachment, "waiting for the volume to be attached to the machine");
+    }
+}
+
+fn condition(pod: &Pod, kind: &str) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    conditions.iter().any(|condition| condition.type_ == kind && condition.status == "True")
+}
+
+/// The most telling of what a pod says of itself, without anything that changes by the second.
+fn waiting_for(pod: &Pod) -> String {
+    let status = pod.status.as_ref();
+    let container = status.and_then(|status| status.container_statuses.as_ref()?.first());
+    let state = container.and_then(|container| container.state.as_ref());
+    if let Some(waiting) = state.and_then(|state| state.waiting.as_ref())
+        && let Some(reason) = &waiting.reason
+    {
+        return format!("the container waits: {reason}");
+    }
+    if !condition(pod, "PodScheduled") {
+        return "waiting for the pod to be scheduled on its machine".to_owned();
+    }
+    if state.is_some_and(|state| state.running.is_some()) {
+        return "QuestDB has started and does not answer its probes yet".to_owned();
+    }
+    "waiting for QuestDB to start".to_owned()
+}

@@ -1,0 +1,160 @@
+//! Conditions: each says what is so, since when, and if not, what is waited for and what to do.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use resources::QuestDBStatus;
+use resources::names::condition;
+
+use super::Outcome;
+use crate::{Goal, Part, State, Step};
+
+/// Status, reason, message.
+type Word = (&'static str, String, String);
+
+pub(super) fn set(status: &mut QuestDBStatus, outcome: &Outcome<'_>, now: Timestamp) {
+    let words = [
+        (condition::CONFIG_ACCEPTED, Some(accepted(outcome))),
+        (condition::READY, Some(ready(outcome))),
+        (condition::PROGRESSING, Some(progressing(outcome))),
+        (condition::DEGRADED, Some(degraded(outcome))),
+        (condition::NODE_HEALTHY, Some(of_part(outcome, Part::Node, "NodeReady"))),
+        (condition::DNS_READY, dns(status, outcome)),
+        (condition::VOLUME_RESIZING, resizing(status, outcome)),
+        (condition::CONFLICT, conflict(status, outcome)),
+    ];
+    for (kind, word) in words {
+        if let Some(word) = word {
+            put(&mut status.conditions, kind, word, (outcome.validated.generation, now));
+        }
+    }
+}
+
+/// The conditions of a wish that cannot be carried out; what is known of the database itself stays.
+pub(super) fn refuse(status: &mut QuestDBStatus, what: &str, generation: i64, now: Timestamp) {
+    let text = format!("{what}. Nothing was changed: correct the spec");
+    let at = (generation, now);
+    put(&mut status.conditions, condition::CONFIG_ACCEPTED, no("Invalid", &text), at);
+    put(&mut status.conditions, condition::DEGRADED, yes("Invalid", &text), at);
+    put(&mut status.conditions, condition::PROGRESSING, no("Invalid", "the spec cannot be carried out"), at);
+    if !status.conditions.iter().any(|condition| condition.type_ == condition::READY) {
+        put(&mut status.conditions, condition::READY, no("Invalid", "the spec cannot be carried out"), at);
+    }
+}
+
+fn yes(reason: &str, message: &str) -> Word {
+    ("True", reason.to_owned(), message.to_owned())
+}
+
+fn no(reason: &str, message: &str) -> Word {
+    ("False", reason.to_owned(), message.to_owned())
+}
+
+fn put(conditions: &mut Vec<Condition>, kind: &str, (status, reason, message): Word, (generation, now): (i64, Timestamp)) {
+    let mut condition = Condition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason,
+        message,
+        observed_generation: Some(generation),
+        last_transition_time: Time(now),
+    };
+    match conditions.iter_mut().find(|found| found.type_ == kind) {
+        Some(found) => {
+            if found.status == condition.status {
+                condition.last_transition_time = found.last_transition_time.clone();
+            }
+            *found = condition;
+        }
+        None => conditions.push(condition),
+    }
+}
+
+fn accepted(outcome: &Outcome<'_>) -> Word {
+    match outcome.first_refused() {
+        Some(text) => no("MoveNeeded", &text),
+        None => yes("Valid", "the spec can be carried out"),
+    }
+}
+
+fn ready(outcome: &Outcome<'_>) -> Word {
+    match outcome.validated.goal {
+        Goal::Serve => {}
+        Goal::Pause => return no("Paused", "the database is paused"),
+        Goal::Retire | Goal::Purge => return no("Deleted", "the database is deleted"),
+    }
+    if [Part::Node, Part::Pod, Part::Dns].into_iter().all(|part| outcome.is_done(part)) {
+        return yes("Serving", "QuestDB answers its probes and its name");
+    }
+    match outcome.first_open() {
+        Some((part, text)) => no(&reason(part), &format!("{part}: {text}")),
+        None => no("Waiting", "nothing is known yet"),
+    }
+}
+
+fn progressing(outcome: &Outcome<'_>) -> Word {
+    if outcome.is_settled() {
+        return no("Settled", "nothing is left to do");
+    }
+    match (outcome.first_broken(), outcome.first_open()) {
+        (Some((part, text)), _) => no(&reason(part), &format!("{part}: {text}")),
+        (None, Some((part, text))) => yes(&reason(part), &format!("{part}: {text}")),
+        (None, None) => yes("Working", "steps are being taken"),
+    }
+}
+
+fn degraded(outcome: &Outcome<'_>) -> Word {
+    match outcome.first_broken() {
+        Some((part, text)) => yes(&reason(part), &format!("{part}: {text}")),
+        None => no("AsExpected", "nothing needs anybody's attention"),
+    }
+}
+
+fn dns(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
+    if outcome.validated.goal != Goal::Serve {
+        return Some(no("Released", "the name is given back"));
+    }
+    // While a known name waits for its pod, what was said of it still holds.
+    let known = status.conditions.iter().any(|condition| condition.type_ == condition::DNS_READY);
+    let waits = outcome.plan.state(Part::Dns) == Some(&State::Pending);
+    (!(known && waits)).then(|| of_part(outcome, Part::Dns, "InSync"))
+}
+
+fn resizing(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
+    let asked = outcome.plan.actions.iter().any(|action| matches!(action.step, Step::ModifyVolume { .. }));
+    let known = status.conditions.iter().any(|found| found.type_ == condition::VOLUME_RESIZING);
+    match outcome.plan.state(Part::Volume) {
+        Some(State::Running(text)) if asked || (known && outcome.observed.account.modification.is_some()) => {
+            Some(yes("Modifying", text))
+        }
+        _ => known.then(|| no("Done", "the disk is as asked for")),
+    }
+}
+
+fn conflict(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
+    let found = outcome.plan.progress.iter().find_map(|progress| match &progress.state {
+        State::Conflict(text) => Some(yes(&reason(progress.part), text)),
+        _ => None,
+    });
+    let known = status.conditions.iter().any(|found| found.type_ == condition::CONFLICT);
+    found.or_else(|| known.then(|| no("Resolved", "nothing that we need belongs to somebody else")))
+}
+
+fn of_part(outcome: &Outcome<'_>, part: Part, good: &str) -> Word {
+    match outcome.plan.state(part) {
+        Some(State::Done) => yes(good, "as asked for"),
+        Some(State::Running(text)) => no("Waiting", text),
+        Some(State::Broken(text) | State::Refused(text)) => no("Broken", text),
+        Some(State::Conflict(text)) => no("Conflict", text),
+        Some(State::Pending) => no("Pending", "something before it is not done"),
+        None => no("NotWanted", "not asked for now"),
+    }
+}
+
+/// A part's name as a reason: `security-group` becomes `SecurityGroup`.
+fn reason(part: Part) -> String {
+    part.as_str().split('-').fold(String::new(), |text, word| {
+        let mut letters = word.chars();
+        let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+        text + &first.into_iter().chain(letters).collect::<String>()
+    })
+}

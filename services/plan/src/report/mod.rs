@@ -1,0 +1,127 @@
+//! What is said of a database afterwards: a status made of what was observed and done, never of what was merely intended.
+//!
+//! Messages name what is waited for or what to do and never a moving number, so that a status that means the same is the
+//! same and is not written again.
+
+mod conditions;
+mod parts;
+mod phase;
+
+use cloud::DnsChange;
+use domain::Violations;
+use jiff::Timestamp;
+use resources::{InstructionStatus, QuestDB, QuestDBStatus};
+
+use crate::{Observed, Part, Plan, State, Validated};
+
+/// What became of a plan.
+#[derive(Clone, Debug, Default)]
+pub struct Applied {
+    /// Whether anything was written, so that a fresh look is worth its price.
+    pub wrote: bool,
+    /// The step that failed, if one did; those after it were not tried.
+    pub failure: Option<Failure>,
+    /// The DNS change that was made, with the address the name then has.
+    pub dns: Option<(DnsChange, Option<String>)>,
+}
+
+/// A step that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Part of the step.
+    pub part: Part,
+    /// What went wrong and what to do.
+    pub message: String,
+    /// Whether only a person or another wish cures it.
+    pub lasting: bool,
+}
+
+/// The status after a pass.
+pub fn status(
+    resource: &QuestDB,
+    validated: &Validated,
+    observed: &Observed,
+    (plan, applied): (&Plan, &Applied),
+    now: Timestamp,
+) -> QuestDBStatus {
+    let mut status = resource.status.clone().unwrap_or_default();
+    let outcome = Outcome { validated, observed, plan, applied };
+    status.observed_generation = Some(validated.generation);
+    status.steps = parts::steps(&status.steps, &outcome, now);
+    parts::facts(&mut status, resource, &outcome);
+    conditions::set(&mut status, &outcome, now);
+    status.phase = Some(phase::phase(&status, &outcome));
+    if outcome.is_settled()
+        && let Some(instruction) = &validated.instruction
+    {
+        status.instruction = Some(InstructionStatus {
+            id: instruction.id.clone(),
+            epoch: instruction.epoch,
+            seq: instruction.seq,
+            render: instruction.render,
+            hash: instruction.hash.clone(),
+        });
+    }
+    status
+}
+
+/// The status of a wish that cannot be carried out. Nothing was touched.
+pub fn refused(resource: &QuestDB, violations: &Violations, now: Timestamp) -> QuestDBStatus {
+    let mut status = resource.status.clone().unwrap_or_default();
+    let generation = resource.metadata.generation.unwrap_or_default();
+    status.observed_generation = Some(generation);
+    status.phase = Some(resources::Phase::Degraded);
+    conditions::refuse(&mut status, &violations.to_string(), generation, now);
+    status
+}
+
+/// Everything that a report rests on.
+pub(crate) struct Outcome<'a> {
+    pub(crate) validated: &'a Validated,
+    pub(crate) observed: &'a Observed,
+    pub(crate) plan: &'a Plan,
+    pub(crate) applied: &'a Applied,
+}
+
+impl Outcome<'_> {
+    pub(crate) fn is_settled(&self) -> bool {
+        self.plan.is_settled() && self.applied.failure.is_none()
+    }
+
+    pub(crate) fn is_done(&self, part: Part) -> bool {
+        self.plan.state(part) == Some(&State::Done)
+    }
+
+    /// The first part that is not as intended, with its text.
+    pub(crate) fn first_open(&self) -> Option<(Part, String)> {
+        if let Some(failure) = &self.applied.failure {
+            return Some((failure.part, failure.message.clone()));
+        }
+        self.plan.progress.iter().find_map(|progress| {
+            let text = match &progress.state {
+                State::Done | State::Pending => return None,
+                State::Running(text) | State::Broken(text) | State::Conflict(text) | State::Refused(text) => text,
+            };
+            Some((progress.part, text.clone()))
+        })
+    }
+
+    /// The first part that does not heal by itself, with its text.
+    pub(crate) fn first_broken(&self) -> Option<(Part, String)> {
+        let lasting = self.applied.failure.as_ref().filter(|failure| failure.lasting);
+        let of_plan = || {
+            self.plan.progress.iter().find_map(|progress| match &progress.state {
+                State::Broken(text) | State::Conflict(text) => Some((progress.part, text.clone())),
+                State::Done | State::Pending | State::Running(_) | State::Refused(_) => None,
+            })
+        };
+        lasting.map(|failure| (failure.part, failure.message.clone())).or_else(of_plan)
+    }
+
+    pub(crate) fn first_refused(&self) -> Option<String> {
+        self.plan.progress.iter().find_map(|progress| match &progress.state {
+            State::Refused(text) => Some(text.clone()),
+            State::Done | State::Pending | State::Running(_) | State::Broken(_) | State::Conflict(_) => None,
+        })
+    }
+}

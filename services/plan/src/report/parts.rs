@@ -1,0 +1,146 @@
+//! Steps with their times, and the plain facts of a status.
+
+use cloud::{DnsChangeState, Instance};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use resources::names::{self, port};
+use resources::{
+    DnsState, DnsStatus, EndpointsStatus, NodeStatus, QuestDB, QuestDBStatus, StepState, StepStatus, VolumeStatus,
+};
+
+use super::Outcome;
+use crate::{Goal, Part, State, serving};
+
+/// The steps of this pass, with the times of those before.
+pub(super) fn steps(before: &[StepStatus], outcome: &Outcome<'_>, now: Timestamp) -> Vec<StepStatus> {
+    let failure = outcome.applied.failure.as_ref();
+    let progress = outcome.plan.progress.iter();
+    progress
+        .map(|progress| {
+            let (mut state, mut message) = match &progress.state {
+                State::Pending => (StepState::Pending, None),
+                State::Running(text) => (StepState::Running, Some(text.clone())),
+                State::Done => (StepState::Succeeded, None),
+                State::Broken(text) | State::Conflict(text) | State::Refused(text) => {
+                    (StepState::Failed, Some(text.clone()))
+                }
+            };
+            if let Some(failure) = failure.filter(|failure| failure.part == progress.part) {
+                state = StepState::Failed;
+                message = Some(failure.message.clone());
+            }
+            let name = progress.part.as_str();
+            timed(before.iter().find(|step| step.name == name), name, (state, message), now)
+        })
+        .collect()
+}
+
+fn timed(
+    before: Option<&StepStatus>,
+    name: &str,
+    (state, message): (StepState, Option<String>),
+    now: Timestamp,
+) -> StepStatus {
+    let began = before.filter(|step| step.state != StepState::Pending).and_then(|step| step.started_at.clone());
+    let ended = before.filter(|step| step.state == StepState::Succeeded).and_then(|step| step.ended_at.clone());
+    let (started_at, ended_at) = match state {
+        StepState::Pending => (None, None),
+        // Begun anew if it had ended.
+        StepState::Running | StepState::Failed if ended.is_some() => (Some(Time(now)), None),
+        StepState::Running | StepState::Failed => (began.or(Some(Time(now))), None),
+        StepState::Succeeded => (began.or(Some(Time(now))), ended.or(Some(Time(now)))),
+    };
+    StepStatus { name: name.to_owned(), state, started_at, ended_at, message }
+}
+
+/// Machine, disk, name and where the database answers.
+pub(super) fn facts(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Outcome<'_>) {
+    let instance = serving(resource, outcome.observed);
+    node(status, outcome, instance);
+    volume(status, outcome);
+    dns(status, outcome, instance);
+    let validated = outcome.validated;
+    if validated.goal == Goal::Serve && outcome.is_done(Part::Pod) {
+        status.version = Some(validated.version.clone());
+        let host = &validated.hostname;
+        status.endpoints = Some(EndpointsStatus {
+            http: format!("http://{host}:{}", port::HTTP),
+            pg: format!("postgres://{host}:{}/qdb", port::PG),
+            ilp: format!("tcp://{host}:{}", port::ILP),
+            min: format!("http://{host}:{}", port::MIN),
+        });
+    }
+    if validated.goal != Goal::Serve {
+        status.endpoints = None;
+    }
+    let secret = outcome.observed.children.secret.as_ref();
+    status.credentials_secret = secret.map(|_| names::credentials(&validated.subject.name));
+}
+
+fn node(status: &mut QuestDBStatus, outcome: &Outcome<'_>, instance: Option<&Instance>) {
+    let Some(instance) = instance else {
+        let stopped = outcome.validated.goal != Goal::Serve && outcome.is_done(Part::InstanceStop);
+        match &mut status.node {
+            // The name stays while it should serve: it says which machine served last.
+            Some(node) if !stopped => node.ready = false,
+            node => *node = None,
+        }
+        return;
+    };
+    let of_instance = outcome.observed.children.nodes.iter().find(|node| {
+        let provider = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+        provider.is_some_and(|provider| provider.ends_with(&format!("/{}", instance.id)))
+    });
+    let conditions = of_instance.and_then(|node| node.status.as_ref()?.conditions.as_deref());
+    status.node = Some(NodeStatus {
+        name: of_instance.and_then(|node| node.metadata.name.clone()),
+        ip: instance.private_ip.map(|address| address.to_string()),
+        instance_id: Some(instance.id.to_string()),
+        instance_type: Some(instance.instance_type.clone()),
+        zone: Some(instance.zone.clone()),
+        ready: conditions
+            .is_some_and(|conditions| conditions.iter().any(|found| found.type_ == "Ready" && found.status == "True")),
+    });
+}
+
+fn volume(status: &mut QuestDBStatus, outcome: &Outcome<'_>) {
+    let found = outcome.observed.account.volumes.first();
+    if let Some(volume) = found {
+        let (id, state) = (volume.id.to_string(), volume.state.to_string());
+        status.volume = Some(VolumeStatus { id, size_gib: volume.size_gib, state });
+    } else if outcome.validated.goal == Goal::Purge
+        && let Some(volume) = &mut status.volume
+    {
+        "deleted".clone_into(&mut volume.state);
+    }
+}
+
+fn dns(status: &mut QuestDBStatus, outcome: &Outcome<'_>, instance: Option<&Instance>) {
+    let name = outcome.validated.hostname.clone();
+    let address = instance.and_then(|instance| instance.private_ip).map(|address| address.to_string());
+    if outcome.validated.goal != Goal::Serve {
+        if outcome.is_done(Part::DnsRelease) {
+            status.dns = None;
+        } else if let Some(dns) = &mut status.dns {
+            dns.state = DnsState::Releasing;
+        }
+        return;
+    }
+    if let Some((change, address)) = &outcome.applied.dns {
+        let in_sync = change.state == DnsChangeState::InSync;
+        status.dns = Some(DnsStatus {
+            name,
+            state: if in_sync { DnsState::InSync } else { DnsState::Pending },
+            change_id: (!in_sync).then(|| change.id.to_string()),
+            address: address.clone(),
+        });
+        return;
+    }
+    match outcome.plan.state(Part::Dns) {
+        Some(State::Done) => status.dns = Some(DnsStatus { name, state: DnsState::InSync, change_id: None, address }),
+        Some(State::Conflict(_)) => {
+            status.dns = Some(DnsStatus { name, state: DnsState::Conflict, change_id: None, address: None });
+        }
+        Some(State::Pending | State::Running(_) | State::Broken(_) | State::Refused(_)) | None => {}
+    }
+}

@@ -1,0 +1,359 @@
+//! Steps as data: what is to be done, to which part of the database, and why.
+
+use std::fmt;
+
+use cloud::{IngressRule, InstanceId, Launch, NewSecurityGroup, NewVolume, RecordChange, SecurityGroupId};
+use cloud::{Tags, VolumeChange, VolumeId};
+use serde_json::Value;
+
+/// Kinds of Kubernetes objects that the operator writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// Credentials.
+    Secret,
+    /// server.conf.
+    ConfigMap,
+    /// Names within the cluster.
+    Service,
+    /// The pod's keeper.
+    StatefulSet,
+    /// The pod.
+    Pod,
+    /// The disk as Kubernetes knows it.
+    PersistentVolume,
+    /// The pod's hold on the disk.
+    PersistentVolumeClaim,
+    /// The machine as Kubernetes knows it.
+    Node,
+}
+
+impl Kind {
+    /// Its name in Kubernetes.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Secret => "Secret",
+            Self::ConfigMap => "ConfigMap",
+            Self::Service => "Service",
+            Self::StatefulSet => "StatefulSet",
+            Self::Pod => "Pod",
+            Self::PersistentVolume => "PersistentVolume",
+            Self::PersistentVolumeClaim => "PersistentVolumeClaim",
+            Self::Node => "Node",
+        }
+    }
+}
+
+/// An object as we intend it: our fields and no others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Manifest {
+    /// Kind.
+    pub kind: Kind,
+    /// Namespace; `None` for what belongs to the whole cluster.
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+    /// The object.
+    pub body: Value,
+    /// Uid of the object to change; `None` when there must be none yet.
+    pub uid: Option<String>,
+}
+
+/// An object to delete: exactly the one that was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Kind.
+    pub kind: Kind,
+    /// Namespace.
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+    /// Uid.
+    pub uid: String,
+    /// Version at which it was decided.
+    pub resource_version: Option<String>,
+}
+
+/// Something to do. Each can be done twice.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Hold the resource until everything is gone, and give it an identity if it has none.
+    AddFinalizer {
+        /// Whether an identity is to be minted.
+        mint: bool,
+    },
+    /// Write down which machine is about to be launched, before it is.
+    WriteGeneration {
+        /// Generation.
+        generation: u64,
+        /// Hash of the launch parameters.
+        launch: String,
+        /// Zone.
+        zone: String,
+    },
+    /// Make credentials, unless there are some.
+    CreateSecret(Manifest),
+    /// Make an object what we intend.
+    Apply(Manifest),
+    /// Delete an object.
+    Delete(Target),
+    /// Create the firewall.
+    CreateSecurityGroup(NewSecurityGroup),
+    /// Let these in.
+    AuthorizeIngress {
+        /// Group.
+        group: SecurityGroupId,
+        /// Rules.
+        rules: Vec<IngressRule>,
+    },
+    /// Keep these out.
+    RevokeIngress {
+        /// Group.
+        group: SecurityGroupId,
+        /// Rules.
+        rules: Vec<IngressRule>,
+    },
+    /// Launch the machine of a generation that is written down.
+    RunInstance {
+        /// Generation.
+        generation: u64,
+        /// Zone.
+        zone: String,
+        /// Parameters.
+        launch: Box<Launch>,
+    },
+    /// Create the disk.
+    CreateVolume(NewVolume),
+    /// Say on the disk which machine it serves.
+    TagVolume {
+        /// Volume.
+        volume: VolumeId,
+        /// Tags.
+        tags: Tags,
+    },
+    /// Grow or retune the disk.
+    ModifyVolume {
+        /// Volume.
+        volume: VolumeId,
+        /// Change.
+        change: VolumeChange,
+    },
+    /// Say on a Node that its machine serves this database.
+    LabelNode {
+        /// Node.
+        name: String,
+        /// Its uid.
+        uid: String,
+        /// Value of the label.
+        value: String,
+    },
+    /// Change records, all or none.
+    ChangeRecords {
+        /// Changes.
+        changes: Vec<RecordChange>,
+        /// Address that the name then has; `None` when it is released.
+        address: Option<String>,
+    },
+    /// Write down that the machine may be taken down, before its protection is.
+    WriteReleased {
+        /// Generation.
+        generation: u64,
+    },
+    /// Take the protection off.
+    Unprotect {
+        /// Instance.
+        instance: InstanceId,
+    },
+    /// End the machine.
+    TerminateInstance {
+        /// Instance.
+        instance: InstanceId,
+    },
+    /// Remove the firewall.
+    DeleteSecurityGroup {
+        /// Group.
+        group: SecurityGroupId,
+    },
+    /// Destroy the disk, once EC2 and Kubernetes both say, asked again, that nothing holds it.
+    DeleteVolume {
+        /// Volume.
+        volume: VolumeId,
+        /// PersistentVolume whose attachments count.
+        persistent_volume: String,
+    },
+    /// Let the resource go.
+    RemoveFinalizer,
+}
+
+impl Step {
+    /// Name for logs, metrics and events.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::AddFinalizer { .. } => "AddFinalizer",
+            Self::WriteGeneration { .. } => "WriteGeneration",
+            Self::CreateSecret(_) => "CreateSecret",
+            Self::Apply(_) => "Apply",
+            Self::Delete(_) => "Delete",
+            Self::CreateSecurityGroup(_) => "CreateSecurityGroup",
+            Self::AuthorizeIngress { .. } => "AuthorizeIngress",
+            Self::RevokeIngress { .. } => "RevokeIngress",
+            Self::RunInstance { .. } => "RunInstance",
+            Self::CreateVolume(_) => "CreateVolume",
+            Self::TagVolume { .. } => "TagVolume",
+            Self::ModifyVolume { .. } => "ModifyVolume",
+            Self::LabelNode { .. } => "LabelNode",
+            Self::ChangeRecords { .. } => "ChangeRecords",
+            Self::WriteReleased { .. } => "WriteReleased",
+            Self::Unprotect { .. } => "Unprotect",
+            Self::TerminateInstance { .. } => "TerminateInstance",
+            Self::DeleteSecurityGroup { .. } => "DeleteSecurityGroup",
+            Self::DeleteVolume { .. } => "DeleteVolume",
+            Self::RemoveFinalizer => "RemoveFinalizer",
+        }
+    }
+
+    /// Whether it takes something away that cannot be made again as it was; such steps get a shorter deadline, from what
+    /// remains of the leader's lease.
+    pub const fn is_destructive(&self) -> bool {
+        matches!(
+            self,
+            Self::Delete(_)
+                | Self::Unprotect { .. }
+                | Self::TerminateInstance { .. }
+                | Self::DeleteSecurityGroup { .. }
+                | Self::DeleteVolume { .. }
+                | Self::RemoveFinalizer
+        )
+    }
+}
+
+/// A step with its place and its reason.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Action {
+    /// What.
+    pub step: Step,
+    /// Of which part of the progress.
+    pub part: Part,
+    /// Why.
+    pub reason: String,
+}
+
+macro_rules! parts {
+    ($($(#[$doc:meta])* $variant:ident => $text:literal),+ $(,)?) => {
+        /// A part of a database's progress, as users see it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Part { $($(#[$doc])* $variant),+ }
+
+        impl Part {
+            /// Its name in status.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text),+ }
+            }
+        }
+    };
+}
+
+parts!(
+    /// Finalizer and identity.
+    Resource => "resource",
+    /// Credentials.
+    Credentials => "credentials",
+    /// Firewall.
+    SecurityGroup => "security-group",
+    /// Machine.
+    Instance => "instance",
+    /// Disk.
+    Volume => "volume",
+    /// Machine within Kubernetes.
+    Node => "node",
+    /// server.conf and Services.
+    Config => "config",
+    /// Disk on machine.
+    Attachment => "attachment",
+    /// QuestDB itself.
+    Pod => "pod",
+    /// Name.
+    Dns => "dns",
+    /// The name is given back.
+    DnsRelease => "dns-release",
+    /// QuestDB is stopped.
+    PodStop => "pod-stop",
+    /// The disk leaves the machine.
+    Detachment => "detachment",
+    /// The machine is ended.
+    InstanceStop => "instance-stop",
+    /// The firewall is removed.
+    SecurityGroupRemoval => "security-group-removal",
+    /// The disk is destroyed.
+    VolumeRemoval => "volume-removal",
+    /// What remains in Kubernetes is removed.
+    Cleanup => "cleanup",
+);
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How far a part came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Not begun: something before it is not done.
+    Pending,
+    /// Under way; the text says what is waited for.
+    Running(String),
+    /// As intended.
+    Done,
+    /// Wrong in a way that does not heal by itself; the text says what to do.
+    Broken(String),
+    /// Somebody else has what we need.
+    Conflict(String),
+    /// The wish cannot be carried out while the database lives as it is.
+    Refused(String),
+}
+
+/// A part and how far it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The part.
+    pub part: Part,
+    /// How far.
+    pub state: State,
+}
+
+/// What to do now, and how far everything is.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Plan {
+    /// Steps, to be done in order; the first failure ends the pass.
+    pub actions: Vec<Action>,
+    /// Parts in order.
+    pub progress: Vec<Progress>,
+}
+
+impl Plan {
+    /// Whether nothing is left to do or to wait for.
+    pub fn is_settled(&self) -> bool {
+        self.actions.is_empty() && self.progress.iter().all(|progress| progress.state == State::Done)
+    }
+
+    /// How far a part came.
+    pub fn state(&self, part: Part) -> Option<&State> {
+        self.progress.iter().find(|progress| progress.part == part).map(|progress| &progress.state)
+    }
+
+    pub(crate) fn act(&mut self, part: Part, step: Step, reason: impl Into<String>) {
+        self.actions.push(Action { step, part, reason: reason.into() });
+    }
+
+    pub(crate) fn say(&mut self, part: Part, state: State) {
+        // The first word on a part stands: later ones are about more of the same.
+        if self.state(part).is_none() {
+            self.progress.push(Progress { part, state });
+        }
+    }
+
+    /// Says that a part waits for the step just planned, or for the world.
+    pub(crate) fn wait(&mut self, part: Part, what: impl Into<String>) {
+        self.say(part, State::Running(what.into()));
+    }
+}

@@ -1,0 +1,209 @@
+//! A custom resource becomes a wish that can be carried out, or a list of what is wrong and where. What the API server
+//! already bounds is not checked again; what only the operator knows (catalogue, suffix, zones) is.
+//!
+//! A wish to stop or to go is checked for nothing: a bad field must not keep anybody from deleting a database.
+
+use std::collections::BTreeMap;
+
+use domain::catalogue;
+use domain::{Rule, Violation, Violations};
+use resources::{Exposure, InstructionSpec, QuestDB, QuestDBSpec, StorageSpec, names};
+
+use crate::{Goal, Settings, Subject};
+
+/// A wish that can be carried out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Validated {
+    /// Which database.
+    pub subject: Subject,
+    /// What is asked for in the end.
+    pub goal: Goal,
+    /// The resource itself is being deleted.
+    pub removing: bool,
+    /// The instruction, if the resource is managed.
+    pub instruction: Option<InstructionSpec>,
+    /// Generation of the spec.
+    pub generation: i64,
+    /// QuestDB version.
+    pub version: String,
+    /// Container image.
+    pub image: String,
+    /// EC2 instance type.
+    pub instance_type: &'static catalogue::InstanceType,
+    /// Machine image.
+    pub node_image: String,
+    /// Disk.
+    pub storage: StorageSpec,
+    /// Keys of server.conf that the user chose.
+    pub config: BTreeMap<String, String>,
+    /// DNS name.
+    pub hostname: String,
+    /// Who may connect, sorted.
+    pub allowed_cidrs: Vec<String>,
+    /// The restart that was asked for.
+    pub restart_nonce: Option<String>,
+    /// Zone, if the wish names one.
+    pub zone: Option<String>,
+}
+
+/// Checks a resource whose identity is known.
+pub fn validate(resource: &QuestDB, subject: Subject, settings: &Settings) -> Result<Validated, Violations> {
+    let spec = &resource.spec;
+    let goal = Goal::of(resource);
+    let mut violations = Violations::default();
+    if goal == Goal::Serve {
+        check(spec, &subject, settings, &mut violations);
+    }
+    let fallback = || catalogue::instance_type(catalogue::DEFAULT_INSTANCE_TYPE);
+    let instance_type = catalogue::instance_type(&spec.compute.instance_type).or_else(fallback);
+    let Some(instance_type) = instance_type else {
+        violations.push(unknown("/spec/compute/instanceType", "the catalogue is empty"));
+        return Err(violations);
+    };
+    violations.into_result()?;
+    let mut allowed_cidrs = spec.network.allowed_cidrs.clone();
+    allowed_cidrs.sort_unstable();
+    allowed_cidrs.dedup();
+    Ok(Validated {
+        goal,
+        removing: resource.metadata.deletion_timestamp.is_some(),
+        instruction: spec.instruction.clone(),
+        generation: resource.metadata.generation.unwrap_or_default(),
+        version: spec.version.clone(),
+        image: spec.image.clone().or_else(|| catalogue::image(&spec.version)).unwrap_or_default(),
+        instance_type,
+        node_image: spec.compute.node_image.clone().unwrap_or_else(|| settings.node_image.clone()),
+        storage: spec.storage.clone(),
+        config: spec.config.clone(),
+        hostname: hostname(spec, &subject, settings),
+        allowed_cidrs,
+        restart_nonce: spec.restart_nonce.clone(),
+        zone: spec.zone.clone(),
+        subject,
+    })
+}
+
+/// The DNS name of a database: its own if it may have it, else resource name and suffix.
+pub fn hostname(spec: &QuestDBSpec, subject: &Subject, settings: &Settings) -> String {
+    let own = spec.network.hostname.as_deref().map(cloud::normalise_name);
+    own.filter(|name| is_below(name, &settings.dns_suffix))
+        .unwrap_or_else(|| format!("{}.{}", subject.name, cloud::normalise_name(&settings.dns_suffix)))
+}
+
+fn check(spec: &QuestDBSpec, subject: &Subject, settings: &Settings, violations: &mut Violations) {
+    if subject.name.len() > NAME_LENGTH {
+        let detail = format!("a resource's name may have at most {NAME_LENGTH} characters");
+        violations.push(Violation::new("/metadata/name", Rule::Range, detail));
+    }
+    if !catalogue::VERSIONS.contains(&spec.version.as_str()) {
+        violations.push(one_of("/spec/version", catalogue::VERSIONS.iter().copied()));
+    }
+    if let Some(image) = &spec.image
+        && catalogue::image(&spec.version).as_ref() != Some(image)
+    {
+        violations.push(one_of("/spec/image", catalogue::image(&spec.version).as_deref().into_iter()));
+    }
+    if catalogue::instance_type(&spec.compute.instance_type).is_none() {
+        let names = catalogue::INSTANCE_TYPES.iter().map(|kind| kind.name);
+        violations.push(one_of("/spec/compute/instanceType", names));
+    }
+    if let Some(image) = &spec.compute.node_image
+        && *image != settings.node_image
+    {
+        violations.push(one_of("/spec/compute/nodeImage", std::iter::once(settings.node_image.as_str())));
+    }
+    if let Some(zone) = &spec.zone
+        && !settings.zones.contains_key(zone)
+    {
+        violations.push(one_of("/spec/zone", settings.zones.keys().map(String::as_str)));
+    }
+    check_config(&spec.config, violations);
+    check_network(spec, settings, violations);
+}
+
+/// Longest name of a resource: StatefulSet's labels and the DNS label need room.
+const NAME_LENGTH: usize = 52;
+
+fn check_config(config: &BTreeMap<String, String>, violations: &mut Violations) {
+    for (key, value) in config {
+        let pointer = format!("/spec/config/{}", key.replace('~', "~0").replace('/', "~1"));
+        let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte);
+        if key.is_empty() || !key.bytes().all(good) {
+            let detail = "a key has lower-case letters, digits, '.', '_' and '-'";
+            violations.push(Violation::new(&pointer, Rule::Format, detail));
+        }
+        if value.contains(['\n', '\r', '\0']) {
+            violations.push(Violation::new(&pointer, Rule::Format, "a value is one line"));
+        }
+        if let Some(prefix) = catalogue::RESERVED_CONFIG_PREFIXES.iter().find(|prefix| key.starts_with(*prefix)) {
+            let detail = format!("keys that begin with {prefix} belong to Slipway");
+            violations.push(Violation::new(&pointer, Rule::Conflict, detail));
+        }
+    }
+}
+
+fn check_network(spec: &QuestDBSpec, settings: &Settings, violations: &mut Violations) {
+    if let Some(name) = &spec.network.hostname
+        && !is_below(&cloud::normalise_name(name), &settings.dns_suffix)
+    {
+        let detail = format!("must be a name directly below {}", settings.dns_suffix);
+        violations.push(Violation::new("/spec/network/hostname", Rule::Format, detail));
+    }
+    for (index, cidr) in spec.network.allowed_cidrs.iter().enumerate() {
+        if !is_cidr(cidr) {
+            let pointer = format!("/spec/network/allowedCidrs/{index}");
+            violations.push(Violation::new(pointer, Rule::Format, "must be a CIDR such as 10.0.0.0/8"));
+        }
+    }
+    if spec.network.exposure == Exposure::Public && spec.network.allowed_cidrs.is_empty() {
+        let detail = "a public database needs at least one CIDR, else nobody could reach it";
+        violations.push(Violation::new("/spec/network/allowedCidrs", Rule::Required, detail));
+    }
+}
+
+/// One label below the suffix.
+fn is_below(name: &str, suffix: &str) -> bool {
+    let suffix = cloud::normalise_name(suffix);
+    let label = name.strip_suffix(&suffix).and_then(|rest| rest.strip_suffix('.'));
+    label.is_some_and(|label| {
+        let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        !label.is_empty() && label.len() <= 63 && label.bytes().all(good)
+    })
+}
+
+fn is_cidr(text: &str) -> bool {
+    let Some((address, length)) = text.split_once('/') else { return false };
+    let Ok(address) = address.parse::<std::net::IpAddr>() else { return false };
+    let widest = if address.is_ipv4() { 32 } else { 128 };
+    length.parse::<u8>().is_ok_and(|length| length <= widest)
+}
+
+fn one_of<'a>(pointer: &str, choices: impl Iterator<Item = &'a str>) -> Violation {
+    unknown(pointer, &format!("must be one of: {}", choices.collect::<Vec<_>>().join(", ")))
+}
+
+fn unknown(pointer: &str, detail: &str) -> Violation {
+    Violation::new(pointer, Rule::Unknown, detail)
+}
+
+/// The identity of a resource's database: of its instruction, else the one that was minted for it.
+pub(crate) fn identity(resource: &QuestDB) -> Option<String> {
+    let minted = || resource.metadata.annotations.as_ref()?.get(names::ADOPTED_ID).cloned();
+    resource.spec.instruction.as_ref().map(|instruction| instruction.database_id.clone()).or_else(minted)
+}
+
+impl Subject {
+    /// Of a resource; `None` until an identity was minted for it.
+    pub fn of(resource: &QuestDB, settings: &Settings) -> Option<Self> {
+        Some(Self {
+            cluster: settings.cluster.clone(),
+            namespace: resource.metadata.namespace.clone()?,
+            name: resource.metadata.name.clone()?,
+            uid: resource.metadata.uid.clone()?,
+            database: identity(resource)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
