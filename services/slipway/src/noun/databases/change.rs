@@ -1,0 +1,168 @@
+//! The commands that change databases: create, update, delete.
+
+use std::io::IsTerminal;
+
+use clap::Args;
+use reqwest::header::HeaderValue;
+use uuid::Uuid;
+use wire::http::{Database, UpdateDatabase};
+
+use super::wishes::Wishes;
+use super::{client, finish};
+use crate::cli::Wait;
+use crate::client::{Answer, Client};
+use crate::error::Error;
+use crate::session::Session;
+
+/// `databases create`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  slipway databases create trades --region eu-west-1 --wait
+  slipway databases create trades --region eu-west-1 --instance-type r7i.2xlarge --size-gib 500 \\
+      --iops 7000 --throughput 500 --config shared.worker.count=8 --allow-cidr 10.0.0.0/8
+  slipway databases create trades --region us-east-1 -o json | jq -r .operation.id")]
+pub struct Create {
+    /// Name: lower-case letters, digits and '-', at most 40
+    name: String,
+    /// AWS region
+    #[arg(long)]
+    region: String,
+    #[command(flatten)]
+    wishes: Wishes,
+    #[command(flatten)]
+    wait: Wait,
+    /// Key under which the API does this once, however often it is asked [default: a new one]
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+}
+
+/// `databases update`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  slipway databases update trades --size-gib 200 --wait
+  slipway databases update trades --config shared.worker.count=4 --unset-config old.key
+  slipway databases update trades --allow-cidr 10.0.0.0/8 --allow-cidr 192.168.0.0/16
+
+Keys of server.conf that are not named keep their values; --allow-cidr replaces the whole list.
+A change that somebody else made in between is never overwritten (exit code 5).")]
+pub struct Update {
+    /// Name or id
+    database: String,
+    #[command(flatten)]
+    wishes: Wishes,
+    /// A key of server.conf to take out; may be repeated
+    #[arg(long, value_name = "KEY")]
+    unset_config: Vec<String>,
+    #[command(flatten)]
+    wait: Wait,
+}
+
+/// `databases delete`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  slipway databases delete trades
+  slipway databases delete trades --yes --wait")]
+pub struct Delete {
+    /// Name or id
+    database: String,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    wait: Wait,
+}
+
+/// Asks for a database.
+pub(super) async fn create(session: &Session, command: Create) -> Result<(), Error> {
+    let Create { name, region, wishes, wait, idempotency_key } = command;
+    let client = client(session, wait)?;
+    let key = idempotency_key.unwrap_or_else(|| Uuid::now_v7().to_string());
+    session.output.trace(&format!("idempotency key {key}"));
+    let accepted = client.create_database(&wishes.create(name, region), &key).await?;
+    finish(session, &client, accepted, wait).await
+}
+
+/// Asks for a change of what was read just now.
+pub(super) async fn update(session: &Session, command: Update) -> Result<(), Error> {
+    let Update { database, wishes, unset_config, wait } = command;
+    if wishes == Wishes::default() && unset_config.is_empty() {
+        return Err(Error::Usage {
+            message: "nothing to change".to_owned(),
+            hint: "slipway databases update --help".to_owned(),
+        });
+    }
+    let client = client(session, wait)?;
+    let found = client.find_database(&database).await?;
+    let (present, etag) = read(&client, found.id).await?;
+    let body: UpdateDatabase = wishes.update(&present.config, &unset_config);
+    let accepted = client.update_database(found.id, &body, etag).await?;
+    finish(session, &client, accepted, wait).await
+}
+
+/// Deletes a database, after asking.
+pub(super) async fn delete(session: &Session, command: Delete) -> Result<(), Error> {
+    let Delete { database, yes, wait } = command;
+    let client = client(session, wait)?;
+    let found = client.find_database(&database).await?;
+    let (present, etag) = read(&client, found.id).await?;
+    let consequence = consequence(&present);
+    if yes {
+        session.output.progress(&consequence);
+    } else if !std::io::stdin().is_terminal() {
+        return Err(Error::Usage {
+            message: format!("{consequence} Nobody is there to be asked"),
+            hint: "add --yes if that is what you want".to_owned(),
+        });
+    } else if !session.output.confirm(&format!("{consequence} Go on?"))? {
+        return Err(Error::Declined);
+    }
+    // The policy that was shown is the one that is carried out: a change in between makes this a conflict.
+    let accepted = client.delete_database(found.id, etag).await?;
+    finish(session, &client, accepted, wait).await
+}
+
+/// A database and the version that was read.
+async fn read(client: &Client, id: Uuid) -> Result<(Database, HeaderValue), Error> {
+    let Answer { body, etag } = client.database(id).await?;
+    let etag = etag.ok_or_else(|| Error::Answer {
+        request: format!("GET /v1/databases/{id}"),
+        source: "it has no ETag, so a change could overwrite that of somebody else".into(),
+    })?;
+    Ok((body, etag))
+}
+
+/// What a delete does, in words. Pure.
+fn consequence(database: &Database) -> String {
+    let volume = match (
+        database.observed.as_ref().and_then(|seen| seen.volume_id.as_deref()),
+        database.storage.size_gib,
+    ) {
+        (Some(id), size) => format!("{size} GiB volume {id}"),
+        (None, size) => format!("{size} GiB volume"),
+    };
+    let fate = match database.storage.deletion_policy.as_str() {
+        "delete" => format!("Its {volume} is DESTROYED with all data, and cannot be brought back."),
+        "retain" => format!("Its {volume} is kept, with all data."),
+        other => format!("Its {volume} is treated by the policy {other:?}."),
+    };
+    format!(
+        "Database {} ({}) in {} stops serving and loses its name. {fate}",
+        database.name, database.id, database.region
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture;
+
+    #[test]
+    fn a_delete_says_what_becomes_of_the_volume() {
+        let mut database = fixture::database();
+        let kept = consequence(&database);
+        database.storage.deletion_policy = "delete".to_owned();
+        database.observed = None;
+        let destroyed = consequence(&database);
+        insta::assert_snapshot!([kept, destroyed].join("\n"));
+    }
+}

@@ -1,0 +1,154 @@
+//! What can be wished of a database, as flags, and as the body of a request. Pure; the API judges the values.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use wire::http::database::{ComputeWish, NetworkWish, StorageWish};
+use wire::http::{CreateDatabase, UpdateDatabase};
+
+use crate::cli::pair;
+
+/// Wishes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub(super) struct Wishes {
+    /// Version of the database
+    #[arg(long, value_name = "VERSION")]
+    version: Option<String>,
+    /// EC2 instance type, such as m7i.large
+    #[arg(long, value_name = "TYPE")]
+    instance_type: Option<String>,
+    /// Size of the volume in GiB; it can only grow
+    #[arg(long, value_name = "GIB")]
+    size_gib: Option<i64>,
+    /// EBS volume type, such as gp3
+    #[arg(long, value_name = "TYPE")]
+    volume_type: Option<String>,
+    /// I/O operations a second
+    #[arg(long, value_name = "N")]
+    iops: Option<i64>,
+    /// Throughput in MB/s
+    #[arg(long, value_name = "MB/S")]
+    throughput: Option<i64>,
+    /// A key of server.conf; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    config: Vec<(String, String)>,
+    /// A range of addresses that may connect; may be repeated
+    #[arg(long, value_name = "CIDR")]
+    allow_cidr: Vec<String>,
+    /// Who can reach it: internal or public
+    #[arg(long, value_name = "EXPOSURE")]
+    exposure: Option<String>,
+    /// What becomes of the volume on delete: retain or delete
+    #[arg(long, value_name = "POLICY")]
+    deletion_policy: Option<String>,
+}
+
+impl Wishes {
+    /// The body that asks for a database.
+    pub(super) fn create(self, name: String, region: String) -> CreateDatabase {
+        let UpdateDatabase { version, compute, storage, config, network } =
+            self.update(&BTreeMap::new(), &[]);
+        CreateDatabase { name, region, version, compute, storage, config, network }
+    }
+
+    /// The body that asks for a change. The API takes all keys of server.conf or none: keys that are not named keep their
+    /// present values, those to be unset go.
+    pub(super) fn update(self, present: &BTreeMap<String, String>, unset: &[String]) -> UpdateDatabase {
+        let Self {
+            version,
+            instance_type,
+            size_gib,
+            volume_type,
+            iops,
+            throughput,
+            config,
+            allow_cidr,
+            exposure,
+            deletion_policy,
+        } = self;
+        let compute = ComputeWish { instance_type };
+        let storage = StorageWish { size_gib, volume_type, iops, throughput, deletion_policy };
+        let network = NetworkWish { allowed_cidrs: some(allow_cidr), exposure };
+        UpdateDatabase {
+            version,
+            compute: wished(compute),
+            storage: wished(storage),
+            config: keys(config, present, unset),
+            network: wished(network),
+        }
+    }
+}
+
+fn keys(
+    set: Vec<(String, String)>,
+    present: &BTreeMap<String, String>,
+    unset: &[String],
+) -> Option<BTreeMap<String, String>> {
+    if set.is_empty() && unset.is_empty() {
+        return None;
+    }
+    let mut keys = present.clone();
+    keys.retain(|key, _| !unset.contains(key));
+    keys.extend(set);
+    Some(keys)
+}
+
+/// A group of wishes, unless it is empty.
+fn wished<T: Default + PartialEq>(group: T) -> Option<T> {
+    (group != T::default()).then_some(group)
+}
+
+fn some(list: Vec<String>) -> Option<Vec<String>> {
+    (!list.is_empty()).then_some(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        wishes: Wishes,
+    }
+
+    fn wishes(arguments: &[&str]) -> Wishes {
+        Line::parse_from([&["x"], arguments].concat()).wishes
+    }
+
+    #[test]
+    fn nothing_wished_is_nothing_sent() {
+        let body = wishes(&[]).create("a".to_owned(), "r".to_owned());
+        assert_eq!(serde_json::to_string(&body).unwrap(), r#"{"name":"a","region":"r"}"#);
+        assert_eq!(wishes(&[]).update(&BTreeMap::new(), &[]), UpdateDatabase::default());
+    }
+
+    #[test]
+    fn every_wish_is_sent() {
+        let all = wishes(&[
+            "--version=9.3.4",
+            "--instance-type=m7i.large",
+            "--size-gib=50",
+            "--volume-type=gp3",
+            "--iops=3000",
+            "--throughput=125",
+            "--config=a=1",
+            "--config=b=x=y",
+            "--allow-cidr=10.0.0.0/8",
+            "--allow-cidr=::/0",
+            "--exposure=public",
+            "--deletion-policy=delete",
+        ]);
+        insta::assert_json_snapshot!(all.create("trades".to_owned(), "eu-west-1".to_owned()));
+    }
+
+    #[test]
+    fn keys_are_merged_with_those_that_are_there() {
+        let present = BTreeMap::from([("a".to_owned(), "1".to_owned()), ("b".to_owned(), "2".to_owned())]);
+        let body = wishes(&["--config=b=3", "--config=c=4"]).update(&present, &["a".to_owned()]);
+        let expected = [("b", "3"), ("c", "4")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(body.config, Some(BTreeMap::from(expected)));
+        assert_eq!(wishes(&[]).update(&present, &[]).config, None);
+    }
+}

@@ -1,0 +1,173 @@
+//! Where words go: data to standard output, progress and hints to standard error. The only module that writes to either.
+
+use std::io::{ErrorKind, IsTerminal, Write};
+
+use serde::Serialize;
+
+use crate::cli::{Format, Global};
+use crate::error::Error;
+
+/// How this run speaks.
+#[derive(Debug, Clone, Copy)]
+pub struct Output {
+    /// How to print data.
+    pub format: Format,
+    /// Whether colours are wanted and understood on standard error.
+    pub colour: bool,
+    quiet: bool,
+    verbose: bool,
+}
+
+impl Output {
+    /// As the command line asks.
+    pub fn new(global: &Global) -> Self {
+        Self {
+            format: global.output,
+            colour: !global.no_color && std::io::stderr().is_terminal(),
+            quiet: global.quiet,
+            verbose: global.verbose,
+        }
+    }
+
+    /// Whether progress may be drawn over itself.
+    pub fn live(&self) -> bool {
+        !self.quiet && !self.verbose && std::io::stderr().is_terminal()
+    }
+
+    /// Prints data.
+    pub fn data(&self, text: &str) -> Result<(), Error> {
+        let mut stdout = std::io::stdout().lock();
+        let newline = if text.ends_with('\n') { "" } else { "\n" };
+        match write!(stdout, "{text}{newline}").and_then(|()| stdout.flush()) {
+            // Whoever reads has seen enough, like `head`.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            Err(error) => Err(Error::Render(Box::new(error))),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Prints a value in the format asked for; `table` gets whether more columns are wanted.
+    pub fn show<T: Serialize>(
+        &self,
+        value: &T,
+        table: impl FnOnce(bool) -> String,
+        names: impl FnOnce() -> Vec<String>,
+    ) -> Result<(), Error> {
+        self.data(&form(self.format, value, table, names)?)
+    }
+
+    /// Says something to whoever watches, such as a finished step.
+    pub fn progress(&self, text: &str) {
+        if !self.quiet {
+            tell(text);
+        }
+    }
+
+    /// Says what can be done next.
+    pub fn hint(&self, text: &str) {
+        if !self.quiet {
+            tell(&self.paint(Colour::Faint, text));
+        }
+    }
+
+    /// Says something that must not be missed.
+    pub fn warn(&self, text: &str) {
+        tell(&format!("{} {text}", self.paint(Colour::Yellow, "warning:")));
+    }
+
+    /// Says what only the curious want to know.
+    pub fn trace(&self, text: &str) {
+        if self.verbose {
+            tell(&self.paint(Colour::Faint, text));
+        }
+    }
+
+    /// Says what went wrong.
+    pub fn complain(&self, error: &Error) {
+        tell(&format!("{} {}", self.paint(Colour::Red, "error:"), error.explain()));
+    }
+
+    /// A text in a colour, where colours are wanted.
+    pub fn paint(&self, colour: Colour, text: &str) -> String {
+        if self.colour { format!("\u{1b}[{}m{text}\u{1b}[0m", colour.code()) } else { text.to_owned() }
+    }
+
+    /// Asks a question on the terminal; no answer is a no.
+    pub fn confirm(&self, question: &str) -> Result<bool, Error> {
+        let mut stderr = std::io::stderr().lock();
+        write!(stderr, "{question} [y/N] ").and_then(|()| stderr.flush()).map_err(Error::Start)?;
+        let mut answer = String::new();
+        std::io::stdin().read_line(&mut answer).map_err(Error::Start)?;
+        Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+    }
+}
+
+/// The colours in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Colour {
+    /// Went well.
+    Green,
+    /// Went wrong.
+    Red,
+    /// Deserves a look.
+    Yellow,
+    /// By the way.
+    Faint,
+}
+
+impl Colour {
+    const fn code(self) -> &'static str {
+        match self {
+            Self::Green => "32",
+            Self::Red => "31",
+            Self::Yellow => "33",
+            Self::Faint => "2",
+        }
+    }
+}
+
+/// A value in a format.
+fn form<T: Serialize>(
+    format: Format,
+    value: &T,
+    table: impl FnOnce(bool) -> String,
+    names: impl FnOnce() -> Vec<String>,
+) -> Result<String, Error> {
+    match format {
+        Format::Table => Ok(table(false)),
+        Format::Wide => Ok(table(true)),
+        Format::Json => serde_json::to_string_pretty(value).map_err(|error| Error::Render(Box::new(error))),
+        Format::Yaml => serde_saphyr::to_string(value).map_err(|error| Error::Render(Box::new(error))),
+        Format::Name => Ok(names().join("\n")),
+    }
+}
+
+fn tell(text: &str) {
+    // Nobody is left to be told when standard error is closed.
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_format_has_its_form() {
+        let value = serde_json::json!({"name": "trades", "size": 50});
+        let shown = |format| {
+            form(format, &value, |wide| format!("wide={wide}"), || vec!["a".into(), "b".into()]).unwrap()
+        };
+        assert_eq!(shown(Format::Table), "wide=false");
+        assert_eq!(shown(Format::Wide), "wide=true");
+        assert_eq!(shown(Format::Json), "{\n  \"name\": \"trades\",\n  \"size\": 50\n}");
+        assert_eq!(shown(Format::Yaml).trim_end(), "name: trades\nsize: 50");
+        assert_eq!(shown(Format::Name), "a\nb");
+    }
+
+    #[test]
+    fn colours_only_where_wanted() {
+        let plain = Output { format: Format::Table, colour: false, quiet: false, verbose: false };
+        assert_eq!(plain.paint(Colour::Red, "x"), "x");
+        assert_eq!(Output { colour: true, ..plain }.paint(Colour::Red, "x"), "\u{1b}[31mx\u{1b}[0m");
+    }
+}

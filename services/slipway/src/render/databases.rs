@@ -1,0 +1,118 @@
+//! Databases as rows.
+
+use jiff::Timestamp;
+use wire::http::{Accepted, Database};
+
+use super::text::{NONE, age, or_none, table};
+
+/// Columns that are always shown.
+const HEADER: [&str; 7] = ["NAME", "STATUS", "VERSION", "INSTANCE", "SIZE", "REGION", "AGE"];
+/// Columns that are shown when more is asked for.
+const MORE: [&str; 8] = ["ID", "TENANT", "CLUSTER", "NODE", "VOLUME", "HOSTNAME", "DESIRED", "CARRIED-OUT"];
+
+/// Databases, one a line.
+pub fn list(databases: &[Database], now: Timestamp, wide: bool) -> String {
+    let header: Vec<&str> = if wide { [&HEADER[..], &MORE[..]].concat() } else { HEADER.to_vec() };
+    table(&header, databases.iter().map(|database| row(database, now, wide)).collect())
+}
+
+fn row(database: &Database, now: Timestamp, wide: bool) -> Vec<String> {
+    let mut row = vec![
+        database.name.clone(),
+        status(database),
+        database.version.clone(),
+        database.instance_type.clone(),
+        format!("{}Gi", database.storage.size_gib),
+        database.region.clone(),
+        age(database.created_at, now),
+    ];
+    if wide {
+        let observed = database.observed.as_ref();
+        row.extend([
+            database.id.to_string(),
+            database.tenant.clone(),
+            database.cluster.clone(),
+            observed
+                .and_then(|seen| seen.node.as_ref())
+                .map_or_else(|| NONE.to_owned(), |node| or_none(&node.name)),
+            observed.and_then(|seen| seen.volume_id.clone()).unwrap_or_else(|| NONE.to_owned()),
+            database.hostname.clone(),
+            format!("{}/{}", database.epoch, database.seq),
+            observed.map_or_else(|| NONE.to_owned(), |seen| format!("{}/{}", seen.epoch, seen.seq)),
+        ]);
+    }
+    row
+}
+
+/// One word on a database: what is seen of it; where nothing is seen yet, what should be.
+pub fn status(database: &Database) -> String {
+    match &database.observed {
+        Some(observed) if !observed.phase.is_empty() => observed.phase.clone(),
+        _ => match database.run_state.as_str() {
+            "deleted" | "purged" => "Deleting".to_owned(),
+            _ => "Pending".to_owned(),
+        },
+    }
+}
+
+/// A database with the operation that was asked for.
+pub fn accepted(accepted: &Accepted, wide: bool) -> String {
+    let (database, operation) = (&accepted.database, &accepted.operation);
+    let mut header = vec!["NAME", "ID", "STATUS", "OPERATION", "KIND", "STATE"];
+    let mut row = vec![
+        database.name.clone(),
+        database.id.to_string(),
+        status(database),
+        operation.id.to_string(),
+        operation.kind.clone(),
+        operation.state.clone(),
+    ];
+    if wide {
+        header.extend(["REGION", "CLUSTER", "HOSTNAME"]);
+        row.extend([database.region.clone(), database.cluster.clone(), database.hostname.clone()]);
+    }
+    table(&header, vec![row])
+}
+
+/// What other commands take for a database.
+pub fn name(database: &Database) -> String {
+    format!("databases/{}", database.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::fixture;
+
+    fn pending() -> Database {
+        let mut database = fixture::database();
+        database.observed = None;
+        database.name = "quotes".to_owned();
+        database
+    }
+
+    #[test]
+    fn as_a_table() {
+        insta::assert_snapshot!(list(&[fixture::database(), pending()], fixture::now(), false));
+    }
+
+    #[test]
+    fn as_a_wide_table() {
+        insta::assert_snapshot!(list(&[fixture::database(), pending()], fixture::now(), true));
+    }
+
+    #[test]
+    fn what_was_accepted() {
+        let both = Accepted { database: pending(), operation: fixture::operation("pending") };
+        insta::assert_snapshot!(format!("{}\n\n{}", accepted(&both, false), accepted(&both, true)));
+    }
+
+    #[test]
+    fn a_status_is_never_empty() {
+        let mut database = pending();
+        assert_eq!(status(&database), "Pending");
+        database.run_state = "deleted".to_owned();
+        assert_eq!(status(&database), "Deleting");
+        assert_eq!(status(&fixture::database()), "Ready");
+    }
+}

@@ -1,0 +1,166 @@
+//! Values for tests, the same everywhere.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use uuid::Uuid;
+use wire::http::database::{Condition, Endpoints, Node, Observed, Storage};
+use wire::http::operation::{OperationError, Step};
+use wire::http::{Cluster, Database, Operation, OperationEvent, RegisterCluster};
+
+/// The moment of the tests.
+pub(crate) fn now() -> Timestamp {
+    at("2026-11-21T06:30:00Z")
+}
+
+pub(crate) fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+pub(crate) fn database() -> Database {
+    Database {
+        id: Uuid::parse_str("0192f3a4-5b6c-7d8e-9f00-112233445566").unwrap(),
+        name: "trades".to_owned(),
+        tenant: "acme".to_owned(),
+        region: "eu-west-1".to_owned(),
+        cluster: "eu-west-1".to_owned(),
+        run_state: "running".to_owned(),
+        version: "9.3.4".to_owned(),
+        instance_type: "m7i.large".to_owned(),
+        storage: Storage {
+            size_gib: 50,
+            volume_type: "gp3".to_owned(),
+            iops: 3_000,
+            throughput: 125,
+            deletion_policy: "retain".to_owned(),
+        },
+        config: BTreeMap::from([("shared.worker.count".to_owned(), "2".to_owned())]),
+        hostname: "trades-33445566.eu-west-1.example.com".to_owned(),
+        allowed_cidrs: vec!["10.0.0.0/8".to_owned()],
+        exposure: "internal".to_owned(),
+        epoch: 1,
+        seq: 2,
+        created_at: at("2026-11-21T06:00:00Z"),
+        updated_at: at("2026-11-21T06:20:00Z"),
+        observed: Some(observed()),
+        operation_id: Some(operation("running").id),
+    }
+}
+
+fn observed() -> Observed {
+    Observed {
+        phase: "Ready".to_owned(),
+        epoch: 1,
+        seq: 1,
+        conditions: vec![
+            Condition {
+                kind: "Ready".to_owned(),
+                status: "True".to_owned(),
+                reason: "Serving".to_owned(),
+                message: String::new(),
+                changed_at: Some(at("2026-11-21T06:02:00Z")),
+            },
+            Condition {
+                kind: "DNSReady".to_owned(),
+                status: "False".to_owned(),
+                reason: "Pending".to_owned(),
+                message: "the change is not everywhere yet".to_owned(),
+                changed_at: None,
+            },
+        ],
+        steps: operation("running").steps,
+        endpoints: Some(Endpoints {
+            http: "http://trades-33445566.eu-west-1.example.com:9000".to_owned(),
+            postgres: "trades-33445566.eu-west-1.example.com:8812".to_owned(),
+            ilp: "trades-33445566.eu-west-1.example.com:9009".to_owned(),
+            health: "http://trades-33445566.eu-west-1.example.com:9003/status".to_owned(),
+        }),
+        node: Some(Node {
+            name: "qdb-33445566-g1".to_owned(),
+            address: "10.250.0.7".to_owned(),
+            instance_id: "i-0abc".to_owned(),
+            ready: true,
+        }),
+        volume_id: Some("vol-0abc".to_owned()),
+        dns_state: Some("INSYNC".to_owned()),
+        namespace: "qdb-acme".to_owned(),
+        resource_name: "trades-33445566".to_owned(),
+        credentials_secret: "trades-33445566-credentials".to_owned(),
+        as_of: Some(at("2026-11-21T06:29:55Z")),
+    }
+}
+
+pub(crate) fn operation(state: &str) -> Operation {
+    let failed = state == "failed";
+    let step = |name: &str, state: &str, message: &str, ended: Option<&str>| Step {
+        name: name.to_owned(),
+        state: state.to_owned(),
+        message: message.to_owned(),
+        started_at: Some(at("2026-11-21T06:00:01Z")),
+        ended_at: ended.map(at),
+    };
+    let instance = if failed {
+        step("instance", "failed", "InsufficientInstanceCapacity in eu-west-1a", None)
+    } else {
+        step("instance", "running", "waiting for running", None)
+    };
+    Operation {
+        id: Uuid::parse_str("0192f3a4-5b6c-7d8e-9f00-aabbccddeeff").unwrap(),
+        kind: "create".to_owned(),
+        database_id: Uuid::parse_str("0192f3a4-5b6c-7d8e-9f00-112233445566").unwrap(),
+        database_name: "trades".to_owned(),
+        tenant: "acme".to_owned(),
+        state: state.to_owned(),
+        steps: vec![step("volume", "succeeded", "", Some("2026-11-21T06:00:03.100Z")), instance],
+        error: failed.then(|| OperationError {
+            code: "capacity".to_owned(),
+            message: "no zone has capacity for m7i.large; try another type".to_owned(),
+        }),
+        epoch: 1,
+        seq: 2,
+        created_by: "token:ci".to_owned(),
+        created_at: at("2026-11-21T06:00:00Z"),
+        updated_at: at("2026-11-21T06:01:00Z"),
+        ended_at: crate::follow::is_terminal(state).then(|| at("2026-11-21T06:01:04Z")),
+        trace_id: "4bf92f3577b34da6a3ce929d0e0e4736".to_owned(),
+    }
+}
+
+pub(crate) fn events() -> Vec<OperationEvent> {
+    let event = |number, kind: &str, state: &str, step| OperationEvent {
+        number,
+        kind: kind.to_owned(),
+        state: state.to_owned(),
+        step,
+        error: None,
+        at: at("2026-11-21T06:00:01Z"),
+    };
+    let steps = operation("running").steps;
+    vec![
+        event(1, "state", "pending", None),
+        event(2, "state", "running", None),
+        event(3, "step", "running", Some(steps[0].clone())),
+        event(4, "step", "running", Some(steps[1].clone())),
+    ]
+}
+
+pub(crate) fn cluster() -> Cluster {
+    Cluster {
+        id: "eu-west-1".to_owned(),
+        registration: RegisterCluster {
+            region: "eu-west-1".to_owned(),
+            account: "123456789012".to_owned(),
+            zones: BTreeMap::from([
+                ("eu-west-1a".to_owned(), "subnet-1".to_owned()),
+                ("eu-west-1b".to_owned(), "subnet-2".to_owned()),
+            ]),
+            hosted_zone_id: "Z0123".to_owned(),
+            dns_suffix: "eu-west-1.example.com".to_owned(),
+            namespace_template: "qdb-{tenant}".to_owned(),
+            state: "active".to_owned(),
+            credentials: "file:eu-west-1.kubeconfig".to_owned(),
+        },
+        databases: 3,
+        created_at: at("2026-11-20T06:00:00Z"),
+    }
+}
