@@ -1,0 +1,94 @@
+//! An HTTP client for tests, and the API of the stack through it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+
+/// How long a request is repeated.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A client with a deadline for each call.
+///
+/// # Panics
+/// When TLS cannot be set up, which no test can do without.
+pub fn http() -> reqwest::Client {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    reqwest::Client::builder().timeout(Duration::from_mins(1)).build().expect("a client without special settings")
+}
+
+/// The API of the stack, spoken to as a tenant by the stack's own token.
+#[derive(Debug, Clone)]
+pub struct Console {
+    client: reqwest::Client,
+    base: String,
+    token: String,
+    tenant: String,
+}
+
+impl Console {
+    /// Speaks for `tenant`.
+    ///
+    /// # Panics
+    /// When the stack runs without the programs of Slipway.
+    pub fn of(tenant: &str) -> Self {
+        let stack = crate::stack();
+        let base = stack.api_url.clone().expect("the programs of Slipway run in this stack");
+        let token = stack.token.clone().expect("a stack with an API has a token");
+        Self { client: http(), base, token, tenant: tenant.to_owned() }
+    }
+
+    /// A request with the token and the tenant.
+    pub fn request(&self, method: reqwest::Method, path: &str) -> reqwest::RequestBuilder {
+        self.client
+            .request(method, format!("{}{path}", self.base))
+            .bearer_auth(&self.token)
+            .header("Slipway-Tenant", &self.tenant)
+    }
+
+    /// The JSON body at `path`.
+    ///
+    /// # Errors
+    /// When the answer is not a success; the body is in the message.
+    pub async fn get(&self, path: &str) -> anyhow::Result<Value> {
+        json(self.request(reqwest::Method::GET, path)).await
+    }
+
+    /// Posts with one idempotency key, again where the API could not be reached or was not ready.
+    ///
+    /// # Errors
+    /// When the answer is a refusal; the body is in the message.
+    pub async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        let key = uuid::Uuid::now_v7().to_string();
+        crate::eventually(PATIENCE, "an answer of the API", async || {
+            let request = self.request(reqwest::Method::POST, path).header("Idempotency-Key", &key).json(body);
+            match json(request).await {
+                Err(error) if is_passing(&error) => None,
+                answer => Some(answer),
+            }
+        })
+        .await
+    }
+
+    /// Deletes.
+    ///
+    /// # Errors
+    /// When the answer is not a success; the body is in the message.
+    pub async fn delete(&self, path: &str) -> anyhow::Result<Value> {
+        json(self.request(reqwest::Method::DELETE, path)).await
+    }
+}
+
+/// Whether asking again may help.
+fn is_passing(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<reqwest::Error>().is_some() || error.to_string().starts_with("503")
+}
+
+/// Sends and reads JSON.
+async fn json(request: reqwest::RequestBuilder) -> anyhow::Result<Value> {
+    let response = request.send().await?;
+    let status = response.status();
+    let text = response.text().await?;
+    ensure!(status.is_success(), "{status}: {text}");
+    serde_json::from_str(&text).with_context(|| format!("not JSON: {text}"))
+}

@@ -1,0 +1,63 @@
+//! Handles to the running stack for tests: a fresh database, topic or namespace for each, and conditions to wait for.
+//!
+//! Development only: no program that ships may depend on it. It never starts servers; `cargo xtask test` does.
+
+mod http;
+mod kubernetes;
+mod postgres;
+mod wait;
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+pub use http::{Console, http};
+pub use kubernetes::{client, temporary_namespace};
+pub use postgres::{fresh_database, query};
+pub use sandbox::stack::{ClusterFacts, StackFacts};
+pub use wait::eventually;
+
+/// The variable in which `cargo xtask test` passes the stack's state directory.
+pub const STATE_VARIABLE: &str = "SLIPWAY_TEST_STATE";
+
+/// The stack the tests run on.
+///
+/// # Panics
+/// When there is none: the message says how to get one.
+#[expect(clippy::panic, reason = "a test without its servers must fail at once and say why")]
+pub fn stack() -> &'static StackFacts {
+    static STACK: OnceLock<StackFacts> = OnceLock::new();
+    STACK.get_or_init(|| match read_stack() {
+        Ok(stack) => stack,
+        Err(reason) => panic!("{reason}; run these tests by `cargo xtask test`, which starts the servers they need"),
+    })
+}
+
+#[expect(clippy::disallowed_methods, reason = "tests have no main to read their configuration in")]
+fn read_stack() -> Result<StackFacts, String> {
+    let state = std::env::var(STATE_VARIABLE).map_err(|error| format!("{STATE_VARIABLE}: {error}"))?;
+    let file = Path::new(&state).join("stack.json");
+    let text = std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+    serde_json::from_str(&text).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+/// The cluster without controllers: nothing but the test moves what lies in it.
+///
+/// # Panics
+/// When the stack has none.
+pub fn bare_cluster() -> &'static ClusterFacts {
+    stack().clusters.iter().find(|cluster| cluster.bare).expect("the test stack has a bare cluster")
+}
+
+/// A full cluster by name.
+///
+/// # Panics
+/// When the stack has none of that name.
+pub fn cluster(name: &str) -> &'static ClusterFacts {
+    stack().clusters.iter().find(|cluster| cluster.name == name).expect("the test stack has this cluster")
+}
+
+/// A name that no other test uses: a lower-case label with `prefix`.
+pub fn unique(prefix: &str) -> String {
+    let id = uuid::Uuid::now_v7().simple().to_string();
+    format!("{prefix}-{}", &id[id.len() - 12..])
+}

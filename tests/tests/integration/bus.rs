@@ -1,0 +1,33 @@
+//! Producing and consuming against a real broker; each test has topics and groups of its own.
+
+mod consuming;
+mod producing;
+mod sinking;
+
+use std::time::Duration;
+
+use bus::{Admin, Connection, Message, Producer, TopicSettings};
+use testkit::unique;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn connection() -> Connection {
+    Connection::new(&testkit::stack().kafka_bootstrap, "test")
+}
+
+async fn topic(partitions: i32) -> String {
+    let name = unique("topic");
+    let settings = TopicSettings::new(&name, partitions, 1);
+    let created = Admin::new(&connection()).unwrap().ensure_topics(&[settings], PATIENCE).await.unwrap();
+    assert_eq!(created, [name.as_str()]);
+    name
+}
+
+fn producer() -> Producer {
+    Producer::new(&connection()).unwrap()
+}
+
+fn message(topic: &str, key: &str, number: i64) -> Message {
+    let headers = vec![("number".to_owned(), number.to_string().into_bytes())];
+    Message { topic: topic.to_owned(), key: key.to_owned(), payload: number.to_string().into_bytes(), headers }
+}

@@ -1,0 +1,6 @@
+//! Each part against the real servers it needs: Postgres, Kafka, an API server without controllers, the AWS endpoint.
+
+mod bus;
+mod cloud_aws;
+mod provisioner;
+mod support;

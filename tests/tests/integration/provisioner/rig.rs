@@ -1,0 +1,321 @@
+//! A provisioner of the test's own: topics, database, credentials, consumer group; only the API server is shared.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bus::{Connection, Message, Producer, Sink, Stored, TopicSettings};
+use clap::Parser as _;
+use domain::{Cluster, ClusterState, DatabaseId, InstructionId, OperationId, Position};
+use kube::Api;
+use resources::QuestDB;
+use runtime::CancellationToken;
+use store::Store;
+use testkit::{eventually, unique};
+use wire::{Gossip, Instruction, Observation, Outcome, OutcomeKind, Said};
+
+/// How long anything may take.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+/// What a test works with.
+pub(super) struct Rig {
+    pub(super) store: Store,
+    pub(super) database_url: String,
+    pub(super) client: kube::Client,
+    pub(super) tenant: String,
+    pub(super) credentials: PathBuf,
+    pub(super) heard: Arc<Heard>,
+    connection: Connection,
+    producer: Producer,
+    topics: [String; 2],
+    group: String,
+    listening: CancellationToken,
+}
+
+/// A provisioner that runs.
+pub(super) struct Running {
+    tasks: runtime::Tasks,
+    pub(super) health: runtime::Health,
+    pub(super) metrics: runtime::Metrics,
+}
+
+impl Rig {
+    /// Everything but a running provisioner. The cluster `bare` is registered with good credentials.
+    pub(super) async fn new() -> Self {
+        let stack = testkit::stack();
+        runtime::install_crypto();
+        let database_url = testkit::fresh_database().await.unwrap();
+        let store = Store::connect(&database_url, &store::Settings::default()).unwrap();
+        store.migrate().await.unwrap();
+        let connection = Connection::new(&stack.kafka_bootstrap, "test");
+        let topics = [unique("instructions"), unique("gossip")];
+        let settings: Vec<TopicSettings> = topics.iter().map(|topic| TopicSettings::new(topic, 1, 1)).collect();
+        bus::Admin::new(&connection).unwrap().ensure_topics(&settings, PATIENCE).await.unwrap();
+        let credentials = std::env::temp_dir().join(unique("credentials"));
+        std::fs::create_dir_all(&credentials).unwrap();
+        let rig = Self {
+            client: testkit::client(&testkit::bare_cluster().kubeconfig).await.unwrap(),
+            tenant: unique("t"),
+            heard: Arc::new(Heard::default()),
+            producer: Producer::new(&connection).unwrap(),
+            group: unique("group"),
+            listening: CancellationToken::new(),
+            store,
+            database_url,
+            credentials,
+            connection,
+            topics,
+        };
+        rig.good_credentials();
+        rig.register(ClusterState::Active).await;
+        rig.listen();
+        rig
+    }
+
+    /// Registers the cluster, or changes its state.
+    pub(super) async fn register(&self, state: ClusterState) {
+        let cluster = Cluster {
+            id: "bare".parse().unwrap(),
+            region: "eu-west-1".to_owned(),
+            account: "000000000000".to_owned(),
+            zones: BTreeMap::new(),
+            hosted_zone_id: "Z1".to_owned(),
+            dns_suffix: "example.com".to_owned(),
+            namespace_template: "qdb-{tenant}".to_owned(),
+            state,
+            credentials: "file:bare.kubeconfig".to_owned(),
+        };
+        self.store.put_cluster(&cluster).await.unwrap();
+    }
+
+    /// Credentials that the API server takes.
+    pub(super) fn good_credentials(&self) {
+        let text = std::fs::read_to_string(&testkit::bare_cluster().provisioner_kubeconfig).unwrap();
+        self.write_credentials(&text);
+    }
+
+    /// Credentials of a server that nobody is at.
+    pub(super) fn credentials_of_nobody(&self) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("https://{}", listener.local_addr().unwrap());
+        let text = std::fs::read_to_string(&testkit::bare_cluster().provisioner_kubeconfig).unwrap();
+        self.write_credentials(&text.replace(&testkit::bare_cluster().server, &address));
+    }
+
+    fn write_credentials(&self, text: &str) {
+        std::fs::write(self.credentials.join("bare.kubeconfig"), text).unwrap();
+    }
+
+    /// Starts a provisioner; `more` are further arguments.
+    pub(super) fn start(&self, more: &[&str]) -> Running {
+        let [instructions, gossip] = self.topics.each_ref().map(String::as_str);
+        let credentials = self.credentials.display().to_string();
+        let arguments = [
+            "slipway-provisioner",
+            "--database-url",
+            &self.database_url,
+            "--kafka-bootstrap",
+            &self.connection.bootstrap,
+            "--instructions-topic",
+            instructions,
+            "--gossip-topic",
+            gossip,
+            "--topic-partitions",
+            "1",
+            "--consumer-group",
+            &self.group,
+            "--credentials-dir",
+            &credentials,
+        ];
+        let given = more.contains(&"--offset-reset");
+        let reset: &[&str] = if given { &[] } else { &["--offset-reset", "earliest"] };
+        let arguments = arguments.iter().chain(reset).chain(more);
+        let args = provisioner::Args::try_parse_from(arguments).unwrap();
+        let frame = provisioner::run::Frame {
+            tasks: runtime::Tasks::new(CancellationToken::new()),
+            health: runtime::Health::new(),
+            metrics: runtime::Metrics::new(runtime::service!("test")),
+        };
+        let _producer = provisioner::run::start(&frame, args).unwrap();
+        Running { tasks: frame.tasks, health: frame.health, metrics: frame.metrics }
+    }
+
+    /// An instruction of a new database of the rig's tenant.
+    pub(super) fn instruction(&self, seq: i64) -> Instruction {
+        let database = DatabaseId::mint();
+        Instruction {
+            id: InstructionId::mint(),
+            database,
+            tenant: self.tenant.parse().unwrap(),
+            cluster: "bare".parse().unwrap(),
+            operation: OperationId::mint(),
+            operation_kind: domain::OperationKind::Create,
+            position: Position { epoch: 1, seq },
+            desired: domain::Desired {
+                name: "trades".parse().unwrap(),
+                run_state: domain::RunState::Running,
+                version: "9.3.4".to_owned(),
+                compute: domain::Compute { instance_type: "m7i.large".to_owned(), node_image: None },
+                storage: domain::Storage {
+                    size_gib: 50,
+                    volume_type: domain::VolumeType::Gp3,
+                    iops: 3_000,
+                    throughput: 125,
+                    provisioned: false,
+                    deletion_policy: domain::DeletionPolicy::Retain,
+                },
+                config: BTreeMap::new(),
+                network: domain::Network {
+                    hostname: "trades.example.com".to_owned(),
+                    allowed_cidrs: Vec::new(),
+                    exposure: domain::Exposure::Internal,
+                },
+                restart_nonce: None,
+            },
+            issued_at: jiff::Timestamp::from_millisecond(1_760_000_000_000).unwrap(),
+            actor: "test".to_owned(),
+        }
+    }
+
+    /// Publishes an instruction as the relay does.
+    pub(super) async fn publish(&self, instruction: &Instruction) {
+        self.publish_bytes(&instruction.key(), instruction.encode()).await;
+    }
+
+    /// Publishes any bytes under a key.
+    pub(super) async fn publish_bytes(&self, key: &str, payload: Vec<u8>) {
+        let headers = vec![
+            (wire::headers::CLUSTER.to_owned(), b"bare".to_vec()),
+            (wire::headers::TRACEPARENT.to_owned(), TRACEPARENT.as_bytes().to_vec()),
+        ];
+        let message = Message { topic: self.topics[0].clone(), key: key.to_owned(), payload, headers };
+        self.producer.send(message).await.unwrap();
+    }
+
+    /// The custom resource of an instruction's database, once it holds at least this position.
+    pub(super) async fn resource(&self, instruction: &Instruction, seq: i64) -> QuestDB {
+        let what = format!("the resource at seq {seq}");
+        eventually(PATIENCE, &what, async || {
+            let found = self.api().get_opt(&name(instruction)).await.unwrap()?;
+            (found.spec.instruction.as_ref()?.seq >= seq).then_some(found)
+        })
+        .await
+    }
+
+    /// The resources of the rig's tenant.
+    pub(super) fn api(&self) -> Api<QuestDB> {
+        Api::namespaced(self.client.clone(), &format!("qdb-{}", self.tenant))
+    }
+
+    /// The outcome of this kind for this database, once it was told.
+    pub(super) async fn outcome(&self, instruction: &Instruction, kind: OutcomeKind) -> Outcome {
+        let what = format!("the outcome {kind:?} of {}", instruction.position);
+        eventually(PATIENCE, &what, async || {
+            let said = self.heard.about(instruction.database);
+            said.into_iter().find_map(|gossip| match gossip.said {
+                Said::Outcome(outcome) if outcome.kind == kind && outcome.position == instruction.position => Some(outcome),
+                _ => None,
+            })
+        })
+        .await
+    }
+
+    /// The first observation of this database that fits, once it was told.
+    pub(super) async fn observation(
+        &self,
+        instruction: &Instruction,
+        what: &str,
+        fits: impl Fn(&Observation) -> bool,
+    ) -> Observation {
+        eventually(PATIENCE, what, async || {
+            let said = self.heard.about(instruction.database);
+            said.into_iter().find_map(|gossip| match gossip.said {
+                Said::Observation(seen) if fits(&seen) => Some(*seen),
+                _ => None,
+            })
+        })
+        .await
+    }
+
+    /// A number out of the rig's database, once it is as expected.
+    pub(super) async fn count(&self, statement: &str, expected: &str) {
+        let what = format!("{statement} = {expected}");
+        eventually(PATIENCE, &what, async || {
+            let found = testkit::query(&self.database_url, statement).await.unwrap();
+            (found == expected).then_some(())
+        })
+        .await;
+    }
+
+    fn listen(&self) {
+        let mut settings = bus::sink::Settings::new(self.connection.clone(), &self.topics[1], unique("listener"));
+        settings.grace = Duration::from_millis(100);
+        let state = Arc::new(bus::consumer::State::default());
+        tokio::spawn(bus::sink::run(settings, Arc::clone(&self.heard), state, self.listening.clone()));
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.listening.cancel();
+        let _ = std::fs::remove_dir_all(&self.credentials);
+    }
+}
+
+impl Running {
+    /// Stops it as a signal does.
+    pub(super) async fn stop(self) {
+        self.tasks.drain(Duration::from_secs(30)).await.unwrap();
+    }
+
+    /// How it ends by itself.
+    pub(super) async fn end(self) -> String {
+        let ended = tokio::time::timeout(PATIENCE, self.tasks.run(Duration::from_secs(10))).await.unwrap();
+        let mut text = String::new();
+        let mut error: Option<&dyn std::error::Error> = ended.as_ref().err().map(|error| error as _);
+        while let Some(one) = error {
+            text.push_str(&one.to_string());
+            text.push_str("; ");
+            error = one.source();
+        }
+        text
+    }
+}
+
+/// All gossip of the rig's topic, in memory.
+#[derive(Default)]
+pub(super) struct Heard {
+    said: Mutex<HashMap<DatabaseId, Vec<Gossip>>>,
+    offset: Mutex<Option<i64>>,
+}
+
+impl Heard {
+    pub(super) fn about(&self, database: DatabaseId) -> Vec<Gossip> {
+        self.said.lock().unwrap().get(&database).cloned().unwrap_or_default()
+    }
+}
+
+impl Sink for Heard {
+    async fn offsets(&self, partitions: Vec<i32>) -> Result<BTreeMap<i32, i64>, bus::BoxError> {
+        let offset = *self.offset.lock().unwrap();
+        Ok(partitions.into_iter().filter_map(|partition| Some((partition, offset?))).collect())
+    }
+
+    async fn store(&self, batch: Arc<bus::Batch>) -> Result<Stored, bus::BoxError> {
+        for record in &batch.records {
+            let gossip = Gossip::decode(record.payload.as_deref().unwrap_or_default())?;
+            assert_eq!(record.key_text(), Some(gossip.key().as_str()), "gossip is keyed by database");
+            assert_eq!(record.header_text(wire::headers::CLUSTER), Some(gossip.cluster.as_str()));
+            self.said.lock().unwrap().entry(gossip.database).or_default().push(gossip);
+        }
+        *self.offset.lock().unwrap() = Some(batch.end);
+        Ok(Stored::Done)
+    }
+}
+
+/// Name of the custom resource of an instruction.
+pub(super) fn name(instruction: &Instruction) -> String {
+    domain::id::resource_name(&instruction.desired.name, instruction.database)
+}

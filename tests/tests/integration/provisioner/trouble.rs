@@ -1,0 +1,92 @@
+//! Records that cannot be understood, clusters that cannot take them, resources that are wrong.
+
+use domain::{ClusterState, Position};
+use testkit::eventually;
+use wire::OutcomeKind;
+
+use super::rig::{PATIENCE, Rig, name};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn poison_is_kept_and_the_partition_goes_on() {
+    let rig = Rig::new().await;
+    let good = rig.instruction(3);
+    rig.publish_bytes("no-such-key", vec![0xff, 0xfe, 0x00]).await;
+    rig.publish_bytes(&domain::DatabaseId::mint().to_string(), good.encode()).await;
+    rig.publish_bytes("", good.encode()).await;
+    rig.publish_bytes(&good.key(), vec![0x08, 99, 0x10, 99]).await;
+    rig.publish(&good).await;
+    let running = rig.start(&[]);
+    rig.outcome(&good, OutcomeKind::Applied).await;
+    rig.count("select string_agg(code, ',' order by kafka_offset) from dead_letters", "undecodable,key_mismatch,null_key,reader_too_old").await;
+    rig.count("select encode(payload, 'hex') from dead_letters where code = 'undecodable'", "fffe00").await;
+    rig.count("select count(*) from dead_letters where message <> '' and headers::text like '%traceparent%'", "4").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unknown_cluster_and_an_invalid_resource_are_refused_and_told() {
+    let rig = Rig::new().await;
+    let mut lost = rig.instruction(1);
+    lost.cluster = "nowhere".parse().unwrap();
+    let mut invalid = rig.instruction(1);
+    invalid.desired.version = "9".repeat(33);
+    let running = rig.start(&[]);
+    rig.publish(&invalid).await;
+    let outcome = rig.outcome(&invalid, OutcomeKind::Refused).await;
+    assert_eq!(outcome.code, "invalid");
+    assert!(outcome.message.contains("spec.version"), "{}", outcome.message);
+    rig.publish(&lost).await;
+    let outcome = rig.outcome(&lost, OutcomeKind::Refused).await;
+    assert_eq!(outcome.code, "unknown_cluster");
+    rig.count("select string_agg(code, ',' order by kafka_offset) from dead_letters", "invalid,unknown_cluster").await;
+    let mut cured = invalid.clone();
+    cured.position = Position { epoch: 1, seq: 2 };
+    cured.desired.version = "9.3.4".to_owned();
+    rig.publish(&cured).await;
+    rig.outcome(&cured, OutcomeKind::Applied).await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unreachable_cluster_parks_the_newest_and_drains_it_when_back() {
+    let rig = Rig::new().await;
+    rig.credentials_of_nobody();
+    let running = rig.start(&["--call-timeout", "2"]);
+    let first = rig.instruction(1);
+    rig.publish(&first).await;
+    let outcome = rig.outcome(&first, OutcomeKind::Parked).await;
+    assert_eq!(outcome.code, "unreachable");
+    let mut second = first.clone();
+    second.position = Position { epoch: 1, seq: 2 };
+    rig.publish(&second).await;
+    rig.outcome(&second, OutcomeKind::Parked).await;
+    rig.publish(&first).await;
+    rig.count("select string_agg(epoch || '/' || seq || ' ' || code, ',') from parked_instructions", "1/2 unreachable").await;
+    let cluster_is_failing = || {
+        let report = running.health.readiness.report();
+        report.get("cluster/bare").is_some_and(|cluster| cluster.state != runtime::health::State::Ok)
+    };
+    eventually(PATIENCE, "the cluster to be told as failing", async || cluster_is_failing().then_some(())).await;
+    assert!(running.health.readiness.is_ready(), "one sick cluster does not make the program unready");
+    rig.good_credentials();
+    rig.outcome(&second, OutcomeKind::Applied).await;
+    assert_eq!(rig.resource(&first, 2).await.spec.instruction.map(|stamp| stamp.seq), Some(2));
+    rig.count("select count(*) from parked_instructions", "0").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_out_of_service_parks_until_it_is_back() {
+    let rig = Rig::new().await;
+    rig.register(ClusterState::Disabled).await;
+    let running = rig.start(&[]);
+    let instruction = rig.instruction(1);
+    rig.publish(&instruction).await;
+    let outcome = rig.outcome(&instruction, OutcomeKind::Parked).await;
+    assert_eq!(outcome.code, "disabled");
+    assert!(rig.api().get_opt(&name(&instruction)).await.unwrap().is_none());
+    rig.register(ClusterState::Draining).await;
+    rig.outcome(&instruction, OutcomeKind::Applied).await;
+    rig.count("select count(*) from parked_instructions", "0").await;
+    running.stop().await;
+}

@@ -1,0 +1,72 @@
+//! Programs and servers die in the middle of the main job; it ends all the same, with one machine and one volume.
+
+use std::time::Duration;
+
+use cloud::{Cloud as _, Select};
+use testkit::{Console, cluster, eventually, unique};
+
+use crate::main_job::{aws, ready_of};
+use crate::support::{alone, crash, create, ended, pid};
+
+const BACK: Duration = Duration::from_secs(90);
+
+/// Kills a program and waits until the supervisor has another in its place.
+async fn crash_and_return(program: &str) {
+    let killed = crash(program).await.unwrap();
+    eventually(BACK, &format!("{program} started again"), async || (pid(program).ok()? != killed).then_some(())).await;
+}
+
+#[tokio::test]
+async fn every_program_dies_once_on_the_way() {
+    let _alone = alone().await;
+    let console = Console::of(&unique("crash"));
+    let home = cluster("eu-west-1");
+    let accepted = create(&console, "survivor", home, "delete").await.unwrap();
+    let operation = accepted["operation"]["id"].as_str().unwrap();
+    for program in ["backend", "provisioner", "eu-west-1-operator", "eu-west-1-nodes"] {
+        crash_and_return(program).await;
+    }
+    let database = ready_of(&console, home, &accepted).await;
+    database.ask("select 1").await.unwrap();
+
+    // A crash between a call and its record never makes a second machine or volume.
+    let (aws, id) = (aws(home).await, &database.id);
+    let instances = aws.describe_instances(&Select::database(&home.name, id)).await.unwrap();
+    let living: Vec<_> = instances.iter().filter(|instance| !instance.state.is_ending()).collect();
+    assert_eq!(living.len(), 1, "{id}: {instances:#?}");
+    let volumes = aws.describe_volumes(&Select::database(&home.name, id)).await.unwrap();
+    assert_eq!(volumes.len(), 1, "{id}: {volumes:#?}");
+
+    let events = console.request(reqwest::Method::GET, &format!("/v1/operations/{operation}/events")).send().await.unwrap();
+    let text = events.text().await.unwrap();
+    let numbers: Vec<i64> = text.lines().filter_map(|line| line.strip_prefix("id:")?.trim().parse().ok()).collect();
+    assert_eq!(numbers, (1..=i64::try_from(numbers.len()).unwrap()).collect::<Vec<_>>(), "nothing missed, nothing twice");
+
+    let accepted = console.delete(&format!("/v1/databases/{id}")).await.unwrap();
+    ended(&console, accepted["operation"]["id"].as_str().unwrap()).await;
+}
+
+/// What `/readyz` of the API says; the status and the body.
+async fn readiness(console: &Console) -> Option<(u16, String)> {
+    let answer = console.request(reqwest::Method::GET, "/readyz").send().await.ok()?;
+    Some((answer.status().as_u16(), answer.text().await.ok()?))
+}
+
+#[tokio::test]
+async fn servers_die_and_work_resumes_by_itself() {
+    let _alone = alone().await;
+    let console = Console::of(&unique("outage"));
+    let home = cluster("us-east-1");
+    let accepted = create(&console, "patient", home, "delete").await.unwrap();
+    for server in ["kafka", "us-east-1-apiserver", "aws", "postgres"] {
+        crash_and_return(server).await;
+    }
+    let database = ready_of(&console, home, &accepted).await;
+    database.ask("select 1").await.unwrap();
+    eventually(BACK, "the API ready again", async || (readiness(&console).await?.0 == 200).then_some(())).await;
+    let accepted = eventually(BACK, "the deletion accepted", async || {
+        console.delete(&format!("/v1/databases/{}", database.id)).await.ok()
+    })
+    .await;
+    ended(&console, accepted["operation"]["id"].as_str().unwrap()).await;
+}

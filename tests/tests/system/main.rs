@@ -1,0 +1,5 @@
+//! The whole stack at work: from an HTTP request to a ready QuestDB, and back to nothing.
+
+mod crash;
+mod main_job;
+mod support;

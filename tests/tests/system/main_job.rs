@@ -1,0 +1,172 @@
+//! The main job: a database asked for over HTTP becomes a QuestDB that answers, keeps its rows, and goes away again.
+
+use std::time::Duration;
+
+use cloud::{Cloud as _, Select, VolumeId};
+use serde_json::Value;
+use testkit::{ClusterFacts, Console, cluster, eventually, stack, unique};
+
+use crate::support::{ROAD, create, ended, kubectl, objects, secret, sql, whole};
+
+/// A database that the API says is ready, as its user sees it.
+pub(crate) struct Ready {
+    pub(crate) id: String,
+    namespace: String,
+    resource: String,
+    endpoint: String,
+    user: String,
+    password: String,
+    volume: String,
+}
+
+/// Creates a database and waits until it is ready.
+async fn ready(console: &Console, cluster: &ClusterFacts, name: &str, policy: &str) -> Ready {
+    let accepted = create(console, name, cluster, policy).await.unwrap();
+    ready_of(console, cluster, &accepted).await
+}
+
+/// Waits until an accepted database is ready.
+pub(crate) async fn ready_of(console: &Console, cluster: &ClusterFacts, accepted: &Value) -> Ready {
+    let operation = ended(console, accepted["operation"]["id"].as_str().unwrap()).await;
+    assert_eq!(operation["state"], "succeeded", "{operation:#}");
+    let id = accepted["database"]["id"].as_str().unwrap().to_owned();
+    let database = console.get(&format!("/v1/databases/{id}")).await.unwrap();
+    let observed = &database["observed"];
+    assert_eq!(observed["phase"], "Ready", "{database:#}");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (namespace, credentials) = (text(&observed["namespace"]), text(&observed["credentials_secret"]));
+    Ready {
+        user: secret(cluster, &namespace, &credentials, "http-user").await.unwrap(),
+        password: secret(cluster, &namespace, &credentials, "http-password").await.unwrap(),
+        resource: text(&observed["resource_name"]),
+        endpoint: text(&observed["endpoints"]["http"]),
+        volume: text(&observed["volume_id"]),
+        namespace,
+        id,
+    }
+}
+
+impl Ready {
+    pub(crate) async fn ask(&self, statement: &str) -> anyhow::Result<Value> {
+        sql(&self.endpoint, &self.user, &self.password, statement).await
+    }
+
+    async fn count(&self) -> Option<i64> {
+        self.ask("select count() from trades").await.ok()?["dataset"][0][0].as_i64()
+    }
+}
+
+/// A volume as EC2 shows it.
+async fn volumes(cluster: &ClusterFacts, id: &str) -> Vec<cloud::Volume> {
+    let aws = aws(cluster).await;
+    aws.describe_volumes(&Select::one(VolumeId::new(id))).await.unwrap()
+}
+
+/// EC2 and Route 53 of a cluster's region.
+pub(crate) async fn aws(cluster: &ClusterFacts) -> cloud_aws::Aws {
+    let mut settings = cloud_aws::Settings::new(cluster.region.clone());
+    settings.endpoint = Some(stack().aws_endpoint_url.clone());
+    settings.credentials = cloud_aws::Credentials::Fixed { key_id: "test".to_owned(), secret: "test".to_owned() };
+    cloud_aws::Aws::connect(settings).await
+}
+
+#[tokio::test]
+async fn a_database_is_born_keeps_its_rows_and_dies() {
+    let _whole = whole().await;
+    let console = Console::of(&unique("acme"));
+    let home = cluster("eu-west-1");
+    let database = ready(&console, home, "trades", "delete").await;
+
+    // A real QuestDB answers, and only with the generated password.
+    database.ask("create table trades (ts timestamp, price double) timestamp(ts) partition by day wal").await.unwrap();
+    database.ask("insert into trades values (now(), 1.5), (now(), 2.5)").await.unwrap();
+    eventually(ROAD, "the inserted rows", async || (database.count().await? == 2).then_some(())).await;
+    assert!(sql(&database.endpoint, &database.user, "wrong", "select 1").await.is_err());
+
+    // The rows outlive the pod.
+    let pod = format!("{}-0", database.resource);
+    let uid = ["get", "pod", &pod, "--namespace", &database.namespace, "--output", "jsonpath={.metadata.uid}"];
+    let before = kubectl(home, &uid).await.unwrap();
+    kubectl(home, &["delete", "pod", &pod, "--namespace", &database.namespace, "--wait=false"]).await.unwrap();
+    eventually(ROAD, "another pod", async || kubectl(home, &uid).await.ok().filter(|now| *now != before)).await;
+    eventually(ROAD, "the same rows in another pod", async || (database.count().await? == 2).then_some(())).await;
+
+    // Everybody's tools see it: rows in Postgres, the volume on EC2.
+    let row = format!("SELECT seq FROM databases WHERE id = '{}'", database.id);
+    assert_eq!(testkit::query(&stack().database_url, &row).await.unwrap(), "1");
+    let volumes = volumes(home, &database.volume).await;
+    assert_eq!(volumes.len(), 1);
+
+    // Deleted by policy: nothing is left but the tombstone.
+    let accepted = console.delete(&format!("/v1/databases/{}", database.id)).await.unwrap();
+    let operation = ended(&console, accepted["operation"]["id"].as_str().unwrap()).await;
+    assert_eq!(operation["state"], "succeeded", "{operation:#}");
+    for kind in ["statefulset,service,configmap,secret,pvc,pod", "pv", "node"] {
+        eventually(ROAD, &format!("no {kind} left"), async || {
+            objects(home, kind, &database.id).await.ok()?.is_empty().then_some(())
+        })
+        .await;
+    }
+    let phase = ["get", "questdb", &database.resource, "--namespace", &database.namespace, "--output", "jsonpath={.status.phase}"];
+    assert_eq!(kubectl(home, &phase).await.unwrap(), "Deleted");
+}
+
+#[tokio::test]
+async fn a_retained_volume_survives_its_database() {
+    let _whole = whole().await;
+    let console = Console::of(&unique("keep"));
+    let home = cluster("us-east-1");
+    let database = ready(&console, home, "kept", "retain").await;
+    let accepted = console.delete(&format!("/v1/databases/{}", database.id)).await.unwrap();
+    let operation = ended(&console, accepted["operation"]["id"].as_str().unwrap()).await;
+    assert_eq!(operation["state"], "succeeded", "{operation:#}");
+    let volumes = volumes(home, &database.volume).await;
+    assert_eq!(volumes.len(), 1, "a retained volume is never destroyed");
+    assert!(volumes[0].attachments.is_empty(), "{volumes:?}");
+}
+
+#[tokio::test]
+async fn an_operation_can_be_followed_to_its_end() {
+    let _whole = whole().await;
+    let console = Console::of(&unique("watch"));
+    let accepted = create(&console, "watched", cluster("eu-west-1"), "delete").await.unwrap();
+    let path = format!("/v1/operations/{}/events", accepted["operation"]["id"].as_str().unwrap());
+    let stream = console.request(reqwest::Method::GET, &path).timeout(ROAD).send().await.unwrap();
+    // The server closes the stream after the last event, so the body has an end.
+    let text = tokio::time::timeout(ROAD, stream.text()).await.unwrap().unwrap();
+    let numbers: Vec<i64> = text.lines().filter_map(|line| line.strip_prefix("id:")?.trim().parse().ok()).collect();
+    assert!(numbers.len() > 2, "{text}");
+    assert_eq!(numbers, (1..=i64::try_from(numbers.len()).unwrap()).collect::<Vec<_>>(), "numbered without gaps");
+    assert!(text.contains("succeeded"), "{text}");
+
+    // Resumed in the middle: the rest and nothing else.
+    let rest = console.request(reqwest::Method::GET, &path).header("Last-Event-ID", "2").timeout(ROAD).send().await.unwrap();
+    let rest = tokio::time::timeout(Duration::from_secs(30), rest.text()).await.unwrap().unwrap();
+    let again: Vec<i64> = rest.lines().filter_map(|line| line.strip_prefix("id:")?.trim().parse().ok()).collect();
+    assert_eq!(again, numbers[2..], "{rest}");
+
+    let id = accepted["database"]["id"].as_str().unwrap();
+    let accepted = console.delete(&format!("/v1/databases/{id}")).await.unwrap();
+    ended(&console, accepted["operation"]["id"].as_str().unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_change_of_configuration_reaches_the_database() {
+    let _whole = whole().await;
+    let console = Console::of(&unique("change"));
+    let home = cluster("us-east-1");
+    let database = ready(&console, home, "tuned", "delete").await;
+    let path = format!("/v1/databases/{}", database.id);
+    let read = console.request(reqwest::Method::GET, &path).send().await.unwrap();
+    let etag = read.headers().get("etag").unwrap().clone();
+    let change = serde_json::json!({"config": {"shared.worker.count": "3"}});
+    let answer = console.request(reqwest::Method::PATCH, &path).header("If-Match", etag).json(&change).send().await.unwrap();
+    assert_eq!(answer.status(), 202);
+    let accepted: Value = answer.json().await.unwrap();
+    let operation = ended(&console, accepted["operation"]["id"].as_str().unwrap()).await;
+    assert_eq!(operation["state"], "succeeded", "{operation:#}");
+    let shown = database.ask("(show parameters) where property_path = 'shared.worker.count'").await.unwrap();
+    assert_eq!(shown["dataset"][0][2], "3", "{shown:#}");
+    let accepted = console.delete(&path).await.unwrap();
+    ended(&console, accepted["operation"]["id"].as_str().unwrap()).await;
+}

@@ -1,0 +1,94 @@
+//! What the tests of the main job share: asking the API, kubectl, QuestDB and EC2 the way their users do.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+use testkit::{ClusterFacts, Console, eventually};
+use tokio::process::Command;
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Tests that break the stack hold this alone; those that need it whole hold it together.
+static STACK: RwLock<()> = RwLock::const_new(());
+
+/// The stack, whole for as long as the guard lives.
+pub(crate) async fn whole() -> RwLockReadGuard<'static, ()> {
+    STACK.read().await
+}
+
+/// The stack, for this test alone, which may break it.
+pub(crate) async fn alone() -> RwLockWriteGuard<'static, ()> {
+    STACK.write().await
+}
+
+/// Ends a program of the stack as a crash would (SIGKILL) and says which process it was. The supervisor starts it again.
+pub(crate) async fn crash(program: &str) -> anyhow::Result<String> {
+    let pid = pid(program)?;
+    let killed = Command::new("kill").args(["-9", &pid]).status().await?;
+    ensure!(killed.success(), "the fault did not fire: {program} (process {pid}) could not be killed");
+    Ok(pid)
+}
+
+/// Process id of a program of the stack, by the supervisor's record.
+pub(crate) fn pid(program: &str) -> anyhow::Result<String> {
+    let file = testkit::stack().state_dir.join("pids").join(format!("{program}.pid"));
+    let text = std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+    Ok(text.trim().to_owned())
+}
+
+/// Longest time for anything the whole road must do once, on two busy processors.
+pub(crate) const ROAD: Duration = Duration::from_secs(180);
+
+/// Creates a database and gives the API's answer.
+pub(crate) async fn create(console: &Console, name: &str, cluster: &ClusterFacts, policy: &str) -> anyhow::Result<Value> {
+    let body = json!({"name": name, "region": cluster.region, "storage": {"size_gib": 20, "deletion_policy": policy}});
+    console.post("/v1/databases", &body).await
+}
+
+/// Waits until an operation has come to its end, and gives it.
+pub(crate) async fn ended(console: &Console, operation: &str) -> Value {
+    eventually(ROAD, &format!("the end of operation {operation}"), async || {
+        let operation = console.get(&format!("/v1/operations/{operation}")).await.ok()?;
+        let state = operation["state"].as_str()?;
+        ["succeeded", "failed", "superseded"].contains(&state).then_some(operation)
+    })
+    .await
+}
+
+/// kubectl in a cluster, as its administrator.
+pub(crate) async fn kubectl(cluster: &ClusterFacts, arguments: &[&str]) -> anyhow::Result<String> {
+    let run = Command::new(&testkit::stack().kubectl)
+        .arg("--kubeconfig")
+        .arg(&cluster.kubeconfig)
+        .args(arguments)
+        .output();
+    let output = tokio::time::timeout(Duration::from_secs(60), run).await.context("kubectl did not end in time")??;
+    ensure!(output.status.success(), "kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+/// Names of all objects of a kind that belong to a database; empty when there are none.
+pub(crate) async fn objects(cluster: &ClusterFacts, kind: &str, id: &str) -> anyhow::Result<String> {
+    let selector = format!("crd.questdb.io/database={id}");
+    kubectl(cluster, &["get", kind, "--all-namespaces", "--selector", &selector, "--output", "name"]).await
+}
+
+/// A value of a Secret, decoded by kubectl itself.
+pub(crate) async fn secret(cluster: &ClusterFacts, namespace: &str, name: &str, key: &str) -> anyhow::Result<String> {
+    let template = format!("go-template={{{{index .data \"{key}\" | base64decode}}}}");
+    kubectl(cluster, &["get", "secret", name, "--namespace", namespace, "--output", &template]).await
+}
+
+/// Runs SQL over QuestDB's REST API with the generated credentials.
+pub(crate) async fn sql(endpoint: &str, user: &str, password: &str, statement: &str) -> anyhow::Result<Value> {
+    let response = testkit::http()
+        .get(format!("{endpoint}/exec"))
+        .query(&[("query", statement)])
+        .basic_auth(user, Some(password))
+        .send()
+        .await?;
+    let status = response.status();
+    let text = response.text().await?;
+    ensure!(status.is_success(), "{status}: {text}");
+    Ok(serde_json::from_str(&text)?)
+}
