@@ -111,14 +111,15 @@ async fn start_api(
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
     let streams = Streams::new(metrics.clone());
     program.tasks.spawn("event streams", streams.clone().run(store.clone(), program.stop()));
-    let router = router(Api::new(store, doorbell, streams, metrics));
-    let stop = program.stop();
     let bound = listener.local_addr().map_err(|source| Error::Listen { address, source })?;
     tracing::info!(api.address = %bound, "the API listens");
-    program.tasks.spawn("api", async move {
-        axum::serve(listener, router).with_graceful_shutdown(async move { stop.cancelled().await }).await
-    });
+    program.tasks.spawn("api", listen(listener, Api::new(store, doorbell, streams, metrics), program.stop()));
     Ok(())
+}
+
+/// Serves the API until `stop`; requests under way are answered first.
+pub async fn listen(listener: TcpListener, api: Api, stop: CancellationToken) -> std::io::Result<()> {
+    axum::serve(listener, router(api)).with_graceful_shutdown(async move { stop.cancelled().await }).await
 }
 
 fn start_relay(program: &Program, relay: Relay) {
@@ -126,8 +127,8 @@ fn start_relay(program: &Program, relay: Relay) {
     program.tasks.spawn("relay", relay.run(heartbeat, program.stop()));
 }
 
-/// Consumes gossip; a consumer that cannot go on is made anew.
-async fn consume(sink: GossipSink, settings: bus::sink::Settings, stop: CancellationToken) {
+/// Consumes gossip until `stop`; a consumer that cannot go on is made anew.
+pub async fn consume(sink: GossipSink, settings: bus::sink::Settings, stop: CancellationToken) {
     let state = Arc::new(State::default());
     let sink = Arc::new(sink);
     let mut retry = BACKOFF.start();

@@ -38,8 +38,21 @@ pub const ALLOWED_CIDRS: usize = 50;
 
 /// Prefixes of server.conf keys that belong to Slipway: addresses, credentials, paths.
 pub const RESERVED_CONFIG_PREFIXES: &[&str] = &[
-    "http.bind.to", "http.net.bind.to", "http.min.", "pg.net.bind.to", "pg.user", "pg.password", "pg.readonly.", "http.user",
-    "http.password", "line.tcp.net.bind.to", "line.tcp.auth", "cairo.root", "cairo.snapshot.", "metrics.enabled", "config.validation.strict",
+    "http.bind.to",
+    "http.net.bind.to",
+    "http.min.",
+    "pg.net.bind.to",
+    "pg.user",
+    "pg.password",
+    "pg.readonly.",
+    "http.user",
+    "http.password",
+    "line.tcp.net.bind.to",
+    "line.tcp.auth",
+    "cairo.root",
+    "cairo.snapshot.",
+    "metrics.enabled",
+    "config.validation.strict",
 ];
 
 /// An EC2 instance type on offer.

@@ -12,7 +12,9 @@ pub enum Error {
     #[error("must be a UUID such as 0192f3a4-5b6c-7d8e-9f00-112233445566")]
     NotAUuid,
     /// Not an RFC 1123 label, or too long.
-    #[error("must be 1 to {longest} characters: lower-case letters, digits and '-', beginning with a letter and ending with a letter or digit")]
+    #[error(
+        "must be 1 to {longest} characters: lower-case letters, digits and '-', beginning with a letter and ending with a letter or digit"
+    )]
     NotALabel {
         /// The greatest length allowed.
         longest: usize,
@@ -176,7 +178,10 @@ mod tests {
     #[test]
     fn the_longest_resource_name_is_a_label() {
         let name: DatabaseName = "a".repeat(NAME_LENGTH).parse().unwrap();
-        assert!(resource_name(&name, DatabaseId::mint()).len() <= 52, "StatefulSet names leave room for a revision hash");
+        assert!(
+            resource_name(&name, DatabaseId::mint()).len() <= 52,
+            "StatefulSet names leave room for a revision hash"
+        );
     }
 
     #[test]

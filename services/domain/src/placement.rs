@@ -16,7 +16,8 @@ pub struct Candidate {
 pub fn choose(region: &str, candidates: &[Candidate]) -> Result<Cluster, Violation> {
     let in_region = || candidates.iter().filter(|candidate| candidate.cluster.region == region);
     let active = in_region().filter(|candidate| candidate.cluster.state == ClusterState::Active);
-    if let Some(best) = active.min_by(|a, b| (a.databases, &a.cluster.id).cmp(&(b.databases, &b.cluster.id))) {
+    if let Some(best) = active.min_by(|a, b| (a.databases, &a.cluster.id).cmp(&(b.databases, &b.cluster.id)))
+    {
         return Ok(best.cluster.clone());
     }
     let detail = match in_region().next() {
@@ -74,7 +75,10 @@ mod tests {
 
     #[test]
     fn refusals_name_the_reason() {
-        let candidates = [candidate("c", "eu-west-1", ClusterState::Draining, 0), candidate("d", "us-east-1", ClusterState::Active, 0)];
+        let candidates = [
+            candidate("c", "eu-west-1", ClusterState::Draining, 0),
+            candidate("d", "us-east-1", ClusterState::Active, 0),
+        ];
         let draining = choose("eu-west-1", &candidates).unwrap_err();
         assert!(draining.detail.contains("draining"), "{draining}");
         let unknown = choose("mars-1", &candidates).unwrap_err();

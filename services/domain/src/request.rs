@@ -73,7 +73,9 @@ impl Create {
     pub fn validate(&self) -> Result<Valid, Violations> {
         let mut wrong = Violations::default();
         let name = wrong.keep(
-            self.name.parse::<DatabaseName>().map_err(|error| Violation::new("/name", Rule::Format, error.to_string())),
+            self.name
+                .parse::<DatabaseName>()
+                .map_err(|error| Violation::new("/name", Rule::Format, error.to_string())),
         );
         let fields = self.change.over(&Fields::defaults(), &mut wrong);
         if self.region.is_empty() {
@@ -109,12 +111,20 @@ impl Change {
     pub fn apply(&self, current: &Desired) -> Result<Desired, Violations> {
         let mut wrong = Violations::default();
         if matches!(current.run_state, RunState::Deleted | RunState::Purged) {
-            wrong.push(Violation::new("", Rule::Conflict, "the database is deleted; it cannot change any more"));
+            wrong.push(Violation::new(
+                "",
+                Rule::Conflict,
+                "the database is deleted; it cannot change any more",
+            ));
         }
         let fields = self.over(&Fields::of(current), &mut wrong);
         if fields.storage.size_gib < current.storage.size_gib {
             let size = current.storage.size_gib;
-            wrong.push(Violation::new("/storage/size_gib", Rule::Shrinks, format!("can only grow: it is {size} GiB now")));
+            wrong.push(Violation::new(
+                "/storage/size_gib",
+                Rule::Shrinks,
+                format!("can only grow: it is {size} GiB now"),
+            ));
         }
         wrong.into_result()?;
         let mut next = current.clone();
@@ -135,7 +145,8 @@ impl Change {
         }
         if let Some(instance_type) = &self.instance_type {
             let names: Vec<&str> = catalogue::INSTANCE_TYPES.iter().map(|kind| kind.name).collect();
-            fields.instance_type = wrong.keep(on_offer("/compute/instance_type", instance_type, &names)).unwrap_or_default();
+            fields.instance_type =
+                wrong.keep(on_offer("/compute/instance_type", instance_type, &names)).unwrap_or_default();
         }
         self.storage_over(&mut fields.storage, wrong);
         if let Some(config) = &self.config {
@@ -154,7 +165,11 @@ impl Change {
             let Some(wish) = wish else { return };
             match u32::try_from(wish).ok().filter(|value| (least..=most).contains(value)) {
                 Some(value) => *target = value,
-                None => wrong.push(Violation::new(pointer, Rule::Range, format!("must be {least} to {most}; got {wish}"))),
+                None => wrong.push(Violation::new(
+                    pointer,
+                    Rule::Range,
+                    format!("must be {least} to {most}; got {wish}"),
+                )),
             }
         };
         number("/storage/size_gib", self.size_gib, catalogue::SIZE_GIB, &mut storage.size_gib);
@@ -232,13 +247,21 @@ fn check_config(config: &BTreeMap<String, String>, wrong: &mut Violations) {
             && key.len() <= 128
             && key.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b));
         if !well_formed {
-            wrong.push(Violation::new(&pointer, Rule::Format, "a key of server.conf has lower-case letters, digits, '.', '_' and '-'"));
+            wrong.push(Violation::new(
+                &pointer,
+                Rule::Format,
+                "a key of server.conf has lower-case letters, digits, '.', '_' and '-'",
+            ));
         } else if catalogue::RESERVED_CONFIG_PREFIXES.iter().any(|prefix| key.starts_with(prefix)) {
             wrong.push(Violation::new(&pointer, Rule::Conflict, "belongs to Slipway and cannot be set"));
         }
         if value.len() > catalogue::CONFIG_VALUE_LENGTH || value.chars().any(char::is_control) {
             let most = catalogue::CONFIG_VALUE_LENGTH;
-            wrong.push(Violation::new(&pointer, Rule::Format, format!("a value has at most {most} bytes and no control characters")));
+            wrong.push(Violation::new(
+                &pointer,
+                Rule::Format,
+                format!("a value has at most {most} bytes and no control characters"),
+            ));
         }
     }
 }
@@ -246,12 +269,20 @@ fn check_config(config: &BTreeMap<String, String>, wrong: &mut Violations) {
 fn check_cidrs(cidrs: &[String], wrong: &mut Violations) -> Vec<String> {
     if cidrs.len() > catalogue::ALLOWED_CIDRS {
         let most = catalogue::ALLOWED_CIDRS;
-        wrong.push(Violation::new("/network/allowed_cidrs", Rule::Range, format!("holds at most {most} CIDRs")));
+        wrong.push(Violation::new(
+            "/network/allowed_cidrs",
+            Rule::Range,
+            format!("holds at most {most} CIDRs"),
+        ));
     }
     for (index, cidr) in cidrs.iter().enumerate() {
         if !is_cidr(cidr) {
             let pointer = format!("/network/allowed_cidrs/{index}");
-            wrong.push(Violation::new(pointer, Rule::Format, "must be a network such as 10.0.0.0/8, with no bits set beyond its prefix"));
+            wrong.push(Violation::new(
+                pointer,
+                Rule::Format,
+                "must be a network such as 10.0.0.0/8, with no bits set beyond its prefix",
+            ));
         }
     }
     let mut sorted = cidrs.to_vec();
@@ -299,7 +330,10 @@ mod tests {
     fn a_name_and_a_region_are_enough() {
         let desired = desired();
         assert_eq!(desired.storage.size_gib, catalogue::DEFAULT_SIZE_GIB);
-        assert!(desired.network.hostname.starts_with("trades-") && desired.network.hostname.ends_with(".eu.example.com"));
+        assert!(
+            desired.network.hostname.starts_with("trades-")
+                && desired.network.hostname.ends_with(".eu.example.com")
+        );
         assert!(!desired.storage.provisioned);
     }
 
@@ -312,19 +346,43 @@ mod tests {
             (|c| c.name = "Bad_Name".to_owned(), "/name", Rule::Format),
             (|c| c.region.clear(), "/region", Rule::Required),
             (|c| c.change.version = Some("1.0".to_owned()), "/version", Rule::Unknown),
-            (|c| c.change.instance_type = Some("t2.nano".to_owned()), "/compute/instance_type", Rule::Unknown),
+            (
+                |c| c.change.instance_type = Some("t2.nano".to_owned()),
+                "/compute/instance_type",
+                Rule::Unknown,
+            ),
             (|c| c.change.size_gib = Some(1), "/storage/size_gib", Rule::Range),
             (|c| c.change.size_gib = Some(-5), "/storage/size_gib", Rule::Range),
             (|c| c.change.size_gib = Some(i64::MAX), "/storage/size_gib", Rule::Range),
             (|c| c.change.iops = Some(100), "/storage/iops", Rule::Range),
             (|c| c.change.throughput = Some(9_999), "/storage/throughput", Rule::Range),
             (|c| c.change.volume_type = Some("st1".to_owned()), "/storage/type", Rule::Unknown),
-            (|c| c.change.deletion_policy = Some("burn".to_owned()), "/storage/deletion_policy", Rule::Unknown),
+            (
+                |c| c.change.deletion_policy = Some("burn".to_owned()),
+                "/storage/deletion_policy",
+                Rule::Unknown,
+            ),
             (|c| c.change.exposure = Some("world".to_owned()), "/network/exposure", Rule::Unknown),
-            (|c| c.change.allowed_cidrs = Some(vec!["10.0.0.1/8".to_owned()]), "/network/allowed_cidrs/0", Rule::Format),
-            (|c| c.change.config = Some(BTreeMap::from([("pg.password".to_owned(), "x".to_owned())])), "/config/pg.password", Rule::Conflict),
-            (|c| c.change.config = Some(BTreeMap::from([("A b".to_owned(), "x".to_owned())])), "/config/A b", Rule::Format),
-            (|c| c.change.config = Some(BTreeMap::from([("a.b".to_owned(), "x\ny".to_owned())])), "/config/a.b", Rule::Format),
+            (
+                |c| c.change.allowed_cidrs = Some(vec!["10.0.0.1/8".to_owned()]),
+                "/network/allowed_cidrs/0",
+                Rule::Format,
+            ),
+            (
+                |c| c.change.config = Some(BTreeMap::from([("pg.password".to_owned(), "x".to_owned())])),
+                "/config/pg.password",
+                Rule::Conflict,
+            ),
+            (
+                |c| c.change.config = Some(BTreeMap::from([("A b".to_owned(), "x".to_owned())])),
+                "/config/A b",
+                Rule::Format,
+            ),
+            (
+                |c| c.change.config = Some(BTreeMap::from([("a.b".to_owned(), "x\ny".to_owned())])),
+                "/config/a.b",
+                Rule::Format,
+            ),
         ];
         for (break_it, pointer, rule) in cases {
             let mut create = good();

@@ -21,10 +21,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::chain;
 use crate::attach::Attacher;
-use crate::context::{Caches, Context};
+use crate::context::{Caches, Clients, Context};
 use crate::fleet::{self, Action, Ailments, Known};
 use crate::machine::{self, Power};
 use crate::manifest::Machine;
+use crate::metrics::Counts;
 use crate::pod::index::PodIndex;
 use crate::settings::{Mode, Settings};
 use crate::user_data::{self, NodeIntent};
@@ -54,7 +55,9 @@ pub fn spawn(
     let changed = Arc::new(Notify::new());
     let caches = caches(program, &settings, &client, &changed);
     follow_pods(program, &client, &index);
-    let context = Arc::new(Context::new(settings, client, cloud, caches, http));
+    let clients = Clients { client, cloud, http };
+    let counts = Counts::register(&program.metrics);
+    let context = Arc::new(Context::new(settings, clients, caches, counts));
     let attacher = Attacher::new(Arc::clone(&context));
     program.tasks.spawn("attacher", attacher.run(changed, program.stop()));
     let ec2 = program.health.readiness.component("ec2");
@@ -231,10 +234,12 @@ impl Fleet {
         }
         let ailments = self.ailments().await;
         let known = self.machines.iter().map(|(id, running)| (id.clone(), running.known.clone())).collect();
+        let on = self.machines.values().filter(|running| running.known.power != Power::Off).count();
+        self.context.counts.machines.set(i64::try_from(on).unwrap_or(i64::MAX));
         for action in fleet::decide(instances, &known, &ailments, Timestamp::now()) {
             match action {
                 Action::Boot(id, power) => self.boot(instances, &id, power).await,
-                Action::Switch(id, power) => self.switch(&id, power).await,
+                Action::Switch(id, power) => self.switch(&id, power),
                 Action::Miss(id) => self.with(&id, |known| known.missing_since = Some(Timestamp::now())),
                 Action::Return(id) => self.with(&id, |known| known.missing_since = None),
                 Action::Bury(id) => self.bury(&id).await,
@@ -277,8 +282,15 @@ impl Fleet {
         let node = machine.intent.name.clone();
         let pods = self.index.subscribe(&node);
         tracing::info!(instance.id = %id, node.name = node, "a machine boots");
-        let task =
-            tokio::spawn(machine::run(Arc::clone(&self.context), machine, receiver, pods, self.stop.clone()));
+        let before = self.machines.get_mut(id).and_then(|running| running.task.take());
+        let run = machine::run(Arc::clone(&self.context), machine, receiver, pods, self.stop.clone());
+        let task = tokio::spawn(async move {
+            // A machine that comes back must find nothing of the one that went.
+            if let Some(before) = before {
+                let _ = before.await;
+            }
+            run.await;
+        });
         let known = Known { power, missing_since: None, buried: false };
         self.machines.insert(id.clone(), Running { node, known, power: Some(sender), task: Some(task) });
     }
@@ -302,25 +314,20 @@ impl Fleet {
         }
     }
 
-    async fn switch(&mut self, id: &InstanceId, power: Power) {
+    fn switch(&mut self, id: &InstanceId, power: Power) {
         let Some(running) = self.machines.get_mut(id) else { return };
         running.known.power = power;
         if let Some(sender) = &running.power {
             sender.send_replace(power);
         }
-        if power == Power::Off {
-            running.power = None;
-            // A machine that comes back must find nothing of the one that went.
-            if let Some(task) = running.task.take()
-                && let Err(error) = task.await
-            {
-                tracing::error!(instance.id = %id, %error, "the task of a machine failed");
-            }
-        }
     }
 
     async fn bury(&mut self, id: &InstanceId) {
         let Some(running) = self.machines.get_mut(id) else { return };
+        // Its task may be about to say something of the Node.
+        if running.task.as_ref().is_some_and(|task| !task.is_finished()) {
+            return;
+        }
         match node::bury(&self.context, &running.node, id.as_str()).await {
             Ok(buried) => {
                 if buried {

@@ -11,12 +11,24 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Client, Resource};
 
 use crate::disks::Disks;
+use crate::metrics::Counts;
 use crate::pod::content::Objects;
 use crate::process::Processes;
 use crate::settings::Settings;
 
 /// Longest wait for an event to be taken. They are best effort.
 const EVENT_DEADLINE: Duration = Duration::from_secs(5);
+
+/// The ways out.
+#[derive(Clone)]
+pub struct Clients {
+    /// The cluster's API server.
+    pub client: Client,
+    /// EC2.
+    pub cloud: Arc<dyn Cloud>,
+    /// Probes and the control API.
+    pub http: reqwest::Client,
+}
 
 /// Caches kept by watches.
 #[derive(Clone, Debug)]
@@ -46,18 +58,15 @@ pub struct Context {
     pub processes: Processes,
     /// For probes.
     pub http: reqwest::Client,
+    /// What is counted.
+    pub counts: Counts,
     recorder: Recorder,
 }
 
 impl Context {
     /// From its parts.
-    pub fn new(
-        settings: Settings,
-        client: Client,
-        cloud: Arc<dyn Cloud>,
-        caches: Caches,
-        http: reqwest::Client,
-    ) -> Self {
+    pub fn new(settings: Settings, clients: Clients, caches: Caches, counts: Counts) -> Self {
+        let Clients { client, cloud, http } = clients;
         let reporter = Reporter {
             controller: "slipway-node-agent".to_owned(),
             instance: Some(format!("slipway-node-agent-{}", settings.cluster)),
@@ -71,6 +80,7 @@ impl Context {
             disks: Disks::default(),
             processes: Processes,
             http,
+            counts,
         }
     }
 

@@ -13,10 +13,10 @@ use nix::unistd::Pid;
 
 use crate::api::chain;
 use crate::context::Context;
-use crate::network;
+use crate::network::{self, NodeNetwork};
 use crate::pod::record;
 use crate::process::{ProcessId, Processes, STACK_VARIABLE, with_variable};
-use crate::settings::{Mode, Network};
+use crate::settings::Mode;
 
 /// Longest wait for killed processes to be gone.
 const DEADLINE: Duration = Duration::from_secs(15);
@@ -64,7 +64,10 @@ pub async fn sweep(context: &Context, instances: &[Instance]) {
     let running = instances.iter().filter(|instance| instance.state == InstanceState::Running);
     let running: BTreeSet<&str> = running.map(|instance| instance.id.as_str()).collect();
     for (dir, record) in record::scan(&settings.data_dir) {
-        if record.as_ref().is_some_and(|record| running.contains(record.instance.as_str())) {
+        // Without a record nothing was started yet, and a pod that needs the directory makes it anew.
+        let ours = record.as_ref().is_none_or(|record| record.cluster == settings.cluster);
+        let lives = record.is_some_and(|record| running.contains(record.instance.as_str()));
+        if !ours || lives {
             continue;
         }
         tracing::info!(path = %dir.display(), "removing what a machine left behind");
@@ -72,15 +75,9 @@ pub async fn sweep(context: &Context, instances: &[Instance]) {
             tracing::warn!(%error, path = %dir.display(), "cannot remove the directory of a pod");
         }
     }
-    if settings.network == Network::Namespace {
-        let wanted: BTreeSet<_> =
-            running.iter().map(|id| network::names(&settings.stack, id).namespace).collect();
-        for namespace in network::namespaces_of(&settings.stack) {
-            if !wanted.contains(&namespace)
-                && let Err(error) = network::remove_namespace(&namespace).await
-            {
-                tracing::warn!(namespace, "{}", chain(&error));
-            }
+    for network in NodeNetwork::noted(settings).into_iter().filter(|id| !running.contains(id.as_str())) {
+        if let Err(error) = NodeNetwork::leftover(settings, &network).remove().await {
+            tracing::warn!(instance.id = network, "{}", chain(&error));
         }
     }
 }
@@ -90,6 +87,13 @@ pub async fn cleanup(stack: &str, data_dir: &Path) -> Result<Removed, Error> {
     let mut removed = Removed { processes: kill_all(stack, data_dir).await?, networks: 0 };
     if nix::unistd::geteuid().is_root() {
         removed.networks = network::remove_stack(stack).await.map_err(Error::Network)?;
+    }
+    let networks = network::notes_dir(data_dir);
+    match std::fs::remove_dir_all(&networks) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            return Err(Error::Remove { path: networks, source });
+        }
+        _ => {}
     }
     for (dir, _) in record::scan(data_dir) {
         match record::discard(&Processes, &dir) {
@@ -103,10 +107,10 @@ pub async fn cleanup(stack: &str, data_dir: &Path) -> Result<Removed, Error> {
 }
 
 async fn kill_all(stack: &str, data_dir: &Path) -> Result<usize, Error> {
+    let count = with_variable(STACK_VARIABLE, stack).len();
     for (dir, _) in record::scan(data_dir) {
         Processes.kill_session(&dir);
     }
-    let count = with_variable(STACK_VARIABLE, stack).len();
     let deadline = tokio::time::Instant::now() + DEADLINE;
     loop {
         let mut alive = with_variable(STACK_VARIABLE, stack);

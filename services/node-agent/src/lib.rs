@@ -19,6 +19,7 @@ pub mod leftovers;
 pub mod machine;
 pub mod machine_type;
 pub mod manifest;
+pub mod metrics;
 pub mod network;
 pub mod node;
 pub mod pod;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
+};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::core::ObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -43,7 +45,9 @@ impl Caches {
             resources: watch::start(wiring, Api::all(client.clone()), all(), |resource: &QuestDB| {
                 Some(ObjectRef::from_obj(resource))
             }),
-            secrets: watch::start(wiring, Api::all(client.clone()), ours(), |object: &Secret| owner(&object.metadata)),
+            secrets: watch::start(wiring, Api::all(client.clone()), ours(), |object: &Secret| {
+                owner(&object.metadata)
+            }),
             configs: watch::start(wiring, Api::all(client.clone()), ours(), |object: &ConfigMap| {
                 owner(&object.metadata)
             }),
@@ -53,16 +57,28 @@ impl Caches {
             stateful_sets: watch::start(wiring, Api::all(client.clone()), ours(), |object: &StatefulSet| {
                 owner(&object.metadata)
             }),
-            pods: watch::start(wiring, Api::all(client.clone()), ours(), |object: &Pod| owner(&object.metadata)),
-            claims: watch::start(wiring, Api::all(client.clone()), ours(), |object: &PersistentVolumeClaim| {
+            pods: watch::start(wiring, Api::all(client.clone()), ours(), |object: &Pod| {
                 owner(&object.metadata)
             }),
-            nodes: watch::start(wiring, Api::all(client.clone()), ours(), |node: &Node| owner(&node.metadata)),
-            // Made by Kubernetes, so without our labels: their volume leads to their owner.
-            attachments: watch::start(wiring, Api::all(client.clone()), all(), move |attachment: &VolumeAttachment| {
-                let name = attachment.spec.source.persistent_volume_name.as_deref()?;
-                owner(&known.get(&ObjectRef::new(name))?.metadata)
+            claims: watch::start(
+                wiring,
+                Api::all(client.clone()),
+                ours(),
+                |object: &PersistentVolumeClaim| owner(&object.metadata),
+            ),
+            nodes: watch::start(wiring, Api::all(client.clone()), ours(), |node: &Node| {
+                owner(&node.metadata)
             }),
+            // Made by Kubernetes, so without our labels: their volume leads to their owner.
+            attachments: watch::start(
+                wiring,
+                Api::all(client.clone()),
+                all(),
+                move |attachment: &VolumeAttachment| {
+                    let name = attachment.spec.source.persistent_volume_name.as_deref()?;
+                    owner(&known.get(&ObjectRef::new(name))?.metadata)
+                },
+            ),
             volumes,
         }
     }
@@ -82,7 +98,9 @@ impl Caches {
             self.attachments.wait_until_ready(),
         );
         let (resources, secrets, configs, services, sets, pods, claims, volumes, nodes, attachments) = waits;
-        [resources, secrets, configs, services, sets, pods, claims, volumes, nodes, attachments].iter().all(Result::is_ok)
+        [resources, secrets, configs, services, sets, pods, claims, volumes, nodes, attachments]
+            .iter()
+            .all(Result::is_ok)
     }
 
     /// The objects of one database. An object of its name that is not its own is not among them.
@@ -103,9 +121,9 @@ impl Caches {
             stateful_set: get(&self.stateful_sets, &subject.name, namespace, subject),
             pod: get(&self.pods, &names::pod(&subject.name), namespace, subject),
             claim: get(&self.claims, &names::claim(&subject.name), namespace, subject),
-            nodes: self.nodes.state_filter(|node| {
-                node.labels().get(names::LABEL_DATABASE) == Some(&subject.database)
-            }),
+            nodes: self
+                .nodes
+                .state_filter(|node| node.labels().get(names::LABEL_DATABASE) == Some(&subject.database)),
             attachments,
             persistent_volumes,
         }

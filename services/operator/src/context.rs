@@ -50,7 +50,10 @@ impl Context {
     }
 
     /// Runs something that cannot be undone, within what is left of the lease.
-    pub(crate) async fn within_lease<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    pub(crate) async fn within_lease<T>(
+        &self,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
         let left = self.leadership.remaining().checked_sub(MARGIN).ok_or(Error::Lease)?;
         tokio::time::timeout(left, work).await.map_err(|_| Error::Lease)?
     }

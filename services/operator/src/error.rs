@@ -92,9 +92,15 @@ impl Error {
     /// Whether it is a refused precondition: somebody was quicker, and the next look decides anew.
     pub fn is_conflict(&self) -> bool {
         match self {
-            Self::Kubernetes { source, .. } => matches!(source.as_ref(), kube::Error::Api(status) if status.code == 409),
+            Self::Kubernetes { source, .. } => {
+                matches!(source.as_ref(), kube::Error::Api(status) if status.code == 409)
+            }
             Self::Stale { .. } => true,
-            Self::Deadline { .. } | Self::Aws { .. } | Self::Foreign { .. } | Self::Random(_) | Self::Lease => false,
+            Self::Deadline { .. }
+            | Self::Aws { .. }
+            | Self::Foreign { .. }
+            | Self::Random(_)
+            | Self::Lease => false,
         }
     }
 }

@@ -18,7 +18,8 @@ pub(crate) struct Events(Recorder);
 
 impl Events {
     pub(crate) fn new(client: Client, instance: &str) -> Self {
-        let reporter = Reporter { controller: names::OPERATOR.to_owned(), instance: Some(instance.to_owned()) };
+        let reporter =
+            Reporter { controller: names::OPERATOR.to_owned(), instance: Some(instance.to_owned()) };
         Self(Recorder::new(client, reporter))
     }
 

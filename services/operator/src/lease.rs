@@ -1,4 +1,4 @@
-//! One operator leads: a Lease in the cluster, renewed by compare-and-set on its resourceVersion.
+//! One operator leads: a Lease in the cluster, renewed by compare-and-set on its `resourceVersion`.
 //!
 //! A lease is a courtesy and never the fence: what must not be done twice is refused by the API server (preconditions) and
 //! by AWS (client tokens, protections). *Invariant:* expiry is judged by how long *we* have seen the record unchanged,

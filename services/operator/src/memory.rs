@@ -107,7 +107,10 @@ mod tests {
         memories.spent("a", 3);
         memories.exhausted("a", "eu-west-1a");
         memories.exhausted("a", "eu-west-1a");
-        assert_eq!(memories.recall("a"), Memory { spent: Some(3), exhausted_zones: vec!["eu-west-1a".to_owned()] });
+        assert_eq!(
+            memories.recall("a"),
+            Memory { spent: Some(3), exhausted_zones: vec!["eu-west-1a".to_owned()] }
+        );
         memories.retain(|uid| uid != "a");
         assert_eq!(memories.recall("a"), Memory::default());
     }

@@ -14,8 +14,8 @@ const CONTROLLER: &str = "questdb";
 
 /// Buckets of controller-runtime, in seconds.
 const BUCKETS: [f64; 37] = [
-    0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5, 1.75,
-    2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 30.0, 60.0,
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25,
+    1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 30.0, 60.0,
 ];
 
 type Labels = Vec<(&'static str, String)>;
@@ -44,14 +44,16 @@ impl Measures {
     /// Registers everything.
     pub(crate) fn new(metrics: &Metrics, concurrency: u16) -> Self {
         let histogram: fn() -> Histogram = || Histogram::new(BUCKETS);
-        let long: fn() -> Histogram = || Histogram::new([1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0]);
+        let long: fn() -> Histogram =
+            || Histogram::new([1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0]);
         let maximum: Family<Labels, Gauge> = metrics.register(
             "controller_runtime_max_concurrent_reconciles",
             "Databases that may be worked on at once",
             Family::default(),
         );
         maximum.get_or_create(&controller()).set(i64::from(concurrency));
-        let counter = |name: &str, help: &str| metrics.register(name, help, Family::<Labels, Counter>::default());
+        let counter =
+            |name: &str, help: &str| metrics.register(name, help, Family::<Labels, Counter>::default());
         let gauge = |name: &str, help: &str| metrics.register(name, help, Family::<Labels, Gauge>::default());
         Self {
             reconciles: counter("controller_runtime_reconcile", "Passes, by result"),
@@ -64,7 +66,10 @@ impl Measures {
             active: gauge("controller_runtime_active_workers", "Databases being worked on"),
             leads: gauge("leader_election_master_status", "Whether this operator leads"),
             aws: counter("aws_api_requests", "Calls to AWS, by operation and result"),
-            throttled: counter("aws_throttled", "Calls that were held back or refused as too many, by operation"),
+            throttled: counter(
+                "aws_throttled",
+                "Calls that were held back or refused as too many, by operation",
+            ),
             steps: counter("slipway_operator_steps", "Steps carried out, by name and result"),
             databases: gauge("slipway_databases", "Databases, by phase"),
             provisioning: metrics.register(
@@ -103,7 +108,9 @@ impl Measures {
     }
 
     pub(crate) fn leads(&self, leads: bool) {
-        self.leads.get_or_create(&vec![("name", resources::names::OPERATOR.to_owned())]).set(i64::from(leads));
+        self.leads
+            .get_or_create(&vec![("name", resources::names::OPERATOR.to_owned())])
+            .set(i64::from(leads));
     }
 
     pub(crate) fn provisioned(&self, took: Duration) {

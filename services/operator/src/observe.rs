@@ -15,7 +15,11 @@ const AT_REST: Duration = Duration::from_secs(45);
 const AT_WORK: Duration = Duration::from_secs(1);
 
 /// Everything observed of one database.
-pub(crate) async fn observe(context: &Context, resource: &QuestDB, validated: &Validated) -> Result<Observed, Error> {
+pub(crate) async fn observe(
+    context: &Context,
+    resource: &QuestDB,
+    validated: &Validated,
+) -> Result<Observed, Error> {
     let settled = is_settled(resource);
     let mut observed = Observed {
         children: context.caches.children(&validated.subject),
@@ -45,7 +49,11 @@ async fn account(context: &Context, validated: &Validated, settled: bool) -> Res
     let moment = now.checked_sub(age).unwrap_or(now);
     // A picture from before our own last write would show the past.
     let moment = context.memories.wrote_at(&validated.subject.uid).map_or(moment, |wrote| wrote.max(moment));
-    let picture = context.view.taken_after(moment).await.map_err(Error::aws("describe what the cluster owns in EC2"))?;
+    let picture = context
+        .view
+        .taken_after(moment)
+        .await
+        .map_err(Error::aws("describe what the cluster owns in EC2"))?;
     context.measures.picture(picture.age());
     let database = &validated.subject.database;
     Ok(Account {
@@ -91,8 +99,9 @@ async fn dns(
         let records = if settled { None } else { Some(records(context, validated).await?) };
         return Ok(Dns { records, change: None });
     }
-    let serving = plan::serving(resource, observed).filter(|instance| instance.state == InstanceState::Running);
-    let address = serving.filter(|_| observed.children.pod.is_some()).and_then(|instance| instance.private_ip);
+    let serving =
+        plan::serving(resource, observed).filter(|instance| instance.state == InstanceState::Running);
+    let address = serving.filter(|_| plan::pod_is_ready(observed)).and_then(|instance| instance.private_ip);
     match plan::dns_question(resource, validated, address) {
         DnsQuestion::Nothing => Ok(Dns::default()),
         DnsQuestion::Records => Ok(Dns { records: Some(records(context, validated).await?), change: None }),

@@ -83,7 +83,8 @@ async fn connect(args: &Args, measures: &Measures) -> Arc<dyn Cloud> {
     let mut settings = cloud_aws::Settings::new(&args.region);
     settings.endpoint.clone_from(&args.aws_endpoint);
     let measures = measures.clone();
-    settings.on_call = Some(Arc::new(move |report: &CallReport<'_>| measures.aws(report.operation, report.category)));
+    settings.on_call =
+        Some(Arc::new(move |report: &CallReport<'_>| measures.aws(report.operation, report.category)));
     Arc::new(cloud_aws::Aws::connect(settings).await)
 }
 

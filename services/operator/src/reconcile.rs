@@ -67,7 +67,8 @@ async fn pass(resource: &QuestDB, context: &Context) -> Result<Action, Error> {
     let validated = match plan::validate(resource, subject, &context.settings) {
         Ok(validated) => validated,
         Err(violations) => {
-            report::write(context, resource, plan::refused(resource, &violations, Timestamp::now()), None).await?;
+            report::write(context, resource, plan::refused(resource, &violations, Timestamp::now()), None)
+                .await?;
             return Ok(Action::requeue(AT_REST));
         }
     };

@@ -35,7 +35,10 @@ where
     F: Fn(&K) -> Option<ObjectRef<QuestDB>> + Send + Sync + 'static,
 {
     let (store, writer) = reflector::store::<K>();
-    let stream = watch(api, config).default_backoff().modify(|object| object.managed_fields_mut().clear()).reflect(writer);
+    let stream = watch(api, config)
+        .default_backoff()
+        .modify(|object| object.managed_fields_mut().clear())
+        .reflect(writer);
     let Wiring { queue, health, stop, tasks } = wiring.clone();
     let kind = K::kind(&()).into_owned();
     tasks.spawn(format!("watch {kind}"), async move {

@@ -23,7 +23,8 @@ impl Goal {
         match spec.run_state {
             RunState::Purged => Self::Purge,
             RunState::Running | RunState::Paused | RunState::Deleted if removing => {
-                let destroys = spec.instruction.is_none() && spec.storage.deletion_policy == DeletionPolicy::Delete;
+                let destroys =
+                    spec.instruction.is_none() && spec.storage.deletion_policy == DeletionPolicy::Delete;
                 if destroys { Self::Purge } else { Self::Retire }
             }
             RunState::Deleted => Self::Retire,

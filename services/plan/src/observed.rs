@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use cloud::{DnsChange, DnsRecord, Instance, Protection, SecurityGroup, Volume, VolumeModification};
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
+};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 
 /// Everything observed.

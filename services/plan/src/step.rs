@@ -177,7 +177,7 @@ pub enum Step {
     DeleteVolume {
         /// Volume.
         volume: VolumeId,
-        /// PersistentVolume whose attachments count.
+        /// `PersistentVolume` whose attachments count.
         persistent_volume: String,
     },
     /// Let the resource go.

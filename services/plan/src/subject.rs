@@ -40,7 +40,10 @@ impl Subject {
 
     /// Labels by which the Service and the StatefulSet find the pod.
     pub fn selector(&self) -> BTreeMap<&'static str, &str> {
-        BTreeMap::from([("app.kubernetes.io/name", "questdb"), (names::LABEL_DATABASE, self.database.as_str())])
+        BTreeMap::from([
+            ("app.kubernetes.io/name", "questdb"),
+            (names::LABEL_DATABASE, self.database.as_str()),
+        ])
     }
 
     /// Metadata of a namespaced child that goes when the resource goes.

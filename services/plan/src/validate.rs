@@ -135,7 +135,9 @@ fn check_config(config: &BTreeMap<String, String>, violations: &mut Violations) 
         if value.contains(['\n', '\r', '\0']) {
             violations.push(Violation::new(&pointer, Rule::Format, "a value is one line"));
         }
-        if let Some(prefix) = catalogue::RESERVED_CONFIG_PREFIXES.iter().find(|prefix| key.starts_with(*prefix)) {
+        if let Some(prefix) =
+            catalogue::RESERVED_CONFIG_PREFIXES.iter().find(|prefix| key.starts_with(*prefix))
+        {
             let detail = format!("keys that begin with {prefix} belong to Slipway");
             violations.push(Violation::new(&pointer, Rule::Conflict, detail));
         }

@@ -97,11 +97,11 @@ fn answered(status: &kube::core::Status, position: Position, hash: &str) -> Verd
             Verdict::Park(Trouble::of_resource(code::OLD_DEFINITION, message()))
         }
         500 if status.reason.is_empty() && status.message.contains("typed") => Verdict::Refused(message()),
-        400 | 405 | 406 | 413 | 415 | 422 => Verdict::Refused(message()),
         409 | 429 | 500.. => {
             let trouble = Trouble::of_cluster(code::UNAVAILABLE, message());
             Verdict::Busy { trouble, after: retry_after(status) }
         }
+        // The request itself is wrong: 400, 405, 413, 415, 422.
         _ => Verdict::Refused(message()),
     }
 }
@@ -115,9 +115,8 @@ fn fenced(holder: Holder, position: Position, hash: &str) -> Verdict {
     let held = Position { epoch: holder.epoch, seq: holder.seq };
     match held.cmp(&position) {
         std::cmp::Ordering::Equal if holder.hash == hash => Verdict::Held,
-        std::cmp::Ordering::Equal => Verdict::Conflict(holder),
         // An older holder refuses nobody; if one does all the same, somebody should look at it.
-        std::cmp::Ordering::Less => Verdict::Conflict(holder),
+        std::cmp::Ordering::Equal | std::cmp::Ordering::Less => Verdict::Conflict(holder),
         std::cmp::Ordering::Greater => Verdict::Superseded(holder),
     }
 }
@@ -158,13 +157,13 @@ mod tests {
         Status::failure(message, reason).with_code(code)
     }
 
-    fn details(kind: &str, causes: Vec<StatusCause>, retry_after_seconds: u32) -> Option<StatusDetails> {
+    fn details(kind: &str, causes: Vec<StatusCause>, retry_after_seconds: u32) -> StatusDetails {
         let (name, group, uid) = (String::new(), String::new(), String::new());
-        Some(StatusDetails { name, group, kind: kind.to_owned(), uid, causes, retry_after_seconds })
+        StatusDetails { name, group, kind: kind.to_owned(), uid, causes, retry_after_seconds }
     }
 
     fn about(kind: &str, mut status: Status) -> Status {
-        status.details = details(kind, Vec::new(), 0);
+        status.details = Some(details(kind, Vec::new(), 0));
         status
     }
 
@@ -175,7 +174,7 @@ mod tests {
             field: "spec".to_owned(),
         };
         let mut status = status(422, "Invalid", "QuestDB is invalid");
-        status.details = details("", vec![cause], 0);
+        status.details = Some(details("", vec![cause], 0));
         status
     }
 
@@ -227,7 +226,7 @@ mod tests {
     #[test]
     fn the_server_says_how_long_to_wait() {
         let mut status = status(429, "TooManyRequests", "no");
-        status.details = details("", Vec::new(), 7);
+        status.details = Some(details("", Vec::new(), 7));
         let Verdict::Busy { after, .. } = verdict(status) else { panic!("not busy") };
         assert_eq!(after, Some(Duration::from_secs(7)));
     }

@@ -199,10 +199,12 @@ pub(crate) mod tests {
         assert!(job.traceparent.is_some_and(|header| header.starts_with("00-4bf92")));
     }
 
+    type Spoil = fn(&mut bus::Record, &str);
+
     #[test]
     fn each_bad_record_has_its_code() {
         let other_key = DatabaseId::mint().to_string();
-        let bad: [(&str, fn(&mut bus::Record, &str)); 6] = [
+        let bad: [(&str, Spoil); 6] = [
             (code::NULL_KEY, |record, _| record.key = None),
             (code::NULL_KEY, |record, _| record.key = Some(Vec::new())),
             (code::EMPTY, |record, _| record.payload = None),

@@ -13,7 +13,7 @@ use runtime::{Backoff, CancellationToken};
 use store::Parked;
 use tracing::Instrument as _;
 
-use crate::decide::{Job, Reason};
+use crate::decide::{Dead, Job, Reason, Work};
 use crate::fleet::Member;
 use crate::work::{Ended, Error, Worker};
 
@@ -97,7 +97,7 @@ async fn one(worker: &Worker, member: &Member, parked: Parked) -> bool {
 
 async fn settle(worker: &Worker, parked: &Parked) -> Result<bool, Error> {
     let ended = match job(parked) {
-        Ok(job) => {
+        Work::Carry(job) => {
             let ended = worker.carry(&job).await?;
             if let Ended::Park(trouble) = ended {
                 let rest = rest(parked, trouble.cluster);
@@ -111,9 +111,9 @@ async fn settle(worker: &Worker, parked: &Parked) -> Result<bool, Error> {
             worker.tell(&job, &ended).await?;
             ended
         }
-        Err((record, reason)) => {
-            worker.bury(&record, &reason).await?;
-            Ended::Refused(reason)
+        Work::Bury(dead) => {
+            worker.bury(&dead.record, &dead.reason).await?;
+            Ended::Refused(dead.reason)
         }
     };
     worker.store.unpark(&[(parked.database, parked.position)]).await.map_err(Error::Park)?;
@@ -131,7 +131,7 @@ fn rest(parked: &Parked, cluster: bool) -> Duration {
 }
 
 /// The job of a parked row: its bytes were decoded when they were parked, by a program that may have been another version.
-fn job(parked: &Parked) -> Result<Job, (bus::Record, Reason)> {
+fn job(parked: &Parked) -> Work {
     let record = bus::Record {
         topic: "parked_instructions".into(),
         partition: -1,
@@ -142,8 +142,12 @@ fn job(parked: &Parked) -> Result<Job, (bus::Record, Reason)> {
         headers: Vec::new(),
     };
     match wire::Instruction::decode(&parked.payload) {
-        Ok(instruction) => Ok(Job { instruction, traceparent: parked.traceparent.clone(), record }),
-        Err(error) => Err((record, Reason::new(error.code(), error.to_string()))),
+        Ok(instruction) => {
+            Work::Carry(Box::new(Job { instruction, traceparent: parked.traceparent.clone(), record }))
+        }
+        Err(error) => {
+            Work::Bury(Box::new(Dead { record, reason: Reason::new(error.code(), error.to_string()) }))
+        }
     }
 }
 
@@ -169,10 +173,11 @@ mod tests {
 
     #[test]
     fn what_was_parked_is_what_is_carried_out() {
-        assert_eq!(job(&parked(0)).unwrap().instruction, instruction());
+        let Work::Carry(carried) = job(&parked(0)) else { panic!("buried") };
+        assert_eq!(carried.instruction, instruction());
         let spoilt = Parked { payload: vec![1, 2, 3], ..parked(0) };
-        let (record, reason) = job(&spoilt).unwrap_err();
-        assert_eq!((record.payload, reason.code), (Some(vec![1, 2, 3]), "undecodable"));
+        let Work::Bury(dead) = job(&spoilt) else { panic!("carried") };
+        assert_eq!((dead.record.payload, dead.reason.code), (Some(vec![1, 2, 3]), "undecodable"));
     }
 
     #[test]

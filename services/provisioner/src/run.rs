@@ -50,7 +50,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
         health: program.health.clone(),
         metrics: program.metrics.clone(),
     };
-    let producer = start(&frame, args)?;
+    let producer = start(&frame, &args)?;
     let result = program.run(grace + Duration::from_secs(6)).await.map_err(Error::Program);
     if let Err(error) = producer.flush(FLUSH).await {
         tracing::warn!(error = &error as &dyn std::error::Error, "the last gossip may be lost; it is said again");
@@ -70,8 +70,8 @@ pub struct Frame {
 }
 
 /// Starts all tasks of the program. Gives the producer, to be flushed when they have ended.
-pub fn start(frame: &Frame, args: Args) -> Result<Producer, Error> {
-    let Parts { connection, store, producer, metrics, fleet, teller } = Parts::new(frame, &args)?;
+pub fn start(frame: &Frame, args: &Args) -> Result<Producer, Error> {
+    let Parts { connection, store, producer, metrics, fleet, teller } = Parts::new(frame, args)?;
     let worker = Arc::new(Worker {
         fleet: Arc::clone(&fleet),
         store: store.clone(),
@@ -96,7 +96,8 @@ pub fn start(frame: &Frame, args: Args) -> Result<Producer, Error> {
     tasks.spawn("postgres", health::postgres(store, frame.health.clone(), metrics.clone(), stop.clone()));
     tasks.spawn("state", health::consumer(Arc::clone(&state), frame.health.clone(), metrics, stop.clone()));
     tasks.spawn("fleet", keep_fleet(frame, fleet, &worker, observer));
-    tasks.spawn("consumer", consume(args, connection, admin, worker, state, stop));
+    let consuming = Consuming::new(args, connection, admin, worker, state);
+    tasks.spawn("consumer", consuming.run(stop));
     Ok(producer)
 }
 
@@ -142,38 +143,48 @@ fn keep_fleet(
     })
 }
 
-/// Consumes, and begins anew when a consumer breaks. Only what needs a person's decision ends it.
-async fn consume(
-    args: Args,
-    connection: Connection,
+/// What consuming takes.
+struct Consuming {
+    settings: bus::consumer::Settings,
+    /// Topics whose partitions must be as many as configured.
+    topics: [String; 2],
+    partitions: i32,
     admin: Admin,
     worker: Arc<Worker>,
     state: Arc<State>,
-    stop: CancellationToken,
-) -> Result<(), bus::Error> {
-    let topics = [&args.instructions_topic, &args.gossip_topic];
-    if !check_topics(&admin, topics.map(String::as_str), args.topic_partitions, &stop).await? {
-        return Ok(());
+}
+
+impl Consuming {
+    fn new(args: &Args, connection: Connection, admin: Admin, worker: Arc<Worker>, state: Arc<State>) -> Self {
+        let mut settings =
+            bus::consumer::Settings::new(connection, &args.instructions_topic, &args.consumer_group);
+        settings.offset_reset = args.offset_reset.into();
+        settings.limits = Limits { total: args.concurrency, group: args.cluster_concurrency };
+        settings.grace = args.grace;
+        let topics = [args.instructions_topic.clone(), args.gossip_topic.clone()];
+        Self { settings, topics, partitions: args.topic_partitions, admin, worker, state }
     }
-    let mut settings = bus::consumer::Settings::new(connection, &args.instructions_topic, &args.consumer_group);
-    settings.offset_reset = args.offset_reset.into();
-    settings.limits = Limits { total: args.concurrency, group: args.cluster_concurrency };
-    settings.grace = args.grace;
-    let mut retry = AGAIN.start();
-    loop {
-        let ran = bus::consumer::run(settings.clone(), Arc::clone(&worker), Arc::clone(&state), stop.clone()).await;
-        match ran {
-            Ok(()) => return Ok(()),
-            Err(error @ (bus::Error::NoOffset { .. } | bus::Error::Create { .. })) => return Err(error),
-            Err(error) if stop.is_cancelled() => {
+
+    /// Consumes, and begins anew when a consumer breaks. Only what needs a person's decision ends it.
+    async fn run(self, stop: CancellationToken) -> Result<(), bus::Error> {
+        if !check_topics(&self.admin, &self.topics, self.partitions, &stop).await? {
+            return Ok(());
+        }
+        let mut retry = AGAIN.start();
+        loop {
+            let (worker, state) = (Arc::clone(&self.worker), Arc::clone(&self.state));
+            let error = match bus::consumer::run(self.settings.clone(), worker, state, stop.clone()).await {
+                Ok(()) => return Ok(()),
+                Err(error @ (bus::Error::NoOffset { .. } | bus::Error::Create { .. })) => return Err(error),
+                Err(error) => error,
+            };
+            if stop.is_cancelled() {
                 tracing::warn!(error = &error as &dyn std::error::Error, "the consumer did not end well");
                 return Ok(());
             }
-            Err(error) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "the consumer broke and is made anew");
-                if !retry.wait(&stop).await {
-                    return Ok(());
-                }
+            tracing::error!(error = &error as &dyn std::error::Error, "the consumer broke and is made anew");
+            if !retry.wait(&stop).await {
+                return Ok(());
             }
         }
     }
@@ -182,7 +193,7 @@ async fn consume(
 /// Waits for topics with the right number of partitions; a wrong number is for a person to decide. `false`: stopped.
 async fn check_topics(
     admin: &Admin,
-    topics: [&str; 2],
+    topics: &[String; 2],
     partitions: i32,
     stop: &CancellationToken,
 ) -> Result<bool, bus::Error> {

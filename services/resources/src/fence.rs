@@ -28,7 +28,8 @@ const SAME_ZONE: &str =
     "has(self.zone) == has(oldSelf.zone) && (!has(self.zone) || self.zone == oldSelf.zone)";
 
 /// EBS volumes do not shrink.
-const GROWS: &str = "!has(oldSelf.storage) || (has(self.storage) && self.storage.sizeGib >= oldSelf.storage.sizeGib)";
+const GROWS: &str =
+    "!has(oldSelf.storage) || (has(self.storage) && self.storage.sizeGib >= oldSelf.storage.sizeGib)";
 
 /// What was provisioned stays so: from then on a missing volume is an alarm and never an order to create one.
 const STAYS_PROVISIONED: &str = "!has(oldSelf.storage) || !has(oldSelf.storage.provisioned) || \

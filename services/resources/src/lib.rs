@@ -16,10 +16,10 @@ mod status;
 pub use render::{object, render};
 pub use schema::definition;
 pub use spec::{
-    ComputeSpec, DeletionPolicy, Exposure, InstructionSpec, NetworkSpec, QuestDB, QuestDBSpec, RunState, StorageSpec,
-    VolumeType,
+    ComputeSpec, DeletionPolicy, Exposure, InstructionSpec, NetworkSpec, QuestDB, QuestDBSpec, RunState,
+    StorageSpec, VolumeType,
 };
 pub use status::{
-    DnsState, DnsStatus, EndpointsStatus, InstructionStatus, NodeStatus, Phase, QuestDBStatus, StepState, StepStatus,
-    VolumeStatus,
+    DnsState, DnsStatus, EndpointsStatus, InstructionStatus, NodeStatus, Phase, QuestDBStatus, StepState,
+    StepStatus, VolumeStatus,
 };

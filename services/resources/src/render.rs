@@ -8,8 +8,8 @@ use kube::core::ObjectMeta;
 
 use crate::names;
 use crate::spec::{
-    ComputeSpec, DeletionPolicy, Exposure, InstructionSpec, NetworkSpec, QuestDB, QuestDBSpec, RunState, StorageSpec,
-    VolumeType,
+    ComputeSpec, DeletionPolicy, Exposure, InstructionSpec, NetworkSpec, QuestDB, QuestDBSpec, RunState,
+    StorageSpec, VolumeType,
 };
 
 /// What an instruction says of itself.
@@ -138,7 +138,11 @@ mod tests {
             config: BTreeMap::from([("cairo.max.uncommitted.rows".to_owned(), "1000".to_owned())]),
             network: domain::Network {
                 hostname: "trades-1.eu.example.com".to_owned(),
-                allowed_cidrs: vec!["10.1.0.0/16".to_owned(), "10.0.0.0/16".to_owned(), "10.1.0.0/16".to_owned()],
+                allowed_cidrs: vec![
+                    "10.1.0.0/16".to_owned(),
+                    "10.0.0.0/16".to_owned(),
+                    "10.1.0.0/16".to_owned(),
+                ],
                 exposure: domain::Exposure::Internal,
             },
             restart_nonce: None,

@@ -92,7 +92,10 @@ pub struct InstructionSpec {
     #[schemars(length(min = 1, max = 64))]
     pub id: String,
     /// Identity of the database.
-    #[schemars(regex(pattern = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"), length(max = 36))]
+    #[schemars(
+        regex(pattern = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"),
+        length(max = 36)
+    )]
     pub database_id: String,
     /// Outranks everything.
     #[schemars(range(min = 1, max = 9_007_199_254_740_991_i64))]

@@ -76,7 +76,7 @@ impl Store {
             .bind(token.role.as_str())
             .bind(token.tenant.as_ref().map(TenantId::as_str))
             .bind(&token.name)
-            .bind(token.expires_at.map(|time| time.to_sqlx()))
+            .bind(token.expires_at.map(Timestamp::to_sqlx))
             .execute(&self.pool)
             .await
             .map_err(Error::from_sqlx)?;

@@ -14,7 +14,10 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// When TLS cannot be set up, which no test can do without.
 pub fn http() -> reqwest::Client {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    reqwest::Client::builder().timeout(Duration::from_mins(1)).build().expect("a client without special settings")
+    reqwest::Client::builder()
+        .timeout(Duration::from_mins(1))
+        .build()
+        .expect("a client without special settings")
 }
 
 /// The API of the stack, spoken to as a tenant by the stack's own token.
@@ -61,7 +64,8 @@ impl Console {
     pub async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
         let key = uuid::Uuid::now_v7().to_string();
         crate::eventually(PATIENCE, "an answer of the API", async || {
-            let request = self.request(reqwest::Method::POST, path).header("Idempotency-Key", &key).json(body);
+            let request =
+                self.request(reqwest::Method::POST, path).header("Idempotency-Key", &key).json(body);
             match json(request).await {
                 Err(error) if is_passing(&error) => None,
                 answer => Some(answer),

@@ -15,7 +15,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 pub async fn client(kubeconfig: &Path) -> anyhow::Result<kube::Client> {
     // Two crypto providers may be linked; the first caller chooses, later calls are told so and change nothing.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let file = Kubeconfig::read_from(kubeconfig).with_context(|| format!("reading {}", kubeconfig.display()))?;
+    let file =
+        Kubeconfig::read_from(kubeconfig).with_context(|| format!("reading {}", kubeconfig.display()))?;
     let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(5));
@@ -29,7 +30,10 @@ pub async fn client(kubeconfig: &Path) -> anyhow::Result<kube::Client> {
 /// When the API server refuses.
 pub async fn temporary_namespace(client: &kube::Client, prefix: &str) -> anyhow::Result<String> {
     let name = crate::unique(prefix);
-    let namespace = Namespace { metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() }, ..Namespace::default() };
+    let namespace = Namespace {
+        metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
+        ..Namespace::default()
+    };
     Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await?;
     Ok(name)
 }

@@ -28,7 +28,9 @@ pub fn stack() -> &'static StackFacts {
     static STACK: OnceLock<StackFacts> = OnceLock::new();
     STACK.get_or_init(|| match read_stack() {
         Ok(stack) => stack,
-        Err(reason) => panic!("{reason}; run these tests by `cargo xtask test`, which starts the servers they need"),
+        Err(reason) => {
+            panic!("{reason}; run these tests by `cargo xtask test`, which starts the servers they need")
+        }
     })
 }
 

@@ -24,7 +24,16 @@ pub async fn fresh_database() -> anyhow::Result<String> {
 /// When Postgres refuses or does not answer in time.
 pub async fn query(url: &str, statement: &str) -> anyhow::Result<String> {
     let psql = Command::new(crate::stack().postgres_bin.join("psql"))
-        .args(["--quiet", "--no-psqlrc", "--tuples-only", "--no-align", "--dbname", url, "--command", statement])
+        .args([
+            "--quiet",
+            "--no-psqlrc",
+            "--tuples-only",
+            "--no-align",
+            "--dbname",
+            url,
+            "--command",
+            statement,
+        ])
         .output();
     let output = tokio::time::timeout(LIMIT, psql).await.context("psql did not end in time")??;
     ensure!(output.status.success(), "psql: {}", String::from_utf8_lossy(&output.stderr));

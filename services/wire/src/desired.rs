@@ -70,7 +70,11 @@ fn storage_of(message: &proto::Storage) -> Result<Storage, Error> {
         iops: message.iops,
         throughput: message.throughput,
         provisioned: message.provisioned,
-        deletion_policy: word("desired.storage.deletion_policy", &message.deletion_policy, DeletionPolicy::parse)?,
+        deletion_policy: word(
+            "desired.storage.deletion_policy",
+            &message.deletion_policy,
+            DeletionPolicy::parse,
+        )?,
     })
 }
 
@@ -89,6 +93,8 @@ fn run_state_of(state: proto::RunState) -> Result<RunState, Error> {
         proto::RunState::Paused => Ok(RunState::Paused),
         proto::RunState::Deleted => Ok(RunState::Deleted),
         proto::RunState::Purged => Ok(RunState::Purged),
-        proto::RunState::Unspecified => Err(Error::bad("desired.run_state", "is not given or not known to this reader")),
+        proto::RunState::Unspecified => {
+            Err(Error::bad("desired.run_state", "is not given or not known to this reader"))
+        }
     }
 }

@@ -154,14 +154,18 @@ impl Gossip {
 
     /// Reads a record's bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
-        let message = proto::Gossip::decode(bytes).map_err(|error| Error::Undecodable { reason: error.to_string() })?;
+        let message =
+            proto::Gossip::decode(bytes).map_err(|error| Error::Undecodable { reason: error.to_string() })?;
         if message.min_reader > SCHEMA {
             return Err(Error::ReaderTooOld { needed: message.min_reader, known: SCHEMA });
         }
-        let said = match message.said.ok_or_else(|| Error::bad("said", "is missing or not known to this reader"))? {
-            proto::gossip::Said::Outcome(outcome) => Said::Outcome(outcome.try_into()?),
-            proto::gossip::Said::Observation(observation) => Said::Observation(Box::new(observation.try_into()?)),
-        };
+        let said =
+            match message.said.ok_or_else(|| Error::bad("said", "is missing or not known to this reader"))? {
+                proto::gossip::Said::Outcome(outcome) => Said::Outcome(outcome.try_into()?),
+                proto::gossip::Said::Observation(observation) => {
+                    Said::Observation(Box::new(observation.try_into()?))
+                }
+            };
         Ok(Self {
             database: field("database_id", &message.database_id)?,
             cluster: field("cluster_id", &message.cluster_id)?,
@@ -200,7 +204,9 @@ impl TryFrom<proto::Outcome> for Outcome {
             proto::Disposition::Superseded => OutcomeKind::Superseded,
             proto::Disposition::Parked => OutcomeKind::Parked,
             proto::Disposition::Refused => OutcomeKind::Refused,
-            proto::Disposition::Unspecified => return Err(Error::bad("disposition", "is not given or not known to this reader")),
+            proto::Disposition::Unspecified => {
+                return Err(Error::bad("disposition", "is not given or not known to this reader"));
+            }
         };
         Ok(Self {
             position: position(message.epoch, message.seq)?,

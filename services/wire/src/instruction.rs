@@ -65,7 +65,8 @@ impl Instruction {
 
     /// Reads a record's bytes; the hash is checked against the state it stands for.
     pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
-        let message = proto::Instruction::decode(bytes).map_err(|error| Error::Undecodable { reason: error.to_string() })?;
+        let message = proto::Instruction::decode(bytes)
+            .map_err(|error| Error::Undecodable { reason: error.to_string() })?;
         if message.min_reader > SCHEMA {
             return Err(Error::ReaderTooOld { needed: message.min_reader, known: SCHEMA });
         }
@@ -93,7 +94,11 @@ impl Instruction {
 
 pub(crate) fn position(epoch: i64, seq: i64) -> Result<Position, Error> {
     let position = Position { epoch, seq };
-    if position.is_valid() { Ok(position) } else { Err(Error::bad("epoch/seq", format!("{position} is out of range"))) }
+    if position.is_valid() {
+        Ok(position)
+    } else {
+        Err(Error::bad("epoch/seq", format!("{position} is out of range")))
+    }
 }
 
 const fn kind(kind: OperationKind) -> proto::OperationKind {
@@ -109,7 +114,9 @@ fn kind_of(kind: proto::OperationKind) -> Result<OperationKind, Error> {
         proto::OperationKind::Create => Ok(OperationKind::Create),
         proto::OperationKind::Update => Ok(OperationKind::Update),
         proto::OperationKind::Delete => Ok(OperationKind::Delete),
-        proto::OperationKind::Unspecified => Err(Error::bad("operation_kind", "is not given or not known to this reader")),
+        proto::OperationKind::Unspecified => {
+            Err(Error::bad("operation_kind", "is not given or not known to this reader"))
+        }
     }
 }
 

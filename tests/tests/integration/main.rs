@@ -1,6 +1,8 @@
 //! Each part against the real servers it needs: Postgres, Kafka, an API server without controllers, the AWS endpoint.
 
+mod backend;
 mod bus;
 mod cloud_aws;
 mod provisioner;
+mod store;
 mod support;

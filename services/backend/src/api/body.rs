@@ -82,14 +82,17 @@ fn refusal(path: String, error: &serde_json::Error) -> Failure {
     // The place is in the pointer; lines and columns of a body that a program wrote help nobody.
     let detail = text.split(" at line ").next().unwrap_or_default();
     let quoted = detail.split('`').nth(1).unwrap_or_default();
-    let (path, rule) = if detail.starts_with("missing field") {
-        (format!("{path}/{quoted}"), Rule::Required)
-    } else if detail.starts_with("unknown field") {
-        let path = if path.ends_with(&format!("/{quoted}")) { path } else { format!("{path}/{quoted}") };
-        (path, Rule::UnknownField)
-    } else {
-        (path, Rule::Format)
-    };
+    let rule = [
+        ("missing field", Rule::Required),
+        ("unknown field", Rule::UnknownField),
+        ("duplicate field", Rule::Conflict),
+    ]
+    .into_iter()
+    .find_map(|(start, rule)| detail.starts_with(start).then_some(rule));
+    let Some(rule) = rule else { return Failure::violation(Violation::new(path, Rule::Format, detail)) };
+    // These are told of the object; an unknown field may be at the path's end already.
+    let names_it = path.ends_with(&format!("/{quoted}"));
+    let path = if names_it { path } else { format!("{path}/{quoted}") };
     Failure::violation(Violation::new(path, rule, detail))
 }
 
@@ -110,7 +113,7 @@ mod tests {
             (r#"{"name":"a","region":"r","storage":{"size_gib":1.5}}"#, "/storage/size_gib", "format"),
             (r#"{"name":"a","region":"r","network":{"allowed_cidrs":["x",3]}}"#, "/network/allowed_cidrs/1", "format"),
             (r#"{"name":"a","region":"r","config":{"a/b":3}}"#, "/config/a~1b", "format"),
-            (r#"{"name":"a","name":"b","region":"r"}"#, "/name", "format"),
+            (r#"{"name":"a","name":"b","region":"r"}"#, "/name", "conflict"),
             ("[]", "", "format"),
         ];
         for (body, pointer, rule) in table {

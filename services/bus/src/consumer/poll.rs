@@ -67,8 +67,9 @@ pub(crate) fn create(
         ("enable.auto.offset.store", "false".to_owned()),
         ("auto.offset.reset", start.reset.as_str().to_owned()),
         ("allow.auto.create.topics", "false".to_owned()),
-        ("session.timeout.ms", "15000".to_owned()),
-        ("heartbeat.interval.ms", "3000".to_owned()),
+        // Heartbeats come from the library's own thread, however busy we are; so a dead member is replaced soon.
+        ("session.timeout.ms", "6000".to_owned()),
+        ("heartbeat.interval.ms", "2000".to_owned()),
         ("max.poll.interval.ms", "60000".to_owned()),
         // What lies in the library's own queues is memory too.
         ("queued.min.messages", "1000".to_owned()),

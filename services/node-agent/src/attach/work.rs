@@ -118,7 +118,11 @@ impl Attacher {
         let all = Select::cluster(&self.context.settings.cluster);
         let volumes = self.context.cloud.describe_volumes(&all).await.map_err(failed)?;
         let device = decide::device(&volumes, instance).ok_or_else(|| Error::Full(instance.clone()))?;
-        let asked = self.context.cloud.attach_volume(volume, instance, &device).await.map_err(failed)?;
+        let asked = match self.context.cloud.attach_volume(volume, instance, &device).await {
+            // What was described was old. The next description tells where it is.
+            Err(cloud::Error::InUse { .. }) => return Ok(Progress::Later),
+            other => other.map_err(failed)?,
+        };
         tracing::info!(volume.id = %volume, instance.id = %instance, device, state = %asked.state, "attaching a volume");
         Ok(Progress::Later)
     }
@@ -135,6 +139,7 @@ impl Attacher {
             "attached": true, "attachmentMetadata": metadata, "attachError": null, "detachError": null,
         }});
         self.patch_status(attachment, &patch).await?;
+        self.context.counts.attached.inc();
         tracing::info!(volume.id = %described.id, instance.id = %instance, "a volume is attached");
         Ok(Progress::Done)
     }
@@ -165,6 +170,7 @@ impl Attacher {
             "resourceVersion": attachment.metadata.resource_version, "finalizers": rest,
         }});
         self.patch(attachment, &patch).await?;
+        self.context.counts.detached.inc();
         tracing::info!(attachment.name = attachment.metadata.name, "a volume is detached");
         Ok(Progress::Done)
     }

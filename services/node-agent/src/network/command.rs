@@ -79,14 +79,14 @@ pub(super) async fn has_address(namespace: &str, address: Ipv4Addr) -> Result<bo
 }
 
 /// The namespaces of a stack.
-pub fn namespaces_of(stack: &str) -> Vec<String> {
+fn namespaces_of(stack: &str) -> Vec<String> {
     let entries = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     names.filter(|name| name.starts_with(&plan::prefix(stack))).collect()
 }
 
 /// Removes one namespace.
-pub async fn remove_namespace(namespace: &str) -> Result<(), Error> {
+async fn remove_namespace(namespace: &str) -> Result<(), Error> {
     ip(&["netns".to_owned(), "delete".to_owned(), namespace.to_owned()]).await.map(|_| ())
 }
 

@@ -8,12 +8,21 @@ mod command;
 mod plan;
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-pub use command::{Error, namespaces_of, remove_namespace, remove_stack, run};
+pub use command::{Error, remove_stack, run};
 pub use plan::{Names, create, cut, join, names, remove};
 
 use crate::settings::{self, Settings};
+
+/// Where networks are noted, for all clusters that share a data directory.
+pub fn notes_dir(data_dir: &Path) -> PathBuf {
+    data_dir.join("networks")
+}
+
+fn notes_of(settings: &Settings) -> PathBuf {
+    notes_dir(&settings.data_dir).join(&settings.cluster)
+}
 
 /// The network of one node.
 #[derive(Clone, Debug)]
@@ -22,6 +31,8 @@ pub struct NodeNetwork {
     private: Ipv4Addr,
     kind: settings::Network,
     reach: String,
+    /// Says which instance it was made for, to an agent that comes later.
+    note: PathBuf,
 }
 
 impl NodeNetwork {
@@ -32,7 +43,19 @@ impl NodeNetwork {
             private,
             kind: settings.network,
             reach: settings.node_network.clone(),
+            note: notes_of(settings).join(instance),
         }
+    }
+
+    /// Instances of this cluster for which a network was made and not removed.
+    pub fn noted(settings: &Settings) -> Vec<String> {
+        let entries = std::fs::read_dir(notes_of(settings)).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    }
+
+    /// What is left of an instance that is gone, to be removed.
+    pub fn leftover(settings: &Settings, instance: &str) -> Self {
+        Self::new(settings, instance, Ipv4Addr::UNSPECIFIED)
     }
 
     /// Where the node's processes answer.
@@ -55,6 +78,9 @@ impl NodeNetwork {
             return Ok(());
         }
         self.remove().await?;
+        let failed = |source| Error::Set { path: self.note.display().to_string(), source };
+        std::fs::create_dir_all(self.note.parent().unwrap_or(&self.note)).map_err(failed)?;
+        std::fs::write(&self.note, &self.names.namespace).map_err(failed)?;
         run(&create(&self.names, self.private, &self.reach)).await
     }
 
@@ -68,10 +94,14 @@ impl NodeNetwork {
 
     /// Takes it away. Processes in it must be gone.
     pub async fn remove(&self) -> Result<(), Error> {
-        if self.kind == settings::Network::Loopback || !command::exists(&self.names.namespace) {
+        if self.kind == settings::Network::Loopback {
             return Ok(());
         }
-        run(&remove(&self.names)).await
+        if command::exists(&self.names.namespace) {
+            run(&remove(&self.names)).await?;
+        }
+        let _ = std::fs::remove_file(&self.note);
+        Ok(())
     }
 
     async fn stands(&self) -> Result<bool, Error> {

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::intent::PodKey;
+use crate::manifest::Machine;
 use crate::process::Processes;
 
 /// File of the record, in the pod's run directory.
@@ -36,6 +37,8 @@ pub struct Record {
     pub name: String,
     /// Its uid.
     pub uid: String,
+    /// Cluster of the agent that looks after it.
+    pub cluster: String,
     /// Node it is bound to.
     pub node: String,
     /// Instance below that node.
@@ -58,13 +61,14 @@ pub struct Record {
 
 impl Record {
     /// Of a pod just taken on.
-    pub fn new(key: &PodKey, node: &str, instance: &str, address: &str, now: Timestamp) -> Self {
+    pub fn new(key: &PodKey, cluster: &str, machine: &Machine, address: &str, now: Timestamp) -> Self {
         Self {
+            cluster: cluster.to_owned(),
             namespace: key.namespace.clone(),
             name: key.name.clone(),
             uid: key.uid.clone(),
-            node: node.to_owned(),
-            instance: instance.to_owned(),
+            node: machine.intent.name.clone(),
+            instance: machine.instance.id.to_string(),
             volumes: BTreeMap::new(),
             address: address.to_owned(),
             accepted_at: now,
@@ -131,6 +135,7 @@ pub fn discard(processes: &Processes, run_dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture;
 
     #[test]
     fn a_record_survives_and_is_found() {
@@ -139,7 +144,8 @@ mod tests {
         let dir = run_dir(&data, &key);
         std::fs::create_dir_all(&dir).unwrap();
         assert_eq!(scan(&data), [(dir.clone(), None)]);
-        let mut record = Record::new(&key, "node", "i-1", "10.250.0.9", Timestamp::UNIX_EPOCH);
+        let mut record =
+            Record::new(&key, "eu", &fixture::machine("i-1", "node"), "10.250.0.9", Timestamp::UNIX_EPOCH);
         record.save(&dir).unwrap();
         record.restarts = 4;
         record.save(&dir).unwrap();

@@ -97,6 +97,7 @@ pub async fn start(request: &Request<'_>) -> Result<(), Error> {
     // The record first: if the agent dies now, the next one knows whose process it finds.
     record.save(run_dir).map_err(|source| Error::File { path: run_dir.to_path_buf(), source })?;
     process::spawn(&launch).await.map_err(Error::Process)?;
+    context.counts.starts.inc();
     tracing::info!(pod.name = %intent.key, address = record.address, "started a process");
     Ok(())
 }

@@ -224,8 +224,8 @@ fn sub_path_of(place: &Path, sub_path: &str, from_objects: bool) -> Result<PathB
     if !source.exists() && !from_objects {
         fs::create_dir_all(&source).map_err(failed)?;
     }
-    // As with kubelet, a part of a volume made of objects stays what it was when the process started.
-    fs::canonicalize(&source).map_err(failed)
+    // Not resolved here: a mount keeps what it finds, as kubelet's does; a link follows what is written later.
+    fs::metadata(&source).map(|_| source.clone()).map_err(failed)
 }
 
 async fn bound_volume(context: &Context, namespace: &str, claim: &str) -> Result<(String, VolumeId), Error> {

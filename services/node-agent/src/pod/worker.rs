@@ -68,10 +68,10 @@ impl Worker {
     ) -> Self {
         let now = Timestamp::now();
         let run_dir = record::run_dir(&context.settings.data_dir, key);
-        let address = site.address.to_string();
-        let instance = site.machine.instance.id.as_str();
-        let record = Record::load(&run_dir)
-            .unwrap_or_else(|| Record::new(key, &site.machine.intent.name, instance, &address, now));
+        let record = Record::load(&run_dir).unwrap_or_else(|| {
+            let (cluster, address) = (&context.settings.cluster, site.address.to_string());
+            Record::new(key, cluster, &site.machine, &address, now)
+        });
         let mut worker = Self {
             context,
             site,
@@ -191,6 +191,7 @@ impl Worker {
         }
         if let Some(started_at) = self.record.started_at.take() {
             let code = code.unwrap_or(137);
+            self.context.counts.ends.inc();
             let reason = match (self.ending, code) {
                 (Some((_, reason)), _) => reason,
                 (None, 0) => "Completed",

@@ -62,6 +62,8 @@ for name in null zero full random urandom; do
 done
 mount -t tmpfs -o mode=1777,size=512m tmp "$root/tmp"
 while IFS="$tab" read -r kind source target; do
+  # A link would be followed to somewhere on the host.
+  [ -L "$root$target" ] && rm -f "$root$target"
   case "$kind" in
     dir*) mkdir -p "$root$target" ;;
     file*) mkdir -p "${root}${target%/*}"; [ -e "$root$target" ] || : > "$root$target" ;;

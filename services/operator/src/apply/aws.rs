@@ -1,8 +1,8 @@
 //! Writes to EC2. What creates carries a client token and looks live first; what destroys looks live first.
 
 use cloud::{
-    ClientToken, Error as AwsError, Instance, InstanceId, Launch, NewSecurityGroup, NewVolume, Owner, Protection, Role,
-    Select, TagFilter, VolumeId, VolumeState, key,
+    ClientToken, Error as AwsError, Instance, InstanceId, Launch, NewSecurityGroup, NewVolume, Owner,
+    Protection, Role, Select, TagFilter, VolumeId, VolumeState, key,
 };
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Api;
@@ -36,10 +36,11 @@ pub(super) async fn step(pass: &Pass<'_>, step: &Step) -> Result<(), Error> {
             let ended = unless_gone(cloud.terminate_instance(instance).await.map(drop));
             ended.map_err(Error::aws("end the machine"))
         }
-        Step::DeleteSecurityGroup { group } => {
-            unless_gone(cloud.delete_security_group(group).await).map_err(Error::aws("remove the security group"))
+        Step::DeleteSecurityGroup { group } => unless_gone(cloud.delete_security_group(group).await)
+            .map_err(Error::aws("remove the security group")),
+        Step::DeleteVolume { volume, persistent_volume } => {
+            delete_volume(pass, volume, persistent_volume).await
         }
-        Step::DeleteVolume { volume, persistent_volume } => delete_volume(pass, volume, persistent_volume).await,
         other => Err(Error::Stale { what: format!("{} is not a step on EC2", other.name()) }),
     }
 }
@@ -47,7 +48,8 @@ pub(super) async fn step(pass: &Pass<'_>, step: &Step) -> Result<(), Error> {
 /// Before a machine is replaced: none of the generation written now may still live, whatever the shared picture says.
 pub(super) async fn check_no_living(pass: &Pass<'_>, next: u64) -> Result<(), Error> {
     let written = pass.resource.metadata.annotations.as_ref();
-    let written = written.and_then(|annotations| annotations.get(resources::names::GENERATION)?.parse::<u64>().ok());
+    let written =
+        written.and_then(|annotations| annotations.get(resources::names::GENERATION)?.parse::<u64>().ok());
     let Some(written) = written.filter(|written| *written < next) else { return Ok(()) };
     let mut found = instances(pass).await?;
     let served = pass.resource.status.as_ref().and_then(|status| status.node.as_ref()?.instance_id.as_ref());
@@ -75,7 +77,11 @@ fn generation_of(instance: &Instance) -> Option<u64> {
 async fn instances(pass: &Pass<'_>) -> Result<Vec<Instance>, Error> {
     let subject = &pass.validated.subject;
     let select = Select::database(&subject.cluster, &subject.database);
-    pass.context.cloud.describe_instances(&select).await.map_err(Error::aws("look for machines of the database"))
+    pass.context
+        .cloud
+        .describe_instances(&select)
+        .await
+        .map_err(Error::aws("look for machines of the database"))
 }
 
 async fn run_instance(pass: &Pass<'_>, generation: u64, zone: &str, launch: &Launch) -> Result<(), Error> {
@@ -128,8 +134,14 @@ async fn create_security_group(pass: &Pass<'_>, group: &NewSecurityGroup) -> Res
             let found = found.map_err(Error::aws("look for the security group"))?;
             let ours = pass.validated.subject.owner(Role::SecurityGroup);
             let is_ours = |owner: &Owner| owner.cluster == ours.cluster && owner.database == ours.database;
-            let owned = found.is_none_or(|found| matches!(Owner::parse(&found.tags), Ok(Some(ref owner)) if is_ours(owner)));
-            if owned { Ok(()) } else { Err(Error::Foreign { what: format!("security group {}", group.name) }) }
+            let owned = found.is_none_or(
+                |found| matches!(Owner::parse(&found.tags), Ok(Some(ref owner)) if is_ours(owner)),
+            );
+            if owned {
+                Ok(())
+            } else {
+                Err(Error::Foreign { what: format!("security group {}", group.name) })
+            }
         }
         Err(error) => Err(Error::aws("create the security group")(error)),
     }
@@ -158,12 +170,12 @@ async fn delete_volume(pass: &Pass<'_>, volume: &VolumeId, persistent_volume: &s
     }
     let api: Api<VolumeAttachment> = Api::all(pass.context.client.clone());
     let attachments = pass.context.call("list attachments", api.list(&ListParams::default())).await?;
-    let held = attachments
-        .items
-        .iter()
-        .find(|attachment| attachment.spec.source.persistent_volume_name.as_deref() == Some(persistent_volume));
+    let held = attachments.items.iter().find(|attachment| {
+        attachment.spec.source.persistent_volume_name.as_deref() == Some(persistent_volume)
+    });
     if let Some(attachment) = held {
-        let what = format!("{volume} is still attached to Node {} by Kubernetes' word", attachment.spec.node_name);
+        let what =
+            format!("{volume} is still attached to Node {} by Kubernetes' word", attachment.spec.node_name);
         return Err(Error::Stale { what });
     }
     unless_gone(cloud.delete_volume(volume).await).map_err(Error::aws("destroy the volume"))

@@ -14,9 +14,9 @@ pub(super) async fn change(pass: &Pass<'_>, changes: &[RecordChange]) -> Result<
             error @ (cloud::Error::AlreadyExists { .. }
             | cloud::Error::NotFound { .. }
             | cloud::Error::IncorrectState { .. }),
-        ) => {
-            Err(Error::Stale { what: format!("the records of the name changed while they were looked at: {error}") })
-        }
+        ) => Err(Error::Stale {
+            what: format!("the records of the name changed while they were looked at: {error}"),
+        }),
         Err(error) => Err(Error::aws("change the records of the name")(error)),
     }
 }

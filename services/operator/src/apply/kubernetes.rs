@@ -1,7 +1,9 @@
-//! Writes to Kubernetes: server-side apply of our fields, merges with a resourceVersion, deletes with a uid.
+//! Writes to Kubernetes: server-side apply of our fields, merges with a `resourceVersion`, deletes with a uid.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
+};
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::DynamicObject;
@@ -39,7 +41,8 @@ pub(super) async fn write_generation(
         names::LAUNCH: launch,
         names::LAUNCH_ZONE: zone,
     });
-    merge(pass.context, pass.resource, "write down the generation", json!({ "annotations": annotations })).await
+    merge(pass.context, pass.resource, "write down the generation", json!({ "annotations": annotations }))
+        .await
 }
 
 pub(super) async fn write_released(pass: &Pass<'_>, generation: u64) -> Result<QuestDB, Error> {
@@ -51,7 +54,8 @@ pub(super) async fn write_released(pass: &Pass<'_>, generation: u64) -> Result<Q
 pub(super) async fn release(pass: &Pass<'_>) -> Result<(), Error> {
     let finalizers = pass.resource.metadata.finalizers.clone().unwrap_or_default();
     let others: Vec<_> = finalizers.into_iter().filter(|finalizer| finalizer != names::FINALIZER).collect();
-    let result = merge(pass.context, pass.resource, "remove the finalizer", json!({ "finalizers": others })).await;
+    let result =
+        merge(pass.context, pass.resource, "remove the finalizer", json!({ "finalizers": others })).await;
     match result {
         Err(Error::Kubernetes { source, .. }) if is_missing(&source) => Ok(()),
         other => other.map(drop),
@@ -72,7 +76,11 @@ pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), Er
 }
 
 /// A name that our caches do not show may still be taken.
-pub(super) async fn check_ours(pass: &Pass<'_>, api: &Api<DynamicObject>, manifest: &Manifest) -> Result<(), Error> {
+pub(super) async fn check_ours(
+    pass: &Pass<'_>,
+    api: &Api<DynamicObject>,
+    manifest: &Manifest,
+) -> Result<(), Error> {
     let found = pass.context.call("look for an object", api.get_metadata_opt(&manifest.name)).await?;
     match found {
         Some(found) if !pass.validated.subject.owns(found.metadata.labels.as_ref()) => {
@@ -98,7 +106,8 @@ pub(super) async fn delete(pass: &Pass<'_>, target: &Target) -> Result<(), Error
 pub(super) async fn label_node(pass: &Pass<'_>, name: &str, uid: &str, value: &str) -> Result<(), Error> {
     let api: Api<Node> = Api::all(pass.context.client.clone());
     let body = json!({ "metadata": { "uid": uid, "labels": { names::LABEL_NODE: value } } });
-    let parameters = PatchParams { field_manager: Some(names::OPERATOR.to_owned()), ..PatchParams::default() };
+    let parameters =
+        PatchParams { field_manager: Some(names::OPERATOR.to_owned()), ..PatchParams::default() };
     pass.context.call("label a Node", api.patch(name, &parameters, &Patch::Merge(&body))).await.map(drop)
 }
 
@@ -139,7 +148,8 @@ async fn merge(
     let namespace = resource.metadata.namespace.as_deref().unwrap_or_default();
     let api: Api<QuestDB> = Api::namespaced(context.client.clone(), namespace);
     let name = resource.metadata.name.as_deref().unwrap_or_default();
-    let parameters = PatchParams { field_manager: Some(names::OPERATOR.to_owned()), ..PatchParams::default() };
+    let parameters =
+        PatchParams { field_manager: Some(names::OPERATOR.to_owned()), ..PatchParams::default() };
     let body = json!({ "metadata": metadata });
     context.call(what, api.patch(name, &parameters, &Patch::Merge(&body))).await
 }

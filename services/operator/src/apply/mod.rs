@@ -33,7 +33,12 @@ pub(crate) struct Pass<'a> {
 }
 
 /// Carries out a plan.
-pub(crate) async fn apply(context: &Context, resource: &QuestDB, validated: &Validated, plan: &Plan) -> Written {
+pub(crate) async fn apply(
+    context: &Context,
+    resource: &QuestDB,
+    validated: &Validated,
+    plan: &Plan,
+) -> Written {
     let pass = Pass { context, resource, validated };
     let mut written = Written::default();
     for action in &plan.actions {
@@ -120,10 +125,16 @@ impl Pass<'_> {
 async fn announce(pass: &Pass<'_>, action: &Action) {
     let bookkeeping = matches!(
         action.step,
-        Step::AddFinalizer { .. } | Step::WriteGeneration { .. } | Step::WriteReleased { .. } | Step::TagVolume { .. }
+        Step::AddFinalizer { .. }
+            | Step::WriteGeneration { .. }
+            | Step::WriteReleased { .. }
+            | Step::TagVolume { .. }
     );
     if !bookkeeping {
-        pass.context.events.done(pass.resource, action.step.name(), format!("{}: {}", action.part, action.reason)).await;
+        pass.context
+            .events
+            .done(pass.resource, action.step.name(), format!("{}: {}", action.part, action.reason))
+            .await;
     }
 }
 
@@ -134,7 +145,10 @@ async fn fail(pass: &Pass<'_>, action: &Action, error: &Error) -> Failure {
         tracing::debug!(step.name = name, error = text, "somebody was quicker; the next look decides anew");
     } else {
         tracing::warn!(step.name = name, step.part = %action.part, error = text, "could not do {name}");
-        pass.context.events.wrong(pass.resource, &format!("{name}Failed"), format!("{}: {text}", action.part)).await;
+        pass.context
+            .events
+            .wrong(pass.resource, &format!("{name}Failed"), format!("{}: {text}", action.part))
+            .await;
     }
     Failure { part: action.part, message: stable(error), lasting: error.is_lasting() }
 }

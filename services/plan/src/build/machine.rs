@@ -65,6 +65,8 @@ pub fn launch(
         user_data: UserData::new(user_data.to_string()),
         instance_profile: None,
         protection: Protection::ON,
-        tags: Owner { generation: Some(generation), ..subject.owner(Role::Instance) }.tags().named(subject.display()),
+        tags: Owner { generation: Some(generation), ..subject.owner(Role::Instance) }
+            .tags()
+            .named(subject.display()),
     }
 }

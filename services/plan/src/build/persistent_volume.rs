@@ -29,7 +29,7 @@ pub fn new_volume(validated: &Validated, zone: &str) -> NewVolume {
     }
 }
 
-/// The PersistentVolume of an EBS volume, kept for one claim.
+/// The `PersistentVolume` of an EBS volume, kept for one claim.
 pub fn persistent_volume(subject: &Subject, volume: &Volume) -> Manifest {
     let name = names::persistent_volume(volume.id.as_str());
     Manifest {
@@ -63,7 +63,7 @@ pub fn persistent_volume(subject: &Subject, volume: &Volume) -> Manifest {
 }
 
 /// The claim, of the size it was first made with: Kubernetes refuses to expand claims without a storage class, so growth
-/// is seen on the PersistentVolume and in status.
+/// is seen on the `PersistentVolume` and in status.
 pub fn claim(subject: &Subject, volume: &Volume) -> Manifest {
     let name = names::claim(&subject.name);
     Manifest {

@@ -82,9 +82,7 @@ fn pod(validated: &Validated, node: &str) -> Value {
 fn container(validated: &Validated) -> Value {
     let subject = &validated.subject;
     let secret = names::credentials(&subject.name);
-    let from_secret = |name: &str, key: &str| {
-        json!({ "name": name, "valueFrom": { "secretKeyRef": { "name": secret, "key": key } } })
-    };
+    let from_secret = |name: &str, key: &str| json!({ "name": name, "valueFrom": { "secretKeyRef": { "name": secret, "key": key } } });
     json!({
         "name": "questdb",
         "image": validated.image,

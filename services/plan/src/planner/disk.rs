@@ -24,7 +24,8 @@ pub(super) fn volume<'a>(
         }
         (Disk::Never, Some(instance)) => {
             let volume = build::new_volume(world.validated, &instance.zone);
-            let reason = "the database is new: no volume carries its tags and nothing says that there ever was one";
+            let reason =
+                "the database is new: no volume carries its tags and nothing says that there ever was one";
             plan.act(Part::Volume, Step::CreateVolume(volume), reason);
             plan.wait(Part::Volume, format!("the volume is being created in {}", instance.zone));
             return None;
@@ -47,13 +48,14 @@ pub(super) fn volume<'a>(
     Some(volume)
 }
 
-/// PersistentVolume and claim; whether both are as they should be.
+/// `PersistentVolume` and claim; whether both are as they should be.
 pub(super) fn claim(world: &World<'_>, plan: &mut Plan, volume: Option<&Volume>) -> bool {
     let Some(volume) = volume else { return false };
     let subject = &world.validated.subject;
     let children = &world.observed.children;
     let intended = build::persistent_volume(subject, volume);
-    let found = children.persistent_volumes.iter().find(|found| found.metadata.name.as_ref() == Some(&intended.name));
+    let found =
+        children.persistent_volumes.iter().find(|found| found.metadata.name.as_ref() == Some(&intended.name));
     let value = found.map(|found| serde_json::to_value(&**found).unwrap_or_default());
     let first = ensure(plan, Part::Attachment, intended, value.as_ref());
     let mut intended = build::claim(subject, volume);

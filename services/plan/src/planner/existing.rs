@@ -42,7 +42,10 @@ pub(super) fn volume<'a>(world: &World<'a>, plan: &mut Plan) -> Option<Disk<'a>>
         },
         several => {
             let ids: Vec<&str> = several.iter().map(|volume| volume.id.as_str()).collect();
-            let text = format!("volumes {} all carry this database's tags: take them off all but one", ids.join(", "));
+            let text = format!(
+                "volumes {} all carry this database's tags: take them off all but one",
+                ids.join(", ")
+            );
             plan.say(Part::Volume, State::Broken(text));
             None
         }

@@ -23,13 +23,11 @@ pub(super) fn instance<'a>(
 ) -> Option<&'a Instance> {
     let written = world.number(names::GENERATION);
     let serving = written.and_then(|generation| living(world, generation));
-    match serving {
-        Some(instance) => judge(world, plan, instance),
-        None => {
-            launch(world, plan, group, disk.volume());
-            None
-        }
+    if let Some(instance) = serving {
+        return judge(world, plan, instance);
     }
+    launch(world, plan, group, disk.volume());
+    None
 }
 
 /// The Node of the serving instance, once it is labelled and ready.
@@ -49,7 +47,8 @@ pub(super) fn node<'a>(
     let name = node.metadata.name.clone().unwrap_or_default();
     let generation = generation_of(instance).unwrap_or_default();
     let value = build::node_value(&world.validated.subject, generation);
-    let labelled = node.metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_NODE)) == Some(&value);
+    let labelled =
+        node.metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_NODE)) == Some(&value);
     if !labelled {
         let uid = node.metadata.uid.clone().unwrap_or_default();
         let reason = format!("its provider id shows that it is {}", instance.id);
@@ -92,7 +91,8 @@ pub(super) fn surplus(world: &World<'_>, plan: &mut Plan, serving: Option<&Insta
 fn is_in_use(world: &World<'_>, instance: &Instance) -> bool {
     let node = of_instance(world, instance).and_then(|node| node.metadata.name.clone());
     let pod = world.observed.children.pod.as_ref().and_then(|pod| pod.spec.as_ref()?.node_name.clone());
-    let holds = |volume: &Volume| volume.live_attachments().any(|attachment| attachment.instance == instance.id);
+    let holds =
+        |volume: &Volume| volume.live_attachments().any(|attachment| attachment.instance == instance.id);
     (pod.is_some() && pod == node) || world.observed.account.volumes.iter().any(holds)
 }
 
@@ -137,7 +137,9 @@ pub(super) fn is_ready(node: &Node) -> bool {
 
 fn living<'a>(world: &World<'a>, generation: u64) -> Option<&'a Instance> {
     let instances = world.observed.account.instances.iter();
-    instances.filter(|instance| !instance.state.is_ending()).find(|found| generation_of(found) == Some(generation))
+    instances
+        .filter(|instance| !instance.state.is_ending())
+        .find(|found| generation_of(found) == Some(generation))
 }
 
 fn judge<'a>(world: &World<'a>, plan: &mut Plan, instance: &'a Instance) -> Option<&'a Instance> {
@@ -175,7 +177,8 @@ fn launch(world: &World<'_>, plan: &mut Plan, group: Option<&SecurityGroup>, dis
     };
     let written = world.number(names::GENERATION);
     let highest = highest_seen(world, disk);
-    let adopted = highest.filter(|highest| written < Some(*highest)).and_then(|highest| living(world, highest));
+    let adopted =
+        highest.filter(|highest| written < Some(*highest)).and_then(|highest| living(world, highest));
     let generation = match (adopted, written) {
         // The annotation was lost; the machine was not.
         (Some(instance), _) => generation_of(instance).unwrap_or_default(),
@@ -186,14 +189,20 @@ fn launch(world: &World<'_>, plan: &mut Plan, group: Option<&SecurityGroup>, dis
     let zone = match (adopted, disk, current) {
         (Some(instance), ..) => instance.zone.clone(),
         (None, Some(disk), _) => disk.zone.clone(),
-        (None, None, Some(zone)) if !world.observed.memory.exhausted_zones.iter().any(|z| z == zone) => zone.to_owned(),
+        (None, None, Some(zone)) if !world.observed.memory.exhausted_zones.iter().any(|z| z == zone) => {
+            zone.to_owned()
+        }
         (None, None, _) => choose_zone(world),
     };
     let parameters = build::launch(world.validated, world.settings, &group.id, generation, &zone);
     let fingerprint = parameters.fingerprint();
     if written == Some(generation) && world.annotation(names::LAUNCH) == Some(fingerprint.as_str()) {
         let step = Step::RunInstance { generation, zone: zone.clone(), launch: Box::new(parameters) };
-        plan.act(Part::Instance, step, format!("generation {generation} is written down and no machine of it is seen"));
+        plan.act(
+            Part::Instance,
+            step,
+            format!("generation {generation} is written down and no machine of it is seen"),
+        );
         plan.wait(Part::Instance, format!("launching generation {generation} in {zone}"));
         return;
     }
@@ -219,7 +228,8 @@ fn is_spent(world: &World<'_>, written: u64, highest: Option<u64>) -> bool {
     let ended = world.observed.account.instances.iter();
     let mut ended = ended.filter(|instance| instance.state.is_ending()).filter_map(generation_of);
     let name = build::node_value(&world.validated.subject, written);
-    let served = world.resource.status.as_ref().and_then(|status| status.node.as_ref()?.name.as_deref()) == Some(&name);
+    let served = world.resource.status.as_ref().and_then(|status| status.node.as_ref()?.name.as_deref())
+        == Some(&name);
     served
         || ended.any(|generation| generation == written)
         || highest.is_some_and(|highest| highest > written)
@@ -236,6 +246,11 @@ fn choose_zone(world: &World<'_>) -> String {
     let exhausted = &world.observed.memory.exhausted_zones;
     let open: Vec<&String> = zones.iter().copied().filter(|zone| !exhausted.contains(zone)).collect();
     let choice = if open.is_empty() { &zones } else { &open };
-    let number = world.validated.subject.database.bytes().fold(0_usize, |sum, byte| sum * 31 % 65_521 + usize::from(byte));
+    let number = world
+        .validated
+        .subject
+        .database
+        .bytes()
+        .fold(0_usize, |sum, byte| sum * 31 % 65_521 + usize::from(byte));
     choice.get(number % choice.len().max(1)).map(|zone| (*zone).clone()).unwrap_or_default()
 }

@@ -16,6 +16,7 @@ use crate::{Goal, Observed, Part, Plan, Settings, State, Step, Validated};
 pub use disk::modification_must_be_read;
 pub use machine::serving;
 pub use name::{DnsQuestion, dns_question};
+pub use workload::pod_is_ready;
 
 /// Everything a decision rests on.
 pub(crate) struct World<'a> {
@@ -54,13 +55,12 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
     let node = machine::node(world, plan, instance);
     let configured = workload::config(world, plan);
     let claimed = disk::claim(world, plan, volume);
-    let ready = match (node, configured && claimed) {
-        (Some(node), true) => workload::pod(world, plan, node),
-        _ => {
-            plan.say(Part::Attachment, State::Pending);
-            plan.say(Part::Pod, State::Pending);
-            false
-        }
+    let ready = if let Some(node) = node.filter(|_| configured && claimed) {
+        workload::pod(world, plan, node)
+    } else {
+        plan.say(Part::Attachment, State::Pending);
+        plan.say(Part::Pod, State::Pending);
+        false
     };
     name::resolve(world, plan, instance.filter(|_| ready));
     machine::surplus(world, plan, instance);

@@ -33,7 +33,8 @@ pub enum DnsQuestion {
 pub fn dns_question(resource: &QuestDB, validated: &Validated, address: Option<IpAddr>) -> DnsQuestion {
     let Some(address) = address.map(|address| address.to_string()) else { return DnsQuestion::Nothing };
     let status = resource.status.as_ref().and_then(|status| status.dns.as_ref());
-    let same = |status: &&DnsStatus| status.name == validated.hostname && status.address.as_ref() == Some(&address);
+    let same =
+        |status: &&DnsStatus| status.name == validated.hostname && status.address.as_ref() == Some(&address);
     let Some(status) = status.filter(same) else { return DnsQuestion::Records };
     match (status.state, &status.change_id) {
         (DnsState::InSync, _) => DnsQuestion::Nothing,
@@ -74,7 +75,9 @@ pub(super) fn releases(records: &[DnsRecord], subject: &Subject) -> Vec<RecordCh
 /// The first record that is not ours: any, where our text record is missing; else any kind that we never write.
 fn foreign<'a>(records: &'a [DnsRecord], subject: &Subject) -> Option<&'a DnsRecord> {
     let ours = owner_text(subject);
-    let is_ours = |record: &DnsRecord| record.kind == RecordKind::Txt && record.plain && record.texts() == [ours.as_str()];
+    let is_ours = |record: &DnsRecord| {
+        record.kind == RecordKind::Txt && record.plain && record.texts() == [ours.as_str()]
+    };
     let owned = records.iter().any(is_ours);
     records.iter().find(|record| {
         let address = record.kind == RecordKind::A && record.plain && owned;
@@ -85,7 +88,10 @@ fn foreign<'a>(records: &'a [DnsRecord], subject: &Subject) -> Option<&'a DnsRec
 fn point(world: &World<'_>, plan: &mut Plan, records: &[DnsRecord], address: Ipv4Addr) {
     let name = &world.validated.hostname;
     if let Some(foreign) = foreign(records, &world.validated.subject) {
-        let text = format!("{name} has a {} record that is not ours: remove it or choose another name", foreign.kind);
+        let text = format!(
+            "{name} has a {} record that is not ours: remove it or choose another name",
+            foreign.kind
+        );
         plan.say(Part::Dns, State::Conflict(text));
         return;
     }

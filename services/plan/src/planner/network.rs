@@ -11,13 +11,19 @@ pub(super) fn security_group<'a>(world: &World<'a>, plan: &mut Plan) -> Option<&
     let intended = build::security_group(subject, world.settings);
     let found = world.observed.account.groups.iter().find(|group| group.name == intended.name);
     let Some(group) = found else {
-        plan.act(Part::SecurityGroup, Step::CreateSecurityGroup(intended), "the machine needs a firewall of its own");
+        plan.act(
+            Part::SecurityGroup,
+            Step::CreateSecurityGroup(intended),
+            "the machine needs a firewall of its own",
+        );
         plan.wait(Part::SecurityGroup, "the security group is being created");
         return None;
     };
     let wanted = build::security_group_rules(world.validated);
-    let missing: Vec<IngressRule> = wanted.iter().filter(|rule| !group.ingress.contains(rule)).cloned().collect();
-    let surplus: Vec<IngressRule> = group.ingress.iter().filter(|rule| !wanted.contains(rule)).cloned().collect();
+    let missing: Vec<IngressRule> =
+        wanted.iter().filter(|rule| !group.ingress.contains(rule)).cloned().collect();
+    let surplus: Vec<IngressRule> =
+        group.ingress.iter().filter(|rule| !wanted.contains(rule)).cloned().collect();
     if missing.is_empty() && surplus.is_empty() {
         plan.say(Part::SecurityGroup, State::Done);
         return Some(group);

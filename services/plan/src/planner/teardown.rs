@@ -1,7 +1,7 @@
 //! The way back: name, pod, disk off the machine, machine, firewall, and, only when it is asked for in so many words, the
 //! disk. Each part waits for the one before, so that nothing is pulled from under a QuestDB that still writes.
 
-use cloud::{Instance, InstanceState, Volume};
+use cloud::{Instance, InstanceState, Volume, VolumeState};
 use kube::core::ObjectMeta;
 use resources::names;
 
@@ -12,7 +12,8 @@ use super::{disk, machine, name, workload};
 use crate::{Goal, Kind, Part, Plan, State, Step, Target};
 
 pub(super) fn plan(world: &World<'_>, plan: &mut Plan) {
-    let order: [fn(&World<'_>, &mut Plan) -> bool; 6] = [release_name, stop_pod, detach, stop_instance, remove_group, purge];
+    let order: [fn(&World<'_>, &mut Plan) -> bool; 6] =
+        [release_name, stop_pod, detach, stop_instance, remove_group, purge];
     let parts = [
         Part::DnsRelease,
         Part::PodStop,
@@ -101,8 +102,10 @@ fn stop_pod(world: &World<'_>, plan: &mut Plan) -> bool {
 fn detach(world: &World<'_>, plan: &mut Plan) -> bool {
     let mut volumes = living(&world.observed.account.volumes);
     let Some(held) = volumes.find(|volume| is_held(world, volume)) else { return true };
-    let instances = world.observed.account.instances.iter().filter(|instance| !instance.state.is_confirmed_down());
-    let healthy = instances.into_iter().any(|instance| of_instance(world, instance).is_some_and(|node| is_ready(node)));
+    let instances =
+        world.observed.account.instances.iter().filter(|instance| !instance.state.is_confirmed_down());
+    let healthy =
+        instances.into_iter().any(|instance| of_instance(world, instance).is_some_and(|node| is_ready(node)));
     if !healthy {
         // Nobody is there to let go of it: ending the machine does.
         return true;
@@ -147,21 +150,28 @@ fn remove_group(world: &World<'_>, plan: &mut Plan) -> bool {
 
 fn purge(world: &World<'_>, plan: &mut Plan) -> bool {
     let mut gone = true;
-    for volume in living(&world.observed.account.volumes) {
-        gone = false;
-        if is_held(world, volume) {
-            plan.wait(Part::VolumeRemoval, format!("something still holds {}", volume.id));
-            continue;
+    for volume in &world.observed.account.volumes {
+        match volume.state {
+            VolumeState::Deleted => continue,
+            VolumeState::Deleting => {
+                plan.wait(Part::VolumeRemoval, format!("waiting for the end of {}", volume.id));
+            }
+            _ if is_held(world, volume) => {
+                plan.wait(Part::VolumeRemoval, format!("something still holds {}", volume.id));
+            }
+            _ => {
+                let persistent_volume = names::persistent_volume(volume.id.as_str());
+                let step = Step::DeleteVolume { volume: volume.id.clone(), persistent_volume };
+                plan.act(Part::VolumeRemoval, step, "the database is purged and nothing holds its disk");
+                plan.wait(Part::VolumeRemoval, format!("{} is being destroyed", volume.id));
+            }
         }
-        let persistent_volume = names::persistent_volume(volume.id.as_str());
-        let step = Step::DeleteVolume { volume: volume.id.clone(), persistent_volume };
-        plan.act(Part::VolumeRemoval, step, "the database is purged and nothing holds its disk");
-        plan.wait(Part::VolumeRemoval, format!("{} is being destroyed", volume.id));
+        gone = false;
     }
     gone
 }
 
-/// Whether anything may still be using a volume: EC2 or a VolumeAttachment on any node says so.
+/// Whether anything may still be using a volume: EC2 or a `VolumeAttachment` on any node says so.
 fn is_held(world: &World<'_>, volume: &Volume) -> bool {
     !volume.is_detached() || disk::is_held_elsewhere(world, volume, None)
 }

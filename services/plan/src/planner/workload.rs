@@ -8,11 +8,15 @@ use resources::names;
 
 use super::World;
 use super::disk::ensure;
-use crate::{Kind, Part, Plan, State, Step, Target, build};
+use crate::{Kind, Observed, Part, Plan, State, Step, Target, build};
 
 /// The keys that a Secret must have.
-const KEYS: [&str; 4] =
-    [names::secret::PG_USER, names::secret::PG_PASSWORD, names::secret::HTTP_USER, names::secret::HTTP_PASSWORD];
+const KEYS: [&str; 4] = [
+    names::secret::PG_USER,
+    names::secret::PG_PASSWORD,
+    names::secret::HTTP_USER,
+    names::secret::HTTP_PASSWORD,
+];
 
 /// Credentials, drawn once and kept.
 pub(super) fn credentials(world: &World<'_>, plan: &mut Plan) {
@@ -92,10 +96,17 @@ pub(super) fn target(pod: &Pod) -> Target {
     }
 }
 
+/// Whether the pod answers its probes: before that nobody is sent to it.
+pub fn pod_is_ready(observed: &Observed) -> bool {
+    observed.children.pod.as_ref().is_some_and(|pod| condition(pod, "Ready"))
+}
+
 fn is_current(pod: &Pod, checksum: &str) -> bool {
     let annotations = pod.metadata.annotations.as_ref();
     pod.metadata.deletion_timestamp.is_none()
-        && annotations.and_then(|annotations| annotations.get(names::CHECKSUM)).is_some_and(|found| found == checksum)
+        && annotations
+            .and_then(|annotations| annotations.get(names::CHECKSUM))
+            .is_some_and(|found| found == checksum)
 }
 
 fn judge(plan: &mut Plan, pod: &Pod) -> bool {
@@ -117,13 +128,18 @@ fn replace(world: &World<'_>, plan: &mut Plan, pod: &Pod) {
     } else if seen.is_none() || seen < current {
         plan.wait(Part::Pod, "waiting for the StatefulSet's controller to see the change");
     } else {
-        plan.act(Part::Pod, Step::Delete(target(pod)), "it runs with an older configuration, version or machine");
+        plan.act(
+            Part::Pod,
+            Step::Delete(target(pod)),
+            "it runs with an older configuration, version or machine",
+        );
         plan.wait(Part::Pod, "QuestDB is being restarted");
     }
 }
 
 fn attachment(world: &World<'_>, plan: &mut Plan, node: &Node) {
-    let instance = world.observed.account.instances.iter().find(|instance| super::machine::is_of(node, instance));
+    let instance =
+        world.observed.account.instances.iter().find(|instance| super::machine::is_of(node, instance));
     let attached = |instance: &cloud::Instance| {
         super::existing::living(&world.observed.account.volumes).any(|volume| {
             volume.live_attachments().any(|attachment| {

@@ -49,7 +49,12 @@ fn no(reason: &str, message: &str) -> Word {
     ("False", reason.to_owned(), message.to_owned())
 }
 
-fn put(conditions: &mut Vec<Condition>, kind: &str, (status, reason, message): Word, (generation, now): (i64, Timestamp)) {
+fn put(
+    conditions: &mut Vec<Condition>,
+    kind: &str,
+    (status, reason, message): Word,
+    (generation, now): (i64, Timestamp),
+) {
     let mut condition = Condition {
         type_: kind.to_owned(),
         status: status.to_owned(),

@@ -100,7 +100,9 @@ impl Outcome<'_> {
         self.plan.progress.iter().find_map(|progress| {
             let text = match &progress.state {
                 State::Done | State::Pending => return None,
-                State::Running(text) | State::Broken(text) | State::Conflict(text) | State::Refused(text) => text,
+                State::Running(text) | State::Broken(text) | State::Conflict(text) | State::Refused(text) => {
+                    text
+                }
             };
             Some((progress.part, text.clone()))
         })

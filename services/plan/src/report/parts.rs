@@ -5,7 +5,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::names::{self, port};
 use resources::{
-    DnsState, DnsStatus, EndpointsStatus, NodeStatus, QuestDB, QuestDBStatus, StepState, StepStatus, VolumeStatus,
+    DnsState, DnsStatus, EndpointsStatus, NodeStatus, QuestDB, QuestDBStatus, StepState, StepStatus,
+    VolumeStatus,
 };
 
 use super::Outcome;
@@ -41,8 +42,10 @@ fn timed(
     (state, message): (StepState, Option<String>),
     now: Timestamp,
 ) -> StepStatus {
-    let began = before.filter(|step| step.state != StepState::Pending).and_then(|step| step.started_at.clone());
-    let ended = before.filter(|step| step.state == StepState::Succeeded).and_then(|step| step.ended_at.clone());
+    let began =
+        before.filter(|step| step.state != StepState::Pending).and_then(|step| step.started_at.clone());
+    let ended =
+        before.filter(|step| step.state == StepState::Succeeded).and_then(|step| step.ended_at.clone());
     let (started_at, ended_at) = match state {
         StepState::Pending => (None, None),
         // Begun anew if it had ended.
@@ -98,8 +101,9 @@ fn node(status: &mut QuestDBStatus, outcome: &Outcome<'_>, instance: Option<&Ins
         instance_id: Some(instance.id.to_string()),
         instance_type: Some(instance.instance_type.clone()),
         zone: Some(instance.zone.clone()),
-        ready: conditions
-            .is_some_and(|conditions| conditions.iter().any(|found| found.type_ == "Ready" && found.status == "True")),
+        ready: conditions.is_some_and(|conditions| {
+            conditions.iter().any(|found| found.type_ == "Ready" && found.status == "True")
+        }),
     });
 }
 
@@ -137,7 +141,9 @@ fn dns(status: &mut QuestDBStatus, outcome: &Outcome<'_>, instance: Option<&Inst
         return;
     }
     match outcome.plan.state(Part::Dns) {
-        Some(State::Done) => status.dns = Some(DnsStatus { name, state: DnsState::InSync, change_id: None, address }),
+        Some(State::Done) => {
+            status.dns = Some(DnsStatus { name, state: DnsState::InSync, change_id: None, address });
+        }
         Some(State::Conflict(_)) => {
             status.dns = Some(DnsStatus { name, state: DnsState::Conflict, change_id: None, address: None });
         }

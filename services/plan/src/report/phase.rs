@@ -14,7 +14,9 @@ pub(super) fn phase(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Phase {
         Goal::Retire | Goal::Purge if settled => Phase::Deleted,
         Goal::Retire | Goal::Purge => Phase::Deleting,
         Goal::Serve if settled => Phase::Ready,
-        Goal::Serve if outcome.first_broken().is_some() || outcome.first_refused().is_some() => Phase::Degraded,
+        Goal::Serve if outcome.first_broken().is_some() || outcome.first_refused().is_some() => {
+            Phase::Degraded
+        }
         // A version is noted when it first serves.
         Goal::Serve if status.version.is_some() => Phase::Updating,
         Goal::Serve => Phase::Provisioning,

@@ -97,7 +97,7 @@ impl Fleet {
     /// Keeps registry and credentials fresh until the program stops; `joined` is told of each cluster that comes, with a
     /// token that is cancelled when it goes or its registration changes.
     pub async fn keep(self: Arc<Self>, stop: CancellationToken, joined: impl Fn(Arc<Member>) + Send + Sync) {
-        let mut told: HashMap<ClusterId, Arc<Member>> = HashMap::new();
+        let mut told: Vec<Arc<Member>> = Vec::new();
         loop {
             if let Err(error) = self.refresh(Duration::ZERO).await {
                 tracing::debug!(error = &error as &dyn std::error::Error, "the registry of clusters was not read");
@@ -105,13 +105,11 @@ impl Fleet {
             let members = self.members();
             for member in &members {
                 member.reread_credentials(&self.settings).await;
-                let id = &member.cluster.id;
-                if !told.get(id).is_some_and(|known| Arc::ptr_eq(known, member)) {
-                    told.insert(id.clone(), Arc::clone(member));
-                    joined(Arc::clone(member));
-                }
             }
-            told.retain(|_, known| members.iter().any(|member| Arc::ptr_eq(known, member)));
+            for member in members.iter().filter(|member| !told.iter().any(|known| Arc::ptr_eq(known, member))) {
+                joined(Arc::clone(member));
+            }
+            told = members;
             if !runtime::backoff::sleep(REFRESH, &stop).await {
                 return;
             }

@@ -66,8 +66,8 @@ impl Book {
         }
     }
 
-    /// The next database to tell of: one with news, or else one that was not told of for `period`.
-    pub fn next(&mut self) -> Option<(DatabaseId, Observation)> {
+    /// The next database to tell of, and what; it is on its way from now on.
+    pub fn take(&mut self) -> Option<(DatabaseId, Observation)> {
         while let Some(database) = self.news.pop_front() {
             let Some(page) = self.pages.get_mut(&database) else { continue };
             if page.on_its_way {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     fn next(book: &mut Book) -> Option<(u64, bool)> {
-        book.next().map(|(_, seen)| (seen.resource_version, seen.present))
+        book.take().map(|(_, seen)| (seen.resource_version, seen.present))
     }
 
     #[test]

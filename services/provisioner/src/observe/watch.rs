@@ -44,7 +44,7 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
     book.forget_on_its_way();
     loop {
         while sending.len() < ON_THEIR_WAY
-            && let Some((database, seen)) = book.next()
+            && let Some((database, seen)) = book.take()
         {
             let message = observer.teller.observation(database, &member.cluster.id, seen);
             sending.push(observer.teller.send(message).map(move |sent| (database, sent)));
@@ -53,7 +53,7 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
             event = stream.next() => match event {
                 Some(Ok(event)) => {
                     failures = 0;
-                    take(book, event, term);
+                    note(book, event, term);
                 }
                 Some(Err(error)) => {
                     failures += 1;
@@ -80,7 +80,7 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
     }
 }
 
-fn take(book: &mut Book, event: Event<QuestDB>, term: Term) {
+fn note(book: &mut Book, event: Event<QuestDB>, term: Term) {
     let (object, present) = match event {
         Event::Init => return book.begin_list(),
         Event::InitDone => return book.end_list(),

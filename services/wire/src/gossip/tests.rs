@@ -23,7 +23,10 @@ fn observation() -> Observation {
             started_at: None,
             ended_at: None,
         }],
-        endpoints: Some(proto::Endpoints { http: "http://10.0.0.1:9000".to_owned(), ..proto::Endpoints::default() }),
+        endpoints: Some(proto::Endpoints {
+            http: "http://10.0.0.1:9000".to_owned(),
+            ..proto::Endpoints::default()
+        }),
         node: None,
         volume: Some(proto::Volume { id: "vol-1".to_owned(), size_gib: 50, state: "in-use".to_owned() }),
         dns: None,
@@ -68,7 +71,9 @@ fn outcomes_survive_the_journey() {
 
 #[test]
 fn silence_is_not_gossip() {
-    let mut message = proto::Gossip::decode(gossip(Said::Observation(Box::new(observation()))).encode().as_slice()).unwrap();
+    let mut message =
+        proto::Gossip::decode(gossip(Said::Observation(Box::new(observation()))).encode().as_slice())
+            .unwrap();
     message.said = None;
     assert_eq!(Gossip::decode(&message.encode_to_vec()).unwrap_err().code(), "bad_field");
 }

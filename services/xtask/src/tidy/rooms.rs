@@ -31,6 +31,7 @@ const ROOMS: &[Room] = &[
         name: "testkit",
         may_import: &["domain", "wire", "store", "bus", "resources", "sandbox", "cloud", "cloud-aws"],
     },
+    Room { name: "bench", may_import: &["bus", "resources", "testkit"] },
     Room { name: "e2e", may_import: EVERYTHING },
 ];
 
@@ -61,8 +62,8 @@ const EXCLUSIVE: &[(&str, &[&str])] = &[
     ("aws-", &["cloud-aws"]),
     ("axum", &["backend", "runtime"]),
     ("utoipa-axum", &["backend"]),
-    ("reqwest", &["slipway", "node-agent", "testkit", "e2e"]),
-    ("kube", &["resources", "plan", "provisioner", "operator", "node-agent", "testkit", "e2e"]),
+    ("reqwest", &["slipway", "node-agent", "testkit", "bench", "e2e"]),
+    ("kube", &["resources", "plan", "provisioner", "operator", "node-agent", "testkit", "bench", "e2e"]),
     ("protox", &["wire"]),
     ("prost-build", &["wire"]),
 ];

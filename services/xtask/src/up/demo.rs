@@ -3,6 +3,7 @@
 //! Talks to the stack only as a user would; what it prints on the output stream is how to reach the databases.
 
 use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,6 +19,10 @@ use crate::workspace::Workspace;
 
 /// How long a database may take to become ready.
 const TO_BE_READY: Duration = Duration::from_mins(10);
+/// How long one attempt to connect to it may take.
+const CONNECT: Duration = Duration::from_secs(2);
+/// Where QuestDB speaks the PostgreSQL protocol.
+const POSTGRES_PORT: u16 = 8812;
 
 /// What a demonstration needs at every step.
 pub(super) struct Demo<'a> {
@@ -58,6 +63,7 @@ impl Demo<'_> {
             Some(database) => self.follow(&step, &name, &["operations", "watch", operation(&database)]),
             None => self.follow(&step, &name, &["databases", "create", &name, "--region", &cluster.region, "--wait"]),
         };
+        let made = made.and_then(|()| self.await_answer(&step, &name));
         match made {
             Ok(()) => self.terminal.done(&step, since.elapsed()),
             Err(ref error) => {
@@ -67,6 +73,24 @@ impl Demo<'_> {
             }
         }
         made
+    }
+
+    /// Waits until it is ready *and* takes connections: after a restart of the stack the last word of its cluster is old.
+    fn await_answer(&self, step: &str, name: &str) -> anyhow::Result<()> {
+        let deadline = Instant::now() + TO_BE_READY;
+        loop {
+            let database = self.look(name)?.context("it is there")?;
+            let phase = phase(&database);
+            let answers = address(&database).is_some_and(|to| TcpStream::connect_timeout(&to, CONNECT).is_ok());
+            if phase == "Ready" && answers {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("{name} is {phase} and {}", if answers { "takes connections" } else { "takes no connections" });
+            }
+            self.terminal.note(step, &format!("{phase}; waiting for its port"));
+            thread::sleep(Duration::from_millis(300));
+        }
     }
 
     /// The database as the API shows it, if there is one of that name.
@@ -106,7 +130,8 @@ impl Demo<'_> {
         let kubeconfig = cluster.kubeconfig.display().to_string();
         let kubectl = self.facts.kubectl.display().to_string();
         let name = name_in(cluster);
-        let words = ["databases", "connect", &name, "--kubeconfig", &kubeconfig, "--kubectl", &kubectl];
+        // Names of the AWS endpoint's zones are known to nobody outside of it; the machines' addresses are.
+        let words = ["databases", "connect", &name, "--kubeconfig", &kubeconfig, "--kubectl", &kubectl, "--by-address"];
         let output = self.slipway(&words).output().context("asking how to connect")?;
         if !output.status.success() {
             bail!("asking how to connect to {name}: {}", String::from_utf8_lossy(&output.stderr).trim_end());
@@ -119,9 +144,9 @@ impl Demo<'_> {
         let env = env.strip_prefix(self.workspace.root()).unwrap_or(&env);
         let name = name_in(cluster);
         print("\nNext:");
-        print(&format!("  . {}                                # addresses, tokens and tools for this shell", env.display()));
+        print(&format!("  . {}   # addresses, tokens and tools for this shell", env.display()));
         print(&format!("  slipway databases describe {name}   # what should be, what is, what happened"));
-        print(&format!("  slipway databases connect {name} --kubeconfig $KUBECONFIG --psql   # SQL"));
+        print(&format!("  slipway databases connect {name} --by-address --kubeconfig $KUBECONFIG --psql   # SQL"));
     }
 
     fn slipway(&self, arguments: &[&str]) -> Command {
@@ -149,6 +174,12 @@ fn phase(printed: &Value) -> &str {
     one(printed).pointer("/observed/phase").and_then(Value::as_str).unwrap_or("Pending")
 }
 
+/// Where its machine takes connections of the PostgreSQL protocol.
+fn address(printed: &Value) -> Option<SocketAddr> {
+    let address = one(printed).pointer("/observed/node/address")?.as_str()?;
+    Some(SocketAddr::new(address.parse().ok()?, POSTGRES_PORT))
+}
+
 fn operation(printed: &Value) -> &str {
     one(printed).get("operation_id").and_then(Value::as_str).unwrap_or_default()
 }
@@ -161,10 +192,12 @@ mod tests {
 
     #[test]
     fn a_database_is_read_from_one_or_from_a_list() {
-        let database = json!({"name": "a", "operation_id": "o", "observed": {"phase": "Ready"}});
+        let database = json!({"name": "a", "operation_id": "o", "observed": {"phase": "Ready", "node": {"address": "10.1.2.3"}}});
         for printed in [database.clone(), json!([database]), json!({"databases": [database]})] {
             assert_eq!((phase(&printed), operation(&printed)), ("Ready", "o"));
+            assert_eq!(address(&printed), "10.1.2.3:8812".parse().ok());
         }
         assert_eq!(phase(&json!({"name": "a"})), "Pending");
+        assert_eq!(address(&json!({"name": "a"})), None);
     }
 }

@@ -13,10 +13,11 @@ use resources::QuestDB;
 use runtime::CancellationToken;
 use store::Store;
 use testkit::{eventually, unique};
+use tokio::process::{Child, Command};
 use wire::{Gossip, Instruction, Observation, Outcome, OutcomeKind, Said};
 
 /// How long anything may take.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 pub(super) const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 /// What a test works with.
@@ -27,6 +28,7 @@ pub(super) struct Rig {
     pub(super) tenant: String,
     pub(super) credentials: PathBuf,
     pub(super) heard: Arc<Heard>,
+    provisioners_url: String,
     connection: Connection,
     producer: Producer,
     topics: [String; 2],
@@ -42,6 +44,15 @@ pub(super) struct Running {
 }
 
 impl Rig {
+    /// A rig whose provisioners find the database somewhere else than the test does.
+    pub(super) async fn with_database_at(port: impl FnOnce(u16) -> u16) -> Self {
+        let mut rig = Self::new().await;
+        let (before, after) = rig.database_url.rsplit_once(':').unwrap();
+        let (number, database) = after.split_once('/').unwrap();
+        rig.provisioners_url = format!("{before}:{}/{database}", port(number.parse().unwrap()));
+        rig
+    }
+
     /// Everything but a running provisioner. The cluster `bare` is registered with good credentials.
     pub(super) async fn new() -> Self {
         let stack = testkit::stack();
@@ -63,6 +74,7 @@ impl Rig {
             group: unique("group"),
             listening: CancellationToken::new(),
             store,
+            provisioners_url: database_url.clone(),
             database_url,
             credentials,
             connection,
@@ -108,38 +120,48 @@ impl Rig {
         std::fs::write(self.credentials.join("bare.kubeconfig"), text).unwrap();
     }
 
-    /// Starts a provisioner; `more` are further arguments.
+    /// Starts a provisioner in this process; `more` are further arguments.
     pub(super) fn start(&self, more: &[&str]) -> Running {
+        let args = provisioner::Args::try_parse_from(self.arguments(more)).unwrap();
+        let frame = provisioner::run::Frame {
+            tasks: runtime::Tasks::new(CancellationToken::new()),
+            health: runtime::Health::new(),
+            metrics: runtime::Metrics::new(runtime::service!("test")),
+        };
+        let _producer = provisioner::run::start(&frame, &args).unwrap();
+        Running { tasks: frame.tasks, health: frame.health, metrics: frame.metrics }
+    }
+
+    /// Starts a provisioner as a process of its own, which dies with what is answered.
+    pub(super) fn start_process(&self) -> Child {
+        let program = testkit::stack().programs.join("slipway-provisioner");
+        let arguments = self.arguments(&[]);
+        let log = std::fs::File::create(self.credentials.join("log")).unwrap();
+        Command::new(program).args(&arguments[1..]).stderr(log).kill_on_drop(true).spawn().unwrap()
+    }
+
+    /// The command line of a provisioner.
+    fn arguments(&self, more: &[&str]) -> Vec<String> {
         let [instructions, gossip] = self.topics.each_ref().map(String::as_str);
         let credentials = self.credentials.display().to_string();
         let arguments = [
             "slipway-provisioner",
             "--database-url",
-            &self.database_url,
+            &self.provisioners_url,
             "--kafka-bootstrap",
             &self.connection.bootstrap,
             "--instructions-topic",
             instructions,
             "--gossip-topic",
             gossip,
-            "--topic-partitions",
-            "1",
             "--consumer-group",
             &self.group,
             "--credentials-dir",
             &credentials,
         ];
-        let given = more.contains(&"--offset-reset");
-        let reset: &[&str] = if given { &[] } else { &["--offset-reset", "earliest"] };
-        let arguments = arguments.iter().chain(reset).chain(more);
-        let args = provisioner::Args::try_parse_from(arguments).unwrap();
-        let frame = provisioner::run::Frame {
-            tasks: runtime::Tasks::new(CancellationToken::new()),
-            health: runtime::Health::new(),
-            metrics: runtime::Metrics::new(runtime::service!("test")),
-        };
-        let _producer = provisioner::run::start(&frame, args).unwrap();
-        Running { tasks: frame.tasks, health: frame.health, metrics: frame.metrics }
+        let usual = [["--offset-reset", "earliest"], ["--topic-partitions", "1"]];
+        let usual = usual.iter().filter(|[flag, _]| !more.contains(flag)).flatten();
+        arguments.iter().chain(usual).chain(more).map(ToString::to_string).collect()
     }
 
     /// An instruction of a new database of the rig's tenant.

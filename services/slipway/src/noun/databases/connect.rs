@@ -32,6 +32,9 @@ pub struct Connect {
     /// The kubectl to use
     #[arg(long, value_name = "PROGRAM", default_value = "kubectl")]
     kubectl: PathBuf,
+    /// Use the address of the database's machine instead of its DNS name
+    #[arg(long)]
+    by_address: bool,
     /// Open psql instead of showing strings
     #[arg(long, requires = "kubeconfig")]
     psql: bool,
@@ -39,10 +42,10 @@ pub struct Connect {
 
 /// Shows how to connect, or connects.
 pub(super) async fn connect(session: &Session, command: Connect) -> Result<(), Error> {
-    let Connect { database, kubeconfig, kubectl, psql } = command;
+    let Connect { database, kubeconfig, kubectl, by_address, psql } = command;
     let client = session.client(REQUEST)?;
     let database = client.find_database(&database).await?;
-    let target = target(&database)?;
+    let target = target(&database, by_address)?;
     let credentials = match &kubeconfig {
         Some(kubeconfig) => {
             Some(kubectl::credentials(&kubectl, kubeconfig, &target, session.deadline(REQUEST)).await?)
@@ -65,18 +68,27 @@ pub(super) async fn connect(session: &Session, command: Connect) -> Result<(), E
 }
 
 /// Where a database is. Pure.
-fn target(database: &Database) -> Result<Target, Error> {
+fn target(database: &Database, by_address: bool) -> Result<Target, Error> {
     let not_ready =
         || Error::NotReady { name: database.name.clone(), status: render::databases::status(database) };
     let observed = database.observed.as_ref().ok_or_else(not_ready)?;
     let endpoints = observed.endpoints.as_ref().ok_or_else(not_ready)?;
-    let (pg_host, pg_port) = endpoints.postgres.rsplit_once(':').ok_or_else(not_ready)?;
+    let node = observed.node.as_ref().filter(|_| by_address);
+    if by_address && node.is_none() {
+        return Err(not_ready());
+    }
+    let at = |text: &str| match node {
+        Some(node) => text.replace(&database.hostname, &node.address),
+        None => text.to_owned(),
+    };
+    let postgres = bare(&at(&endpoints.postgres));
+    let (pg_host, pg_port) = postgres.rsplit_once(':').ok_or_else(not_ready)?;
     Ok(Target {
-        http: bare(&endpoints.http),
+        http: bare(&at(&endpoints.http)),
         pg_host: pg_host.to_owned(),
         pg_port: pg_port.to_owned(),
-        ilp: bare(&endpoints.ilp),
-        health: endpoints.health.clone(),
+        ilp: bare(&at(&endpoints.ilp)),
+        health: at(&endpoints.health),
         namespace: observed.namespace.clone(),
         secret: observed.credentials_secret.clone(),
     })
@@ -110,12 +122,25 @@ mod tests {
     }
 
     #[test]
+    fn the_machines_address_stands_in_for_a_name_that_nobody_resolves() {
+        let mut database = fixture::database();
+        let observed = database.observed.as_mut().unwrap();
+        let address = observed.node.as_ref().unwrap().address.clone();
+        observed.endpoints.as_mut().unwrap().postgres = format!("postgres://{}:8812/qdb", database.hostname);
+        let found = target(&database, true).unwrap();
+        assert_eq!((found.pg_host.as_str(), found.pg_port.as_str()), (address.as_str(), "8812"));
+        assert!(found.http.starts_with(&format!("{address}:")), "{}", found.http);
+        database.observed.as_mut().unwrap().node = None;
+        assert!(matches!(target(&database, true), Err(Error::NotReady { .. })));
+    }
+
+    #[test]
     fn a_database_without_addresses_cannot_be_connected_to() {
         let mut database = fixture::database();
-        assert_eq!(target(&database).unwrap().pg_port, "8812");
+        assert_eq!(target(&database, false).unwrap().pg_port, "8812");
         database.observed.as_mut().unwrap().endpoints = None;
-        assert!(matches!(target(&database), Err(Error::NotReady { .. })));
+        assert!(matches!(target(&database, false), Err(Error::NotReady { .. })));
         database.observed = None;
-        assert!(matches!(target(&database), Err(Error::NotReady { status, .. }) if status == "Pending"));
+        assert!(matches!(target(&database, false), Err(Error::NotReady { status, .. }) if status == "Pending"));
     }
 }

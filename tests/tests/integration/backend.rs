@@ -1,0 +1,176 @@
+//! The backend in this process against a real Postgres, and a real Kafka where records matter.
+
+#![cfg(test)]
+
+use std::time::Duration;
+
+use ::backend::api::{Api, Streams};
+use ::backend::doorbell::Doorbell;
+use ::backend::metrics::Metrics;
+use ::backend::tokens::{self, Wish};
+use ::store::{Role, Store};
+use reqwest::{Method, RequestBuilder, StatusCode};
+use runtime::CancellationToken;
+use serde_json::{Value, json};
+use testkit::query;
+
+use crate::support::database;
+
+mod access;
+mod changes;
+mod create;
+mod lists;
+mod road;
+mod streams;
+mod trouble;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The API on a port of its own over a database of its own, with a tenant, a console, an SRE and a cluster.
+struct App {
+    store: Store,
+    url: String,
+    base: String,
+    client: reqwest::Client,
+    doorbell: Doorbell,
+    metrics: Metrics,
+    stop: CancellationToken,
+    acme: String,
+    umbrella: String,
+    console: String,
+    sre: String,
+}
+
+/// An answer, read whole.
+#[derive(Debug)]
+struct Answer {
+    status: StatusCode,
+    headers: reqwest::header::HeaderMap,
+    body: Value,
+}
+
+impl App {
+    async fn new() -> Self {
+        let (store, url) = database().await;
+        let token = async |role, tenant: Option<&str>| {
+            let tenant = tenant.map(|id| id.parse().unwrap());
+            tokens::create(&store, Wish { role, tenant, name: "test".to_owned(), days: None }).await.unwrap()
+        };
+        let (acme, umbrella) = (token(Role::Tenant, Some("acme")).await, token(Role::Tenant, Some("umbrella")).await);
+        let (console, sre) = (token(Role::Console, None).await, token(Role::Sre, None).await);
+        let metrics = Metrics::new(&runtime::Metrics::default());
+        let (doorbell, stop) = (Doorbell::default(), CancellationToken::new());
+        let base = serve(store.clone(), doorbell.clone(), metrics.clone(), stop.clone()).await;
+        let app = Self {
+            client: testkit::http(),
+            store,
+            url,
+            base,
+            doorbell,
+            metrics,
+            stop,
+            acme,
+            umbrella,
+            console,
+            sre,
+        };
+        let registered = app.send(app.request(&app.sre, Method::PUT, "/v1/clusters/eu").json(&cluster())).await;
+        assert_eq!(registered.status, 201, "{registered:?}");
+        app
+    }
+
+    fn request(&self, token: &str, method: Method, path: &str) -> RequestBuilder {
+        self.client.request(method, format!("{}{path}", self.base)).bearer_auth(token)
+    }
+
+    async fn send(&self, request: RequestBuilder) -> Answer {
+        let response = request.send().await.unwrap();
+        let (status, headers) = (response.status(), response.headers().clone());
+        let text = response.text().await.unwrap();
+        Answer { status, headers, body: serde_json::from_str(&text).unwrap_or(Value::String(text)) }
+    }
+
+    async fn get(&self, token: &str, path: &str) -> Answer {
+        self.send(self.request(token, Method::GET, path)).await
+    }
+
+    /// Asks for a database with a new key.
+    async fn create(&self, token: &str, body: &Value) -> Answer {
+        let key = testkit::unique("key");
+        self.send(self.request(token, Method::POST, "/v1/databases").header("Idempotency-Key", key).json(body)).await
+    }
+
+    /// A database of acme.
+    async fn created(&self, name: &str) -> Value {
+        let answer = self.create(&self.acme, &json!({"name": name, "region": "eu-west-1"})).await;
+        assert_eq!(answer.status, 202, "{answer:?}");
+        answer.body
+    }
+
+    async fn patch(&self, id: &str, etag: &str, body: &Value) -> Answer {
+        let request = self.request(&self.acme, Method::PATCH, &format!("/v1/databases/{id}"));
+        self.send(request.header("If-Match", etag).json(body)).await
+    }
+
+    async fn delete(&self, id: &str) -> Answer {
+        self.send(self.request(&self.acme, Method::DELETE, &format!("/v1/databases/{id}"))).await
+    }
+
+    async fn ask(&self, statement: &str) -> String {
+        query(&self.url, statement).await.unwrap()
+    }
+
+    /// How many rows every change must leave alone or raise together.
+    async fn counts(&self) -> String {
+        self.ask(
+            "select (select count(*) from databases), (select count(*) from operations), \
+             (select count(*) from instructions), (select count(*) from operation_events), \
+             (select count(*) from idempotency_keys), (select count(*) from audit where action <> 'clusters.register')",
+        )
+        .await
+    }
+}
+
+impl Drop for App {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// Serves an API on a free port and gives its address.
+async fn serve(store: Store, doorbell: Doorbell, metrics: Metrics, stop: CancellationToken) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let streams = Streams::new(metrics.clone());
+    tokio::spawn(streams.clone().run(store.clone(), stop.clone()));
+    let api = Api::new(store, doorbell, streams, metrics);
+    tokio::spawn(::backend::serve::listen(listener, api, stop));
+    base
+}
+
+impl Answer {
+    fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// Each wrong field with its rule.
+    fn errors(&self) -> Vec<(&str, &str)> {
+        let errors = self.body["errors"].as_array().map(Vec::as_slice).unwrap_or_default();
+        errors.iter().map(|error| (text(&error["pointer"]), text(&error["rule"]))).collect()
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn cluster() -> Value {
+    json!({
+        "region": "eu-west-1",
+        "account": "000000000000",
+        "zones": {"eu-west-1a": "subnet-1"},
+        "hosted_zone_id": "Z1",
+        "dns_suffix": "eu-west-1.example.com",
+        "credentials": "file:eu.kubeconfig",
+    })
+}

@@ -1,0 +1,275 @@
+//! From a request to a record, and from gossip to the end of an operation, over a real Kafka.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ::backend::relay::{Relay, Step};
+use ::backend::sink::GossipSink;
+use ::bus::sink::{Batch, Settings, Sink, Stored};
+use ::bus::{Admin, BoxError, Connection, Message, Producer, Record, TopicSettings};
+use domain::{DatabaseId, InstructionId, OperationId, Position};
+use runtime::CancellationToken;
+use serde_json::{Value, json};
+use testkit::{eventually, stack, unique};
+use wire::{Gossip, Instruction, Observation, Outcome, OutcomeKind, Said};
+
+use super::{App, PATIENCE, text};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Topics of the test's own, and what the API needs beside them.
+struct Road {
+    app: App,
+    connection: Connection,
+    producer: Producer,
+    instructions: String,
+    gossip: String,
+    records: Arc<Mutex<Vec<Record>>>,
+    stop: CancellationToken,
+}
+
+/// Keeps all records of a topic.
+struct Collector(Arc<Mutex<Vec<Record>>>);
+
+impl Sink for Collector {
+    async fn offsets(&self, _: Vec<i32>) -> Result<BTreeMap<i32, i64>, BoxError> {
+        Ok(BTreeMap::new())
+    }
+
+    async fn store(&self, batch: Arc<Batch>) -> Result<Stored, BoxError> {
+        self.0.lock().unwrap().extend(batch.records.iter().cloned());
+        Ok(Stored::Done)
+    }
+}
+
+impl Road {
+    async fn new() -> Self {
+        let app = App::new().await;
+        let connection = Connection::new(&stack().kafka_bootstrap, "test");
+        let (instructions, gossip) = (unique("instructions"), unique("gossip"));
+        let topics = [TopicSettings::new(&instructions, 2, 1), TopicSettings::new(&gossip, 2, 1)];
+        Admin::new(&connection).unwrap().ensure_topics(&topics, LIMIT).await.unwrap();
+        let producer = Producer::new(&connection).unwrap();
+        let (records, stop) = (Arc::default(), CancellationToken::new());
+        let settings = Settings::new(connection.clone(), &instructions, unique("collector"));
+        let collector = Arc::new(Collector(Arc::clone(&records)));
+        tokio::spawn(::bus::sink::run(settings, collector, Arc::default(), stop.clone()));
+        Self { app, connection, producer, instructions, gossip, records, stop }
+    }
+
+    fn relay(&self) -> Relay {
+        Relay {
+            store: self.app.store.clone(),
+            producer: self.producer.clone(),
+            topic: self.instructions.clone(),
+            doorbell: self.app.doorbell.clone(),
+            metrics: self.app.metrics.clone(),
+        }
+    }
+
+    fn start_sink(&self, group: &str) -> CancellationToken {
+        let sink = GossipSink::new(self.app.store.clone(), group, &self.gossip, self.app.metrics.clone());
+        let settings = Settings::new(self.connection.clone(), &self.gossip, group);
+        let stop = self.stop.child_token();
+        tokio::spawn(::backend::serve::consume(sink, settings, stop.clone()));
+        stop
+    }
+
+    /// The first `count` records of the instructions topic.
+    async fn records(&self, count: usize) -> Vec<Record> {
+        eventually(LIMIT, "records", async || {
+            let records = self.records.lock().unwrap().clone();
+            (records.len() >= count).then_some(records)
+        })
+        .await
+    }
+
+    async fn say(&self, gossip: &Gossip) {
+        self.send(&gossip.key(), gossip.encode()).await;
+    }
+
+    async fn send(&self, key: &str, payload: Vec<u8>) {
+        let (topic, key) = (self.gossip.clone(), key.to_owned());
+        self.producer.send(Message { topic, key, payload, headers: Vec::new() }).await.unwrap();
+    }
+
+    async fn operation(&self, state: &str, id: &str) -> Value {
+        eventually(PATIENCE, state, async || {
+            let body = self.app.get(&self.app.acme, &format!("/v1/operations/{id}")).await.body;
+            (text(&body["state"]) == state).then_some(body)
+        })
+        .await
+    }
+}
+
+impl Drop for Road {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+fn observation(database: DatabaseId, resource_version: u64, carried_out: Option<Position>) -> Gossip {
+    let said = Said::Observation(Box::new(Observation {
+        position: Position::FIRST,
+        term: 1,
+        resource_version,
+        present: true,
+        content_hash: String::new(),
+        phase: if carried_out.is_some() { "Ready" } else { "Creating" }.to_owned(),
+        carried_out,
+        conditions: Vec::new(),
+        steps: Vec::new(),
+        endpoints: Some(wire::proto::Endpoints { http: "http://10.0.0.1:9000".to_owned(), ..Default::default() }),
+        node: None,
+        volume: Some(wire::proto::Volume { id: "vol-1".to_owned(), ..Default::default() }),
+        dns: None,
+        namespace: "qdb-acme".to_owned(),
+        resource_name: "trades".to_owned(),
+        credentials_secret: "trades-credentials".to_owned(),
+        traceparent: String::new(),
+    }));
+    Gossip { database, cluster: "eu".parse().unwrap(), said_at: jiff::Timestamp::now(), said }
+}
+
+fn applied(database: DatabaseId) -> Gossip {
+    let said = Said::Outcome(Outcome {
+        position: Position::FIRST,
+        instruction: InstructionId::mint(),
+        operation: OperationId::mint(),
+        kind: OutcomeKind::Applied,
+        code: String::new(),
+        message: String::new(),
+    });
+    Gossip { database, cluster: "eu".parse().unwrap(), said_at: jiff::Timestamp::now(), said }
+}
+
+fn id(made: &Value) -> DatabaseId {
+    text(&made["database"]["id"]).parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_request_becomes_a_record_that_says_everything() {
+    let road = Road::new().await;
+    let made = road.app.created("trades").await;
+    assert_eq!(road.relay().step().await.unwrap(), Step::Published { count: 1, more: false });
+    assert_eq!(road.relay().step().await.unwrap(), Step::Idle);
+    let record = road.records(1).await.remove(0);
+    assert_eq!(record.key_text(), made["database"]["id"].as_str());
+    let headers = [("slipway-epoch", "1"), ("slipway-seq", "1"), ("slipway-cluster", "eu"), ("slipway-schema", "1")];
+    for (name, value) in headers {
+        assert_eq!(record.header_text(name), Some(value));
+    }
+    let instruction = Instruction::decode(record.payload.as_deref().unwrap()).unwrap();
+    assert_eq!(instruction.operation.to_string(), text(&made["operation"]["id"]));
+    assert_eq!((instruction.actor.as_str(), instruction.position), ("tenant:test", Position::FIRST));
+    let stored = road.app.store.database(None, id(&made)).await.unwrap().unwrap().database;
+    assert_eq!((instruction.desired, stored.published), (stored.desired, Some(Position::FIRST)));
+    assert_eq!(stored.content_hash, road.app.ask("select content_hash from instructions").await);
+}
+
+#[tokio::test]
+async fn a_death_between_publishing_and_marking_publishes_again() {
+    let road = Road::new().await;
+    let made = road.app.created("trades").await;
+    road.relay().step().await.unwrap();
+    road.app.ask("update databases set published_epoch = 0, published_seq = 0").await;
+    assert_eq!(road.relay().step().await.unwrap(), Step::Published { count: 1, more: false });
+    let records = road.records(2).await;
+    assert_eq!(records[0].payload, records[1].payload, "the same state at the same position");
+    assert_eq!(records[0].partition, records[1].partition);
+    assert_eq!(records[1].key_text(), made["database"]["id"].as_str());
+}
+
+#[tokio::test]
+async fn a_backlog_collapses_to_the_newest_state_of_each_database() {
+    let road = Road::new().await;
+    let first = road.app.created("trades").await;
+    for seq in 1..=4 {
+        let body = json!({"storage": {"size_gib": 100 + seq}});
+        road.app.patch(text(&first["database"]["id"]), &format!("\"1-{seq}\""), &body).await;
+    }
+    road.app.created("quotes").await;
+    assert_eq!(road.relay().step().await.unwrap(), Step::Published { count: 2, more: false });
+    let records = road.records(2).await;
+    let instructions: Vec<Instruction> =
+        records.iter().map(|record| Instruction::decode(record.payload.as_deref().unwrap()).unwrap()).collect();
+    let newest = instructions.iter().find(|one| one.database == id(&first)).unwrap();
+    assert_eq!((newest.position.seq, newest.desired.storage.size_gib), (5, 104));
+}
+
+#[tokio::test]
+async fn the_doorbell_and_the_floor_both_publish() {
+    let road = Road::new().await;
+    let health = runtime::Health::new();
+    let heartbeat = health.liveness.heartbeat("relay", LIMIT);
+    tokio::spawn(road.relay().run(heartbeat, road.stop.clone()));
+    let rung = road.app.created("rung").await;
+    road.records(1).await;
+    // Minted by another process: nobody rings here.
+    road.app.ask("update databases set published_epoch = 0, published_seq = 0").await;
+    assert_eq!(road.records(2).await[1].key_text(), rung["database"]["id"].as_str());
+}
+
+#[tokio::test]
+async fn gossip_carries_an_operation_to_its_end() {
+    let road = Road::new().await;
+    let made = road.app.created("trades").await;
+    road.start_sink(&unique("sink"));
+    road.say(&applied(id(&made))).await;
+    road.operation("running", text(&made["operation"]["id"])).await;
+    road.say(&observation(id(&made), 2, Some(Position::FIRST))).await;
+    road.say(&observation(id(&made), 1, None)).await;
+    road.operation("succeeded", text(&made["operation"]["id"])).await;
+    let database = road.app.get(&road.app.acme, &format!("/v1/databases/{}", id(&made))).await.body;
+    let observed = &database["observed"];
+    assert_eq!((text(&observed["phase"]), text(&observed["volume_id"])), ("Ready", "vol-1"));
+    assert_eq!((text(&observed["endpoints"]["http"]), &observed["seq"]), ("http://10.0.0.1:9000", &json!(1)));
+    assert_eq!(text(&observed["credentials_secret"]), "trades-credentials");
+    assert!(observed["as_of"].is_string());
+}
+
+#[tokio::test]
+async fn what_cannot_be_understood_is_kept_and_the_partition_goes_on() {
+    let road = Road::new().await;
+    let made = road.app.created("trades").await;
+    road.start_sink(&unique("sink"));
+    let key = id(&made).to_string();
+    road.send(&key, b"\xff\xff\xff".to_vec()).await;
+    road.send(&key, Vec::new()).await;
+    road.say(&observation(id(&made), 1, Some(Position::FIRST))).await;
+    road.operation("succeeded", text(&made["operation"]["id"])).await;
+    let letters = "select kafka_offset, code, encode(payload, 'hex'), database_id is not null from dead_letters \
+                   order by kafka_offset";
+    assert_eq!(road.app.ask(letters).await, "0|undecodable|ffffff|t\n1|bad_field||t");
+}
+
+#[tokio::test]
+async fn a_sink_goes_on_where_the_one_before_stopped() {
+    let road = Road::new().await;
+    let made = road.app.created("trades").await;
+    let group = unique("sink");
+    let first = road.start_sink(&group);
+    road.say(&applied(id(&made))).await;
+    road.operation("running", text(&made["operation"]["id"])).await;
+    first.cancel();
+    road.say(&observation(id(&made), 1, Some(Position::FIRST))).await;
+    road.start_sink(&group);
+    road.operation("succeeded", text(&made["operation"]["id"])).await;
+    assert_eq!(road.app.ask("select sum(next_offset) from consumer_offsets").await, "2");
+}
+
+#[tokio::test]
+async fn offsets_that_kafka_lost_do_not_stop_the_sink() {
+    let road = Road::new().await;
+    let made = road.app.created("trades").await;
+    let group = unique("sink");
+    let lost = format!(
+        "insert into consumer_offsets select '{group}', '{}', p, 999 from generate_series(0, 1) p",
+        road.gossip
+    );
+    road.app.ask(&lost).await;
+    road.say(&observation(id(&made), 1, Some(Position::FIRST))).await;
+    road.start_sink(&group);
+    road.operation("succeeded", text(&made["operation"]["id"])).await;
+}

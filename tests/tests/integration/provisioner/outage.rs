@@ -1,0 +1,99 @@
+//! Postgres away: what needs no parking goes on; what does is held, and nothing is lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::Position;
+use testkit::eventually;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use wire::OutcomeKind;
+
+use super::rig::{PATIENCE, Rig, Running};
+
+/// Passes connections on while it is whole; cut, it ends them all and takes no new ones.
+struct Proxy {
+    whole: watch::Sender<bool>,
+    port: u16,
+}
+
+impl Proxy {
+    fn to(port: u16) -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let listener = TcpListener::from_std(listener).unwrap();
+        let proxy = Self { whole: watch::Sender::new(true), port: listener.local_addr().unwrap().port() };
+        let whole = proxy.whole.subscribe();
+        tokio::spawn(async move {
+            while let Ok((inner, _)) = listener.accept().await {
+                tokio::spawn(pass(inner, port, whole.clone()));
+            }
+        });
+        proxy
+    }
+}
+
+async fn pass(mut inner: TcpStream, port: u16, mut whole: watch::Receiver<bool>) {
+    if !*whole.borrow() {
+        return;
+    }
+    let Ok(mut outer) = TcpStream::connect(("127.0.0.1", port)).await else { return };
+    tokio::select! {
+        _ = copy_bidirectional(&mut inner, &mut outer) => {}
+        _ = whole.wait_for(|whole| !whole) => {}
+    }
+}
+
+async fn postgres_is(running: &Running, ready: bool) {
+    let what = format!("readiness {ready}");
+    eventually(PATIENCE, &what, async || {
+        let report = running.health.readiness.report();
+        let postgres = report.get("postgres")?;
+        ((postgres.state == runtime::health::State::Ok) == ready).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_postgres_applying_goes_on_and_parking_waits() {
+    let mut proxy = None;
+    let rig = Arc::new(Rig::with_database_at(|port| proxy.insert(Proxy::to(port)).port).await);
+    let proxy = proxy.unwrap();
+    let running = rig.start(&["--call-timeout", "1"]);
+    let first = rig.instruction(1);
+    rig.publish(&first).await;
+    rig.outcome(&first, OutcomeKind::Applied).await;
+    proxy.whole.send_replace(false);
+    postgres_is(&running, false).await;
+    let mut second = first.clone();
+    second.position = Position { epoch: 1, seq: 2 };
+    rig.publish(&second).await;
+    rig.outcome(&second, OutcomeKind::Applied).await;
+    rig.credentials_of_nobody();
+    eventually(PATIENCE, "the cluster to be away", async || {
+        let report = running.health.readiness.report();
+        let cluster = report.get("cluster/bare")?;
+        (cluster.state != runtime::health::State::Ok).then_some(())
+    })
+    .await;
+    let mut third = first.clone();
+    third.position = Position { epoch: 1, seq: 3 };
+    rig.publish(&third).await;
+    eventually(PATIENCE, "the third to be held", async || {
+        let metrics = running.metrics.encode().unwrap();
+        metrics.contains("disposition=\"held_park\"").then_some(())
+    })
+    .await;
+    rig.publish_bytes("poison", vec![1, 2, 3]).await;
+    assert_eq!(testkit::query(&rig.database_url, "select count(*) from parked_instructions").await.unwrap(), "0");
+    proxy.whole.send_replace(true);
+    postgres_is(&running, true).await;
+    rig.outcome(&third, OutcomeKind::Parked).await;
+    rig.count("select code from dead_letters", "undecodable").await;
+    rig.good_credentials();
+    rig.outcome(&third, OutcomeKind::Applied).await;
+    rig.resource(&first, 3).await;
+    rig.count("select count(*) from parked_instructions", "0").await;
+    tokio::time::timeout(Duration::from_secs(30), running.stop()).await.unwrap();
+}

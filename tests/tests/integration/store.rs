@@ -1,0 +1,141 @@
+//! `store` against a real Postgres: a fresh database for each test.
+
+#![cfg(test)]
+
+use std::collections::BTreeMap;
+
+use ::store::{Minted, Mint, NewDatabase, Observation, Outcome, OutcomeKind, Store};
+use domain::request::Create;
+use domain::{Cluster, ClusterState, DatabaseId, Desired, OperationKind, Position, TenantId};
+use serde_json::json;
+use testkit::query;
+
+use crate::support::database;
+
+mod absorb;
+mod aside;
+mod keys;
+mod mint;
+mod observers;
+mod outbox;
+mod schema;
+
+/// A database with its tenant and two clusters, to try things on.
+struct Try {
+    store: Store,
+    url: String,
+    tenant: TenantId,
+}
+
+/// A database that was created in a [`Try`].
+#[derive(Debug, Clone)]
+struct Created {
+    id: DatabaseId,
+    desired: Desired,
+    first: Minted,
+}
+
+const fn at(seq: i64) -> Position {
+    Position { epoch: 1, seq }
+}
+
+fn hash(desired: &Desired) -> String {
+    format!("{desired:?}")
+}
+
+fn cluster(id: &str) -> Cluster {
+    Cluster {
+        id: id.parse().unwrap(),
+        region: id.to_owned(),
+        account: "000000000000".to_owned(),
+        zones: BTreeMap::from([(format!("{id}a"), "subnet-1".to_owned())]),
+        hosted_zone_id: "Z1".to_owned(),
+        dns_suffix: "example.com".to_owned(),
+        namespace_template: "qdb-{tenant}".to_owned(),
+        state: ClusterState::Active,
+        credentials: "file:x".to_owned(),
+    }
+}
+
+fn mint(kind: OperationKind, desired: &Desired) -> Mint {
+    Mint { kind, desired: desired.clone(), actor: "tenant:test".to_owned(), traceparent: None, hash }
+}
+
+impl Try {
+    async fn new() -> Self {
+        let (store, url) = database().await;
+        let tenant: TenantId = "acme".parse().unwrap();
+        store.ensure_tenant(&tenant).await.unwrap();
+        for id in ["eu-west-1", "us-east-1"] {
+            store.put_cluster(&cluster(id)).await.unwrap();
+        }
+        Self { store, url, tenant }
+    }
+
+    fn desired(id: DatabaseId, name: &str) -> Desired {
+        let wish = Create { name: name.to_owned(), region: "eu-west-1".to_owned(), ..Create::default() };
+        wish.validate().unwrap().place(id, &cluster("eu-west-1"))
+    }
+
+    /// Creates a database in `eu-west-1`.
+    async fn create(&self, name: &str) -> Created {
+        self.try_create(name).await.unwrap()
+    }
+
+    async fn try_create(&self, name: &str) -> Result<Created, ::store::Error> {
+        let id = DatabaseId::mint();
+        let desired = Self::desired(id, name);
+        let new = NewDatabase { id, tenant: self.tenant.clone(), cluster: "eu-west-1".parse().unwrap() };
+        let mut transaction = self.store.begin().await?;
+        let first = transaction.create(&new, mint(OperationKind::Create, &desired)).await?;
+        transaction.commit().await?;
+        Ok(Created { id, desired, first })
+    }
+
+    /// Mints a change of a database.
+    async fn change(&self, id: DatabaseId, edit: impl FnOnce(&mut Desired)) -> Minted {
+        let mut transaction = self.store.begin().await.unwrap();
+        let locked = transaction.lock_database(None, id).await.unwrap().unwrap();
+        let mut desired = locked.desired.clone();
+        edit(&mut desired);
+        let minted = transaction.change(&locked, mint(OperationKind::Update, &desired)).await.unwrap();
+        transaction.commit().await.unwrap();
+        minted
+    }
+
+    /// A single value that a statement gives.
+    async fn ask(&self, statement: &str) -> String {
+        query(&self.url, statement).await.unwrap()
+    }
+}
+
+fn observation(database: DatabaseId, position: Position) -> Observation {
+    Observation {
+        database,
+        cluster: "eu-west-1".parse().unwrap(),
+        position,
+        term: 1,
+        resource_version: 1,
+        present: true,
+        content_hash: String::new(),
+        phase: "Creating".to_owned(),
+        carried_out: None,
+        volume: false,
+        steps: Vec::new(),
+        body: json!({}),
+        body_schema: 1,
+        said_at: jiff::Timestamp::now(),
+    }
+}
+
+fn outcome(database: DatabaseId, position: Position, kind: OutcomeKind) -> Outcome {
+    Outcome {
+        database,
+        cluster: "eu-west-1".parse().unwrap(),
+        position,
+        kind,
+        code: "reason".to_owned(),
+        message: "why".to_owned(),
+        said_at: jiff::Timestamp::now(),
+    }
+}

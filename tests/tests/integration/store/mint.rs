@@ -1,0 +1,82 @@
+//! Desired state is minted in order, whole, or not at all.
+
+use domain::{OperationKind, OperationState, Position, RunState};
+use futures::future::join_all;
+
+use super::{Try, at, mint};
+
+#[tokio::test]
+async fn a_mint_writes_state_operation_history_and_event_together() {
+    let scene = Try::new().await;
+    let created = scene.create("trades").await;
+    let view = scene.store.database(Some(&scene.tenant), created.id).await.unwrap().unwrap();
+    assert_eq!(view.database.desired, created.desired);
+    assert_eq!((view.database.position, view.region.as_str()), (Position::FIRST, "eu-west-1"));
+    assert_eq!(view.operation, Some(created.first.operation));
+    assert!(view.observed.is_none() && view.database.published.is_none());
+    let operation = scene.store.operation(None, created.first.operation).await.unwrap().unwrap();
+    assert_eq!((operation.operation.state, operation.operation.kind), (OperationState::Pending, OperationKind::Create));
+    assert_eq!(operation.database_name, "trades");
+    let events = scene.store.events_after(&[(created.first.operation, 0)], 10).await.unwrap();
+    assert_eq!(events.iter().map(|event| (event.number, event.state)).collect::<Vec<_>>(), [(1, OperationState::Pending)]);
+    assert_eq!(scene.ask("select count(*) from instructions").await, "1");
+}
+
+#[tokio::test]
+async fn a_mint_that_is_not_committed_leaves_nothing() {
+    let scene = Try::new().await;
+    let created = scene.create("trades").await;
+    let mut transaction = scene.store.begin().await.unwrap();
+    let locked = transaction.lock_database(None, created.id).await.unwrap().unwrap();
+    transaction.change(&locked, mint(OperationKind::Update, &created.desired)).await.unwrap();
+    drop(transaction);
+    let counts = "select (select count(*) from operations), (select count(*) from instructions), \
+                  (select count(*) from operation_events), (select max(seq) from databases)";
+    assert_eq!(scene.ask(counts).await, "1|1|1|1");
+}
+
+#[tokio::test]
+async fn changes_at_once_get_positions_without_gap_or_repetition() {
+    let scene = Try::new().await;
+    let created = scene.create("trades").await;
+    let changes = (0..24).map(|number: u32| {
+        scene.change(created.id, move |desired| {
+            desired.config.insert(format!("key.{number}"), "x".to_owned());
+        })
+    });
+    let mut positions: Vec<Position> = join_all(changes).await.into_iter().map(|minted| minted.position).collect();
+    positions.sort_unstable();
+    assert_eq!(positions, (2..=25).map(at).collect::<Vec<_>>());
+    let last = scene.store.database(None, created.id).await.unwrap().unwrap().database;
+    assert_eq!(last.desired.config.len(), 24, "each change stands on the one before");
+    let history = "select count(*), count(distinct seq), max(seq) from instructions";
+    assert_eq!(scene.ask(history).await, "25|25|25");
+}
+
+#[tokio::test]
+async fn a_name_is_free_again_when_its_database_is_deleted() {
+    let scene = Try::new().await;
+    let first = scene.create("trades").await;
+    scene.change(first.id, |desired| desired.run_state = RunState::Deleted).await;
+    let second = scene.create("trades").await;
+    assert_ne!(first.id, second.id);
+    let page = ::store::Page { after: None, limit: 10 };
+    let living = scene.store.databases(None, Some("trades"), false, page).await.unwrap();
+    assert_eq!(living.iter().map(|view| view.database.id).collect::<Vec<_>>(), [second.id]);
+    let all = scene.store.databases(None, Some("trades"), true, page).await.unwrap();
+    assert_eq!(all.iter().map(|view| view.database.id).collect::<Vec<_>>(), [second.id, first.id]);
+}
+
+#[tokio::test]
+async fn tenants_do_not_see_each_other() {
+    let scene = Try::new().await;
+    let created = scene.create("trades").await;
+    let other = "umbrella".parse().unwrap();
+    let page = ::store::Page { after: None, limit: 10 };
+    assert!(scene.store.database(Some(&other), created.id).await.unwrap().is_none());
+    assert!(scene.store.operation(Some(&other), created.first.operation).await.unwrap().is_none());
+    assert!(scene.store.databases(Some(&other), None, true, page).await.unwrap().is_empty());
+    assert!(scene.store.operations(Some(&other), None, None, page).await.unwrap().is_empty());
+    let mut transaction = scene.store.begin().await.unwrap();
+    assert!(transaction.lock_database(Some(&other), created.id).await.unwrap().is_none());
+}

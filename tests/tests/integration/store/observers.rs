@@ -1,0 +1,54 @@
+//! Who speaks for a cluster: one at a time, each time under a higher term.
+
+use std::time::Duration;
+
+use ::store::Term;
+use domain::ClusterId;
+use testkit::eventually;
+
+use super::Try;
+
+const LONG: Duration = Duration::from_mins(5);
+
+#[tokio::test]
+async fn one_observer_holds_a_cluster_and_the_next_has_a_higher_term() {
+    let scene = Try::new().await;
+    let cluster: ClusterId = "eu-west-1".parse().unwrap();
+    let take = async |holder: &str, duration| scene.store.observe_cluster(&cluster, holder, duration).await.unwrap();
+    assert_eq!(take("a", LONG).await, Some(Term(1)));
+    assert_eq!(take("a", LONG).await, Some(Term(1)), "whoever holds it keeps its term");
+    assert_eq!(take("b", LONG).await, None);
+    assert!(scene.store.renew_observer(&cluster, "a", Term(1), LONG).await.unwrap());
+    assert!(!scene.store.renew_observer(&cluster, "b", Term(1), LONG).await.unwrap());
+    scene.store.release_observer(&cluster, "a", Term(1)).await.unwrap();
+    assert_eq!(take("b", LONG).await, Some(Term(2)));
+    assert!(!scene.store.renew_observer(&cluster, "a", Term(1), LONG).await.unwrap(), "it was lost");
+    assert_eq!(scene.store.next_term(&cluster, "b", Term(2)).await.unwrap(), Some(Term(3)));
+    assert_eq!(scene.store.next_term(&cluster, "b", Term(2)).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_silent_observer_loses_its_cluster() {
+    let scene = Try::new().await;
+    let cluster: ClusterId = "eu-west-1".parse().unwrap();
+    let brief = Duration::from_millis(200);
+    assert_eq!(scene.store.observe_cluster(&cluster, "a", brief).await.unwrap(), Some(Term(1)));
+    let term = eventually(Duration::from_secs(20), "the term to end", async || {
+        scene.store.observe_cluster(&cluster, "b", LONG).await.unwrap()
+    })
+    .await;
+    assert_eq!(term, Term(2));
+    // Even the same holder gets a new term after a silence: somebody may have spoken meanwhile.
+    scene.store.release_observer(&cluster, "b", term).await.unwrap();
+    assert_eq!(scene.store.observe_cluster(&cluster, "b", LONG).await.unwrap(), Some(Term(3)));
+}
+
+#[tokio::test]
+async fn of_many_that_ask_at_once_one_gets_it() {
+    let scene = Try::new().await;
+    let cluster: ClusterId = "eu-west-1".parse().unwrap();
+    let holders: Vec<String> = (0..8).map(|number| format!("observer-{number}")).collect();
+    let asks = holders.iter().map(|holder| scene.store.observe_cluster(&cluster, holder, LONG));
+    let terms: Vec<Term> = futures::future::join_all(asks).await.into_iter().filter_map(Result::unwrap).collect();
+    assert_eq!(terms, [Term(1)]);
+}
