@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use bus::{Message, Producer};
 use domain::{DatabaseId, Position};
+use runtime::backoff::Retry;
 use runtime::health::Heartbeat;
 use runtime::{Backoff, CancellationToken};
 use store::Store;
@@ -20,7 +21,7 @@ const BATCH: u32 = 500;
 /// How long the table is left alone when nothing rings.
 const FLOOR: Duration = Duration::from_millis(500);
 /// Patience with one round: longer than the producer's own.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
 /// How often the backlog is measured.
 const MEASURE_EVERY: Duration = Duration::from_secs(5);
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
@@ -143,7 +144,7 @@ impl Relay {
     }
 
     /// Says once that rounds fail, and how long to wait.
-    fn failed(&self, error: &(dyn std::error::Error + 'static), retry: &mut runtime::backoff::Retry) -> Duration {
+    fn failed(&self, error: &(dyn std::error::Error + 'static), retry: &mut Retry) -> Duration {
         let reason = runtime::telemetry::chain(error);
         if retry.attempts() == 0 {
             tracing::error!(reason, kafka.topic = self.topic, "instructions wait: a round of the relay failed");

@@ -28,6 +28,8 @@ const NAMESPACE: &str = "qdb-bench";
 
 /// How long everything asked for may take to come back as seen: thousands of resources after a throughput slice.
 const DRAIN: Duration = Duration::from_mins(8);
+/// How long the server may refuse to list.
+const LIST: Duration = Duration::from_secs(30);
 /// Resources taken away at once.
 const SWEEPERS: usize = 16;
 
@@ -138,9 +140,7 @@ impl Ground {
     pub(crate) async fn sweep(&self) -> anyhow::Result<()> {
         self.settle().await?;
         let api = self.resources();
-        let list = api.list_metadata(&ListParams::default()).await.context("listing what is to be swept")?;
-        let names = list.items.into_iter().filter_map(|object| object.metadata.name);
-        futures::stream::iter(names)
+        futures::stream::iter(names(&api).await?)
             .map(|name| remove(&api, name))
             .buffer_unordered(SWEEPERS)
             .try_collect::<()>()
@@ -151,6 +151,17 @@ impl Ground {
         testkit::query(url, VACUUM).await?;
         Ok(())
     }
+}
+
+/// Names of all resources; a server that has just learned their kind needs a moment.
+async fn names(api: &Api<QuestDB>) -> anyhow::Result<Vec<String>> {
+    let list =
+        until(LIST, "a list of resources", async || match api.list_metadata(&ListParams::default()).await {
+            Ok(list) => Ok(Some(list)),
+            Err(kube::Error::Api(status)) if status.code == 429 => Ok(None),
+            Err(error) => Err(error).context("listing resources"),
+        });
+    Ok(list.await?.items.into_iter().filter_map(|object| object.metadata.name).collect())
 }
 
 /// Removes a resource as somebody would whose operator said that the database is gone: nothing else may be removed.

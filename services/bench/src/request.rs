@@ -2,7 +2,8 @@
 //!
 //! Product: from the acceptance (202 received) until the custom resource is seen on a watch of the bench's own; as `sent-…`
 //! from the moment the request is sent, so that the request's own commit is part of it. Anchor, of both: the sum of one
-//! durable commit of the statements of a create, one record through Kafka and back, and one server-side apply.
+//! durable commit of the statements of a create, one record through Kafka and back, and one server-side apply; each of
+//! them also by itself, for those who look for the reason of a ratio.
 
 use crate::ground::Ground;
 use crate::pgbench::{MINT, Scratch};
@@ -53,8 +54,13 @@ async fn anchor(ground: &Ground, rounds: u32) -> anyhow::Result<Results> {
     let floor = Floor::prepare(ground, &specimen).await?;
     let applies = floor.applies(rounds).await;
     floor.clear().await?;
-    let sum = Samples::sum(&[commits?, records, applies?]);
-    results(&sum, &sum)
+    let stages = [commits?, records, applies?];
+    let sum = Samples::sum(&stages);
+    let mut results = results(&sum, &sum)?;
+    for (stage, name) in stages.iter().zip(["commit-", "kafka-", "apply-"]) {
+        stage.write(&mut results, name)?;
+    }
+    Ok(results)
 }
 
 fn results(accepted: &Samples, sent: &Samples) -> anyhow::Result<Results> {

@@ -1,7 +1,8 @@
 //! B5, the latency of status: a custom resource reports, and its row in Postgres says so.
 //!
 //! Product: from the sending of a status patch until the row in `observations` is visible to another session. Anchor: the
-//! sum of a status patch until a watch tells of it, one record through Kafka and back, and one durable upsert.
+//! sum of a status patch until a watch tells of it, one record through Kafka and back, and one durable upsert;
+//! each of them also by itself.
 
 mod lookout;
 
@@ -30,12 +31,10 @@ pub async fn measure(slice: Slice, seconds: u32) -> anyhow::Result<Results> {
         Slice::Anchor => anchor(&ground, pace::rounds(seconds)).await,
     };
     ground.sweep().await?;
-    let mut results = Results::new();
-    measured?.write(&mut results, "")?;
-    Ok(results)
+    measured
 }
 
-async fn product(ground: &Ground, rounds: u32) -> anyhow::Result<Samples> {
+async fn product(ground: &Ground, rounds: u32) -> anyhow::Result<Results> {
     for number in 0..REPORTERS {
         ground.create(&format!("reporter-{number}")).await?;
     }
@@ -63,10 +62,12 @@ async fn product(ground: &Ground, rounds: u32) -> anyhow::Result<Samples> {
             samples.push(seen.saturating_sub(start));
         }
     }
-    Ok(samples)
+    let mut results = Results::new();
+    samples.write(&mut results, "")?;
+    Ok(results)
 }
 
-async fn anchor(ground: &Ground, rounds: u32) -> anyhow::Result<Samples> {
+async fn anchor(ground: &Ground, rounds: u32) -> anyhow::Result<Results> {
     let specimen = Specimen::make(ground).await?;
     let floor = Floor::prepare(ground, &specimen).await?;
     let events = floor.status_events(rounds).await;
@@ -75,5 +76,11 @@ async fn anchor(ground: &Ground, rounds: u32) -> anyhow::Result<Samples> {
     let scratch = Scratch::make(specimen.variables().await?).await?;
     let upserts = scratch.paced(UPSERT, rounds).await;
     scratch.drop().await?;
-    Ok(Samples::sum(&[events?, records, upserts?]))
+    let stages = [events?, records, upserts?];
+    let mut results = Results::new();
+    Samples::sum(&stages).write(&mut results, "")?;
+    for (stage, name) in stages.iter().zip(["watch-", "kafka-", "upsert-"]) {
+        stage.write(&mut results, name)?;
+    }
+    Ok(results)
 }

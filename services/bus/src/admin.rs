@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
-use rdkafka::client::DefaultClientContext;
 use rdkafka::error::RDKafkaErrorCode as Code;
 
+use crate::connection::Quiet;
 use crate::{Connection, Error};
 
 /// A topic as it should be.
@@ -34,7 +34,7 @@ impl TopicSettings {
 
 /// Administrates. Clones share one client.
 #[derive(Clone)]
-pub struct Admin(Arc<AdminClient<DefaultClientContext>>);
+pub struct Admin(Arc<AdminClient<Quiet>>);
 
 impl std::fmt::Debug for Admin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -45,7 +45,7 @@ impl std::fmt::Debug for Admin {
 impl Admin {
     /// Makes the client; it connects in the background.
     pub fn new(connection: &Connection) -> Result<Self, Error> {
-        let client = connection.config(&[]).create();
+        let client = connection.config(&[]).create_with_context(Quiet);
         client.map(|client| Self(Arc::new(client))).map_err(|source| Error::Create { what: "admin client", source })
     }
 
@@ -119,7 +119,7 @@ impl Admin {
     async fn ask<T: Send + 'static>(
         &self,
         what: String,
-        question: impl FnOnce(&AdminClient<DefaultClientContext>) -> rdkafka::error::KafkaResult<T> + Send + 'static,
+        question: impl FnOnce(&AdminClient<Quiet>) -> rdkafka::error::KafkaResult<T> + Send + 'static,
     ) -> Result<T, Error> {
         let client = Arc::clone(&self.0);
         let answer = tokio::task::spawn_blocking(move || question(&client)).await;

@@ -1,6 +1,7 @@
 //! Where the brokers are and how to speak to them. Knows no topic.
 
-use rdkafka::ClientConfig;
+use rdkafka::error::KafkaError;
+use rdkafka::{ClientConfig, ClientContext};
 
 /// How to reach Kafka.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +41,21 @@ impl Connection {
         }
         config
     }
+}
+
+/// The context of clients without callbacks of their own.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Quiet;
+
+impl ClientContext for Quiet {
+    fn error(&self, error: KafkaError, reason: &str) {
+        note(&error, reason);
+    }
+}
+
+/// Errors of a client as a whole come again and again while a broker is away. Who needs the broker says so once.
+pub(crate) fn note(error: &KafkaError, reason: &str) {
+    tracing::debug!("Kafka is disturbed: {error}: {reason}");
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::producer::future_producer::DeliveryFuture;
 use rdkafka::producer::{FutureProducer, FutureRecord, Producer as _};
 
+use crate::connection::Quiet;
 use crate::{Connection, Error, Message, lock};
 
 /// How long a record may take until its delivery is given up.
@@ -30,7 +31,7 @@ struct Inner {
 #[derive(Clone)]
 struct Session {
     number: u64,
-    client: FutureProducer,
+    client: FutureProducer<Quiet>,
 }
 
 /// Where a record came to stand.
@@ -157,7 +158,7 @@ impl Pending {
     }
 }
 
-fn create(connection: &Connection) -> Result<FutureProducer, Error> {
+fn create(connection: &Connection) -> Result<FutureProducer<Quiet>, Error> {
     let config = connection.config(&[
         ("enable.idempotence", "true".to_owned()),
         ("acks", "all".to_owned()),
@@ -168,7 +169,7 @@ fn create(connection: &Connection) -> Result<FutureProducer, Error> {
         ("delivery.timeout.ms", DELIVERY_TIMEOUT.as_millis().to_string()),
         ("queue.buffering.max.kbytes", "65536".to_owned()),
     ]);
-    config.create().map_err(|source| Error::Create { what: "producer", source })
+    config.create_with_context(Quiet).map_err(|source| Error::Create { what: "producer", source })
 }
 
 /// An error before anything was sent.

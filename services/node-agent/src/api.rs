@@ -94,6 +94,11 @@ pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut source = error.source();
     while let Some(below) = source {
         text.push_str(": ");
+        if let Some(kube::Error::Api(status)) = below.downcast_ref() {
+            // Its own words are enough; printed whole it repeats itself.
+            text.push_str(&status.message);
+            break;
+        }
         text.push_str(&below.to_string());
         source = below.source();
     }

@@ -18,6 +18,8 @@ use crate::pod::record;
 use crate::process::{ProcessId, Processes, STACK_VARIABLE, with_variable};
 use crate::settings::Mode;
 
+/// Longest wait for processes that were asked to end.
+const GRACE: Duration = Duration::from_secs(10);
 /// Longest wait for killed processes to be gone.
 const DEADLINE: Duration = Duration::from_secs(15);
 
@@ -106,24 +108,42 @@ pub async fn cleanup(stack: &str, data_dir: &Path) -> Result<Removed, Error> {
     Ok(removed)
 }
 
+/// Asks first, so that databases close their files, then kills.
 async fn kill_all(stack: &str, data_dir: &Path) -> Result<usize, Error> {
-    let count = with_variable(STACK_VARIABLE, stack).len();
+    let count = alive(stack).len();
+    signal_all(stack, Signal::SIGTERM);
+    if wait_for_none(stack, GRACE).await {
+        return Ok(count);
+    }
     for (dir, _) in record::scan(data_dir) {
         Processes.kill_session(&dir);
     }
-    let deadline = tokio::time::Instant::now() + DEADLINE;
-    loop {
-        let mut alive = with_variable(STACK_VARIABLE, stack);
-        alive.retain(ProcessId::is_alive);
-        if alive.is_empty() {
-            return Ok(count);
-        }
+    signal_all(stack, Signal::SIGKILL);
+    if wait_for_none(stack, DEADLINE).await {
+        return Ok(count);
+    }
+    Err(Error::Alive { stack: stack.to_owned(), count: alive(stack).len() })
+}
+
+fn alive(stack: &str) -> Vec<ProcessId> {
+    let mut alive = with_variable(STACK_VARIABLE, stack);
+    alive.retain(ProcessId::is_alive);
+    alive
+}
+
+fn signal_all(stack: &str, signal: Signal) {
+    for process in alive(stack) {
+        let _ = kill(Pid::from_raw(process.pid), signal);
+    }
+}
+
+async fn wait_for_none(stack: &str, limit: Duration) -> bool {
+    let deadline = tokio::time::Instant::now() + limit;
+    while !alive(stack).is_empty() {
         if tokio::time::Instant::now() > deadline {
-            return Err(Error::Alive { stack: stack.to_owned(), count: alive.len() });
-        }
-        for process in alive {
-            let _ = kill(Pid::from_raw(process.pid), Signal::SIGKILL);
+            return false;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+    true
 }

@@ -24,13 +24,13 @@ use crate::watch::Wiring;
 /// Looks asked for and not begun: watches wait beyond that.
 const QUEUE: usize = 1_024;
 /// How long taking a picture of everything the cluster owns may take.
-const PICTURE: Duration = Duration::from_secs(60);
+const PICTURE: Duration = Duration::from_mins(1);
 /// Between two pictures taken for their own sake.
 const PICTURE_PERIOD: Duration = Duration::from_secs(30);
 /// How long ending may take.
 const DRAIN: Duration = Duration::from_secs(15);
 /// How long the loop may take for a round.
-const ROUND: Duration = Duration::from_secs(60);
+const ROUND: Duration = Duration::from_mins(1);
 
 /// Why the program did not start or did not end well.
 #[derive(Debug, thiserror::Error)]

@@ -1,1 +1,63 @@
-//! Placeholder.
+//! Values for unit tests: a cluster's settings and resources as people and the provisioner write them.
+
+use std::collections::BTreeMap;
+
+use resources::QuestDB;
+use serde_json::{Value, json};
+
+use crate::{Settings, Subject, Validated, validate};
+
+pub(crate) const DATABASE: &str = "0192f3a4-5b6c-7d8e-9f00-112233445566";
+
+pub(crate) fn settings() -> Settings {
+    Settings {
+        cluster: "eu-west-1".to_owned(),
+        hosted_zone: "Z1".to_owned(),
+        dns_suffix: "eu.example.com".to_owned(),
+        vpc: "vpc-1".to_owned(),
+        zones: BTreeMap::from([
+            ("eu-west-1a".to_owned(), "subnet-a".to_owned()),
+            ("eu-west-1b".to_owned(), "subnet-b".to_owned()),
+        ]),
+        node_image: "ami-1".to_owned(),
+    }
+}
+
+pub(crate) fn value(seq: i64) -> Value {
+    json!({
+        "apiVersion": "crd.questdb.io/v1",
+        "kind": "QuestDB",
+        "metadata": { "name": "trades-33445566", "namespace": "qdb-acme", "uid": "uid-1", "generation": seq,
+            "resourceVersion": "1" },
+        "spec": {
+            "instruction": { "id": "i-1", "databaseId": DATABASE, "epoch": 1, "seq": seq, "render": 1, "hash": "h" },
+            "runState": "Running",
+            "version": "9.3.4",
+            "compute": { "instanceType": "m7i.large" },
+            "storage": { "sizeGib": 50, "type": "gp3", "iops": 3000, "throughput": 125, "provisioned": false,
+                "deletionPolicy": "Retain" },
+            "config": { "cairo.max.uncommitted.rows": "1000" },
+            "network": { "hostname": "trades-33445566.eu.example.com", "allowedCidrs": ["10.0.0.0/8"],
+                "exposure": "Internal" },
+        },
+    })
+}
+
+pub(crate) fn resource(seq: i64) -> QuestDB {
+    serde_json::from_value(value(seq)).unwrap()
+}
+
+pub(crate) fn with(pointer: &str, new: Value) -> QuestDB {
+    let mut value = value(1);
+    let (parent, key) = pointer.rsplit_once('/').unwrap();
+    value.pointer_mut(parent).unwrap()[key] = new;
+    serde_json::from_value(value).unwrap()
+}
+
+pub(crate) fn subject() -> Subject {
+    Subject::of(&resource(1), &settings()).unwrap()
+}
+
+pub(crate) fn validated(resource: &QuestDB) -> Validated {
+    validate(resource, Subject::of(resource, &settings()).unwrap(), &settings()).unwrap()
+}

@@ -1,6 +1,7 @@
 //! The program: everything connected, started in order, ended in the opposite one.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bus::consumer::{Limits, State};
@@ -96,7 +97,15 @@ pub fn start(frame: &Frame, args: &Args) -> Result<Producer, Error> {
     tasks.spawn("postgres", health::postgres(store, frame.health.clone(), metrics.clone(), stop.clone()));
     tasks.spawn("state", health::consumer(Arc::clone(&state), frame.health.clone(), metrics, stop.clone()));
     tasks.spawn("fleet", keep_fleet(frame, fleet, &worker, observer));
-    let consuming = Consuming::new(args, connection, admin, worker, state);
+    let consuming = Consuming {
+        settings: consumer_settings(args, connection),
+        topics: [args.instructions_topic.clone(), args.gossip_topic.clone()],
+        partitions: args.topic_partitions,
+        admin,
+        worker,
+        state,
+        component: frame.health.readiness.component("consumer"),
+    };
     tasks.spawn("consumer", consuming.run(stop));
     Ok(producer)
 }
@@ -135,12 +144,26 @@ fn keep_fleet(
 ) -> impl Future<Output = ()> + Send + use<> {
     let (tasks, stop, worker) = (frame.tasks.clone(), frame.tasks.stop(), Arc::clone(worker));
     let keeper = Arc::clone(&fleet);
+    let joins = AtomicU64::new(0);
     keeper.keep(stop.clone(), move |member| {
         let name = member.cluster.id.clone();
+        // A cluster that is registered anew has two observers for a moment: each is somebody else.
+        let join = joins.fetch_add(1, Ordering::Relaxed);
+        let observer = Observer { holder: format!("{}/{join}", observer.holder), ..observer.clone() };
         tasks.spawn_once(format!("probe {name}"), Arc::clone(&fleet).probe(Arc::clone(&member), stop.clone()));
         tasks.spawn_once(format!("drain {name}"), drain::run(Arc::clone(&worker), Arc::clone(&member), stop.clone()));
-        tasks.spawn_once(format!("observe {name}"), observe::run(observer.clone(), member, stop.clone()));
+        tasks.spawn_once(format!("observe {name}"), observe::run(observer, member, stop.clone()));
     })
+}
+
+/// How to consume, by the program's arguments.
+fn consumer_settings(args: &Args, connection: Connection) -> bus::consumer::Settings {
+    let mut settings =
+        bus::consumer::Settings::new(connection, &args.instructions_topic, &args.consumer_group);
+    settings.offset_reset = args.offset_reset.into();
+    settings.limits = Limits { total: args.concurrency, group: args.cluster_concurrency };
+    settings.grace = args.grace;
+    settings
 }
 
 /// What consuming takes.
@@ -152,26 +175,18 @@ struct Consuming {
     admin: Admin,
     worker: Arc<Worker>,
     state: Arc<State>,
+    component: runtime::health::Component,
 }
 
 impl Consuming {
-    fn new(args: &Args, connection: Connection, admin: Admin, worker: Arc<Worker>, state: Arc<State>) -> Self {
-        let mut settings =
-            bus::consumer::Settings::new(connection, &args.instructions_topic, &args.consumer_group);
-        settings.offset_reset = args.offset_reset.into();
-        settings.limits = Limits { total: args.concurrency, group: args.cluster_concurrency };
-        settings.grace = args.grace;
-        let topics = [args.instructions_topic.clone(), args.gossip_topic.clone()];
-        Self { settings, topics, partitions: args.topic_partitions, admin, worker, state }
-    }
-
     /// Consumes, and begins anew when a consumer breaks. Only what needs a person's decision ends it.
     async fn run(self, stop: CancellationToken) -> Result<(), bus::Error> {
-        if !check_topics(&self.admin, &self.topics, self.partitions, &stop).await? {
+        if !self.check_topics(&stop).await? {
             return Ok(());
         }
         let mut retry = AGAIN.start();
         loop {
+            self.component.set_ok();
             let (worker, state) = (Arc::clone(&self.worker), Arc::clone(&self.state));
             let error = match bus::consumer::run(self.settings.clone(), worker, state, stop.clone()).await {
                 Ok(()) => return Ok(()),
@@ -183,32 +198,35 @@ impl Consuming {
                 return Ok(());
             }
             tracing::error!(error = &error as &dyn std::error::Error, "the consumer broke and is made anew");
+            self.component.set_failing(runtime::telemetry::chain(&error));
             if !retry.wait(&stop).await {
                 return Ok(());
             }
         }
     }
-}
 
-/// Waits for topics with the right number of partitions; a wrong number is for a person to decide. `false`: stopped.
-async fn check_topics(
-    admin: &Admin,
-    topics: &[String; 2],
-    partitions: i32,
-    stop: &CancellationToken,
-) -> Result<bool, bus::Error> {
-    let mut retry = AGAIN.start();
-    for topic in topics {
+    /// Waits for the topics. `false`: stopped.
+    async fn check_topics(&self, stop: &CancellationToken) -> Result<bool, bus::Error> {
+        for topic in &self.topics {
+            if !self.check_topic(topic, stop).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits for a topic with the right number of partitions; a wrong number is for a person to decide.
+    async fn check_topic(&self, topic: &str, stop: &CancellationToken) -> Result<bool, bus::Error> {
+        let mut retry = AGAIN.start();
         loop {
-            match admin.check_partitions(topic, partitions, ASK).await {
-                Ok(()) => break,
+            match self.admin.check_partitions(topic, self.partitions, ASK).await {
+                Ok(()) => return Ok(true),
                 Err(error @ bus::Error::PartitionCount { .. }) => return Err(error),
-                Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, kafka.topic = topic, "waiting for the topic"),
+                Err(error) => self.component.set_failing(runtime::telemetry::chain(&error)),
             }
             if !retry.wait(stop).await {
                 return Ok(false);
             }
         }
     }
-    Ok(true)
 }

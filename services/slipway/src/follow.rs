@@ -18,6 +18,10 @@ const BREATH: Duration = Duration::from_millis(200);
 /// The longest wait that a server may ask for between two connections.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long one stream is believed in. Then it is taken up anew, and the operation itself is looked at: a server whose
+/// stream stays alive but brings nothing any more must not keep anybody waiting for an end that has come.
+const RENEWAL: Duration = Duration::from_secs(20);
+
 /// What is done with each event.
 pub type Watcher<'a> = dyn FnMut(&OperationEvent) -> Result<(), Error> + 'a;
 
@@ -44,7 +48,9 @@ async fn to_the_end(
         let before = reader.last;
         match client.events(id, reader.last).await {
             Ok(response) => {
-                if reader.drain(response.bytes_stream(), watcher).await? {
+                let read = reader.drain(response.bytes_stream(), watcher);
+                // An event that was half read when the time came is read again: it was not counted.
+                if tokio::time::timeout(RENEWAL, read).await.unwrap_or(Ok(false))? {
                     return client.operation(id).await;
                 }
             }

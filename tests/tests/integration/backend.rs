@@ -56,7 +56,8 @@ impl App {
             let tenant = tenant.map(|id| id.parse().unwrap());
             tokens::create(&store, Wish { role, tenant, name: "test".to_owned(), days: None }).await.unwrap()
         };
-        let (acme, umbrella) = (token(Role::Tenant, Some("acme")).await, token(Role::Tenant, Some("umbrella")).await);
+        let (acme, umbrella) =
+            (token(Role::Tenant, Some("acme")).await, token(Role::Tenant, Some("umbrella")).await);
         let (console, sre) = (token(Role::Console, None).await, token(Role::Sre, None).await);
         let metrics = Metrics::new(&runtime::Metrics::default());
         let (doorbell, stop) = (Doorbell::default(), CancellationToken::new());
@@ -74,7 +75,8 @@ impl App {
             console,
             sre,
         };
-        let registered = app.send(app.request(&app.sre, Method::PUT, "/v1/clusters/eu").json(&cluster())).await;
+        let registered =
+            app.send(app.request(&app.sre, Method::PUT, "/v1/clusters/eu").json(&cluster())).await;
         assert_eq!(registered.status, 201, "{registered:?}");
         app
     }
@@ -97,7 +99,10 @@ impl App {
     /// Asks for a database with a new key.
     async fn create(&self, token: &str, body: &Value) -> Answer {
         let key = testkit::unique("key");
-        self.send(self.request(token, Method::POST, "/v1/databases").header("Idempotency-Key", key).json(body)).await
+        self.send(
+            self.request(token, Method::POST, "/v1/databases").header("Idempotency-Key", key).json(body),
+        )
+        .await
     }
 
     /// A database of acme.

@@ -30,5 +30,10 @@ fn producer() -> Producer {
 
 fn message(topic: &str, key: &str, number: i64) -> Message {
     let headers = vec![("number".to_owned(), number.to_string().into_bytes())];
-    Message { topic: topic.to_owned(), key: key.to_owned(), payload: number.to_string().into_bytes(), headers }
+    Message {
+        topic: topic.to_owned(),
+        key: key.to_owned(),
+        payload: number.to_string().into_bytes(),
+        headers,
+    }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use ::store::{Minted, Mint, NewDatabase, Observation, Outcome, OutcomeKind, Store};
+use ::store::{Mint, Minted, NewDatabase, Observation, Outcome, OutcomeKind, Store};
 use domain::request::Create;
 use domain::{Cluster, ClusterState, DatabaseId, Desired, OperationKind, Position, TenantId};
 use serde_json::json;

@@ -1,5 +1,7 @@
 //! Programs and servers die in the middle of the main job; it ends all the same, with one machine and one volume.
 
+#![cfg(test)]
+
 use std::time::Duration;
 
 use cloud::{Cloud as _, Select};
@@ -13,7 +15,10 @@ const BACK: Duration = Duration::from_secs(90);
 /// Kills a program and waits until the supervisor has another in its place.
 async fn crash_and_return(program: &str) {
     let killed = crash(program).await.unwrap();
-    eventually(BACK, &format!("{program} started again"), async || (pid(program).ok()? != killed).then_some(())).await;
+    eventually(BACK, &format!("{program} started again"), async || {
+        (pid(program).ok()? != killed).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -37,10 +42,19 @@ async fn every_program_dies_once_on_the_way() {
     let volumes = aws.describe_volumes(&Select::database(&home.name, id)).await.unwrap();
     assert_eq!(volumes.len(), 1, "{id}: {volumes:#?}");
 
-    let events = console.request(reqwest::Method::GET, &format!("/v1/operations/{operation}/events")).send().await.unwrap();
+    let events = console
+        .request(reqwest::Method::GET, &format!("/v1/operations/{operation}/events"))
+        .send()
+        .await
+        .unwrap();
     let text = events.text().await.unwrap();
-    let numbers: Vec<i64> = text.lines().filter_map(|line| line.strip_prefix("id:")?.trim().parse().ok()).collect();
-    assert_eq!(numbers, (1..=i64::try_from(numbers.len()).unwrap()).collect::<Vec<_>>(), "nothing missed, nothing twice");
+    let numbers: Vec<i64> =
+        text.lines().filter_map(|line| line.strip_prefix("id:")?.trim().parse().ok()).collect();
+    assert_eq!(
+        numbers,
+        (1..=i64::try_from(numbers.len()).unwrap()).collect::<Vec<_>>(),
+        "nothing missed, nothing twice"
+    );
 
     let accepted = console.delete(&format!("/v1/databases/{id}")).await.unwrap();
     ended(&console, accepted["operation"]["id"].as_str().unwrap()).await;
@@ -63,7 +77,8 @@ async fn servers_die_and_work_resumes_by_itself() {
     }
     let database = ready_of(&console, home, &accepted).await;
     database.ask("select 1").await.unwrap();
-    eventually(BACK, "the API ready again", async || (readiness(&console).await?.0 == 200).then_some(())).await;
+    eventually(BACK, "the API ready again", async || (readiness(&console).await?.0 == 200).then_some(()))
+        .await;
     let accepted = eventually(BACK, "the deletion accepted", async || {
         console.delete(&format!("/v1/databases/{}", database.id)).await.ok()
     })

@@ -1,5 +1,7 @@
 //! What the tests of the main job share: asking the API, kubectl, QuestDB and EC2 the way their users do.
 
+#![cfg(test)]
+
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -37,10 +39,15 @@ pub(crate) fn pid(program: &str) -> anyhow::Result<String> {
 }
 
 /// Longest time for anything the whole road must do once, on two busy processors.
-pub(crate) const ROAD: Duration = Duration::from_secs(180);
+pub(crate) const ROAD: Duration = Duration::from_mins(3);
 
 /// Creates a database and gives the API's answer.
-pub(crate) async fn create(console: &Console, name: &str, cluster: &ClusterFacts, policy: &str) -> anyhow::Result<Value> {
+pub(crate) async fn create(
+    console: &Console,
+    name: &str,
+    cluster: &ClusterFacts,
+    policy: &str,
+) -> anyhow::Result<Value> {
     let body = json!({"name": name, "region": cluster.region, "storage": {"size_gib": 20, "deletion_policy": policy}});
     console.post("/v1/databases", &body).await
 }
@@ -62,7 +69,8 @@ pub(crate) async fn kubectl(cluster: &ClusterFacts, arguments: &[&str]) -> anyho
         .arg(&cluster.kubeconfig)
         .args(arguments)
         .output();
-    let output = tokio::time::timeout(Duration::from_secs(60), run).await.context("kubectl did not end in time")??;
+    let output =
+        tokio::time::timeout(Duration::from_mins(1), run).await.context("kubectl did not end in time")??;
     ensure!(output.status.success(), "kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
@@ -74,13 +82,23 @@ pub(crate) async fn objects(cluster: &ClusterFacts, kind: &str, id: &str) -> any
 }
 
 /// A value of a Secret, decoded by kubectl itself.
-pub(crate) async fn secret(cluster: &ClusterFacts, namespace: &str, name: &str, key: &str) -> anyhow::Result<String> {
+pub(crate) async fn secret(
+    cluster: &ClusterFacts,
+    namespace: &str,
+    name: &str,
+    key: &str,
+) -> anyhow::Result<String> {
     let template = format!("go-template={{{{index .data \"{key}\" | base64decode}}}}");
     kubectl(cluster, &["get", "secret", name, "--namespace", namespace, "--output", &template]).await
 }
 
 /// Runs SQL over QuestDB's REST API with the generated credentials.
-pub(crate) async fn sql(endpoint: &str, user: &str, password: &str, statement: &str) -> anyhow::Result<Value> {
+pub(crate) async fn sql(
+    endpoint: &str,
+    user: &str,
+    password: &str,
+    statement: &str,
+) -> anyhow::Result<Value> {
     let response = testkit::http()
         .get(format!("{endpoint}/exec"))
         .query(&[("query", statement)])

@@ -15,7 +15,7 @@ const RETRY_AFTER: u32 = 2;
 /// Why a request did not succeed.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
-    pub(crate) problem: Problem,
+    pub(crate) problem: Box<Problem>,
     headers: Vec<(HeaderName, HeaderValue)>,
     /// What only the log should say.
     pub(crate) cause: Option<String>,
@@ -23,7 +23,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     fn new(status: StatusCode, code: &str, title: &str) -> Self {
-        Self { problem: Problem::new(status.as_u16(), code, title), headers: Vec::new(), cause: None }
+        Self { problem: Box::new(Problem::new(status.as_u16(), code, title)), headers: Vec::new(), cause: None }
     }
 
     fn detail(mut self, detail: impl Into<String>) -> Self {
@@ -48,7 +48,7 @@ impl Failure {
 
     /// The input breaks rules of the domain.
     pub(crate) fn invalid(violations: &Violations) -> Self {
-        Self { problem: Problem::invalid(violations), headers: Vec::new(), cause: None }
+        Self { problem: Box::new(Problem::invalid(violations)), headers: Vec::new(), cause: None }
     }
 
     /// The input breaks one rule.

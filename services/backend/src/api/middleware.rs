@@ -60,6 +60,7 @@ pub(crate) async fn around(State(api): State<Api>, mut request: Request, next: N
 }
 
 /// What a panic in a handler is answered with.
+#[expect(clippy::needless_pass_by_value, reason = "the layer hands over what was thrown")]
 pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> Response {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");

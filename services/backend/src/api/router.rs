@@ -78,3 +78,27 @@ async fn no_route(_: State<Api>) -> Response {
 async fn no_method(_: State<Api>) -> Response {
     Failure::method().into_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is committed is what clients are made from: `slipway-backend openapi > deploy/openapi.json` renews it.
+    #[test]
+    fn the_committed_description_is_the_one_that_is_served() {
+        let committed = include_str!("../../../../deploy/openapi.json");
+        let served = openapi().to_pretty_json().unwrap();
+        assert!(committed.trim_end() == served, "deploy/openapi.json is not what this code serves");
+    }
+
+    #[test]
+    fn every_operation_needs_a_token_and_tells_of_its_refusals() {
+        let document = serde_json::to_value(openapi()).unwrap();
+        assert_eq!(document["security"][0]["token"], serde_json::json!([]));
+        for (path, methods) in document["paths"].as_object().unwrap() {
+            for (method, operation) in methods.as_object().unwrap() {
+                assert!(operation["operationId"].is_string() && operation["summary"].is_string(), "{method} {path}");
+            }
+        }
+    }
+}

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use domain::OperationId;
+use runtime::backoff::Retry;
 use runtime::{Backoff, CancellationToken};
 use store::{Event, EventKind, Store};
 use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
@@ -90,18 +91,18 @@ impl Streams {
                     retry.reset();
                     POLL
                 }
-                Err(reason) => {
-                    if retry.attempts() == 0 {
-                        tracing::warn!(reason, "event streams wait: their events cannot be read");
-                    }
-                    retry.next_delay().max(POLL)
-                }
+                Err(reason) => failed(&reason, &mut retry),
             };
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = stop.cancelled() => {}
             }
         }
+        self.close();
+    }
+
+    /// Ends all streams, for good.
+    fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
         state.open.clear();
@@ -136,22 +137,7 @@ impl Streams {
 
     fn deliver(&self, events: &[Event]) {
         let mut state = self.lock();
-        state.open.retain(|_, reader| {
-            let own = events.iter().filter(|event| event.operation == reader.operation);
-            let mut stays = true;
-            for event in own.filter(|event| event.number > reader.sent).collect::<Vec<_>>() {
-                match reader.events.try_send(event.clone()) {
-                    Ok(()) => reader.sent = event.number,
-                    // It reads slowly: what it has not got is read again.
-                    Err(TrySendError::Full(_)) => break,
-                    Err(TrySendError::Closed(_)) => stays = false,
-                }
-                if matches!(event.kind, EventKind::State(_)) && event.state.is_terminal() {
-                    stays = false;
-                }
-            }
-            stays
-        });
+        state.open.retain(|_, reader| reader.take(events));
         self.count(&state);
     }
 
@@ -162,6 +148,35 @@ impl Streams {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Reader {
+    /// Takes what it has not got; `false` when it is done or gone.
+    fn take(&mut self, events: &[Event]) -> bool {
+        let (operation, sent) = (self.operation, self.sent);
+        let fresh = events.iter().filter(|event| event.operation == operation && event.number > sent);
+        for event in fresh {
+            match self.events.try_send(event.clone()) {
+                Ok(()) => self.sent = event.number,
+                // It reads slowly: what it has not got is read again.
+                Err(TrySendError::Full(_)) => return true,
+                Err(TrySendError::Closed(_)) => return false,
+            }
+            let ends = matches!(event.kind, EventKind::State(_)) && event.state.is_terminal();
+            if ends {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// Says once that events cannot be read, and how long to wait.
+fn failed(reason: &str, retry: &mut Retry) -> Duration {
+    if retry.attempts() == 0 {
+        tracing::warn!(reason, "event streams wait: their events cannot be read");
+    }
+    retry.next_delay().max(POLL)
 }
 
 #[cfg(test)]
@@ -178,6 +193,14 @@ mod tests {
         Event { operation, number, state, kind: EventKind::State(None), at: Timestamp::UNIX_EPOCH }
     }
 
+    async fn numbers(receiver: &mut Receiver<Event>) -> Vec<i64> {
+        let mut numbers = Vec::new();
+        while let Some(event) = receiver.recv().await {
+            numbers.push(event.number);
+        }
+        numbers
+    }
+
     #[tokio::test]
     async fn each_reader_gets_what_it_has_not_seen_and_the_end_closes() {
         let (streams, id) = (streams(), OperationId::mint());
@@ -189,13 +212,6 @@ mod tests {
             event(id, 2, OperationState::Running),
             event(id, 3, OperationState::Succeeded),
         ]);
-        let numbers = async |receiver: &mut Receiver<Event>| {
-            let mut numbers = Vec::new();
-            while let Some(event) = receiver.recv().await {
-                numbers.push(event.number);
-            }
-            numbers
-        };
         assert_eq!(numbers(&mut fresh).await, [1, 2, 3]);
         assert_eq!(numbers(&mut resumed).await, [2, 3]);
         assert!(streams.positions().is_empty());

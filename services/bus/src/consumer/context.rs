@@ -3,10 +3,29 @@
 use std::sync::Arc;
 
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _, ConsumerContext};
-use rdkafka::error::KafkaResult;
+use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::statistics::Statistics;
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
+
+use crate::connection::note;
+
+/// How far a partition reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct End {
+    pub(crate) partition: i32,
+    /// The offset after its last record.
+    pub(crate) offset: i64,
+    /// Records behind the end as the library counts them.
+    pub(crate) lag: Option<i64>,
+}
+
+impl End {
+    /// Records behind the end, for somebody who stands at `position`, or whose position is not known yet.
+    pub(crate) fn lag_at(self, position: Option<i64>) -> Option<i64> {
+        position.map(|position| (self.offset - position).max(0)).or(self.lag)
+    }
+}
 
 /// Who is told of partitions.
 pub(crate) trait Membership: Send + Sync {
@@ -19,8 +38,8 @@ pub(crate) trait Membership: Send + Sync {
     /// Offsets that were handed over did not arrive.
     fn commit_failed(&self);
 
-    /// Ends of partitions as the broker told them lately.
-    fn ends(&self, ends: &[(i32, i64)]);
+    /// How far partitions reach, as the broker told it lately.
+    fn ends(&self, ends: &[End]);
 
     /// Where to begin a partition that is assigned; `None` means where the group left off.
     fn start(&self) -> Option<Offset> {
@@ -35,10 +54,19 @@ pub(crate) struct Context {
 }
 
 impl ClientContext for Context {
+    fn error(&self, error: KafkaError, reason: &str) {
+        note(&error, reason);
+    }
+
     fn stats(&self, statistics: Statistics) {
         let Some(topic) = statistics.topics.get(&self.topic) else { return };
         let known = topic.partitions.values().filter(|partition| partition.hi_offset >= 0);
-        let ends: Vec<(i32, i64)> = known.map(|partition| (partition.partition, partition.hi_offset)).collect();
+        let end = |partition: &rdkafka::statistics::Partition| End {
+            partition: partition.partition,
+            offset: partition.hi_offset,
+            lag: (partition.consumer_lag >= 0).then_some(partition.consumer_lag),
+        };
+        let ends: Vec<End> = known.map(end).collect();
         self.membership.ends(&ends);
     }
 }

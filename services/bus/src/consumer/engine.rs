@@ -10,13 +10,12 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use tokio::runtime::Handle;
-use tracing::Instrument as _;
 
-use super::context::Membership;
+use super::context::{End, Membership};
 use super::state::State;
 use super::{Disposition, Handler, Limits, Placed};
 use crate::lanes::{Entry, Lanes};
-use crate::tracker::Assignments;
+use crate::tracker::{Assignments, Ticket};
 use crate::{Record, lock};
 
 /// Lanes, offsets and those who work.
@@ -30,7 +29,7 @@ pub(crate) struct Engine<H: Handler> {
 struct Inner<W> {
     lanes: Lanes<Arc<W>>,
     assignments: Assignments,
-    ends: BTreeMap<i32, i64>,
+    ends: BTreeMap<i32, End>,
     /// Cleared at a stop: what runs goes on, nothing else starts.
     open: bool,
 }
@@ -97,12 +96,13 @@ impl<H: Handler> Engine<H> {
     pub(crate) fn report(&self, paused: bool) {
         let mut inner = lock(&self.inner);
         let positions = inner.assignments.positions();
-        let lag = positions.iter().filter_map(|(partition, position)| {
-            inner.ends.get(partition).map(|end| (*partition, (end - position).max(0)))
-        });
-        let lag: BTreeMap<i32, i64> = lag.collect();
-        let (running, in_memory) = (inner.lanes.running(), inner.lanes.len());
+        let positions: BTreeMap<i32, i64> = positions.into_iter().collect();
         let partitions = inner.assignments.partitions();
+        let ours = inner.ends.iter().filter(|(partition, _)| partitions.contains(partition));
+        let lag: BTreeMap<i32, i64> = ours
+            .filter_map(|(partition, end)| Some((*partition, end.lag_at(positions.get(partition).copied())?)))
+            .collect();
+        let (running, in_memory) = (inner.lanes.running(), inner.lanes.len());
         drop(inner);
         self.state.update(|state| {
             state.rounds += 1;
@@ -120,9 +120,7 @@ impl<H: Handler> Engine<H> {
         }
         while let Some(entry) = inner.lanes.take() {
             let engine = Arc::clone(self);
-            // A span of its own: whoever read or finished another record is not the cause of this one.
-            let span = tracing::info_span!(parent: None, "record", kafka.partition = entry.ticket.partition, kafka.offset = entry.ticket.offset);
-            self.runtime.spawn(async move { engine.work(entry).await }.instrument(span));
+            self.runtime.spawn(async move { engine.work(entry).await });
         }
     }
 
@@ -139,7 +137,8 @@ impl<H: Handler> Engine<H> {
     }
 
     async fn after_panic(&self, entry: &Entry<Arc<H::Work>>) -> Disposition {
-        tracing::error!("a record made its handler panic");
+        let Ticket { partition, offset, .. } = entry.ticket;
+        tracing::error!(kafka.partition = partition, kafka.offset = offset, "a record made its handler panic");
         let handled = self.handler.panicked(Arc::clone(&entry.work), entry.attempt);
         AssertUnwindSafe(handled).catch_unwind().await.unwrap_or(Disposition::Hold(AFTER_PANIC))
     }
@@ -219,7 +218,8 @@ impl<H: Handler> Membership for Engine<H> {
         lock(&self.inner).assignments.forget_committed();
     }
 
-    fn ends(&self, ends: &[(i32, i64)]) {
-        lock(&self.inner).ends.extend(ends.iter().copied());
+    fn ends(&self, ends: &[End]) {
+        let mut inner = lock(&self.inner);
+        inner.ends = ends.iter().map(|end| (end.partition, *end)).collect();
     }
 }

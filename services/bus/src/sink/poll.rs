@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::shelves::{Shelves, Stretch};
 use super::{Batch, Settings, Sink, Stored};
-use crate::consumer::context::{Context, Membership, commit, list};
+use crate::consumer::context::{Context, End, Membership, commit, list};
 use crate::consumer::poll::{Start, create, ends};
 use crate::consumer::{OffsetReset, State};
 use crate::{BoxError, Error, Record, lock};
@@ -67,7 +67,7 @@ struct Desk<S> {
 
 struct Inner {
     shelves: Shelves,
-    ends: BTreeMap<i32, i64>,
+    ends: BTreeMap<i32, End>,
     open: bool,
 }
 
@@ -181,8 +181,9 @@ impl<S: Sink> Membership for Member<S> {
 
     fn commit_failed(&self) {}
 
-    fn ends(&self, ends: &[(i32, i64)]) {
-        lock(&self.0.inner).ends.extend(ends.iter().copied());
+    fn ends(&self, ends: &[End]) {
+        let mut inner = lock(&self.0.inner);
+        inner.ends = ends.iter().map(|end| (end.partition, *end)).collect();
     }
 
     /// Nothing is fetched before the store has said where to begin.
@@ -286,11 +287,12 @@ impl<S: Sink> Polling<'_, S> {
     fn report(&self) {
         let inner = lock(&self.desk.inner);
         let positions = inner.shelves.positions();
-        let lag = positions.iter().filter_map(|(partition, position)| {
-            inner.ends.get(partition).map(|end| (*partition, (end - position).max(0)))
-        });
-        let lag = lag.collect();
+        let positions: BTreeMap<i32, i64> = positions.into_iter().collect();
         let partitions = inner.shelves.partitions();
+        let ours = inner.ends.iter().filter(|(partition, _)| partitions.contains(partition));
+        let lag: BTreeMap<i32, i64> = ours
+            .filter_map(|(partition, end)| Some((*partition, end.lag_at(positions.get(partition).copied())?)))
+            .collect();
         let in_memory = inner.shelves.waiting().iter().map(|(_, count)| count).sum();
         let running = inner.shelves.storing();
         drop(inner);

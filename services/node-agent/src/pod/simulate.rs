@@ -55,6 +55,12 @@ pub async fn report(
     let pods = Api::<Pod>::namespaced(context.client.clone(), &key.namespace);
     let mut patch = serde_json::json!({"metadata": {"uid": key.uid}, "status": status});
     clear_absent(&mut patch["status"]["conditions"]);
+    // Addresses would be merged, too, and a pod has but one of each family.
+    for addresses in ["podIPs", "hostIPs"] {
+        if let Some(list) = patch["status"][addresses].as_array_mut() {
+            list.push(serde_json::json!({"$patch": "replace"}));
+        }
+    }
     let patched = call(
         "patch a pod's status",
         pods.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(patch)),

@@ -29,6 +29,9 @@ const REFRESH: Duration = Duration::from_secs(2);
 /// Time after which a report that the API server does not show is sent again.
 const RESEND: Duration = Duration::from_secs(5);
 
+/// Pause after a report that was not taken.
+const SILENCE: Duration = Duration::from_secs(2);
+
 /// What is next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -55,6 +58,7 @@ pub struct Worker {
     resting: bool,
     refresh_at: Timestamp,
     told: Option<(PodStatus, Timestamp)>,
+    silent_until: Timestamp,
 }
 
 impl Worker {
@@ -87,6 +91,7 @@ impl Worker {
             resting: false,
             refresh_at: now,
             told: None,
+            silent_until: now,
         };
         worker.take_pod();
         worker.adopt();

@@ -24,3 +24,6 @@ fn gibibytes(gib: u32) -> String {
 fn mebibytes(mib: u32) -> String {
     if mib.is_multiple_of(1_024) { gibibytes(mib / 1_024) } else { format!("{mib}Mi") }
 }
+
+#[cfg(test)]
+mod tests;

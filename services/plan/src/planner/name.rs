@@ -97,6 +97,11 @@ fn point(world: &World<'_>, plan: &mut Plan, records: &[DnsRecord], address: Ipv
     }
     let text = DnsRecord::txt(name, TTL, &owner_text(&world.validated.subject));
     let wanted = DnsRecord::a(name, TTL, address);
+    let known = dns_question(world.resource, world.validated, Some(IpAddr::V4(address)));
+    if records.contains(&wanted) && known == DnsQuestion::Nothing {
+        plan.say(Part::Dns, State::Done);
+        return;
+    }
     let (changes, reason) = if records.is_empty() {
         // `Create` and not `Upsert`: of two who take the name at once, one is refused.
         (vec![RecordChange::Create(text), RecordChange::Create(wanted)], "the name is free")

@@ -1,1 +1,93 @@
-//! Placeholder.
+//! Each rule by one change of a valid resource.
+
+use serde_json::json;
+
+use crate::fixture::{resource, settings, subject, with};
+use crate::{Goal, validate};
+
+fn refusals(resource: &resources::QuestDB) -> Vec<(String, &'static str)> {
+    match validate(resource, subject(), &settings()) {
+        Ok(_) => Vec::new(),
+        Err(violations) => {
+            violations.0.into_iter().map(|violation| (violation.pointer, violation.rule.code())).collect()
+        }
+    }
+}
+
+#[test]
+fn a_good_wish_passes() {
+    let validated = validate(&resource(1), subject(), &settings()).unwrap();
+    assert_eq!(validated.image, "questdb/questdb:9.3.4");
+    assert_eq!(validated.node_image, "ami-1");
+    assert_eq!(validated.hostname, "trades-33445566.eu.example.com");
+    assert_eq!(validated.goal, Goal::Serve);
+}
+
+#[test]
+fn each_rule_names_its_field() {
+    let table = [
+        ("/metadata/name", json!("a".repeat(53)), "/metadata/name", "range"),
+        ("/spec/version", json!("1.0.0"), "/spec/version", "unknown"),
+        ("/spec/image", json!("evil/questdb:9.3.4"), "/spec/image", "unknown"),
+        ("/spec/compute/instanceType", json!("t2.nano"), "/spec/compute/instanceType", "unknown"),
+        ("/spec/compute/nodeImage", json!("ami-other"), "/spec/compute/nodeImage", "unknown"),
+        ("/spec/zone", json!("us-east-1a"), "/spec/zone", "unknown"),
+        ("/spec/config", json!({ "Bad Key": "1" }), "/spec/config/Bad Key", "format"),
+        ("/spec/config", json!({ "a.b": "1\nhttp.user=x" }), "/spec/config/a.b", "format"),
+        ("/spec/config", json!({ "pg.password": "x" }), "/spec/config/pg.password", "conflict"),
+        ("/spec/network/hostname", json!("trades.example.org"), "/spec/network/hostname", "format"),
+        ("/spec/network/hostname", json!("a.b.eu.example.com"), "/spec/network/hostname", "format"),
+        ("/spec/network/allowedCidrs", json!(["10.0.0.0/33"]), "/spec/network/allowedCidrs/0", "format"),
+        ("/spec/network/allowedCidrs", json!(["all"]), "/spec/network/allowedCidrs/0", "format"),
+        ("/spec/network", json!({ "exposure": "Public" }), "/spec/network/allowedCidrs", "required"),
+    ];
+    for (pointer, value, expected, rule) in table {
+        let mut subject = subject();
+        let changed = with(pointer, value.clone());
+        subject.name.clone_from(changed.metadata.name.as_ref().unwrap());
+        let violations = validate(&changed, subject, &settings()).unwrap_err().0;
+        let found: Vec<_> =
+            violations.iter().map(|found| (found.pointer.as_str(), found.rule.code())).collect();
+        assert_eq!(found, [(expected, rule)], "{pointer} = {value}");
+    }
+}
+
+#[test]
+fn everything_wrong_is_told_at_once() {
+    let mut changed = with("/spec/version", json!("0"));
+    changed.spec.zone = Some("moon".to_owned());
+    assert_eq!(refusals(&changed).len(), 2);
+}
+
+#[test]
+fn a_bad_field_keeps_nobody_from_deleting() {
+    for state in ["Paused", "Deleted", "Purged"] {
+        let mut changed = with("/spec/runState", json!(state));
+        changed.spec.version = "0".to_owned();
+        changed.spec.compute.instance_type = "gone".to_owned();
+        assert_eq!(refusals(&changed), [], "{state}");
+    }
+}
+
+#[test]
+fn only_an_explicit_word_destroys_a_disk() {
+    let goal = |state: &str, policy: &str, managed: bool, removing: bool| {
+        let mut resource = with("/spec/runState", json!(state));
+        resource.spec.storage.deletion_policy = serde_json::from_value(json!(policy)).unwrap();
+        if !managed {
+            resource.spec.instruction = None;
+        }
+        if removing {
+            resource.metadata.deletion_timestamp =
+                serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        }
+        Goal::of(&resource)
+    };
+    assert_eq!(goal("Running", "Delete", true, false), Goal::Serve);
+    assert_eq!(goal("Paused", "Delete", true, false), Goal::Pause);
+    assert_eq!(goal("Deleted", "Delete", true, false), Goal::Retire);
+    assert_eq!(goal("Purged", "Retain", true, false), Goal::Purge);
+    assert_eq!(goal("Running", "Delete", true, true), Goal::Retire);
+    assert_eq!(goal("Running", "Retain", false, true), Goal::Retire);
+    assert_eq!(goal("Running", "Delete", false, true), Goal::Purge);
+}

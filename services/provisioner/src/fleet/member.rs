@@ -84,20 +84,24 @@ impl Member {
     pub async fn probe(&self, limit: Duration) -> Result<(), String> {
         let clients = self.clients().map_err(|trouble| trouble.message)?;
         let answer = runtime::deadline(limit, "the API server", clients.calls.apiserver_version()).await;
-        let answer = answer.map_err(|late| late.to_string()).and_then(|answer| match answer {
-            Ok(_) => Ok(()),
+        match answer {
+            Ok(Ok(_)) => {
+                self.answered();
+                Ok(())
+            }
             // It lives, but does not take us for who we are, or is overloaded: calls will say the same.
-            Err(error @ kube::Error::Api(_)) => {
+            Ok(Err(error @ kube::Error::Api(_))) => {
                 self.answered();
                 Err(runtime::telemetry::chain(&error))
             }
-            Err(error) => Err(runtime::telemetry::chain(&error)),
-        });
-        match &answer {
-            Ok(()) => lock(&self.breaker).answered(),
-            Err(reason) => lock(&self.breaker).unanswered(reason, Instant::now()),
+            Ok(Err(error)) => Err(self.noted(runtime::telemetry::chain(&error))),
+            Err(late) => Err(self.noted(late.to_string())),
         }
-        answer
+    }
+
+    fn noted(&self, reason: String) -> String {
+        self.unanswered(&reason);
+        reason
     }
 
     /// Reads the credentials again and makes new clients if they changed. Unreadable credentials keep the old clients:

@@ -27,7 +27,7 @@ const ROLL: Duration = Duration::from_secs(1);
 const CHECK: Duration = Duration::from_mins(3);
 /// Errors in a row after which the watch is made anew, with the credentials of that moment.
 const TOLERATED: u32 = 4;
-/// The longest pause after gossip could not be sent.
+/// The pause after gossip could not be sent.
 const UNSENT: Duration = Duration::from_secs(1);
 
 /// Watches and tells, until the watch breaks for good.
@@ -41,9 +41,11 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
     let mut roll = tokio::time::interval(ROLL);
     let mut check = tokio::time::interval_at(tokio::time::Instant::now() + CHECK, CHECK);
     let mut failures = 0;
+    let mut quiet_until = Instant::now();
     book.forget_on_its_way();
     loop {
         while sending.len() < ON_THEIR_WAY
+            && Instant::now() >= quiet_until
             && let Some((database, seen)) = book.take()
         {
             let message = observer.teller.observation(database, &member.cluster.id, seen);
@@ -65,7 +67,12 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
                 }
                 None => return End::Broken,
             },
-            Some((database, sent)) = sending.next() => arrived(observer, book, database, sent).await,
+            Some((database, sent)) = sending.next() => {
+                if !arrived(observer, book, database, sent) {
+                    // Not at once: the next one would fare no better. The roll comes round and tries again.
+                    quiet_until = Instant::now() + UNSENT;
+                }
+            }
             _ = roll.tick() => {
                 book.roll(Instant::now(), observer.period);
                 observer.metrics.observed(&member.cluster.id, book.len());
@@ -92,17 +99,17 @@ fn note(book: &mut Book, event: Event<QuestDB>, term: Term) {
     }
 }
 
-async fn arrived(observer: &Observer, book: &mut Book, database: DatabaseId, sent: Result<(), bus::Error>) {
+fn arrived(observer: &Observer, book: &mut Book, database: DatabaseId, sent: Result<(), bus::Error>) -> bool {
     match sent {
         Ok(()) => {
             observer.metrics.gossip("observation");
             book.told(database, Instant::now());
+            true
         }
         Err(error) => {
             tracing::warn!(db.id = %database, error = &error as &dyn std::error::Error, "an observation was not told");
-            // Not at once: the next one would fare no better.
-            tokio::time::sleep(UNSENT).await;
             book.not_told(database);
+            false
         }
     }
 }

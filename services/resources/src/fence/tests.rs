@@ -133,7 +133,7 @@ fn resource(status: &Value) -> QuestDB {
 fn the_instruction_in_status_never_goes_back() {
     let at = |epoch: i64, seq: i64| {
         resource(
-            json!({ "instruction": { "id": "i", "epoch": epoch, "seq": seq, "render": 1, "hash": "h" } }),
+            &json!({ "instruction": { "id": "i", "epoch": epoch, "seq": seq, "render": 1, "hash": "h" } }),
         )
     };
     let check = |new: &QuestDB, old: &QuestDB| new.validate_cel_update(old).is_ok();

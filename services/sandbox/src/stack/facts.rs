@@ -152,7 +152,8 @@ impl StackFacts {
         }
         // Tools such as kubectl and psql that came with the stack.
         let kubernetes = self.kubectl.parent().map(PathBuf::from).unwrap_or_default();
-        let folders = [&self.programs, &self.postgres_bin, &kubernetes].map(|folder| folder.display().to_string());
+        let folders =
+            [&self.programs, &self.postgres_bin, &kubernetes].map(|folder| folder.display().to_string());
         let _ = writeln!(text, "export PATH=\"$PATH:{}\"", folders.join(":"));
         text
     }

@@ -116,7 +116,8 @@ fn what_dies_comes_back_and_what_keeps_dying_is_told() {
     scene.start(vec![server, broken]);
     let before = scene.until_program("server", |program| program.phase == Phase::Ready);
     ask(&scene.layout, &Request::Signal { name: "server".to_owned(), signal: 9 }).expect("it answers");
-    let after = scene.until_program("server", |program| program.restarts == 1 && program.phase == Phase::Ready);
+    let after =
+        scene.until_program("server", |program| program.restarts == 1 && program.phase == Phase::Ready);
     assert_ne!(after.pid, before.pid);
     assert_eq!(after.last_exit.as_deref(), Some("signal: 9 (SIGKILL)"));
     let broken = scene.until_program("broken", |program| program.failures >= 2);
@@ -165,7 +166,11 @@ fn a_new_definition_restarts_only_what_differs() {
 fn what_an_earlier_supervisor_left_running_is_adopted() {
     let mut scene = Scene::new("adopt");
     let server = scene.server("server");
-    let mut left = Command::new("sh").args(&server.command[1..]).env(STACK_MARKER, &scene.stack).spawn().expect("started");
+    let mut left = Command::new("sh")
+        .args(&server.command[1..])
+        .env(STACK_MARKER, &scene.stack)
+        .spawn()
+        .expect("started");
     let process = Process::of_pid(left.id().cast_signed()).expect("it runs");
     record::write(&scene.layout, &Record { process, program: server.clone() }).expect("written");
     scene.start(vec![server]);

@@ -34,7 +34,7 @@ pub(super) enum Work {
 }
 
 const UNIT: &[Step] = &[
-    Step { name: "format", work: Work::Cargo(&["fmt", "--all", "--check"]) },
+    Step { name: "format", work: Work::Cargo(&["fmt", "--all", "--check", "--", "--color=never"]) },
     Step { name: "tidy", work: Work::Tidy },
     Step {
         name: "lint",

@@ -206,7 +206,12 @@ impl Runner<'_> {
     fn command(&self, step: Step, mut command: Command) -> anyhow::Result<ExitStatus> {
         let path = self.layout.log(step.name);
         let log = File::create(&path).with_context(|| format!("making {}", path.display()))?;
-        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
+        command
+            .env("CARGO_TERM_COLOR", "never")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .process_group(0);
         let mut child = command.spawn().context("starting a step")?;
         self.wait(step, &mut child)
     }

@@ -32,6 +32,7 @@ const ROOMS: &[Room] = &[
         may_import: &["domain", "wire", "store", "bus", "resources", "sandbox", "cloud", "cloud-aws"],
     },
     Room { name: "bench", may_import: &["bus", "resources", "testkit"] },
+    Room { name: "bench", may_import: &["testkit", "resources", "bus", "wire", "domain", "store"] },
     Room { name: "e2e", may_import: EVERYTHING },
 ];
 

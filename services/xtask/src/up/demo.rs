@@ -35,7 +35,8 @@ pub(super) struct Demo<'a> {
 impl Demo<'_> {
     /// Makes the databases, or finds them, and prints how to reach them.
     pub(super) fn run(&self) -> anyhow::Result<()> {
-        let clusters: Vec<&ClusterFacts> = self.facts.clusters.iter().filter(|cluster| !cluster.bare).collect();
+        let clusters: Vec<&ClusterFacts> =
+            self.facts.clusters.iter().filter(|cluster| !cluster.bare).collect();
         thread::scope(|scope| {
             let handles: Vec<_> = clusters.iter().map(|cluster| scope.spawn(|| self.make(cluster))).collect();
             handles
@@ -61,14 +62,21 @@ impl Demo<'_> {
         let made = match self.look(&name)? {
             Some(database) if phase(&database) == "Ready" => Ok(()),
             Some(database) => self.follow(&step, &name, &["operations", "watch", operation(&database)]),
-            None => self.follow(&step, &name, &["databases", "create", &name, "--region", &cluster.region, "--wait"]),
+            None => self.follow(
+                &step,
+                &name,
+                &["databases", "create", &name, "--region", &cluster.region, "--wait"],
+            ),
         };
         let made = made.and_then(|()| self.await_answer(&step, &name));
         match made {
             Ok(()) => self.terminal.done(&step, since.elapsed()),
             Err(ref error) => {
                 let logs = self.layout.logs();
-                let hint = format!("'cargo xtask status' shows what runs; the programs' logs are in {}.", logs.display());
+                let hint = format!(
+                    "'cargo xtask status' shows what runs; the programs' logs are in {}.",
+                    logs.display()
+                );
                 self.terminal.failed(&step, &format!("{error:#}"), &hint);
             }
         }
@@ -81,12 +89,16 @@ impl Demo<'_> {
         loop {
             let database = self.look(name)?.context("it is there")?;
             let phase = phase(&database);
-            let answers = address(&database).is_some_and(|to| TcpStream::connect_timeout(&to, CONNECT).is_ok());
+            let answers =
+                address(&database).is_some_and(|to| TcpStream::connect_timeout(&to, CONNECT).is_ok());
             if phase == "Ready" && answers {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                bail!("{name} is {phase} and {}", if answers { "takes connections" } else { "takes no connections" });
+                bail!(
+                    "{name} is {phase} and {}",
+                    if answers { "takes connections" } else { "takes no connections" }
+                );
             }
             self.terminal.note(step, &format!("{phase}; waiting for its port"));
             thread::sleep(Duration::from_millis(300));
@@ -95,7 +107,8 @@ impl Demo<'_> {
 
     /// The database as the API shows it, if there is one of that name.
     fn look(&self, name: &str) -> anyhow::Result<Option<Value>> {
-        let output = self.slipway(&["databases", "get", name, "-o", "json"]).output().context("running slipway")?;
+        let output =
+            self.slipway(&["databases", "get", name, "-o", "json"]).output().context("running slipway")?;
         match output.status.code() {
             Some(0) => Ok(Some(serde_json::from_slice(&output.stdout).context("understanding slipway")?)),
             // The code of 'not found'.
@@ -113,7 +126,13 @@ impl Demo<'_> {
             .stderr(Stdio::piped())
             .spawn()
             .context("starting slipway")?;
-        let lines = child.stderr.take().map(BufReader::new).into_iter().flat_map(BufRead::lines).map_while(Result::ok);
+        let lines = child
+            .stderr
+            .take()
+            .map(BufReader::new)
+            .into_iter()
+            .flat_map(BufRead::lines)
+            .map_while(Result::ok);
         let mut said = Vec::new();
         for line in lines {
             self.terminal.note(step, line.trim());
@@ -121,7 +140,10 @@ impl Demo<'_> {
         }
         let status = command::wait(&mut child, TO_BE_READY)?;
         if !status.success() {
-            bail!("{name} did not become ready ({status})\n{}", said[said.len().saturating_sub(TAIL)..].join("\n"));
+            bail!(
+                "{name} did not become ready ({status})\n{}",
+                said[said.len().saturating_sub(TAIL)..].join("\n")
+            );
         }
         Ok(())
     }
@@ -131,7 +153,16 @@ impl Demo<'_> {
         let kubectl = self.facts.kubectl.display().to_string();
         let name = name_in(cluster);
         // Names of the AWS endpoint's zones are known to nobody outside of it; the machines' addresses are.
-        let words = ["databases", "connect", &name, "--kubeconfig", &kubeconfig, "--kubectl", &kubectl, "--by-address"];
+        let words = [
+            "databases",
+            "connect",
+            &name,
+            "--kubeconfig",
+            &kubeconfig,
+            "--kubectl",
+            &kubectl,
+            "--by-address",
+        ];
         let output = self.slipway(&words).output().context("asking how to connect")?;
         if !output.status.success() {
             bail!("asking how to connect to {name}: {}", String::from_utf8_lossy(&output.stderr).trim_end());
@@ -146,7 +177,9 @@ impl Demo<'_> {
         print("\nNext:");
         print(&format!("  . {}   # addresses, tokens and tools for this shell", env.display()));
         print(&format!("  slipway databases describe {name}   # what should be, what is, what happened"));
-        print(&format!("  slipway databases connect {name} --by-address --kubeconfig $KUBECONFIG --psql   # SQL"));
+        print(&format!(
+            "  slipway databases connect {name} --by-address --kubeconfig $KUBECONFIG --psql   # SQL"
+        ));
     }
 
     fn slipway(&self, arguments: &[&str]) -> Command {

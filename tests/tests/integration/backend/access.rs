@@ -53,7 +53,10 @@ async fn the_console_acts_for_the_tenant_it_names() {
     let app = App::new().await;
     let wish = json!({"name": "trades", "region": "eu-west-1"});
     let unnamed = app.create(&app.console, &wish).await;
-    assert_eq!((unnamed.status.as_u16(), unnamed.errors()), (400, vec![("header:Slipway-Tenant", "required")]));
+    assert_eq!(
+        (unnamed.status.as_u16(), unnamed.errors()),
+        (400, vec![("header:Slipway-Tenant", "required")])
+    );
     let request = app.request(&app.console, Method::POST, "/v1/databases").header("Idempotency-Key", "k");
     let named = app.send(request.header("Slipway-Tenant", "newcomer").json(&wish)).await;
     assert_eq!((named.status.as_u16(), text(&named.body["database"]["tenant"])), (202, "newcomer"));
@@ -87,9 +90,8 @@ async fn an_sre_sees_all_tenants_and_alone_runs_the_fleet() {
 #[tokio::test]
 async fn a_registration_is_checked_and_bears_repetition() {
     let app = App::new().await;
-    let put = async |body: Value| {
-        app.send(app.request(&app.sre, Method::PUT, "/v1/clusters/eu").json(&body)).await
-    };
+    let put =
+        async |body: Value| app.send(app.request(&app.sre, Method::PUT, "/v1/clusters/eu").json(&body)).await;
     let again = put(super::cluster()).await;
     assert_eq!((again.status.as_u16(), text(&again.body["state"])), (200, "active"));
     let mut other = super::cluster();

@@ -11,7 +11,8 @@ async fn a_change_raises_the_position_and_keeps_the_rest() {
     let app = App::new().await;
     let made = app.created("trades").await;
     let id = text(&made["database"]["id"]);
-    let answer = app.patch(id, "\"1-1\"", &json!({"storage": {"size_gib": 100}, "config": {"a.b": "1"}})).await;
+    let answer =
+        app.patch(id, "\"1-1\"", &json!({"storage": {"size_gib": 100}, "config": {"a.b": "1"}})).await;
     assert_eq!((answer.status.as_u16(), answer.header("etag")), (202, "\"1-2\""), "{answer:?}");
     let mut expected = made["database"].clone();
     let changed = &answer.body["database"];
@@ -73,7 +74,8 @@ async fn deletion_happens_once_and_frees_the_name() {
     let app = App::new().await;
     let made = app.created("trades").await;
     let id = text(&made["database"]["id"]);
-    let stale = app.request(&app.acme, Method::DELETE, &format!("/v1/databases/{id}")).header("If-Match", "\"1-9\"");
+    let stale =
+        app.request(&app.acme, Method::DELETE, &format!("/v1/databases/{id}")).header("If-Match", "\"1-9\"");
     assert_eq!(app.send(stale).await.status, 412);
     let first = app.delete(id).await;
     assert_eq!((first.status.as_u16(), text(&first.body["database"]["run_state"])), (202, "deleted"));

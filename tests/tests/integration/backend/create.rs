@@ -37,7 +37,10 @@ async fn the_same_key_is_answered_the_same() {
     assert_eq!((first.status.as_u16(), first.header("idempotent-replayed")), (202, ""));
     let again = send("k", wish.clone()).await;
     assert_eq!((again.status.as_u16(), again.header("idempotent-replayed")), (202, "true"));
-    assert_eq!((&again.body, again.header("location"), again.header("etag")), (&first.body, first.header("location"), "\"1-1\""));
+    assert_eq!(
+        (&again.body, again.header("location"), again.header("etag")),
+        (&first.body, first.header("location"), "\"1-1\"")
+    );
     let other = send("k", json!({"name": "quotes", "region": "eu-west-1"})).await;
     assert_eq!((other.status.as_u16(), text(&other.body["code"])), (422, "idempotency_key_reused"));
     assert_eq!(other.errors(), [("header:Idempotency-Key", "conflict")]);
@@ -58,7 +61,10 @@ async fn the_same_request_at_once_makes_one_database() {
     for answer in &answers {
         let expected = match answer.status.as_u16() {
             202 => true,
-            409 => text(&answer.body["code"]) == "idempotency_key_in_flight" && answer.header("retry-after") == "2",
+            409 => {
+                text(&answer.body["code"]) == "idempotency_key_in_flight"
+                    && answer.header("retry-after") == "2"
+            }
             _ => false,
         };
         assert!(expected, "{answer:?}");
@@ -88,16 +94,46 @@ async fn what_is_wrong_is_named_and_nothing_is_stored() {
         (r#"{"name":"a","region":"eu-west-1","colour":1}"#, 422, "/colour", "unknown_field"),
         (r#"{"name":"a","region":"eu-west-1","storage":{"size":1}}"#, 422, "/storage/size", "unknown_field"),
         (r#"{"name":"Bad","region":"eu-west-1"}"#, 422, "/name", "format"),
-        (r#"{"name":"a23456789b123456789c123456789d123456789e","region":"eu-west-1"}"#, 422, "/name", "format"),
+        (
+            r#"{"name":"a123456789b123456789c123456789d123456789e","region":"eu-west-1"}"#,
+            422,
+            "/name",
+            "format",
+        ),
         (r#"{"name":"a","region":"mars-1"}"#, 422, "/region", "unknown"),
         (r#"{"name":"a","region":""}"#, 422, "/region", "required"),
         (r#"{"name":"a","region":"eu-west-1","version":"0.1"}"#, 422, "/version", "unknown"),
-        (r#"{"name":"a","region":"eu-west-1","compute":{"instance_type":"x"}}"#, 422, "/compute/instance_type", "unknown"),
+        (
+            r#"{"name":"a","region":"eu-west-1","compute":{"instance_type":"x"}}"#,
+            422,
+            "/compute/instance_type",
+            "unknown",
+        ),
         (r#"{"name":"a","region":"eu-west-1","storage":{"size_gib":1}}"#, 422, "/storage/size_gib", "range"),
-        (r#"{"name":"a","region":"eu-west-1","storage":{"size_gib":99999}}"#, 422, "/storage/size_gib", "range"),
-        (r#"{"name":"a","region":"eu-west-1","storage":{"size_gib":"1"}}"#, 422, "/storage/size_gib", "format"),
-        (r#"{"name":"a","region":"eu-west-1","config":{"pg.password":"x"}}"#, 422, "/config/pg.password", "conflict"),
-        (r#"{"name":"a","region":"eu-west-1","network":{"allowed_cidrs":["10.0.0.1/8"]}}"#, 422, "/network/allowed_cidrs/0", "format"),
+        (
+            r#"{"name":"a","region":"eu-west-1","storage":{"size_gib":99999}}"#,
+            422,
+            "/storage/size_gib",
+            "range",
+        ),
+        (
+            r#"{"name":"a","region":"eu-west-1","storage":{"size_gib":"1"}}"#,
+            422,
+            "/storage/size_gib",
+            "format",
+        ),
+        (
+            r#"{"name":"a","region":"eu-west-1","config":{"pg.password":"x"}}"#,
+            422,
+            "/config/pg.password",
+            "conflict",
+        ),
+        (
+            r#"{"name":"a","region":"eu-west-1","network":{"allowed_cidrs":["10.0.0.1/8"]}}"#,
+            422,
+            "/network/allowed_cidrs/0",
+            "format",
+        ),
     ];
     for (body, status, pointer, rule) in table {
         let request = app.request(&app.acme, Method::POST, "/v1/databases").header("Idempotency-Key", "k");
@@ -118,9 +154,15 @@ async fn a_request_without_what_it_needs_is_told_what() {
     let wish = json!({"name": "trades", "region": "eu-west-1"});
     let post = || app.request(&app.acme, Method::POST, "/v1/databases");
     let keyless = app.send(post().json(&wish)).await;
-    assert_eq!((keyless.status.as_u16(), keyless.errors()), (400, vec![("header:Idempotency-Key", "required")]));
+    assert_eq!(
+        (keyless.status.as_u16(), keyless.errors()),
+        (400, vec![("header:Idempotency-Key", "required")])
+    );
     let typeless = app.send(post().header("Idempotency-Key", "k").body(wish.to_string())).await;
-    assert_eq!((typeless.status.as_u16(), typeless.errors()), (415, vec![("header:Content-Type", "unknown")]));
+    assert_eq!(
+        (typeless.status.as_u16(), typeless.errors()),
+        (415, vec![("header:Content-Type", "unknown")])
+    );
     let huge = json!({"name": "trades", "region": "eu-west-1", "config": {"a.b": "x".repeat(70_000)}});
     let huge = app.send(post().header("Idempotency-Key", "k").json(&huge)).await;
     assert_eq!((huge.status.as_u16(), text(&huge.body["code"])), (413, "body_too_large"));
@@ -151,7 +193,8 @@ async fn a_trace_goes_from_the_request_to_its_rows() {
     let given = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let request = app.request(&app.acme, Method::POST, "/v1/databases").header("Idempotency-Key", "k");
     let wish = json!({"name": "trades", "region": "eu-west-1"});
-    let answer = app.send(request.header("traceparent", given).header("X-Request-Id", "req-7").json(&wish)).await;
+    let answer =
+        app.send(request.header("traceparent", given).header("X-Request-Id", "req-7").json(&wish)).await;
     assert_eq!(answer.header("x-request-id"), "req-7");
     assert_eq!(app.ask("select request_id from audit where action = 'databases.create'").await, "req-7");
 }

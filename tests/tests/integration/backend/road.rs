@@ -120,7 +120,10 @@ fn observation(database: DatabaseId, resource_version: u64, carried_out: Option<
         carried_out,
         conditions: Vec::new(),
         steps: Vec::new(),
-        endpoints: Some(wire::proto::Endpoints { http: "http://10.0.0.1:9000".to_owned(), ..Default::default() }),
+        endpoints: Some(wire::proto::Endpoints {
+            http: "http://10.0.0.1:9000".to_owned(),
+            ..Default::default()
+        }),
         node: None,
         volume: Some(wire::proto::Volume { id: "vol-1".to_owned(), ..Default::default() }),
         dns: None,
@@ -156,7 +159,8 @@ async fn a_request_becomes_a_record_that_says_everything() {
     assert_eq!(road.relay().step().await.unwrap(), Step::Idle);
     let record = road.records(1).await.remove(0);
     assert_eq!(record.key_text(), made["database"]["id"].as_str());
-    let headers = [("slipway-epoch", "1"), ("slipway-seq", "1"), ("slipway-cluster", "eu"), ("slipway-schema", "1")];
+    let headers =
+        [("slipway-epoch", "1"), ("slipway-seq", "1"), ("slipway-cluster", "eu"), ("slipway-schema", "1")];
     for (name, value) in headers {
         assert_eq!(record.header_text(name), Some(value));
     }
@@ -192,8 +196,10 @@ async fn a_backlog_collapses_to_the_newest_state_of_each_database() {
     road.app.created("quotes").await;
     assert_eq!(road.relay().step().await.unwrap(), Step::Published { count: 2, more: false });
     let records = road.records(2).await;
-    let instructions: Vec<Instruction> =
-        records.iter().map(|record| Instruction::decode(record.payload.as_deref().unwrap()).unwrap()).collect();
+    let instructions: Vec<Instruction> = records
+        .iter()
+        .map(|record| Instruction::decode(record.payload.as_deref().unwrap()).unwrap())
+        .collect();
     let newest = instructions.iter().find(|one| one.database == id(&first)).unwrap();
     assert_eq!((newest.position.seq, newest.desired.storage.size_gib), (5, 104));
 }

@@ -22,7 +22,8 @@ struct Frame {
 
 impl Stream {
     async fn open(app: &App, operation: &str, last: Option<i64>) -> Self {
-        let request = app.request(&app.acme, reqwest::Method::GET, &format!("/v1/operations/{operation}/events"));
+        let request =
+            app.request(&app.acme, reqwest::Method::GET, &format!("/v1/operations/{operation}/events"));
         let request = last.into_iter().fold(request, |request, last| request.header("Last-Event-ID", last));
         let response = request.send().await.unwrap();
         assert_eq!(response.status(), 200);
@@ -36,7 +37,8 @@ impl Stream {
             if let Some(frame) = self.take() {
                 return Some(frame);
             }
-            let chunk = tokio::time::timeout(PATIENCE, self.response.chunk()).await.expect("an event in time");
+            let chunk =
+                tokio::time::timeout(PATIENCE, self.response.chunk()).await.expect("an event in time");
             self.buffer.push_str(std::str::from_utf8(&chunk.unwrap()?).unwrap());
         }
     }
@@ -130,7 +132,8 @@ async fn a_reader_goes_on_behind_what_it_saw() {
     let made = app.created("trades").await;
     let operation = text(&made["operation"]["id"]);
     absorb(&app, 0, vec![outcome(&made)], vec![done(&made)]).await;
-    let all: Vec<i64> = Stream::open(&app, operation, None).await.rest().await.iter().map(|frame| frame.id).collect();
+    let all: Vec<i64> =
+        Stream::open(&app, operation, None).await.rest().await.iter().map(|frame| frame.id).collect();
     assert_eq!(all, [1, 2, 3]);
     let rest: Vec<i64> =
         Stream::open(&app, operation, Some(1)).await.rest().await.iter().map(|frame| frame.id).collect();

@@ -26,7 +26,8 @@ async fn records_of_a_key_are_written_in_order_to_one_partition() {
 async fn partitions_are_those_of_other_clients() {
     // As the Java client computes them: murmur2("21") = -973932308, so partition 3 of 8 (and so on).
     let (topic, producer) = (topic(8).await, producer());
-    let table = [("21", -973_932_308_i64), ("foobar", -790_332_482), ("a-little-bit-long-string", -985_981_536)];
+    let table =
+        [("21", -973_932_308_i64), ("foobar", -790_332_482), ("a-little-bit-long-string", -985_981_536)];
     for (key, hash) in table {
         let delivered = producer.send(message(&topic, key, 1)).await.unwrap();
         let expected = (hash & 0x7fff_ffff) % 8;

@@ -72,13 +72,15 @@ fn start(topic: &str, group: &str, memory: &Arc<Memory>) -> Reader {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_record_is_stored_once_whatever_fails_and_whoever_reads() {
     const RECORDS: usize = 3_000;
-    let (topic, group, producer, memory) = (topic(4).await, unique("group"), producer(), Arc::new(Memory::default()));
+    let (topic, group, producer, memory) =
+        (topic(4).await, unique("group"), producer(), Arc::new(Memory::default()));
     let first = start(&topic, &group, &memory);
     let mut second = None;
     for part in 0..3 {
         let numbers = (0..RECORDS / 3).map(|number| i64::try_from(part * RECORDS / 3 + number).unwrap());
-        let pending: Vec<_> =
-            numbers.map(|number| producer.enqueue(&message(&topic, &format!("key-{number}"), number)).unwrap()).collect();
+        let pending: Vec<_> = numbers
+            .map(|number| producer.enqueue(&message(&topic, &format!("key-{number}"), number)).unwrap())
+            .collect();
         for pending in pending {
             pending.wait().await.unwrap();
         }

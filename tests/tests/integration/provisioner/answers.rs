@@ -45,7 +45,11 @@ async fn the_fence_says_who_holds_the_resource() {
     let api: Api<QuestDB> = Api::namespaced(client, &namespace);
     assert!(apply(&api, &body("trades", HELD.seq, "mine")).await.is_none());
     assert_eq!(told(apply(&api, &body("trades", 9, "mine")).await, 9), "superseded by 3/10");
-    assert_eq!(told(apply(&api, &body("trades", 10, "other")).await, 10), "held", "the hash that stands is the one asked for");
+    assert_eq!(
+        told(apply(&api, &body("trades", 10, "other")).await, 10),
+        "held",
+        "the hash that stands is the one asked for"
+    );
     let mut newer = body("trades", 10, "mine");
     newer["spec"]["instruction"]["render"] = json!(2);
     assert!(apply(&api, &newer).await.is_none(), "a newer translation of the same instruction");
@@ -77,7 +81,8 @@ async fn what_time_may_cure_is_parked() {
     let params = PatchParams::apply(names::PROVISIONER).force();
     let unknown = ApiResource::from_gvk(&GroupVersionKind::gvk("crd.nobody.io", "v1", "QuestDB"));
     let unknown: Api<DynamicObject> = Api::namespaced_with(admin, &namespace, &unknown);
-    let missing = json!({"apiVersion": "crd.nobody.io/v1", "kind": "QuestDB", "metadata": {"name": "trades"}});
+    let missing =
+        json!({"apiVersion": "crd.nobody.io/v1", "kind": "QuestDB", "metadata": {"name": "trades"}});
     let error = unknown.patch_metadata("trades", &params, &Patch::Apply(&missing)).await.err();
     assert_eq!(told(error, 1), code::NO_DEFINITION);
     let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(client, &namespace);

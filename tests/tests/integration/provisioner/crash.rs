@@ -1,10 +1,12 @@
 //! The real program, killed.
 
-use domain::Position;
+use std::process::Command;
+
+use domain::{Position, RunState};
 use testkit::eventually;
 use wire::OutcomeKind;
 
-use super::rig::{PATIENCE, Rig};
+use super::rig::{PATIENCE, Rig, name};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_at_any_moment_it_ends_in_the_same_state() {
@@ -51,4 +53,59 @@ async fn killed_at_any_moment_it_ends_in_the_same_state() {
     .await;
     process.start_kill().unwrap();
     process.wait().await.unwrap();
+}
+
+fn signal(process: &tokio::process::Child, signal: &str) {
+    let id = process.id().unwrap().to_string();
+    assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_was_stopped_and_wakes_changes_nothing() {
+    const DATABASES: usize = 12;
+    let rig = Rig::with_partitions(4).await;
+    let mut sleeper = rig.start_process();
+    let first: Vec<_> = (0..DATABASES).map(|_| rig.instruction(1)).collect();
+    for instruction in &first {
+        rig.publish(instruction).await;
+        rig.outcome(instruction, OutcomeKind::Applied).await;
+    }
+    // It sleeps with these in its hands, or about to read them.
+    let second: Vec<_> = first.iter().map(|instruction| at(instruction, 2, RunState::Paused)).collect();
+    for instruction in &second {
+        rig.publish(instruction).await;
+    }
+    signal(&sleeper, "-STOP");
+    let mut other = rig.start_process();
+    let third: Vec<_> = first.iter().map(|instruction| at(instruction, 3, RunState::Deleted)).collect();
+    for instruction in &third {
+        rig.publish(instruction).await;
+    }
+    for instruction in &third {
+        rig.outcome(instruction, OutcomeKind::Applied).await;
+    }
+    signal(&sleeper, "-CONT");
+    // Awake again, it is a member again and takes its share.
+    let fourth: Vec<_> = (0..DATABASES).map(|_| rig.instruction(1)).collect();
+    for instruction in &fourth {
+        rig.publish(instruction).await;
+        rig.outcome(instruction, OutcomeKind::Applied).await;
+    }
+    for instruction in &third {
+        let resource = rig.api().get(&name(instruction)).await.unwrap();
+        assert_eq!(resource.spec.run_state, resources::RunState::Deleted, "what is deleted stays so");
+        assert_eq!(resource.spec.instruction.map(|stamp| stamp.seq), Some(3));
+    }
+    for process in [&mut sleeper, &mut other] {
+        assert!(process.try_wait().unwrap().is_none(), "both still run");
+        process.start_kill().unwrap();
+        process.wait().await.unwrap();
+    }
+}
+
+fn at(instruction: &wire::Instruction, seq: i64, run_state: RunState) -> wire::Instruction {
+    let mut changed = instruction.clone();
+    changed.position = Position { epoch: 1, seq };
+    changed.desired.run_state = run_state;
+    changed
 }

@@ -33,7 +33,10 @@ async fn an_instruction_becomes_a_resource_and_is_told() {
     assert!(seen.term >= 1 && seen.resource_version > 0);
     eventually(PATIENCE, "readiness", async || running.health.readiness.is_ready().then_some(())).await;
     let metrics = running.metrics.encode().unwrap();
-    assert!(metrics.contains("provisioner_instructions_total{cluster=\"bare\",disposition=\"applied\"} 1"), "{metrics}");
+    assert!(
+        metrics.contains("provisioner_instructions_total{cluster=\"bare\",disposition=\"applied\"} 1"),
+        "{metrics}"
+    );
     assert!(metrics.contains("provisioner_cluster_up{cluster=\"bare\"} 1"), "{metrics}");
     running.stop().await;
 }
@@ -71,7 +74,8 @@ async fn saying_it_again_changes_nothing_and_a_new_epoch_outranks() {
     let twice = |said: Vec<wire::Gossip>| {
         said.iter().filter(|gossip| matches!(&gossip.said, wire::Said::Outcome(_))).count() >= 2
     };
-    eventually(PATIENCE, "the second outcome", async || twice(rig.heard.about(first.database)).then_some(())).await;
+    eventually(PATIENCE, "the second outcome", async || twice(rig.heard.about(first.database)).then_some(()))
+        .await;
     assert_eq!(rig.resource(&first, 7).await.metadata.resource_version, before.metadata.resource_version);
     rig.publish(&after).await;
     rig.outcome(&after, OutcomeKind::Applied).await;
@@ -115,7 +119,10 @@ async fn what_others_added_to_the_spec_is_taken_away() {
     rig.publish(&second).await;
     let resource = rig.resource(&first, 2).await;
     assert_eq!(resource.spec.storage.size_gib, 60);
-    assert_eq!(resource.metadata.annotations.unwrap_or_default().get("mine").map(String::as_str), Some("stays"));
+    assert_eq!(
+        resource.metadata.annotations.unwrap_or_default().get("mine").map(String::as_str),
+        Some("stays")
+    );
     running.stop().await;
 }
 
@@ -131,7 +138,11 @@ async fn a_restart_goes_on_where_it_was() {
     rig.publish(&second).await;
     let running = rig.start(&["--offset-reset", "error"]);
     rig.outcome(&second, OutcomeKind::Applied).await;
-    let outcomes = rig.heard.about(first.database).into_iter().filter(|gossip| matches!(gossip.said, wire::Said::Outcome(_)));
+    let outcomes = rig
+        .heard
+        .about(first.database)
+        .into_iter()
+        .filter(|gossip| matches!(gossip.said, wire::Said::Outcome(_)));
     assert_eq!(outcomes.count(), 1, "the first record was not read again");
     running.stop().await;
 }

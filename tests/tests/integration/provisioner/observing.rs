@@ -48,11 +48,13 @@ async fn everything_is_said_again_and_a_new_observer_has_a_new_term() {
         let said = rig.heard.about(instruction.database);
         said.into_iter().filter(|gossip| matches!(gossip.said, Said::Observation(_))).count()
     };
-    eventually(PATIENCE, "the same observation three times", async || (observations() >= 3).then_some(())).await;
+    eventually(PATIENCE, "the same observation three times", async || (observations() >= 3).then_some(()))
+        .await;
     let first = rig.observation(&instruction, "an observation", |_| true).await;
     running.stop().await;
     let running = rig.start(&[]);
-    let again = rig.observation(&instruction, "an observation of a later term", |seen| seen.term > first.term).await;
+    let again =
+        rig.observation(&instruction, "an observation of a later term", |seen| seen.term > first.term).await;
     assert_eq!(again.position, instruction.position);
     running.stop().await;
 }

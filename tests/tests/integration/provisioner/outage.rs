@@ -86,7 +86,10 @@ async fn without_postgres_applying_goes_on_and_parking_waits() {
     })
     .await;
     rig.publish_bytes("poison", vec![1, 2, 3]).await;
-    assert_eq!(testkit::query(&rig.database_url, "select count(*) from parked_instructions").await.unwrap(), "0");
+    assert_eq!(
+        testkit::query(&rig.database_url, "select count(*) from parked_instructions").await.unwrap(),
+        "0"
+    );
     proxy.whole.send_replace(true);
     postgres_is(&running, true).await;
     rig.outcome(&third, OutcomeKind::Parked).await;

@@ -32,6 +32,7 @@ pub(super) struct Rig {
     connection: Connection,
     producer: Producer,
     topics: [String; 2],
+    partitions: String,
     group: String,
     listening: CancellationToken,
 }
@@ -55,6 +56,11 @@ impl Rig {
 
     /// Everything but a running provisioner. The cluster `bare` is registered with good credentials.
     pub(super) async fn new() -> Self {
+        Self::with_partitions(1).await
+    }
+
+    /// The same with topics of more than one partition.
+    pub(super) async fn with_partitions(partitions: i32) -> Self {
         let stack = testkit::stack();
         runtime::install_crypto();
         let database_url = testkit::fresh_database().await.unwrap();
@@ -62,7 +68,8 @@ impl Rig {
         store.migrate().await.unwrap();
         let connection = Connection::new(&stack.kafka_bootstrap, "test");
         let topics = [unique("instructions"), unique("gossip")];
-        let settings: Vec<TopicSettings> = topics.iter().map(|topic| TopicSettings::new(topic, 1, 1)).collect();
+        let settings: Vec<TopicSettings> =
+            topics.iter().map(|topic| TopicSettings::new(topic, partitions, 1)).collect();
         bus::Admin::new(&connection).unwrap().ensure_topics(&settings, PATIENCE).await.unwrap();
         let credentials = std::env::temp_dir().join(unique("credentials"));
         std::fs::create_dir_all(&credentials).unwrap();
@@ -79,6 +86,7 @@ impl Rig {
             credentials,
             connection,
             topics,
+            partitions: partitions.to_string(),
         };
         rig.good_credentials();
         rig.register(ClusterState::Active).await;
@@ -159,7 +167,7 @@ impl Rig {
             "--credentials-dir",
             &credentials,
         ];
-        let usual = [["--offset-reset", "earliest"], ["--topic-partitions", "1"]];
+        let usual = [["--offset-reset", "earliest"], ["--topic-partitions", self.partitions.as_str()]];
         let usual = usual.iter().filter(|[flag, _]| !more.contains(flag)).flatten();
         arguments.iter().chain(usual).chain(more).map(ToString::to_string).collect()
     }
@@ -237,7 +245,11 @@ impl Rig {
         eventually(PATIENCE, &what, async || {
             let said = self.heard.about(instruction.database);
             said.into_iter().find_map(|gossip| match gossip.said {
-                Said::Outcome(outcome) if outcome.kind == kind && outcome.position == instruction.position => Some(outcome),
+                Said::Outcome(outcome)
+                    if outcome.kind == kind && outcome.position == instruction.position =>
+                {
+                    Some(outcome)
+                }
                 _ => None,
             })
         })
@@ -272,7 +284,8 @@ impl Rig {
     }
 
     fn listen(&self) {
-        let mut settings = bus::sink::Settings::new(self.connection.clone(), &self.topics[1], unique("listener"));
+        let mut settings =
+            bus::sink::Settings::new(self.connection.clone(), &self.topics[1], unique("listener"));
         settings.grace = Duration::from_millis(100);
         let state = Arc::new(bus::consumer::State::default());
         tokio::spawn(bus::sink::run(settings, Arc::clone(&self.heard), state, self.listening.clone()));
@@ -310,7 +323,7 @@ impl Running {
 #[derive(Default)]
 pub(super) struct Heard {
     said: Mutex<HashMap<DatabaseId, Vec<Gossip>>>,
-    offset: Mutex<Option<i64>>,
+    offsets: Mutex<BTreeMap<i32, i64>>,
 }
 
 impl Heard {
@@ -321,8 +334,8 @@ impl Heard {
 
 impl Sink for Heard {
     async fn offsets(&self, partitions: Vec<i32>) -> Result<BTreeMap<i32, i64>, bus::BoxError> {
-        let offset = *self.offset.lock().unwrap();
-        Ok(partitions.into_iter().filter_map(|partition| Some((partition, offset?))).collect())
+        let offsets = self.offsets.lock().unwrap();
+        Ok(partitions.into_iter().filter_map(|number| Some((number, *offsets.get(&number)?))).collect())
     }
 
     async fn store(&self, batch: Arc<bus::Batch>) -> Result<Stored, bus::BoxError> {
@@ -332,7 +345,7 @@ impl Sink for Heard {
             assert_eq!(record.header_text(wire::headers::CLUSTER), Some(gossip.cluster.as_str()));
             self.said.lock().unwrap().entry(gossip.database).or_default().push(gossip);
         }
-        *self.offset.lock().unwrap() = Some(batch.end);
+        self.offsets.lock().unwrap().insert(batch.partition, batch.end);
         Ok(Stored::Done)
     }
 }

@@ -17,9 +17,17 @@ async fn poison_is_kept_and_the_partition_goes_on() {
     rig.publish(&good).await;
     let running = rig.start(&[]);
     rig.outcome(&good, OutcomeKind::Applied).await;
-    rig.count("select string_agg(code, ',' order by kafka_offset) from dead_letters", "undecodable,key_mismatch,null_key,reader_too_old").await;
+    rig.count(
+        "select string_agg(code, ',' order by kafka_offset) from dead_letters",
+        "undecodable,key_mismatch,null_key,reader_too_old",
+    )
+    .await;
     rig.count("select encode(payload, 'hex') from dead_letters where code = 'undecodable'", "fffe00").await;
-    rig.count("select count(*) from dead_letters where message <> '' and headers::text like '%traceparent%'", "4").await;
+    rig.count(
+        "select count(*) from dead_letters where message <> '' and headers::text like '%traceparent%'",
+        "4",
+    )
+    .await;
     running.stop().await;
 }
 
@@ -38,7 +46,11 @@ async fn an_unknown_cluster_and_an_invalid_resource_are_refused_and_told() {
     rig.publish(&lost).await;
     let outcome = rig.outcome(&lost, OutcomeKind::Refused).await;
     assert_eq!(outcome.code, "unknown_cluster");
-    rig.count("select string_agg(code, ',' order by kafka_offset) from dead_letters", "invalid,unknown_cluster").await;
+    rig.count(
+        "select string_agg(code, ',' order by kafka_offset) from dead_letters",
+        "invalid,unknown_cluster",
+    )
+    .await;
     let mut cured = invalid.clone();
     cured.position = Position { epoch: 1, seq: 2 };
     cured.desired.version = "9.3.4".to_owned();
@@ -61,12 +73,17 @@ async fn an_unreachable_cluster_parks_the_newest_and_drains_it_when_back() {
     rig.publish(&second).await;
     rig.outcome(&second, OutcomeKind::Parked).await;
     rig.publish(&first).await;
-    rig.count("select string_agg(epoch || '/' || seq || ' ' || code, ',') from parked_instructions", "1/2 unreachable").await;
+    rig.count(
+        "select string_agg(epoch || '/' || seq || ' ' || code, ',') from parked_instructions",
+        "1/2 unreachable",
+    )
+    .await;
     let cluster_is_failing = || {
         let report = running.health.readiness.report();
         report.get("cluster/bare").is_some_and(|cluster| cluster.state != runtime::health::State::Ok)
     };
-    eventually(PATIENCE, "the cluster to be told as failing", async || cluster_is_failing().then_some(())).await;
+    eventually(PATIENCE, "the cluster to be told as failing", async || cluster_is_failing().then_some(()))
+        .await;
     assert!(running.health.readiness.is_ready(), "one sick cluster does not make the program unready");
     rig.good_credentials();
     rig.outcome(&second, OutcomeKind::Applied).await;

@@ -17,7 +17,11 @@ fn batch(from: Option<i64>, to: i64) -> Batch {
 
 /// A batch of a partition that nobody read before.
 fn fresh(observations: Vec<Observation>) -> Batch {
-    Batch { observations, advance: Advance { partition: next_partition(), from: None, to: 1 }, ..batch(None, 1) }
+    Batch {
+        observations,
+        advance: Advance { partition: next_partition(), from: None, to: 1 },
+        ..batch(None, 1)
+    }
 }
 
 fn next_partition() -> i32 {
@@ -46,7 +50,12 @@ async fn the_newest_observation_stays_in_whatever_order_they_come() {
         order.rotate_left(rotation);
         let mut stale = 0;
         for (seq, term, version) in order {
-            stale += scene.store.absorb(&fresh(vec![versioned(&created, seq, term, version)])).await.unwrap().stale;
+            stale += scene
+                .store
+                .absorb(&fresh(vec![versioned(&created, seq, term, version)]))
+                .await
+                .unwrap()
+                .stale;
         }
         let observed = scene.store.database(None, created.id).await.unwrap().unwrap().observed.unwrap();
         assert_eq!(observed.phase, "2/1/9");
@@ -114,7 +123,10 @@ async fn an_end_is_final() {
     let refused = outcome(created.id, Position::FIRST, OutcomeKind::Refused);
     scene.store.absorb(&Batch { outcomes: vec![refused], ..fresh(Vec::new()) }).await.unwrap();
     let failed = scene.store.operation(None, created.first.operation).await.unwrap().unwrap();
-    assert_eq!((failed.operation.state, failed.failure.unwrap().code.as_str()), (OperationState::Failed, "reason"));
+    assert_eq!(
+        (failed.operation.state, failed.failure.unwrap().code.as_str()),
+        (OperationState::Failed, "reason")
+    );
     let done = Observation { carried_out: Some(Position::FIRST), ..versioned(&created, 1, 1, 1) };
     scene.store.absorb(&fresh(vec![done])).await.unwrap();
     assert_eq!(state(&scene, &created).await, OperationState::Failed);
@@ -143,7 +155,10 @@ async fn a_volume_that_was_seen_enters_the_next_desired_state() {
     let seen = Observation { volume: true, ..versioned(&created, 1, 1, 1) };
     scene.store.absorb(&fresh(vec![seen])).await.unwrap();
     let before = scene.store.database(None, created.id).await.unwrap().unwrap().database;
-    assert!(before.provisioned && !before.desired.storage.provisioned, "no state is changed behind its position");
+    assert!(
+        before.provisioned && !before.desired.storage.provisioned,
+        "no state is changed behind its position"
+    );
     // Seen once is enough: a later observation without it takes nothing back.
     scene.store.absorb(&fresh(vec![versioned(&created, 1, 1, 2)])).await.unwrap();
     scene.change(created.id, |desired| desired.storage.size_gib = 100).await;
@@ -216,7 +231,9 @@ async fn what_is_ahead_or_other_at_the_same_position_raises_an_alarm() {
     let same = Observation { content_hash: super::hash(&created.desired), ..versioned(&created, 1, 1, 1) };
     let other = Observation { content_hash: "other".to_owned(), ..versioned(&created, 1, 1, 2) };
     let ahead = versioned(&created, 7, 1, 3);
-    for (seen, expected) in [(same, None), (other, Some(UnclaimedCode::Content)), (ahead, Some(UnclaimedCode::Ahead))] {
+    for (seen, expected) in
+        [(same, None), (other, Some(UnclaimedCode::Content)), (ahead, Some(UnclaimedCode::Ahead))]
+    {
         let report = scene.store.absorb(&fresh(vec![seen])).await.unwrap();
         assert_eq!(report.unclaimed.first().map(|(_, _, code)| *code), expected);
         assert_eq!(report.news, 1, "what is there is there");
@@ -236,12 +253,19 @@ async fn dead_letters_are_kept_once_with_their_bytes() {
         consumer: "test".to_owned(),
         ..DeadLetter::default()
     };
-    let report = scene.store.absorb(&Batch { dead_letters: vec![letter.clone()], ..fresh(Vec::new()) }).await.unwrap();
+    let report =
+        scene.store.absorb(&Batch { dead_letters: vec![letter.clone()], ..fresh(Vec::new()) }).await.unwrap();
     assert_eq!(report.dead_letters, 1);
     assert!(!scene.store.dead_letter(&letter).await.unwrap(), "the same record comes again");
-    assert!(scene.store.dead_letter(&DeadLetter { payload: None, ..letter }).await.unwrap(), "the topic was made anew");
+    assert!(
+        scene.store.dead_letter(&DeadLetter { payload: None, ..letter }).await.unwrap(),
+        "the topic was made anew"
+    );
     assert_eq!(scene.store.dead_letter_count().await.unwrap(), 2);
-    assert_eq!(scene.ask("select encode(payload, 'hex') from dead_letters order by id limit 1").await, "ff00");
+    assert_eq!(
+        scene.ask("select encode(payload, 'hex') from dead_letters order by id limit 1").await,
+        "ff00"
+    );
 }
 
 #[tokio::test]
@@ -249,7 +273,8 @@ async fn gossip_and_changes_at_once_end_in_order_and_without_deadlock() {
     let scene = Try::new().await;
     let databases = [scene.create("a").await, scene.create("b").await, scene.create("c").await];
     let gossip = (1..=20).map(|version| {
-        let mut seen: Vec<Observation> = databases.iter().map(|created| versioned(created, 1, 1, version)).collect();
+        let mut seen: Vec<Observation> =
+            databases.iter().map(|created| versioned(created, 1, 1, version)).collect();
         if version % 2 == 0 {
             seen.reverse();
         }
@@ -257,7 +282,8 @@ async fn gossip_and_changes_at_once_end_in_order_and_without_deadlock() {
         async move { store.absorb(&fresh(seen)).await.map(drop) }
     });
     let changes = databases.iter().cycle().take(20).map(|created| scene.change(created.id, |_| {}));
-    let (absorbed, minted) = tokio::join!(futures::future::join_all(gossip), futures::future::join_all(changes));
+    let (absorbed, minted) =
+        tokio::join!(futures::future::join_all(gossip), futures::future::join_all(changes));
     for result in absorbed {
         result.unwrap();
     }

@@ -62,5 +62,8 @@ async fn a_try_that_failed_waits_and_is_counted() {
     let again = ("forbidden", "401");
     assert!(scene.store.park_longer(id, at(2), Duration::ZERO, again).await.unwrap());
     assert_eq!((due().await[0].attempts, due().await[0].code.as_str()), (1, "forbidden"));
-    assert!(!scene.store.park_longer(id, at(1), Duration::ZERO, again).await.unwrap(), "another one is parked");
+    assert!(
+        !scene.store.park_longer(id, at(1), Duration::ZERO, again).await.unwrap(),
+        "another one is parked"
+    );
 }

@@ -100,7 +100,10 @@ async fn only_valid_tokens_are_somebody() {
         scene.store.create_token(token).await.unwrap();
     }
     let principal = scene.store.authenticate(&[1; 32]).await.unwrap().unwrap();
-    assert_eq!((principal.token, principal.role, principal.tenant), (good.id, Role::Tenant, good.tenant.clone()));
+    assert_eq!(
+        (principal.token, principal.role, principal.tenant),
+        (good.id, Role::Tenant, good.tenant.clone())
+    );
     assert!(scene.store.authenticate(&[2; 32]).await.unwrap().is_none(), "it ended by itself");
     assert!(scene.store.authenticate(&[9; 32]).await.unwrap().is_none(), "nobody has it");
     assert!(scene.store.authenticate(&[3; 32]).await.unwrap().is_some());

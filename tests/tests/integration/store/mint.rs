@@ -15,10 +15,16 @@ async fn a_mint_writes_state_operation_history_and_event_together() {
     assert_eq!(view.operation, Some(created.first.operation));
     assert!(view.observed.is_none() && view.database.published.is_none());
     let operation = scene.store.operation(None, created.first.operation).await.unwrap().unwrap();
-    assert_eq!((operation.operation.state, operation.operation.kind), (OperationState::Pending, OperationKind::Create));
+    assert_eq!(
+        (operation.operation.state, operation.operation.kind),
+        (OperationState::Pending, OperationKind::Create)
+    );
     assert_eq!(operation.database_name, "trades");
     let events = scene.store.events_after(&[(created.first.operation, 0)], 10).await.unwrap();
-    assert_eq!(events.iter().map(|event| (event.number, event.state)).collect::<Vec<_>>(), [(1, OperationState::Pending)]);
+    assert_eq!(
+        events.iter().map(|event| (event.number, event.state)).collect::<Vec<_>>(),
+        [(1, OperationState::Pending)]
+    );
     assert_eq!(scene.ask("select count(*) from instructions").await, "1");
 }
 
@@ -44,7 +50,8 @@ async fn changes_at_once_get_positions_without_gap_or_repetition() {
             desired.config.insert(format!("key.{number}"), "x".to_owned());
         })
     });
-    let mut positions: Vec<Position> = join_all(changes).await.into_iter().map(|minted| minted.position).collect();
+    let mut positions: Vec<Position> =
+        join_all(changes).await.into_iter().map(|minted| minted.position).collect();
     positions.sort_unstable();
     assert_eq!(positions, (2..=25).map(at).collect::<Vec<_>>());
     let last = scene.store.database(None, created.id).await.unwrap().unwrap().database;

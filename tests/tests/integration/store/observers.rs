@@ -14,7 +14,8 @@ const LONG: Duration = Duration::from_mins(5);
 async fn one_observer_holds_a_cluster_and_the_next_has_a_higher_term() {
     let scene = Try::new().await;
     let cluster: ClusterId = "eu-west-1".parse().unwrap();
-    let take = async |holder: &str, duration| scene.store.observe_cluster(&cluster, holder, duration).await.unwrap();
+    let take =
+        async |holder: &str, duration| scene.store.observe_cluster(&cluster, holder, duration).await.unwrap();
     assert_eq!(take("a", LONG).await, Some(Term(1)));
     assert_eq!(take("a", LONG).await, Some(Term(1)), "whoever holds it keeps its term");
     assert_eq!(take("b", LONG).await, None);
@@ -49,6 +50,7 @@ async fn of_many_that_ask_at_once_one_gets_it() {
     let cluster: ClusterId = "eu-west-1".parse().unwrap();
     let holders: Vec<String> = (0..8).map(|number| format!("observer-{number}")).collect();
     let asks = holders.iter().map(|holder| scene.store.observe_cluster(&cluster, holder, LONG));
-    let terms: Vec<Term> = futures::future::join_all(asks).await.into_iter().filter_map(Result::unwrap).collect();
+    let terms: Vec<Term> =
+        futures::future::join_all(asks).await.into_iter().filter_map(Result::unwrap).collect();
     assert_eq!(terms, [Term(1)]);
 }

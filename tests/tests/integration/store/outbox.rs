@@ -26,7 +26,11 @@ async fn a_position_is_marked_only_while_it_is_what_should_be() {
     assert_eq!(scene.store.mark_published(&[(created.id, at(1))]).await.unwrap(), 0, "it was overtaken");
     assert_eq!(scene.store.unpublished(10).await.unwrap().len(), 1);
     assert_eq!(scene.store.mark_published(&[(created.id, at(2))]).await.unwrap(), 1);
-    assert_eq!(scene.store.mark_published(&[(created.id, at(2))]).await.unwrap(), 0, "a repetition changes nothing");
+    assert_eq!(
+        scene.store.mark_published(&[(created.id, at(2))]).await.unwrap(),
+        0,
+        "a repetition changes nothing"
+    );
     assert!(scene.store.unpublished(10).await.unwrap().is_empty());
     let backlog = scene.store.backlog().await.unwrap();
     assert_eq!((backlog.databases, backlog.oldest_seconds), (0, 0.0));

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::{RESEND, Worker};
+use super::{RESEND, SILENCE, Worker};
 use crate::api::chain;
 use crate::pod::probe::{Probes, later};
 use crate::pod::simulate;
@@ -27,12 +27,15 @@ impl Worker {
             let as_told = Pod { status: Some(told.clone()), ..Pod::default() };
             status::is_reported(&wanted, &as_told) && now < later(*at, RESEND)
         });
-        if told_lately || status::is_reported(&wanted, &pod) {
+        if now < self.silent_until || told_lately || status::is_reported(&wanted, &pod) {
             return;
         }
         match simulate::report(&self.context, &self.record.key(), &wanted).await {
             Ok(()) => self.told = Some((wanted, now)),
-            Err(error) => tracing::warn!(pod.name = %self.record.key(), "{}", chain(&error)),
+            Err(error) => {
+                tracing::warn!(pod.name = %self.record.key(), "{}", chain(&error));
+                self.silent_until = later(now, SILENCE);
+            }
         }
     }
 

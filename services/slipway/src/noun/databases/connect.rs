@@ -141,6 +141,8 @@ mod tests {
         database.observed.as_mut().unwrap().endpoints = None;
         assert!(matches!(target(&database, false), Err(Error::NotReady { .. })));
         database.observed = None;
-        assert!(matches!(target(&database, false), Err(Error::NotReady { status, .. }) if status == "Pending"));
+        assert!(
+            matches!(target(&database, false), Err(Error::NotReady { status, .. }) if status == "Pending")
+        );
     }
 }

@@ -1,0 +1,128 @@
+//! The command line, as a person uses it: what it prints, where, and with which exit code.
+
+#![cfg(test)]
+
+use std::path::PathBuf;
+use std::process::Output;
+use std::time::Duration;
+
+use testkit::{cluster, stack, unique};
+use tokio::process::Command;
+
+use crate::support::{ROAD, whole};
+
+/// The `slipway` program beside the tests' own, in the target folder.
+fn program() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    tests.ancestors().nth(2).unwrap().join("slipway")
+}
+
+struct Person {
+    tenant: String,
+}
+
+impl Person {
+    async fn types(&self, words: &[&str]) -> Output {
+        let stack = stack();
+        let run = Command::new(program())
+            .args(words)
+            .env("SLIPWAY_API", stack.api_url.as_deref().unwrap())
+            .env("SLIPWAY_TOKEN", stack.token.as_deref().unwrap())
+            .env("SLIPWAY_TENANT", &self.tenant)
+            .env("XDG_CONFIG_HOME", stack.state_dir.join("no-contexts"))
+            .output();
+        tokio::time::timeout(ROAD + Duration::from_secs(30), run).await.unwrap().unwrap()
+    }
+
+    /// Types, expects success and gives what was printed.
+    async fn gets(&self, words: &[&str]) -> String {
+        let output = self.types(words).await;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{words:?}: {said}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_database_by_hand() {
+    let _whole = whole().await;
+    let person = Person { tenant: unique("hand") };
+    let home = cluster("eu-west-1");
+    let made = person
+        .types(&[
+            "databases",
+            "create",
+            "ledger",
+            "--region",
+            "eu-west-1",
+            "--size-gib",
+            "20",
+            "--deletion-policy",
+            "delete",
+            "--wait",
+        ])
+        .await;
+    let steps = String::from_utf8_lossy(&made.stderr).into_owned();
+    assert!(made.status.success(), "{steps}");
+    for step in ["instance", "volume", "pod", "dns"] {
+        assert!(steps.contains(step), "the steps are shown live: {steps}");
+    }
+    let names = person.gets(&["databases", "list", "-o", "name"]).await;
+    assert_eq!(names.lines().count(), 1, "{names}");
+    let described = person.gets(&["databases", "describe", "ledger"]).await;
+    assert!(described.contains("Ready") && described.contains("vol-"), "{described}");
+    let kubeconfig = home.kubeconfig.display().to_string();
+    let kubectl = stack().kubectl.display().to_string();
+    let words = [
+        "databases",
+        "connect",
+        "ledger",
+        "--by-address",
+        "--kubeconfig",
+        &kubeconfig,
+        "--kubectl",
+        &kubectl,
+        "-o",
+        "json",
+    ];
+    let connection: serde_json::Value = serde_json::from_str(&person.gets(&words).await).unwrap();
+    assert!(connection.to_string().contains("8812"), "{connection:#}");
+
+    // psql with exactly what was printed.
+    let uri = find_uri(&connection).expect("a PostgreSQL URI");
+    assert_eq!(testkit::query(&uri, "select 41 + 1").await.unwrap(), "42");
+
+    person.gets(&["databases", "delete", "ledger", "--yes", "--wait"]).await;
+    assert_eq!(person.gets(&["databases", "list", "-o", "name"]).await, "");
+}
+
+fn find_uri(value: &serde_json::Value) -> Option<String> {
+    match value {
+        serde_json::Value::String(text) if text.starts_with("postgres") && text.contains('@') => {
+            Some(text.clone())
+        }
+        serde_json::Value::Array(list) => list.iter().find_map(find_uri),
+        serde_json::Value::Object(map) => map.values().find_map(find_uri),
+        _ => None,
+    }
+}
+
+#[tokio::test]
+async fn mistakes_have_their_exit_codes() {
+    let _whole = whole().await;
+    let person = Person { tenant: unique("oops") };
+    let table: &[(&[&str], i32, &str)] = &[
+        (&["databases", "get", "nothing-here"], 3, "nothing-here"),
+        (&["databases", "create", "Bad_Name", "--region", "eu-west-1"], 2, "/name"),
+        (&["databases", "create", "a", "--region", "mars-1"], 2, "/region"),
+        (&["databases", "create"], 2, "NAME"),
+        (&["--token", "slipway_wrong", "databases", "list"], 4, "token"),
+    ];
+    for (words, code, text) in table {
+        let output = person.types(words).await;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(*code), "{words:?}: {said}");
+        assert!(said.contains(text), "{words:?}: {said}");
+        assert!(output.stdout.is_empty(), "errors go to stderr only");
+    }
+}
