@@ -51,7 +51,12 @@ pub struct Kafka {
     #[arg(long, env = "KAFKA_BOOTSTRAP", value_name = "ADDRESSES")]
     pub kafka_bootstrap: String,
     /// Topic of instructions
-    #[arg(long, env = "SLIPWAY_INSTRUCTIONS_TOPIC", value_name = "TOPIC", default_value = "provisioning.instructions")]
+    #[arg(
+        long,
+        env = "SLIPWAY_INSTRUCTIONS_TOPIC",
+        value_name = "TOPIC",
+        default_value = "provisioning.instructions"
+    )]
     pub instructions_topic: String,
     /// Topic of gossip
     #[arg(long, env = "SLIPWAY_GOSSIP_TOPIC", value_name = "TOPIC", default_value = "provisioning.gossip")]
@@ -80,7 +85,13 @@ pub struct Serve {
     #[arg(long, env = "SLIPWAY_API_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     pub api_listen: SocketAddr,
     /// Which parts run in this process
-    #[arg(long, env = "SLIPWAY_ROLES", value_delimiter = ',', value_name = "ROLES", default_value = "api,relay,sink")]
+    #[arg(
+        long,
+        env = "SLIPWAY_ROLES",
+        value_delimiter = ',',
+        value_name = "ROLES",
+        default_value = "api,relay,sink"
+    )]
     pub roles: Vec<Role>,
     /// Consumer group of the sink, and the name under which its offsets are kept
     #[arg(long, env = "SLIPWAY_SINK_GROUP", value_name = "NAME", default_value = "slipway-backend")]

@@ -37,6 +37,8 @@ mod tests {
 
     #[tokio::test]
     async fn without_a_ring_the_floor_ends_the_wait() {
-        tokio::time::timeout(Duration::from_secs(30), Doorbell::default().wait(Duration::from_millis(1))).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(30), Doorbell::default().wait(Duration::from_millis(1)))
+            .await
+            .unwrap();
     }
 }

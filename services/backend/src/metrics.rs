@@ -14,7 +14,8 @@ type Labels<const N: usize> = [(&'static str, String); N];
 const REQUEST_BUCKETS: [f64; 12] = [0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
 
 /// Buckets of whole operations, in seconds.
-const OPERATION_BUCKETS: [f64; 12] = [1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_800.0, 3_600.0];
+const OPERATION_BUCKETS: [f64; 12] =
+    [1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_800.0, 3_600.0];
 
 /// The backend's metrics. Clones share them.
 #[derive(Debug, Clone)]
@@ -40,6 +41,7 @@ pub struct Metrics {
     unclaimed: Family<Labels<1>, Counter>,
     operation_seconds: Family<Labels<2>, Histogram>,
     parked: Family<Labels<1>, Gauge>,
+    lag: Family<Labels<2>, Gauge>,
 }
 
 impl Metrics {
@@ -47,36 +49,36 @@ impl Metrics {
     pub fn new(registry: &runtime::Metrics) -> Self {
         let request_seconds = Family::new_with_constructor(request_histogram as fn() -> Histogram);
         let operation_seconds = Family::new_with_constructor(operation_histogram as fn() -> Histogram);
+        let counter = |name, help| registry.register(name, help, Counter::default());
+        let gauge = |name, help| registry.register(name, help, Gauge::default());
+        let age = Gauge::default();
         Self {
-            requests: registry.register("http_requests", "Requests by method, route and status", Family::default()),
-            request_seconds: registry.register("http_request_seconds", "Time to the answer's head", request_seconds),
-            streams: registry.register("http_event_streams", "Open event streams", Gauge::default()),
-            outbox_pending: registry.register("outbox_pending", "Databases with an unpublished state", Gauge::default()),
+            requests: registry.register("http_requests", "Requests answered", Family::default()),
+            request_seconds: registry.register(
+                "http_request_seconds",
+                "Time to an answer's head",
+                request_seconds,
+            ),
+            streams: gauge("http_event_streams", "Open event streams"),
+            outbox_pending: gauge("outbox_pending", "Databases with an unpublished state"),
             outbox_oldest_age: registry.register(
                 "outbox_oldest_age_seconds",
-                "Age of the oldest unpublished state",
-                Gauge::default(),
+                "Age of the oldest of them",
+                age,
             ),
-            published: registry.register("instructions_published", "Instructions Kafka took", Counter::default()),
-            publish_failures: registry.register(
-                "instructions_publish_failures",
-                "Instructions Kafka did not take",
-                Counter::default(),
-            ),
-            gossip: registry.register("gossip_records", "Gossip records taken in", Counter::default()),
-            gossip_stale: registry.register(
-                "gossip_stale_observations",
-                "Observations older than what is believed",
-                Counter::default(),
-            ),
-            dead_letters: registry.register("gossip_dead_letters", "Gossip not understood", Counter::default()),
-            unclaimed: registry.register("gossip_unclaimed", "Observations not believed, by reason", Family::default()),
+            published: counter("instructions_published", "Instructions Kafka took"),
+            publish_failures: counter("instructions_publish_failures", "Instructions Kafka did not take"),
+            gossip: counter("gossip_records", "Gossip records taken in"),
+            gossip_stale: counter("gossip_stale_observations", "Observations older than what is believed"),
+            dead_letters: counter("gossip_dead_letters", "Gossip that was not understood"),
+            unclaimed: registry.register("gossip_unclaimed", "Observations not believed", Family::default()),
             operation_seconds: registry.register(
                 "provisioning_duration_seconds",
-                "From the request to the end of its operation",
+                "From a request to the end of its operation",
                 operation_seconds,
             ),
-            parked: registry.register("parked_instructions", "Instructions that wait for a cluster", Family::default()),
+            parked: registry.register("parked_instructions", "Instructions that wait", Family::default()),
+            lag: registry.register("kafka_consumer_lag", "Records not yet read", Family::default()),
         }
     }
 
@@ -96,6 +98,15 @@ impl Metrics {
     pub fn operation(&self, kind: &str, outcome: &str, seconds: f64) {
         let labels = [("kind", kind.to_owned()), ("outcome", outcome.to_owned())];
         self.operation_seconds.get_or_create(&labels).observe(seconds);
+    }
+
+    /// Shows how far the sink is behind; a partition that is not named is no longer ours.
+    pub fn lag<'a>(&self, topic: &str, partitions: impl IntoIterator<Item = (&'a i32, &'a i64)>) {
+        self.lag.clear();
+        for (partition, lag) in partitions {
+            let labels = [("topic", topic.to_owned()), ("partition", partition.to_string())];
+            self.lag.get_or_create(&labels).set(*lag);
+        }
     }
 
     /// Shows how many instructions wait, by cluster; a cluster that is not named has none any more.

@@ -5,12 +5,12 @@
 
 use std::time::{Duration, Instant};
 
-use bus::{Message, Producer};
+use bus::{Delivered, Message, Producer};
 use domain::{DatabaseId, Position};
 use runtime::backoff::Retry;
 use runtime::health::Heartbeat;
 use runtime::{Backoff, CancellationToken};
-use store::Store;
+use store::{Instruction, Store};
 use wire::headers;
 
 use crate::doorbell::Doorbell;
@@ -105,49 +105,56 @@ impl Relay {
     /// One round: reads, publishes, marks.
     pub async fn step(&self) -> Result<Step, Error> {
         let waiting = self.store.unpublished(BATCH).await.map_err(Error::Store)?;
-        if waiting.is_empty() {
+        for unreadable in &waiting.unreadable {
+            let reason = runtime::telemetry::chain(unreadable);
+            tracing::error!(reason, "an instruction cannot be read: it is not published");
+        }
+        let count = waiting.instructions.len();
+        if count == 0 {
             return Ok(Step::Idle);
         }
-        let count = waiting.len();
-        let mut sent = Vec::with_capacity(count);
-        let mut failures = Vec::new();
-        for instruction in &waiting {
-            match self.producer.enqueue(&message(&self.topic, instruction)) {
-                Ok(pending) => sent.push((instruction.database, instruction.position, pending)),
-                Err(source) => failures.push(source),
-            }
-        }
-        let mut taken: Vec<(DatabaseId, Position)> = Vec::with_capacity(sent.len());
-        for (database, position, pending) in sent {
-            match pending.wait().await {
-                Ok(delivered) => {
-                    tracing::info!(
-                        db.id = %database,
-                        db.position = %position,
-                        kafka.partition = delivered.partition,
-                        kafka.offset = delivered.offset,
-                        "instruction published"
-                    );
-                    taken.push((database, position));
-                }
-                Err(source) => failures.push(source),
-            }
-        }
+        let (taken, failures) = self.publish(&waiting.instructions).await;
         self.store.mark_published(&taken).await.map_err(Error::Store)?;
         self.metrics.published.inc_by(taken.len() as u64);
         let failed = failures.len();
         self.metrics.publish_failures.inc_by(failed as u64);
         match failures.into_iter().next() {
             Some(source) => Err(Error::Publish { failed, count, source }),
-            None => Ok(Step::Published { count, more: count >= BATCH as usize }),
+            None => Ok(Step::Published { count, more: waiting.more }),
         }
+    }
+
+    /// Queues all and then waits for all; says what Kafka took.
+    async fn publish(&self, instructions: &[Instruction]) -> (Vec<(DatabaseId, Position)>, Vec<bus::Error>) {
+        let (mut taken, mut failures) = (Vec::with_capacity(instructions.len()), Vec::new());
+        let mut sent = Vec::with_capacity(instructions.len());
+        for instruction in instructions {
+            match self.producer.enqueue(&message(&self.topic, instruction)) {
+                Ok(pending) => sent.push((instruction.database, instruction.position, pending)),
+                Err(source) => failures.push(source),
+            }
+        }
+        for (database, position, pending) in sent {
+            match pending.wait().await {
+                Ok(delivered) => {
+                    told(database, position, delivered);
+                    taken.push((database, position));
+                }
+                Err(source) => failures.push(source),
+            }
+        }
+        (taken, failures)
     }
 
     /// Says once that rounds fail, and how long to wait.
     fn failed(&self, error: &(dyn std::error::Error + 'static), retry: &mut Retry) -> Duration {
         let reason = runtime::telemetry::chain(error);
         if retry.attempts() == 0 {
-            tracing::error!(reason, kafka.topic = self.topic, "instructions wait: a round of the relay failed");
+            tracing::error!(
+                reason,
+                kafka.topic = self.topic,
+                "instructions wait: a round of the relay failed"
+            );
         } else {
             tracing::debug!(reason, "a round of the relay failed again");
         }
@@ -163,14 +170,25 @@ impl Relay {
             Ok(Err(error)) => tracing::debug!(reason = runtime::telemetry::chain(&error), "no backlog"),
             Err(late) => tracing::debug!(reason = %late, "no backlog"),
         }
-        if let Ok(Ok(counts)) = runtime::deadline(DEADLINE, "what is parked", self.store.parked_count()).await {
+        if let Ok(Ok(counts)) = runtime::deadline(DEADLINE, "what is parked", self.store.parked_count()).await
+        {
             self.metrics.parked(&counts);
         }
     }
 }
 
+fn told(database: DatabaseId, position: Position, delivered: Delivered) {
+    tracing::info!(
+        db.id = %database,
+        db.position = %position,
+        kafka.partition = delivered.partition,
+        kafka.offset = delivered.offset,
+        "instruction published"
+    );
+}
+
 /// The record of an instruction.
-pub(crate) fn message(topic: &str, instruction: &store::Instruction) -> Message {
+pub(crate) fn message(topic: &str, instruction: &Instruction) -> Message {
     let record = wire::Instruction {
         id: instruction.id,
         database: instruction.database,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bus::consumer::State;
 use bus::{Admin, Producer};
-use runtime::health::Component;
+use runtime::health::{Component, Heartbeat};
 use runtime::{Backoff, CancellationToken, Program};
 use secrecy::ExposeSecret as _;
 use store::{Settings, Store};
@@ -25,6 +25,8 @@ const DRAIN: Duration = Duration::from_secs(20);
 /// How often Postgres and Kafka are asked whether they are there.
 const CHECK_EVERY: Duration = Duration::from_secs(2);
 const CHECK_DEADLINE: Duration = Duration::from_secs(5);
+/// How long the sink's loop may stand still, backing off after a broken consumer included.
+const SINK_SILENCE: Duration = Duration::from_mins(2);
 /// How long answers to idempotency keys are kept.
 const ANSWERS_KEPT: Duration = Duration::from_hours(48);
 const TIDY_EVERY: Duration = Duration::from_mins(10);
@@ -79,17 +81,11 @@ pub async fn run(args: Serve) -> Result<(), Error> {
         let producer = Producer::new(&topics::connection(&kafka, service.name)).map_err(Error::Kafka)?;
         let topic = kafka.instructions_topic.clone();
         let (store, doorbell, metrics) = (store.clone(), doorbell.clone(), metrics.clone());
-        start_relay(&program, Relay { store, producer, topic, doorbell, metrics });
+        start_relay(&program, kafka.clone(), Relay { store, producer, topic, doorbell, metrics });
     }
     if roles.contains(&Role::Sink) {
         let sink = GossipSink::new(store.clone(), &sink_group, &kafka.gossip_topic, metrics.clone());
-        let settings = bus::sink::Settings::new(
-            topics::connection(&kafka, service.name),
-            &kafka.gossip_topic,
-            &sink_group,
-        );
-        let stop = program.stop();
-        program.tasks.spawn("sink", consume(sink, settings, stop));
+        start_sink(&program, kafka, &sink_group, sink, metrics.clone());
     }
     if roles.contains(&Role::Api) {
         start_api(&program, api_listen, store.clone(), doorbell, metrics).await?;
@@ -122,21 +118,73 @@ pub async fn listen(listener: TcpListener, api: Api, stop: CancellationToken) ->
     axum::serve(listener, router(api)).with_graceful_shutdown(async move { stop.cancelled().await }).await
 }
 
-fn start_relay(program: &Program, relay: Relay) {
-    let heartbeat = program.health.liveness.heartbeat("relay", relay::DEADLINE * 3);
-    program.tasks.spawn("relay", relay.run(heartbeat, program.stop()));
+fn start_relay(program: &Program, kafka: Kafka, relay: Relay) {
+    let liveness = program.health.liveness.clone();
+    let stop = program.stop();
+    program.tasks.spawn("relay", async move {
+        if topics::wait(&kafka, &relay.topic, &stop).await? {
+            relay.run(liveness.heartbeat("relay", relay::DEADLINE * 3), stop).await;
+        }
+        Ok::<(), bus::Error>(())
+    });
+}
+
+fn start_sink(program: &Program, kafka: Kafka, group: &str, sink: GossipSink, metrics: Metrics) {
+    let connection = topics::connection(&kafka, "slipway-backend");
+    let settings = bus::sink::Settings::new(connection, &kafka.gossip_topic, group);
+    let state = Arc::new(State::default());
+    let heartbeat = program.health.liveness.heartbeat("sink", SINK_SILENCE);
+    let topic = kafka.gossip_topic.clone();
+    let watched = Arc::clone(&state);
+    program.tasks.spawn("watch sink", watch_sink(watched, heartbeat, topic, metrics, program.stop()));
+    let stop = program.stop();
+    program.tasks.spawn("sink", async move {
+        if topics::wait(&kafka, &kafka.gossip_topic, &stop).await? {
+            consume(sink, settings, state, stop).await;
+        }
+        Ok::<(), bus::Error>(())
+    });
+}
+
+/// Shows how far the sink is behind, and whether its loop still comes round. A loop that has not begun waits for its
+/// topic, which readiness tells.
+async fn watch_sink(
+    state: Arc<State>,
+    heartbeat: Heartbeat,
+    topic: String,
+    metrics: Metrics,
+    stop: CancellationToken,
+) {
+    let mut rounds = 0;
+    while !stop.is_cancelled() {
+        let now = state.snapshot();
+        if now.rounds != rounds || now.rounds == 0 {
+            heartbeat.beat();
+        }
+        rounds = now.rounds;
+        metrics.lag(&topic, &now.lag);
+        pause(CHECK_EVERY, &stop).await;
+    }
 }
 
 /// Consumes gossip until `stop`; a consumer that cannot go on is made anew.
-pub async fn consume(sink: GossipSink, settings: bus::sink::Settings, stop: CancellationToken) {
-    let state = Arc::new(State::default());
+pub async fn consume(
+    sink: GossipSink,
+    settings: bus::sink::Settings,
+    state: Arc<State>,
+    stop: CancellationToken,
+) {
     let sink = Arc::new(sink);
     let mut retry = BACKOFF.start();
     while !stop.is_cancelled() {
         let run = bus::sink::run(settings.clone(), Arc::clone(&sink), Arc::clone(&state), stop.clone());
         let Err(error) = run.await else { continue };
         let reason = runtime::telemetry::chain(&error);
-        tracing::error!(reason, kafka.topic = settings.topic, "gossip is not consumed; a new consumer follows");
+        tracing::error!(
+            reason,
+            kafka.topic = settings.topic,
+            "gossip is not consumed; a new consumer follows"
+        );
         if matches!(error, bus::Error::NoOffset { .. }) {
             begin_anew(&sink).await;
         }
@@ -148,9 +196,14 @@ pub async fn consume(sink: GossipSink, settings: bus::sink::Settings, stop: Canc
 /// again or will be, and what is there bears repetition: reading begins with the oldest.
 async fn begin_anew(sink: &GossipSink) {
     match runtime::deadline(CHECK_DEADLINE, "forgetting offsets", sink.forget_offsets()).await {
-        Ok(Ok(())) => tracing::warn!("the sink's offsets were lost by Kafka: it reads all gossip that is left"),
+        Ok(Ok(())) => {
+            tracing::warn!("the sink's offsets were lost by Kafka: it reads all gossip that is left");
+        }
         Ok(Err(error)) => {
-            tracing::error!(reason = runtime::telemetry::chain(&error), "the sink's offsets were not forgotten");
+            tracing::error!(
+                reason = runtime::telemetry::chain(&error),
+                "the sink's offsets were not forgotten"
+            );
         }
         Err(late) => tracing::error!(reason = %late, "the sink's offsets were not forgotten"),
     }
@@ -158,22 +211,28 @@ async fn begin_anew(sink: &GossipSink) {
 
 fn watch_postgres(program: &Program, store: Store) {
     let component = program.health.readiness.component("postgres");
-    program.tasks.spawn("watch postgres", watch(component, program.stop(), async move || {
-        store.ping().await.map_err(|error| runtime::telemetry::chain(&error))
-    }));
+    program.tasks.spawn(
+        "watch postgres",
+        watch(component, program.stop(), async move || {
+            store.ping().await.map_err(|error| runtime::telemetry::chain(&error))
+        }),
+    );
 }
 
 fn watch_kafka(program: &Program, kafka: &Kafka) -> Result<(), Error> {
     let admin = Admin::new(&topics::connection(kafka, "slipway-backend-watch")).map_err(Error::Kafka)?;
     let component = program.health.readiness.component("kafka");
     let kafka = kafka.clone();
-    program.tasks.spawn("watch kafka", watch(component, program.stop(), async move || {
-        for topic in [&kafka.instructions_topic, &kafka.gossip_topic] {
-            let checked = admin.check_partitions(topic, kafka.topic_partitions, CHECK_DEADLINE).await;
-            checked.map_err(|error| runtime::telemetry::chain(&error))?;
-        }
-        Ok(())
-    }));
+    program.tasks.spawn(
+        "watch kafka",
+        watch(component, program.stop(), async move || {
+            for topic in [&kafka.instructions_topic, &kafka.gossip_topic] {
+                let checked = admin.check_partitions(topic, kafka.topic_partitions, CHECK_DEADLINE).await;
+                checked.map_err(|error| runtime::telemetry::chain(&error))?;
+            }
+            Ok(())
+        }),
+    );
     Ok(())
 }
 
@@ -199,7 +258,9 @@ async fn tidy(store: Store, stop: CancellationToken) {
         match runtime::deadline(CHECK_DEADLINE, "tidying", store.forget_answers(ANSWERS_KEPT)).await {
             Ok(Ok(0)) => {}
             Ok(Ok(count)) => tracing::info!(count, "answers to old idempotency keys were forgotten"),
-            Ok(Err(error)) => tracing::warn!(reason = runtime::telemetry::chain(&error), "nothing was tidied"),
+            Ok(Err(error)) => {
+                tracing::warn!(reason = runtime::telemetry::chain(&error), "nothing was tidied");
+            }
             Err(late) => tracing::warn!(reason = %late, "nothing was tidied"),
         }
     }

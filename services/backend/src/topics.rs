@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use bus::{Admin, Connection, TopicSettings};
+use runtime::{Backoff, CancellationToken};
 
 use crate::args::Kafka;
 
 /// Patience with the brokers.
 const LIMIT: Duration = Duration::from_secs(20);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
 
 /// How to reach Kafka under a name.
 pub fn connection(kafka: &Kafka, client: &str) -> Connection {
@@ -21,7 +23,22 @@ pub async fn ensure(kafka: &Kafka, replication: i32) -> Result<Vec<String>, bus:
     Admin::new(&connection(kafka, "slipway-topics"))?.ensure_topics(&topics, LIMIT).await
 }
 
-/// Whether a topic has as many partitions as this program is told.
-pub async fn check(admin: &Admin, topic: &str, partitions: i32) -> Result<(), bus::Error> {
-    admin.check_partitions(topic, partitions, LIMIT).await
+/// Waits until a topic is there with as many partitions as this program is told: with another number, keys would stand in
+/// other partitions than everybody expects. `false` when `stop` came first.
+pub async fn wait(kafka: &Kafka, topic: &str, stop: &CancellationToken) -> Result<bool, bus::Error> {
+    let admin = Admin::new(&connection(kafka, "slipway-topics"))?;
+    let mut retry = BACKOFF.start();
+    loop {
+        let Err(error) = admin.check_partitions(topic, kafka.topic_partitions, LIMIT).await else {
+            return Ok(true);
+        };
+        tracing::warn!(
+            reason = runtime::telemetry::chain(&error),
+            kafka.topic = topic,
+            "waiting for the topic"
+        );
+        if !retry.wait(stop).await {
+            return Ok(false);
+        }
+    }
 }

@@ -35,6 +35,8 @@ async fn product(ground: &Ground, time: Duration) -> anyhow::Result<f64> {
         async move { tokio::spawn(ask(ground, client, window)).await? }
     }));
     let accepted: u32 = counts.await?.into_iter().sum();
+    // What was accepted and came to nothing would be no throughput.
+    ground.settle().await?;
     Ok(f64::from(accepted) / time.as_secs_f64())
 }
 

@@ -28,14 +28,22 @@ const NAMESPACE: &str = "qdb-bench";
 
 /// How long everything asked for may take to come back as seen: thousands of resources after a throughput slice.
 const DRAIN: Duration = Duration::from_mins(8);
+/// How long the provisioner may take to hear of the cluster.
+const KNOWN: Duration = Duration::from_mins(1);
 /// How long the server may refuse to list.
 const LIST: Duration = Duration::from_secs(30);
 /// Resources taken away at once.
 const SWEEPERS: usize = 16;
 
-/// Rows of the tenant whose newest state was not seen in the cluster yet.
+/// Rows of the tenant whose newest state was not seen in the cluster yet, but for those that never will be.
 const UNSEEN: &str = "select count(*) from databases d left join observations o on o.database_id = d.id \
-    and (o.epoch, o.seq) = (d.epoch, d.seq) where d.tenant_id = 'bench' and o.database_id is null";
+    and (o.epoch, o.seq) = (d.epoch, d.seq) where d.tenant_id = 'bench' and o.database_id is null \
+    and not exists (select from operations p where p.database_id = d.id and p.state = 'failed')";
+/// What went wrong, if anything did.
+const FAILED: &str = "select failure_code || ': ' || failure_message from operations \
+    where tenant_id = 'bench' and state = 'failed' limit 1";
+/// Whether the provisioner speaks for the cluster: then it knows it.
+const OBSERVED: &str = "select count(*) from cluster_observers where cluster_id = 'bench'";
 /// Rows of the tenant whose resource is still there.
 const PRESENT: &str = "select count(*) from databases d join observations o on o.database_id = d.id \
     where d.tenant_id = 'bench' and o.present";
@@ -100,7 +108,11 @@ impl Ground {
         let answer = request.send().await.context("registering the cluster")?;
         let status = answer.status();
         ensure!(status.is_success(), "the cluster was not registered: {status}: {}", answer.text().await?);
-        Ok(())
+        let url = &stack().database_url;
+        until(KNOWN, "the provisioner to know the cluster", async || {
+            Ok((testkit::query(url, OBSERVED).await? == "1").then_some(()))
+        })
+        .await
     }
 
     /// Asks for a database of this name.
@@ -131,14 +143,17 @@ impl Ground {
         Api::namespaced(self.admin.clone(), NAMESPACE)
     }
 
-    /// Waits until the cluster's word of everything asked for is in Postgres.
+    /// Waits until the cluster's word of everything asked for is in Postgres; an error when something was refused.
     pub(crate) async fn settle(&self) -> anyhow::Result<()> {
-        none_of(UNSEEN, "word of every database of the bench").await
+        none_of(UNSEEN, "word of every database of the bench").await?;
+        let failure = testkit::query(&stack().database_url, FAILED).await?;
+        ensure!(failure.is_empty(), "a database of the bench failed: {failure}");
+        Ok(())
     }
 
     /// Takes everything away that was asked for: once it has arrived, or it would come afterwards.
     pub(crate) async fn sweep(&self) -> anyhow::Result<()> {
-        self.settle().await?;
+        none_of(UNSEEN, "word of every database to be swept").await?;
         let api = self.resources();
         futures::stream::iter(names(&api).await?)
             .map(|name| remove(&api, name))

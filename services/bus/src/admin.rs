@@ -46,12 +46,19 @@ impl Admin {
     /// Makes the client; it connects in the background.
     pub fn new(connection: &Connection) -> Result<Self, Error> {
         let client = connection.config(&[]).create_with_context(Quiet);
-        client.map(|client| Self(Arc::new(client))).map_err(|source| Error::Create { what: "admin client", source })
+        client
+            .map(|client| Self(Arc::new(client)))
+            .map_err(|source| Error::Create { what: "admin client", source })
     }
 
     /// Creates the topics that are missing and checks the partition count of all. Answers the names of those created.
-    pub async fn ensure_topics(&self, topics: &[TopicSettings], limit: Duration) -> Result<Vec<String>, Error> {
-        let retentions: Vec<String> = topics.iter().map(|topic| topic.retention.as_millis().to_string()).collect();
+    pub async fn ensure_topics(
+        &self,
+        topics: &[TopicSettings],
+        limit: Duration,
+    ) -> Result<Vec<String>, Error> {
+        let retentions: Vec<String> =
+            topics.iter().map(|topic| topic.retention.as_millis().to_string()).collect();
         let wanted: Vec<NewTopic<'_>> = topics
             .iter()
             .zip(&retentions)
@@ -81,7 +88,11 @@ impl Admin {
     /// Whether a topic has the configured number of partitions.
     pub async fn check_partitions(&self, topic: &str, expected: i32, limit: Duration) -> Result<(), Error> {
         let found = self.partitions(topic, limit).await?;
-        if found == expected { Ok(()) } else { Err(Error::PartitionCount { topic: topic.to_owned(), expected, found }) }
+        if found == expected {
+            Ok(())
+        } else {
+            Err(Error::PartitionCount { topic: topic.to_owned(), expected, found })
+        }
     }
 
     /// The number of partitions of a topic.
@@ -102,8 +113,10 @@ impl Admin {
 
     /// Whether the brokers answer; says how many there are.
     pub async fn ping(&self, limit: Duration) -> Result<usize, Error> {
-        self.ask("their list".to_owned(), move |client| Ok(client.inner().fetch_metadata(None, limit)?.brokers().len()))
-            .await
+        self.ask("their list".to_owned(), move |client| {
+            Ok(client.inner().fetch_metadata(None, limit)?.brokers().len())
+        })
+        .await
     }
 
     /// The offset after the last record of a partition.

@@ -1,5 +1,6 @@
 //! Where the brokers are and how to speak to them. Knows no topic.
 
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError;
 use rdkafka::{ClientConfig, ClientContext};
 
@@ -48,6 +49,10 @@ impl Connection {
 pub(crate) struct Quiet;
 
 impl ClientContext for Quiet {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        log(level, facility, message);
+    }
+
     fn error(&self, error: KafkaError, reason: &str) {
         note(&error, reason);
     }
@@ -56,6 +61,20 @@ impl ClientContext for Quiet {
 /// Errors of a client as a whole come again and again while a broker is away. Who needs the broker says so once.
 pub(crate) fn note(error: &KafkaError, reason: &str) {
     tracing::debug!("Kafka is disturbed: {error}: {reason}");
+}
+
+/// The library's log lines become ours. A broker that cannot be reached is no line each time somebody tries.
+pub(crate) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
+    match level {
+        _ if facility == "FAIL" => tracing::debug!("librdkafka: {facility} {message}"),
+        RDKafkaLogLevel::Emerg
+        | RDKafkaLogLevel::Alert
+        | RDKafkaLogLevel::Critical
+        | RDKafkaLogLevel::Error
+        | RDKafkaLogLevel::Warning => tracing::warn!("librdkafka: {facility} {message}"),
+        RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info => tracing::info!("librdkafka: {facility} {message}"),
+        RDKafkaLogLevel::Debug => tracing::debug!("librdkafka: {facility} {message}"),
+    }
 }
 
 #[cfg(test)]

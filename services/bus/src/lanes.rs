@@ -78,7 +78,14 @@ struct Group {
 impl<T> Lanes<T> {
     /// No lanes yet.
     pub fn new(limits: Limits) -> Self {
-        Self { limits, by_key: HashMap::new(), groups: HashMap::new(), turns: VecDeque::new(), running: 0, waiting: 0 }
+        Self {
+            limits,
+            by_key: HashMap::new(),
+            groups: HashMap::new(),
+            turns: VecDeque::new(),
+            running: 0,
+            waiting: 0,
+        }
     }
 
     /// Puts a record into its lane. Answers the record that is superseded by it, which may be itself.

@@ -3,15 +3,17 @@
 //! Within one producer session Kafka keeps order and drops its own repetitions; across sessions it does not, so readers
 //! must bear repetition. *Invariant:* an error says whether the record is certainly not in the log or whether nobody knows.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
-use rdkafka::producer::future_producer::DeliveryFuture;
-use rdkafka::producer::{FutureProducer, FutureRecord, Producer as _};
+use rdkafka::message::DeliveryResult;
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext};
+use rdkafka::{ClientContext, Message as _};
+use tokio::sync::oneshot;
 
-use crate::connection::Quiet;
-use crate::{Connection, Error, Message, lock};
+use crate::{Connection, Error, Message, connection, lock};
 
 /// How long a record may take until its delivery is given up.
 pub const DELIVERY_TIMEOUT: Duration = Duration::from_secs(20);
@@ -28,10 +30,13 @@ struct Inner {
     session: Mutex<Session>,
 }
 
+type Client = BaseProducer<Reports>;
+type Report = Result<Delivered, KafkaError>;
+
 #[derive(Clone)]
 struct Session {
     number: u64,
-    client: FutureProducer<Quiet>,
+    client: Arc<Client>,
 }
 
 /// Where a record came to stand.
@@ -50,7 +55,7 @@ pub struct Pending {
     bytes: usize,
     session: Session,
     producer: Producer,
-    future: DeliveryFuture,
+    report: oneshot::Receiver<Report>,
 }
 
 impl Producer {
@@ -70,17 +75,18 @@ impl Producer {
     /// after the other are written in that order.
     pub fn enqueue(&self, message: &Message) -> Result<Pending, Error> {
         let session = self.session();
-        let record = FutureRecord::to(&message.topic)
+        let (tell, report) = oneshot::channel();
+        let record = BaseRecord::with_opaque_to(&message.topic, Box::new(tell))
             .key(&message.key)
             .payload(&message.payload)
             .headers(message.owned_headers());
-        match session.client.send_result(record) {
-            Ok(future) => Ok(Pending {
+        match session.client.send(record) {
+            Ok(()) => Ok(Pending {
                 topic: message.topic.clone(),
                 bytes: message.payload.len(),
                 session,
                 producer: self.clone(),
-                future,
+                report,
             }),
             Err((source, _)) => {
                 self.heal(&session);
@@ -122,11 +128,11 @@ impl Producer {
         tracing::error!(kafka.error = %code, "the producer is broken for good and is made anew: {reason}");
         match create(&self.0.connection) {
             Ok(client) => {
-                let old = std::mem::replace(&mut *session, Session { number: seen.number + 1, client });
-                // Dropping a client may block for long.
-                std::thread::spawn(move || drop(old));
+                *session = Session { number: seen.number + 1, client };
             }
-            Err(error) => tracing::error!(error = &error as &dyn std::error::Error, "the producer was not made anew"),
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "the producer was not made anew");
+            }
         }
     }
 }
@@ -140,16 +146,16 @@ impl std::fmt::Debug for Producer {
 impl Pending {
     /// Waits for the brokers' word.
     pub async fn wait(self) -> Result<Delivered, Error> {
-        let Self { topic, bytes, session, producer, future } = self;
+        let Self { topic, bytes, session, producer, report } = self;
         let unknown = |reason: String| Error::Unknown { topic: topic.clone(), reason };
         let limit = DELIVERY_TIMEOUT + MARGIN;
-        let Ok(report) = tokio::time::timeout(limit, future).await else {
+        let Ok(report) = tokio::time::timeout(limit, report).await else {
             producer.heal(&session);
             return Err(unknown(format!("no delivery report after {limit:?}")));
         };
         match report {
-            Ok(Ok(delivery)) => Ok(Delivered { partition: delivery.partition, offset: delivery.offset }),
-            Ok(Err((source, _))) => {
+            Ok(Ok(delivered)) => Ok(delivered),
+            Ok(Err(source)) => {
                 producer.heal(&session);
                 Err(undelivered(&topic, bytes, source))
             }
@@ -158,7 +164,41 @@ impl Pending {
     }
 }
 
-fn create(connection: &Connection) -> Result<FutureProducer<Quiet>, Error> {
+/// Hands delivery reports to those who wait for them.
+struct Reports;
+
+impl ClientContext for Reports {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        connection::log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        connection::note(&error, reason);
+    }
+}
+
+impl ProducerContext for Reports {
+    type DeliveryOpaque = Box<oneshot::Sender<Report>>;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, tell: Self::DeliveryOpaque) {
+        let report = match result {
+            Ok(message) => Ok(Delivered { partition: message.partition(), offset: message.offset() }),
+            Err((error, _)) => Err(error.clone()),
+        };
+        // Nobody may be waiting any more.
+        let _ = tell.send(report);
+    }
+}
+
+/// Waits for reports until the client is held by nobody else, and then drops it, which may block for long. Each wait
+/// ends with up to a millisecond of spinning in the library, so it is a long one; reports end it at once.
+fn poll(client: &Weak<Client>) {
+    while let Some(client) = client.upgrade() {
+        client.poll(Duration::from_secs(1));
+    }
+}
+
+fn create(connection: &Connection) -> Result<Arc<Client>, Error> {
     let config = connection.config(&[
         ("enable.idempotence", "true".to_owned()),
         ("acks", "all".to_owned()),
@@ -169,13 +209,20 @@ fn create(connection: &Connection) -> Result<FutureProducer<Quiet>, Error> {
         ("delivery.timeout.ms", DELIVERY_TIMEOUT.as_millis().to_string()),
         ("queue.buffering.max.kbytes", "65536".to_owned()),
     ]);
-    config.create_with_context(Quiet).map_err(|source| Error::Create { what: "producer", source })
+    let client = config.create_with_context(Reports);
+    let client: Arc<Client> = Arc::new(client.map_err(|source| Error::Create { what: "producer", source })?);
+    let weak = Arc::downgrade(&client);
+    let thread = std::thread::Builder::new().name("kafka-producer".to_owned()).spawn(move || poll(&weak));
+    thread.map_err(|source| Error::Thread { what: "the producer", source: source.into() })?;
+    Ok(client)
 }
 
 /// An error before anything was sent.
 fn refused(topic: &str, bytes: usize, source: KafkaError) -> Error {
     match source {
-        KafkaError::MessageProduction(Code::MessageSizeTooLarge) => Error::TooLarge { topic: topic.to_owned(), bytes },
+        KafkaError::MessageProduction(Code::MessageSizeTooLarge) => {
+            Error::TooLarge { topic: topic.to_owned(), bytes }
+        }
         source => Error::NotSent { topic: topic.to_owned(), source },
     }
 }

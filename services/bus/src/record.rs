@@ -98,7 +98,11 @@ mod tests {
             timestamp_ms: None,
             key: Some(b"k".to_vec()),
             payload: None,
-            headers: vec![("a".to_owned(), b"1".to_vec()), ("a".to_owned(), b"22".to_vec()), ("b".to_owned(), vec![0xff])],
+            headers: vec![
+                ("a".to_owned(), b"1".to_vec()),
+                ("a".to_owned(), b"22".to_vec()),
+                ("b".to_owned(), vec![0xff]),
+            ],
         };
         assert_eq!(record.header_text("a"), Some("22"));
         assert_eq!(record.header("b"), Some(&[0xff][..]));

@@ -15,6 +15,7 @@ pub mod disks;
 #[cfg(test)]
 mod fixture;
 pub mod fleet;
+pub mod keeper;
 pub mod leftovers;
 pub mod machine;
 pub mod machine_type;

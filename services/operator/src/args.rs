@@ -45,6 +45,9 @@ pub struct Args {
     /// Namespace of the leader's Lease
     #[arg(long, env = "SLIPWAY_LEASE_NAMESPACE", default_value = "slipway-system", value_name = "NAMESPACE")]
     pub lease_namespace: String,
+    /// The only namespace whose resources are looked after; all namespaces when absent
+    #[arg(long, env = "SLIPWAY_WATCH_NAMESPACE", value_name = "NAMESPACE")]
+    pub watch_namespace: Option<String>,
     /// Databases worked on at once
     #[arg(long, env = "SLIPWAY_CONCURRENCY", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1_000), value_name = "NUMBER")]
     pub concurrency: u16,

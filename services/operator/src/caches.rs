@@ -33,16 +33,20 @@ pub(crate) struct Caches {
 }
 
 impl Caches {
-    /// Starts all watches.
-    pub(crate) fn start(client: &Client, wiring: &Wiring) -> Self {
+    /// Starts all watches; resources of one namespace only, if one is named.
+    pub(crate) fn start(client: &Client, wiring: &Wiring, namespace: Option<&str>) -> Self {
         let ours = || watcher::Config::default().labels(names::LABEL_DATABASE);
         let all = watcher::Config::default;
         let volumes = watch::start(wiring, Api::all(client.clone()), ours(), |volume: &PersistentVolume| {
             owner(&volume.metadata)
         });
         let known = volumes.clone();
+        let resources = match namespace {
+            Some(namespace) => Api::namespaced(client.clone(), namespace),
+            None => Api::all(client.clone()),
+        };
         Self {
-            resources: watch::start(wiring, Api::all(client.clone()), all(), |resource: &QuestDB| {
+            resources: watch::start(wiring, resources, all(), |resource: &QuestDB| {
                 Some(ObjectRef::from_obj(resource))
             }),
             secrets: watch::start(wiring, Api::all(client.clone()), ours(), |object: &Secret| {

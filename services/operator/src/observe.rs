@@ -96,7 +96,8 @@ async fn dns(
 ) -> Result<Dns, Error> {
     if validated.goal != Goal::Serve {
         // What is settled was released; what was never given a name in status may still have one in the zone.
-        let records = if settled { None } else { Some(records(context, validated).await?) };
+        let name = plan::name_to_release(resource, validated);
+        let records = if settled { None } else { Some(records(context, name).await?) };
         return Ok(Dns { records, change: None });
     }
     let serving =
@@ -104,18 +105,20 @@ async fn dns(
     let address = serving.filter(|_| plan::pod_is_ready(observed)).and_then(|instance| instance.private_ip);
     match plan::dns_question(resource, validated, address) {
         DnsQuestion::Nothing => Ok(Dns::default()),
-        DnsQuestion::Records => Ok(Dns { records: Some(records(context, validated).await?), change: None }),
+        DnsQuestion::Records => {
+            Ok(Dns { records: Some(records(context, &validated.hostname).await?), change: None })
+        }
         DnsQuestion::Change(id) => match context.cloud.get_change(&id).await {
             Ok(change) => Ok(Dns { records: None, change: Some(change) }),
             Err(cloud::Error::NotFound { .. }) => {
-                Ok(Dns { records: Some(records(context, validated).await?), change: None })
+                Ok(Dns { records: Some(records(context, &validated.hostname).await?), change: None })
             }
             Err(error) => Err(Error::aws("ask how far a DNS change came")(error)),
         },
     }
 }
 
-async fn records(context: &Context, validated: &Validated) -> Result<Vec<cloud::DnsRecord>, Error> {
-    let found = context.cloud.list_records(&context.zone(), &validated.hostname).await;
+async fn records(context: &Context, name: &str) -> Result<Vec<cloud::DnsRecord>, Error> {
+    let found = context.cloud.list_records(&context.zone(), name).await;
     found.map_err(Error::aws("list the records of the name"))
 }

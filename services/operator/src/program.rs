@@ -57,7 +57,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
         stop: program.stop(),
         tasks: program.tasks.clone(),
     };
-    let caches = Caches::start(&clients.watches, &wiring);
+    let caches = Caches::start(&clients.watches, &wiring, args.watch_namespace.as_deref());
     let view = Arc::new(ClusterView::new(Arc::clone(&cloud), &args.cluster, PICTURE));
     watch_aws(&program, Arc::clone(&view));
     let done = CancellationToken::new();

@@ -21,7 +21,9 @@ mod validate;
 pub use goal::Goal;
 pub use matches::covers;
 pub use observed::{Account, Children, Dns, Memory, Observed};
-pub use planner::{DnsQuestion, dns_question, modification_must_be_read, plan, pod_is_ready, serving};
+pub use planner::{
+    DnsQuestion, dns_question, modification_must_be_read, name_to_release, plan, pod_is_ready, serving,
+};
 pub use report::{Applied, Failure, refused, status};
 pub use settings::Settings;
 pub use step::{Action, Kind, Manifest, Part, Plan, Progress, State, Step, Target};

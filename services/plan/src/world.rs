@@ -4,7 +4,4 @@
 //! It checks what must never happen as it goes: a machine asked for before its generation was written, a disk destroyed
 //! while something holds it, a machine ended while it is protected.
 
-mod model;
 mod tests;
-
-pub(crate) use model::{Lost, World};

@@ -56,10 +56,22 @@ pub fn render(cluster: &Cluster, job: &Job) -> QuestDB {
         hash: instruction.content_hash(),
     };
     // The request's own context and not our span's: applying the record again must not change the resource.
-    resources::object(&instruction.desired, &stamp, &instruction.tenant, &namespace, job.traceparent.as_deref())
+    resources::object(
+        &instruction.desired,
+        &stamp,
+        &instruction.tenant,
+        &namespace,
+        job.traceparent.as_deref(),
+    )
 }
 
-async fn patch(member: &Member, client: &kube::Client, job: &Job, object: &QuestDB, limit: Duration) -> Applied {
+async fn patch(
+    member: &Member,
+    client: &kube::Client,
+    job: &Job,
+    object: &QuestDB,
+    limit: Duration,
+) -> Applied {
     let (Some(name), Some(namespace)) = (&object.metadata.name, &object.metadata.namespace) else {
         return Applied::No(Verdict::Refused("the resource has no name".to_owned()));
     };
@@ -88,7 +100,8 @@ async fn create_namespace(
         (names::LABEL_TENANT.to_owned(), job.instruction.tenant.to_string()),
         (names::LABEL_MANAGED_BY.to_owned(), names::PROVISIONER.to_owned()),
     ];
-    let metadata = ObjectMeta { name: Some(name.clone()), labels: Some(labels.into()), ..ObjectMeta::default() };
+    let metadata =
+        ObjectMeta { name: Some(name.clone()), labels: Some(labels.into()), ..ObjectMeta::default() };
     let namespace = Namespace { metadata, ..Namespace::default() };
     let api: Api<Namespace> = Api::all(client.clone());
     let params = PostParams::default();

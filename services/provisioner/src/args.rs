@@ -26,7 +26,12 @@ pub struct Args {
     #[arg(long, env = "SLIPWAY_KAFKA_PROPERTIES", hide_env_values = true, value_delimiter = ',', value_parser = property, value_name = "NAME=VALUE")]
     pub kafka_properties: Vec<(String, String)>,
     /// Topic that instructions come from
-    #[arg(long, env = "SLIPWAY_INSTRUCTIONS_TOPIC", default_value = "provisioning.instructions", value_name = "TOPIC")]
+    #[arg(
+        long,
+        env = "SLIPWAY_INSTRUCTIONS_TOPIC",
+        default_value = "provisioning.instructions",
+        value_name = "TOPIC"
+    )]
     pub instructions_topic: String,
     /// Topic that outcomes and observations go to
     #[arg(long, env = "SLIPWAY_GOSSIP_TOPIC", default_value = "provisioning.gossip", value_name = "TOPIC")]
@@ -84,7 +89,10 @@ fn property(text: &str) -> Result<(String, String), String> {
 }
 
 fn positive(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|number| (1..=100_000).contains(number)).ok_or_else(|| "must be 1 to 100000".to_owned())
+    text.parse()
+        .ok()
+        .filter(|number| (1..=100_000).contains(number))
+        .ok_or_else(|| "must be 1 to 100000".to_owned())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -127,7 +127,8 @@ fn kind(status: &kube::core::Status) -> &str {
 
 fn is_terminating(status: &kube::core::Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
-    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating") || status.message.contains("being terminated")
+    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+        || status.message.contains("being terminated")
 }
 
 fn no_definition(status: &kube::core::Status) -> String {

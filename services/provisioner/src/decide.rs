@@ -79,7 +79,9 @@ pub fn decide(record: bus::Record) -> Work {
 
 fn read(record: &bus::Record) -> Result<Instruction, Reason> {
     let key = record.key.as_deref().filter(|key| !key.is_empty());
-    let key = key.ok_or_else(|| Reason::new(code::NULL_KEY, "the record has no key: its order among others is unknown"))?;
+    let key = key.ok_or_else(|| {
+        Reason::new(code::NULL_KEY, "the record has no key: its order among others is unknown")
+    })?;
     let payload = record.payload.as_deref();
     let payload = payload.ok_or_else(|| Reason::new(code::EMPTY, "the record has no content"))?;
     let instruction =
@@ -115,7 +117,8 @@ pub fn place(work: &Work) -> bus::consumer::Place {
 /// The dead letter that is kept of a record.
 pub fn letter(record: &bus::Record, reason: &Reason, consumer: &str) -> store::DeadLetter {
     let headers = &record.headers;
-    let text = |(name, value): &(String, Vec<u8>)| (name.clone(), String::from_utf8_lossy(value).into_owned());
+    let text =
+        |(name, value): &(String, Vec<u8>)| (name.clone(), String::from_utf8_lossy(value).into_owned());
     store::DeadLetter {
         topic: record.topic.to_string(),
         partition: record.partition,
@@ -184,7 +187,10 @@ pub(crate) mod tests {
             payload: Some(instruction().encode()),
             headers: vec![
                 (headers::CLUSTER.to_owned(), b"eu-west-1".to_vec()),
-                (headers::TRACEPARENT.to_owned(), b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".to_vec()),
+                (
+                    headers::TRACEPARENT.to_owned(),
+                    b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".to_vec(),
+                ),
             ],
         }
     }
@@ -193,7 +199,10 @@ pub(crate) mod tests {
     fn a_good_record_is_carried_out_in_its_lane() {
         let work = decide(record());
         let place = place(&work);
-        assert_eq!((&*place.key, place.order, &*place.group), ("0192f3a4-5b6c-7d8e-9f00-112233445566", (1, 7), "eu-west-1"));
+        assert_eq!(
+            (&*place.key, place.order, &*place.group),
+            ("0192f3a4-5b6c-7d8e-9f00-112233445566", (1, 7), "eu-west-1")
+        );
         let Work::Carry(job) = work else { panic!("{work:?}") };
         assert_eq!(job.instruction, instruction());
         assert!(job.traceparent.is_some_and(|header| header.starts_with("00-4bf92")));

@@ -86,7 +86,10 @@ async fn one(worker: &Worker, member: &Member, parked: Parked) -> bool {
         match settle(worker, &parked).await {
             Ok(settled) => settled,
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "a parked instruction was not settled");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "a parked instruction was not settled"
+                );
                 false
             }
         }
@@ -102,7 +105,11 @@ async fn settle(worker: &Worker, parked: &Parked) -> Result<bool, Error> {
             if let Ended::Park(trouble) = ended {
                 let rest = rest(parked, trouble.cluster);
                 let reason = (trouble.code, trouble.message.as_str());
-                worker.store.park_longer(parked.database, parked.position, rest, reason).await.map_err(Error::Park)?;
+                worker
+                    .store
+                    .park_longer(parked.database, parked.position, rest, reason)
+                    .await
+                    .map_err(Error::Park)?;
                 return Ok(false);
             }
             if let Ended::Refused(reason) = &ended {
@@ -117,7 +124,11 @@ async fn settle(worker: &Worker, parked: &Parked) -> Result<bool, Error> {
         }
     };
     worker.store.unpark(&[(parked.database, parked.position)]).await.map_err(Error::Park)?;
-    tracing::info!(?ended, waited_s = jiff::Timestamp::now().duration_since(parked.parked_at).as_secs(), "parked instruction settled");
+    tracing::info!(
+        ?ended,
+        waited_s = jiff::Timestamp::now().duration_since(parked.parked_at).as_secs(),
+        "parked instruction settled"
+    );
     Ok(true)
 }
 

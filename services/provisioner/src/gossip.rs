@@ -19,7 +19,13 @@ impl Teller {
     }
 
     /// Tells what became of an instruction and waits until it is written.
-    pub async fn outcome(&self, job: &Job, kind: OutcomeKind, code: &str, message: &str) -> Result<(), bus::Error> {
+    pub async fn outcome(
+        &self,
+        job: &Job,
+        kind: OutcomeKind,
+        code: &str,
+        message: &str,
+    ) -> Result<(), bus::Error> {
         let instruction = &job.instruction;
         let outcome = Outcome {
             position: instruction.position,

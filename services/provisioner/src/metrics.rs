@@ -36,21 +36,61 @@ impl Metrics {
         let histogram: fn() -> Histogram = || Histogram::new(exponential_buckets(0.001, 2.0, 15));
         let register = registry;
         Self(Arc::new(Inner {
-            instructions: register.register("provisioner_instructions", "Instructions by what became of them", Family::default()),
+            instructions: register.register(
+                "provisioner_instructions",
+                "Instructions by what became of them",
+                Family::default(),
+            ),
             applies: register.register(
                 "provisioner_apply_seconds",
                 "Time of one apply, by cluster",
                 Family::new_with_constructor(histogram),
             ),
-            dead_letters: register.register("provisioner_dead_letters", "Records set aside, by reason", Family::default()),
-            cluster_up: register.register("provisioner_cluster_up", "Whether a cluster answers", Family::default()),
-            observed: register.register("provisioner_observed_databases", "Databases seen in a cluster that this process observes", Family::default()),
-            gossip: register.register("provisioner_gossip", "Records sent on the gossip topic, by kind", Family::default()),
-            parked: register.register("provisioner_parked", "Instructions parked, by cluster", Family::default()),
-            lag: register.register("provisioner_lag", "Records behind the end, by partition", Family::default()),
-            in_flight: register.register("provisioner_in_flight", "Instructions being carried out", Gauge::default()),
-            in_memory: register.register("provisioner_in_memory", "Instructions read and not finished", Gauge::default()),
-            paused: register.register("provisioner_paused", "Whether consumption is paused", Gauge::default()),
+            dead_letters: register.register(
+                "provisioner_dead_letters",
+                "Records set aside, by reason",
+                Family::default(),
+            ),
+            cluster_up: register.register(
+                "provisioner_cluster_up",
+                "Whether a cluster answers",
+                Family::default(),
+            ),
+            observed: register.register(
+                "provisioner_observed_databases",
+                "Databases seen in a cluster that this process observes",
+                Family::default(),
+            ),
+            gossip: register.register(
+                "provisioner_gossip",
+                "Records sent on the gossip topic, by kind",
+                Family::default(),
+            ),
+            parked: register.register(
+                "provisioner_parked",
+                "Instructions parked, by cluster",
+                Family::default(),
+            ),
+            lag: register.register(
+                "provisioner_lag",
+                "Records behind the end, by partition",
+                Family::default(),
+            ),
+            in_flight: register.register(
+                "provisioner_in_flight",
+                "Instructions being carried out",
+                Gauge::default(),
+            ),
+            in_memory: register.register(
+                "provisioner_in_memory",
+                "Instructions read and not finished",
+                Gauge::default(),
+            ),
+            paused: register.register(
+                "provisioner_paused",
+                "Whether consumption is paused",
+                Gauge::default(),
+            ),
         }))
     }
 

@@ -54,7 +54,10 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let producer = start(&frame, &args)?;
     let result = program.run(grace + Duration::from_secs(6)).await.map_err(Error::Program);
     if let Err(error) = producer.flush(FLUSH).await {
-        tracing::warn!(error = &error as &dyn std::error::Error, "the last gossip may be lost; it is said again");
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "the last gossip may be lost; it is said again"
+        );
     }
     result
 }
@@ -127,8 +130,10 @@ impl Parts {
         let store = Store::connect(args.database_url.expose_secret(), &settings).map_err(Error::Store)?;
         let producer = Producer::new(&connection).map_err(Error::Bus)?;
         let metrics = Metrics::new(&frame.metrics);
-        let settings =
-            fleet::Settings { credentials_dir: args.credentials_dir.clone(), call_timeout: args.call_timeout };
+        let settings = fleet::Settings {
+            credentials_dir: args.credentials_dir.clone(),
+            call_timeout: args.call_timeout,
+        };
         let fleet = Fleet::new(store.clone(), settings, frame.health.clone(), metrics.clone());
         let teller = Teller::new(producer.clone(), &args.gossip_topic);
         Ok(Self { connection, store, producer, metrics, fleet, teller })
@@ -150,8 +155,12 @@ fn keep_fleet(
         // A cluster that is registered anew has two observers for a moment: each is somebody else.
         let join = joins.fetch_add(1, Ordering::Relaxed);
         let observer = Observer { holder: format!("{}/{join}", observer.holder), ..observer.clone() };
-        tasks.spawn_once(format!("probe {name}"), Arc::clone(&fleet).probe(Arc::clone(&member), stop.clone()));
-        tasks.spawn_once(format!("drain {name}"), drain::run(Arc::clone(&worker), Arc::clone(&member), stop.clone()));
+        tasks
+            .spawn_once(format!("probe {name}"), Arc::clone(&fleet).probe(Arc::clone(&member), stop.clone()));
+        tasks.spawn_once(
+            format!("drain {name}"),
+            drain::run(Arc::clone(&worker), Arc::clone(&member), stop.clone()),
+        );
         tasks.spawn_once(format!("observe {name}"), observe::run(observer, member, stop.clone()));
     })
 }

@@ -115,7 +115,8 @@ impl bus::Handler for Worker {
         if attempt < TRIES {
             return Disposition::Hold(HELD.delay(attempt, runtime::backoff::random_share()));
         }
-        let reason = Reason::new(decide::code::PANICKED, "the handling of this record panicked again and again");
+        let reason =
+            Reason::new(decide::code::PANICKED, "the handling of this record panicked again and again");
         match self.bury(record(&work), &reason).await {
             Ok(()) => Disposition::Done,
             Err(error) => self.held(&work, &error, attempt),
@@ -189,7 +190,9 @@ impl Worker {
     pub async fn tell(&self, job: &Job, ended: &Ended) -> Result<(), Error> {
         let (kind, word, code, message) = match ended {
             Ended::Applied => (OutcomeKind::Applied, "applied", "", ""),
-            Ended::Superseded(message) => (OutcomeKind::Superseded, "superseded", "superseded", message.as_str()),
+            Ended::Superseded(message) => {
+                (OutcomeKind::Superseded, "superseded", "superseded", message.as_str())
+            }
             Ended::Park(trouble) => (OutcomeKind::Parked, "parked", trouble.code, trouble.message.as_str()),
             Ended::Refused(reason) => (OutcomeKind::Refused, "refused", reason.code, reason.message.as_str()),
         };
@@ -199,8 +202,12 @@ impl Worker {
         match ended {
             Ended::Applied => tracing::info!("instruction applied"),
             Ended::Superseded(_) => tracing::info!("instruction superseded"),
-            Ended::Park(trouble) => tracing::warn!(code = trouble.code, "instruction parked: {}", trouble.message),
-            Ended::Refused(reason) => tracing::error!(code = reason.code, "instruction refused: {}", reason.message),
+            Ended::Park(trouble) => {
+                tracing::warn!(code = trouble.code, "instruction parked: {}", trouble.message);
+            }
+            Ended::Refused(reason) => {
+                tracing::error!(code = reason.code, "instruction refused: {}", reason.message);
+            }
         }
         Ok(())
     }
@@ -225,7 +232,11 @@ impl Worker {
 
     fn held(&self, work: &Work, error: &Error, attempt: u32) -> Disposition {
         let after = HELD.delay(attempt, runtime::backoff::random_share()).max(Duration::from_millis(100));
-        tracing::warn!(error = error as &dyn std::error::Error, retry_ms = runtime::telemetry::millis(after), "record held");
+        tracing::warn!(
+            error = error as &dyn std::error::Error,
+            retry_ms = runtime::telemetry::millis(after),
+            "record held"
+        );
         if let Work::Carry(job) = work {
             self.metrics.instruction(error.category(), &job.instruction.cluster);
         }
@@ -241,7 +252,10 @@ fn ended(verdict: Verdict) -> Ended {
             Ended::Superseded(format!("the resource holds {}/{}", holder.epoch, holder.seq))
         }
         Verdict::Conflict(holder) => {
-            let message = format!("the resource holds other content at {}/{} ({})", holder.epoch, holder.seq, holder.hash);
+            let message = format!(
+                "the resource holds other content at {}/{} ({})",
+                holder.epoch, holder.seq, holder.hash
+            );
             Ended::Refused(Reason::new(decide::code::CONFLICT, message))
         }
         Verdict::NoNamespace => {

@@ -91,11 +91,12 @@ impl Store {
 
     /// One cluster.
     pub async fn cluster(&self, id: &ClusterId) -> Result<Option<ClusterRecord>, Error> {
-        let row: Option<Row> = sqlx::query_as(concat!("select ", columns!(), " from clusters c where c.id = $1"))
-            .bind(id.as_str())
-            .fetch_optional(&self.pool)
-            .await
-            .map_err(Error::from_sqlx)?;
+        let row: Option<Row> =
+            sqlx::query_as(concat!("select ", columns!(), " from clusters c where c.id = $1"))
+                .bind(id.as_str())
+                .fetch_optional(&self.pool)
+                .await
+                .map_err(Error::from_sqlx)?;
         row.map(ClusterRecord::try_from).transpose()
     }
 }

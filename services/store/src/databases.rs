@@ -111,7 +111,11 @@ macro_rules! view {
 
 impl Store {
     /// One database; for a tenant only its own.
-    pub async fn database(&self, scope: Option<&TenantId>, id: DatabaseId) -> Result<Option<DatabaseView>, Error> {
+    pub async fn database(
+        &self,
+        scope: Option<&TenantId>,
+        id: DatabaseId,
+    ) -> Result<Option<DatabaseView>, Error> {
         let row: Option<ViewRow> =
             sqlx::query_as(concat!(view!(), "where d.id = $1 and ($2::text is null or d.tenant_id = $2)"))
                 .bind(id.uuid())
@@ -148,10 +152,12 @@ impl Store {
 
     /// Living databases of each cluster.
     pub async fn database_counts(&self) -> Result<Vec<(String, i64)>, Error> {
-        sqlx::query_as("select cluster_id, count(*) from databases where deleted_at is null group by cluster_id")
-            .fetch_all(&self.pool)
-            .await
-            .map_err(Error::from_sqlx)
+        sqlx::query_as(
+            "select cluster_id, count(*) from databases where deleted_at is null group by cluster_id",
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)
     }
 }
 

@@ -42,7 +42,10 @@ impl Store {
 
     /// How many dead letters there are.
     pub async fn dead_letter_count(&self) -> Result<i64, Error> {
-        sqlx::query_scalar("select count(*) from dead_letters").fetch_one(&self.pool).await.map_err(Error::from_sqlx)
+        sqlx::query_scalar("select count(*) from dead_letters")
+            .fetch_one(&self.pool)
+            .await
+            .map_err(Error::from_sqlx)
     }
 }
 

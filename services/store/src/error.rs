@@ -120,7 +120,11 @@ fn kind_of(code: &str) -> Kind {
         "25006" | "57P01" | "57P02" | "57P03" | "57P04" | "25P03" => Kind::Unreachable,
         // Undefined table or column, schema, database.
         "42P01" | "42703" | "3F000" => Kind::Schema,
-        _ if code.starts_with("08") || code.starts_with("53") || code.starts_with("28") || code == "3D000" => {
+        _ if code.starts_with("08")
+            || code.starts_with("53")
+            || code.starts_with("28")
+            || code == "3D000" =>
+        {
             Kind::Unreachable
         }
         _ => Kind::Other,

@@ -58,8 +58,13 @@ struct Row {
 
 impl Store {
     /// New events of many operations in one statement: of each, those after the given number.
-    pub async fn events_after(&self, streams: &[(OperationId, i64)], limit: u32) -> Result<Vec<Event>, Error> {
-        let (ids, numbers): (Vec<Uuid>, Vec<i64>) = streams.iter().map(|(id, number)| (id.uuid(), *number)).unzip();
+    pub async fn events_after(
+        &self,
+        streams: &[(OperationId, i64)],
+        limit: u32,
+    ) -> Result<Vec<Event>, Error> {
+        let (ids, numbers): (Vec<Uuid>, Vec<i64>) =
+            streams.iter().map(|(id, number)| (id.uuid(), *number)).unzip();
         let rows: Vec<Row> = sqlx::query_as(
             "select e.operation_id, e.number, e.body, e.at from unnest($1::uuid[], $2::bigint[]) as s (id, after) \
              join operation_events e on e.operation_id = s.id and e.number > s.after \
@@ -137,8 +142,9 @@ impl TryFrom<Row> for Event {
     type Error = Error;
 
     fn try_from(row: Row) -> Result<Self, Error> {
-        let corrupt =
-            |what: String| Error::corrupt("operation_events", format!("{}/{}: {what}", row.operation_id, row.number));
+        let corrupt = |what: String| {
+            Error::corrupt("operation_events", format!("{}/{}: {what}", row.operation_id, row.number))
+        };
         let document = row.body.0;
         let kind = match (document.step, document.code) {
             (Some(step), _) => EventKind::Step(step.read().map_err(corrupt)?),

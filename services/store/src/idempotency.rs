@@ -117,11 +117,12 @@ impl Transaction {
 impl crate::Store {
     /// Forgets answers older than what clients are promised. Says how many.
     pub async fn forget_answers(&self, older_than: std::time::Duration) -> Result<u64, Error> {
-        let done = sqlx::query("delete from idempotency_keys where created_at < now() - make_interval(secs => $1)")
-            .bind(older_than.as_secs_f64())
-            .execute(&self.pool)
-            .await
-            .map_err(Error::from_sqlx)?;
+        let done =
+            sqlx::query("delete from idempotency_keys where created_at < now() - make_interval(secs => $1)")
+                .bind(older_than.as_secs_f64())
+                .execute(&self.pool)
+                .await
+                .map_err(Error::from_sqlx)?;
         Ok(done.rows_affected())
     }
 }

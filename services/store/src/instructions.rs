@@ -1,8 +1,6 @@
 //! Table `instructions`: every desired state ever minted, never changed afterwards.
 
-use domain::{
-    ClusterId, DatabaseId, Desired, InstructionId, OperationId, OperationKind, Position, TenantId,
-};
+use domain::{ClusterId, DatabaseId, Desired, InstructionId, OperationId, OperationKind, Position, TenantId};
 use jiff::Timestamp;
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -103,7 +101,8 @@ impl TryFrom<Row> for Instruction {
             tenant: row.tenant_id.parse().map_err(label)?,
             cluster: row.cluster_id.parse().map_err(label)?,
             operation: OperationId::new(row.operation_id),
-            operation_kind: word("operation_kind", &row.operation_kind, OperationKind::parse).map_err(corrupt)?,
+            operation_kind: word("operation_kind", &row.operation_kind, OperationKind::parse)
+                .map_err(corrupt)?,
             position: Position { epoch: row.epoch, seq: row.seq },
             desired: row.desired.0.read(row.desired_schema).map_err(corrupt)?,
             minted_at: row.minted_at.to_jiff(),

@@ -43,7 +43,7 @@ pub use observations::{Observation, ObservationView, Step};
 pub use observers::Term;
 pub use offsets::Advance;
 pub use operations::OperationRecord;
-pub use outbox::Backlog;
+pub use outbox::{Backlog, Unpublished};
 pub use parked::Parked;
 pub use pool::{Settings, Store};
 pub use sink::{Batch, Outcome, OutcomeKind, Report};

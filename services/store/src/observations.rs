@@ -1,5 +1,5 @@
 //! Table `observations`: what is believed of each database, and as of when. The newest stays, whatever order reports
-//! come in: guarded by (epoch, seq, term, resource version).
+//! come in: guarded by (epoch, seq, term, resource version), and what is said again is believed as of then.
 
 use domain::operation::StepState;
 use domain::{ClusterId, DatabaseId, Position};
@@ -121,7 +121,8 @@ impl Standing {
 
     /// The position carried out in full.
     pub(crate) fn carried_out(&self) -> Option<Position> {
-        Some(Position { epoch: self.carried_epoch, seq: self.carried_seq }).filter(|position| position.is_valid())
+        Some(Position { epoch: self.carried_epoch, seq: self.carried_seq })
+            .filter(|position| position.is_valid())
     }
 }
 
@@ -159,8 +160,8 @@ pub(crate) async fn upsert(connection: &mut PgConnection, seen: &[&Observation])
          present = excluded.present, content_hash = excluded.content_hash, phase = excluded.phase, \
          carried_epoch = excluded.carried_epoch, carried_seq = excluded.carried_seq, body = excluded.body, \
          body_schema = excluded.body_schema, said_at = excluded.said_at, received_at = now() \
-         where (excluded.epoch, excluded.seq, excluded.term, excluded.resource_version) \
-         > (t.epoch, t.seq, t.term, t.resource_version) \
+         where (excluded.epoch, excluded.seq, excluded.term, excluded.resource_version, excluded.said_at) \
+         > (t.epoch, t.seq, t.term, t.resource_version, t.said_at) \
          returning database_id",
     )
     .bind(seen.iter().map(|one| one.database.uuid()).collect::<Vec<_>>())
@@ -183,7 +184,10 @@ pub(crate) async fn upsert(connection: &mut PgConnection, seen: &[&Observation])
 }
 
 /// What is believed of these databases now.
-pub(crate) async fn standing(connection: &mut PgConnection, databases: &[Uuid]) -> Result<Vec<Standing>, Error> {
+pub(crate) async fn standing(
+    connection: &mut PgConnection,
+    databases: &[Uuid],
+) -> Result<Vec<Standing>, Error> {
     sqlx::query_as(
         "select database_id, epoch, seq, carried_epoch, carried_seq from observations \
          where database_id = any($1)",

@@ -60,7 +60,12 @@ impl Store {
     }
 
     /// Begins a new term while holding the cluster, because its resource versions started anew (etcd was restored).
-    pub async fn next_term(&self, cluster: &ClusterId, holder: &str, term: Term) -> Result<Option<Term>, Error> {
+    pub async fn next_term(
+        &self,
+        cluster: &ClusterId,
+        holder: &str,
+        term: Term,
+    ) -> Result<Option<Term>, Error> {
         let next: Option<i64> = sqlx::query_scalar(
             "update cluster_observers set term = term + 1 \
              where cluster_id = $1 and holder = $2 and term = $3 and expires_at > clock_timestamp() returning term",

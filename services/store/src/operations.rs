@@ -165,11 +165,11 @@ impl Transaction {
     }
 }
 
-/// Locks the operations of these databases that have not reached their end.
+/// Locks the operations of these databases that have not reached their end. One that cannot be read holds up nobody else.
 pub(crate) async fn lock_open(
     connection: &mut PgConnection,
     databases: &[Uuid],
-) -> Result<Vec<OperationRecord>, Error> {
+) -> Result<Vec<Result<OperationRecord, Error>>, Error> {
     let rows: Vec<Row> = sqlx::query_as(concat!(
         select!(),
         "where o.database_id = any($1) and o.ended_at is null order by o.id for no key update of o"
@@ -178,7 +178,7 @@ pub(crate) async fn lock_open(
     .fetch_all(connection)
     .await
     .map_err(Error::from_sqlx)?;
-    rows.into_iter().map(OperationRecord::try_from).collect()
+    Ok(rows.into_iter().map(OperationRecord::try_from).collect())
 }
 
 /// Writes what moved in an operation whose row is locked.
@@ -211,13 +211,18 @@ impl TryFrom<Row> for OperationRecord {
 
     fn try_from(row: Row) -> Result<Self, Error> {
         let corrupt = |what: String| Error::corrupt("operations", format!("{}: {what}", row.id));
-        let steps = row.steps.0.into_iter().map(StepDocument::read).collect::<Result<_, _>>().map_err(corrupt)?;
-        let failure = row.failure_code.map(|code| Failure { code, message: row.failure_message.unwrap_or_default() });
+        let steps =
+            row.steps.0.into_iter().map(StepDocument::read).collect::<Result<_, _>>().map_err(corrupt)?;
+        let failure =
+            row.failure_code.map(|code| Failure { code, message: row.failure_message.unwrap_or_default() });
         Ok(Self {
             operation: Operation {
                 id: OperationId::new(row.id),
                 kind: word("kind", &row.kind, OperationKind::parse).map_err(corrupt)?,
-                tenant: row.tenant_id.parse().map_err(|error: domain::id::Error| corrupt(error.to_string()))?,
+                tenant: row
+                    .tenant_id
+                    .parse()
+                    .map_err(|error: domain::id::Error| corrupt(error.to_string()))?,
                 database: DatabaseId::new(row.database_id),
                 position: Position { epoch: row.epoch, seq: row.seq },
                 state: word("state", &row.state, OperationState::parse).map_err(corrupt)?,

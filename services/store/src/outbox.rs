@@ -7,6 +7,17 @@ use uuid::Uuid;
 use crate::instructions::{Instruction, Row, instruction_columns};
 use crate::{Error, Store};
 
+/// States that are to be published.
+#[derive(Debug, Default)]
+pub struct Unpublished {
+    /// Those that can be.
+    pub instructions: Vec<Instruction>,
+    /// Rows that cannot be read, each with its reason: they hold up nobody else.
+    pub unreadable: Vec<Error>,
+    /// Whether there may be more.
+    pub more: bool,
+}
+
 /// How much is not yet published.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Backlog {
@@ -19,7 +30,7 @@ pub struct Backlog {
 impl Store {
     /// Newest states that are not yet published, the longest waiting first. Several relays may see the same ones:
     /// publishing twice does no harm.
-    pub async fn unpublished(&self, limit: u32) -> Result<Vec<Instruction>, Error> {
+    pub async fn unpublished(&self, limit: u32) -> Result<Unpublished, Error> {
         let rows: Vec<Row> = sqlx::query_as(concat!(
             "select ",
             instruction_columns!(),
@@ -30,7 +41,15 @@ impl Store {
         .fetch_all(&self.pool)
         .await
         .map_err(Error::from_sqlx)?;
-        rows.into_iter().map(Instruction::try_from).collect()
+        let mut unpublished =
+            Unpublished { more: rows.len() as u64 >= u64::from(limit), ..Unpublished::default() };
+        for row in rows {
+            match Instruction::try_from(row) {
+                Ok(instruction) => unpublished.instructions.push(instruction),
+                Err(error) => unpublished.unreadable.push(error),
+            }
+        }
+        Ok(unpublished)
     }
 
     /// Records what Kafka acknowledged, where it is still what the database should be. What was minted meanwhile stays

@@ -146,10 +146,12 @@ impl Store {
 
     /// How many instructions are parked for each cluster.
     pub async fn parked_count(&self) -> Result<Vec<(String, i64)>, Error> {
-        sqlx::query_as("select cluster_id, count(*) from parked_instructions group by cluster_id order by cluster_id")
-            .fetch_all(&self.pool)
-            .await
-            .map_err(Error::from_sqlx)
+        sqlx::query_as(
+            "select cluster_id, count(*) from parked_instructions group by cluster_id order by cluster_id",
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)
     }
 }
 

@@ -41,7 +41,8 @@ pub(crate) fn progress(record: &OperationRecord, facts: Facts<'_>) -> Option<Mov
     }
     let said_applied = facts.outcomes.iter().filter(|outcome| outcome.kind == OutcomeKind::Applied);
     let applied = said_applied.map(|outcome| outcome.position).chain(facts.held).max();
-    let judged = judge(operation.state, operation.position, Progress { carried_out: facts.carried_out, applied });
+    let judged =
+        judge(operation.state, operation.position, Progress { carried_out: facts.carried_out, applied });
     let refused = facts
         .outcomes
         .iter()
@@ -70,7 +71,11 @@ fn events(
         .iter()
         .filter(|step| !record.steps.contains(step))
         .map(|step| (during, EventKind::Step((*step).clone())));
-    if state.is_terminal() { moved.chain(turned).collect() } else { turned.into_iter().chain(moved).collect() }
+    if state.is_terminal() {
+        moved.chain(turned).collect()
+    } else {
+        turned.into_iter().chain(moved).collect()
+    }
 }
 
 fn steps(record: &OperationRecord, facts: Facts<'_>, applied: Option<Position>) -> Vec<Step> {

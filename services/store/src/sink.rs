@@ -77,6 +77,8 @@ pub struct Report {
     pub unclaimed: Vec<(DatabaseId, ClusterId, UnclaimedCode)>,
     /// Dead letters that are new.
     pub dead_letters: usize,
+    /// Operations whose rows cannot be read: they did not move.
+    pub unreadable: Vec<String>,
 }
 
 #[derive(sqlx::FromRow)]
@@ -159,13 +161,15 @@ fn doubt(owner: Option<&Owner>, seen: &Observation) -> Option<UnclaimedCode> {
     if seen.position > minted {
         return Some(UnclaimedCode::Ahead);
     }
-    let other = seen.position == minted && !seen.content_hash.is_empty() && seen.content_hash != owner.content_hash;
+    let other =
+        seen.position == minted && !seen.content_hash.is_empty() && seen.content_hash != owner.content_hash;
     other.then_some(UnclaimedCode::Content)
 }
 
 /// A volume that was seen once enters the desired state with the next mint.
 async fn remember_volumes(connection: &mut PgConnection, believed: &[&Observation]) -> Result<(), Error> {
-    let with: Vec<Uuid> = believed.iter().filter(|seen| seen.volume).map(|seen| seen.database.uuid()).collect();
+    let with: Vec<Uuid> =
+        believed.iter().filter(|seen| seen.volume).map(|seen| seen.database.uuid()).collect();
     if with.is_empty() {
         return Ok(());
     }
@@ -191,15 +195,30 @@ async fn move_operations(
             said.entry(outcome.database.uuid()).or_default().push(outcome.clone());
         }
     }
-    let touched: Vec<Uuid> = news.iter().copied().chain(said.keys().copied()).collect::<BTreeSet<_>>().into_iter().collect();
+    let touched: Vec<Uuid> =
+        news.iter().copied().chain(said.keys().copied()).collect::<BTreeSet<_>>().into_iter().collect();
     if touched.is_empty() {
         return Ok(());
     }
-    let standing: BTreeMap<Uuid, Standing> =
-        observations::standing(connection, &touched).await?.into_iter().map(|one| (one.database_id, one)).collect();
-    let seen: BTreeMap<Uuid, &Observation> =
-        batch.observations.iter().map(|seen| (seen.database.uuid(), seen)).filter(|(id, _)| news.contains(id)).collect();
+    let standing: BTreeMap<Uuid, Standing> = observations::standing(connection, &touched)
+        .await?
+        .into_iter()
+        .map(|one| (one.database_id, one))
+        .collect();
+    let seen: BTreeMap<Uuid, &Observation> = batch
+        .observations
+        .iter()
+        .map(|seen| (seen.database.uuid(), seen))
+        .filter(|(id, _)| news.contains(id))
+        .collect();
     for record in operations::lock_open(connection, &touched).await? {
+        let record = match record {
+            Ok(record) => record,
+            Err(error) => {
+                report.unreadable.push(error.to_string());
+                continue;
+            }
+        };
         let id = record.operation.database.uuid();
         let now = standing.get(&id);
         let facts = Facts {

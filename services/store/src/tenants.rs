@@ -17,7 +17,11 @@ impl Store {
 impl Transaction {
     /// Makes a tenant known; a repetition changes nothing.
     pub async fn ensure_tenant(&mut self, tenant: &TenantId) -> Result<(), Error> {
-        sqlx::query(INSERT).bind(tenant.as_str()).execute(&mut *self.inner).await.map_err(Error::from_sqlx)?;
+        sqlx::query(INSERT)
+            .bind(tenant.as_str())
+            .execute(&mut *self.inner)
+            .await
+            .map_err(Error::from_sqlx)?;
         Ok(())
     }
 }

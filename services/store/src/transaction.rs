@@ -2,8 +2,8 @@
 //! operation, history, stored answer and audit written, or none of them.
 
 use domain::{
-    ClusterId, DatabaseId, Desired, InstructionId, OperationId, OperationKind, OperationState, Position, RunState,
-    TenantId,
+    ClusterId, DatabaseId, Desired, InstructionId, OperationId, OperationKind, OperationState, Position,
+    RunState, TenantId,
 };
 use jiff::Timestamp;
 use sqlx::Postgres;

@@ -57,10 +57,13 @@ impl Workspace {
         Self { programs, ..self.clone() }
     }
 
-    /// A cargo command in the root.
+    /// A cargo command in the root, which builds where this program was built.
     pub(crate) fn cargo(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("cargo");
         command.args(arguments).current_dir(&self.root);
+        if let Some(target) = self.programs.parent() {
+            command.env("CARGO_TARGET_DIR", target);
+        }
         command
     }
 

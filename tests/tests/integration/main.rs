@@ -3,6 +3,8 @@
 mod backend;
 mod bus;
 mod cloud_aws;
+mod node_agent;
+mod operator;
 mod provisioner;
 mod store;
 mod support;

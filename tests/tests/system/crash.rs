@@ -8,7 +8,7 @@ use cloud::{Cloud as _, Select};
 use testkit::{Console, cluster, eventually, unique};
 
 use crate::main_job::{aws, ready_of};
-use crate::support::{alone, crash, create, ended, pid};
+use crate::support::{alone, crash, create, ended, ops_address, pid};
 
 const BACK: Duration = Duration::from_secs(90);
 
@@ -60,9 +60,10 @@ async fn every_program_dies_once_on_the_way() {
     ended(&console, accepted["operation"]["id"].as_str().unwrap()).await;
 }
 
-/// What `/readyz` of the API says; the status and the body.
-async fn readiness(console: &Console) -> Option<(u16, String)> {
-    let answer = console.request(reqwest::Method::GET, "/readyz").send().await.ok()?;
+/// What `/readyz` of a program says; the status and the body.
+async fn readiness(program: &str) -> Option<(u16, String)> {
+    let address = ops_address(program).unwrap();
+    let answer = testkit::http().get(format!("http://{address}/readyz")).send().await.ok()?;
     Some((answer.status().as_u16(), answer.text().await.ok()?))
 }
 
@@ -77,11 +78,49 @@ async fn servers_die_and_work_resumes_by_itself() {
     }
     let database = ready_of(&console, home, &accepted).await;
     database.ask("select 1").await.unwrap();
-    eventually(BACK, "the API ready again", async || (readiness(&console).await?.0 == 200).then_some(()))
+    eventually(BACK, "the API ready again", async || (readiness("backend").await?.0 == 200).then_some(()))
         .await;
     let accepted = eventually(BACK, "the deletion accepted", async || {
         console.delete(&format!("/v1/databases/{}", database.id)).await.ok()
     })
     .await;
     ended(&console, accepted["operation"]["id"].as_str().unwrap()).await;
+}
+
+/// A stopped process; it goes on when this is dropped, even by a failing test.
+struct Stopped(String);
+
+impl Stopped {
+    fn stop(program: &str) -> Self {
+        let pid = pid(program).unwrap();
+        signal("-STOP", &pid);
+        Self(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        signal("-CONT", &self.0);
+    }
+}
+
+fn signal(name: &str, pid: &str) {
+    let sent = std::process::Command::new("kill").args([name, pid]).status().unwrap();
+    assert!(sent.success(), "the fault did not fire: {name} to process {pid}");
+}
+
+#[tokio::test]
+async fn readiness_names_the_server_that_is_missing() {
+    let _alone = alone().await;
+    eventually(BACK, "the API ready", async || (readiness("backend").await?.0 == 200).then_some(())).await;
+    let stopped = Stopped::stop("kafka");
+    let said = eventually(BACK, "the API not ready", async || {
+        let (status, body) = readiness("backend").await?;
+        (status == 503).then_some(body)
+    })
+    .await;
+    assert!(said.contains("kafka"), "{said}");
+    drop(stopped);
+    eventually(BACK, "the API ready again", async || (readiness("backend").await?.0 == 200).then_some(()))
+        .await;
 }

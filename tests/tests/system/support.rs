@@ -38,6 +38,18 @@ pub(crate) fn pid(program: &str) -> anyhow::Result<String> {
     Ok(text.trim().to_owned())
 }
 
+/// Where a program of the stack answers /healthz, /readyz and /metrics, by the supervisor's own definitions.
+pub(crate) fn ops_address(program: &str) -> anyhow::Result<String> {
+    let file = testkit::stack().state_dir.join("programs.json");
+    let definitions: Value = serde_json::from_str(&std::fs::read_to_string(&file)?)?;
+    let programs = definitions["programs"].as_array().context("programs.json holds no programs")?;
+    let found = programs
+        .iter()
+        .find(|found| found["name"] == program)
+        .with_context(|| format!("no program {program}"))?;
+    Ok(found["env"]["SLIPWAY_OPS_LISTEN"].as_str().context("it has no such address")?.to_owned())
+}
+
 /// Longest time for anything the whole road must do once, on two busy processors.
 pub(crate) const ROAD: Duration = Duration::from_mins(3);
 

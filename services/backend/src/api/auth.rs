@@ -88,13 +88,15 @@ fn bearer(header: &str) -> Option<&str> {
 fn acting_for(principal: &Principal, named: Option<&str>) -> Result<Option<TenantId>, Failure> {
     let parse = |text: &str| {
         let parsed = text.parse::<TenantId>();
-        parsed.map_err(|error| Failure::bad_header("bad_tenant", TENANT_HEADER, Rule::Format, &error.to_string()))
+        parsed.map_err(|error| {
+            Failure::bad_header("bad_tenant", TENANT_HEADER, Rule::Format, &error.to_string())
+        })
     };
     let named = named.map(parse).transpose()?;
     match (&principal.tenant, named) {
-        (Some(own), Some(named)) if *own != named => {
-            Err(Failure::forbidden("this token acts for its own tenant only; leave the header Slipway-Tenant out"))
-        }
+        (Some(own), Some(named)) if *own != named => Err(Failure::forbidden(
+            "this token acts for its own tenant only; leave the header Slipway-Tenant out",
+        )),
         (Some(own), _) => Ok(Some(own.clone())),
         (None, named) => Ok(named),
     }

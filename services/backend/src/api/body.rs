@@ -1,8 +1,8 @@
 //! Request bodies: bounded, JSON, and every refusal names the field and the rule.
 
+use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, header};
-use axum::body::Bytes;
 use domain::{Rule, Violation};
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
@@ -51,7 +51,9 @@ impl FromRequest<Api> for Body {
 fn is_json(headers: &HeaderMap) -> bool {
     let media = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = media.split(';').next().unwrap_or_default().trim();
-    ["application/json", "application/merge-patch+json"].iter().any(|known| essence.eq_ignore_ascii_case(known))
+    ["application/json", "application/merge-patch+json"]
+        .iter()
+        .any(|known| essence.eq_ignore_ascii_case(known))
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
@@ -111,7 +113,11 @@ mod tests {
             (r#"{"name":7,"region":"r"}"#, "/name", "format"),
             (r#"{"name":"a","region":"r","storage":{"size_gib":"big"}}"#, "/storage/size_gib", "format"),
             (r#"{"name":"a","region":"r","storage":{"size_gib":1.5}}"#, "/storage/size_gib", "format"),
-            (r#"{"name":"a","region":"r","network":{"allowed_cidrs":["x",3]}}"#, "/network/allowed_cidrs/1", "format"),
+            (
+                r#"{"name":"a","region":"r","network":{"allowed_cidrs":["x",3]}}"#,
+                "/network/allowed_cidrs/1",
+                "format",
+            ),
             (r#"{"name":"a","region":"r","config":{"a/b":3}}"#, "/config/a~1b", "format"),
             (r#"{"name":"a","name":"b","region":"r"}"#, "/name", "conflict"),
             ("[]", "", "format"),
@@ -120,15 +126,25 @@ mod tests {
             let failure = parse::<CreateDatabase>(body.as_bytes()).unwrap_err();
             assert_eq!(failure.problem.status, 422, "{body}");
             let error = &failure.problem.errors[0];
-            assert_eq!((error.pointer.as_str(), error.rule.as_str()), (pointer, rule), "{body}: {}", error.detail);
+            assert_eq!(
+                (error.pointer.as_str(), error.rule.as_str()),
+                (pointer, rule),
+                "{body}: {}",
+                error.detail
+            );
         }
     }
 
     #[test]
     fn what_is_no_json_is_malformed() {
-        for body in ["", "{", "{\"name\":\"a\"", "nonsense", r#"{"name":"a","region":"r"} trailing"#, "\u{0}"] {
+        for body in ["", "{", "{\"name\":\"a\"", "nonsense", r#"{"name":"a","region":"r"} trailing"#, "\u{0}"]
+        {
             let failure = parse::<CreateDatabase>(body.as_bytes()).unwrap_err();
-            assert_eq!((failure.problem.status, failure.problem.code.as_str()), (400, "malformed_json"), "{body:?}");
+            assert_eq!(
+                (failure.problem.status, failure.problem.code.as_str()),
+                (400, "malformed_json"),
+                "{body:?}"
+            );
         }
     }
 

@@ -125,9 +125,11 @@ fn validate(id: &str, wish: RegisterCluster) -> Result<Cluster, Violations> {
         Violation::new("/state", Rule::Unknown, format!("must be one of: {}", words.join(", ")))
     });
     let state = wrong.keep(state);
-    for (pointer, text) in
-        [("/region", &wish.region), ("/hosted_zone_id", &wish.hosted_zone_id), ("/dns_suffix", &wish.dns_suffix)]
-    {
+    for (pointer, text) in [
+        ("/region", &wish.region),
+        ("/hosted_zone_id", &wish.hosted_zone_id),
+        ("/dns_suffix", &wish.dns_suffix),
+    ] {
         if text.is_empty() || text.len() > 200 || text.chars().any(|c| c.is_whitespace() || c.is_control()) {
             wrong.push(Violation::new(pointer, Rule::Format, "must be 1 to 200 characters without spaces"));
         }
@@ -136,7 +138,11 @@ fn validate(id: &str, wish: RegisterCluster) -> Result<Cluster, Violations> {
         wrong.push(Violation::new("/zones", Rule::Required, "name at least one zone with its subnet"));
     }
     if !wish.namespace_template.contains("{tenant}") {
-        wrong.push(Violation::new("/namespace_template", Rule::Format, "must hold {tenant}: tenants share no namespace"));
+        wrong.push(Violation::new(
+            "/namespace_template",
+            Rule::Format,
+            "must hold {tenant}: tenants share no namespace",
+        ));
     }
     if !is_reference(&wish.credentials) {
         let detail = "must be a reference such as file:eu-west-1.kubeconfig: a file's name, without a path";
@@ -213,14 +219,19 @@ mod tests {
             let mut wish = good();
             break_it(&mut wish);
             let wrong = validate("eu-west-1", wish).unwrap_err();
-            assert_eq!(wrong.0.iter().map(|violation| violation.pointer.as_str()).collect::<Vec<_>>(), [*pointer]);
+            assert_eq!(
+                wrong.0.iter().map(|violation| violation.pointer.as_str()).collect::<Vec<_>>(),
+                [*pointer]
+            );
         }
         assert_eq!(validate("EU", good()).unwrap_err().0[0].pointer, "path:id");
     }
 
     #[test]
     fn references_do_not_leave_their_directory() {
-        for bad in ["file:", "file:/etc/passwd", "file:..", "file:.hidden", "file:a/b", "env:X", "eu.kubeconfig"] {
+        for bad in
+            ["file:", "file:/etc/passwd", "file:..", "file:.hidden", "file:a/b", "env:X", "eu.kubeconfig"]
+        {
             assert!(!is_reference(bad), "{bad}");
         }
     }

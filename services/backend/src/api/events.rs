@@ -79,7 +79,12 @@ fn last_event_id(headers: &HeaderMap) -> Result<i64, Failure> {
     let Some(value) = headers.get(LAST_EVENT_ID) else { return Ok(0) };
     let number = value.to_str().ok().and_then(|text| text.parse().ok()).filter(|number| *number >= 0);
     number.ok_or_else(|| {
-        Failure::bad_header("bad_last_event_id", LAST_EVENT_ID, Rule::Format, "send the id of an event of this stream")
+        Failure::bad_header(
+            "bad_last_event_id",
+            LAST_EVENT_ID,
+            Rule::Format,
+            "send the id of an event of this stream",
+        )
     })
 }
 
@@ -89,7 +94,8 @@ mod tests {
 
     #[test]
     fn a_resume_begins_behind_a_number() {
-        let with = |value: &str| HeaderMap::from_iter([("last-event-id".parse().unwrap(), value.parse().unwrap())]);
+        let with =
+            |value: &str| HeaderMap::from_iter([("last-event-id".parse().unwrap(), value.parse().unwrap())]);
         assert_eq!(last_event_id(&HeaderMap::new()).unwrap(), 0);
         assert_eq!(last_event_id(&with("7")).unwrap(), 7);
         for bad in ["", "-1", "seven", "1.5"] {

@@ -23,7 +23,11 @@ pub(crate) struct Failure {
 
 impl Failure {
     fn new(status: StatusCode, code: &str, title: &str) -> Self {
-        Self { problem: Box::new(Problem::new(status.as_u16(), code, title)), headers: Vec::new(), cause: None }
+        Self {
+            problem: Box::new(Problem::new(status.as_u16(), code, title)),
+            headers: Vec::new(),
+            cause: None,
+        }
     }
 
     fn detail(mut self, detail: impl Into<String>) -> Self {
@@ -63,8 +67,11 @@ impl Failure {
 
     /// The body is too long.
     pub(crate) fn too_large(limit: usize) -> Self {
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "The body is too large")
-            .at("", Rule::Range, &format!("a body has at most {limit} bytes"))
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "The body is too large").at(
+            "",
+            Rule::Range,
+            &format!("a body has at most {limit} bytes"),
+        )
     }
 
     /// The body is of a type that nobody reads here.
@@ -114,7 +121,8 @@ impl Failure {
 
     /// Nothing here, or nothing that the token may see: both answer alike.
     pub(crate) fn not_found(what: &str) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "not_found", "There is no such thing").detail(format!("no such {what}"))
+        Self::new(StatusCode::NOT_FOUND, "not_found", "There is no such thing")
+            .detail(format!("no such {what}"))
     }
 
     /// No such path.
@@ -135,8 +143,16 @@ impl Failure {
 
     /// The idempotency key was used for something else.
     pub(crate) fn other_body() -> Self {
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", "The key was used for another request")
-            .at("header:Idempotency-Key", Rule::Conflict, "this key came with another body before; use a new key")
+        Self::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "idempotency_key_reused",
+            "The key was used for another request",
+        )
+        .at(
+            "header:Idempotency-Key",
+            Rule::Conflict,
+            "this key came with another body before; use a new key",
+        )
     }
 
     /// A request with the same idempotency key is under way.
@@ -160,9 +176,13 @@ impl Failure {
 
     /// The thing changed since the client read it.
     pub(crate) fn precondition_failed(current: &str) -> Self {
-        let detail = format!("the database changed meanwhile (it is {current} now): read it again, then decide");
-        let failure =
-            Self::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", "The database changed meanwhile");
+        let detail =
+            format!("the database changed meanwhile (it is {current} now): read it again, then decide");
+        let failure = Self::new(
+            StatusCode::PRECONDITION_FAILED,
+            "precondition_failed",
+            "The database changed meanwhile",
+        );
         let failure = failure.at("header:If-Match", Rule::Conflict, &detail);
         match HeaderValue::from_str(current) {
             Ok(etag) => failure.header(header::ETAG, etag),
@@ -190,7 +210,9 @@ impl From<store::Error> for Failure {
     fn from(error: store::Error) -> Self {
         let cause = runtime::telemetry::chain(&error);
         match error {
-            store::Error::Reach(_) => Self::unavailable("the database of the control plane cannot be reached", cause),
+            store::Error::Reach(_) => {
+                Self::unavailable("the database of the control plane cannot be reached", cause)
+            }
             store::Error::Busy(_) | store::Error::OffsetsMoved => {
                 Self::unavailable("the control plane is busy with the same thing", cause)
             }
@@ -217,9 +239,11 @@ impl From<Conflict> for Failure {
                 Rule::Conflict,
                 "a living database of this tenant has this name; choose another one or delete that database",
             ),
-            Conflict::PositionTaken => {
-                Self::conflict("position_taken", "Somebody else changed it", "read the database again, then decide")
-            }
+            Conflict::PositionTaken => Self::conflict(
+                "position_taken",
+                "Somebody else changed it",
+                "read the database again, then decide",
+            ),
             Conflict::KeyUsed => Self::in_flight(),
             Conflict::UnknownTenant => Self::not_found("tenant"),
             Conflict::UnknownCluster => Self::not_found("cluster"),

@@ -57,7 +57,10 @@ mod tests {
     use axum::http::HeaderValue;
 
     fn with(value: &[u8]) -> HeaderMap {
-        HeaderMap::from_iter([(HEADER.to_lowercase().parse().unwrap(), HeaderValue::from_bytes(value).unwrap())])
+        HeaderMap::from_iter([(
+            HEADER.to_lowercase().parse().unwrap(),
+            HeaderValue::from_bytes(value).unwrap(),
+        )])
     }
 
     #[test]

@@ -75,7 +75,13 @@ fn finish(response: &mut Response, id: &str) {
         if problem.status >= 500 {
             tracing::error!(http.status = problem.status, problem.code, reason, "request failed");
         } else {
-            tracing::debug!(http.status = problem.status, problem.code, reason, "request refused: {}", problem.detail);
+            tracing::debug!(
+                http.status = problem.status,
+                problem.code,
+                reason,
+                "request refused: {}",
+                problem.detail
+            );
         }
         id.clone_into(&mut problem.request_id);
         let body = serde_json::to_vec(&problem).unwrap_or_default();
@@ -93,7 +99,8 @@ fn finish(response: &mut Response, id: &str) {
 fn request_id(headers: &HeaderMap) -> String {
     let given = headers.get(&REQUEST_ID).and_then(|value| value.to_str().ok());
     let safe = |id: &&str| {
-        (1..=128).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:/+=".contains(&b))
+        (1..=128).contains(&id.len())
+            && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:/+=".contains(&b))
     };
     given.filter(safe).map_or_else(|| Uuid::now_v7().to_string(), ToOwned::to_owned)
 }

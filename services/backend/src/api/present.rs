@@ -47,7 +47,13 @@ fn observation(view: ObservationView) -> Observed {
     let body = (view.body_schema == BODY_SCHEMA).then(|| serde_json::from_value::<Observed>(view.body));
     let whole = body.and_then(Result::ok).unwrap_or_default();
     let carried_out = view.carried_out.map_or((0, 0), |position| (position.epoch, position.seq));
-    Observed { phase: view.phase, epoch: carried_out.0, seq: carried_out.1, as_of: Some(view.said_at), ..whole }
+    Observed {
+        phase: view.phase,
+        epoch: carried_out.0,
+        seq: carried_out.1,
+        as_of: Some(view.said_at),
+        ..whole
+    }
 }
 
 /// An operation as its readers see it.
@@ -122,4 +128,47 @@ fn step(step: store::Step) -> Step {
 
 fn error(failure: Failure) -> OperationError {
     OperationError { code: failure.code, message: failure.message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use domain::Position;
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    fn view(body: serde_json::Value, body_schema: i32) -> ObservationView {
+        ObservationView {
+            phase: "Ready".to_owned(),
+            position: Position::FIRST,
+            carried_out: Some(Position::FIRST),
+            body,
+            body_schema,
+            said_at: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn what_the_sink_wrote_is_shown_whole() {
+        let written =
+            Observed { phase: "old".to_owned(), namespace: "qdb-acme".to_owned(), ..Observed::default() };
+        let shown = observation(view(serde_json::to_value(&written).unwrap(), BODY_SCHEMA));
+        let expected = Observed {
+            phase: "Ready".to_owned(),
+            epoch: 1,
+            seq: 1,
+            as_of: Some(Timestamp::UNIX_EPOCH),
+            ..written
+        };
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn what_a_newer_sink_wrote_still_shows_its_columns() {
+        for (body, schema) in [(json!({"anything": 1}), BODY_SCHEMA + 1), (json!({"phase": 7}), BODY_SCHEMA)]
+        {
+            let shown = observation(view(body, schema));
+            assert_eq!((shown.phase.as_str(), shown.seq, shown.namespace.as_str()), ("Ready", 1, ""));
+        }
+    }
 }

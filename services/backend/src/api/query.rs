@@ -61,7 +61,9 @@ impl Parameters {
     /// Whatever was not taken is unknown.
     pub(crate) fn end(self) -> Result<(), Failure> {
         match self.0.keys().next() {
-            Some(name) => Err(Failure::bad_query(name, Rule::UnknownField, "is not a parameter of this path")),
+            Some(name) => {
+                Err(Failure::bad_query(name, Rule::UnknownField, "is not a parameter of this path"))
+            }
             None => Ok(()),
         }
     }

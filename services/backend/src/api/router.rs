@@ -97,7 +97,10 @@ mod tests {
         assert_eq!(document["security"][0]["token"], serde_json::json!([]));
         for (path, methods) in document["paths"].as_object().unwrap() {
             for (method, operation) in methods.as_object().unwrap() {
-                assert!(operation["operationId"].is_string() && operation["summary"].is_string(), "{method} {path}");
+                assert!(
+                    operation["operationId"].is_string() && operation["summary"].is_string(),
+                    "{method} {path}"
+                );
             }
         }
     }

@@ -11,8 +11,8 @@ use domain::OperationId;
 use runtime::backoff::Retry;
 use runtime::{Backoff, CancellationToken};
 use store::{Event, EventKind, Store};
-use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
 use tokio::sync::Notify;
+use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
 
 use crate::metrics::Metrics;
 
@@ -115,7 +115,8 @@ impl Streams {
         if positions.is_empty() {
             return Ok(());
         }
-        let read = runtime::deadline(DEADLINE, "operation events", store.events_after(&positions, BATCH)).await;
+        let read =
+            runtime::deadline(DEADLINE, "operation events", store.events_after(&positions, BATCH)).await;
         let events = read.map_err(|late| late.to_string())?;
         let events = events.map_err(|error| runtime::telemetry::chain(&error))?;
         self.deliver(&events);
@@ -222,7 +223,8 @@ mod tests {
         let (streams, id) = (streams(), OperationId::mint());
         let mut slow = streams.follow(id, 0).unwrap();
         let last = i64::try_from(LAG).unwrap() + 10;
-        let events: Vec<Event> = (1..=last).map(|number| event(id, number, OperationState::Running)).collect();
+        let events: Vec<Event> =
+            (1..=last).map(|number| event(id, number, OperationState::Running)).collect();
         streams.deliver(&events);
         assert_eq!(streams.positions(), [(id, last - 10)]);
         for number in 1..=last - 10 {

@@ -9,10 +9,11 @@ mod translate;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bus::BoxError;
 use bus::sink::{Batch, Stored};
-use bus::{BoxError, Record};
 use store::{Advance, Store};
-use wire::Gossip;
+
+use translate::Row;
 
 pub use translate::BODY_SCHEMA;
 
@@ -30,7 +31,12 @@ pub struct GossipSink {
 
 impl GossipSink {
     /// A sink that keeps its offsets of `topic` under the name `consumer`.
-    pub fn new(store: Store, consumer: impl Into<String>, topic: impl Into<String>, metrics: Metrics) -> Self {
+    pub fn new(
+        store: Store,
+        consumer: impl Into<String>,
+        topic: impl Into<String>,
+        metrics: Metrics,
+    ) -> Self {
         Self { store, consumer: consumer.into(), topic: topic.into(), metrics }
     }
 
@@ -40,7 +46,7 @@ impl GossipSink {
         Ok(())
     }
 
-    /// What a batch of records means, pure but for the counting.
+    /// What a batch of records means.
     fn read(&self, batch: &Batch) -> store::Batch {
         let mut taken = store::Batch {
             consumer: self.consumer.clone(),
@@ -48,19 +54,15 @@ impl GossipSink {
             advance: Advance { partition: batch.partition, from: batch.start, to: batch.end },
             ..store::Batch::default()
         };
-        let mut gossip = Vec::with_capacity(batch.records.len());
+        let mut observations = Vec::with_capacity(batch.records.len());
         for record in &batch.records {
-            match decode(record) {
-                Ok(said) => gossip.push(said),
+            match translate::row(record) {
+                Ok(Row::Observation(seen)) => observations.push(seen),
+                Ok(Row::Outcome(outcome)) => taken.outcomes.push(outcome),
                 Err(error) => taken.dead_letters.push(translate::dead_letter(record, &self.consumer, &error)),
             }
         }
-        let folded = fold::fold(gossip);
-        for (cluster, database, error) in folded.impossible {
-            tracing::error!(cluster.name = %cluster, db.id = %database, reason = %error, "an observation is impossible");
-        }
-        taken.outcomes = folded.outcomes;
-        taken.observations = folded.observations;
+        taken.observations = fold::fold(observations);
         taken
     }
 
@@ -84,6 +86,9 @@ impl GossipSink {
                 code = code.as_str(),
                 "gossip is not believed as it stands"
             );
+        }
+        for reason in &report.unreadable {
+            tracing::error!(reason, "an operation cannot be read: it does not move");
         }
         for (kind, state, seconds) in &report.ended {
             self.metrics.operation(kind.as_str(), state.as_str(), *seconds);
@@ -113,17 +118,6 @@ impl bus::sink::Sink for GossipSink {
             Err(error) => Err(error.into()),
         }
     }
-}
-
-fn decode(record: &Record) -> Result<Gossip, wire::decode::Error> {
-    let payload = record.payload.as_deref().unwrap_or_default();
-    let said = Gossip::decode(payload)?;
-    if record.key_text() == Some(said.key().as_str()) {
-        return Ok(said);
-    }
-    // Under another key it stands in another order than the rest of what is said of its database.
-    let reason = format!("is {}, but the record's key is {:?}", said.database, record.key_text());
-    Err(wire::decode::Error::BadField { field: "database_id", reason })
 }
 
 #[cfg(test)]

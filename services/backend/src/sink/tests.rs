@@ -1,6 +1,9 @@
+//! The sink without its servers: what a batch of records means.
+
+use bus::Record;
 use domain::{DatabaseId, InstructionId, OperationId, Position};
 use jiff::Timestamp;
-use wire::{Observation, Outcome, OutcomeKind, Said};
+use wire::{Gossip, Observation, Outcome, OutcomeKind, Said};
 
 use super::*;
 
@@ -54,7 +57,10 @@ fn record(offset: i64, key: &str, payload: &[u8]) -> Record {
         timestamp_ms: None,
         key: Some(key.as_bytes().to_vec()),
         payload: Some(payload.to_vec()),
-        headers: vec![("slipway-cluster".to_owned(), b"eu-west-1".to_vec()), ("odd".to_owned(), vec![0, 0xff])],
+        headers: vec![
+            ("slipway-cluster".to_owned(), b"eu-west-1".to_vec()),
+            ("odd".to_owned(), vec![0, 0xff]),
+        ],
     }
 }
 
@@ -95,9 +101,10 @@ async fn a_foreign_cluster_does_not_push_aside_what_the_own_one_says() {
 #[tokio::test]
 async fn outcomes_keep_their_order_and_a_refusal_has_a_code() {
     let database = DatabaseId::mint();
-    let records = ["a", "", "c"].iter().zip(10..).map(|(code, offset)| {
-        good(offset, &gossip(database, "eu-west-1", outcome(code)))
-    });
+    let records = ["a", "", "c"]
+        .iter()
+        .zip(10..)
+        .map(|(code, offset)| good(offset, &gossip(database, "eu-west-1", outcome(code))));
     let taken = sink().read(&batch(records.collect()));
     let codes: Vec<&str> = taken.outcomes.iter().map(|outcome| outcome.code.as_str()).collect();
     assert_eq!(codes, ["a", "refused", "c"]);
@@ -127,9 +134,20 @@ async fn what_cannot_be_understood_is_kept_with_its_bytes_and_the_rest_goes_on()
 }
 
 #[tokio::test]
-async fn a_resource_version_beyond_every_row_is_left_out() {
+async fn a_resource_version_beyond_every_row_is_set_aside() {
     let said = gossip(DatabaseId::mint(), "eu-west-1", observation(1, 1, u64::MAX));
     let taken = sink().read(&batch(vec![good(10, &said)]));
     assert!(taken.observations.is_empty());
-    assert_eq!(taken.advance.to, 11);
+    assert!(taken.dead_letters[0].message.contains("resource_version"), "{}", taken.dead_letters[0].message);
+}
+
+#[tokio::test]
+async fn what_is_said_again_is_believed_as_of_then() {
+    let database = DatabaseId::mint();
+    let early = gossip(database, "eu-west-1", observation(1, 1, 1));
+    let late = Gossip { said_at: Timestamp::from_second(100).unwrap(), ..early.clone() };
+    for order in [[&early, &late], [&late, &early]] {
+        let records = order.iter().zip(10..).map(|(said, offset)| good(offset, said)).collect();
+        assert_eq!(sink().read(&batch(records)).observations[0].said_at, late.said_at);
+    }
 }

@@ -3,9 +3,10 @@
 use bus::Record;
 use domain::{ClusterId, DatabaseId};
 use jiff::Timestamp;
-use wire::headers;
+use wire::decode::Error;
 use wire::http::database::{Condition, Endpoints, Node, Observed};
 use wire::http::operation;
+use wire::{Gossip, Said, headers};
 
 /// Schema of the JSON that holds an observation: it is the body that readers get.
 pub const BODY_SCHEMA: i32 = 1;
@@ -13,8 +14,31 @@ pub const BODY_SCHEMA: i32 = 1;
 /// Most bytes of a dead letter's headers, each.
 const HEADER_LENGTH: usize = 1_024;
 
-/// An outcome as it is written.
-pub(crate) fn outcome(
+/// Gossip as it is written.
+#[derive(Debug)]
+pub(crate) enum Row {
+    /// About an instruction.
+    Outcome(store::Outcome),
+    /// About a custom resource.
+    Observation(store::Observation),
+}
+
+/// A record as it is written, or why it cannot be.
+pub(crate) fn row(record: &Record) -> Result<Row, Error> {
+    let Gossip { database, cluster, said_at, said } =
+        Gossip::decode(record.payload.as_deref().unwrap_or_default())?;
+    if record.key_text() != Some(database.to_string().as_str()) {
+        // Under another key it stands in another order than the rest of what is said of its database.
+        let reason = format!("is {database}, but the record's key is {:?}", record.key_text());
+        return Err(Error::BadField { field: "database_id", reason });
+    }
+    match said {
+        Said::Outcome(said) => Ok(Row::Outcome(outcome(database, cluster, said_at, said))),
+        Said::Observation(seen) => observation(database, cluster, said_at, *seen).map(Row::Observation),
+    }
+}
+
+fn outcome(
     database: DatabaseId,
     cluster: ClusterId,
     said_at: Timestamp,
@@ -28,20 +52,21 @@ pub(crate) fn outcome(
     };
     let wire::Outcome { position, code, message, .. } = outcome;
     // A failure without a code could not be told from one that never was.
-    let code = if kind == store::OutcomeKind::Refused && code.is_empty() { "refused".to_owned() } else { code };
+    let code =
+        if kind == store::OutcomeKind::Refused && code.is_empty() { "refused".to_owned() } else { code };
     store::Outcome { database, cluster, position, kind, code, message, said_at }
 }
 
-/// An observation as it is written; the error says what no row can hold.
-pub(crate) fn observation(
+fn observation(
     database: DatabaseId,
     cluster: ClusterId,
     said_at: Timestamp,
     seen: wire::Observation,
-) -> Result<store::Observation, String> {
-    let resource_version =
-        i64::try_from(seen.resource_version).map_err(|_| format!("resource version {}", seen.resource_version))?;
-    let body = serde_json::to_value(body(&seen)).map_err(|error| error.to_string())?;
+) -> Result<store::Observation, Error> {
+    let no_row = |field, reason: String| Error::BadField { field, reason };
+    let resource_version = i64::try_from(seen.resource_version)
+        .map_err(|_| no_row("resource_version", format!("{} is out of range", seen.resource_version)))?;
+    let body = serde_json::to_value(body(&seen)).map_err(|error| no_row("observation", error.to_string()))?;
     Ok(store::Observation {
         database,
         cluster,
@@ -61,7 +86,7 @@ pub(crate) fn observation(
 }
 
 /// A record that cannot be understood; headers and key still say where it belongs.
-pub(crate) fn dead_letter(record: &Record, consumer: &str, error: &wire::decode::Error) -> store::DeadLetter {
+pub(crate) fn dead_letter(record: &Record, consumer: &str, error: &Error) -> store::DeadLetter {
     let text = |bytes: &[u8]| {
         let end = bytes.len().min(HEADER_LENGTH);
         // Postgres takes every character but this one.

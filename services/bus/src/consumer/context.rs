@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _, ConsumerContext};
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::statistics::Statistics;
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
-use crate::connection::note;
+use crate::connection;
 
 /// How far a partition reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,8 +55,12 @@ pub(crate) struct Context {
 }
 
 impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        connection::log(level, facility, message);
+    }
+
     fn error(&self, error: KafkaError, reason: &str) {
-        note(&error, reason);
+        connection::note(&error, reason);
     }
 
     fn stats(&self, statistics: Statistics) {
@@ -73,7 +78,11 @@ impl ClientContext for Context {
 
 impl ConsumerContext for Context {
     fn rebalance(&self, consumer: &BaseConsumer<Self>, event: RDKafkaRespErr, list: &mut TopicPartitionList) {
-        let numbers: Vec<i32> = list.elements().iter().map(rdkafka::topic_partition_list::TopicPartitionListElem::partition).collect();
+        let numbers: Vec<i32> = list
+            .elements()
+            .iter()
+            .map(rdkafka::topic_partition_list::TopicPartitionListElem::partition)
+            .collect();
         let result = if event == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
             self.assign(consumer, list, &numbers)
         } else {

@@ -138,7 +138,11 @@ impl<H: Handler> Engine<H> {
 
     async fn after_panic(&self, entry: &Entry<Arc<H::Work>>) -> Disposition {
         let Ticket { partition, offset, .. } = entry.ticket;
-        tracing::error!(kafka.partition = partition, kafka.offset = offset, "a record made its handler panic");
+        tracing::error!(
+            kafka.partition = partition,
+            kafka.offset = offset,
+            "a record made its handler panic"
+        );
         let handled = self.handler.panicked(Arc::clone(&entry.work), entry.attempt);
         AssertUnwindSafe(handled).catch_unwind().await.unwrap_or(Disposition::Hold(AFTER_PANIC))
     }
@@ -223,3 +227,6 @@ impl<H: Handler> Membership for Engine<H> {
         inner.ends = ends.iter().map(|end| (end.partition, *end)).collect();
     }
 }
+
+#[cfg(test)]
+mod tests;

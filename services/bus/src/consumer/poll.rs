@@ -148,13 +148,18 @@ impl<H: Handler> Polling<'_, H> {
             // Partitions that came with a rebalance start unpaused.
             match self.consumer.pause(&list(&self.topic, &ours)) {
                 Ok(()) => self.paused = ours,
-                Err(error) => tracing::warn!(kafka.topic = %self.topic, "partitions were not paused: {error}"),
+                Err(error) => {
+                    tracing::warn!(kafka.topic = %self.topic, "partitions were not paused: {error}");
+                }
             }
         } else if !pressed && !self.paused.is_empty() {
-            let still: Vec<i32> = self.paused.iter().copied().filter(|partition| ours.contains(partition)).collect();
+            let still: Vec<i32> =
+                self.paused.iter().copied().filter(|partition| ours.contains(partition)).collect();
             match self.consumer.resume(&list(&self.topic, &still)) {
                 Ok(()) => self.paused.clear(),
-                Err(error) => tracing::warn!(kafka.topic = %self.topic, "partitions were not resumed: {error}"),
+                Err(error) => {
+                    tracing::warn!(kafka.topic = %self.topic, "partitions were not resumed: {error}");
+                }
             }
         }
     }
@@ -165,7 +170,10 @@ impl<H: Handler> Polling<'_, H> {
         let end = Instant::now() + self.settings.grace;
         while self.engine.load().running > 0 && Instant::now() < end {
             let ours = self.engine.partitions();
-            if !ours.is_empty() && self.paused != ours && self.consumer.pause(&list(&self.topic, &ours)).is_ok() {
+            if !ours.is_empty()
+                && self.paused != ours
+                && self.consumer.pause(&list(&self.topic, &ours)).is_ok()
+            {
                 self.paused = ours;
             }
             // A record that slips through is not begun and will be read again.

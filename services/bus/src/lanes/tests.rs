@@ -1,3 +1,5 @@
+//! Tables of small cases, and a model that takes random steps. Nothing here runs anything.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;

@@ -5,6 +5,7 @@
 //! the store is asked for its offset and reading starts again there. *Invariant:* batches of a partition join without a
 //! gap: each starts at the offset where the one before ended. Offsets committed to Kafka are for onlookers only.
 
+mod desk;
 mod poll;
 mod shelves;
 

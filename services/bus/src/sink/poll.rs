@@ -1,23 +1,21 @@
-//! The loop of a sink, and the tasks that ask and store.
+//! The loop of a sink: read, seek, pause, and at the end let batches under way finish.
 
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::FutureExt as _;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _};
 use rdkafka::error::KafkaError;
 use rdkafka::{Offset, TopicPartitionList};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::shelves::{Shelves, Stretch};
-use super::{Batch, Settings, Sink, Stored};
-use crate::consumer::context::{Context, End, Membership, commit, list};
+use super::desk::{Desk, Member};
+use super::{Settings, Sink};
+use crate::consumer::context::{Context, Membership, commit, list};
 use crate::consumer::poll::{Start, create, ends};
 use crate::consumer::{OffsetReset, State};
-use crate::{BoxError, Error, Record, lock};
+use crate::{Error, Record, lock};
 
 /// The longest wait for a record before the loop comes round.
 const POLL: Duration = Duration::from_millis(100);
@@ -25,8 +23,6 @@ const POLL: Duration = Duration::from_millis(100);
 const SEEK: Duration = Duration::from_millis(500);
 /// How often offsets are shown to onlookers.
 const COMMIT_EVERY: Duration = Duration::from_secs(5);
-/// Waits after a failure double from the first to the second.
-const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
 pub(crate) fn run<S: Sink>(
     settings: &Settings,
@@ -35,161 +31,18 @@ pub(crate) fn run<S: Sink>(
     runtime: Handle,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
-    let desk = Arc::new(Desk {
-        sink,
-        runtime,
-        topic: settings.topic.as_str().into(),
-        batch: settings.batch,
-        deadline: settings.deadline,
-        inner: Mutex::new(Inner { shelves: Shelves::new(settings.parallel), ends: BTreeMap::new(), open: true }),
-    });
+    let desk = Desk::new(settings, sink, runtime);
     let start = Start { group: &settings.group, topic: &settings.topic, reset: OffsetReset::Error };
     let membership: Arc<dyn Membership> = Arc::new(Member(Arc::clone(&desk)));
     let consumer = create(&settings.connection, &start, membership)?;
-    let mut polling = Polling { consumer, desk, settings, state, paused: Vec::new(), committed: Instant::now() };
+    let mut polling =
+        Polling { consumer, desk, settings, state, paused: Vec::new(), committed: Instant::now() };
     let mut result = Ok(());
     while result.is_ok() && !stop.is_cancelled() {
         result = polling.round();
     }
     polling.drain();
     result
-}
-
-/// Shelves under a lock that nobody holds while waiting, and those who ask and store.
-struct Desk<S> {
-    sink: Arc<S>,
-    runtime: Handle,
-    topic: Arc<str>,
-    batch: usize,
-    deadline: Duration,
-    inner: Mutex<Inner>,
-}
-
-struct Inner {
-    shelves: Shelves,
-    ends: BTreeMap<i32, End>,
-    open: bool,
-}
-
-impl<S: Sink> Desk<S> {
-    fn accept(self: &Arc<Self>, record: Record) {
-        let mut inner = lock(&self.inner);
-        inner.shelves.accept(record);
-        self.start(&mut inner);
-    }
-
-    fn start(self: &Arc<Self>, inner: &mut Inner) {
-        while let Some(stretch) = inner.open.then(|| inner.shelves.take(self.batch)).flatten() {
-            let desk = Arc::clone(self);
-            self.runtime.spawn(async move { desk.store(stretch).await });
-        }
-    }
-
-    async fn store(self: Arc<Self>, stretch: Stretch) {
-        let Stretch { partition, epoch, start, end, records } = stretch;
-        let batch = Arc::new(Batch { topic: Arc::clone(&self.topic), partition, start, end, records });
-        let stored = within(self.deadline, self.sink.store(batch)).await;
-        let delay = match stored {
-            Ok(Stored::Done) => {
-                let mut inner = lock(&self.inner);
-                inner.shelves.stored(partition, epoch, end);
-                self.start(&mut inner);
-                return;
-            }
-            Ok(Stored::OutOfStep) => {
-                tracing::info!(kafka.partition = partition, "the store stands elsewhere, its offset is asked for again");
-                Duration::ZERO
-            }
-            Err(error) => {
-                tracing::warn!(kafka.partition = partition, error = &*error, "a batch was not stored");
-                RETRY.0
-            }
-        };
-        let again = lock(&self.inner).shelves.failed(partition, epoch);
-        if again {
-            self.ask(vec![(partition, epoch)], delay);
-        }
-    }
-
-    /// Asks the store for its offsets until it answers or the partitions are gone.
-    fn ask(self: &Arc<Self>, partitions: Vec<(i32, u64)>, delay: Duration) {
-        let desk = Arc::clone(self);
-        self.runtime.spawn(async move { desk.keep_asking(partitions, delay).await });
-    }
-
-    async fn keep_asking(&self, mut partitions: Vec<(i32, u64)>, mut delay: Duration) {
-        loop {
-            tokio::time::sleep(delay).await;
-            partitions.retain(|(partition, epoch)| self.is_open(*partition, *epoch));
-            if partitions.is_empty() {
-                return;
-            }
-            let numbers = partitions.iter().map(|(partition, _)| *partition).collect();
-            match within(self.deadline, self.sink.offsets(numbers)).await {
-                Ok(offsets) => return self.answered(&partitions, &offsets),
-                Err(error) => tracing::warn!(?partitions, error = &*error, "the store did not tell its offsets"),
-            }
-            delay = (delay * 2).clamp(RETRY.0, RETRY.1);
-        }
-    }
-
-    fn is_open(&self, partition: i32, epoch: u64) -> bool {
-        let inner = lock(&self.inner);
-        inner.open && inner.shelves.is_current(partition, epoch)
-    }
-
-    fn answered(&self, partitions: &[(i32, u64)], offsets: &BTreeMap<i32, i64>) {
-        let mut inner = lock(&self.inner);
-        for (partition, epoch) in partitions {
-            inner.shelves.answered(*partition, *epoch, offsets.get(partition).copied());
-        }
-    }
-}
-
-/// An answer in time that is no panic.
-async fn within<T>(
-    limit: Duration,
-    work: impl Future<Output = Result<T, BoxError>>,
-) -> Result<T, BoxError> {
-    match tokio::time::timeout(limit, AssertUnwindSafe(work).catch_unwind()).await {
-        Ok(Ok(result)) => result,
-        Ok(Err(_)) => Err("the store panicked".into()),
-        Err(_) => Err(format!("the store did not answer within {limit:?}").into()),
-    }
-}
-
-/// What the library tells of partitions goes to the desk.
-struct Member<S>(Arc<Desk<S>>);
-
-impl<S: Sink> Membership for Member<S> {
-    fn assigned(&self, partitions: &[i32]) {
-        let mut inner = lock(&self.0.inner);
-        let assigned: Vec<(i32, u64)> =
-            partitions.iter().map(|&partition| (partition, inner.shelves.assign(partition))).collect();
-        drop(inner);
-        self.0.ask(assigned, Duration::ZERO);
-    }
-
-    fn revoked(&self, partitions: &[i32]) -> Vec<(i32, i64)> {
-        let mut inner = lock(&self.0.inner);
-        for partition in partitions {
-            inner.shelves.revoke(*partition);
-            inner.ends.remove(partition);
-        }
-        Vec::new()
-    }
-
-    fn commit_failed(&self) {}
-
-    fn ends(&self, ends: &[End]) {
-        let mut inner = lock(&self.0.inner);
-        inner.ends = ends.iter().map(|end| (end.partition, *end)).collect();
-    }
-
-    /// Nothing is fetched before the store has said where to begin.
-    fn start(&self) -> Option<Offset> {
-        Some(Offset::End)
-    }
 }
 
 struct Polling<'a, S> {
@@ -232,7 +85,10 @@ impl<S: Sink> Polling<'_, S> {
             match self.consumer.seek(&self.settings.topic, partition, offset, SEEK) {
                 Ok(()) => lock(&self.desk.inner).shelves.sought(partition, epoch),
                 Err(error) => {
-                    tracing::debug!(kafka.partition = partition, "reading was not moved, tried again: {error}");
+                    tracing::debug!(
+                        kafka.partition = partition,
+                        "reading was not moved, tried again: {error}"
+                    );
                 }
             }
         }
@@ -265,13 +121,17 @@ impl<S: Sink> Polling<'_, S> {
             return;
         }
         let ours = |partition: &i32| waiting.iter().any(|(other, _)| other == partition);
-        let begin: Vec<i32> = now.iter().copied().filter(|partition| !self.paused.contains(partition)).collect();
+        let begin: Vec<i32> =
+            now.iter().copied().filter(|partition| !self.paused.contains(partition)).collect();
         let end: Vec<i32> = self.paused.iter().copied().filter(|p| !now.contains(p) && ours(p)).collect();
         let topic = &self.settings.topic;
-        let result = self.consumer.pause(&list(topic, &begin)).and_then(|()| self.consumer.resume(&list(topic, &end)));
+        let result =
+            self.consumer.pause(&list(topic, &begin)).and_then(|()| self.consumer.resume(&list(topic, &end)));
         match result {
             Ok(()) => self.paused = now,
-            Err(error) => tracing::warn!(kafka.topic = topic, "partitions were not paused or resumed: {error}"),
+            Err(error) => {
+                tracing::warn!(kafka.topic = topic, "partitions were not paused or resumed: {error}");
+            }
         }
     }
 

@@ -55,7 +55,8 @@ impl Shelves {
     /// A partition is ours. Answers the number of this assignment; the store is to be asked.
     pub(crate) fn assign(&mut self, partition: i32) -> u64 {
         self.epochs += 1;
-        let fresh = Shelf { epoch: self.epochs, phase: Phase::Asking, stands_at: None, records: VecDeque::new() };
+        let fresh =
+            Shelf { epoch: self.epochs, phase: Phase::Asking, stands_at: None, records: VecDeque::new() };
         self.by_partition.insert(partition, fresh);
         self.epochs
     }
@@ -150,7 +151,10 @@ impl Shelves {
 
     /// Where the store stands, by partition.
     pub(crate) fn positions(&self) -> Vec<(i32, i64)> {
-        self.by_partition.iter().filter_map(|(&partition, stand)| Some((partition, stand.stands_at?))).collect()
+        self.by_partition
+            .iter()
+            .filter_map(|(&partition, stand)| Some((partition, stand.stands_at?)))
+            .collect()
     }
 
     fn current(&mut self, partition: i32, epoch: u64) -> Option<&mut Shelf> {

@@ -30,7 +30,9 @@ pub fn need(attachment: &VolumeAttachment) -> Need {
     }
     let deleted = attachment.metadata.deletion_timestamp.is_some();
     let attached = attachment.status.as_ref().is_some_and(|status| status.attached);
-    match (deleted, has_finalizer(attachment), attached) {
+    // Without the note nothing was ever asked of EC2: a finalizer alone is not ours.
+    let begun = has_finalizer(attachment) && noted_instance(attachment).is_some();
+    match (deleted, begun, attached) {
         (true, true, _) => Need::Detach,
         (false, _, false) => Need::Attach,
         (true, false, _) | (false, _, true) => Need::Nothing,
@@ -71,6 +73,7 @@ mod tests {
         object.spec.attacher = driver.into();
         object.metadata.deletion_timestamp = deleted.then_some(Time(Timestamp::UNIX_EPOCH));
         object.metadata.finalizers = finalizer.then(|| vec![FINALIZER.to_owned()]);
+        object.metadata.annotations = finalizer.then(|| [(NODE_ID.to_owned(), "i-1".to_owned())].into());
         object.status = Some(VolumeAttachmentStatus { attached, ..VolumeAttachmentStatus::default() });
         object
     }
@@ -87,6 +90,9 @@ mod tests {
         check(true, true, true, Need::Detach);
         check(true, true, false, Need::Detach);
         check(true, false, true, Need::Nothing);
+        let mut unknown = attachment(DRIVER, true, true, true);
+        unknown.metadata.annotations = None;
+        assert_eq!(need(&unknown), Need::Nothing);
     }
 
     #[test]

@@ -105,6 +105,7 @@ impl Attacher {
                     retry.reset();
                     PROGRESS
                 }
+                Ok(Progress::Aside) => PERIOD,
                 Err(error) => {
                     tracing::warn!(attachment.name = name, "{}", crate::api::chain(&error));
                     self.report_error(&current, &error).await;

@@ -23,6 +23,8 @@ pub enum Progress {
     Done,
     /// EC2 or the cache needs a moment.
     Later,
+    /// Its Node is not there, or is not one of ours.
+    Aside,
 }
 
 /// Why a step did not come further.
@@ -43,9 +45,6 @@ pub enum Error {
     /// The volume cannot be found out.
     #[error("persistent volume {0:?} is not there or not one of EBS")]
     Volume(String),
-    /// The instance cannot be found out.
-    #[error("node {0:?} is not there or has no instance")]
-    Node(String),
     /// The volume is somewhere else.
     #[error("volume {volume} is {state} for {instance}")]
     Elsewhere {
@@ -89,8 +88,10 @@ impl Attacher {
     }
 
     async fn attach(&self, attachment: &VolumeAttachment) -> Result<Progress, Error> {
+        let Some(instance) = self.instance_of_node(&attachment.spec.node_name).await? else {
+            return Ok(Progress::Aside);
+        };
         let volume = self.volume(attachment).await?;
-        let instance = self.instance_of_node(&attachment.spec.node_name).await?;
         let noted = decide::noted_instance(attachment);
         if noted.as_ref() != Some(&instance) || !decide::has_finalizer(attachment) {
             // The next look, at an object that carries both, goes on from here.
@@ -145,10 +146,7 @@ impl Attacher {
     }
 
     async fn detach(&self, attachment: &VolumeAttachment) -> Result<Progress, Error> {
-        // Without the note nothing was ever asked of EC2, see `attach`.
-        let Some(instance) = decide::noted_instance(attachment) else {
-            return self.let_go(attachment).await;
-        };
+        let Some(instance) = decide::noted_instance(attachment) else { return Ok(Progress::Done) };
         let volume = self.volume(attachment).await?;
         let refused = self.context.cloud.detach_volume(&volume, &instance).await.err();
         match refused {
@@ -169,7 +167,9 @@ impl Attacher {
         let patch = serde_json::json!({"metadata": {
             "resourceVersion": attachment.metadata.resource_version, "finalizers": rest,
         }});
-        self.patch(attachment, &patch).await?;
+        if !self.patch(attachment, &patch).await? {
+            return Ok(Progress::Later);
+        }
         self.context.counts.detached.inc();
         tracing::info!(attachment.name = attachment.metadata.name, "a volume is detached");
         Ok(Progress::Done)
@@ -184,18 +184,18 @@ impl Attacher {
             "finalizers": finalizers,
             "annotations": {NODE_ID: instance.as_str()},
         }});
-        self.patch(attachment, &patch).await
+        self.patch(attachment, &patch).await.map(|_| ())
     }
 
-    /// A conflict or an absence means that the cache is behind: the next look tells.
-    async fn patch(&self, attachment: &VolumeAttachment, patch: &serde_json::Value) -> Result<(), Error> {
+    /// A conflict or an absence means that the cache is behind, and the next look tells: then nothing was done.
+    async fn patch(&self, attachment: &VolumeAttachment, patch: &serde_json::Value) -> Result<bool, Error> {
         let name = attachment.metadata.name.as_deref().unwrap_or_default();
         let (attachments, parameters, patch) =
             (self.attachments(), PatchParams::default(), Patch::Merge(patch));
         let patched = attachments.patch(name, &parameters, &patch);
         match found(call("patch a VolumeAttachment", patched).await) {
-            Err(error) if error.is_conflict() => Ok(()),
-            other => other.map(|_| ()).map_err(Error::Api),
+            Err(error) if error.is_conflict() => Ok(false),
+            other => other.map(|found| found.is_some()).map_err(Error::Api),
         }
     }
 
@@ -222,12 +222,17 @@ impl Attacher {
         }
     }
 
-    async fn instance_of_node(&self, name: &str) -> Result<InstanceId, Error> {
+    /// `None` for a Node that an agent of this cluster did not register.
+    async fn instance_of_node(&self, name: &str) -> Result<Option<InstanceId>, Error> {
         let nodes = Api::<Node>::all(self.context.client.clone());
         let node = found(call("get a node", nodes.get(name)).await).map_err(Error::Api)?;
-        let provider_id = node.and_then(|node| node.spec).and_then(|spec| spec.provider_id);
-        let id = provider_id.as_deref().and_then(manifest::instance_of_provider_id);
-        id.map(InstanceId::from).ok_or_else(|| Error::Node(name.to_owned()))
+        let ours = node.filter(|node| {
+            let annotations = node.metadata.annotations.as_ref();
+            let owner = annotations.and_then(|annotations| annotations.get(manifest::MANAGED_BY));
+            owner == Some(&self.context.settings.cluster)
+        });
+        let provider_id = ours.and_then(|node| node.spec).and_then(|spec| spec.provider_id);
+        Ok(provider_id.as_deref().and_then(manifest::instance_of_provider_id).map(InstanceId::from))
     }
 
     async fn describe(&self, volume: &VolumeId) -> Result<Option<Volume>, Error> {

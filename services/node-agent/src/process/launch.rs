@@ -209,12 +209,13 @@ mod tests {
 
     async fn ended(run_dir: &Path) -> Option<i32> {
         let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        let mut look = tokio::time::interval(Duration::from_millis(5));
         loop {
+            look.tick().await;
             match Processes.state(run_dir) {
                 State::Ended { code } if !Processes.is_settling(run_dir) => return code,
                 state => assert!(tokio::time::Instant::now() < deadline, "still {state:?}"),
             }
-            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
@@ -246,9 +247,10 @@ mod tests {
         Processes.kill_session(&launch.run_dir);
         assert_eq!(ended(&launch.run_dir).await, None);
         let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        let mut look = tokio::time::interval(Duration::from_millis(5));
         while !super::super::with_variable(STACK_VARIABLE, &launch.stack).is_empty() {
             assert!(tokio::time::Instant::now() < deadline);
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            look.tick().await;
         }
         fs::remove_dir_all(launch.run_dir).unwrap();
     }

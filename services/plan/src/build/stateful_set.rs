@@ -104,7 +104,7 @@ fn container(validated: &Validated) -> Value {
         "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
         // A start may replay much: ten minutes before it counts as failed.
         "startupProbe": probe(2, 300),
-        "readinessProbe": probe(5, 3),
+        "readinessProbe": probe(3, 3),
         "livenessProbe": probe(10, 6),
         "volumeMounts": [
             { "name": "data", "mountPath": ROOT },

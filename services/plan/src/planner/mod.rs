@@ -15,7 +15,7 @@ use crate::{Goal, Observed, Part, Plan, Settings, State, Step, Validated};
 
 pub use disk::modification_must_be_read;
 pub use machine::serving;
-pub use name::{DnsQuestion, dns_question};
+pub use name::{DnsQuestion, dns_question, name_to_release};
 pub use workload::pod_is_ready;
 
 /// Everything a decision rests on.

@@ -43,6 +43,19 @@ pub fn dns_question(resource: &QuestDB, validated: &Validated, address: Option<I
     }
 }
 
+/// The name that a database gives back: the one it was given last, whatever its wish says by now.
+pub fn name_to_release<'a>(resource: &'a QuestDB, validated: &'a Validated) -> &'a str {
+    let status = resource.status.as_ref().and_then(|status| status.dns.as_ref());
+    status.map_or(validated.hostname.as_str(), |status| status.name.as_str())
+}
+
+/// The name of a database that has another one than it asks for now.
+fn other_name<'a>(world: &World<'a>) -> Option<&'a str> {
+    let status = world.resource.status.as_ref().and_then(|status| status.dns.as_ref())?;
+    let has = matches!(status.state, DnsState::InSync | DnsState::Pending | DnsState::Releasing);
+    (has && status.name != world.validated.hostname).then_some(status.name.as_str())
+}
+
 /// The name answers with the instance's address.
 pub(super) fn resolve(world: &World<'_>, plan: &mut Plan, instance: Option<&Instance>) {
     let address = instance.and_then(|instance| instance.private_ip);
@@ -50,6 +63,13 @@ pub(super) fn resolve(world: &World<'_>, plan: &mut Plan, instance: Option<&Inst
         plan.say(Part::Dns, State::Pending);
         return;
     };
+    if let Some(name) = other_name(world) {
+        let text = format!(
+            "the database answers to {name}: another name for a living database is not supported yet; it goes on as it is"
+        );
+        plan.say(Part::Dns, State::Refused(text));
+        return;
+    }
     let observed = &world.observed.dns;
     match (&observed.records, &observed.change) {
         (Some(records), _) => point(world, plan, records, address),

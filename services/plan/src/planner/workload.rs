@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use cloud::AttachmentState;
+use domain::catalogue;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use resources::names;
 
 use super::World;
 use super::disk::ensure;
-use crate::{Kind, Observed, Part, Plan, State, Step, Target, build};
+use crate::{Kind, Observed, Part, Plan, State, Step, Target, Validated, build};
 
 /// The keys that a Secret must have.
 const KEYS: [&str; 4] = [
@@ -62,7 +63,8 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>) -> bool 
     let Some(value) = labels.and_then(|labels| labels.get(names::LABEL_NODE)) else { return false };
     let observed = world.observed.children.stateful_set.as_deref();
     let found = observed.map(|found| serde_json::to_value(found).unwrap_or_default());
-    let applied = ensure(plan, Part::Pod, build::stateful_set(world.validated, value), found.as_ref());
+    let fitted = fitted(world, node);
+    let applied = ensure(plan, Part::Pod, build::stateful_set(&fitted, value), found.as_ref());
     attachment(world, plan, node);
     if !applied {
         plan.wait(Part::Pod, "the StatefulSet is being written");
@@ -78,6 +80,16 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>) -> bool 
     }
     replace(world, plan, pod);
     false
+}
+
+/// The wish as far as the machine that is there can carry it: a pod that asks for more would never be scheduled again.
+fn fitted(world: &World<'_>, node: &Node) -> Validated {
+    let mut fitted = world.validated.clone();
+    let instance = world.observed.account.instances.iter().find(|instance| super::machine::is_of(node, instance));
+    if let Some(kind) = instance.and_then(|instance| catalogue::instance_type(&instance.instance_type)) {
+        fitted.instance_type = kind;
+    }
+    fitted
 }
 
 /// The machine that the StatefulSet pins, by the value of its label.

@@ -87,7 +87,9 @@ fn ready(outcome: &Outcome<'_>) -> Word {
         Goal::Pause => return no("Paused", "the database is paused"),
         Goal::Retire | Goal::Purge => return no("Deleted", "the database is deleted"),
     }
-    if [Part::Node, Part::Pod, Part::Dns].into_iter().all(|part| outcome.is_done(part)) {
+    // A wish that was refused leaves what serves as it is.
+    let stands = |part| matches!(outcome.plan.state(part), Some(State::Done | State::Refused(_)));
+    if [Part::Node, Part::Pod, Part::Dns].into_iter().all(stands) {
         return yes("Serving", "QuestDB answers its probes and its name");
     }
     match outcome.first_open() {
@@ -148,7 +150,8 @@ fn of_part(outcome: &Outcome<'_>, part: Part, good: &str) -> Word {
     match outcome.plan.state(part) {
         Some(State::Done) => yes(good, "as asked for"),
         Some(State::Running(text)) => no("Waiting", text),
-        Some(State::Broken(text) | State::Refused(text)) => no("Broken", text),
+        Some(State::Broken(text)) => no("Broken", text),
+        Some(State::Refused(text)) => yes(good, text),
         Some(State::Conflict(text)) => no("Conflict", text),
         Some(State::Pending) => no("Pending", "something before it is not done"),
         None => no("NotWanted", "not asked for now"),

@@ -63,7 +63,7 @@ pub(super) fn facts(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Ou
     volume(status, outcome);
     dns(status, outcome, instance);
     let validated = outcome.validated;
-    if validated.goal == Goal::Serve && outcome.is_done(Part::Pod) {
+    if validated.goal == Goal::Serve && [Part::Pod, Part::Dns].into_iter().all(|part| outcome.is_done(part)) {
         status.version = Some(validated.version.clone());
         let host = &validated.hostname;
         status.endpoints = Some(EndpointsStatus {

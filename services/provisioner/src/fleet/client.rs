@@ -44,7 +44,8 @@ pub async fn make(directory: &Path, kubeconfig: &[u8], limit: Duration) -> Resul
     let mut kubeconfig = Kubeconfig::from_yaml(&text).map_err(Error::Parse)?;
     make_absolute(&mut kubeconfig, directory);
     let options = KubeConfigOptions::default();
-    let mut calls = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(Error::Config)?;
+    let mut calls =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(Error::Config)?;
     calls.default_retry = false;
     calls.connect_timeout = Some(limit.min(Duration::from_secs(5)));
     calls.write_timeout = Some(limit);

@@ -46,7 +46,18 @@ mod tests {
     #[test]
     fn references_stay_in_the_directory() {
         assert_eq!(file("file:eu-west-1.kubeconfig").unwrap(), "eu-west-1.kubeconfig");
-        for bad in ["", "eu", "file:", "file:.", "file:..", "file:../x", "file:/etc/passwd", "file:a/b", "file:a/", "secret:x"] {
+        for bad in [
+            "",
+            "eu",
+            "file:",
+            "file:.",
+            "file:..",
+            "file:../x",
+            "file:/etc/passwd",
+            "file:a/b",
+            "file:a/",
+            "secret:x",
+        ] {
             assert!(file(bad).is_err(), "{bad}");
         }
     }

@@ -12,7 +12,7 @@ mod member;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use domain::ClusterId;
 use runtime::CancellationToken;
@@ -24,6 +24,8 @@ use crate::metrics::Metrics;
 
 /// How often the registry and the credentials are read.
 const REFRESH: Duration = Duration::from_secs(5);
+/// Least time between two readings of the registry for clusters that are not known.
+const APART: Duration = Duration::from_secs(1);
 /// How often each cluster is asked whether it answers.
 const PROBE: Duration = Duration::from_secs(5);
 
@@ -36,7 +38,7 @@ pub struct Fleet {
     metrics: Metrics,
     members: RwLock<Option<Members>>,
     /// One refresh at a time; what it says is when the last one began.
-    refreshing: tokio::sync::Mutex<Option<std::time::Instant>>,
+    refreshing: tokio::sync::Mutex<Option<Instant>>,
 }
 
 type Members = HashMap<ClusterId, Arc<Member>>;
@@ -76,11 +78,15 @@ impl Fleet {
 
     /// Looks a cluster up; one that is not known may have been registered just now, so the registry is asked again, at
     /// most once a second for all who ask.
+    ///
+    /// *Invariant:* a cluster is called unknown only by a reading that began after the question: an older one cannot know of
+    /// a registration that went before the instruction.
     pub async fn find(&self, id: &ClusterId) -> Found {
+        let asked = Instant::now();
         if let Some(member) = self.known(id) {
             return Found::Member(member);
         }
-        let refreshed = self.refresh(Duration::from_secs(1)).await;
+        let refreshed = self.refresh(Some(asked)).await;
         match (self.known(id), refreshed) {
             (Some(member), _) => Found::Member(member),
             (None, Ok(())) => Found::Unknown,
@@ -99,14 +105,18 @@ impl Fleet {
     pub async fn keep(self: Arc<Self>, stop: CancellationToken, joined: impl Fn(Arc<Member>) + Send + Sync) {
         let mut told: Vec<Arc<Member>> = Vec::new();
         loop {
-            if let Err(error) = self.refresh(Duration::ZERO).await {
-                tracing::debug!(error = &error as &dyn std::error::Error, "the registry of clusters was not read");
+            if let Err(error) = self.refresh(None).await {
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "the registry of clusters was not read"
+                );
             }
             let members = self.members();
             for member in &members {
                 member.reread_credentials(&self.settings).await;
             }
-            for member in members.iter().filter(|member| !told.iter().any(|known| Arc::ptr_eq(known, member))) {
+            for member in members.iter().filter(|member| !told.iter().any(|known| Arc::ptr_eq(known, member)))
+            {
                 joined(Arc::clone(member));
             }
             told = members;
@@ -145,14 +155,18 @@ impl Fleet {
         members.as_ref()?.get(id).cloned()
     }
 
-    /// Reads the registry unless it was read within `young`.
-    async fn refresh(&self, young: Duration) -> Result<(), store::Error> {
+    /// Reads the registry, unless somebody else began to after `asked`. Those who ask share one reading in a second.
+    async fn refresh(&self, asked: Option<Instant>) -> Result<(), store::Error> {
         let mut last = self.refreshing.lock().await;
-        if last.is_some_and(|at| at.elapsed() < young) {
-            return Ok(());
+        if let (Some(asked), Some(began)) = (asked, *last) {
+            if began >= asked {
+                return Ok(());
+            }
+            tokio::time::sleep(APART.saturating_sub(began.elapsed())).await;
         }
+        let began = Instant::now();
         let records = self.store.clusters().await?;
-        *last = Some(std::time::Instant::now());
+        *last = Some(began);
         let mut fresh = Vec::new();
         let before = self.members.read().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
         let mut members = Members::new();

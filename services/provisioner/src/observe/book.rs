@@ -85,7 +85,9 @@ impl Book {
     pub fn roll(&mut self, now: Instant, period: Duration) {
         let is_due = |(database, page): &(&DatabaseId, &Page)| {
             let idle = !page.queued && !page.on_its_way;
-            idle && page.told_at.is_some_and(|at| now.saturating_duration_since(at) >= spread(**database, period))
+            idle && page
+                .told_at
+                .is_some_and(|at| now.saturating_duration_since(at) >= spread(**database, period))
         };
         let due: Vec<DatabaseId> = self.pages.iter().filter(is_due).map(|(database, _)| *database).collect();
         for database in due {

@@ -19,11 +19,11 @@ use crate::gossip::Teller;
 use crate::metrics::Metrics;
 
 /// How long the right to speak lasts without renewal.
-const LEASE: Duration = Duration::from_secs(15);
+const LEASE: Duration = Duration::from_secs(9);
 /// How often it is renewed.
-const RENEW: Duration = Duration::from_secs(5);
+const RENEW: Duration = Duration::from_secs(3);
 /// How often it is asked for while another process has it.
-const WAIT: Duration = Duration::from_secs(4);
+const WAIT: Duration = Duration::from_secs(2);
 /// How long to wait after the watch ended.
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(20));
 

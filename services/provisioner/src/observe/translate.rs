@@ -118,8 +118,13 @@ pub(crate) mod tests {
             position: instruction.position,
             hash: "abc".to_owned(),
         };
-        let mut object =
-            resources::object(&instruction.desired, &stamp, &instruction.tenant, "qdb-acme", Some("00-a-b-01"));
+        let mut object = resources::object(
+            &instruction.desired,
+            &stamp,
+            &instruction.tenant,
+            "qdb-acme",
+            Some("00-a-b-01"),
+        );
         object.metadata.resource_version = Some("1234".to_owned());
         object
     }
@@ -129,7 +134,13 @@ pub(crate) mod tests {
         let mut object = object();
         object.status = Some(QuestDBStatus {
             phase: Some(Phase::Ready),
-            instruction: Some(InstructionStatus { id: String::new(), epoch: 1, seq: 6, render: 1, hash: "old".to_owned() }),
+            instruction: Some(InstructionStatus {
+                id: String::new(),
+                epoch: 1,
+                seq: 6,
+                render: 1,
+                hash: "old".to_owned(),
+            }),
             node: Some(NodeStatus { name: Some("n".to_owned()), ready: true, ..NodeStatus::default() }),
             volume: Some(VolumeStatus { id: "vol-1".to_owned(), size_gib: 50, state: "in-use".to_owned() }),
             steps: vec![StepStatus {
@@ -143,7 +154,10 @@ pub(crate) mod tests {
         });
         let (database, seen) = observation(&object, 3, true).unwrap();
         assert_eq!(database, instruction().database);
-        assert_eq!((seen.position, seen.term, seen.resource_version), (Position { epoch: 1, seq: 7 }, 3, 1234));
+        assert_eq!(
+            (seen.position, seen.term, seen.resource_version),
+            (Position { epoch: 1, seq: 7 }, 3, 1234)
+        );
         assert_eq!(seen.carried_out, Some(Position { epoch: 1, seq: 6 }));
         assert_eq!((seen.phase.as_str(), seen.content_hash.as_str()), ("Ready", "abc"));
         assert_eq!(seen.volume.map(|volume| volume.id).as_deref(), Some("vol-1"));

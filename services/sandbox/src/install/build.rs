@@ -24,8 +24,9 @@ pub(crate) fn build(source: &Source, into: &Path, shell: &Shell) -> Result<(), E
             write_file(&material.join("pom.xml"), project)?;
             shell.run(&mut maven(&material, into, shell)?)
         }
-        Source::Python { requirements, constraints } => {
+        Source::Python { requirements, for_tests, constraints } => {
             write_file(&material.join("requirements.txt"), requirements)?;
+            write_file(&material.join("requirements-dev.txt"), for_tests)?;
             write_file(&material.join("constraints.txt"), constraints)?;
             python(&material, into, shell)
         }
@@ -76,7 +77,7 @@ fn python(material: &Path, into: &Path, shell: &Shell) -> Result<(), Error> {
     shell.run(isolated(&programs::python(shell.step)?).args(["-m", "venv"]).arg(&environment))?;
     let own = environment.join("bin/python");
     let pip = ["-m", "pip", "--no-input", "--disable-pip-version-check"];
-    let install = ["install", "--progress-bar=off", "-r", "requirements.txt", "-c", "constraints.txt"];
+    let install = ["install", "--progress-bar=off", "-r", "requirements-dev.txt", "-c", "constraints.txt"];
     shell.run(isolated(&own).args(pip).args(install))?;
     shell.run(isolated(&own).args(pip).arg("check"))
 }

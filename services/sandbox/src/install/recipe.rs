@@ -38,8 +38,8 @@ pub(crate) enum Source {
     Go(GoModule),
     /// The jars that a Maven project depends on.
     Maven { project: &'static str },
-    /// A Python environment with what the requirements name.
-    Python { requirements: &'static str, constraints: &'static str },
+    /// A Python environment with what the requirements name, and with what its tests need.
+    Python { requirements: &'static str, for_tests: &'static str, constraints: &'static str },
 }
 
 /// A Go module whose `go.sum` pins all that its tools are built from.
@@ -68,7 +68,9 @@ impl Source {
                 fingerprint(&[go.module, go.sums, &go.packages.join(" "), &go.linker_flags, go.output])
             }
             Self::Maven { project } => fingerprint(&[project]),
-            Self::Python { requirements, constraints } => fingerprint(&[requirements, constraints]),
+            Self::Python { requirements, for_tests, constraints } => {
+                fingerprint(&[requirements, for_tests, constraints])
+            }
         }
     }
 }
@@ -93,11 +95,12 @@ pub(crate) fn key(component: Component) -> String {
         Component::Etcd => format!("etcd-{ETCD}"),
         Component::Kafka => format!("kafka-{KAFKA}"),
         Component::QuestDb => format!("questdb-{QUESTDB}"),
-        Component::AwsEndpoint => format!("aws-endpoint-{}", fingerprint(&[REQUIREMENTS])),
+        Component::AwsEndpoint => format!("aws-endpoint-{}", fingerprint(&[REQUIREMENTS, FOR_TESTS])),
     }
 }
 
 const REQUIREMENTS: &str = include_str!("../../servers/aws/requirements.txt");
+const FOR_TESTS: &str = include_str!("../../servers/aws/requirements-dev.txt");
 
 const GO_HINT: &str =
     "run the same again; what was compiled so far is kept, so it continues where it stopped";
@@ -175,6 +178,7 @@ fn questdb() -> Recipe {
 fn aws_endpoint() -> Recipe {
     let source = Source::Python {
         requirements: REQUIREMENTS,
+        for_tests: FOR_TESTS,
         constraints: include_str!("../../servers/aws-constraints.txt"),
     };
     let files = vec![PathBuf::from("venv/bin/python"), PathBuf::from("venv/pyvenv.cfg")];
@@ -241,11 +245,13 @@ mod tests {
 
     #[test]
     fn everything_in_python_is_pinned() {
-        let Source::Python { requirements, constraints } = aws_endpoint().source else {
+        let Source::Python { requirements, for_tests, constraints } = aws_endpoint().source else {
             panic!("the endpoint is not Python");
         };
-        let lines = requirements.lines().chain(constraints.lines());
-        for line in lines.filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
+        let lines = requirements.lines().chain(for_tests.lines()).chain(constraints.lines());
+        // The tests' file refers to the other one.
+        let names_a_package = |line: &&str| !line.trim().is_empty() && !line.starts_with(['#', '-']);
+        for line in lines.filter(names_a_package) {
             assert!(line.contains("=="), "{line} may change by itself");
         }
     }

@@ -1,3 +1,5 @@
+//! How operations move, case by case.
+
 use domain::operation::StepState;
 use domain::{DatabaseId, Operation, OperationId, OperationKind};
 use jiff::Timestamp;

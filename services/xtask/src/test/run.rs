@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::Signal;
 use sandbox::clock;
 use sandbox::command::tail;
 use sandbox::process::Process;
@@ -60,19 +60,16 @@ pub(super) fn run(
     Ok(if total.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Turns Ctrl-C into a flag, so that the stack can still be taken down. Children do not inherit the blocked signals.
+/// Turns Ctrl-C into a flag, so that the stack can still be taken down. Signals are handled, not blocked: children would
+/// inherit a block, and servers that cannot be asked to end would have to be killed.
 fn watch_for_interrupts() -> anyhow::Result<Arc<AtomicBool>> {
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGINT);
-    signals.add(Signal::SIGTERM);
-    signals.thread_block().context("blocking signals")?;
     let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&interrupted);
-    thread::Builder::new().name("interrupts".to_owned()).spawn(move || {
-        while signals.wait().is_ok() {
-            flag.store(true, Ordering::Relaxed);
-        }
-    })?;
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // The second one ends the program at once: registered first, it sees the flag as the first one left it.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&interrupted))
+            .context("watching for signals")?;
+        signal_hook::flag::register(signal, Arc::clone(&interrupted)).context("watching for signals")?;
+    }
     Ok(interrupted)
 }
 

@@ -32,7 +32,6 @@ const ROOMS: &[Room] = &[
         may_import: &["domain", "wire", "store", "bus", "resources", "sandbox", "cloud", "cloud-aws"],
     },
     Room { name: "bench", may_import: &["bus", "resources", "testkit"] },
-    Room { name: "bench", may_import: &["testkit", "resources", "bus", "wire", "domain", "store"] },
     Room { name: "e2e", may_import: EVERYTHING },
 ];
 
@@ -71,7 +70,8 @@ const EXCLUSIVE: &[(&str, &[&str])] = &[
 
 /// Crates that must compile in seconds, and all they may use for that.
 const LIGHT: &[&str] = &["sandbox", "xtask"];
-const LIGHT_DEPENDENCIES: &[&str] = &["sandbox", "clap", "serde", "serde_json", "nix", "thiserror", "anyhow"];
+const LIGHT_DEPENDENCIES: &[&str] =
+    &["sandbox", "clap", "serde", "serde_json", "nix", "signal-hook", "thiserror", "anyhow"];
 
 /// Crates that never wait: no asynchronous runtime in their manifest.
 const WITHOUT_RUNTIME: &[&str] = &["domain", "wire", "resources", "plan"];

@@ -72,7 +72,7 @@ impl Road {
         let sink = GossipSink::new(self.app.store.clone(), group, &self.gossip, self.app.metrics.clone());
         let settings = Settings::new(self.connection.clone(), &self.gossip, group);
         let stop = self.stop.child_token();
-        tokio::spawn(::backend::serve::consume(sink, settings, stop.clone()));
+        tokio::spawn(::backend::serve::consume(sink, settings, Arc::default(), stop.clone()));
         stop
     }
 

@@ -94,10 +94,20 @@ impl Rig {
         rig
     }
 
-    /// Registers the cluster, or changes its state.
+    /// Registers the cluster `bare`, or changes its state.
     pub(super) async fn register(&self, state: ClusterState) {
+        self.register_as("bare", state).await;
+    }
+
+    /// Registers a cluster by name.
+    pub(super) async fn register_as(&self, name: &str, state: ClusterState) {
+        self.register_as("bare", state).await;
+    }
+
+    /// Registers the cluster under another name.
+    pub(super) async fn register_as(&self, id: &str, state: ClusterState) {
         let cluster = Cluster {
-            id: "bare".parse().unwrap(),
+            id: id.parse().unwrap(),
             region: "eu-west-1".to_owned(),
             account: "000000000000".to_owned(),
             zones: BTreeMap::new(),
@@ -105,27 +115,31 @@ impl Rig {
             dns_suffix: "example.com".to_owned(),
             namespace_template: "qdb-{tenant}".to_owned(),
             state,
-            credentials: "file:bare.kubeconfig".to_owned(),
+            credentials: format!("file:{name}.kubeconfig"),
         };
         self.store.put_cluster(&cluster).await.unwrap();
     }
 
-    /// Credentials that the API server takes.
+    /// Credentials of `bare` that the API server takes.
     pub(super) fn good_credentials(&self) {
-        let text = std::fs::read_to_string(&testkit::bare_cluster().provisioner_kubeconfig).unwrap();
-        self.write_credentials(&text);
+        self.credentials_at("bare", &testkit::bare_cluster().server);
     }
 
-    /// Credentials of a server that nobody is at.
+    /// Credentials of `bare` for a server that nobody is at.
     pub(super) fn credentials_of_nobody(&self) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = format!("https://{}", listener.local_addr().unwrap());
-        let text = std::fs::read_to_string(&testkit::bare_cluster().provisioner_kubeconfig).unwrap();
-        self.write_credentials(&text.replace(&testkit::bare_cluster().server, &address));
+        self.credentials_at("bare", &format!("https://{}", listener.local_addr().unwrap()));
     }
 
-    fn write_credentials(&self, text: &str) {
-        std::fs::write(self.credentials.join("bare.kubeconfig"), text).unwrap();
+    /// Credentials of a cluster for a server at this address.
+    pub(super) fn credentials_at(&self, name: &str, server: &str) {
+        let facts = testkit::bare_cluster();
+        let text = std::fs::read_to_string(&facts.provisioner_kubeconfig).unwrap();
+        let text = text.replace(&facts.server, server);
+        // Whole or not at all: a provisioner may be reading it.
+        let unfinished = self.credentials.join(format!("{name}.new"));
+        std::fs::write(&unfinished, text).unwrap();
+        std::fs::rename(unfinished, self.credentials.join(format!("{name}.kubeconfig"))).unwrap();
     }
 
     /// Starts a provisioner in this process; `more` are further arguments.

@@ -59,6 +59,23 @@ async fn an_unknown_cluster_and_an_invalid_resource_are_refused_and_told() {
     running.stop().await;
 }
 
+/// The registry was read a moment ago, and then the cluster was registered: the old reading decides nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_registered_a_moment_ago_is_known() {
+    let rig = Rig::new().await;
+    let mut early = rig.instruction(1);
+    early.cluster = "late".parse().unwrap();
+    let running = rig.start(&[]);
+    rig.publish(&early).await;
+    rig.outcome(&early, OutcomeKind::Refused).await;
+    rig.register_as("late", ClusterState::Active).await;
+    let mut good = rig.instruction(1);
+    good.cluster = "late".parse().unwrap();
+    rig.publish(&good).await;
+    rig.outcome(&good, OutcomeKind::Applied).await;
+    running.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unreachable_cluster_parks_the_newest_and_drains_it_when_back() {
     let rig = Rig::new().await;
@@ -105,5 +122,40 @@ async fn a_cluster_out_of_service_parks_until_it_is_back() {
     rig.register(ClusterState::Draining).await;
     rig.outcome(&instruction, OutcomeKind::Applied).await;
     rig.count("select count(*) from parked_instructions", "0").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_hangs_hurts_only_itself() {
+    const SICK: usize = 60;
+    let rig = Rig::new().await;
+    // It takes connections, because the system does, and never says a word.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    rig.credentials_at("hung", &format!("https://{}", silent.local_addr().unwrap()));
+    rig.register_as("hung", ClusterState::Active).await;
+    let sick: Vec<_> = (0..SICK)
+        .map(|_| {
+            let mut instruction = rig.instruction(1);
+            instruction.cluster = "hung".parse().unwrap();
+            instruction
+        })
+        .collect();
+    for instruction in &sick {
+        rig.publish(instruction).await;
+    }
+    let well: Vec<_> = (0..20).map(|_| rig.instruction(1)).collect();
+    for instruction in &well {
+        rig.publish(instruction).await;
+    }
+    let running = rig.start(&["--call-timeout", "4", "--concurrency", "24", "--cluster-concurrency", "16"]);
+    for instruction in &well {
+        rig.outcome(instruction, OutcomeKind::Applied).await;
+    }
+    let parked = sick.iter().filter(|instruction| !rig.heard.about(instruction.database).is_empty()).count();
+    assert!(parked < SICK, "the well were done before the sick were given up");
+    for instruction in &sick {
+        assert_eq!(rig.outcome(instruction, OutcomeKind::Parked).await.code, "unreachable");
+    }
+    rig.count("select count(*) from parked_instructions where cluster_id = 'hung'", &SICK.to_string()).await;
     running.stop().await;
 }

@@ -69,6 +69,21 @@ fn come_late(order: [(i64, i64, i64); 4]) -> usize {
 }
 
 #[tokio::test]
+async fn what_is_said_again_is_believed_as_of_then() {
+    let scene = Try::new().await;
+    let created = scene.create("trades").await;
+    let said = |second| Observation {
+        said_at: jiff::Timestamp::from_second(second).unwrap(),
+        ..versioned(&created, 1, 1, 1)
+    };
+    for (second, news) in [(100, 1), (100, 0), (200, 1), (150, 0)] {
+        assert_eq!(scene.store.absorb(&fresh(vec![said(second)])).await.unwrap().news, news, "{second}");
+    }
+    let observed = scene.store.database(None, created.id).await.unwrap().unwrap().observed.unwrap();
+    assert_eq!(observed.said_at.as_second(), 200);
+}
+
+#[tokio::test]
 async fn an_operation_goes_from_pending_to_its_end_and_tells_each_step() {
     let scene = Try::new().await;
     let created = scene.create("trades").await;
@@ -165,7 +180,7 @@ async fn a_volume_that_was_seen_enters_the_next_desired_state() {
     let after = scene.store.database(None, created.id).await.unwrap().unwrap().database;
     assert!(after.desired.storage.provisioned);
     assert_eq!(after.content_hash, super::hash(&after.desired), "the hash is of what is stored");
-    assert!(scene.store.unpublished(1).await.unwrap()[0].desired.storage.provisioned);
+    assert!(scene.store.unpublished(1).await.unwrap().instructions[0].desired.storage.provisioned);
 }
 
 #[tokio::test]
@@ -297,4 +312,19 @@ async fn gossip_and_changes_at_once_end_in_order_and_without_deadlock() {
         );
         assert_eq!(scene.ask(&gaps).await, "0");
     }
+}
+
+#[tokio::test]
+async fn an_operation_that_cannot_be_read_holds_up_nobody_else() {
+    let scene = Try::new().await;
+    let (broken, good) = (scene.create("a").await, scene.create("b").await);
+    let damage = format!(
+        "update operations set steps = '[{{\"name\": \"x\", \"state\": \"odd\"}}]' where id = '{}'",
+        broken.first.operation
+    );
+    scene.ask(&damage).await;
+    let done = |created| Observation { carried_out: Some(Position::FIRST), ..versioned(created, 1, 1, 1) };
+    let report = scene.store.absorb(&fresh(vec![done(&broken), done(&good)])).await.unwrap();
+    assert_eq!((report.unreadable.len(), report.ended.len()), (1, 1));
+    assert_eq!(state(&scene, &good).await, OperationState::Succeeded);
 }

@@ -43,7 +43,8 @@ pub(crate) async fn delete(
     let locked = locked.ok_or_else(|| Failure::not_found("database"))?;
     let Some(desired) = gone(&locked.desired) else {
         let before = transaction.newest_operation(id, OperationKind::Delete).await?;
-        let before = before.ok_or_else(|| Failure::internal(format!("database {id} was deleted by nobody")))?;
+        let before =
+            before.ok_or_else(|| Failure::internal(format!("database {id} was deleted by nobody")))?;
         let (body, position) = accepted(&mut transaction, id, before.operation.id).await?;
         return Ok(answer::send(answer::accepted(&body, etag(position))?, false));
     };

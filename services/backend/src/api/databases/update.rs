@@ -55,7 +55,11 @@ pub(crate) async fn update(
     match locked.desired.run_state {
         RunState::Running | RunState::Paused => {}
         RunState::Deleted | RunState::Purged => {
-            return Err(Failure::conflict("deleted", "The database is deleted", "a deleted database does not change"));
+            return Err(Failure::conflict(
+                "deleted",
+                "The database is deleted",
+                "a deleted database does not change",
+            ));
         }
     }
     let desired = change.apply(&locked.desired).map_err(|violations| Failure::invalid(&violations))?;

@@ -1,11 +1,10 @@
-//! The model itself.
+//! Kubernetes in the model, and what both sides share.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use cloud::{
     Attachment, AttachmentState, ChangeId, DnsChange, DnsChangeState, DnsRecord, Instance, InstanceId,
-    InstanceState, RecordChange, SecurityGroup, SecurityGroupId, Volume, VolumeId, VolumeState, key,
+    InstanceState, RecordChange, SecurityGroup, Volume, key,
 };
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -37,7 +36,7 @@ pub(crate) struct World {
     pub(crate) change: Option<DnsChange>,
     pub(crate) secrets_drawn: u32,
     pub(crate) released: bool,
-    number: u32,
+    pub(super) number: u32,
 }
 
 impl World {
@@ -97,62 +96,6 @@ impl World {
         None
     }
 
-    fn on_aws(&mut self, step: &Step) {
-        match step {
-            Step::CreateSecurityGroup(new) => {
-                if self.groups.iter().all(|group| group.name != new.name) {
-                    let id = SecurityGroupId::new(format!("sg-{}", self.next()));
-                    let (name, vpc, tags) = (new.name.clone(), new.vpc.clone(), new.tags.clone());
-                    let description = new.description.clone();
-                    self.groups.push(SecurityGroup { id, name, vpc, description, ingress: Vec::new(), tags });
-                }
-            }
-            Step::AuthorizeIngress { group, rules } => {
-                let group = self.groups.iter_mut().find(|found| found.id == *group).unwrap();
-                group.ingress.extend(rules.iter().cloned());
-                group.ingress.sort();
-                group.ingress.dedup();
-            }
-            Step::RevokeIngress { group, rules } => {
-                let group = self.groups.iter_mut().find(|found| found.id == *group).unwrap();
-                group.ingress.retain(|rule| !rules.contains(rule));
-            }
-            Step::RunInstance { generation, zone, launch } => self.run(*generation, zone, launch),
-            Step::CreateVolume(new) => self.create_volume(new),
-            Step::TagVolume { volume, tags } => {
-                let volume = self.volumes.iter_mut().find(|found| found.id == *volume).unwrap();
-                for (key, value) in tags.iter() {
-                    volume.tags = volume.tags.clone().with(key, value);
-                }
-            }
-            Step::ModifyVolume { volume, change } => {
-                let volume = self.volumes.iter_mut().find(|found| found.id == *volume).unwrap();
-                volume.size_gib = change.size_gib.unwrap_or(volume.size_gib);
-                volume.iops = change.iops.or(volume.iops);
-                volume.throughput = change.throughput.or(volume.throughput);
-            }
-            Step::Unprotect { instance } => self.protected.retain(|id| id != instance),
-            Step::TerminateInstance { instance } => {
-                assert!(!self.protected.contains(instance), "{instance} is ended while it is protected");
-                let found = self.instances.iter_mut().find(|found| found.id == *instance).unwrap();
-                if found.state != InstanceState::Terminated {
-                    found.state = InstanceState::ShuttingDown;
-                }
-            }
-            Step::DeleteSecurityGroup { group } => {
-                assert!(self.instances.iter().all(|found| found.state.is_ending()), "{group} is in use");
-                self.groups.retain(|found| found.id != *group);
-            }
-            Step::DeleteVolume { volume, .. } => {
-                assert!(self.children.attachments.is_empty(), "{volume} is attached by Kubernetes' word");
-                let Some(found) = self.volumes.iter_mut().find(|found| found.id == *volume) else { return };
-                assert!(found.live_attachments().next().is_none(), "{volume} is attached");
-                found.state = VolumeState::Deleting;
-            }
-            other => panic!("{} is not a step on EC2", other.name()),
-        }
-    }
-
     /// The others do their part: Kubernetes' controllers, kubelet, EC2, Route 53.
     pub(crate) fn tick(&mut self) {
         self.tick_aws();
@@ -161,32 +104,6 @@ impl World {
             let set = Arc::make_mut(found);
             let generation = set.metadata.generation;
             set.status.get_or_insert_default().observed_generation = generation;
-        }
-    }
-
-    fn tick_aws(&mut self) {
-        let mut ended = Vec::new();
-        for instance in &mut self.instances {
-            match instance.state {
-                InstanceState::Pending => {
-                    instance.state = InstanceState::Running;
-                    self.children.nodes.push(Arc::new(node(instance)));
-                }
-                InstanceState::ShuttingDown => {
-                    instance.state = InstanceState::Terminated;
-                    ended.push(instance.id.clone());
-                }
-                _ => {}
-            }
-        }
-        self.volumes.retain(|volume| volume.state != VolumeState::Deleting);
-        for volume in &mut self.volumes {
-            volume.attachments.retain(|attachment| !ended.contains(&attachment.instance));
-            let held = volume.live_attachments().next().is_some();
-            volume.state = if held { VolumeState::InUse } else { VolumeState::Available };
-        }
-        if let Some(change) = &mut self.change {
-            change.state = DnsChangeState::InSync;
         }
     }
 
@@ -238,7 +155,7 @@ impl World {
         }
     }
 
-    fn next(&mut self) -> u32 {
+    pub(super) fn next(&mut self) -> u32 {
         self.number += 1;
         self.number
     }
@@ -322,60 +239,6 @@ impl World {
         self.change = Some(change.clone());
         change
     }
-
-    fn run(&mut self, generation: u64, zone: &str, launch: &cloud::Launch) {
-        let annotations = self.resource.metadata.annotations.as_ref().unwrap();
-        assert_eq!(
-            annotations[names::GENERATION],
-            generation.to_string(),
-            "asked for before it was written down"
-        );
-        assert_eq!(annotations[names::LAUNCH], launch.fingerprint().as_str());
-        let text = generation.to_string();
-        if self.instances.iter().any(|found| found.tags.get(key::GENERATION) == Some(text.as_str())) {
-            return;
-        }
-        let number = self.next();
-        let id = InstanceId::new(format!("i-{number}"));
-        self.protected.push(id.clone());
-        let last = u8::try_from(number).unwrap();
-        self.instances.push(Instance {
-            id,
-            state: InstanceState::Pending,
-            state_reason: None,
-            zone: zone.to_owned(),
-            subnet: Some(launch.subnet.clone()),
-            vpc: None,
-            private_ip: Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, last))),
-            instance_type: launch.instance_type.clone(),
-            image: launch.image.clone(),
-            security_groups: launch.security_groups.clone(),
-            tags: launch.tags.clone(),
-            client_token: None,
-            protection: None,
-            launched_at: None,
-        });
-    }
-
-    fn create_volume(&mut self, new: &cloud::NewVolume) {
-        if !self.volumes.is_empty() {
-            return;
-        }
-        self.volumes.push(Volume {
-            id: VolumeId::new(format!("vol-{}", self.number)),
-            state: VolumeState::Creating,
-            zone: new.zone.clone(),
-            size_gib: new.size_gib,
-            kind: new.kind.clone(),
-            iops: new.iops,
-            throughput: new.throughput,
-            encrypted: new.encrypted,
-            snapshot: None,
-            attachments: Vec::new(),
-            tags: new.tags.clone(),
-            created_at: None,
-        });
-    }
 }
 
 fn parse<T: DeserializeOwned>(value: &Value) -> T {
@@ -386,7 +249,7 @@ fn provider(instance: &Instance) -> String {
     format!("aws:///{}/{}", instance.zone, instance.id)
 }
 
-fn node(instance: &Instance) -> Node {
+pub(super) fn node(instance: &Instance) -> Node {
     let subject = crate::fixture::subject();
     let generation: u64 = instance.tags.get(key::GENERATION).unwrap().parse().unwrap();
     parse(&json!({

@@ -1,0 +1,169 @@
+//! What is done about the records of a sink: offsets asked for, batches stored, each in a task of its own.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use rdkafka::Offset;
+use tokio::runtime::Handle;
+
+use super::shelves::{Shelves, Stretch};
+use super::{Batch, Settings, Sink, Stored};
+use crate::consumer::context::{End, Membership};
+use crate::{BoxError, Record, lock};
+
+/// Waits after a failure double from the first to the second.
+const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
+/// Shelves under a lock that nobody holds while waiting, and those who ask and store.
+pub(super) struct Desk<S> {
+    sink: Arc<S>,
+    runtime: Handle,
+    pub(super) topic: Arc<str>,
+    batch: usize,
+    deadline: Duration,
+    pub(super) inner: Mutex<Inner>,
+}
+
+pub(super) struct Inner {
+    pub(super) shelves: Shelves,
+    pub(super) ends: BTreeMap<i32, End>,
+    pub(super) open: bool,
+}
+
+impl<S: Sink> Desk<S> {
+    pub(super) fn new(settings: &Settings, sink: Arc<S>, runtime: Handle) -> Arc<Self> {
+        let shelves = Shelves::new(settings.parallel);
+        Arc::new(Self {
+            sink,
+            runtime,
+            topic: settings.topic.as_str().into(),
+            batch: settings.batch,
+            deadline: settings.deadline,
+            inner: Mutex::new(Inner { shelves, ends: BTreeMap::new(), open: true }),
+        })
+    }
+
+    pub(super) fn accept(self: &Arc<Self>, record: Record) {
+        let mut inner = lock(&self.inner);
+        inner.shelves.accept(record);
+        self.start(&mut inner);
+    }
+
+    fn start(self: &Arc<Self>, inner: &mut Inner) {
+        while let Some(stretch) = inner.open.then(|| inner.shelves.take(self.batch)).flatten() {
+            let desk = Arc::clone(self);
+            self.runtime.spawn(async move { desk.store(stretch).await });
+        }
+    }
+
+    async fn store(self: Arc<Self>, stretch: Stretch) {
+        let Stretch { partition, epoch, start, end, records } = stretch;
+        let batch = Arc::new(Batch { topic: Arc::clone(&self.topic), partition, start, end, records });
+        let stored = within(self.deadline, self.sink.store(batch)).await;
+        let delay = match stored {
+            Ok(Stored::Done) => {
+                let mut inner = lock(&self.inner);
+                inner.shelves.stored(partition, epoch, end);
+                self.start(&mut inner);
+                return;
+            }
+            Ok(Stored::OutOfStep) => {
+                tracing::info!(
+                    kafka.partition = partition,
+                    "the store stands elsewhere, its offset is asked for again"
+                );
+                Duration::ZERO
+            }
+            Err(error) => {
+                tracing::warn!(kafka.partition = partition, error = &*error, "a batch was not stored");
+                RETRY.0
+            }
+        };
+        let again = lock(&self.inner).shelves.failed(partition, epoch);
+        if again {
+            self.ask(vec![(partition, epoch)], delay);
+        }
+    }
+
+    /// Asks the store for its offsets until it answers or the partitions are gone.
+    fn ask(self: &Arc<Self>, partitions: Vec<(i32, u64)>, delay: Duration) {
+        let desk = Arc::clone(self);
+        self.runtime.spawn(async move { desk.keep_asking(partitions, delay).await });
+    }
+
+    async fn keep_asking(&self, mut partitions: Vec<(i32, u64)>, mut delay: Duration) {
+        loop {
+            tokio::time::sleep(delay).await;
+            partitions.retain(|(partition, epoch)| self.is_open(*partition, *epoch));
+            if partitions.is_empty() {
+                return;
+            }
+            let numbers = partitions.iter().map(|(partition, _)| *partition).collect();
+            match within(self.deadline, self.sink.offsets(numbers)).await {
+                Ok(offsets) => return self.answered(&partitions, &offsets),
+                Err(error) => {
+                    tracing::warn!(?partitions, error = &*error, "the store did not tell its offsets");
+                }
+            }
+            delay = (delay * 2).clamp(RETRY.0, RETRY.1);
+        }
+    }
+
+    fn is_open(&self, partition: i32, epoch: u64) -> bool {
+        let inner = lock(&self.inner);
+        inner.open && inner.shelves.is_current(partition, epoch)
+    }
+
+    fn answered(&self, partitions: &[(i32, u64)], offsets: &BTreeMap<i32, i64>) {
+        let mut inner = lock(&self.inner);
+        for (partition, epoch) in partitions {
+            inner.shelves.answered(*partition, *epoch, offsets.get(partition).copied());
+        }
+    }
+}
+
+/// An answer in time that is no panic.
+async fn within<T>(limit: Duration, work: impl Future<Output = Result<T, BoxError>>) -> Result<T, BoxError> {
+    match tokio::time::timeout(limit, AssertUnwindSafe(work).catch_unwind()).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(_)) => Err("the store panicked".into()),
+        Err(_) => Err(format!("the store did not answer within {limit:?}").into()),
+    }
+}
+
+/// What the library tells of partitions goes to the desk.
+pub(super) struct Member<S>(pub(super) Arc<Desk<S>>);
+
+impl<S: Sink> Membership for Member<S> {
+    fn assigned(&self, partitions: &[i32]) {
+        let mut inner = lock(&self.0.inner);
+        let assigned: Vec<(i32, u64)> =
+            partitions.iter().map(|&partition| (partition, inner.shelves.assign(partition))).collect();
+        drop(inner);
+        self.0.ask(assigned, Duration::ZERO);
+    }
+
+    fn revoked(&self, partitions: &[i32]) -> Vec<(i32, i64)> {
+        let mut inner = lock(&self.0.inner);
+        for partition in partitions {
+            inner.shelves.revoke(*partition);
+            inner.ends.remove(partition);
+        }
+        Vec::new()
+    }
+
+    fn commit_failed(&self) {}
+
+    fn ends(&self, ends: &[End]) {
+        let mut inner = lock(&self.0.inner);
+        inner.ends = ends.iter().map(|end| (end.partition, *end)).collect();
+    }
+
+    /// Nothing is fetched before the store has said where to begin.
+    fn start(&self) -> Option<Offset> {
+        Some(Offset::End)
+    }
+}

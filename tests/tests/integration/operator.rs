@@ -1,0 +1,9 @@
+//! The operator's contracts on a real API server, and the operator itself against the AWS endpoint. The cluster has no
+//! controllers: nothing but the test and the operator moves anything.
+
+#![cfg(test)]
+
+mod fence;
+mod life;
+mod policies;
+mod rig;

@@ -1,0 +1,110 @@
+//! The fence, as the API server keeps it.
+
+use kube::api::{Patch, PatchParams};
+use resources::fence;
+use serde_json::{Value, json};
+
+use super::rig::{Rig, refusal};
+
+#[tokio::test]
+async fn a_spec_only_moves_forward() {
+    let rig = Rig::new().await;
+    let at = |seq: i64| rig.managed("forward", seq);
+    let first = rig.provision(&at(5)).await.unwrap();
+    let again = rig.provision(&at(5)).await.unwrap();
+    assert_eq!(
+        again.metadata.resource_version, first.metadata.resource_version,
+        "the same again changes nothing"
+    );
+    assert!(rig.provision(&at(6)).await.is_ok());
+
+    let mut other_content = at(6);
+    other_content["spec"]["storage"]["sizeGib"] = json!(21);
+    let mut lower_render = at(6);
+    lower_render["spec"]["instruction"]["render"] = json!(0);
+    let mut without = at(7);
+    without["spec"].as_object_mut().unwrap().remove("instruction");
+    for refused in [at(5), at(4), other_content, lower_render, without] {
+        let status = refusal(rig.provision(&refused).await);
+        assert_eq!(status.code, 422, "{status:?}");
+        let causes = status.details.unwrap().causes;
+        let holder = causes.iter().find_map(|cause| fence::holder(&cause.message)).unwrap();
+        assert_eq!((holder.epoch, holder.seq, holder.hash.as_str()), (1, 6, "h6"));
+        assert!(causes.iter().any(|cause| cause.reason == "FieldValueForbidden" && cause.field == "spec"));
+    }
+    let mut higher_render = at(6);
+    higher_render["spec"]["instruction"]["render"] = json!(2);
+    assert!(rig.provision(&higher_render).await.is_ok());
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn other_ways_of_writing_meet_the_same_fence() {
+    let rig = Rig::new().await;
+    rig.provision(&rig.managed("merged", 5)).await.unwrap();
+    let api = kube::Api::<resources::QuestDB>::namespaced(rig.provisioner.clone(), &rig.namespace);
+    let merge = |body: Value| {
+        let api = api.clone();
+        async move { api.patch("merged", &PatchParams::default(), &Patch::Merge(&body)).await }
+    };
+    for body in [
+        json!({ "spec": { "instruction": null } }),
+        json!({ "spec": null }),
+        json!({ "spec": { "version": "9.9.9" } }),
+        json!({ "spec": { "instruction": { "seq": 4 } } }),
+    ] {
+        let status = refusal(merge(body.clone()).await);
+        assert_eq!(status.code, 422, "{body}: {status:?}");
+    }
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn what_must_not_change_is_named() {
+    let rig = Rig::new().await;
+    rig.provision(&rig.managed("fixed", 1)).await.unwrap();
+    let table = [
+        ("/spec/storage/sizeGib", json!(19), "can only grow"),
+        ("/spec/zone", json!("eu-west-1a"), "spec.zone is immutable"),
+        (
+            "/spec/instruction/databaseId",
+            json!("0192f3a4-5b6c-7d8e-9f00-ffffffffffff"),
+            "databaseId is immutable",
+        ),
+    ];
+    for (pointer, value, expected) in table {
+        let mut object = rig.managed("fixed", 2);
+        let (parent, key) = pointer.rsplit_once('/').unwrap();
+        object.pointer_mut(parent).unwrap()[key] = value;
+        let status = refusal(rig.provision(&object).await);
+        assert!(status.code == 422 && status.message.contains(expected), "{pointer}: {}", status.message);
+    }
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn nonsense_is_refused_by_the_schema() {
+    let rig = Rig::new().await;
+    let table = [
+        ("/spec/storage/sizeGib", json!(9)),
+        ("/spec/storage/sizeGib", json!(5_000_000_000_i64)),
+        ("/spec/storage/type", json!("tape")),
+        ("/spec/storage/iops", json!(1)),
+        ("/spec/runState", json!("Sideways")),
+        ("/spec/instruction/epoch", json!(i64::MAX)),
+        ("/spec/instruction/seq", json!(0)),
+        ("/spec/instruction/databaseId", json!("trades")),
+    ];
+    for (pointer, value) in table {
+        let mut object = rig.managed("nonsense", 1);
+        let (parent, key) = pointer.rsplit_once('/').unwrap();
+        object.pointer_mut(parent).unwrap()[key] = value.clone();
+        let status = refusal(rig.provision(&object).await);
+        assert!(matches!(status.code, 422 | 500), "{pointer} = {value}: {status:?}");
+    }
+    let mut unknown = rig.managed("nonsense", 1);
+    unknown["spec"]["colour"] = json!("blue");
+    let status = refusal(rig.provision(&unknown).await);
+    assert!(status.message.contains("field not declared in schema"), "{status:?}");
+    rig.end().await;
+}

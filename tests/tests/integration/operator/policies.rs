@@ -1,0 +1,95 @@
+//! Who may write what: the admission policies and the rights of both programs.
+
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Resource as _};
+use resources::QuestDB;
+use serde_json::json;
+
+use super::rig::{Rig, apply, refusal};
+
+#[tokio::test]
+async fn only_the_provisioner_writes_a_managed_spec() {
+    let rig = Rig::new().await;
+    let status = refusal(apply(&rig.as_admin(), &rig.managed("mine", 1)).await);
+    assert!(status.code == 403 && status.message.contains("slipway-managed-spec"), "{status:?}");
+    rig.provision(&rig.managed("mine", 1)).await.unwrap();
+    for api in [rig.as_admin(), rig.as_operator()] {
+        let change = json!({ "spec": { "instruction": { "seq": 9 } } });
+        let status = refusal(api.patch("mine", &PatchParams::default(), &Patch::Merge(&change)).await);
+        assert_eq!(status.code, 403, "{status:?}");
+        let mark = json!({ "metadata": { "annotations": { "note": "of a person" } } });
+        api.patch("mine", &PatchParams::default(), &Patch::Merge(&mark)).await.unwrap();
+    }
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn what_people_write_themselves_stays_theirs() {
+    let rig = Rig::new().await;
+    let mut plain = rig.managed("plain", 1);
+    plain["spec"].as_object_mut().unwrap().remove("instruction");
+    let made = apply(&rig.as_admin(), &plain).await.unwrap();
+    assert_eq!(made.spec.version, domain::catalogue::DEFAULT_VERSION, "defaults are filled in");
+    plain["spec"]["storage"]["sizeGib"] = json!(30);
+    apply(&rig.as_admin(), &plain).await.unwrap();
+    rig.as_admin().delete("plain", &DeleteParams::default()).await.unwrap();
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn a_managed_resource_goes_only_once_its_database_is_gone() {
+    let rig = Rig::new().await;
+    rig.provision(&rig.managed("tomb", 1)).await.unwrap();
+    let refused = rig.as_admin().delete("tomb", &DeleteParams::default()).await.map(|_| unreachable());
+    let status = refusal(refused);
+    assert!(status.code == 403 && status.message.contains("slipway-managed-delete"), "{status:?}");
+    let phase = json!({ "status": { "phase": "Deleted" } });
+    rig.as_operator().patch_status("tomb", &PatchParams::default(), &Patch::Merge(&phase)).await.unwrap();
+    rig.as_admin().delete("tomb", &DeleteParams::default()).await.unwrap();
+    rig.end().await;
+}
+
+fn unreachable() -> QuestDB {
+    panic!("a managed resource was deleted before its database was gone")
+}
+
+#[tokio::test]
+async fn what_was_carried_out_never_goes_back() {
+    let rig = Rig::new().await;
+    rig.provision(&rig.managed("status", 7)).await.unwrap();
+    let carried = |seq: i64| json!({ "status": { "instruction": { "id": "i", "epoch": 1, "seq": seq, "render": 1, "hash": "h" } } });
+    let api = rig.as_operator();
+    let write = |seq: i64| {
+        let (api, body) = (api.clone(), carried(seq));
+        async move { api.patch_status("status", &PatchParams::default(), &Patch::Merge(&body)).await }
+    };
+    write(6).await.unwrap();
+    write(7).await.unwrap();
+    let status = refusal(write(6).await);
+    assert!(status.code == 422 && status.message.contains("status.instruction cannot go back"), "{status:?}");
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn each_program_has_its_own_rights_and_no_others() {
+    let rig = Rig::new().await;
+    let code = |error: kube::Error| match error {
+        kube::Error::Api(status) => status.code,
+        other => panic!("{other}"),
+    };
+    let secrets: Api<Secret> = Api::namespaced(rig.provisioner.clone(), &rig.namespace);
+    assert_eq!(code(secrets.list(&ListParams::default()).await.unwrap_err()), 403);
+    let questdbs: Api<QuestDB> = Api::namespaced(rig.provisioner.clone(), &rig.namespace);
+    assert_eq!(code(questdbs.delete("any", &DeleteParams::default()).await.unwrap_err()), 403);
+    let body = json!({ "status": { "phase": "Ready" } });
+    let status = questdbs.patch_status("any", &PatchParams::default(), &Patch::Merge(&body)).await;
+    assert_eq!(code(status.unwrap_err()), 403);
+    let namespaces: Api<Namespace> = Api::all(rig.operator.clone());
+    assert_eq!(code(namespaces.list(&ListParams::default()).await.unwrap_err()), 403);
+    let mut object: QuestDB = serde_json::from_value(rig.managed("no", 1)).unwrap();
+    object.meta_mut().managed_fields = None;
+    let made = rig.as_operator().create(&PostParams::default(), &object).await;
+    assert_eq!(code(made.unwrap_err()), 403);
+    rig.end().await;
+}

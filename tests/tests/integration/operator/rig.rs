@@ -1,0 +1,159 @@
+//! A namespace of the test's own with clients of everyone who may act in it, and an operator as a process.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::cloud_aws::{Aws, Credentials, Settings};
+use cloud::{Cloud, Instance, SecurityGroup, Select, Volume};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use resources::QuestDB;
+use serde_json::{Value, json};
+use testkit::{ClusterFacts, bare_cluster, unique};
+use tokio::process::{Child, Command};
+
+use crate::support::stack;
+
+/// How long anything may take.
+pub(super) const PATIENCE: Duration = Duration::from_mins(1);
+
+/// What a test works with.
+pub(super) struct Rig {
+    pub(super) admin: Client,
+    pub(super) provisioner: Client,
+    pub(super) operator: Client,
+    pub(super) namespace: String,
+    /// The cluster's name in AWS: nobody else has it.
+    pub(super) cluster: String,
+    pub(super) aws: Arc<dyn Cloud>,
+    network: &'static ClusterFacts,
+}
+
+impl Rig {
+    pub(super) async fn new() -> Self {
+        let facts = bare_cluster();
+        let client = |path: &'static Path| async { testkit::client(path).await.unwrap() };
+        let admin = client(&facts.kubeconfig).await;
+        let namespace = testkit::temporary_namespace(&admin, "operator").await.unwrap();
+        let network = stack().clusters.iter().find(|cluster| !cluster.zones.is_empty()).expect("a network");
+        let settings = Settings {
+            endpoint: Some(stack().aws_endpoint_url.clone()),
+            credentials: Credentials::Fixed { key_id: "test".into(), secret: "test".into() },
+            ..Settings::new(network.region.as_str())
+        };
+        Self {
+            provisioner: client(&facts.provisioner_kubeconfig).await,
+            operator: client(&facts.operator_kubeconfig).await,
+            aws: Arc::new(Aws::connect(settings).await),
+            cluster: unique("op"),
+            admin,
+            namespace,
+            network,
+        }
+    }
+
+    /// An operator for this namespace alone. Each start competes for a lease of its own, so that a start after a kill
+    /// need not wait for the old one's end.
+    pub(super) async fn start(&self) -> Child {
+        let lease = testkit::temporary_namespace(&self.admin, "lease").await.unwrap();
+        self.start_with_lease(&lease)
+    }
+
+    /// An operator that competes for the lease of a namespace.
+    pub(super) fn start_with_lease(&self, lease: &str) -> Child {
+        let zones: Vec<_> =
+            self.network.zones.iter().map(|(zone, subnet)| format!("{zone}={subnet}")).collect();
+        Command::new(stack().programs.join("slipway-operator"))
+            .env("KUBECONFIG", &bare_cluster().kubeconfig)
+            .env("AWS_ENDPOINT_URL", &stack().aws_endpoint_url)
+            .env("AWS_ACCESS_KEY_ID", "test")
+            .env("AWS_SECRET_ACCESS_KEY", "test")
+            .env("AWS_REGION", &self.network.region)
+            .env("SLIPWAY_CLUSTER", &self.cluster)
+            .env("SLIPWAY_HOSTED_ZONE_ID", &self.network.hosted_zone_id)
+            .env("SLIPWAY_DNS_SUFFIX", &self.network.dns_suffix)
+            .env("SLIPWAY_VPC_ID", &self.network.vpc_id)
+            .env("SLIPWAY_ZONES", zones.join(","))
+            .env("SLIPWAY_NODE_IMAGE", &self.network.node_image)
+            .env("SLIPWAY_LEASE_NAMESPACE", lease)
+            .env("SLIPWAY_WATCH_NAMESPACE", &self.namespace)
+            .env("SLIPWAY_OPS_LISTEN", "127.0.0.1:0")
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap()
+    }
+
+    pub(super) fn as_admin(&self) -> Api<QuestDB> {
+        Api::namespaced(self.admin.clone(), &self.namespace)
+    }
+
+    pub(super) fn as_operator(&self) -> Api<QuestDB> {
+        Api::namespaced(self.operator.clone(), &self.namespace)
+    }
+
+    /// A forced apply by the provisioner, as for an instruction.
+    pub(super) async fn provision(&self, object: &Value) -> kube::Result<QuestDB> {
+        let api: Api<QuestDB> = Api::namespaced(self.provisioner.clone(), &self.namespace);
+        apply(&api, object).await
+    }
+
+    /// A resource of its name at a position.
+    pub(super) fn managed(&self, name: &str, seq: i64) -> Value {
+        json!({
+            "apiVersion": "crd.questdb.io/v1", "kind": "QuestDB",
+            "metadata": { "name": name, "namespace": self.namespace },
+            "spec": {
+                "instruction": { "id": format!("i-{seq}"), "databaseId": DATABASE, "epoch": 1, "seq": seq, "render": 1,
+                    "hash": format!("h{seq}") },
+                "runState": "Running",
+                "storage": { "sizeGib": 20 },
+            },
+        })
+    }
+
+    /// The same resource as a database of this test alone.
+    pub(super) fn unique(&self, name: &str, database: &str, seq: i64) -> Value {
+        let mut object = self.managed(name, seq);
+        object["spec"]["instruction"]["databaseId"] = json!(database);
+        object
+    }
+
+    pub(super) async fn instances(&self) -> Vec<Instance> {
+        let mut found = self.aws.describe_instances(&Select::cluster(&self.cluster)).await.unwrap();
+        found.retain(|instance| !instance.state.is_ending());
+        found
+    }
+
+    pub(super) async fn volumes(&self) -> Vec<Volume> {
+        self.aws.describe_volumes(&Select::cluster(&self.cluster)).await.unwrap()
+    }
+
+    pub(super) async fn groups(&self) -> Vec<SecurityGroup> {
+        self.aws.describe_security_groups(&Select::cluster(&self.cluster)).await.unwrap()
+    }
+
+    /// Removes the namespace's marks; nobody waits for its end, because nothing here ends it.
+    pub(super) async fn end(&self) {
+        let namespaces: Api<Namespace> = Api::all(self.admin.clone());
+        let _ = namespaces.delete(&self.namespace, &kube::api::DeleteParams::default()).await;
+    }
+}
+
+/// A database's identity where no AWS is touched.
+pub(super) const DATABASE: &str = "0192f3a4-5b6c-7d8e-9f00-112233445566";
+
+/// A forced server-side apply.
+pub(super) async fn apply(api: &Api<QuestDB>, object: &Value) -> kube::Result<QuestDB> {
+    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap();
+    api.patch(name, &PatchParams::apply("slipway-provisioner").force(), &Patch::Apply(object)).await
+}
+
+/// The refusal of a write that must be refused.
+pub(super) fn refusal(answer: kube::Result<QuestDB>) -> Box<kube::core::Status> {
+    match answer {
+        Err(kube::Error::Api(status)) => status,
+        other => panic!("not refused: {other:?}"),
+    }
+}
