@@ -26,7 +26,7 @@ const QUEUE: usize = 1_024;
 /// How long taking a picture of everything the cluster owns may take.
 const PICTURE: Duration = Duration::from_mins(1);
 /// Between two pictures taken for their own sake.
-const PICTURE_PERIOD: Duration = Duration::from_secs(30);
+const PICTURE_PERIOD: Duration = Duration::from_secs(15);
 /// How long ending may take.
 const DRAIN: Duration = Duration::from_secs(15);
 /// How long the loop may take for a round.

@@ -67,9 +67,10 @@ struct Outcome {
 pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let benches = plan::select(&arguments.names)?;
     let terminal = Terminal::start();
+    workspace.install_packages(&terminal)?;
     build(workspace, &terminal)?;
     let released = workspace.released();
-    let layout = Layout::new(workspace.root(), workspace.root().join(".slipway/bench"));
+    let layout = workspace.bench_stack();
     let outcomes = {
         let _lock = workspace::lock(&layout)?;
         let options = Options { durable: true, ..Options::for_system() };

@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let terminal = Terminal::start();
     let mut clean = true;
-    for layout in [workspace.test_stack(), workspace.stack()] {
+    for (_, layout) in workspace.stacks() {
         if layout.state().exists() {
             clean &= stop(workspace, &layout, arguments.all_data, &terminal)?;
         }

@@ -12,7 +12,7 @@ use crate::workspace::Workspace;
 /// Prints the tables; the code is 1 when a stack was started and does not run whole.
 pub(crate) fn run(workspace: &Workspace) -> ExitCode {
     let mut well = true;
-    for (title, layout) in [("up", workspace.stack()), ("test", workspace.test_stack())] {
+    for (title, layout) in workspace.stacks() {
         if !layout.programs_file().exists() {
             continue;
         }

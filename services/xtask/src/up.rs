@@ -78,6 +78,8 @@ pub(crate) fn start(
     build: bool,
     terminal: &Terminal,
 ) -> anyhow::Result<StackFacts> {
+    // First, and alone: compiling needs some of them.
+    workspace.install_packages(terminal)?;
     thread::scope(|scope| {
         let cargo = build.then(|| scope.spawn(|| self::build(workspace, layout, terminal)));
         let cargo = Mutex::new(cargo);

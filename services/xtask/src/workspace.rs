@@ -74,6 +74,22 @@ impl Workspace {
         command
     }
 
+    /// The stack of the benches.
+    pub(crate) fn bench_stack(&self) -> Layout {
+        Layout::new(&self.root, self.root.join(".slipway/bench"))
+    }
+
+    /// Every stack that this checkout may have, with what started it.
+    pub(crate) fn stacks(&self) -> [(&'static str, Layout); 3] {
+        [("bench", self.bench_stack()), ("test", self.test_stack()), ("up", self.stack())]
+    }
+
+    /// Sees to it that the packages of the system are there, some of which compiling needs too.
+    pub(crate) fn install_packages(&self, progress: &dyn Progress) -> anyhow::Result<()> {
+        install::ensure(&self.cache, &[Component::SystemPackages], progress)?;
+        Ok(())
+    }
+
     /// Sees to it that all servers are installed.
     pub(crate) fn install(&self, progress: &dyn Progress) -> anyhow::Result<Tools> {
         let installed = install::ensure(&self.cache, &Component::ALL, progress)?;

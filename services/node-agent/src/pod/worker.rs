@@ -271,7 +271,11 @@ impl Worker {
                 if self.ending.is_none() {
                     self.tell(EventType::Warning, "Killing", &format!("killing container questdb: {reason}"));
                 }
-                self.ending = Some((Timestamp::now(), reason));
+                // Overdue is no reason of its own: what began the ending is.
+                let why = self
+                    .ending
+                    .map_or(reason, |(_, before)| if reason == "Killed" { before } else { reason });
+                self.ending = Some((Timestamp::now(), why));
                 self.context.processes.kill(&self.run_dir);
                 Outcome::Again(Duration::from_millis(50))
             }

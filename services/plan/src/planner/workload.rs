@@ -85,7 +85,8 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>) -> bool 
 /// The wish as far as the machine that is there can carry it: a pod that asks for more would never be scheduled again.
 fn fitted(world: &World<'_>, node: &Node) -> Validated {
     let mut fitted = world.validated.clone();
-    let instance = world.observed.account.instances.iter().find(|instance| super::machine::is_of(node, instance));
+    let instance =
+        world.observed.account.instances.iter().find(|instance| super::machine::is_of(node, instance));
     if let Some(kind) = instance.and_then(|instance| catalogue::instance_type(&instance.instance_type)) {
         fitted.instance_type = kind;
     }

@@ -1,3 +1,5 @@
+//! Gossip there and back: what is written is read again, and what cannot be meant is refused.
+
 use super::*;
 
 fn observation() -> Observation {

@@ -1,3 +1,5 @@
+//! Instructions there and back: what is written is read again, and what cannot be meant is refused.
+
 use std::collections::BTreeMap;
 
 use domain::{Compute, DeletionPolicy, Exposure, Network, RunState, Storage, VolumeType};

@@ -41,6 +41,7 @@ pub(super) fn run(
     let layout = workspace.test_stack();
     let lock = workspace::lock(&layout)?;
     let runner = Runner { workspace, layout, further, interrupted, terminal: Terminal::start() };
+    runner.workspace.install_packages(&runner.terminal)?;
     let since = Instant::now();
     let mut total = Tally::default();
     for group in groups {

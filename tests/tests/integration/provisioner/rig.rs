@@ -99,15 +99,10 @@ impl Rig {
         self.register_as("bare", state).await;
     }
 
-    /// Registers a cluster by name.
+    /// Registers a cluster by name; its credentials are in a file of its own.
     pub(super) async fn register_as(&self, name: &str, state: ClusterState) {
-        self.register_as("bare", state).await;
-    }
-
-    /// Registers the cluster under another name.
-    pub(super) async fn register_as(&self, id: &str, state: ClusterState) {
         let cluster = Cluster {
-            id: id.parse().unwrap(),
+            id: name.parse().unwrap(),
             region: "eu-west-1".to_owned(),
             account: "000000000000".to_owned(),
             zones: BTreeMap::new(),

@@ -68,6 +68,7 @@ async fn a_cluster_registered_a_moment_ago_is_known() {
     let running = rig.start(&[]);
     rig.publish(&early).await;
     rig.outcome(&early, OutcomeKind::Refused).await;
+    rig.credentials_at("late", &testkit::bare_cluster().server);
     rig.register_as("late", ClusterState::Active).await;
     let mut good = rig.instruction(1);
     good.cluster = "late".parse().unwrap();
