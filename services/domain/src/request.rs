@@ -126,6 +126,12 @@ impl Change {
                 format!("can only grow: it is {size} GiB now"),
             ));
         }
+        if !fields.instance_type.is_empty() && fields.instance_type != current.compute.instance_type {
+            // Another machine means a move; an instruction that nobody can carry out must not be accepted.
+            let now = &current.compute.instance_type;
+            let detail = format!("cannot change for a living database yet: it is {now}");
+            wrong.push(Violation::new("/compute/instance_type", Rule::Immutable, detail));
+        }
         wrong.into_result()?;
         let mut next = current.clone();
         next.version = fields.version;
@@ -408,6 +414,19 @@ mod tests {
         assert_eq!(shrink.apply(&current).unwrap_err().0[0].rule, Rule::Shrinks);
         let grow = Change { size_gib: Some(100), ..Change::default() };
         assert_eq!(grow.apply(&current).unwrap().storage.size_gib, 100);
+    }
+
+    #[test]
+    fn a_living_database_keeps_its_machine() {
+        let current = desired();
+        let other = Change { instance_type: Some("m7i.xlarge".to_owned()), ..Change::default() };
+        let wrong = other.apply(&current).unwrap_err();
+        assert_eq!(
+            (wrong.0[0].pointer.as_str(), wrong.0[0].rule),
+            ("/compute/instance_type", Rule::Immutable)
+        );
+        let same = Change { instance_type: Some(current.compute.instance_type.clone()), ..Change::default() };
+        assert_eq!(same.apply(&current).unwrap(), current);
     }
 
     #[test]

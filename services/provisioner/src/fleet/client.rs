@@ -52,8 +52,8 @@ pub async fn make(directory: &Path, kubeconfig: &[u8], limit: Duration) -> Resul
     calls.read_timeout = Some(limit);
     calls.reset_reader_on_write = true;
     let mut watches = calls.clone();
-    // A watch is silent for as long as nothing changes; its own idle timeout ends it.
-    watches.read_timeout = None;
+    // A watch may be silent until the server ends it, after less than this; a list that is never answered ends here too.
+    watches.read_timeout = Some(Duration::from_mins(5));
     let client = |config| kube::Client::try_from(config).map_err(Error::Client);
     Ok(Clients { calls: client(calls)?, watches: client(watches)? })
 }

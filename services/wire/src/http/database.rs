@@ -203,9 +203,9 @@ pub struct Observed {
 pub struct Endpoints {
     /// REST, web console, ILP over HTTP and QWP.
     pub http: String,
-    /// PostgreSQL wire protocol, `host:port`.
+    /// PostgreSQL wire protocol, as a URI without credentials.
     pub postgres: String,
-    /// ILP over TCP, `host:port`.
+    /// ILP over TCP, as `tcp://host:port`.
     pub ilp: String,
     /// Health and metrics.
     pub health: String,
