@@ -18,6 +18,19 @@ pub enum Error {
         #[source]
         source: KafkaError,
     },
+    /// The group does not let the consumer in although brokers answer: the library has lost its way, a new consumer finds
+    /// another.
+    #[error("consume {topic}: not let into group {group} for {seconds} s ({state}) although brokers answer")]
+    Adrift {
+        /// The consumer group.
+        group: String,
+        /// The topic.
+        topic: String,
+        /// For how long.
+        seconds: u64,
+        /// What the library says of the group.
+        state: String,
+    },
     /// The record certainly did not reach the log; nothing was sent or the broker refused it.
     #[error("send to {topic}: certainly not written")]
     NotSent {

@@ -1,6 +1,7 @@
 //! What the Kafka library calls back: rebalances and statistics. Runs on the poll loop, so nothing here waits.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _, ConsumerContext};
@@ -9,7 +10,11 @@ use rdkafka::statistics::Statistics;
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
-use crate::connection;
+use crate::{Error, connection};
+
+/// How long a consumer may be outside of its group while brokers answer. Longer than any rebalance among members that
+/// answer; a rebalance that waits for a member that hangs is only begun again.
+const LONGEST_OUTSIDE: Duration = Duration::from_secs(30);
 
 /// How far a partition reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +56,38 @@ pub(crate) trait Membership: Send + Sync {
 /// The context of a consumer of one topic.
 pub(crate) struct Context {
     pub(crate) topic: String,
+    pub(crate) group: String,
     pub(crate) membership: Arc<dyn Membership>,
+    pub(crate) standing: Mutex<Standing>,
+}
+
+/// How a consumer stands with its group, by the library's statistics.
+///
+/// A broker that hangs past the session and then restarts can leave the library outside its group for good. It says nothing
+/// of it by itself, so somebody has to look.
+#[derive(Debug, Default)]
+pub(crate) struct Standing {
+    /// Since when it has been outside although brokers answer, and what the library called that.
+    outside: Option<(Instant, String)>,
+}
+
+impl Standing {
+    /// Takes in what the library says now.
+    fn hear(&mut self, now: Instant, join_state: &str, reachable: bool) {
+        if join_state == "steady" || !reachable {
+            self.outside = None;
+        } else {
+            let since = self.outside.take().map_or(now, |(since, _)| since);
+            self.outside = Some((since, join_state.to_owned()));
+        }
+    }
+
+    /// For how long it has been outside, once that is too long.
+    fn too_long(&self, now: Instant) -> Option<(Duration, &str)> {
+        let (since, state) = self.outside.as_ref()?;
+        let outside = now.duration_since(*since);
+        (outside >= LONGEST_OUTSIDE).then_some((outside, state))
+    }
 }
 
 impl ClientContext for Context {
@@ -64,6 +100,12 @@ impl ClientContext for Context {
     }
 
     fn stats(&self, statistics: Statistics) {
+        let reachable = statistics.brokers.values().any(|broker| broker.nodeid >= 0 && broker.state == "UP");
+        if let Some(group) = &statistics.cgrp {
+            let join_state = &group.join_state;
+            let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+            standing.hear(Instant::now(), join_state, reachable);
+        }
         let Some(topic) = statistics.topics.get(&self.topic) else { return };
         let known = topic.partitions.values().filter(|partition| partition.hi_offset >= 0);
         let end = |partition: &rdkafka::statistics::Partition| End {
@@ -103,6 +145,20 @@ impl ConsumerContext for Context {
 }
 
 impl Context {
+    /// The context of a consumer of `topic` in `group`.
+    pub(crate) fn new(topic: &str, group: &str, membership: Arc<dyn Membership>) -> Self {
+        let (topic, group) = (topic.to_owned(), group.to_owned());
+        Self { topic, group, membership, standing: Mutex::default() }
+    }
+
+    /// An error once the consumer has been outside of its group for too long: it is to be made anew.
+    pub(crate) fn check_standing(&self) -> Result<(), Error> {
+        let standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((outside, state)) = standing.too_long(Instant::now()) else { return Ok(()) };
+        let (group, topic, state) = (self.group.clone(), self.topic.clone(), state.to_owned());
+        Err(Error::Adrift { group, topic, seconds: outside.as_secs(), state })
+    }
+
     fn assign(
         &self,
         consumer: &BaseConsumer<Self>,
@@ -155,4 +211,33 @@ pub(crate) fn list(topic: &str, partitions: &[i32]) -> TopicPartitionList {
         list.add_partition(topic, *partition);
     }
     list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is heard at which second, when somebody looks, and whether it is too long.
+    type Case = (&'static [(u64, &'static str, bool)], u64, bool);
+
+    #[test]
+    fn a_consumer_that_stays_outside_is_noticed() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let table: &[Case] = &[
+            (&[(0, "steady", true)], 100, false),
+            (&[(0, "init", true)], 29, false),
+            (&[(0, "init", true), (10, "wait-join", true)], 30, true),
+            (&[(0, "init", true), (10, "steady", true), (20, "init", true)], 40, false),
+            (&[(0, "init", true), (10, "init", false), (20, "init", true)], 40, false),
+            (&[(0, "init", false)], 100, false),
+        ];
+        for (heard, when, expected) in table {
+            let mut standing = Standing::default();
+            for (seconds, state, reachable) in *heard {
+                standing.hear(at(*seconds), state, *reachable);
+            }
+            assert_eq!(standing.too_long(at(*when)).is_some(), *expected, "{heard:?} at {when}");
+        }
+    }
 }

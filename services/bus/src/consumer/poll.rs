@@ -75,9 +75,9 @@ pub(crate) fn create(
         ("queued.min.messages", "1000".to_owned()),
         ("queued.max.messages.kbytes", "8192".to_owned()),
         ("fetch.message.max.bytes", "2097152".to_owned()),
-        ("statistics.interval.ms", "30000".to_owned()),
+        ("statistics.interval.ms", "10000".to_owned()),
     ]);
-    let context = Context { topic: start.topic.to_owned(), membership };
+    let context = Context::new(start.topic, start.group, membership);
     let consumer: BaseConsumer<Context> = config.create_with_context(context).map_err(failed)?;
     consumer.subscribe(&[start.topic]).map_err(failed)?;
     Ok(consumer)
@@ -107,6 +107,7 @@ struct Polling<'a, H: Handler> {
 
 impl<H: Handler> Polling<'_, H> {
     fn round(&mut self) -> Result<(), Error> {
+        self.consumer.context().check_standing()?;
         match self.consumer.poll(POLL) {
             None => {}
             Some(Ok(message)) => self.engine.accept(Record::copy(&self.topic, &message)),

@@ -57,6 +57,7 @@ struct Polling<'a, S> {
 
 impl<S: Sink> Polling<'_, S> {
     fn round(&mut self) -> Result<(), Error> {
+        self.consumer.context().check_standing()?;
         self.seek();
         // A partition that was just assigned is waiting for its seek: come round soon.
         let seeking = !lock(&self.desk.inner).shelves.to_seek().is_empty();
