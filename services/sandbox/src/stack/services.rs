@@ -96,7 +96,7 @@ fn node_agent(blueprint: &Blueprint<'_>, cluster: &Cluster) -> Program {
                 ("SLIPWAY_QUESTDB_LIB", blueprint.tools.questdb_lib.display().to_string()),
                 ("SLIPWAY_JAVA", blueprint.tools.java.display().to_string()),
             ]);
-    // It ends the databases on its nodes before it leaves.
+    // The databases on its nodes outlive it; `cleanup` ends them.
     program.stop.grace = 30;
     program
 }
