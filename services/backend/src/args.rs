@@ -1,10 +1,15 @@
 //! The command line and the environment, read once.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use domain::recovery::Deadlines;
 use runtime::{OpsArgs, TelemetryArgs};
 use secrecy::SecretString;
+
+use crate::sweep::Settings;
+use crate::sweep::decide::Rules;
 
 /// The backend of Slipway: API, relay and sink.
 #[derive(Debug, Parser)]
@@ -35,7 +40,7 @@ pub enum Command {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Postgres", about = None, long_about = None)]
 pub struct Database {
-    /// URL of the database
+    /// URL of the database; several servers as host:port,host:port, of which the one that takes writes is used
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
     pub database_url: SecretString,
     /// Most connections to it
@@ -84,6 +89,9 @@ pub struct Serve {
     /// Address of the API; port 0 takes a free one and logs it
     #[arg(long, env = "SLIPWAY_API_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     pub api_listen: SocketAddr,
+    /// How long operations may take.
+    #[command(flatten)]
+    pub deadlines: DeadlineArgs,
     /// Which parts run in this process
     #[arg(
         long,
@@ -93,9 +101,95 @@ pub struct Serve {
         default_value = "api,relay,sink"
     )]
     pub roles: Vec<Role>,
+    /// How much may wait.
+    #[command(flatten)]
+    pub bounds: Bounds,
+    /// How what clusters show is compared with what was minted.
+    #[command(flatten)]
+    pub sweep: SweepArgs,
     /// Consumer group of the sink, and the name under which its offsets are kept
     #[arg(long, env = "SLIPWAY_SINK_GROUP", value_name = "NAME", default_value = "slipway-backend")]
     pub sink_group: String,
+}
+
+/// How long operations may take.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Deadlines", about = None, long_about = None)]
+pub struct DeadlineArgs {
+    /// How long a create may take before it fails and is taken back
+    #[arg(long, env = "SLIPWAY_CREATE_DEADLINE", value_name = "DURATION", default_value = "30m", value_parser = duration)]
+    pub create_deadline: Duration,
+    /// How long an update may take before it fails and its database returns to its last good state
+    #[arg(long, env = "SLIPWAY_UPDATE_DEADLINE", value_name = "DURATION", default_value = "30m", value_parser = duration)]
+    pub update_deadline: Duration,
+    /// How long a delete may take before it is overdue; it is never given up
+    #[arg(long, env = "SLIPWAY_DELETE_DEADLINE", value_name = "DURATION", default_value = "1h", value_parser = duration)]
+    pub delete_deadline: Duration,
+    /// After how long without news of any database no deadline is judged: then it is we who do not hear. Longer than the
+    /// period in which the provisioners tell of every database again
+    #[arg(long, env = "SLIPWAY_GOSSIP_SILENCE", value_name = "DURATION", default_value = "20m", value_parser = duration)]
+    pub gossip_silence: Duration,
+}
+
+impl DeadlineArgs {
+    /// The deadlines of what is minted.
+    pub const fn deadlines(&self) -> Deadlines {
+        Deadlines { create: self.create_deadline, update: self.update_deadline, delete: self.delete_deadline }
+    }
+}
+
+/// How much may wait to be published, and how large it may be.
+#[derive(Debug, Clone, Copy, Args)]
+#[command(next_help_heading = "Bounds", about = None, long_about = None)]
+pub struct Bounds {
+    /// Changes that may wait to be published; beyond that the API refuses further ones for a while
+    #[arg(long, env = "SLIPWAY_BACKLOG_DATABASES", value_name = "NUMBER", default_value_t = 10_000)]
+    pub backlog_databases: u32,
+    /// Seconds that a change may wait to be published; beyond that the API refuses further ones for a while
+    #[arg(long, env = "SLIPWAY_BACKLOG_SECONDS", value_name = "SECONDS", default_value_t = 300)]
+    pub backlog_seconds: u64,
+    /// Bytes of the record of one desired state; less than the brokers' message.max.bytes
+    #[arg(long, env = "SLIPWAY_RECORD_BYTES", value_name = "BYTES", default_value_t = 262_144)]
+    pub record_bytes: usize,
+}
+
+/// How what clusters show is compared with what was minted; a part of the role `sink`.
+#[derive(Debug, Clone, Copy, Args)]
+#[command(next_help_heading = "Sweep", about = None, long_about = None)]
+pub struct SweepArgs {
+    /// How often everything is compared
+    #[arg(long, env = "SLIPWAY_SWEEP_PERIOD", value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    pub sweep_period: Duration,
+    /// Most databases that are sent again in one period, by all replicas together
+    #[arg(long, env = "SLIPWAY_SWEEP_CAP", value_name = "NUMBER", default_value_t = 100)]
+    pub sweep_cap: u32,
+    /// How long a change may be on its way before its database counts as missing or lagging
+    #[arg(long, env = "SLIPWAY_SWEEP_GRACE", value_name = "DURATION", default_value = "2m", value_parser = duration)]
+    pub sweep_grace: Duration,
+    /// How long a database that was sent again is left alone
+    #[arg(long, env = "SLIPWAY_SWEEP_AGAIN", value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    pub sweep_again: Duration,
+    /// For how long a list of a cluster counts; longer than the period in which the provisioners check theirs
+    #[arg(long, env = "SLIPWAY_SWEEP_LISTING", value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    pub sweep_listing: Duration,
+    /// How long after its last instruction a purged database keeps its tombstone: the topics' retention and a margin
+    #[arg(long, env = "SLIPWAY_TOMBSTONE_RETENTION", value_name = "DURATION", default_value = "192h", value_parser = duration)]
+    pub tombstone_retention: Duration,
+}
+
+impl From<SweepArgs> for Settings {
+    fn from(args: SweepArgs) -> Self {
+        Self {
+            period: args.sweep_period,
+            cap: args.sweep_cap,
+            rules: Rules {
+                grace: args.sweep_grace,
+                again: args.sweep_again,
+                listing: args.sweep_listing,
+                retention: args.tombstone_retention,
+            },
+        }
+    }
 }
 
 /// A part of the backend.
@@ -156,4 +250,42 @@ pub enum TokenRole {
     Console,
     /// Sees all tenants and runs the fleet
     Sre,
+}
+
+/// A length of time such as `90s`, `30m` or `1h30m`: a second at least, a month at most.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is not a length of time of 1s to 31 days, such as 90s, 30m or 1h30m");
+    let length = text.parse::<jiff::SignedDuration>().map_err(|_| wrong())?;
+    let length = Duration::try_from(length).map_err(|_| wrong())?;
+    let allowed = Duration::from_secs(1)..=Duration::from_hours(31 * 24);
+    if allowed.contains(&length) { Ok(length) } else { Err(wrong()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn deadlines_are_lengths_of_time() {
+        for (text, seconds) in [("90s", 90), ("30m", 1_800), ("1h30m", 5_400)] {
+            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "0s", "-5m", "soon", "10", "9999h"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_usual_deadlines_are_those_of_the_domain() {
+        let least = ["slipway-backend", "serve", "--database-url=postgres://x/y", "--kafka-bootstrap=x:1"];
+        let Command::Serve(serve) = Cli::try_parse_from(least).unwrap().command else { panic!("serve") };
+        assert_eq!(serve.deadlines.deadlines(), Deadlines::default());
+    }
 }

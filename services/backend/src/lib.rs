@@ -6,10 +6,13 @@
 
 pub mod api;
 pub mod args;
+pub mod deadlines;
 pub mod doorbell;
 pub mod metrics;
 pub mod relay;
 pub mod serve;
 pub mod sink;
+pub mod sweep;
 pub mod tokens;
 pub mod topics;
+mod way_back;

@@ -1,5 +1,7 @@
 //! The backend's metrics. Everything is registered here, so that names are seen side by side.
 
+mod operations;
+
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -8,14 +10,12 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
+pub use operations::Operations;
+
 type Labels<const N: usize> = [(&'static str, String); N];
 
 /// Buckets of requests, in seconds.
 const REQUEST_BUCKETS: [f64; 12] = [0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
-
-/// Buckets of whole operations, in seconds.
-const OPERATION_BUCKETS: [f64; 12] =
-    [1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_800.0, 3_600.0];
 
 /// The backend's metrics. Clones share them.
 #[derive(Debug, Clone)]
@@ -24,10 +24,13 @@ pub struct Metrics {
     request_seconds: Family<Labels<2>, Histogram>,
     /// Open event streams.
     pub streams: Gauge,
-    /// Databases whose newest state is not published.
-    pub outbox_pending: Gauge,
-    /// Age of the oldest unpublished state.
-    pub outbox_oldest_age: Gauge<f64, AtomicU64>,
+    outbox_pending: Gauge,
+    outbox_oldest_age: Gauge<f64, AtomicU64>,
+    outbox_set_aside: Gauge,
+    outbox_newer: Gauge,
+    set_aside: Family<Labels<1>, Counter>,
+    /// 1 while changes are refused because too much waits to be published.
+    pub gate_shut: Gauge,
     /// Instructions that Kafka acknowledged.
     pub published: Counter,
     /// Instructions that Kafka did not acknowledge.
@@ -39,8 +42,16 @@ pub struct Metrics {
     /// Records that could not be understood.
     pub dead_letters: Counter,
     unclaimed: Family<Labels<1>, Counter>,
-    operation_seconds: Family<Labels<2>, Histogram>,
+    /// What became of operations.
+    pub operations: Operations,
     parked: Family<Labels<1>, Gauge>,
+    diverged: Family<Labels<1>, Gauge>,
+    left: Family<Labels<2>, Counter>,
+    unlisted: Family<Labels<1>, Gauge>,
+    /// States that are published again because their cluster does not show them.
+    pub resent: Counter,
+    /// States that were minted again because their cluster held one that never was.
+    pub repaired: Counter,
     lag: Family<Labels<2>, Gauge>,
 }
 
@@ -48,7 +59,6 @@ impl Metrics {
     /// Registers everything.
     pub fn new(registry: &runtime::Metrics) -> Self {
         let request_seconds = Family::new_with_constructor(request_histogram as fn() -> Histogram);
-        let operation_seconds = Family::new_with_constructor(operation_histogram as fn() -> Histogram);
         let counter = |name, help| registry.register(name, help, Counter::default());
         let gauge = |name, help| registry.register(name, help, Gauge::default());
         let age = Gauge::default();
@@ -66,18 +76,39 @@ impl Metrics {
                 "Age of the oldest of them",
                 age,
             ),
+            outbox_set_aside: gauge("outbox_set_aside", "Databases whose state cannot be published"),
+            outbox_newer: gauge("outbox_newer", "Databases whose state only a newer relay can read"),
+            set_aside: registry.register(
+                "instructions_set_aside",
+                "Instructions set aside",
+                Family::default(),
+            ),
+            gate_shut: gauge("http_changes_refused", "1 while changes wait for the outbox"),
             published: counter("instructions_published", "Instructions Kafka took"),
             publish_failures: counter("instructions_publish_failures", "Instructions Kafka did not take"),
             gossip: counter("gossip_records", "Gossip records taken in"),
             gossip_stale: counter("gossip_stale_observations", "Observations older than what is believed"),
             dead_letters: counter("gossip_dead_letters", "Gossip that was not understood"),
             unclaimed: registry.register("gossip_unclaimed", "Observations not believed", Family::default()),
-            operation_seconds: registry.register(
-                "provisioning_duration_seconds",
-                "From a request to the end of its operation",
-                operation_seconds,
-            ),
+            operations: Operations::new(registry),
             parked: registry.register("parked_instructions", "Instructions that wait", Family::default()),
+            diverged: registry.register(
+                "databases_diverged",
+                "Databases whose cluster does not show what was minted",
+                Family::default(),
+            ),
+            left: registry.register(
+                "sweep_left",
+                "Times that nothing was done about one of them, by the reason",
+                Family::default(),
+            ),
+            unlisted: registry.register(
+                "clusters_unlisted",
+                "1 for a cluster of which nobody knows what it holds",
+                Family::default(),
+            ),
+            resent: counter("sweep_resent", "Instructions published again"),
+            repaired: counter("sweep_repaired", "States minted again above what a cluster held"),
             lag: registry.register("kafka_consumer_lag", "Records not yet read", Family::default()),
         }
     }
@@ -89,15 +120,22 @@ impl Metrics {
         self.request_seconds.get_or_create(&[method, route]).observe(duration.as_secs_f64());
     }
 
+    /// Shows what waits to be published.
+    pub fn backlog(&self, backlog: &store::Backlog) {
+        self.outbox_pending.set(backlog.databases);
+        self.outbox_oldest_age.set(backlog.oldest_seconds);
+        self.outbox_set_aside.set(backlog.set_aside);
+        self.outbox_newer.set(backlog.newer);
+    }
+
+    /// Counts an instruction that cannot be published.
+    pub fn set_aside(&self, code: &str) {
+        self.set_aside.get_or_create(&[("code", code.to_owned())]).inc();
+    }
+
     /// Counts an observation that is not believed as it stands.
     pub fn unclaimed(&self, code: &str) {
         self.unclaimed.get_or_create(&[("code", code.to_owned())]).inc();
-    }
-
-    /// Measures an operation that reached its end.
-    pub fn operation(&self, kind: &str, outcome: &str, seconds: f64) {
-        let labels = [("kind", kind.to_owned()), ("outcome", outcome.to_owned())];
-        self.operation_seconds.get_or_create(&labels).observe(seconds);
     }
 
     /// Shows how far the sink is behind; a partition that is not named is no longer ours.
@@ -106,6 +144,29 @@ impl Metrics {
         for (partition, lag) in partitions {
             let labels = [("topic", topic.to_owned()), ("partition", partition.to_string())];
             self.lag.get_or_create(&labels).set(*lag);
+        }
+    }
+
+    /// Shows how many databases differ from what their cluster shows, by how.
+    pub fn diverged(&self, counts: &[(String, i64)]) {
+        for kind in store::Divergence::ALL {
+            let count = counts.iter().find(|(word, _)| word == kind.as_str()).map_or(0, |(_, count)| *count);
+            self.diverged.get_or_create(&[("kind", kind.as_str().to_owned())]).set(count);
+        }
+    }
+
+    /// Counts a database that differs and about which nothing is done.
+    pub(crate) fn left(&self, kind: Option<store::Divergence>, why: crate::sweep::decide::Why) {
+        let Some(kind) = kind else { return };
+        let labels = [("kind", kind.as_str().to_owned()), ("reason", why.as_str().to_owned())];
+        self.left.get_or_create(&labels).inc();
+    }
+
+    /// Shows of which clusters it is not known what they hold.
+    pub fn listed(&self, clusters: impl IntoIterator<Item = (String, bool)>) {
+        self.unlisted.clear();
+        for (cluster, listed) in clusters {
+            self.unlisted.get_or_create(&[("cluster", cluster)]).set(i64::from(!listed));
         }
     }
 
@@ -120,8 +181,4 @@ impl Metrics {
 
 fn request_histogram() -> Histogram {
     Histogram::new(REQUEST_BUCKETS)
-}
-
-fn operation_histogram() -> Histogram {
-    Histogram::new(OPERATION_BUCKETS)
 }

@@ -1,17 +1,24 @@
 //! The relay: what Postgres shows as unpublished goes to Kafka, newest state only.
 //!
 //! *Invariant:* a position is marked published only after Kafka's word, and only if it is still what the database should
-//! be. A crash between the two publishes twice, which readers bear: the highest position wins.
+//! be. A crash between the two publishes twice, which readers bear: the highest position wins. So any number of relays
+//! may run. *Invariant:* nobody waits for another database: what cannot be read or sent is set aside until the next mint,
+//! what somebody holds locked is marked later.
 
+mod record;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bus::{Delivered, Message, Producer};
+use bus::{Delivered, Producer};
 use domain::{DatabaseId, Position};
 use runtime::backoff::Retry;
 use runtime::health::Heartbeat;
 use runtime::{Backoff, CancellationToken};
-use store::{Instruction, Store};
-use wire::headers;
+use store::{Instruction, SetAside, Store, Unreadable};
+
+pub(crate) use record::{message, size};
 
 use crate::doorbell::Doorbell;
 use crate::metrics::Metrics;
@@ -29,16 +36,13 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from
 /// Publishes instructions.
 #[derive(Debug)]
 pub struct Relay {
-    /// Where they are minted.
-    pub store: Store,
-    /// Where they go.
-    pub producer: Producer,
-    /// The topic.
-    pub topic: String,
-    /// Rung after each mint of this process.
-    pub doorbell: Doorbell,
-    /// What is counted.
-    pub metrics: Metrics,
+    store: Store,
+    producer: Producer,
+    topic: String,
+    doorbell: Doorbell,
+    metrics: Metrics,
+    /// What Kafka took in the last round and could not be marked then: it is not sent again.
+    delivered: Mutex<BTreeMap<DatabaseId, Position>>,
 }
 
 /// What a round did.
@@ -75,6 +79,22 @@ pub enum Error {
 }
 
 impl Relay {
+    /// A relay from a store to a topic; `doorbell` is rung after each mint of this process.
+    pub fn new(
+        store: Store,
+        producer: Producer,
+        topic: String,
+        doorbell: Doorbell,
+        metrics: Metrics,
+    ) -> Self {
+        Self { store, producer, topic, doorbell, metrics, delivered: Mutex::default() }
+    }
+
+    /// The topic it publishes to.
+    pub fn topic(&self) -> &str {
+        &self.topic
+    }
+
     /// Publishes until `stop`; a round under way is finished.
     pub async fn run(self, heartbeat: Heartbeat, stop: CancellationToken) {
         let mut retry = BACKOFF.start();
@@ -105,45 +125,115 @@ impl Relay {
     /// One round: reads, publishes, marks.
     pub async fn step(&self) -> Result<Step, Error> {
         let waiting = self.store.unpublished(BATCH).await.map_err(Error::Store)?;
-        for unreadable in &waiting.unreadable {
-            let reason = runtime::telemetry::chain(unreadable);
-            tracing::error!(reason, "an instruction cannot be read: it is not published");
-        }
         let count = waiting.instructions.len();
-        if count == 0 {
-            return Ok(Step::Idle);
+        let (mut taken, fresh) = self.part(waiting.instructions);
+        let sent = self.publish(&fresh).await;
+        self.metrics.published.inc_by(sent.taken.len() as u64);
+        self.metrics.publish_failures.inc_by(sent.failures.len() as u64);
+        taken.extend(sent.taken);
+        self.delivered().clear();
+        let marked = self.mark(&taken).await?;
+        // Last, because it may have to wait for whoever holds the database.
+        for instruction in sent.too_large {
+            self.try_alone(instruction).await?;
         }
-        let (taken, failures) = self.publish(&waiting.instructions).await;
-        self.store.mark_published(&taken).await.map_err(Error::Store)?;
-        self.metrics.published.inc_by(taken.len() as u64);
-        let failed = failures.len();
-        self.metrics.publish_failures.inc_by(failed as u64);
-        match failures.into_iter().next() {
+        for unreadable in &waiting.unreadable {
+            self.set_aside_unreadable(unreadable).await?;
+        }
+        let failed = sent.failures.len();
+        match sent.failures.into_iter().next() {
             Some(source) => Err(Error::Publish { failed, count, source }),
-            None => Ok(Step::Published { count, more: waiting.more }),
+            None if count == 0 => Ok(Step::Idle),
+            // A round that moved nothing is not followed by another at once.
+            None => Ok(Step::Published { count, more: waiting.more && marked > 0 }),
         }
     }
 
-    /// Queues all and then waits for all; says what Kafka took.
-    async fn publish(&self, instructions: &[Instruction]) -> (Vec<(DatabaseId, Position)>, Vec<bus::Error>) {
-        let (mut taken, mut failures) = (Vec::with_capacity(instructions.len()), Vec::new());
-        let mut sent = Vec::with_capacity(instructions.len());
+    /// What the last round sent and could not mark, and what is to be sent.
+    fn part(&self, instructions: Vec<Instruction>) -> (Vec<(DatabaseId, Position)>, Vec<Instruction>) {
+        let delivered = self.delivered();
+        let is_delivered = |one: &Instruction| delivered.get(&one.database) == Some(&one.position);
+        let (known, fresh): (Vec<_>, Vec<_>) = instructions.into_iter().partition(is_delivered);
+        (known.into_iter().map(|one| (one.database, one.position)).collect(), fresh)
+    }
+
+    /// Queues all and then waits for all.
+    async fn publish<'a>(&self, instructions: &'a [Instruction]) -> Sent<'a> {
+        let mut sent = Sent::default();
+        let mut queued = Vec::with_capacity(instructions.len());
         for instruction in instructions {
             match self.producer.enqueue(&message(&self.topic, instruction)) {
-                Ok(pending) => sent.push((instruction.database, instruction.position, pending)),
-                Err(source) => failures.push(source),
+                Ok(pending) => queued.push((instruction, pending)),
+                Err(error) => sent.refused(instruction, error),
             }
         }
-        for (database, position, pending) in sent {
+        for (instruction, pending) in queued {
             match pending.wait().await {
-                Ok(delivered) => {
-                    told(database, position, delivered);
-                    taken.push((database, position));
-                }
-                Err(source) => failures.push(source),
+                Ok(delivered) => sent.delivered(instruction, delivered),
+                Err(error) => sent.refused(instruction, error),
             }
         }
-        (taken, failures)
+        sent
+    }
+
+    /// Marks what Kafka took, and remembers what could not be marked now.
+    async fn mark(&self, sent: &[(DatabaseId, Position)]) -> Result<usize, Error> {
+        self.delivered().extend(sent.iter().copied());
+        if sent.is_empty() {
+            return Ok(0);
+        }
+        let marked = self.store.mark(sent).await.map_err(Error::Store)?;
+        // Marked, it is forgotten: whoever asks for it once more wants it sent.
+        self.delivered().retain(|database, _| !marked.contains(database));
+        Ok(marked.len())
+    }
+
+    /// A broker refuses a whole batch when one record is too large: each is tried alone before it is set aside.
+    async fn try_alone(&self, instruction: &Instruction) -> Result<(), Error> {
+        let (database, position) = (instruction.database, instruction.position);
+        match self.producer.send(message(&self.topic, instruction)).await {
+            Ok(delivered) => {
+                told(database, position, delivered);
+                self.metrics.published.inc();
+                self.mark(&[(database, position)]).await?;
+                Ok(())
+            }
+            Err(error @ bus::Error::TooLarge { .. }) => {
+                let reason = runtime::telemetry::chain(&error);
+                self.set_aside((database, position), SetAside::TooLarge, reason).await
+            }
+            Err(source) => Err(Error::Publish { failed: 1, count: 1, source }),
+        }
+    }
+
+    async fn set_aside_unreadable(&self, unreadable: &Unreadable) -> Result<(), Error> {
+        let Unreadable { database, position, error } = unreadable;
+        let reason = runtime::telemetry::chain(error);
+        self.set_aside((*database, *position), SetAside::Unreadable, reason).await
+    }
+
+    /// Nothing changes a minted state: what cannot be published now never can. The next mint is tried again.
+    async fn set_aside(
+        &self,
+        (database, position): (DatabaseId, Position),
+        why: SetAside,
+        reason: String,
+    ) -> Result<(), Error> {
+        if self.store.set_aside(database, position, why, &reason).await.map_err(Error::Store)? {
+            self.metrics.set_aside(why.as_str());
+            tracing::error!(
+                db.id = %database,
+                db.position = %position,
+                why = why.as_str(),
+                reason,
+                "a desired state cannot be published and is set aside: its cluster learns of it only with the next change"
+            );
+        }
+        Ok(())
+    }
+
+    fn delivered(&self) -> MutexGuard<'_, BTreeMap<DatabaseId, Position>> {
+        self.delivered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says once that rounds fail, and how long to wait.
@@ -164,8 +254,7 @@ impl Relay {
     async fn measure(&self) {
         match runtime::deadline(DEADLINE, "the backlog", self.store.backlog()).await {
             Ok(Ok(backlog)) => {
-                self.metrics.outbox_pending.set(backlog.databases);
-                self.metrics.outbox_oldest_age.set(backlog.oldest_seconds);
+                self.metrics.backlog(&backlog);
             }
             Ok(Err(error)) => tracing::debug!(reason = runtime::telemetry::chain(&error), "no backlog"),
             Err(late) => tracing::debug!(reason = %late, "no backlog"),
@@ -173,6 +262,28 @@ impl Relay {
         if let Ok(Ok(counts)) = runtime::deadline(DEADLINE, "what is parked", self.store.parked_count()).await
         {
             self.metrics.parked(&counts);
+        }
+    }
+}
+
+/// What became of a round's instructions.
+#[derive(Debug, Default)]
+struct Sent<'a> {
+    taken: Vec<(DatabaseId, Position)>,
+    too_large: Vec<&'a Instruction>,
+    failures: Vec<bus::Error>,
+}
+
+impl<'a> Sent<'a> {
+    fn delivered(&mut self, instruction: &Instruction, delivered: Delivered) {
+        told(instruction.database, instruction.position, delivered);
+        self.taken.push((instruction.database, instruction.position));
+    }
+
+    fn refused(&mut self, instruction: &'a Instruction, error: bus::Error) {
+        match error {
+            bus::Error::TooLarge { .. } => self.too_large.push(instruction),
+            error => self.failures.push(error),
         }
     }
 }
@@ -185,30 +296,4 @@ fn told(database: DatabaseId, position: Position, delivered: Delivered) {
         kafka.offset = delivered.offset,
         "instruction published"
     );
-}
-
-/// The record of an instruction.
-pub(crate) fn message(topic: &str, instruction: &Instruction) -> Message {
-    let record = wire::Instruction {
-        id: instruction.id,
-        database: instruction.database,
-        tenant: instruction.tenant.clone(),
-        cluster: instruction.cluster.clone(),
-        operation: instruction.operation,
-        operation_kind: instruction.operation_kind,
-        position: instruction.position,
-        desired: instruction.desired.clone(),
-        issued_at: instruction.minted_at,
-        actor: instruction.actor.clone(),
-    };
-    let mut headers = vec![
-        (headers::EPOCH.to_owned(), instruction.position.epoch.to_string().into_bytes()),
-        (headers::SEQ.to_owned(), instruction.position.seq.to_string().into_bytes()),
-        (headers::CLUSTER.to_owned(), instruction.cluster.as_str().as_bytes().to_vec()),
-        (headers::SCHEMA.to_owned(), wire::SCHEMA.to_string().into_bytes()),
-    ];
-    if let Some(traceparent) = &instruction.traceparent {
-        headers.push((headers::TRACEPARENT.to_owned(), traceparent.clone().into_bytes()));
-    }
-    Message { topic: topic.to_owned(), key: record.key(), payload: record.encode(), headers }
 }

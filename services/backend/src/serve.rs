@@ -7,17 +7,20 @@ use std::time::Duration;
 use bus::consumer::State;
 use bus::{Admin, Producer};
 use runtime::health::{Component, Heartbeat};
+use runtime::ops::Pages;
 use runtime::{Backoff, CancellationToken, Program};
 use secrecy::ExposeSecret as _;
-use store::{Settings, Store};
+use store::{Program as Member, Settings, Store};
 use tokio::net::TcpListener;
 
-use crate::api::{Api, Streams, router};
-use crate::args::{Kafka, Role, Serve};
+use crate::api::{Api, Gate, Limits, Streams, router};
+use crate::args::{Bounds, Kafka, Role, Serve};
+use crate::deadlines::Judge;
 use crate::doorbell::Doorbell;
 use crate::metrics::Metrics;
 use crate::relay::{self, Relay};
 use crate::sink::GossipSink;
+use crate::sweep::{self, Sweep};
 use crate::topics;
 
 /// How long tasks may take to finish at a stop.
@@ -67,13 +70,16 @@ pub fn store(database: &crate::args::Database, application: &str) -> Result<Stor
 
 /// Runs until a signal.
 pub async fn run(args: Serve) -> Result<(), Error> {
-    let Serve { database, kafka, telemetry, ops, api_listen, roles, sink_group } = args;
+    let Serve { database, kafka, telemetry, ops, api_listen, deadlines, bounds, roles, sink_group, sweep } =
+        args;
     let service = runtime::service!("slipway-backend");
     let program = Program::start(service, &telemetry, &ops).await.map_err(Error::Program)?;
     let store = store(&database, service.name).map_err(Error::Store)?;
     let metrics = Metrics::new(&program.metrics);
     let doorbell = Doorbell::default();
-    watch_postgres(&program, store.clone());
+    let member = Member::new(service.name, service.version);
+    refuse_outgrown(&store, &member).await?;
+    watch_postgres(&program, store.clone(), member.clone());
     if roles.contains(&Role::Relay) || roles.contains(&Role::Sink) {
         watch_kafka(&program, &kafka)?;
     }
@@ -81,35 +87,48 @@ pub async fn run(args: Serve) -> Result<(), Error> {
         let producer = Producer::new(&topics::connection(&kafka, service.name)).map_err(Error::Kafka)?;
         let topic = kafka.instructions_topic.clone();
         let (store, doorbell, metrics) = (store.clone(), doorbell.clone(), metrics.clone());
-        start_relay(&program, kafka.clone(), Relay { store, producer, topic, doorbell, metrics });
+        start_relay(&program, kafka.clone(), Relay::new(store, producer, topic, doorbell, metrics));
     }
     if roles.contains(&Role::Sink) {
         let sink = GossipSink::new(store.clone(), &sink_group, &kafka.gossip_topic, metrics.clone());
+        let (doorbell, gossip) = (doorbell.clone(), kafka.gossip_topic.clone());
+        let (swept, settings) = ((store.clone(), doorbell, metrics.clone()), sweep.into());
         start_sink(&program, kafka, &sink_group, sink, metrics.clone());
+        start_sweep(&program, swept, gossip, settings);
     }
     if roles.contains(&Role::Api) {
-        start_api(&program, api_listen, store.clone(), doorbell, metrics).await?;
+        let gate = Gate::new(limits(bounds), metrics.clone());
+        program.tasks.spawn("gate", gate.clone().run(store.clone(), program.stop()));
+        let pages = Pages { health: program.health.clone(), metrics: program.metrics.clone() };
+        let streams = Streams::new(metrics.clone());
+        let api = Api::new(store.clone(), doorbell.clone(), streams, metrics.clone(), pages);
+        let api = api.behind(gate).with_deadlines(deadlines.deadlines());
+        start_api(&program, api_listen, api).await?;
     }
+    let judge = Judge {
+        store: store.clone(),
+        doorbell,
+        metrics,
+        deadlines: deadlines.deadlines(),
+        silence: deadlines.gossip_silence,
+    };
+    program.tasks.spawn("deadlines", judge.run(program.stop()));
     program.tasks.spawn("tidy", tidy(store.clone(), program.stop()));
     let ended = program.run(DRAIN).await.map_err(Error::Program);
+    // Without a word it counts as running for another minute, which only migrations notice.
+    let _ = runtime::deadline(CHECK_DEADLINE, "the word of leave", store.leave(&member)).await;
     // Connections that are in use were drained; an unreachable Postgres must not hold the end.
     let _ = runtime::deadline(CHECK_DEADLINE, "the pool to close", store.close()).await;
     ended
 }
 
-async fn start_api(
-    program: &Program,
-    address: std::net::SocketAddr,
-    store: Store,
-    doorbell: Doorbell,
-    metrics: Metrics,
-) -> Result<(), Error> {
+async fn start_api(program: &Program, address: std::net::SocketAddr, api: Api) -> Result<(), Error> {
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
-    let streams = Streams::new(metrics.clone());
-    program.tasks.spawn("event streams", streams.clone().run(store.clone(), program.stop()));
+    let (streams, store) = (api.streams().clone(), api.store().clone());
+    program.tasks.spawn("event streams", streams.run(store, program.stop()));
     let bound = listener.local_addr().map_err(|source| Error::Listen { address, source })?;
     tracing::info!(api.address = %bound, "the API listens");
-    program.tasks.spawn("api", listen(listener, Api::new(store, doorbell, streams, metrics), program.stop()));
+    program.tasks.spawn("api", listen(listener, api, program.stop()));
     Ok(())
 }
 
@@ -122,7 +141,7 @@ fn start_relay(program: &Program, kafka: Kafka, relay: Relay) {
     let liveness = program.health.liveness.clone();
     let stop = program.stop();
     program.tasks.spawn("relay", async move {
-        if topics::wait(&kafka, &relay.topic, &stop).await? {
+        if topics::wait(&kafka, relay.topic(), &stop).await? {
             relay.run(liveness.heartbeat("relay", relay::DEADLINE * 3), stop).await;
         }
         Ok::<(), bus::Error>(())
@@ -144,6 +163,17 @@ fn start_sink(program: &Program, kafka: Kafka, group: &str, sink: GossipSink, me
         }
         Ok::<(), bus::Error>(())
     });
+}
+
+fn start_sweep(
+    program: &Program,
+    (store, doorbell, metrics): (Store, Doorbell, Metrics),
+    gossip: String,
+    settings: sweep::Settings,
+) {
+    let heartbeat = program.health.liveness.heartbeat("sweep", sweep::silence(&settings));
+    let sweep = Sweep { store, gossip, doorbell, metrics, settings };
+    program.tasks.spawn("sweep", sweep.run(heartbeat, program.stop()));
 }
 
 /// Shows how far the sink is behind, and whether its loop still comes round. A loop that has not begun waits for its
@@ -209,14 +239,28 @@ async fn begin_anew(sink: &GossipSink) {
     }
 }
 
-fn watch_postgres(program: &Program, store: Store) {
+/// A schema that this program cannot live with is for a person to see at once. Everything else may pass by itself.
+async fn refuse_outgrown(store: &Store, member: &Member) -> Result<(), Error> {
+    let attended = runtime::deadline(CHECK_DEADLINE, "Postgres", store.attend(member)).await;
+    let Ok(Err(error @ store::Error::Outgrown { .. })) = attended else { return Ok(()) };
+    // Whoever does not start is in no migration's way.
+    let _ = runtime::deadline(CHECK_DEADLINE, "the word of leave", store.leave(member)).await;
+    Err(Error::Store(error))
+}
+
+fn watch_postgres(program: &Program, store: Store, member: Member) {
     let component = program.health.readiness.component("postgres");
     program.tasks.spawn(
         "watch postgres",
         watch(component, program.stop(), async move || {
-            store.ping().await.map_err(|error| runtime::telemetry::chain(&error))
+            store.attend(&member).await.map_err(|error| runtime::telemetry::chain(&error))
         }),
     );
+}
+
+fn limits(bounds: Bounds) -> Limits {
+    let Bounds { backlog_databases, backlog_seconds, record_bytes } = bounds;
+    Limits { databases: backlog_databases, age: Duration::from_secs(backlog_seconds), record_bytes }
 }
 
 fn watch_kafka(program: &Program, kafka: &Kafka) -> Result<(), Error> {
@@ -255,9 +299,15 @@ where
 async fn tidy(store: Store, stop: CancellationToken) {
     while !stop.is_cancelled() {
         pause(TIDY_EVERY, &stop).await;
-        match runtime::deadline(CHECK_DEADLINE, "tidying", store.forget_answers(ANSWERS_KEPT)).await {
-            Ok(Ok(0)) => {}
-            Ok(Ok(count)) => tracing::info!(count, "answers to old idempotency keys were forgotten"),
+        let forgotten = async {
+            let programs = store.forget_programs().await?;
+            Ok::<_, store::Error>((store.forget_answers(ANSWERS_KEPT).await?, programs))
+        };
+        match runtime::deadline(CHECK_DEADLINE, "tidying", forgotten).await {
+            Ok(Ok((0, 0))) => {}
+            Ok(Ok((answers, programs))) => {
+                tracing::info!(answers, programs, "old idempotency keys and lost programs were forgotten");
+            }
             Ok(Err(error)) => {
                 tracing::warn!(reason = runtime::telemetry::chain(&error), "nothing was tidied");
             }

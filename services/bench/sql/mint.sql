@@ -10,14 +10,16 @@ select c.id, c.region, c.account, c.zones, c.hosted_zone_id, c.dns_suffix, c.nam
     c.credentials, c.created_at, c.updated_at,
     (select count(*) from databases d where d.cluster_id = c.id and d.deleted_at is null) as databases
     from clusters c order by c.id;
+select state from clusters where id = :cluster for share;
 insert into tenants (id) values (:tenant) on conflict do nothing;
 insert into databases (id, tenant_id, cluster_id, name, desired, desired_schema, content_hash, epoch, seq)
     values ((lpad(to_hex(:n::bigint), 12, '0') || '70008000' || lpad(to_hex(:client_id::bigint), 12, '0'))::uuid,
     :tenant, :cluster, 'b-' || :n::text || '-' || :client_id::text, :desired, 1, :hash, 1, 1);
-insert into operations (id, tenant_id, database_id, kind, epoch, seq, state, actor, traceparent, last_event)
+insert into operations (id, tenant_id, database_id, kind, epoch, seq, state, actor, traceparent, last_event,
+    deadline_at, on_failure, reverts)
     values ((lpad(to_hex(:n::bigint), 12, '0') || '70008000' || lpad(to_hex(:client_id::bigint), 12, '0'))::uuid,
     :tenant, (lpad(to_hex(:n::bigint), 12, '0') || '70008000' || lpad(to_hex(:client_id::bigint), 12, '0'))::uuid,
-    'create', 1, 1, 'pending', :actor, :trace, 1);
+    'create', 1, 1, 'pending', :actor, :trace, 1, now() + make_interval(secs => 1800), 'revert', null);
 insert into operation_events (operation_id, number, kind, body)
     select (lpad(to_hex(:n::bigint), 12, '0') || '70008000' || lpad(to_hex(:client_id::bigint), 12, '0'))::uuid,
     e.number, e.kind, e.body

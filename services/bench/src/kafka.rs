@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use bus::consumer::{self, Handler, OffsetReset, Place, Placed, Settings, State};
+use bus::consumer::{self, Class, Handler, OffsetReset, Place, Placed, Settings, State};
 use bus::{Admin, Connection, Disposition, Error, Message, Producer, Record, TopicSettings};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -114,7 +114,13 @@ impl Handler for Clerk {
 
     fn place(&self, record: Record) -> Placed<()> {
         let key = record.key_text().unwrap_or_default();
-        let place = Place { key: key.into(), order: (0, record.offset), group: GROUP.into() };
+        let place = Place {
+            key: key.into(),
+            order: (0, record.offset),
+            tenant: GROUP.into(),
+            group: GROUP.into(),
+            class: Class::Interactive,
+        };
         // Nobody waits for what does not fit: it is of a slice that has ended.
         let _ = self.0.try_send((record.key.unwrap_or_default(), Instant::now()));
         Placed { place, work: () }

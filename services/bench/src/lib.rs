@@ -1,23 +1,44 @@
 //! The benches that `cargo xtask bench` calls: what the product takes for a piece of work, and what the bare servers take
 //! for the same, measured side by side on a running stack.
 //!
-//! Development only. Each program measures one slice, product or anchor, and prints one JSON object, case → number; it
+//! Development only. The program measures one slice, product or anchor, and prints one JSON object, case → number; it
 //! never judges. What a slice made is taken away again before the program ends, so that the next slice begins where this
-//! one began.
+//! one began; only topics stay, filled once and read by all slices.
+//!
+//! - Against the whole running product: [`apply`], [`request`], [`status`], [`create`].
+//! - Against one of its programs with a database and topics of its own: [`ingest`], [`drain`], [`blast`], [`cost`],
+//!   [`backlog`].
+//! - Against the consumer engine in this process: [`engine`], [`partitions`], [`parallel`].
 //!
 //! *Invariant:* nothing here makes a machine: databases are asked for in a cluster without an operator.
 
+mod alarm;
+pub mod apply;
+pub mod backlog;
+pub mod blast;
+pub mod cost;
 pub mod create;
+pub mod drain;
+pub mod engine;
+mod fake;
+mod fleet;
 mod ground;
+pub mod ingest;
 mod kafka;
+mod meter;
 mod pace;
+pub mod parallel;
+pub mod partitions;
 mod pgbench;
+mod populate;
+mod process;
 mod program;
 pub mod request;
 mod resource;
 mod samples;
 mod specimen;
 pub mod status;
+mod topic;
 mod watch;
 
 pub use program::{Results, Slice, run};

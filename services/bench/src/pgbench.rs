@@ -1,12 +1,13 @@
 //! The bare database server: the product's statements run by pgbench, in a database that is made for it and dropped.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use testkit::stack;
 use tokio::process::Command;
 
+use crate::ground::TENANT;
 use crate::pace;
 use crate::samples::Samples;
 
@@ -30,8 +31,61 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Makes it. The variables are those of the scripts.
+    /// Makes it with the clusters that the product has, and one database. The variables are those of the scripts.
     pub(crate) async fn make(variables: Vec<(&'static str, String)>) -> anyhow::Result<Self> {
+        let scratch = Self::empty(variables).await?;
+        // As many clusters as the product has: placement reads them all.
+        scratch
+            .execute(&format!(
+                "insert into tenants (id) values ('{}'); insert into clusters select * from jsonb_populate_recordset(null::clusters, $json${}$json$)",
+                scratch.variable("tenant"),
+                testkit::query(&stack().database_url, "select jsonb_agg(c) from clusters c").await?,
+            ))
+            .await?;
+        // One database that observations can be of.
+        scratch.run(MINT, &["--client=1", "--transactions=1", "--define=n=0"]).await?;
+        Ok(scratch)
+    }
+
+    /// Makes it with these clusters of the benches' own and their tenant. The variables are those of the scripts.
+    pub(crate) async fn with_clusters(
+        names: &[String],
+        variables: Vec<(&'static str, String)>,
+    ) -> anyhow::Result<Self> {
+        let scratch = Self::empty(variables).await?;
+        let rows: Vec<String> = names
+            .iter()
+            .map(|name| {
+                format!(
+                    "('{name}', 'bench-1', '123456789012', '{{}}', 'ZBENCH', 'bench-1.db.slipway.test', 'qdb-{{tenant}}', 'active', 'file:{name}.kubeconfig')"
+                )
+            })
+            .collect();
+        let statement = format!(
+            "insert into tenants (id) values ('{TENANT}'); insert into clusters (id, region, account, zones, \
+             hosted_zone_id, dns_suffix, namespace_template, state, credentials) values {}",
+            rows.join(", ")
+        );
+        scratch.execute(&statement).await?;
+        Ok(scratch)
+    }
+
+    /// Runs statements.
+    pub(crate) async fn execute(&self, statements: &str) -> anyhow::Result<String> {
+        testkit::query(&self.url, statements).await
+    }
+
+    /// Where it is.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A folder that goes with it.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    async fn empty(variables: Vec<(&'static str, String)>) -> anyhow::Result<Self> {
         let url = testkit::fresh_database().await?;
         let folder = stack().state_dir.join(testkit::unique("bench"));
         std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
@@ -42,15 +96,6 @@ impl Scratch {
             .env("DATABASE_URL", &scratch.url)
             .env("KAFKA_BOOTSTRAP", &stack().kafka_bootstrap);
         output(migrate, SETUP).await?;
-        // As many clusters as the product has: placement reads them all.
-        let copy = format!(
-            "insert into tenants (id) values ('{}'); insert into clusters select * from jsonb_populate_recordset(null::clusters, $json${}$json$)",
-            scratch.variable("tenant"),
-            testkit::query(&stack().database_url, "select jsonb_agg(c) from clusters c").await?,
-        );
-        testkit::query(&scratch.url, &copy).await?;
-        // One database that observations can be of.
-        scratch.run(MINT, &["--client=1", "--transactions=1", "--define=n=0"]).await?;
         Ok(scratch)
     }
 
@@ -76,6 +121,12 @@ impl Scratch {
         }
         ensure!(samples.len() > pace::WARM_UP as usize, "pgbench logged {} runs", samples.len());
         Ok(samples.into_iter().skip(pace::WARM_UP as usize).collect())
+    }
+
+    /// Runs a script this often from one client as fast as it goes; runs a second.
+    pub(crate) async fn repeated(&self, script: &str, times: usize) -> anyhow::Result<f64> {
+        let times = format!("--transactions={times}");
+        rate(&self.run(script, &["--client=1", &times, &format!("--define=n={COUNTED}")]).await?)
     }
 
     /// Runs a script from this many clients as fast as it goes; runs a second.

@@ -1,10 +1,14 @@
-//! What every bench program is: two arguments in, one JSON object out. Measures nothing itself.
+//! What the bench program is: the name of a bench and two arguments in, one JSON object out. Measures nothing itself.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
+
+use crate::{
+    apply, backlog, blast, cost, create, drain, engine, ingest, parallel, partitions, request, status,
+};
 
 /// Case → number.
 pub type Results = BTreeMap<String, f64>;
@@ -18,9 +22,43 @@ pub enum Slice {
     Anchor,
 }
 
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Bench {
+    /// B1
+    ApplySaturation,
+    /// B2
+    Engine,
+    /// B2p, the rows with ten keys and more
+    Parallel,
+    /// B2p, the rows with fewer keys
+    ParallelFewKeys,
+    /// B3
+    Partitions,
+    /// B4
+    RequestLatency,
+    /// B5
+    StatusLatency,
+    /// B6
+    GossipIngest,
+    /// B7a
+    CreateThroughput,
+    /// B7b
+    RelayDrain,
+    /// B9
+    CostGrowth,
+    /// B11b
+    BacklogMemory,
+    /// B15
+    BlastRadius,
+}
+
 /// Measures one slice on the stack that `SLIPWAY_TEST_STATE` names
 #[derive(Debug, Parser)]
 struct Arguments {
+    /// The bench
+    #[arg(value_name = "BENCH")]
+    bench: Bench,
     /// What to measure
     #[arg(long)]
     slice: Slice,
@@ -29,12 +67,12 @@ struct Arguments {
     seconds: u32,
 }
 
-/// The `main` of a bench program.
-pub fn run(measure: impl AsyncFnOnce(Slice, u32) -> anyhow::Result<Results>) -> ExitCode {
-    let Arguments { slice, seconds } = Arguments::parse();
+/// The `main` of the program.
+pub fn run() -> ExitCode {
+    let arguments = Arguments::parse();
     let measured = tokio::runtime::Runtime::new()
         .context("starting the runtime")
-        .and_then(|runtime| runtime.block_on(measure(slice, seconds)))
+        .and_then(|runtime| runtime.block_on(measure(&arguments)))
         .and_then(|results| Ok(serde_json::to_string(&results)?));
     match measured {
         Ok(text) => {
@@ -45,6 +83,25 @@ pub fn run(measure: impl AsyncFnOnce(Slice, u32) -> anyhow::Result<Results>) -> 
             complain(&error);
             ExitCode::FAILURE
         }
+    }
+}
+
+async fn measure(arguments: &Arguments) -> anyhow::Result<Results> {
+    let Arguments { bench, slice, seconds } = *arguments;
+    match bench {
+        Bench::ApplySaturation => apply::measure(slice, seconds).await,
+        Bench::Engine => engine::measure(slice, seconds).await,
+        Bench::Parallel => parallel::measure(slice, parallel::MANY).await,
+        Bench::ParallelFewKeys => parallel::measure(slice, parallel::FEW).await,
+        Bench::Partitions => partitions::measure(slice, seconds).await,
+        Bench::RequestLatency => request::measure(slice, seconds).await,
+        Bench::StatusLatency => status::measure(slice, seconds).await,
+        Bench::GossipIngest => ingest::measure(slice, seconds).await,
+        Bench::CreateThroughput => create::measure(slice, seconds).await,
+        Bench::RelayDrain => drain::measure(slice).await,
+        Bench::CostGrowth => cost::measure(slice).await,
+        Bench::BacklogMemory => backlog::measure(slice, seconds).await,
+        Bench::BlastRadius => blast::measure(slice, seconds).await,
     }
 }
 
@@ -64,12 +121,13 @@ mod tests {
     #[test]
     fn slices_are_called_as_agreed() {
         let parse = |words: &[&str]| Arguments::try_parse_from([&["bench"], words].concat());
-        let arguments = parse(&["--slice", "anchor", "--seconds", "8"]).unwrap();
-        assert_eq!((arguments.slice, arguments.seconds), (Slice::Anchor, 8));
+        let arguments = parse(&["engine", "--slice", "anchor", "--seconds", "8"]).unwrap();
+        assert_eq!((arguments.bench, arguments.slice, arguments.seconds), (Bench::Engine, Slice::Anchor, 8));
         for wrong in [
-            &["--slice", "both", "--seconds", "8"][..],
-            &["--slice", "product"],
-            &["--slice", "product", "--seconds", "0"],
+            &["engine", "--slice", "both", "--seconds", "8"][..],
+            &["engine", "--slice", "product"],
+            &["engine", "--slice", "product", "--seconds", "0"],
+            &["none", "--slice", "product", "--seconds", "8"],
         ] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }

@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use anyhow::Context as _;
+use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
@@ -56,6 +57,16 @@ impl<'a> Floor<'a> {
             samples.push(start.elapsed());
         }
         Ok(samples)
+    }
+
+    /// Applies so many new resources, this many at once; when each was answered.
+    pub(crate) async fn saturate(&self, count: usize, in_flight: usize) -> anyhow::Result<Vec<Instant>> {
+        let names = (0..count).map(|number| format!("number-{number}"));
+        futures::stream::iter(names)
+            .map(|name| async move { self.apply(&name).await.map(|()| Instant::now()) })
+            .buffer_unordered(in_flight)
+            .try_collect()
+            .await
     }
 
     /// Patches the status of one resource each round and takes the time until a watch tells of it.

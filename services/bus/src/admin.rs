@@ -128,6 +128,11 @@ impl Admin {
         .await
     }
 
+    /// The library's own client.
+    pub(crate) fn client(&self) -> &AdminClient<Quiet> {
+        &self.0
+    }
+
     /// The library asks brokers by blocking.
     async fn ask<T: Send + 'static>(
         &self,

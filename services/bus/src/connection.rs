@@ -32,6 +32,8 @@ impl Connection {
             // A broker that comes back is found within two seconds instead of ten.
             .set("reconnect.backoff.ms", "100")
             .set("reconnect.backoff.max.ms", "2000")
+            // Brokers that are all unreachable for so long are looked for at the first addresses again.
+            .set("metadata.recovery.rebootstrap.trigger.ms", "10000")
             // Idle connections are closed by brokers; that is no error worth a line.
             .set("log.connection.close", "false");
         for (name, value) in ours {

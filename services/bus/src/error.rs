@@ -113,7 +113,8 @@ pub enum Error {
     /// The group has no valid offset for a partition and was not told where to begin.
     #[error(
         "group {group} has no valid offset in {topic}: it is new, or its offset lies outside what the topic keeps. \
-         Start once with the offset reset `earliest` to read all that is there"
+         Start once with `--offset-reset earliest` (SLIPWAY_OFFSET_RESET=earliest) to read all that is there; \
+         what is read again does no harm"
     )]
     NoOffset {
         /// The consumer group.

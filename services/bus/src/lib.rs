@@ -9,10 +9,14 @@
 //! callback never waits at all. Bytes only: what a record means, and what is to be done about it, is the programs' business.
 
 pub mod admin;
+pub mod ahead;
 pub mod connection;
 pub mod consumer;
 mod error;
+pub mod groups;
 pub mod lanes;
+mod partition;
+mod polling;
 pub mod producer;
 pub mod record;
 pub mod sink;
@@ -22,6 +26,7 @@ pub use admin::{Admin, TopicSettings};
 pub use connection::Connection;
 pub use consumer::{Disposition, Handler};
 pub use error::Error;
+pub use partition::partition_of;
 pub use producer::{Delivered, Pending, Producer};
 pub use record::{Message, Record};
 pub use sink::{Batch, Sink, Stored};

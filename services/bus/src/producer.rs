@@ -248,18 +248,4 @@ fn undelivered(topic: &str, bytes: usize, source: KafkaError) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn errors_say_whether_the_record_may_be_there() {
-        let report = |code| undelivered("t", 9, KafkaError::MessageProduction(code));
-        assert!(matches!(report(Code::MessageTimedOut), Error::Unknown { .. }));
-        assert!(matches!(report(Code::Fatal), Error::Unknown { .. }));
-        assert!(matches!(report(Code::NotEnoughReplicasAfterAppend), Error::Unknown { .. }));
-        assert!(matches!(report(Code::UnknownTopicOrPartition), Error::NotSent { .. }));
-        assert!(matches!(report(Code::MessageSizeTooLarge), Error::TooLarge { bytes: 9, .. }));
-        let queue_full = refused("t", 9, KafkaError::MessageProduction(Code::QueueFull));
-        assert!(matches!(queue_full, Error::NotSent { .. }));
-    }
-}
+mod tests;

@@ -1,10 +1,14 @@
 //! Which offset of a partition may be committed: everything before it is finished.
 //!
-//! Pure. Offsets may have gaps (aborted transactions, compaction) and finish in any order. *Invariant:* an offset that
-//! was begun and is not finished is never passed over. *Invariant:* what an earlier assignment finishes is not counted in
-//! a later one.
+//! Pure. Offsets may have gaps (aborted transactions, compaction) and finish in any order. What is finished beyond the
+//! offset to be committed is told in the commit's metadata, and taken from there when the partition is read again.
+//! *Invariant:* an offset that was begun and is not finished is never passed over. *Invariant:* what an earlier assignment
+//! finishes is not counted in a later one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+
+use crate::ahead;
 
 /// The offsets of one partition in one assignment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -14,13 +18,43 @@ pub struct Tracker {
     next: Option<i64>,
     /// The greatest answer given, which is never taken back.
     given: Option<i64>,
+    /// What the last commit says of offsets that were not read yet.
+    told: Told,
+}
+
+/// What the last commit says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Told {
+    /// The committed offset: reading has to begin there.
+    from: i64,
+    /// Finished, in order.
+    finished: VecDeque<Range<i64>>,
 }
 
 impl Tracker {
-    /// A record was read.
-    pub fn begin(&mut self, offset: i64) {
-        self.open.insert(offset);
+    /// The last commit says `metadata` of offsets from `from` on. Answers how many of them it says are finished.
+    pub fn recall(&mut self, from: i64, metadata: &str) -> u64 {
+        let finished = ahead::decode(metadata, from).unwrap_or_default();
+        let count = finished.iter().map(|stretch| stretch.end.abs_diff(stretch.start)).sum();
+        self.told = Told { from, finished };
+        count
+    }
+
+    /// A record was read. Answers whether it is to be dealt with: not if the last commit says it is finished.
+    pub fn begin(&mut self, offset: i64) -> bool {
+        if self.next.is_none() && offset < self.told.from {
+            // Reading began elsewhere, perhaps in a topic that was made anew: then the offsets mean other records.
+            self.told.finished.clear();
+        }
         self.next = self.next.max(Some(offset + 1));
+        while self.told.finished.front().is_some_and(|stretch| stretch.end <= offset) {
+            self.told.finished.pop_front();
+        }
+        let finished = self.told.finished.front().is_some_and(|stretch| stretch.contains(&offset));
+        if !finished {
+            self.open.insert(offset);
+        }
+        !finished
     }
 
     /// A record is dealt with. Answers whether it was open.
@@ -33,6 +67,26 @@ impl Tracker {
         let prefix = self.open.first().copied().or(self.next);
         self.given = self.given.max(prefix);
         self.given
+    }
+
+    /// What is finished beyond the offset to commit: stretches in order. An offset that was passed by and is not open
+    /// is finished, or there is no such record.
+    fn ahead(&self) -> Vec<Range<i64>> {
+        let Some(next) = self.next else { return Vec::new() };
+        let after = |open: &i64| *open + 1;
+        let starts = self.open.iter().map(after);
+        let ends = self.open.iter().copied().skip(1).chain([next]);
+        let behind = starts.zip(ends).filter(|(start, end)| start < end).map(|(start, end)| start..end);
+        let mut stretches: Vec<Range<i64>> = behind.collect();
+        for told in &self.told.finished {
+            let told = told.start.max(next)..told.end;
+            match stretches.last_mut().filter(|last| last.end == told.start) {
+                Some(last) => last.end = told.end.max(last.end),
+                None if told.is_empty() => {}
+                None => stretches.push(told),
+            }
+        }
+        stretches
     }
 
     /// Records read and not finished.
@@ -52,6 +106,35 @@ pub struct Ticket {
     pub offset: i64,
 }
 
+/// What is to be committed of a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mark {
+    /// The partition.
+    pub partition: i32,
+    /// Everything before it is finished.
+    pub offset: i64,
+    /// What is finished beyond it.
+    pub metadata: String,
+}
+
+impl Mark {
+    /// A mark that says nothing of what lies beyond it.
+    pub fn plain(partition: i32, offset: i64) -> Self {
+        Self { partition, offset, metadata: String::new() }
+    }
+}
+
+/// What became of a record that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begun {
+    /// To be dealt with.
+    Open(Ticket),
+    /// Finished before, by the word of the last commit.
+    Finished,
+    /// Its partition is not ours (any more).
+    NotOurs,
+}
+
 /// The trackers of the partitions that are assigned now.
 #[derive(Debug, Clone, Default)]
 pub struct Assignments {
@@ -63,15 +146,19 @@ pub struct Assignments {
 struct Assigned {
     epoch: u64,
     tracker: Tracker,
-    committed: Option<i64>,
+    /// Whether something was begun or finished since the last look at what to commit.
+    moved: bool,
+    committed: Option<Mark>,
 }
 
 impl Assignments {
-    /// A partition was given to us: its tracker begins anew.
-    pub fn assign(&mut self, partition: i32) {
+    /// A partition was given to us: its tracker begins anew. Answers the number of the assignment.
+    pub fn assign(&mut self, partition: i32) -> u64 {
         self.epochs += 1;
-        let assigned = Assigned { epoch: self.epochs, tracker: Tracker::default(), committed: None };
+        let assigned =
+            Assigned { epoch: self.epochs, tracker: Tracker::default(), moved: false, committed: None };
         self.partitions.insert(partition, assigned);
+        self.epochs
     }
 
     /// A partition was taken from us.
@@ -79,37 +166,63 @@ impl Assignments {
         self.partitions.remove(&partition);
     }
 
-    /// A record was read. `None` if its partition is not ours (any more).
-    pub fn begin(&mut self, partition: i32, offset: i64) -> Option<Ticket> {
-        let assigned = self.partitions.get_mut(&partition)?;
-        assigned.tracker.begin(offset);
-        Some(Ticket { partition, epoch: assigned.epoch, offset })
+    /// The last commit of a partition, before its first record is begun. Answers how many records it says are finished
+    /// beyond its offset.
+    pub fn recall(&mut self, mark: &Mark) -> u64 {
+        let assigned = self.partitions.get_mut(&mark.partition);
+        assigned.map_or(0, |assigned| assigned.tracker.recall(mark.offset, &mark.metadata))
+    }
+
+    /// A record was read.
+    pub fn begin(&mut self, partition: i32, offset: i64) -> Begun {
+        let Some(assigned) = self.partitions.get_mut(&partition) else { return Begun::NotOurs };
+        assigned.moved = true;
+        if assigned.tracker.begin(offset) {
+            Begun::Open(Ticket { partition, epoch: assigned.epoch, offset })
+        } else {
+            Begun::Finished
+        }
     }
 
     /// A record is dealt with; without effect if it was read in an earlier assignment.
     pub fn finish(&mut self, ticket: Ticket) -> bool {
-        self.current(ticket).is_some_and(|assigned| assigned.tracker.finish(ticket.offset))
+        self.current(ticket).is_some_and(|assigned| {
+            assigned.moved = true;
+            assigned.tracker.finish(ticket.offset)
+        })
     }
 
     /// Whether the record was read in the present assignment of its partition.
     pub fn is_current(&self, ticket: Ticket) -> bool {
-        self.partitions.get(&ticket.partition).is_some_and(|assigned| assigned.epoch == ticket.epoch)
+        self.epoch(ticket.partition) == Some(ticket.epoch)
     }
 
-    /// What to commit, by partition: only where it moved since [`Assignments::committed`].
-    pub fn to_commit(&mut self) -> Vec<(i32, i64)> {
-        let moved = |(&partition, assigned): (&i32, &mut Assigned)| {
+    /// The present assignment of a partition.
+    pub fn epoch(&self, partition: i32) -> Option<u64> {
+        self.partitions.get(&partition).map(|assigned| assigned.epoch)
+    }
+
+    /// What to commit, by partition: only where it changed since [`Assignments::committed`].
+    pub fn to_commit(&mut self) -> Vec<Mark> {
+        let changed = |(&partition, assigned): (&i32, &mut Assigned)| {
+            if !assigned.moved {
+                return None;
+            }
             let offset = assigned.tracker.committable()?;
-            (assigned.committed < Some(offset)).then_some((partition, offset))
+            let metadata = ahead::encode(offset, &assigned.tracker.ahead());
+            let mark = Mark { partition, offset, metadata };
+            assigned.moved = assigned.committed.as_ref() != Some(&mark);
+            assigned.moved.then_some(mark)
         };
-        self.partitions.iter_mut().filter_map(moved).collect()
+        self.partitions.iter_mut().filter_map(changed).collect()
     }
 
-    /// These offsets were handed to the broker.
-    pub fn committed(&mut self, offsets: &[(i32, i64)]) {
-        for (partition, offset) in offsets {
-            if let Some(assigned) = self.partitions.get_mut(partition) {
-                assigned.committed = assigned.committed.max(Some(*offset));
+    /// These were handed to the broker.
+    pub fn committed(&mut self, marks: &[Mark]) {
+        for mark in marks {
+            if let Some(assigned) = self.partitions.get_mut(&mark.partition) {
+                assigned.moved = false;
+                assigned.committed = Some(mark.clone());
             }
         }
     }
@@ -117,6 +230,7 @@ impl Assignments {
     /// A commit failed: everything counts as not handed over.
     pub fn forget_committed(&mut self) {
         for assigned in self.partitions.values_mut() {
+            assigned.moved = true;
             assigned.committed = None;
         }
     }
@@ -145,82 +259,4 @@ impl Assignments {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn gaps_do_not_matter() {
-        let mut tracker = Tracker::default();
-        assert_eq!(tracker.committable(), None);
-        for offset in [3, 7, 100] {
-            tracker.begin(offset);
-        }
-        assert_eq!(tracker.committable(), Some(3));
-        tracker.finish(7);
-        assert_eq!(tracker.committable(), Some(3));
-        tracker.finish(3);
-        assert_eq!(tracker.committable(), Some(100));
-        tracker.finish(100);
-        assert_eq!(tracker.committable(), Some(101));
-    }
-
-    #[test]
-    fn an_earlier_assignment_finishes_nothing_in_a_later_one() {
-        let mut assignments = Assignments::default();
-        assignments.assign(4);
-        let first = assignments.begin(4, 10).unwrap();
-        assignments.revoke(4);
-        assert_eq!(assignments.begin(4, 10), None);
-        assert!(!assignments.finish(first));
-        assignments.assign(4);
-        let second = assignments.begin(4, 10).unwrap();
-        assert!(!assignments.finish(first), "finished in the earlier assignment");
-        assert_eq!(assignments.to_commit(), [(4, 10)]);
-        assert!(assignments.is_current(second) && !assignments.is_current(first));
-        assert!(assignments.finish(second));
-        assert_eq!(assignments.to_commit(), [(4, 11)]);
-        assignments.committed(&[(4, 11)]);
-        assert_eq!(assignments.to_commit(), []);
-    }
-
-    proptest! {
-        /// Offsets with gaps, finished in any order and only some of them: the committable one never passes an open
-        /// record, never goes back, and passes everything once all are finished.
-        #[test]
-        fn nothing_open_is_passed_over(
-            gaps in prop::collection::vec(1_i64..50, 1..60),
-            order in prop::collection::vec(any::<prop::sample::Index>(), 0..120),
-        ) {
-            let offsets: Vec<i64> = gaps.iter().scan(0, |at, gap| { *at += gap; Some(*at) }).collect();
-            let mut tracker = Tracker::default();
-            let mut begun = 0;
-            let mut open: BTreeSet<i64> = BTreeSet::new();
-            let mut last = None;
-            for index in order {
-                // Reading and finishing take turns by chance.
-                let pick = index.index(offsets.len() + 1);
-                if pick >= open.len() && begun < offsets.len() {
-                    tracker.begin(offsets[begun]);
-                    open.insert(offsets[begun]);
-                    begun += 1;
-                } else if let Some(&offset) = open.iter().nth(pick.min(open.len().saturating_sub(1))) {
-                    prop_assert!(tracker.finish(offset));
-                    open.remove(&offset);
-                }
-                let now = tracker.committable();
-                prop_assert!(now >= last);
-                last = now;
-                if let (Some(&first), Some(now)) = (open.first(), now) {
-                    prop_assert!(now <= first, "{now} passes the open {first}");
-                }
-                prop_assert_eq!(tracker.open(), open.len());
-            }
-            for offset in open {
-                tracker.finish(offset);
-            }
-            let expected = begun.checked_sub(1).map(|at| offsets[at] + 1);
-            prop_assert_eq!(tracker.committable(), expected);
-        }
-    }
-}
+mod tests;

@@ -5,11 +5,13 @@
 
 pub mod catalogue;
 pub mod cluster;
+pub mod credentials;
 pub mod desired;
 pub mod id;
 pub mod operation;
 pub mod placement;
 pub mod position;
+pub mod recovery;
 pub mod request;
 pub mod violation;
 
@@ -18,4 +20,5 @@ pub use desired::{Compute, DeletionPolicy, Desired, Exposure, Network, RunState,
 pub use id::{ClusterId, DatabaseId, DatabaseName, InstructionId, OperationId, TenantId};
 pub use operation::{Operation, OperationKind, OperationState};
 pub use position::Position;
+pub use recovery::OnFailure;
 pub use violation::{Rule, Violation, Violations};

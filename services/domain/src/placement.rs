@@ -1,6 +1,7 @@
 //! Which cluster a new database goes to. Deterministic: the same wish and the same clusters give the same answer.
 
 use crate::cluster::{Cluster, ClusterState};
+use crate::id::ClusterId;
 use crate::violation::{Rule, Violation};
 
 /// A candidate: a cluster and how many living databases it holds.
@@ -12,22 +13,58 @@ pub struct Candidate {
     pub databases: u64,
 }
 
+/// Why no cluster takes a new database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is no such region.
+    NoRegion(Violation),
+    /// The region is there, but none of its clusters takes new databases.
+    Closed {
+        /// The region.
+        region: String,
+        /// Its clusters, and what each is.
+        clusters: Vec<(ClusterId, ClusterState)>,
+        /// Regions that take new databases.
+        open: Vec<String>,
+    },
+}
+
+impl Refusal {
+    /// What is the matter and where to go instead.
+    pub fn detail(&self) -> String {
+        match self {
+            Self::NoRegion(violation) => violation.detail.clone(),
+            Self::Closed { region, clusters, open } => {
+                let states: Vec<String> =
+                    clusters.iter().map(|(id, state)| format!("cluster {id} is {state}")).collect();
+                let elsewhere = if open.is_empty() {
+                    "no region takes any at present".to_owned()
+                } else {
+                    format!("choose another one ({}) or try again later", open.join(", "))
+                };
+                format!("region {region} takes no new databases: {}; {elsewhere}", states.join(", "))
+            }
+        }
+    }
+}
+
 /// The active cluster of the region with the fewest databases, the first by name among equals.
-pub fn choose(region: &str, candidates: &[Candidate]) -> Result<Cluster, Violation> {
+pub fn choose(region: &str, candidates: &[Candidate]) -> Result<Cluster, Refusal> {
     let in_region = || candidates.iter().filter(|candidate| candidate.cluster.region == region);
     let active = in_region().filter(|candidate| candidate.cluster.state == ClusterState::Active);
     if let Some(best) = active.min_by(|a, b| (a.databases, &a.cluster.id).cmp(&(b.databases, &b.cluster.id)))
     {
         return Ok(best.cluster.clone());
     }
-    let detail = match in_region().next() {
-        Some(candidate) => format!(
-            "region {region} takes no new databases: cluster {} is {}",
-            candidate.cluster.id, candidate.cluster.state
-        ),
-        None => format!("must be one of: {}", regions(candidates).join(", ")),
-    };
-    Err(Violation::new("/region", Rule::Unknown, detail))
+    let open = regions(candidates);
+    let clusters: Vec<(ClusterId, ClusterState)> =
+        in_region().map(|candidate| (candidate.cluster.id.clone(), candidate.cluster.state)).collect();
+    if clusters.is_empty() {
+        let detail = format!("must be one of: {}", open.join(", "));
+        return Err(Refusal::NoRegion(Violation::new("/region", Rule::Unknown, detail)));
+    }
+    let open = open.into_iter().map(ToOwned::to_owned).collect();
+    Err(Refusal::Closed { region: region.to_owned(), clusters, open })
 }
 
 fn regions(candidates: &[Candidate]) -> Vec<&str> {
@@ -78,11 +115,19 @@ mod tests {
         let candidates = [
             candidate("c", "eu-west-1", ClusterState::Draining, 0),
             candidate("d", "us-east-1", ClusterState::Active, 0),
+            candidate("e", "eu-west-1", ClusterState::Disabled, 0),
         ];
-        let draining = choose("eu-west-1", &candidates).unwrap_err();
-        assert!(draining.detail.contains("draining"), "{draining}");
+        let closed = choose("eu-west-1", &candidates).unwrap_err().detail();
+        assert_eq!(
+            closed,
+            "region eu-west-1 takes no new databases: cluster c is draining, cluster e is disabled; \
+             choose another one (us-east-1) or try again later"
+        );
         let unknown = choose("mars-1", &candidates).unwrap_err();
-        assert_eq!((unknown.pointer.as_str(), unknown.rule), ("/region", Rule::Unknown));
-        assert!(unknown.detail.contains("us-east-1"), "{unknown}");
+        let Refusal::NoRegion(violation) = &unknown else { panic!("{unknown:?}") };
+        assert_eq!((violation.pointer.as_str(), violation.rule), ("/region", Rule::Unknown));
+        assert!(unknown.detail().contains("us-east-1"), "{unknown:?}");
+        let alone = choose("eu-west-1", &candidates[..1]).unwrap_err();
+        assert!(alone.detail().ends_with("no region takes any at present"), "{alone:?}");
     }
 }

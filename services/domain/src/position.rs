@@ -24,6 +24,17 @@ impl Position {
         if self.seq < MAXIMUM { Some(Self { epoch: self.epoch, seq: self.seq + 1 }) } else { None }
     }
 
+    /// The position of the next change after `held` was found in a cluster although it was never minted; `None` when the
+    /// numbers are used up. `seq` rises as with every change.
+    pub const fn above(self, held: Self) -> Option<Self> {
+        let epoch = if held.epoch > self.epoch { held.epoch } else { self.epoch };
+        if epoch < MAXIMUM && self.seq < MAXIMUM {
+            Some(Self { epoch: epoch + 1, seq: self.seq + 1 })
+        } else {
+            None
+        }
+    }
+
     /// Whether both numbers lie in 1..=MAXIMUM.
     pub const fn is_valid(self) -> bool {
         self.epoch >= 1 && self.seq >= 1 && self.epoch <= MAXIMUM && self.seq <= MAXIMUM
@@ -44,6 +55,16 @@ mod tests {
     fn epoch_outranks_seq() {
         assert!(Position { epoch: 2, seq: 1 } > Position { epoch: 1, seq: 99 });
         assert!(Position { epoch: 1, seq: 3 } > Position { epoch: 1, seq: 2 });
+    }
+
+    #[test]
+    fn what_was_lost_is_outranked() {
+        let minted = Position { epoch: 2, seq: 5 };
+        for held in [(2, 9), (2, 5), (4, 1), (1, 99)].map(|(epoch, seq)| Position { epoch, seq }) {
+            let next = minted.above(held).unwrap();
+            assert!(next > held && next > minted && next.seq == 6, "{held}: {next}");
+        }
+        assert_eq!(minted.above(Position { epoch: MAXIMUM, seq: 1 }), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::catalogue;
 use crate::cluster::Cluster;
 use crate::desired::{Compute, DeletionPolicy, Desired, Exposure, Network, RunState, Storage, VolumeType};
 use crate::id::{DatabaseId, DatabaseName};
+use crate::recovery::OnFailure;
 use crate::violation::{Rule, Violation, Violations};
 
 /// A new database, as asked for.
@@ -46,6 +47,8 @@ pub struct Change {
     pub allowed_cidrs: Option<Vec<String>>,
     /// Who can reach the database.
     pub exposure: Option<String>,
+    /// What to do if this fails for good; not part of the desired state.
+    pub on_failure: Option<String>,
 }
 
 /// A new database that follows every rule; it only lacks its place.
@@ -107,6 +110,11 @@ impl Valid {
 }
 
 impl Change {
+    /// What to do if this fails for good; the way back unless something else was asked for.
+    pub fn on_failure(&self) -> OnFailure {
+        self.on_failure.as_deref().and_then(OnFailure::parse).unwrap_or(OnFailure::Revert)
+    }
+
     /// The desired state that follows `current`; equal to it when nothing changes.
     pub fn apply(&self, current: &Desired) -> Result<Desired, Violations> {
         let mut wrong = Violations::default();
@@ -163,6 +171,8 @@ impl Change {
             fields.allowed_cidrs = check_cidrs(cidrs, wrong);
         }
         word("/network/exposure", self.exposure.as_deref(), Exposure::ALL, wrong, &mut fields.exposure);
+        let mut on_failure = OnFailure::Revert;
+        word("/on_failure", self.on_failure.as_deref(), OnFailure::ALL, wrong, &mut on_failure);
         fields
     }
 
@@ -369,6 +379,7 @@ mod tests {
                 Rule::Unknown,
             ),
             (|c| c.change.exposure = Some("world".to_owned()), "/network/exposure", Rule::Unknown),
+            (|c| c.change.on_failure = Some("pray".to_owned()), "/on_failure", Rule::Unknown),
             (
                 |c| c.change.allowed_cidrs = Some(vec!["10.0.0.1/8".to_owned()]),
                 "/network/allowed_cidrs/0",

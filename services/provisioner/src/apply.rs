@@ -9,9 +9,10 @@ use kube::Api;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use resources::{QuestDB, names};
 
-use crate::classify::{Trouble, Verdict, classify, code};
+use crate::classify::{Trouble, Verdict, answer, classify, code};
 use crate::decide::Job;
 use crate::fleet::Member;
+use crate::fleet::breaker::{Answer, Refusal};
 
 /// What an apply came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub enum Applied {
     Yes,
     /// It does not, for this reason.
     No(Verdict),
+    /// The cluster is not to be called now.
+    NotTried(Refusal),
 }
 
 /// Applies an instruction in its cluster.
@@ -33,8 +36,8 @@ pub async fn apply(member: &Member, job: &Job, limit: Duration) -> Applied {
     if first != Applied::No(Verdict::NoNamespace) {
         return first;
     }
-    if let Err(verdict) = create_namespace(member, &client, job, limit).await {
-        return Applied::No(verdict);
+    if let Err(failed) = create_namespace(member, &client, job, limit).await {
+        return failed;
     }
     match patch(member, &client, job, &object, limit).await {
         Applied::No(Verdict::NoNamespace) => {
@@ -81,7 +84,9 @@ async fn patch(
     let body = Patch::Apply(object);
     match call_within(member, limit, api.patch_metadata(name, &params, &body)).await {
         Ok(_) => Applied::Yes,
-        Err(Failed::Late(trouble)) => Applied::No(Verdict::Busy { trouble, after: None }),
+        Err(Failed::NotTried(refusal)) => Applied::NotTried(refusal),
+        // Its time is used up: whoever else waits for this key has waited long enough.
+        Err(Failed::Late(trouble)) => Applied::No(Verdict::Park(trouble)),
         Err(Failed::Call(error)) => {
             let instruction = &job.instruction;
             Applied::No(classify(&error, instruction.position, &instruction.content_hash()))
@@ -94,7 +99,7 @@ async fn create_namespace(
     client: &kube::Client,
     job: &Job,
     limit: Duration,
-) -> Result<(), Verdict> {
+) -> Result<(), Applied> {
     let name = member.cluster.namespace(&job.instruction.tenant);
     let labels = [
         (names::LABEL_TENANT.to_owned(), job.instruction.tenant.to_string()),
@@ -112,38 +117,42 @@ async fn create_namespace(
         }
         // Somebody else was quicker.
         Err(Failed::Call(kube::Error::Api(status))) if status.is_already_exists() => Ok(()),
-        Err(Failed::Call(error)) => Err(classify(&error, job.instruction.position, "")),
-        Err(Failed::Late(trouble)) => Err(Verdict::Busy { trouble, after: None }),
+        Err(Failed::Call(error)) => Err(Applied::No(classify(&error, job.instruction.position, ""))),
+        Err(Failed::Late(trouble)) => Err(Applied::No(Verdict::Park(trouble))),
+        Err(Failed::NotTried(refusal)) => Err(Applied::NotTried(refusal)),
     }
 }
 
-enum Failed {
+/// Why a call has no result.
+pub(crate) enum Failed {
+    /// The cluster is not to be called now.
+    NotTried(Refusal),
+    /// There was no answer in time.
     Late(Trouble),
+    /// The API server, or the way to it, says no.
     Call(kube::Error),
 }
 
-/// One call within its time; whether it was answered moves the cluster's breaker.
-async fn call_within<T>(
+/// One call within its time, if the cluster's guard lets it through; what came of it moves the breaker.
+pub(crate) async fn call_within<T>(
     member: &Member,
     limit: Duration,
     call: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, Failed> {
+    let entered = member.guard.enter(limit).await.map_err(Failed::NotTried)?;
     match runtime::deadline(limit, "the API server", call).await {
-        Ok(Ok(answer)) => {
-            member.answered();
-            Ok(answer)
-        }
-        Ok(Err(error @ (kube::Error::Api(_) | kube::Error::Auth(_)))) => {
-            member.answered();
-            Err(Failed::Call(error))
+        Ok(Ok(done)) => {
+            entered.ended(&Answer::Well);
+            Ok(done)
         }
         Ok(Err(error)) => {
-            member.unanswered(&runtime::telemetry::chain(&error));
+            entered.ended(&answer(&error));
             Err(Failed::Call(error))
         }
         Err(late) => {
-            member.unanswered(&late.to_string());
-            Err(Failed::Late(Trouble::of_cluster(code::UNREACHABLE, late.to_string())))
+            let trouble = Trouble::of_cluster(code::UNREACHABLE, late.to_string());
+            entered.ended(&Answer::Late(trouble.clone()));
+            Err(Failed::Late(trouble))
         }
     }
 }

@@ -51,15 +51,22 @@ pub struct Args {
     /// Instructions carried out at once, over all clusters
     #[arg(long, env = "SLIPWAY_CONCURRENCY", default_value_t = 256, value_parser = positive, value_name = "NUMBER")]
     pub concurrency: usize,
-    /// Instructions carried out at once in one cluster
+    /// Instructions carried out at once in one cluster, those that were parked included
     #[arg(long, env = "SLIPWAY_CLUSTER_CONCURRENCY", default_value_t = 32, value_parser = positive, value_name = "NUMBER")]
     pub cluster_concurrency: usize,
+    /// Largest record that is taken for an instruction, in bytes; a larger one becomes a dead letter
+    #[arg(long, env = "SLIPWAY_LARGEST_RECORD", default_value_t = 1_048_576, value_name = "BYTES")]
+    pub largest_record: usize,
     /// How long one call to a cluster may take, in seconds
     #[arg(long, env = "SLIPWAY_CALL_TIMEOUT", default_value = "10", value_parser = seconds, value_name = "SECONDS")]
     pub call_timeout: Duration,
     /// How often everything seen is said again although nothing changed, in seconds
     #[arg(long, env = "SLIPWAY_GOSSIP_PERIOD", default_value = "600", value_parser = seconds, value_name = "SECONDS")]
     pub gossip_period: Duration,
+    /// How often a cluster is asked whether it can still be listed and was not restored from a backup, in seconds; less
+    /// than the time for which the backend believes a list
+    #[arg(long, env = "SLIPWAY_LIST_CHECK_PERIOD", default_value = "180", value_parser = seconds, value_name = "SECONDS")]
+    pub list_check_period: Duration,
     /// How long work under way may take at a stop, in seconds
     #[arg(long, env = "SLIPWAY_GRACE", default_value = "10", value_parser = seconds, value_name = "SECONDS")]
     pub grace: Duration,
@@ -131,6 +138,18 @@ mod tests {
         assert_eq!(args.offset_reset, Reset::Error);
         assert_eq!(args.gossip_period, Duration::from_mins(10));
         assert!(!format!("{args:?}").contains("postgres://"), "the URL holds a password");
+    }
+
+    #[test]
+    fn a_missing_offset_names_the_flag_that_helps() {
+        let error = bus::Error::NoOffset { group: "g".to_owned(), topic: "t".to_owned() }.to_string();
+        let command = Args::command();
+        let argument = command.get_arguments().find(|argument| argument.get_id() == "offset_reset").unwrap();
+        let (flag, variable) = (argument.get_long().unwrap(), argument.get_env().unwrap().to_str().unwrap());
+        let value = clap::ValueEnum::to_possible_value(&Reset::Earliest).unwrap();
+        let value = value.get_name();
+        assert!(error.contains(&format!("--{flag} {value}")), "{error}");
+        assert!(error.contains(&format!("{variable}={value}")), "{error}");
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::time::Duration;
 use domain::Position;
 use resources::fence::{Holder, holder};
 
+use crate::fleet::breaker::Answer;
+
 /// What an apply that did not succeed means.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
@@ -70,7 +72,35 @@ pub mod code {
     pub const NAMESPACE: &str = "namespace";
     /// The cluster is out of service.
     pub const DISABLED: &str = "disabled";
+    /// Others write the resource all the time.
+    pub const CONTENDED: &str = "contended";
+    /// The API server asked for patience.
+    pub const THROTTLED: &str = "throttled";
+    /// As many calls to the cluster are under way as may be.
+    pub const FULL: &str = "full";
+    /// The instruction is written for newer readers than this program.
+    pub const NEWER_SCHEMA: &str = "newer_schema";
 }
+
+/// Says what an error tells of the server itself.
+pub fn answer(error: &kube::Error) -> Answer {
+    match error {
+        kube::Error::Api(status) => match status.code {
+            401 => Answer::Stranger(Trouble::of_cluster(code::CREDENTIALS, status.message.clone())),
+            429 => Answer::Busy,
+            // Of this one patch, not of the server.
+            500 if status.reason.is_empty() && status.message.contains("typed") => Answer::Well,
+            500 if status.message.contains(UNDECLARED) => Answer::Well,
+            500.. => Answer::Sick(Trouble::of_cluster(code::UNAVAILABLE, status.message.clone())),
+            _ => Answer::Well,
+        },
+        kube::Error::Auth(_) => Answer::Stranger(Trouble::of_cluster(code::CREDENTIALS, chain(error))),
+        _ => Answer::Silent(Trouble::of_cluster(code::UNREACHABLE, chain(error))),
+    }
+}
+
+/// How an API server says that its definition lacks a field.
+const UNDECLARED: &str = "field not declared in schema";
 
 /// Says what an error means for the instruction at `position` with content `hash`.
 pub fn classify(error: &kube::Error, position: Position, hash: &str) -> Verdict {
@@ -93,11 +123,12 @@ fn answered(status: &kube::core::Status, position: Position, hash: &str) -> Verd
         404 if kind(status) == "namespaces" => Verdict::NoNamespace,
         404 => Verdict::Park(Trouble::of_cluster(code::NO_DEFINITION, no_definition(status))),
         // A typed patch that could not be built: the only one that time can cure is a field from the future.
-        500 if status.message.contains("field not declared in schema") => {
+        500 if status.message.contains(UNDECLARED) => {
             Verdict::Park(Trouble::of_resource(code::OLD_DEFINITION, message()))
         }
         500 if status.reason.is_empty() && status.message.contains("typed") => Verdict::Refused(message()),
-        409 | 429 | 500.. => {
+        409 => Verdict::Busy { trouble: Trouble::of_resource(code::CONTENDED, message()), after: None },
+        429 | 500.. => {
             let trouble = Trouble::of_cluster(code::UNAVAILABLE, message());
             Verdict::Busy { trouble, after: retry_after(status) }
         }
@@ -111,7 +142,8 @@ fn fence(status: &kube::core::Status) -> Option<Holder> {
     causes.map(|cause| cause.message.as_str()).chain([status.message.as_str()]).find_map(holder)
 }
 
-fn fenced(holder: Holder, position: Position, hash: &str) -> Verdict {
+/// Says what a refusal by the fence means for the instruction at `position` with content `hash`.
+pub fn fenced(holder: Holder, position: Position, hash: &str) -> Verdict {
     let held = Position { epoch: holder.epoch, seq: holder.seq };
     match held.cmp(&position) {
         std::cmp::Ordering::Equal if holder.hash == hash => Verdict::Held,
@@ -216,12 +248,41 @@ mod tests {
             (status(503, "ServiceUnavailable", "no"), code::UNAVAILABLE),
             (status(504, "Timeout", "no"), code::UNAVAILABLE),
             (status(429, "TooManyRequests", "no"), code::UNAVAILABLE),
+            (status(409, "Conflict", "the object has been modified"), code::CONTENDED),
             (status(400, "BadRequest", "no"), "refused"),
         ];
         for (status, expected) in table {
             let verdict = verdict(status.clone());
             assert_eq!(code_of(&verdict), expected, "{status:?}");
         }
+    }
+
+    #[test]
+    fn what_an_answer_tells_of_the_server() {
+        let table = [
+            (status(401, "Unauthorized", "Unauthorized"), "stranger"),
+            (status(403, "Forbidden", "may not"), "well"),
+            (status(404, "Failed to parse error data", "404 page not found\n"), "well"),
+            (status(409, "Conflict", "no"), "well"),
+            (caused("slipway-fence 1/6/bbb"), "well"),
+            (status(429, "TooManyRequests", "no"), "busy"),
+            (status(500, "", ".spec.next: field not declared in schema"), "well"),
+            (status(500, "", "failed to create typed patch object: expected string, got 5"), "well"),
+            (status(500, "InternalError", "etcdserver: request timed out"), "sick"),
+            (status(503, "ServiceUnavailable", "no"), "sick"),
+            (status(504, "Timeout", "no"), "sick"),
+        ];
+        let word = |error: &kube::Error| match answer(error) {
+            Answer::Well => "well",
+            Answer::Sick(_) => "sick",
+            Answer::Busy => "busy",
+            Answer::Stranger(_) => "stranger",
+            Answer::Silent(_) | Answer::Late(_) => "silent",
+        };
+        for (status, expected) in table {
+            assert_eq!(word(&kube::Error::Api(Box::new(status.clone()))), expected, "{status:?}");
+        }
+        assert_eq!(word(&kube::Error::Service("connection refused".into())), "silent");
     }
 
     #[test]

@@ -1,6 +1,8 @@
-//! What a record of the instructions topic is: an instruction to carry out, or a dead letter and why. Pure.
+//! What a record of the instructions topic is: an instruction to carry out, one to keep for a newer program, or a dead
+//! letter and why. Pure.
 
-use domain::{ClusterId, DatabaseId, Position};
+use bus::consumer::Class;
+use domain::{ClusterId, DatabaseId, InstructionId, OperationId, OperationKind, Position};
 use wire::{Instruction, headers};
 
 /// A record, decided upon.
@@ -8,6 +10,8 @@ use wire::{Instruction, headers};
 pub enum Work {
     /// To be carried out.
     Carry(Box<Job>),
+    /// To be parked unread, until a newer program can read it.
+    Wait(Box<Early>),
     /// To be kept among the dead letters.
     Bury(Box<Dead>),
 }
@@ -19,6 +23,25 @@ pub struct Job {
     pub instruction: Instruction,
     /// Trace of the request.
     pub traceparent: Option<String>,
+    /// The record.
+    pub record: bus::Record,
+}
+
+/// An instruction that is written for newer readers: what key and headers say of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Early {
+    /// Of which database.
+    pub database: DatabaseId,
+    /// For which cluster.
+    pub cluster: ClusterId,
+    /// Its position.
+    pub position: Position,
+    /// Which instruction and operation, where that much could be read.
+    pub identity: Option<(InstructionId, OperationId)>,
+    /// Trace of the request.
+    pub traceparent: Option<String>,
+    /// Why it waits.
+    pub reason: Reason,
     /// The record.
     pub record: bus::Record,
 }
@@ -54,8 +77,15 @@ pub mod code {
     pub const NULL_KEY: &str = "null_key";
     /// The key is not the database that the content is about.
     pub const KEY_MISMATCH: &str = "key_mismatch";
+    /// The record stands in a partition where its key does not belong: whoever wrote it computes partitions otherwise, so
+    /// its order among others is unknown.
+    pub const WRONG_PARTITION: &str = "wrong_partition";
     /// The record has no content.
     pub const EMPTY: &str = "empty";
+    /// The record is larger than any instruction can be.
+    pub const TOO_LARGE: &str = "too_large";
+    /// The record belongs to a later generation of the schema.
+    pub const NEWER_MAJOR: &str = "newer_major";
     /// The instruction is for a cluster that is not registered.
     pub const UNKNOWN_CLUSTER: &str = "unknown_cluster";
     /// The resource holds other content at the same position.
@@ -66,33 +96,124 @@ pub mod code {
     pub const PANICKED: &str = "panicked";
 }
 
+/// What holds for every record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// The most bytes of key, content and headers.
+    pub largest: usize,
+    /// The number of partitions of the topic that it stands in; `None` for a record that no longer stands in one.
+    pub partitions: Option<i32>,
+}
+
 /// Decides what a record is.
-pub fn decide(record: bus::Record) -> Work {
-    match read(&record) {
+pub fn decide(record: bus::Record, rules: &Rules) -> Work {
+    match read(&record, rules) {
         Ok(instruction) => {
-            let traceparent = record.header_text(headers::TRACEPARENT).map(ToOwned::to_owned);
+            let traceparent = traceparent(&record);
             Work::Carry(Box::new(Job { instruction, traceparent, record }))
         }
-        Err(reason) => Work::Bury(Box::new(Dead { record, reason })),
+        Err(Unread::Early(reason)) => match early(&record, &reason) {
+            Some(early) => Work::Wait(Box::new(early)),
+            None => Work::Bury(Box::new(Dead { record, reason })),
+        },
+        Err(Unread::Dead(reason)) => Work::Bury(Box::new(Dead { record, reason })),
     }
 }
 
-fn read(record: &bus::Record) -> Result<Instruction, Reason> {
+/// Why a record gives no instruction.
+enum Unread {
+    /// A newer program may read it.
+    Early(Reason),
+    /// Nobody will.
+    Dead(Reason),
+}
+
+impl Unread {
+    fn dead(code: &'static str, message: impl Into<String>) -> Self {
+        Self::Dead(Reason::new(code, message))
+    }
+}
+
+fn read(record: &bus::Record, rules: &Rules) -> Result<Instruction, Unread> {
+    let size = record.bytes();
+    if size > rules.largest {
+        let message = format!("the record has {size} bytes, {} are the most", rules.largest);
+        return Err(Unread::dead(code::TOO_LARGE, message));
+    }
     let key = record.key.as_deref().filter(|key| !key.is_empty());
     let key = key.ok_or_else(|| {
-        Reason::new(code::NULL_KEY, "the record has no key: its order among others is unknown")
+        Unread::dead(code::NULL_KEY, "the record has no key: its order among others is unknown")
     })?;
     let payload = record.payload.as_deref();
-    let payload = payload.ok_or_else(|| Reason::new(code::EMPTY, "the record has no content"))?;
-    let instruction =
-        Instruction::decode(payload).map_err(|error| Reason::new(error.code(), error.to_string()))?;
+    let payload = payload.ok_or_else(|| Unread::dead(code::EMPTY, "the record has no content"))?;
+    let instruction = Instruction::decode(payload).map_err(|error| unread(record, &error))?;
     let expected = instruction.key();
     if key != expected.as_bytes() {
         let found = String::from_utf8_lossy(key);
         let message = format!("the key is {found:?}, the content is about database {expected}");
-        return Err(Reason::new(code::KEY_MISMATCH, message));
+        return Err(Unread::dead(code::KEY_MISMATCH, message));
     }
+    in_its_partition(record, key, rules)?;
     Ok(instruction)
+}
+
+/// Two programs that compute partitions differently would write one key into two of them, and its order would be lost.
+fn in_its_partition(record: &bus::Record, key: &[u8], rules: &Rules) -> Result<(), Unread> {
+    let Some(partitions) = rules.partitions else { return Ok(()) };
+    let (found, belongs) = (record.partition, bus::partition_of(key, partitions));
+    if found == belongs {
+        return Ok(());
+    }
+    let message = format!(
+        "the record stands in partition {found}, of {partitions} its key belongs to {belongs}: \
+         whoever wrote it must use the partitioner murmur2_random"
+    );
+    Err(Unread::dead(code::WRONG_PARTITION, message))
+}
+
+/// What it means that the content cannot be read. What a newer writer of our generation wrote is never guessed at and
+/// never given up, whatever it is that we stumble over.
+fn unread(record: &bus::Record, error: &wire::decode::Error) -> Unread {
+    use wire::decode::Error;
+    let written = record.header_text(headers::SCHEMA).and_then(|text| text.parse().ok());
+    let written: u32 = written.unwrap_or(wire::SCHEMA);
+    let reason = Reason::new(error.code(), error.to_string());
+    match error {
+        Error::NewerMajor { .. } => Unread::Dead(reason),
+        _ if wire::generation(written) > wire::generation(wire::SCHEMA) => {
+            let message =
+                format!("its header says schema {written}, of a later generation than ours; {error}");
+            Unread::dead(code::NEWER_MAJOR, message)
+        }
+        Error::ReaderTooOld { .. } => Unread::Early(reason),
+        Error::Undecodable { .. } | Error::BadField { .. } if written > wire::SCHEMA => Unread::Early(reason),
+        Error::Undecodable { .. } | Error::BadField { .. } => Unread::Dead(reason),
+    }
+}
+
+/// What key and headers say of an instruction that cannot be read yet; `None` where they do not say enough to keep its
+/// order.
+fn early(record: &bus::Record, reason: &Reason) -> Option<Early> {
+    Some(Early {
+        database: record.key_text()?.parse().ok()?,
+        cluster: record.header_text(headers::CLUSTER)?.parse().ok()?,
+        position: position(record)?,
+        identity: record.payload.as_deref().and_then(Instruction::identity),
+        traceparent: traceparent(record),
+        reason: reason.clone(),
+        record: record.clone(),
+    })
+}
+
+/// The position that the headers say.
+fn position(record: &bus::Record) -> Option<Position> {
+    let number = |name| record.header_text(name)?.parse().ok();
+    let position = Position { epoch: number(headers::EPOCH)?, seq: number(headers::SEQ)? };
+    position.is_valid().then_some(position)
+}
+
+fn traceparent(record: &bus::Record) -> Option<String> {
+    record.header_text(headers::TRACEPARENT).map(ToOwned::to_owned)
 }
 
 /// Where the work belongs: a database's instructions follow each other, a dead letter waits for nobody.
@@ -103,35 +224,64 @@ pub fn place(work: &Work) -> bus::consumer::Place {
             bus::consumer::Place {
                 key: job.instruction.key().into(),
                 order: (epoch, seq),
+                tenant: job.instruction.tenant.as_str().into(),
                 group: job.instruction.cluster.as_str().into(),
+                class: class(job),
             }
         }
+        Work::Wait(early) => bus::consumer::Place {
+            key: early.database.to_string().into(),
+            order: (early.position.epoch, early.position.seq),
+            // Whose it is stands in what cannot be read.
+            tenant: early.cluster.as_str().into(),
+            group: early.cluster.as_str().into(),
+            class: Class::Interactive,
+        },
         Work::Bury(dead) => bus::consumer::Place {
             key: format!("dead/{}/{}", dead.record.partition, dead.record.offset).into(),
             order: (0, 0),
+            // Nobody's in particular, so they take one turn together.
+            tenant: "dead letters".into(),
             group: "dead letters".into(),
+            class: Class::Interactive,
         },
+    }
+}
+
+/// How urgent an instruction is. Whoever sends many at once says so in a header; all others have somebody who waits.
+fn class(job: &Job) -> Class {
+    match (job.record.header_text(headers::CLASS), job.instruction.operation_kind) {
+        (Some(headers::CLASS_BULK), _) => Class::Bulk,
+        (_, OperationKind::Create | OperationKind::Update | OperationKind::Delete) => Class::Interactive,
     }
 }
 
 /// The dead letter that is kept of a record.
 pub fn letter(record: &bus::Record, reason: &Reason, consumer: &str) -> store::DeadLetter {
-    let headers = &record.headers;
-    let text =
-        |(name, value): &(String, Vec<u8>)| (name.clone(), String::from_utf8_lossy(value).into_owned());
     store::DeadLetter {
         topic: record.topic.to_string(),
         partition: record.partition,
         offset: record.offset,
         key: record.key.clone(),
         payload: record.payload.clone(),
-        headers: headers.iter().map(text).collect(),
+        headers: texts(&record.headers),
         cluster: record.header_text(headers::CLUSTER).and_then(|text| text.parse::<ClusterId>().ok()),
         database: record.key_text().and_then(|text| text.parse::<DatabaseId>().ok()),
+        position: position(record),
         code: reason.code.to_owned(),
-        message: reason.message.clone(),
+        message: storable(&reason.message),
         consumer: consumer.to_owned(),
     }
+}
+
+/// Headers as text, as far as they are.
+pub fn texts(headers: &[(String, Vec<u8>)]) -> Vec<(String, String)> {
+    headers.iter().map(|(name, value)| (storable(name), storable(&String::from_utf8_lossy(value)))).collect()
+}
+
+/// Postgres takes every character but this one; a record must not be able to stand in the way for ever by having it.
+pub fn storable(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
 }
 
 #[cfg(test)]
@@ -141,6 +291,8 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    pub(crate) const RULES: Rules = Rules { largest: 1_048_576, partitions: Some(PARTITIONS) };
 
     pub(crate) fn instruction() -> Instruction {
         Instruction {
@@ -177,10 +329,13 @@ pub(crate) mod tests {
         }
     }
 
+    /// Of the topic of these tests.
+    const PARTITIONS: i32 = 64;
+
     fn record() -> bus::Record {
         bus::Record {
             topic: "provisioning.instructions".into(),
-            partition: 3,
+            partition: bus::partition_of(instruction().key().as_bytes(), PARTITIONS),
             offset: 42,
             timestamp_ms: None,
             key: Some(instruction().key().into_bytes()),
@@ -197,11 +352,11 @@ pub(crate) mod tests {
 
     #[test]
     fn a_good_record_is_carried_out_in_its_lane() {
-        let work = decide(record());
+        let work = decide(record(), &RULES);
         let place = place(&work);
         assert_eq!(
-            (&*place.key, place.order, &*place.group),
-            ("0192f3a4-5b6c-7d8e-9f00-112233445566", (1, 7), "eu-west-1")
+            (&*place.key, place.order, &*place.tenant, &*place.group),
+            ("0192f3a4-5b6c-7d8e-9f00-112233445566", (1, 7), "acme", "eu-west-1")
         );
         let Work::Carry(job) = work else { panic!("{work:?}") };
         assert_eq!(job.instruction, instruction());
@@ -213,19 +368,21 @@ pub(crate) mod tests {
     #[test]
     fn each_bad_record_has_its_code() {
         let other_key = DatabaseId::mint().to_string();
-        let bad: [(&str, Spoil); 6] = [
+        let bad: [(&str, Spoil); 8] = [
             (code::NULL_KEY, |record, _| record.key = None),
             (code::NULL_KEY, |record, _| record.key = Some(Vec::new())),
             (code::EMPTY, |record, _| record.payload = None),
             ("undecodable", |record, _| record.payload = Some(vec![0xff, 0xff, 0xff])),
             ("bad_field", |record, _| record.payload = Some(Vec::new())),
             (code::KEY_MISMATCH, |record, other| record.key = Some(other.as_bytes().to_vec())),
+            (code::WRONG_PARTITION, |record, _| record.partition = (record.partition + 1) % PARTITIONS),
+            (code::WRONG_PARTITION, |record, _| record.partition += PARTITIONS),
         ];
         for (code, spoil) in bad {
             let mut record = record();
             spoil(&mut record, &other_key);
-            let work = decide(record.clone());
-            assert_eq!(&*place(&work).key, "dead/3/42");
+            let work = decide(record.clone(), &RULES);
+            assert_eq!(&*place(&work).key, format!("dead/{}/42", record.partition));
             let Work::Bury(dead) = work else { panic!("{code} was taken") };
             assert_eq!(dead.reason.code, code, "{:?}", dead.reason);
             assert_eq!(dead.record, record, "bytes and headers are kept");
@@ -233,19 +390,53 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_record_for_newer_readers_is_named_so() {
+    fn one_of_many_lets_others_go_first() {
+        let class_of = |value: Option<&str>| {
+            let mut record = record();
+            let header = value.map(|value| (headers::CLASS.to_owned(), value.as_bytes().to_vec()));
+            record.headers.extend(header);
+            place(&decide(record, &RULES)).class
+        };
+        assert_eq!(class_of(None), Class::Interactive);
+        assert_eq!(class_of(Some(headers::CLASS_BULK)), Class::Bulk);
+        assert_eq!(class_of(Some("of a later version")), Class::Interactive);
+    }
+
+    #[test]
+    fn a_record_for_newer_readers_waits_for_one_in_its_lane() {
+        // For newer readers by its own word; not to be understood, but by a newer writer as its header says.
+        for (payload, schema) in [(vec![0x08, 99, 0x10, 99], "1"), (vec![0xff, 0xff], "2"), (Vec::new(), "2")]
+        {
+            let mut record = record();
+            record.payload = Some(payload);
+            for (name, value) in [(headers::EPOCH, "2"), (headers::SEQ, "9"), (headers::SCHEMA, schema)] {
+                record.headers.push((name.to_owned(), value.as_bytes().to_vec()));
+            }
+            let work = decide(record.clone(), &RULES);
+            let place = place(&work);
+            assert_eq!(
+                (&*place.key, place.order, &*place.group),
+                (&*instruction().key(), (2, 9), "eu-west-1")
+            );
+            let Work::Wait(early) = work else { panic!("{work:?}") };
+            assert_eq!((early.position, early.record), (Position { epoch: 2, seq: 9 }, record));
+        }
+    }
+
+    #[test]
+    fn nothing_that_a_record_says_stops_its_letter_from_being_kept() {
         let mut record = record();
-        // Fields 1 (schema) and 2 (the least reader), both 99.
-        record.payload = Some(vec![0x08, 99, 0x10, 99]);
-        let Work::Bury(dead) = decide(record) else { panic!("taken") };
-        assert_eq!(dead.reason.code, "reader_too_old");
+        record.headers.push(("na\0me".to_owned(), vec![b'a', 0, b'b', 0xff]));
+        let letter = letter(&record, &Reason::new(code::EMPTY, "w\0hy"), "provisioner");
+        let text = format!("{:?} {}", letter.headers, letter.message);
+        assert!(!text.contains('\0') && !text.contains("\\0"), "{text}");
     }
 
     #[test]
     fn a_dead_letter_keeps_everything() {
         let record = record();
         let letter = letter(&record, &Reason::new(code::EMPTY, "why"), "provisioner");
-        assert_eq!((letter.partition, letter.offset), (3, 42));
+        assert_eq!((letter.partition, letter.offset), (record.partition, 42));
         assert_eq!((&letter.key, &letter.payload), (&record.key, &record.payload));
         assert_eq!(letter.cluster, "eu-west-1".parse().ok());
         assert_eq!(letter.database, Some(instruction().database));
@@ -257,7 +448,7 @@ pub(crate) mod tests {
         #[test]
         fn no_bytes_make_it_panic(key in prop::option::of(prop::collection::vec(any::<u8>(), 0..40)), payload in prop::option::of(prop::collection::vec(any::<u8>(), 0..400))) {
             let record = bus::Record { key, payload, ..record() };
-            let work = decide(record.clone());
+            let work = decide(record.clone(), &RULES);
             let _ = place(&work);
             if let Work::Bury(dead) = work {
                 let letter = letter(&record, &dead.reason, "provisioner");

@@ -1,6 +1,6 @@
 //! What is told on the gossip topic: outcomes and observations, keyed by database. Never read here.
 
-use domain::{ClusterId, DatabaseId};
+use domain::{ClusterId, DatabaseId, InstructionId, OperationId, Position};
 use wire::{Gossip, Observation, Outcome, OutcomeKind, Said, headers};
 
 use crate::decide::Job;
@@ -12,6 +12,38 @@ pub struct Teller {
     topic: String,
 }
 
+/// The instruction that an outcome is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct About<'a> {
+    /// Of which database.
+    pub database: DatabaseId,
+    /// For which cluster.
+    pub cluster: &'a ClusterId,
+    /// Its position.
+    pub position: Position,
+    /// Its identity.
+    pub instruction: InstructionId,
+    /// The operation that asked for it.
+    pub operation: OperationId,
+    /// Trace of the request.
+    pub traceparent: Option<&'a str>,
+}
+
+impl<'a> About<'a> {
+    /// About this one.
+    pub fn of(job: &'a Job) -> Self {
+        let instruction = &job.instruction;
+        Self {
+            database: instruction.database,
+            cluster: &instruction.cluster,
+            position: instruction.position,
+            instruction: instruction.id,
+            operation: instruction.operation,
+            traceparent: job.traceparent.as_deref(),
+        }
+    }
+}
+
 impl Teller {
     /// A teller of one topic.
     pub fn new(producer: bus::Producer, topic: impl Into<String>) -> Self {
@@ -21,22 +53,22 @@ impl Teller {
     /// Tells what became of an instruction and waits until it is written.
     pub async fn outcome(
         &self,
-        job: &Job,
+        about: &About<'_>,
         kind: OutcomeKind,
         code: &str,
         message: &str,
     ) -> Result<(), bus::Error> {
-        let instruction = &job.instruction;
         let outcome = Outcome {
-            position: instruction.position,
-            instruction: instruction.id,
-            operation: instruction.operation,
+            position: about.position,
+            instruction: about.instruction,
+            operation: about.operation,
             kind,
             code: code.to_owned(),
             message: shortened(message),
         };
-        let trace = runtime::trace::current_traceparent().or_else(|| job.traceparent.clone());
-        let gossip = gossip(instruction.database, instruction.cluster.clone(), Said::Outcome(outcome));
+        let trace =
+            runtime::trace::current_traceparent().or_else(|| about.traceparent.map(ToOwned::to_owned));
+        let gossip = gossip(about.database, about.cluster.clone(), Said::Outcome(outcome));
         self.producer.send(self.message(&gossip, trace)).await.map(drop)
     }
 

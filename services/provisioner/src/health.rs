@@ -7,6 +7,7 @@ use bus::consumer::State;
 use runtime::{CancellationToken, Health};
 use store::Store;
 
+use crate::fleet::Fleet;
 use crate::metrics::Metrics;
 
 const EVERY: Duration = Duration::from_secs(3);
@@ -25,11 +26,12 @@ pub async fn kafka(admin: bus::Admin, health: Health, stop: CancellationToken) {
     }
 }
 
-/// Asks Postgres until the program stops, and counts what is parked.
+/// Says to Postgres that the program runs, until it stops, and counts what is parked.
 pub async fn postgres(store: Store, health: Health, metrics: Metrics, stop: CancellationToken) {
     let component = health.readiness.component("postgres");
+    let program = store::Program::new("slipway-provisioner", env!("CARGO_PKG_VERSION"));
     loop {
-        match runtime::deadline(LIMIT, "Postgres", store.ping()).await {
+        match runtime::deadline(LIMIT, "Postgres", store.attend(&program)).await {
             Ok(answer) => component.set(answer),
             Err(late) => component.set_failing(late.to_string()),
         }
@@ -37,6 +39,8 @@ pub async fn postgres(store: Store, health: Health, metrics: Metrics, stop: Canc
             metrics.parked(&counts);
         }
         if !runtime::backoff::sleep(EVERY, &stop).await {
+            // Without a word it counts as running for another minute, which only migrations notice.
+            let _ = runtime::deadline(LIMIT, "Postgres", store.leave(&program)).await;
             return;
         }
     }
@@ -54,6 +58,18 @@ pub async fn consumer(state: Arc<State>, health: Health, metrics: Metrics, stop:
         }
         rounds = Some(snapshot.rounds);
         metrics.consumer(&snapshot);
+        if !runtime::backoff::sleep(Duration::from_secs(1), &stop).await {
+            return;
+        }
+    }
+}
+
+/// Copies what stands before each cluster to metrics until the program stops.
+pub async fn guards(fleet: Arc<Fleet>, metrics: Metrics, stop: CancellationToken) {
+    loop {
+        for member in fleet.members() {
+            metrics.guard(&member.cluster.id, &member.guard);
+        }
         if !runtime::backoff::sleep(Duration::from_secs(1), &stop).await {
             return;
         }

@@ -3,8 +3,9 @@
 //!
 //! - [`decide`] and [`classify`] are pure: what a record is, and what a refusal means.
 //! - [`work`] carries a decision out: one apply, then the outcome, then the offset.
-//! - [`apply`] is the only place that writes to a cluster; [`fleet`] knows the clusters and how they are.
-//! - [`drain`] carries out later what a cluster could not take.
+//! - [`apply`] writes to a cluster; [`fleet`] knows the clusters and how they are.
+//! - [`drain`] carries out later what a cluster could not take; [`letters`] knows what nobody can take.
+//! - [`bury`] removes tombstones that are asked to go, the only other write.
 //! - [`observe`] watches each cluster and says what it sees.
 //!
 //! *Invariant:* an offset is committed only after the effect of its record is durable: in the cluster, among the parked,
@@ -13,12 +14,14 @@
 
 pub mod apply;
 pub mod args;
+pub mod bury;
 pub mod classify;
 pub mod decide;
 pub mod drain;
 pub mod fleet;
 pub mod gossip;
 pub mod health;
+pub mod letters;
 pub mod metrics;
 pub mod observe;
 pub mod run;

@@ -9,6 +9,9 @@ use runtime::prometheus_client::metrics::family::Family;
 use runtime::prometheus_client::metrics::gauge::Gauge;
 use runtime::prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
+use crate::fleet::breaker::Phase;
+use crate::fleet::guard::Guard;
+
 type Labels = Vec<(&'static str, String)>;
 
 /// The program's metrics; clones share them.
@@ -21,6 +24,7 @@ struct Inner {
     applies: Family<Labels, Histogram, fn() -> Histogram>,
     dead_letters: Family<Labels, Counter>,
     cluster_up: Family<Labels, Gauge>,
+    guards: Guards,
     observed: Family<Labels, Gauge>,
     gossip: Family<Labels, Counter>,
     parked: Family<Labels, Gauge>,
@@ -28,6 +32,42 @@ struct Inner {
     in_flight: Gauge,
     in_memory: Gauge,
     paused: Gauge,
+}
+
+/// What stands before each cluster.
+#[derive(Debug)]
+struct Guards {
+    breaker: Family<Labels, Gauge>,
+    gate_closed: Family<Labels, Gauge>,
+    calls: Family<Labels, Gauge>,
+}
+
+impl Guards {
+    fn new(registry: &runtime::Metrics) -> Self {
+        Self {
+            breaker: registry.register(
+                "provisioner_breaker",
+                "Whether calls go to a cluster: 0 all of them, 1 a few on trial, 2 none until it answers",
+                Family::default(),
+            ),
+            gate_closed: registry.register(
+                "provisioner_gate_closed",
+                "Whether a cluster asked for patience and is given it",
+                Family::default(),
+            ),
+            calls: registry.register(
+                "provisioner_cluster_calls",
+                "Calls under way to a cluster",
+                Family::default(),
+            ),
+        }
+    }
+
+    fn forget(&self, cluster: &ClusterId) {
+        for family in [&self.breaker, &self.gate_closed, &self.calls] {
+            family.remove(&of(cluster));
+        }
+    }
 }
 
 impl Metrics {
@@ -56,6 +96,7 @@ impl Metrics {
                 "Whether a cluster answers",
                 Family::default(),
             ),
+            guards: Guards::new(register),
             observed: register.register(
                 "provisioner_observed_databases",
                 "Databases seen in a cluster that this process observes",
@@ -115,9 +156,24 @@ impl Metrics {
         self.0.cluster_up.get_or_create(&of(cluster)).set(i64::from(up));
     }
 
+    /// What stands before a cluster, and what is under way to it.
+    pub fn guard(&self, cluster: &ClusterId, guard: &Guard) {
+        let phase = guard.phase();
+        let level = match phase {
+            Phase::Closed => 0,
+            Phase::Trial | Phase::Resting => 1,
+            Phase::Open => 2,
+        };
+        let guards = &self.0.guards;
+        guards.breaker.get_or_create(&of(cluster)).set(level);
+        guards.gate_closed.get_or_create(&of(cluster)).set(i64::from(phase == Phase::Resting));
+        guards.calls.get_or_create(&of(cluster)).set(guard.in_flight().into());
+    }
+
     /// A cluster is registered no more.
     pub fn forget_cluster(&self, cluster: &ClusterId) {
         self.0.cluster_up.remove(&of(cluster));
+        self.0.guards.forget(cluster);
         self.0.observed.remove(&of(cluster));
         self.0.parked.remove(&of(cluster));
     }

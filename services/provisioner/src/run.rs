@@ -6,16 +6,19 @@ use std::time::Duration;
 
 use bus::consumer::{Limits, State};
 use bus::{Admin, Connection, Producer};
+use runtime::backoff::Retry;
 use runtime::{Backoff, CancellationToken, Program};
 use secrecy::ExposeSecret as _;
 use store::Store;
 
+use crate::decide::Rules;
 use crate::fleet::Fleet;
 use crate::gossip::Teller;
+use crate::letters::{self, Letters};
 use crate::metrics::Metrics;
 use crate::observe::Observer;
 use crate::work::Worker;
-use crate::{Args, drain, fleet, health, observe};
+use crate::{Args, bury, drain, fleet, health, observe};
 
 /// Name of the program in logs, metrics and traces.
 const NAME: &str = "slipway-provisioner";
@@ -83,6 +86,8 @@ pub fn start(frame: &Frame, args: &Args) -> Result<Producer, Error> {
         metrics: metrics.clone(),
         consumer: args.consumer_group.clone(),
         call_timeout: args.call_timeout,
+        rules: Rules { largest: args.largest_record, partitions: Some(args.topic_partitions) },
+        letters: Letters::default(),
     });
     let observer = Observer {
         store: store.clone(),
@@ -90,6 +95,7 @@ pub fn start(frame: &Frame, args: &Args) -> Result<Producer, Error> {
         metrics: metrics.clone(),
         holder: format!("{NAME}/{}", domain::InstructionId::mint()),
         period: args.gossip_period,
+        check: args.list_check_period,
         call_timeout: args.call_timeout,
     };
     let stop = frame.tasks.stop();
@@ -99,6 +105,8 @@ pub fn start(frame: &Frame, args: &Args) -> Result<Producer, Error> {
     tasks.spawn("kafka", health::kafka(admin.clone(), frame.health.clone(), stop.clone()));
     tasks.spawn("postgres", health::postgres(store, frame.health.clone(), metrics.clone(), stop.clone()));
     tasks.spawn("state", health::consumer(Arc::clone(&state), frame.health.clone(), metrics, stop.clone()));
+    tasks.spawn("letters", letters::keep(worker.letters.clone(), worker.store.clone(), stop.clone()));
+    tasks.spawn("guards", health::guards(Arc::clone(&fleet), worker.metrics.clone(), stop.clone()));
     tasks.spawn("fleet", keep_fleet(frame, fleet, &worker, observer));
     let consuming = Consuming {
         settings: consumer_settings(args, connection),
@@ -133,6 +141,7 @@ impl Parts {
         let settings = fleet::Settings {
             credentials_dir: args.credentials_dir.clone(),
             call_timeout: args.call_timeout,
+            cluster_concurrency: args.cluster_concurrency,
         };
         let fleet = Fleet::new(store.clone(), settings, frame.health.clone(), metrics.clone());
         let teller = Teller::new(producer.clone(), &args.gossip_topic);
@@ -161,6 +170,10 @@ fn keep_fleet(
             format!("drain {name}"),
             drain::run(Arc::clone(&worker), Arc::clone(&member), stop.clone()),
         );
+        tasks.spawn_once(
+            format!("bury {name}"),
+            bury::run(Arc::clone(&worker), Arc::clone(&member), stop.clone()),
+        );
         tasks.spawn_once(format!("observe {name}"), observe::run(observer, member, stop.clone()));
     })
 }
@@ -170,6 +183,7 @@ fn consumer_settings(args: &Args, connection: Connection) -> bus::consumer::Sett
     let mut settings =
         bus::consumer::Settings::new(connection, &args.instructions_topic, &args.consumer_group);
     settings.offset_reset = args.offset_reset.into();
+    settings.partitions = Some(args.topic_partitions);
     settings.limits = Limits { total: args.concurrency, group: args.cluster_concurrency };
     settings.grace = args.grace;
     settings
@@ -188,7 +202,8 @@ struct Consuming {
 }
 
 impl Consuming {
-    /// Consumes, and begins anew when a consumer breaks. Only what needs a person's decision ends it.
+    /// Consumes, and begins anew when a consumer breaks. Only what needs a person's decision ends it, or, if it comes
+    /// while records are read, keeps it from going on.
     async fn run(self, stop: CancellationToken) -> Result<(), bus::Error> {
         if !self.check_topics(&stop).await? {
             return Ok(());
@@ -206,12 +221,34 @@ impl Consuming {
                 tracing::warn!(error = &error as &dyn std::error::Error, "the consumer did not end well");
                 return Ok(());
             }
-            tracing::error!(error = &error as &dyn std::error::Error, "the consumer broke and is made anew");
-            self.component.set_failing(runtime::telemetry::chain(&error));
-            if !retry.wait(&stop).await {
+            if !self.may_go_on(&error, &mut retry, &stop).await {
                 return Ok(());
             }
         }
+    }
+
+    /// Waits until another consumer may begin, not ready meanwhile. `false`: stopped.
+    async fn may_go_on(&self, error: &bus::Error, retry: &mut Retry, stop: &CancellationToken) -> bool {
+        self.component.set_failing(runtime::telemetry::chain(error));
+        if let bus::Error::PartitionCount { found, .. } = error {
+            tracing::error!(error = error as &dyn std::error::Error, "nothing is consumed any more");
+            return self.right_count(*found, stop).await;
+        }
+        tracing::error!(error = error as &dyn std::error::Error, "the consumer broke and is made anew");
+        retry.wait(stop).await
+    }
+
+    /// Waits until the topic has the configured number of partitions again: a process that ended would only be started
+    /// again. `false`: stopped.
+    async fn right_count(&self, mut found: i32, stop: &CancellationToken) -> bool {
+        let mut retry = AGAIN.start();
+        while found != self.partitions {
+            if !retry.wait(stop).await {
+                return false;
+            }
+            found = self.admin.partitions(&self.settings.topic, ASK).await.unwrap_or(found);
+        }
+        true
     }
 
     /// Waits for the topics. `false`: stopped.

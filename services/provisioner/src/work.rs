@@ -3,6 +3,8 @@
 //! An instruction is applied; refused, it becomes a dead letter; where its cluster cannot take it, it is parked. When
 //! neither the cluster nor Postgres can take it, it is held, and with it, in the end, the consumption of its partition.
 
+mod about;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,20 +16,27 @@ use store::{Parked, Store};
 use tracing::Instrument as _;
 use wire::OutcomeKind;
 
+use self::about::{cluster, origin, parked, record, span};
 use crate::apply::{Applied, apply};
 use crate::classify::{Trouble, Verdict, code};
-use crate::decide::{self, Job, Reason, Work};
+use crate::decide::{self, Early, Job, Reason, Work};
+use crate::fleet::breaker::Refusal;
 use crate::fleet::{Fleet, Found, Member};
-use crate::gossip::Teller;
+use crate::gossip::{About, Teller};
+use crate::letters::Letters;
 use crate::metrics::Metrics;
 
 /// How often an instruction is tried before it is parked, while its cluster gives no clear answer.
 const TRIES: u32 = 3;
+/// How long an instruction waits in all for a cluster that cannot take it this moment, before it is parked.
+pub const PATIENCE: Duration = Duration::from_secs(3);
 const BETWEEN_TRIES: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
 /// How long a held record rests.
 const HELD: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
 /// How long an instruction is parked at first.
 pub const PARKED_FIRST: Duration = Duration::from_secs(1);
+/// How long one is parked that waits for a newer program.
+pub const PARKED_FOR_NEWER: Duration = Duration::from_mins(1);
 
 /// Carries instructions out.
 #[derive(Debug)]
@@ -44,6 +53,10 @@ pub struct Worker {
     pub consumer: String,
     /// How long one call to a cluster may take.
     pub call_timeout: Duration,
+    /// What holds for every record.
+    pub rules: decide::Rules,
+    /// Databases whose dead letters are open.
+    pub letters: Letters,
 }
 
 /// Neither done nor set aside: to be tried again.
@@ -95,7 +108,7 @@ impl bus::Handler for Worker {
     type Work = Work;
 
     fn place(&self, record: bus::Record) -> Placed<Work> {
-        let work = decide::decide(record);
+        let work = decide::decide(record, &self.rules);
         Placed { place: decide::place(&work), work }
     }
 
@@ -124,8 +137,8 @@ impl bus::Handler for Worker {
     }
 
     fn superseded(&self, work: &Work) {
-        if let Work::Carry(job) = work {
-            self.metrics.instruction("skipped", &job.instruction.cluster);
+        if let Some(cluster) = cluster(work) {
+            self.metrics.instruction("skipped", cluster);
         }
     }
 }
@@ -134,6 +147,7 @@ impl Worker {
     async fn step(&self, work: &Work) -> Result<(), Error> {
         match work {
             Work::Bury(dead) => self.bury(&dead.record, &dead.reason).await,
+            Work::Wait(early) => self.shelve(early).await,
             Work::Carry(job) => {
                 let ended = self.carry(job).await?;
                 self.settle(job, &ended).await
@@ -156,20 +170,23 @@ impl Worker {
             let message = format!("cluster {cluster} is out of service");
             return Ok(Ended::Park(Trouble::of_cluster(code::DISABLED, message)));
         }
+        let begun = Instant::now();
         let mut retry = BETWEEN_TRIES.start();
         loop {
-            if let Err(trouble) = member.admits() {
-                return Ok(Ended::Park(trouble));
-            }
-            let verdict = match self.timed(&member, job).await {
+            let (trouble, after) = match self.timed(&member, job).await {
                 Applied::Yes => return Ok(Ended::Applied),
-                Applied::No(verdict) => verdict,
+                Applied::No(Verdict::Busy { trouble, after }) => {
+                    (trouble, Some(retry.next_delay().max(after.unwrap_or_default())))
+                }
+                Applied::No(verdict) => return Ok(ended(verdict)),
+                Applied::NotTried(Refusal { trouble, after }) => {
+                    (trouble, after.map(|after| after.mul_f64(1.0 + runtime::backoff::random_share())))
+                }
             };
-            let Verdict::Busy { trouble, after } = verdict else { return Ok(ended(verdict)) };
-            let delay = retry.next_delay().max(after.unwrap_or_default());
-            if retry.attempts() >= TRIES || delay > BETWEEN_TRIES.ceiling(u32::MAX) {
+            let patient = after.filter(|after| begun.elapsed() + *after <= PATIENCE);
+            let Some(delay) = patient.filter(|_| retry.attempts() < TRIES) else {
                 return Ok(Ended::Park(trouble));
-            }
+            };
             tokio::time::sleep(delay).await;
         }
     }
@@ -177,13 +194,71 @@ impl Worker {
     /// Makes durable what became of an instruction, and tells it.
     async fn settle(&self, job: &Job, ended: &Ended) -> Result<(), Error> {
         match ended {
-            Ended::Applied | Ended::Superseded(_) => {}
+            Ended::Applied => self.settle_letters(job).await,
+            Ended::Superseded(_) => {}
             Ended::Park(trouble) => {
                 self.store.park(&parked(job, trouble), PARKED_FIRST).await.map_err(Error::Park)?;
+                self.settle_letters(job).await;
             }
             Ended::Refused(reason) => self.bury(&job.record, reason).await?,
         }
         self.tell(job, ended).await
+    }
+
+    /// A record of this database was taken: dead letters before it are settled. Where Postgres does not take that now, it
+    /// is found out later from what is seen of the database.
+    pub async fn settle_letters(&self, job: &Job) {
+        let database = job.instruction.database;
+        if !self.letters.has(database) {
+            return;
+        }
+        let record = &job.record;
+        let taken = store::Taken {
+            position: job.instruction.position,
+            topic: &record.topic,
+            partition: record.partition,
+            offset: record.offset,
+        };
+        match self.store.supersede_dead_letters(database, &taken).await {
+            Ok(0) => {}
+            Ok(count) => tracing::info!(count, "dead letters of the database were superseded"),
+            Err(error) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, "dead letters were not settled");
+            }
+        }
+    }
+
+    /// Parks an instruction that this program is too old for, without reading it.
+    async fn shelve(&self, early: &Early) -> Result<(), Error> {
+        let trouble = Trouble::of_resource(code::NEWER_SCHEMA, early.reason.message.clone());
+        let row = Parked {
+            database: early.database,
+            cluster: early.cluster.clone(),
+            position: early.position,
+            payload: early.record.payload.clone().unwrap_or_default(),
+            origin: Some(origin(&early.record)),
+            traceparent: early.traceparent.clone(),
+            code: trouble.code.to_owned(),
+            message: decide::storable(&trouble.message),
+            attempts: 0,
+            parked_at: jiff::Timestamp::now(),
+        };
+        self.store.park(&row, PARKED_FOR_NEWER).await.map_err(Error::Park)?;
+        tracing::warn!(code = trouble.code, "instruction parked: {}", trouble.message);
+        self.metrics.instruction("parked", &early.cluster);
+        let Some((instruction, operation)) = early.identity else { return Ok(()) };
+        let about = About {
+            database: early.database,
+            cluster: &early.cluster,
+            position: early.position,
+            instruction,
+            operation,
+            traceparent: early.traceparent.as_deref(),
+        };
+        let told = self.teller.outcome(&about, OutcomeKind::Parked, trouble.code, &trouble.message).await;
+        told.map_err(Error::Tell)?;
+        self.metrics.gossip("outcome");
+        Ok(())
     }
 
     /// Tells what became of an instruction.
@@ -196,7 +271,7 @@ impl Worker {
             Ended::Park(trouble) => (OutcomeKind::Parked, "parked", trouble.code, trouble.message.as_str()),
             Ended::Refused(reason) => (OutcomeKind::Refused, "refused", reason.code, reason.message.as_str()),
         };
-        self.teller.outcome(job, kind, code, message).await.map_err(Error::Tell)?;
+        self.teller.outcome(&About::of(job), kind, code, message).await.map_err(Error::Tell)?;
         self.metrics.gossip("outcome");
         self.metrics.instruction(word, &job.instruction.cluster);
         match ended {
@@ -216,6 +291,9 @@ impl Worker {
     pub async fn bury(&self, record: &bus::Record, reason: &Reason) -> Result<(), Error> {
         let letter = decide::letter(record, reason, &self.consumer);
         let is_new = self.store.dead_letter(&letter).await.map_err(Error::Bury)?;
+        if let Some(database) = letter.database {
+            self.letters.add(database);
+        }
         if is_new {
             self.metrics.dead_letter(reason.code);
             tracing::error!(code = reason.code, "record kept as a dead letter: {}", reason.message);
@@ -226,7 +304,9 @@ impl Worker {
     async fn timed(&self, member: &Member, job: &Job) -> Applied {
         let start = Instant::now();
         let applied = apply(member, job, self.call_timeout).await;
-        self.metrics.apply(&member.cluster.id, start.elapsed());
+        if !matches!(applied, Applied::NotTried(_)) {
+            self.metrics.apply(&member.cluster.id, start.elapsed());
+        }
         applied
     }
 
@@ -237,8 +317,8 @@ impl Worker {
             retry_ms = runtime::telemetry::millis(after),
             "record held"
         );
-        if let Work::Carry(job) = work {
-            self.metrics.instruction(error.category(), &job.instruction.cluster);
+        if let Some(cluster) = cluster(work) {
+            self.metrics.instruction(error.category(), cluster);
         }
         Disposition::Hold(after)
     }
@@ -264,45 +344,4 @@ fn ended(verdict: Verdict) -> Ended {
         Verdict::Park(trouble) | Verdict::Busy { trouble, .. } => Ended::Park(trouble),
         Verdict::Refused(message) => Ended::Refused(Reason::new(decide::code::INVALID, message)),
     }
-}
-
-/// The parked row of an instruction.
-fn parked(job: &Job, trouble: &Trouble) -> Parked {
-    Parked {
-        database: job.instruction.database,
-        cluster: job.instruction.cluster.clone(),
-        position: job.instruction.position,
-        payload: job.record.payload.clone().unwrap_or_default(),
-        traceparent: job.traceparent.clone(),
-        code: trouble.code.to_owned(),
-        message: trouble.message.clone(),
-        attempts: 0,
-        parked_at: jiff::Timestamp::now(),
-    }
-}
-
-fn record(work: &Work) -> &bus::Record {
-    match work {
-        Work::Carry(job) => &job.record,
-        Work::Bury(dead) => &dead.record,
-    }
-}
-
-fn span(work: &Work) -> tracing::Span {
-    let record = record(work);
-    let span = tracing::info_span!(
-        "instruction",
-        db.id = tracing::field::Empty,
-        cluster.name = tracing::field::Empty,
-        seq = tracing::field::Empty,
-        kafka.partition = record.partition,
-        kafka.offset = record.offset,
-    );
-    if let Work::Carry(job) = work {
-        runtime::trace::set_parent(&span, job.traceparent.as_deref());
-        span.record("db.id", tracing::field::display(job.instruction.database));
-        span.record("cluster.name", tracing::field::display(&job.instruction.cluster));
-        span.record("seq", tracing::field::display(job.instruction.position));
-    }
-    span
 }

@@ -63,16 +63,10 @@ pub const TAINT: &str = "questdb.io/dedicated";
 
 /// Keys of the Secret with a database's credentials.
 pub mod secret {
+    pub use domain::credentials::{HTTP_PASSWORD, HTTP_USER, PG_PASSWORD, PG_USER};
+
     /// Type of credential in the annotation of the same name.
     pub const TYPE: &str = "crd.questdb.io/secret-type";
-    /// User of the Postgres wire protocol.
-    pub const PG_USER: &str = "pg-user";
-    /// Password of the Postgres wire protocol.
-    pub const PG_PASSWORD: &str = "pg-password";
-    /// User of HTTP.
-    pub const HTTP_USER: &str = "http-user";
-    /// Password of HTTP.
-    pub const HTTP_PASSWORD: &str = "http-password";
 }
 
 /// Types of conditions in status.

@@ -38,6 +38,7 @@
 
 pub mod backoff;
 pub mod deadline;
+pub mod failpoint;
 pub mod health;
 pub mod metrics;
 pub mod ops;

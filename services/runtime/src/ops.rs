@@ -52,10 +52,10 @@ pub enum Error {
 /// The three pages, to be served by anyone.
 pub fn router(health: Health, metrics: Metrics) -> Router {
     Router::new()
-        .route("/healthz", get(healthz))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(show_metrics))
-        .with_state(Ops { health, metrics })
+        .route("/healthz", get(async |State(pages): State<Pages>| pages.healthz()))
+        .route("/readyz", get(async |State(pages): State<Pages>| pages.readyz()))
+        .route("/metrics", get(async |State(pages): State<Pages>| pages.metrics()))
+        .with_state(Pages { health, metrics })
 }
 
 /// Takes the address, so that a program that cannot have it ends at once.
@@ -72,32 +72,41 @@ pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToke
         .map_err(Error::Serve)
 }
 
+/// The answers behind the three paths.
 #[derive(Debug, Clone)]
-struct Ops {
-    health: Health,
-    metrics: Metrics,
+pub struct Pages {
+    /// What is alive and what is ready.
+    pub health: Health,
+    /// What is counted.
+    pub metrics: Metrics,
 }
 
-async fn healthz(State(ops): State<Ops>) -> Response {
-    let now = Instant::now();
-    (status(ops.health.liveness.is_alive(now)), Json(ops.health.liveness.to_json(now))).into_response()
-}
+impl Pages {
+    /// Whether every loop of the program still comes round: 200, or 503 with those that do not.
+    pub fn healthz(&self) -> Response {
+        let now = Instant::now();
+        let liveness = &self.health.liveness;
+        (status(liveness.is_alive(now)), Json(liveness.to_json(now))).into_response()
+    }
 
-async fn readyz(State(ops): State<Ops>) -> Response {
-    // The status follows from the same look as the body, so that the two never contradict each other.
-    let body = ops.health.readiness.to_json();
-    (status(body["ready"] == true), Json(body)).into_response()
-}
+    /// Whether the program can do its work: 200, or 503 with what is missing and why.
+    pub fn readyz(&self) -> Response {
+        // The status follows from the same look as the body, so that the two never contradict each other.
+        let body = self.health.readiness.to_json();
+        (status(body["ready"] == true), Json(body)).into_response()
+    }
 
-async fn show_metrics(State(ops): State<Ops>) -> Response {
-    match ops.metrics.encode() {
-        Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
-        Err(error) => {
-            tracing::error!(
-                error = &error as &(dyn std::error::Error + 'static),
-                "metrics could not be written"
-            );
-            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+    /// Everything counted, as text.
+    pub fn metrics(&self) -> Response {
+        match self.metrics.encode() {
+            Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+            Err(error) => {
+                tracing::error!(
+                    error = &error as &(dyn std::error::Error + 'static),
+                    "metrics could not be written"
+                );
+                StatusCode::INTERNAL_SERVER_ERROR.into_response()
+            }
         }
     }
 }

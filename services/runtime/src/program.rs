@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::{Health, Metrics, OpsArgs, Service, Tasks, TelemetryArgs, ops, shutdown, telemetry};
+use crate::{Health, Metrics, OpsArgs, Service, Tasks, TelemetryArgs, failpoint, ops, shutdown, telemetry};
 
 /// How long the operations server may take to answer its last requests.
 const OPS_DEADLINE: Duration = Duration::from_secs(1);
@@ -75,6 +75,7 @@ impl Program {
     /// that logs or connects.
     pub async fn start(service: Service, telemetry: &TelemetryArgs, ops: &OpsArgs) -> Result<Self, Error> {
         let telemetry = telemetry::init(service, telemetry).map_err(Error::Telemetry)?;
+        failpoint::from_environment();
         let stop = shutdown::on_signal().map_err(Error::Signals)?;
         let program = Self::assemble(service, ops, telemetry, stop).await?;
         tracing::info!(

@@ -221,6 +221,9 @@ fn ended(text: &mut String, operation: &Operation) {
     for step in operation.steps.iter().filter(|step| step.state == "failed") {
         let _ = write!(text, "\n  step {}: {}", step.name, step.message);
     }
+    if let Some(by) = operation.superseded_by {
+        let _ = write!(text, "\n  operation {by} took its place");
+    }
     let _ = write!(text, "\noperation: {}", operation.id);
     if !operation.trace_id.is_empty() {
         let _ = write!(text, " (trace {})", operation.trace_id);
@@ -290,6 +293,13 @@ mod tests {
         operation: 0192f3a4-5b6c-7d8e-9f00-aabbccddeeff (trace 4bf92f3577b34da6a3ce929d0e0e4736)
         hint: slipway databases describe 0192f3a4-5b6c-7d8e-9f00-112233445566
         ");
+    }
+
+    #[test]
+    fn a_superseded_operation_names_the_one_in_its_place() {
+        let error = Error::Ended { operation: Box::new(fixture::operation("superseded")) };
+        let text = error.explain();
+        assert!(text.contains("operation 0192f3a4-5b6c-7d8e-9f00-ffffffffffff took its place"), "{text}");
     }
 
     #[test]

@@ -122,6 +122,41 @@ impl Transaction {
     }
 }
 
+impl Transaction {
+    /// Whether a cluster takes new databases, until the end of the transaction: who wants to change that waits.
+    pub async fn hold_open(&mut self, id: &ClusterId) -> Result<bool, Error> {
+        let state: Option<String> = sqlx::query_scalar("select state from clusters where id = $1 for share")
+            .bind(id.as_str())
+            .fetch_optional(&mut *self.inner)
+            .await
+            .map_err(Error::from_sqlx)?;
+        Ok(state.as_deref() == Some(ClusterState::Active.as_str()))
+    }
+
+    /// Changes whether a cluster takes new databases. Says what it was before; `None` where there is no such cluster.
+    pub async fn set_cluster_state(
+        &mut self,
+        id: &ClusterId,
+        state: ClusterState,
+    ) -> Result<Option<ClusterState>, Error> {
+        let before: Option<String> =
+            sqlx::query_scalar("select state from clusters where id = $1 for no key update")
+                .bind(id.as_str())
+                .fetch_optional(&mut *self.inner)
+                .await
+                .map_err(Error::from_sqlx)?;
+        let Some(before) = before else { return Ok(None) };
+        sqlx::query("update clusters set state = $2, updated_at = now() where id = $1 and state <> $2")
+            .bind(id.as_str())
+            .bind(state.as_str())
+            .execute(&mut *self.inner)
+            .await
+            .map_err(Error::from_sqlx)?;
+        let corrupt = || Error::corrupt("clusters", format!("{id}: state {before}"));
+        ClusterState::parse(&before).ok_or_else(corrupt).map(Some)
+    }
+}
+
 impl TryFrom<Row> for ClusterRecord {
     type Error = Error;
 

@@ -24,6 +24,9 @@ pub enum Conflict {
     /// The idempotency key was used in the meantime.
     #[error("this idempotency key was used at the same time")]
     KeyUsed,
+    /// The operation reached its end before.
+    #[error("the operation has ended; it does not move any more")]
+    OperationEnded,
 }
 
 /// The conflict that a constraint stands for; `None` where its violation is a mistake of ours.
@@ -38,6 +41,7 @@ pub(crate) fn conflict(constraint: &str) -> Option<Conflict> {
         }
         "tokens_hash_key" => Conflict::TokenExists,
         "idempotency_keys_pkey" => Conflict::KeyUsed,
+        "operations_ends_are_final" => Conflict::OperationEnded,
         _ => return None,
     })
 }

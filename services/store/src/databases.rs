@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::document::{DesiredDocument, SCHEMA};
 use crate::observations::{ObservationColumns, ObservationView};
 use crate::transaction::is_gone;
-use crate::{Error, Store, Transaction};
+use crate::{Divergence, Error, Store, Transaction};
 
 /// A database as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +49,10 @@ pub struct DatabaseView {
     pub observed: Option<ObservationView>,
     /// Its newest operation.
     pub operation: Option<OperationId>,
+    /// How its cluster differs from what should be, and since when that is known.
+    pub diverged: Option<(Divergence, Timestamp)>,
+    /// Since when nothing of it is left.
+    pub purged_at: Option<Timestamp>,
 }
 
 /// Which part of a list: newest first, beginning after `after`.
@@ -84,6 +88,9 @@ struct ViewRow {
     database: Row,
     region: String,
     newest_operation: Option<Uuid>,
+    diverged_kind: Option<String>,
+    diverged_since: Option<jiff_sqlx::Timestamp>,
+    purged_at: Option<jiff_sqlx::Timestamp>,
     #[sqlx(flatten)]
     observed: ObservationColumns,
 }
@@ -101,7 +108,7 @@ macro_rules! view {
             "select ",
             columns!(),
             ", c.region, (select o.id from operations o where o.database_id = d.id order by o.epoch desc, o.seq desc \
-             limit 1) as newest_operation, s.phase, s.epoch as observed_epoch, s.seq as observed_seq, \
+             limit 1) as newest_operation, d.diverged_kind, d.diverged_since, d.purged_at, s.phase, s.epoch as observed_epoch, s.seq as observed_seq, \
              s.carried_epoch, s.carried_seq, s.body, s.body_schema, s.said_at \
              from databases d join clusters c on c.id = d.cluster_id \
              left join observations s on s.database_id = d.id "
@@ -175,6 +182,20 @@ impl Transaction {
         ))
         .bind(id.uuid())
         .bind(scope.map(TenantId::as_str))
+        .fetch_optional(&mut *self.inner)
+        .await
+        .map_err(Error::from_sqlx)?;
+        row.map(Database::try_from).transpose()
+    }
+
+    /// Locks a database unless somebody else has it locked just now.
+    pub async fn try_lock_database(&mut self, id: DatabaseId) -> Result<Option<Database>, Error> {
+        let row: Option<Row> = sqlx::query_as(concat!(
+            "select ",
+            columns!(),
+            " from databases d where d.id = $1 for no key update skip locked"
+        ))
+        .bind(id.uuid())
         .fetch_optional(&mut *self.inner)
         .await
         .map_err(Error::from_sqlx)?;
@@ -270,7 +291,10 @@ impl TryFrom<ViewRow> for DatabaseView {
     type Error = Error;
 
     fn try_from(row: ViewRow) -> Result<Self, Error> {
+        let kind = row.diverged_kind.as_deref().and_then(Divergence::parse);
         Ok(Self {
+            diverged: kind.zip(row.diverged_since.map(jiff_sqlx::Timestamp::to_jiff)),
+            purged_at: row.purged_at.map(jiff_sqlx::Timestamp::to_jiff),
             database: row.database.try_into()?,
             region: row.region,
             observed: row.observed.view(),

@@ -1,12 +1,16 @@
-//! Table `dead_letters`: records that cannot be understood, with their bytes and the reason.
+//! Table `dead_letters`: records that cannot be understood or carried out, with their bytes and the reason.
+//!
+//! One is settled when a later record of its database was taken: by its position where its headers say it, by its place
+//! on the topic otherwise. A conflict is settled only by a higher position: the equal one is what it quarrels with.
 
-use domain::{ClusterId, DatabaseId};
+use domain::{ClusterId, DatabaseId, Position};
 use sqlx::PgConnection;
 use sqlx::types::Json;
+use uuid::Uuid;
 
 use crate::{Error, Store};
 
-/// A record that cannot be understood.
+/// A record that cannot be understood or carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DeadLetter {
     /// Topic it came from.
@@ -25,6 +29,8 @@ pub struct DeadLetter {
     pub cluster: Option<ClusterId>,
     /// The database it was about, where its key says so.
     pub database: Option<DatabaseId>,
+    /// The position of its instruction, where its headers say so.
+    pub position: Option<Position>,
     /// Stable reason.
     pub code: String,
     /// Reason for people.
@@ -33,11 +39,72 @@ pub struct DeadLetter {
     pub consumer: String,
 }
 
+/// A record that was taken: applied, or parked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken<'a> {
+    /// Position of its instruction.
+    pub position: Position,
+    /// Topic it stands in.
+    pub topic: &'a str,
+    /// Partition of it.
+    pub partition: i32,
+    /// Its offset.
+    pub offset: i64,
+}
+
 impl Store {
     /// Keeps a record that cannot be understood. A record that comes again is kept once; says whether it is new.
     pub async fn dead_letter(&self, letter: &DeadLetter) -> Result<bool, Error> {
         let mut connection = self.pool.acquire().await.map_err(Error::from_sqlx)?;
         insert(&mut connection, letter).await
+    }
+
+    /// Databases with dead letters that nothing has superseded yet, the latest first.
+    pub async fn open_dead_letters(&self, limit: u32) -> Result<Vec<DatabaseId>, Error> {
+        let ids: Vec<Uuid> = sqlx::query_scalar(
+            "select database_id from dead_letters where superseded_at is null and database_id is not null \
+             group by database_id order by max(id) desc limit $1",
+        )
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
+        Ok(ids.into_iter().map(DatabaseId::new).collect())
+    }
+
+    /// A record of this database was taken: what it supersedes is settled. Says how many dead letters that are.
+    pub async fn supersede_dead_letters(&self, database: DatabaseId, by: &Taken<'_>) -> Result<u64, Error> {
+        let done = sqlx::query(
+            "update dead_letters set superseded_at = now() where database_id = $1 and superseded_at is null \
+             and case when epoch is null then topic = $4 and kafka_partition = $5 and kafka_offset < $6 \
+             else (epoch, seq) < ($2, $3) or ((epoch, seq) = ($2, $3) and code <> 'conflict') end",
+        )
+        .bind(database.uuid())
+        .bind(by.position.epoch)
+        .bind(by.position.seq)
+        .bind(by.topic)
+        .bind(by.partition)
+        .bind(by.offset)
+        .execute(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
+        Ok(done.rows_affected())
+    }
+
+    /// Settles dead letters whose database is seen, or parked, at a higher position. Says how many.
+    pub async fn settle_dead_letters(&self) -> Result<u64, Error> {
+        let done = sqlx::query(
+            "update dead_letters d set superseded_at = now() \
+             where d.superseded_at is null and d.database_id is not null and d.epoch is not null \
+             and (exists (select from observations o where o.database_id = d.database_id \
+             and (o.epoch, o.seq) > (d.epoch, d.seq)) \
+             or exists (select from parked_instructions p where p.database_id = d.database_id \
+             and (p.epoch, p.seq) > (d.epoch, d.seq)))",
+        )
+        .execute(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
+        Ok(done.rows_affected())
     }
 
     /// How many dead letters there are.
@@ -52,7 +119,8 @@ impl Store {
 pub(crate) async fn insert(connection: &mut PgConnection, letter: &DeadLetter) -> Result<bool, Error> {
     let done = sqlx::query(
         "insert into dead_letters (topic, kafka_partition, kafka_offset, key, payload, headers, cluster_id, \
-         database_id, code, message, consumer) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
+         database_id, code, message, consumer, epoch, seq) \
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) \
          on conflict on constraint dead_letters_record_key do nothing",
     )
     .bind(&letter.topic)
@@ -66,6 +134,8 @@ pub(crate) async fn insert(connection: &mut PgConnection, letter: &DeadLetter) -
     .bind(&letter.code)
     .bind(&letter.message)
     .bind(&letter.consumer)
+    .bind(letter.position.map(|position| position.epoch))
+    .bind(letter.position.map(|position| position.seq))
     .execute(connection)
     .await
     .map_err(Error::from_sqlx)?;

@@ -26,6 +26,28 @@ pub enum Error {
     /// A migration that this program needs was not applied.
     #[error("use the schema: migrations are missing (run `slipway-backend migrate`)")]
     Outdated,
+    /// A migration took away what this program needs: only a newer program can go on.
+    #[error(
+        "use the schema: a migration asks for programs that know schema {needs}, this one knows {knows}: deploy a newer one"
+    )]
+    Outgrown {
+        /// What a program must know.
+        needs: i64,
+        /// What this one knows.
+        knows: i64,
+    },
+    /// Programs run that cannot live with what a migration takes away.
+    #[error(
+        "apply migration {migration}: it asks for programs that know schema {needs}, but older ones run: {programs}. Stop or replace them first"
+    )]
+    Held {
+        /// The migration.
+        migration: i64,
+        /// What a program must know.
+        needs: i64,
+        /// Those that do not, for people.
+        programs: String,
+    },
     /// A row holds what this program cannot read.
     #[error("read {table}: {what}")]
     Corrupt {
@@ -46,7 +68,12 @@ impl Error {
     /// Whether the same call may succeed later without any change.
     pub const fn is_transient(&self) -> bool {
         match self {
-            Self::Reach(_) | Self::Busy(_) | Self::OffsetsMoved | Self::Outdated => true,
+            Self::Reach(_)
+            | Self::Busy(_)
+            | Self::OffsetsMoved
+            | Self::Outdated
+            | Self::Outgrown { .. }
+            | Self::Held { .. } => true,
             Self::ParseUrl(_)
             | Self::Conflict(_)
             | Self::Exhausted
@@ -66,6 +93,8 @@ impl Error {
             Self::Exhausted => "exhausted",
             Self::OffsetsMoved => "offsets_moved",
             Self::Outdated => "outdated",
+            Self::Outgrown { .. } => "outgrown",
+            Self::Held { .. } => "held",
             Self::Corrupt { .. } => "corrupt",
             Self::Migrate(_) => "migrate",
             Self::Statement(_) => "statement",

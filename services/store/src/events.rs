@@ -57,22 +57,19 @@ struct Row {
 }
 
 impl Store {
-    /// New events of many operations in one statement: of each, those after the given number.
-    pub async fn events_after(
-        &self,
-        streams: &[(OperationId, i64)],
-        limit: u32,
-    ) -> Result<Vec<Event>, Error> {
+    /// New events of many operations in one statement: of each the next `each` after the given number, so that one with many
+    /// takes nobody's place.
+    pub async fn events_after(&self, streams: &[(OperationId, i64)], each: u32) -> Result<Vec<Event>, Error> {
         let (ids, numbers): (Vec<Uuid>, Vec<i64>) =
             streams.iter().map(|(id, number)| (id.uuid(), *number)).unzip();
         let rows: Vec<Row> = sqlx::query_as(
             "select e.operation_id, e.number, e.body, e.at from unnest($1::uuid[], $2::bigint[]) as s (id, after) \
-             join operation_events e on e.operation_id = s.id and e.number > s.after \
-             order by e.operation_id, e.number limit $3",
+             cross join lateral (select * from operation_events where operation_id = s.id and number > s.after \
+             order by number limit $3) e order by e.operation_id, e.number",
         )
         .bind(ids)
         .bind(numbers)
-        .bind(i64::from(limit))
+        .bind(i64::from(each))
         .fetch_all(&self.pool)
         .await
         .map_err(Error::from_sqlx)?;

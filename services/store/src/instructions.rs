@@ -6,7 +6,7 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::document::{DesiredDocument, SCHEMA, word};
-use crate::{Error, Transaction};
+use crate::{Database, Error, Transaction};
 
 /// A minted desired state with all that its record says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub struct Instruction {
     pub actor: String,
     /// Trace of the request.
     pub traceparent: Option<String>,
+    /// Whether it is said again because its cluster does not show it: nobody waits for it at a screen.
+    pub said_again: bool,
 }
 
 #[derive(sqlx::FromRow)]
@@ -50,13 +52,15 @@ pub(crate) struct Row {
     minted_at: jiff_sqlx::Timestamp,
     actor: String,
     traceparent: Option<String>,
+    said_again: bool,
 }
 
 /// What `Row` reads, of `instructions i` joined to `databases d`.
 macro_rules! instruction_columns {
     () => {
         "i.id, i.database_id, d.tenant_id, d.cluster_id, i.operation_id, i.operation_kind, i.epoch, i.seq, \
-         i.desired, i.desired_schema, i.minted_at, i.actor, i.traceparent"
+         i.desired, i.desired_schema, i.minted_at, i.actor, i.traceparent, \
+         coalesce(d.resent_at >= d.minted_at, false) as said_again"
     };
 }
 pub(crate) use instruction_columns;
@@ -89,6 +93,68 @@ impl Transaction {
     }
 }
 
+/// A state that a database can return to, or go on from.
+#[derive(sqlx::FromRow)]
+struct StateRow {
+    id: Uuid,
+    desired: Json<DesiredDocument>,
+    desired_schema: i32,
+}
+
+/// Refused: the operation failed, and not because its time ran out.
+macro_rules! refused {
+    () => {
+        "(o.state = 'failed' and o.failure_code <> 'deadline')"
+    };
+}
+
+impl Transaction {
+    /// What the next change of a locked database starts from: what it should be, unless that was refused; then the newest
+    /// state that was not, so that a bad field is in the way of nothing that is asked for later. `None` where all were.
+    pub async fn base(&mut self, locked: &Database) -> Result<Option<Desired>, Error> {
+        let row: Option<StateRow> = sqlx::query_as(concat!(
+            "select i.id, i.desired, i.desired_schema from instructions i join operations o on o.id = i.operation_id \
+             where i.database_id = $1 and (i.epoch, i.seq) <= ($2, $3) and not ",
+            refused!(),
+            " order by i.epoch desc, i.seq desc limit 1"
+        ))
+        .bind(locked.id.uuid())
+        .bind(locked.position.epoch)
+        .bind(locked.position.seq)
+        .fetch_optional(&mut *self.inner)
+        .await
+        .map_err(Error::from_sqlx)?;
+        row.map(Desired::try_from).transpose()
+    }
+
+    /// The last good state of a locked database before a position: the newest that was carried out or still is; else the
+    /// newest that was not refused. `None` where there never was one.
+    pub async fn last_good(&mut self, locked: &Database, before: Position) -> Result<Option<Desired>, Error> {
+        let row: Option<StateRow> = sqlx::query_as(concat!(
+            "select i.id, i.desired, i.desired_schema from instructions i join operations o on o.id = i.operation_id \
+             where i.database_id = $1 and (i.epoch, i.seq) < ($2, $3) and not ",
+            refused!(),
+            " order by o.state in ('succeeded', 'pending', 'running') desc, i.epoch desc, i.seq desc limit 1"
+        ))
+        .bind(locked.id.uuid())
+        .bind(before.epoch)
+        .bind(before.seq)
+        .fetch_optional(&mut *self.inner)
+        .await
+        .map_err(Error::from_sqlx)?;
+        row.map(Desired::try_from).transpose()
+    }
+}
+
+impl TryFrom<StateRow> for Desired {
+    type Error = Error;
+
+    fn try_from(row: StateRow) -> Result<Self, Error> {
+        let corrupt = |what: String| Error::corrupt("instructions", format!("{}: {what}", row.id));
+        row.desired.0.read(row.desired_schema).map_err(corrupt)
+    }
+}
+
 impl TryFrom<Row> for Instruction {
     type Error = Error;
 
@@ -108,6 +174,7 @@ impl TryFrom<Row> for Instruction {
             minted_at: row.minted_at.to_jiff(),
             actor: row.actor,
             traceparent: row.traceparent,
+            said_again: row.said_again,
         })
     }
 }

@@ -1,5 +1,6 @@
 //! Table `observations`: what is believed of each database, and as of when. The newest stays, whatever order reports
-//! come in: guarded by (epoch, seq, term, resource version), and what is said again is believed as of then.
+//! come in: guarded by (epoch, seq, term, resource version), and what is said again is believed as of then. What was gone
+//! and is there again is another object, whose position may be lower.
 
 use domain::operation::StepState;
 use domain::{ClusterId, DatabaseId, Position};
@@ -104,13 +105,14 @@ pub(crate) struct ObservationColumns {
 }
 
 /// What operations are judged by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::FromRow)]
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub(crate) struct Standing {
     pub(crate) database_id: Uuid,
     pub(crate) epoch: i64,
     pub(crate) seq: i64,
     pub(crate) carried_epoch: i64,
     pub(crate) carried_seq: i64,
+    pub(crate) content_hash: String,
 }
 
 impl Standing {
@@ -162,6 +164,7 @@ pub(crate) async fn upsert(connection: &mut PgConnection, seen: &[&Observation])
          body_schema = excluded.body_schema, said_at = excluded.said_at, received_at = now() \
          where (excluded.epoch, excluded.seq, excluded.term, excluded.resource_version, excluded.said_at) \
          > (t.epoch, t.seq, t.term, t.resource_version, t.said_at) \
+         or (not t.present and (excluded.term, excluded.resource_version) > (t.term, t.resource_version)) \
          returning database_id",
     )
     .bind(seen.iter().map(|one| one.database.uuid()).collect::<Vec<_>>())
@@ -189,13 +192,27 @@ pub(crate) async fn standing(
     databases: &[Uuid],
 ) -> Result<Vec<Standing>, Error> {
     sqlx::query_as(
-        "select database_id, epoch, seq, carried_epoch, carried_seq from observations \
+        "select database_id, epoch, seq, carried_epoch, carried_seq, content_hash from observations \
          where database_id = any($1)",
     )
     .bind(databases)
     .fetch_all(connection)
     .await
     .map_err(Error::from_sqlx)
+}
+
+/// The position that a database's cluster is believed to hold.
+pub(crate) async fn held(
+    connection: &mut PgConnection,
+    database: DatabaseId,
+) -> Result<Option<Position>, Error> {
+    let held: Option<(i64, i64)> =
+        sqlx::query_as("select epoch, seq from observations where database_id = $1 and present")
+            .bind(database.uuid())
+            .fetch_optional(connection)
+            .await
+            .map_err(Error::from_sqlx)?;
+    Ok(held.map(|(epoch, seq)| Position { epoch, seq }).filter(|held| held.is_valid()))
 }
 
 impl From<&Step> for StepDocument {

@@ -79,6 +79,32 @@ impl Store {
         Ok(next.map(Term))
     }
 
+    /// Notes that the cluster let itself be listed, and that all there is was told under this term. `false` means that
+    /// the cluster is lost.
+    ///
+    /// Only from then on is it believed that what was not told is not there.
+    pub async fn note_listed(
+        &self,
+        cluster: &ClusterId,
+        holder: &str,
+        term: Term,
+        databases: u64,
+    ) -> Result<bool, Error> {
+        let done = sqlx::query(
+            "update cluster_observers set confirmed_at = clock_timestamp(), listed_term = term, listed_databases = $4, \
+             listed_at = case when listed_term = term then listed_at else clock_timestamp() end \
+             where cluster_id = $1 and holder = $2 and term = $3 and expires_at > clock_timestamp()",
+        )
+        .bind(cluster.as_str())
+        .bind(holder)
+        .bind(term.0)
+        .bind(i64::try_from(databases).unwrap_or(i64::MAX))
+        .execute(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
+        Ok(done.rows_affected() == 1)
+    }
+
     /// Gives the cluster back, so that the next observer need not wait.
     pub async fn release_observer(&self, cluster: &ClusterId, holder: &str, term: Term) -> Result<(), Error> {
         sqlx::query(

@@ -1,7 +1,10 @@
 //! Table `operations`: what was asked for and how far it came.
 
 use domain::operation::Failure;
-use domain::{DatabaseId, Operation, OperationId, OperationKind, OperationState, Position, TenantId};
+use domain::recovery::Subject;
+use domain::{
+    DatabaseId, OnFailure, Operation, OperationId, OperationKind, OperationState, Position, TenantId,
+};
 use jiff::Timestamp;
 use sqlx::PgConnection;
 use sqlx::types::Json;
@@ -9,9 +12,10 @@ use uuid::Uuid;
 
 use crate::databases::Page;
 use crate::document::word;
+use crate::events;
 use crate::observations::{Step, StepDocument};
 use crate::progress::Moved;
-use crate::{Error, Store, Transaction};
+use crate::{Error, Store, Terms, Transaction};
 
 /// An operation with its progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +40,33 @@ pub struct OperationRecord {
     pub updated_at: Timestamp,
     /// When it reached its end.
     pub ended_at: Option<Timestamp>,
+    /// What to do if it fails for good.
+    pub on_failure: OnFailure,
+    /// By when it should be done.
+    pub deadline_at: Timestamp,
+    /// Whether that moment had passed when the row was read, by the database's clock.
+    pub late: bool,
+    /// Since when it is known to be late and goes on all the same.
+    pub overdue_since: Option<Timestamp>,
+    /// The operation that it takes back.
+    pub reverts: Option<OperationId>,
+    /// The operation that took its place.
+    pub superseded_by: Option<OperationId>,
+    /// Whether all that follows from its failure was minted.
+    pub settled: bool,
+}
+
+impl OperationRecord {
+    /// What decisions about it look at; `newest` is the position of its database.
+    pub fn subject(&self, newest: Position) -> Subject {
+        Subject {
+            kind: self.operation.kind,
+            state: self.operation.state,
+            on_failure: self.on_failure,
+            reverts: self.reverts.is_some(),
+            newest: self.operation.position == newest,
+        }
+    }
 }
 
 #[derive(sqlx::FromRow)]
@@ -57,13 +88,22 @@ struct Row {
     created_at: jiff_sqlx::Timestamp,
     updated_at: jiff_sqlx::Timestamp,
     ended_at: Option<jiff_sqlx::Timestamp>,
+    on_failure: String,
+    deadline_at: jiff_sqlx::Timestamp,
+    late: bool,
+    overdue_since: Option<jiff_sqlx::Timestamp>,
+    reverts: Option<Uuid>,
+    superseded_by: Option<Uuid>,
+    settled: bool,
 }
 
 macro_rules! select {
     () => {
         "select o.id, o.tenant_id, o.database_id, d.name as database_name, o.kind, o.epoch, o.seq, o.state, \
          o.failure_code, o.failure_message, o.steps, o.last_event, o.actor, o.traceparent, o.created_at, o.updated_at, \
-         o.ended_at from operations o join databases d on d.id = o.database_id "
+         o.ended_at, o.on_failure, o.deadline_at, o.deadline_at <= now() as late, o.overdue_since, o.reverts, \
+         o.superseded_by, o.settled_at is not null as settled \
+         from operations o join databases d on d.id = o.database_id "
     };
 }
 
@@ -114,12 +154,13 @@ impl Transaction {
     pub(crate) async fn insert_operation(
         &mut self,
         operation: &Operation,
-        actor: &str,
-        traceparent: Option<&str>,
+        terms: Terms,
+        (actor, traceparent): (&str, Option<&str>),
     ) -> Result<(), Error> {
         sqlx::query(
             "insert into operations (id, tenant_id, database_id, kind, epoch, seq, state, actor, traceparent, \
-             last_event) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, 1)",
+             last_event, deadline_at, on_failure, reverts) \
+             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, 1, now() + make_interval(secs => $10), $11, $12)",
         )
         .bind(operation.id.uuid())
         .bind(operation.tenant.as_str())
@@ -130,6 +171,9 @@ impl Transaction {
         .bind(operation.state.as_str())
         .bind(actor)
         .bind(traceparent)
+        .bind(terms.deadline.as_secs_f64())
+        .bind(terms.on_failure.as_str())
+        .bind(terms.reverts.map(OperationId::uuid))
         .execute(&mut *self.inner)
         .await
         .map_err(Error::from_sqlx)?;
@@ -151,6 +195,16 @@ impl Transaction {
         .fetch_optional(&mut *self.inner)
         .await
         .map_err(Error::from_sqlx)?;
+        row.map(OperationRecord::try_from).transpose()
+    }
+
+    /// Locks an operation until the end of the transaction. Its database must be locked first.
+    pub async fn lock_operation(&mut self, id: OperationId) -> Result<Option<OperationRecord>, Error> {
+        let row: Option<Row> = sqlx::query_as(concat!(select!(), "where o.id = $1 for no key update of o"))
+            .bind(id.uuid())
+            .fetch_optional(&mut *self.inner)
+            .await
+            .map_err(Error::from_sqlx)?;
         row.map(OperationRecord::try_from).transpose()
     }
 
@@ -181,17 +235,22 @@ pub(crate) async fn lock_open(
     Ok(rows.into_iter().map(OperationRecord::try_from).collect())
 }
 
-/// Writes what moved in an operation whose row is locked.
+/// Writes what moved in an operation whose row is locked, with its events. One that has ended stays as it is: that is
+/// not looked at here, but refused by the statement.
 pub(crate) async fn update(
     connection: &mut PgConnection,
-    id: OperationId,
+    record: &OperationRecord,
     moved: &Moved,
-    last_event: i64,
 ) -> Result<(), Error> {
+    let id = record.operation.id;
+    let last_event = record.last_event + i64::try_from(moved.events.len()).unwrap_or_default();
     let documents: Vec<StepDocument> = moved.steps.iter().map(StepDocument::from).collect();
-    sqlx::query(
-        "update operations set state = $2, failure_code = $3, failure_message = $4, steps = $5, last_event = $6, \
-         updated_at = now(), ended_at = case when $7 then now() end where id = $1 and ended_at is null",
+    let updated = sqlx::query(
+        "update operations o set state = $2, failure_code = $3, failure_message = $4, steps = $5, last_event = $6, \
+         updated_at = now(), ended_at = case when $7 then now() end, \
+         superseded_by = (select s.id from operations s \
+         where s.database_id = o.database_id and s.epoch = $8 and s.seq = $9) \
+         where o.id = $1 and o.ended_at is null",
     )
     .bind(id.uuid())
     .bind(moved.state.as_str())
@@ -200,10 +259,15 @@ pub(crate) async fn update(
     .bind(Json(documents))
     .bind(last_event)
     .bind(moved.state.is_terminal())
-    .execute(connection)
+    .bind(moved.superseded_by.map(|position| position.epoch))
+    .bind(moved.superseded_by.map(|position| position.seq))
+    .execute(&mut *connection)
     .await
     .map_err(Error::from_sqlx)?;
-    Ok(())
+    if updated.rows_affected() == 0 {
+        return Ok(());
+    }
+    events::append(connection, id, record.last_event + 1, &moved.events).await
 }
 
 impl TryFrom<Row> for OperationRecord {
@@ -236,6 +300,13 @@ impl TryFrom<Row> for OperationRecord {
             created_at: row.created_at.to_jiff(),
             updated_at: row.updated_at.to_jiff(),
             ended_at: row.ended_at.map(jiff_sqlx::Timestamp::to_jiff),
+            on_failure: word("on_failure", &row.on_failure, OnFailure::parse).map_err(corrupt)?,
+            deadline_at: row.deadline_at.to_jiff(),
+            late: row.late,
+            overdue_since: row.overdue_since.map(jiff_sqlx::Timestamp::to_jiff),
+            reverts: row.reverts.map(OperationId::new),
+            superseded_by: row.superseded_by.map(OperationId::new),
+            settled: row.settled,
         })
     }
 }

@@ -2,8 +2,11 @@
 //! only its newest state.
 
 use domain::{DatabaseId, Position};
+use sqlx::postgres::PgRow;
+use sqlx::{FromRow as _, Row as _};
 use uuid::Uuid;
 
+use crate::document::SCHEMA;
 use crate::instructions::{Instruction, Row, instruction_columns};
 use crate::{Error, Store};
 
@@ -12,76 +15,164 @@ use crate::{Error, Store};
 pub struct Unpublished {
     /// Those that can be.
     pub instructions: Vec<Instruction>,
-    /// Rows that cannot be read, each with its reason: they hold up nobody else.
-    pub unreadable: Vec<Error>,
+    /// Rows that cannot be read: they hold up nobody else.
+    pub unreadable: Vec<Unreadable>,
     /// Whether there may be more.
     pub more: bool,
 }
 
+/// A state that cannot be read.
+#[derive(Debug)]
+pub struct Unreadable {
+    /// Whose.
+    pub database: DatabaseId,
+    /// Where it stands.
+    pub position: Position,
+    /// What is wrong with it.
+    pub error: Error,
+}
+
+/// Why a state cannot be published, ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetAside {
+    /// Its row is damaged.
+    Unreadable,
+    /// Its record is larger than Kafka takes.
+    TooLarge,
+}
+
+impl SetAside {
+    /// The word in the table.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unreadable => "unreadable",
+            Self::TooLarge => "too_large",
+        }
+    }
+}
+
 /// How much is not yet published.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Backlog {
-    /// Databases whose newest state Kafka does not have.
+    /// Databases whose newest state Kafka does not have and a relay of this build can send.
     pub databases: i64,
-    /// Age of the oldest of these states in seconds, by the database's clock.
+    /// How long the oldest of these states waits, in seconds by the database's clock.
     pub oldest_seconds: f64,
+    /// Databases whose newest state was set aside.
+    pub set_aside: i64,
+    /// Databases whose newest state only a newer build can read.
+    pub newer: i64,
 }
 
 impl Store {
     /// Newest states that are not yet published, the longest waiting first. Several relays may see the same ones:
-    /// publishing twice does no harm.
+    /// publishing twice does no harm. States that were set aside, or that a newer build wrote, are left out, so that they
+    /// take nobody's place.
     pub async fn unpublished(&self, limit: u32) -> Result<Unpublished, Error> {
-        let rows: Vec<Row> = sqlx::query_as(concat!(
+        let rows: Vec<PgRow> = sqlx::query(concat!(
             "select ",
             instruction_columns!(),
             " from databases d join instructions i on i.database_id = d.id and i.epoch = d.epoch and i.seq = d.seq \
-             where d.unpublished order by d.minted_at limit $1"
+             where d.unpublished and i.desired_schema <= $2 and not exists (select from unpublishable u \
+             where u.database_id = d.id and u.epoch = d.epoch and u.seq = d.seq) \
+             order by greatest(d.minted_at, d.resent_at) limit $1"
         ))
         .bind(i64::from(limit))
+        .bind(SCHEMA)
         .fetch_all(&self.pool)
         .await
         .map_err(Error::from_sqlx)?;
         let mut unpublished =
             Unpublished { more: rows.len() as u64 >= u64::from(limit), ..Unpublished::default() };
         for row in rows {
-            match Instruction::try_from(row) {
+            match read(&row) {
                 Ok(instruction) => unpublished.instructions.push(instruction),
-                Err(error) => unpublished.unreadable.push(error),
+                Err(error) => unpublished.unreadable.push(unreadable(&row, error)?),
             }
         }
         Ok(unpublished)
     }
 
+    /// Sets aside a state that cannot be published, unless another was minted meanwhile. Says whether it did.
+    pub async fn set_aside(
+        &self,
+        database: DatabaseId,
+        position: Position,
+        why: SetAside,
+        message: &str,
+    ) -> Result<bool, Error> {
+        let done = sqlx::query(
+            "insert into unpublishable (database_id, epoch, seq, code, message) \
+             select id, epoch, seq, $4, $5 from databases where id = $1 and epoch = $2 and seq = $3 \
+             on conflict (database_id) do update set epoch = excluded.epoch, seq = excluded.seq, \
+             code = excluded.code, message = excluded.message, set_aside = now() \
+             where (excluded.epoch, excluded.seq) > (unpublishable.epoch, unpublishable.seq)",
+        )
+        .bind(database.uuid())
+        .bind(position.epoch)
+        .bind(position.seq)
+        .bind(why.as_str())
+        .bind(message)
+        .execute(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
+        Ok(done.rows_affected() == 1)
+    }
+
     /// Records what Kafka acknowledged, where it is still what the database should be. What was minted meanwhile stays
-    /// unpublished.
+    /// unpublished, and so does for now what others hold locked: nobody waits for them here.
     pub async fn mark_published(&self, sent: &[(DatabaseId, Position)]) -> Result<u64, Error> {
+        Ok(self.mark(sent).await?.len() as u64)
+    }
+
+    /// The same, naming those that moved.
+    pub async fn mark(&self, sent: &[(DatabaseId, Position)]) -> Result<Vec<DatabaseId>, Error> {
         let (ids, (epochs, seqs)): (Vec<Uuid>, (Vec<i64>, Vec<i64>)) =
             sent.iter().map(|(id, position)| (id.uuid(), (position.epoch, position.seq))).unzip();
-        let done = sqlx::query(
+        let moved: Vec<Uuid> = sqlx::query_scalar(
             "with sent as (select d.id, s.epoch, s.seq from databases d \
              join unnest($1::uuid[], $2::bigint[], $3::bigint[]) as s (id, epoch, seq) on s.id = d.id \
-             order by d.id for no key update of d) \
+             order by d.id for no key update of d skip locked) \
              update databases d set published_epoch = sent.epoch, published_seq = sent.seq, published_at = now() \
-             from sent where d.id = sent.id and d.epoch = sent.epoch and d.seq = sent.seq and d.unpublished",
+             from sent where d.id = sent.id and d.epoch = sent.epoch and d.seq = sent.seq and d.unpublished \
+             returning d.id",
         )
         .bind(ids)
         .bind(epochs)
         .bind(seqs)
-        .execute(&self.pool)
+        .fetch_all(&self.pool)
         .await
         .map_err(Error::from_sqlx)?;
-        Ok(done.rows_affected())
+        Ok(moved.into_iter().map(DatabaseId::new).collect())
     }
 
     /// How much waits to be published.
     pub async fn backlog(&self) -> Result<Backlog, Error> {
-        let (databases, oldest_seconds): (i64, f64) = sqlx::query_as(
-            "select count(*), coalesce(extract(epoch from now() - min(minted_at)), 0)::float8 \
-             from databases where unpublished",
+        let (databases, oldest_seconds, set_aside, newer): (i64, f64, i64, i64) = sqlx::query_as(
+            "select count(*) filter (where not aside and not newer), \
+             coalesce(extract(epoch from now() - min(since) filter (where not aside and not newer)), 0)::float8, \
+             count(*) filter (where aside), count(*) filter (where newer and not aside) \
+             from (select greatest(d.minted_at, d.resent_at) as since, d.desired_schema > $1 as newer, exists (select from unpublishable u \
+             where u.database_id = d.id and u.epoch = d.epoch and u.seq = d.seq) as aside \
+             from databases d where d.unpublished) waiting",
         )
+        .bind(SCHEMA)
         .fetch_one(&self.pool)
         .await
         .map_err(Error::from_sqlx)?;
-        Ok(Backlog { databases, oldest_seconds })
+        Ok(Backlog { databases, oldest_seconds, set_aside, newer })
     }
+}
+
+fn read(row: &PgRow) -> Result<Instruction, Error> {
+    let row = Row::from_row(row).map_err(|error| Error::corrupt("instructions", error.to_string()))?;
+    row.try_into()
+}
+
+/// What of a row that cannot be read says whose it is.
+fn unreadable(row: &PgRow, error: Error) -> Result<Unreadable, Error> {
+    let id: Uuid = row.try_get("database_id").map_err(Error::from_sqlx)?;
+    let epoch: i64 = row.try_get("epoch").map_err(Error::from_sqlx)?;
+    let seq: i64 = row.try_get("seq").map_err(Error::from_sqlx)?;
+    Ok(Unreadable { database: DatabaseId::new(id), position: Position { epoch, seq }, error })
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use domain::{ClusterId, DatabaseId, Position};
 use jiff::Timestamp;
+use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::{Error, Store};
@@ -17,8 +18,10 @@ pub struct Parked {
     pub cluster: ClusterId,
     /// Its position.
     pub position: Position,
-    /// The record as it came from the topic.
+    /// The record's content as it came from the topic; it may be one that this program cannot read.
     pub payload: Vec<u8>,
+    /// Where the record stood; absent in rows of an older program.
+    pub origin: Option<Origin>,
     /// Its trace.
     pub traceparent: Option<String>,
     /// Stable reason.
@@ -31,6 +34,19 @@ pub struct Parked {
     pub parked_at: Timestamp,
 }
 
+/// Where a record stood on its topic, and what came with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// Topic.
+    pub topic: String,
+    /// Partition of it.
+    pub partition: i32,
+    /// Place in the partition.
+    pub offset: i64,
+    /// Headers as text, in their order.
+    pub headers: Vec<(String, String)>,
+}
+
 #[derive(sqlx::FromRow)]
 struct Row {
     database_id: Uuid,
@@ -38,6 +54,10 @@ struct Row {
     epoch: i64,
     seq: i64,
     payload: Vec<u8>,
+    topic: Option<String>,
+    kafka_partition: Option<i32>,
+    kafka_offset: Option<i64>,
+    headers: Json<Vec<(String, String)>>,
     traceparent: Option<String>,
     code: String,
     message: String,
@@ -49,11 +69,15 @@ impl Store {
     /// Parks an instruction unless the same or a newer one of the database is parked. Says whether it was stored.
     /// `parked_at` and `attempts` are the database's.
     pub async fn park(&self, parked: &Parked, retry_after: Duration) -> Result<bool, Error> {
+        let origin = parked.origin.as_ref();
         let done = sqlx::query(
             "insert into parked_instructions as t (database_id, cluster_id, epoch, seq, payload, traceparent, code, \
-             message, retry_at) values ($1, $2, $3, $4, $5, $6, $7, $8, now() + make_interval(secs => $9)) \
+             message, retry_at, topic, kafka_partition, kafka_offset, headers) \
+             values ($1, $2, $3, $4, $5, $6, $7, $8, now() + make_interval(secs => $9), $10, $11, $12, $13) \
              on conflict (database_id) do update set cluster_id = excluded.cluster_id, epoch = excluded.epoch, \
-             seq = excluded.seq, payload = excluded.payload, traceparent = excluded.traceparent, \
+             seq = excluded.seq, payload = excluded.payload, topic = excluded.topic, \
+             kafka_partition = excluded.kafka_partition, kafka_offset = excluded.kafka_offset, \
+             headers = excluded.headers, traceparent = excluded.traceparent, \
              code = excluded.code, message = excluded.message, attempts = 0, parked_at = now(), \
              retry_at = excluded.retry_at \
              where (excluded.epoch, excluded.seq) > (t.epoch, t.seq)",
@@ -67,25 +91,43 @@ impl Store {
         .bind(&parked.code)
         .bind(&parked.message)
         .bind(retry_after.as_secs_f64())
+        .bind(origin.map(|origin| &origin.topic))
+        .bind(origin.map(|origin| origin.partition))
+        .bind(origin.map(|origin| origin.offset))
+        .bind(Json(origin.map(|origin| &*origin.headers).unwrap_or_default()))
         .execute(&self.pool)
         .await
         .map_err(Error::from_sqlx)?;
         Ok(done.rows_affected() == 1)
     }
 
-    /// Parked instructions of a cluster whose time has come, the longest waiting first. They stay until
-    /// [`Store::unpark`]: whoever takes them applies them first.
-    pub async fn parked_due(&self, cluster: &ClusterId, limit: u32) -> Result<Vec<Parked>, Error> {
+    /// Takes parked instructions of a cluster whose time has come, the longest waiting first, and keeps others from
+    /// taking the same ones for the time of `lease`. They stay until [`Store::unpark`]: whoever takes them applies them
+    /// first, and one that dies with them leaves them to the next after the lease. Two that hold the same one all the
+    /// same, because a lease ran out, waste a call and do no harm.
+    pub async fn claim_parked(
+        &self,
+        cluster: &ClusterId,
+        limit: u32,
+        lease: Duration,
+    ) -> Result<Vec<Parked>, Error> {
         let rows: Vec<Row> = sqlx::query_as(
-            "select database_id, cluster_id, epoch, seq, payload, traceparent, code, message, attempts, parked_at \
-             from parked_instructions where cluster_id = $1 and retry_at <= now() order by retry_at limit $2",
+            "with due as (select database_id from parked_instructions \
+             where cluster_id = $1 and retry_at <= now() order by retry_at limit $2 for update skip locked) \
+             update parked_instructions p set retry_at = now() + make_interval(secs => $3) \
+             from due where p.database_id = due.database_id \
+             returning p.database_id, p.cluster_id, p.epoch, p.seq, p.payload, p.topic, p.kafka_partition, \
+             p.kafka_offset, p.headers, p.traceparent, p.code, p.message, p.attempts, p.parked_at",
         )
         .bind(cluster.as_str())
         .bind(i64::from(limit))
+        .bind(lease.as_secs_f64())
         .fetch_all(&self.pool)
         .await
         .map_err(Error::from_sqlx)?;
-        rows.into_iter().map(Parked::try_from).collect()
+        let mut parked: Vec<Parked> = rows.into_iter().map(Parked::try_from).collect::<Result<_, _>>()?;
+        parked.sort_by_key(|parked| parked.parked_at);
+        Ok(parked)
     }
 
     /// Counts a try that failed again and says when the next one is due; a newer instruction is not touched.
@@ -130,6 +172,19 @@ impl Store {
         Ok(deleted.rows_affected())
     }
 
+    /// Takes away what is parked below the position that its cluster is seen to hold. Says how many. What is parked at
+    /// exactly that position stays for whoever drains it: its content may be another one.
+    pub async fn unpark_passed(&self) -> Result<u64, Error> {
+        let deleted = sqlx::query(
+            "delete from parked_instructions p using observations o where o.database_id = p.database_id \
+             and o.cluster_id = p.cluster_id and o.present and (o.epoch, o.seq) > (p.epoch, p.seq)",
+        )
+        .execute(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
+        Ok(deleted.rows_affected())
+    }
+
     /// Takes away what is parked of a database below or at a position that a cluster holds by now.
     pub async fn unpark_through(&self, database: DatabaseId, position: Position) -> Result<bool, Error> {
         let deleted = sqlx::query(
@@ -162,11 +217,19 @@ impl TryFrom<Row> for Parked {
         let cluster = row.cluster_id.parse().map_err(|error: domain::id::Error| {
             Error::corrupt("parked_instructions", format!("{}: cluster_id: {error}", row.database_id))
         })?;
+        let place = row.topic.zip(row.kafka_partition).zip(row.kafka_offset);
+        let origin = place.map(|((topic, partition), offset)| Origin {
+            topic,
+            partition,
+            offset,
+            headers: row.headers.0,
+        });
         Ok(Self {
             database: DatabaseId::new(row.database_id),
             cluster,
             position: Position { epoch: row.epoch, seq: row.seq },
             payload: row.payload,
+            origin,
             traceparent: row.traceparent,
             code: row.code,
             message: row.message,

@@ -1,17 +1,15 @@
-//! The pool and its timeouts: every wait for Postgres has an end.
+//! The pool and its timeouts: every wait for Postgres has an end, and no connection stays with a server that takes no
+//! writes.
 
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 
-use crate::Error;
-
-static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations");
-
-/// How long a statement of a migration may take.
-const MIGRATION_TIMEOUT: &str = "300s";
+use crate::hosts::{self, Choice, Watch};
+use crate::{Error, Schema};
 
 /// Size and patience of the pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,57 +42,43 @@ impl Default for Settings {
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) pool: PgPool,
+    /// Where there are several servers: ends with the last handle.
+    _watch: Option<Arc<Watch>>,
 }
 
 impl Store {
-    /// A store at `url`. Connects when first used, so that a program can start, and say so, while Postgres is down.
+    /// A store at `url`, which may name several servers (`host:port,host:port`): the one that takes writes is used. Connects
+    /// when first used, so that a program can start, and say so, while Postgres is down.
     pub fn connect(url: &str, settings: &Settings) -> Result<Self, Error> {
-        let milliseconds = |duration: Duration| duration.as_millis().to_string();
-        let options = PgConnectOptions::from_str(url)
-            .map_err(Error::ParseUrl)?
-            .application_name(&settings.application)
-            // The driver asks whether its lines are wanted without writing them; a subscriber with a filter for each layer
-            // takes such a question for the next line's own and drops that one.
-            .disable_statement_logging()
-            .options([
-                ("statement_timeout", milliseconds(settings.statement)),
-                ("lock_timeout", milliseconds(settings.lock)),
-                ("idle_in_transaction_session_timeout", milliseconds(settings.statement * 3)),
-            ]);
+        let hosts = hosts::split(url)?;
+        let hosts: Vec<PgConnectOptions> =
+            hosts.iter().map(|host| settings.options(host)).collect::<Result<_, _>>()?;
+        let choice = Choice::between(hosts.len());
+        let (new, old) = (choice.clone(), choice.clone());
         let pool = PgPoolOptions::new()
             .max_connections(settings.connections)
             .acquire_timeout(settings.acquire)
             .idle_timeout(Duration::from_mins(10))
             .max_lifetime(Duration::from_mins(30))
-            .after_connect(|connection, _| Box::pin(refuse_read_only(connection)))
-            .connect_lazy_with(options);
-        Ok(Self { pool })
+            .after_connect(move |connection, _| {
+                let choice = new.clone();
+                Box::pin(async move { hosts::welcome(connection, &choice).await })
+            })
+            // One question instead of the driver's own: it shows that the connection lives, too.
+            .test_before_acquire(false)
+            .before_acquire(move |connection, meta| {
+                let choice = old.clone();
+                Box::pin(async move { hosts::usable(connection, meta.age, &choice).await })
+            });
+        // A list of hosts has at least one.
+        let pool = pool.connect_lazy_with(hosts[0].clone());
+        let watch = (hosts.len() > 1).then(|| Arc::new(hosts::watch_over(hosts, pool.clone(), choice)));
+        Ok(Self { pool, _watch: watch })
     }
 
-    /// Applies the migrations that are missing; safe to run from many programs at once.
-    pub async fn migrate(&self) -> Result<(), Error> {
-        let mut connection = self.pool.acquire().await.map_err(Error::from_sqlx)?;
-        sqlx::query("select set_config('statement_timeout', $1, false)")
-            .bind(MIGRATION_TIMEOUT)
-            .execute(&mut *connection)
-            .await
-            .map_err(Error::from_sqlx)?;
-        let applied = MIGRATIONS.run(&mut *connection).await.map_err(Error::Migrate);
-        // Its patience is that of migrations now: not one to give back to the pool.
-        connection.close_on_drop();
-        applied
-    }
-
-    /// Whether Postgres answers and every migration known to this program was applied.
+    /// Whether Postgres answers, every migration known to this program was applied, and none took away what it needs.
     pub async fn ping(&self) -> Result<(), Error> {
-        // Without the table nothing was ever migrated, which the error says by itself.
-        let newest: Option<i64> =
-            sqlx::query_scalar("select max(version) from _sqlx_migrations where success")
-                .fetch_one(&self.pool)
-                .await
-                .map_err(Error::from_sqlx)?;
-        let wanted = MIGRATIONS.iter().map(|migration| migration.version).max();
-        if newest < wanted { Err(Error::Outdated) } else { Ok(()) }
+        self.fits(Schema::shipped().newest()).await
     }
 
     /// Closes the pool; what is under way ends first.
@@ -103,11 +87,20 @@ impl Store {
     }
 }
 
-/// After a failover an old primary still takes connections; nothing can be written there.
-async fn refuse_read_only(connection: &mut sqlx::PgConnection) -> Result<(), sqlx::Error> {
-    let read_only: String = sqlx::query_scalar("show transaction_read_only").fetch_one(connection).await?;
-    if read_only == "on" {
-        return Err(sqlx::Error::Io(std::io::Error::other("the server is read-only: not the primary")));
+impl Settings {
+    fn options(&self, url: &str) -> Result<PgConnectOptions, Error> {
+        let milliseconds = |duration: Duration| duration.as_millis().to_string();
+        let options = PgConnectOptions::from_str(url)
+            .map_err(Error::ParseUrl)?
+            .application_name(&self.application)
+            // The driver asks whether its lines are wanted without writing them; a subscriber with a filter for each layer
+            // takes such a question for the next line's own and drops that one.
+            .disable_statement_logging()
+            .options([
+                ("statement_timeout", milliseconds(self.statement)),
+                ("lock_timeout", milliseconds(self.lock)),
+                ("idle_in_transaction_session_timeout", milliseconds(self.statement * 3)),
+            ]);
+        Ok(options)
     }
-    Ok(())
 }

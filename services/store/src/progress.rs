@@ -22,6 +22,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) seen: Option<&'a Observation>,
     /// What was just said of instructions, in order.
     pub(crate) outcomes: &'a [Outcome],
+    /// The newest position that was minted.
+    pub(crate) minted: Option<Position>,
 }
 
 /// What is to be written of an operation.
@@ -31,6 +33,8 @@ pub(crate) struct Moved {
     pub(crate) failure: Option<Failure>,
     pub(crate) steps: Vec<Step>,
     pub(crate) events: Vec<(OperationState, EventKind)>,
+    /// The position that took its place.
+    pub(crate) superseded_by: Option<Position>,
 }
 
 /// What moved in an operation; `None` where nothing did.
@@ -42,7 +46,8 @@ pub(crate) fn progress(record: &OperationRecord, facts: Facts<'_>) -> Option<Mov
     let said_applied = facts.outcomes.iter().filter(|outcome| outcome.kind == OutcomeKind::Applied);
     let applied = said_applied.map(|outcome| outcome.position).chain(facts.held).max();
     let judged =
-        judge(operation.state, operation.position, Progress { carried_out: facts.carried_out, applied });
+        judge(operation.state, operation.position, Progress { carried_out: facts.carried_out, applied })
+            .or_else(|| passed_over(record, facts));
     let refused = facts
         .outcomes
         .iter()
@@ -54,7 +59,21 @@ pub(crate) fn progress(record: &OperationRecord, facts: Facts<'_>) -> Option<Mov
     let steps = steps(record, facts, applied);
     let events = events(record, state, failure.as_ref(), &steps);
     let moved = !events.is_empty() || steps != record.steps;
-    moved.then_some(Moved { state, failure, steps, events })
+    let superseded_by = (state == OperationState::Superseded)
+        .then(|| applied.max(facts.carried_out).filter(|newer| *newer > operation.position).or(facts.minted))
+        .flatten();
+    moved.then_some(Moved { state, failure, steps, events, superseded_by })
+}
+
+/// The cluster held something newer when the instruction came, even if it was not seen yet what.
+fn passed_over(record: &OperationRecord, facts: Facts<'_>) -> Option<OperationState> {
+    let position = record.operation.position;
+    let said = facts
+        .outcomes
+        .iter()
+        .any(|outcome| outcome.kind == OutcomeKind::Superseded && outcome.position == position);
+    // Where nothing newer was minted, the cluster is ahead of these rows: nothing of ours took its place.
+    (said && facts.minted > Some(position)).then_some(OperationState::Superseded)
 }
 
 /// A step that moved is told before an end and after a beginning, so that the last event of a stream is the end.

@@ -5,15 +5,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use domain::{ClusterId, DatabaseId, OperationKind, OperationState, Position};
+use domain::{ClusterId, DatabaseId, OperationId, OperationKind, OperationState, Position};
 use jiff::Timestamp;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::observations::{self, Standing};
-use crate::progress::{Facts, progress};
+use crate::operations::OperationRecord;
+use crate::progress::{Facts, Moved, progress};
 use crate::unclaimed::{self, UnclaimedCode};
-use crate::{Advance, DeadLetter, Error, Observation, Store, dead_letters, events, offsets, operations};
+use crate::{Advance, DeadLetter, Error, Observation, Store, dead_letters, offsets, operations};
 
 /// What became of an instruction, as its cluster's provisioner says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,14 +72,29 @@ pub struct Report {
     pub news: usize,
     /// Observations that were older than what is believed.
     pub stale: usize,
-    /// Operations that reached their end: kind, state, seconds since they were asked for.
-    pub ended: Vec<(OperationKind, OperationState, f64)>,
+    /// Operations that reached their end.
+    pub ended: Vec<Ended>,
     /// What is not believed as it stands.
     pub unclaimed: Vec<(DatabaseId, ClusterId, UnclaimedCode)>,
     /// Dead letters that are new.
     pub dead_letters: usize,
     /// Operations whose rows cannot be read: they did not move.
     pub unreadable: Vec<String>,
+}
+
+/// An operation that reached its end.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ended {
+    /// Which.
+    pub operation: OperationId,
+    /// What was asked for.
+    pub kind: OperationKind,
+    /// The end.
+    pub state: OperationState,
+    /// Why it failed, where it did.
+    pub code: Option<String>,
+    /// Seconds since it was asked for.
+    pub seconds: f64,
 }
 
 #[derive(sqlx::FromRow)]
@@ -88,6 +104,33 @@ struct Owner {
     epoch: i64,
     seq: i64,
     content_hash: String,
+    /// Whether any operation of it had not ended when its row was asked for. One that was minted since then is told of by
+    /// nothing in this batch: its instruction was not published yet.
+    busy: bool,
+}
+
+impl Owner {
+    const fn minted(&self) -> Position {
+        Position { epoch: self.epoch, seq: self.seq }
+    }
+
+    /// Whether a cluster holds what was never minted here: a later position, or other content at this one.
+    fn is_foreign(&self, now: &Standing) -> bool {
+        let other = !now.content_hash.is_empty() && now.content_hash != self.content_hash;
+        now.held() > self.minted() || (now.held() == self.minted() && other)
+    }
+}
+
+impl Ended {
+    pub(crate) fn of(record: &OperationRecord, moved: &Moved) -> Self {
+        Self {
+            operation: record.operation.id,
+            kind: record.operation.kind,
+            state: moved.state,
+            code: moved.failure.as_ref().map(|failure| failure.code.clone()),
+            seconds: Timestamp::now().duration_since(record.created_at).as_secs_f64().max(0.0),
+        }
+    }
 }
 
 impl Store {
@@ -117,8 +160,9 @@ async fn lock_owners(connection: &mut PgConnection, batch: &Batch) -> Result<BTr
     let said = batch.outcomes.iter().map(|outcome| outcome.database.uuid());
     let ids: BTreeSet<Uuid> = seen.chain(said).collect();
     let rows: Vec<Owner> = sqlx::query_as(
-        "select id, cluster_id, epoch, seq, content_hash from databases where id = any($1) \
-         order by id for no key update",
+        "select d.id, d.cluster_id, d.epoch, d.seq, d.content_hash, \
+         exists (select from operations o where o.database_id = d.id and o.ended_at is null) as busy \
+         from databases d where d.id = any($1) order by d.id for no key update of d",
     )
     .bind(ids.into_iter().collect::<Vec<_>>())
     .fetch_all(connection)
@@ -157,7 +201,7 @@ fn doubt(owner: Option<&Owner>, seen: &Observation) -> Option<UnclaimedCode> {
     if owner.cluster_id != seen.cluster.as_str() {
         return Some(UnclaimedCode::OtherCluster);
     }
-    let minted = Position { epoch: owner.epoch, seq: owner.seq };
+    let minted = owner.minted();
     if seen.position > minted {
         return Some(UnclaimedCode::Ahead);
     }
@@ -195,8 +239,10 @@ async fn move_operations(
             said.entry(outcome.database.uuid()).or_default().push(outcome.clone());
         }
     }
-    let touched: Vec<Uuid> =
-        news.iter().copied().chain(said.keys().copied()).collect::<BTreeSet<_>>().into_iter().collect();
+    // Most of what is told is about settled databases: without an open operation there is nothing to ask for.
+    let busy = |id: &Uuid| owners.get(id).is_some_and(|owner| owner.busy);
+    let touched: BTreeSet<Uuid> = news.iter().copied().chain(said.keys().copied()).filter(busy).collect();
+    let touched: Vec<Uuid> = touched.into_iter().collect();
     if touched.is_empty() {
         return Ok(());
     }
@@ -220,21 +266,20 @@ async fn move_operations(
             }
         };
         let id = record.operation.database.uuid();
-        let now = standing.get(&id);
+        // What was never minted says nothing of what was: rows were lost, and their positions may be given again.
+        let foreign = |now: &Standing| owners.get(&id).is_some_and(|owner| owner.is_foreign(now));
+        let now = standing.get(&id).filter(|now| !foreign(now));
         let facts = Facts {
             held: now.map(Standing::held),
             carried_out: now.and_then(Standing::carried_out),
-            seen: seen.get(&id).copied(),
+            seen: seen.get(&id).copied().filter(|_| now.is_some()),
             outcomes: said.get(&id).map_or(&[], Vec::as_slice),
+            minted: owners.get(&id).map(Owner::minted),
         };
         let Some(moved) = progress(&record, facts) else { continue };
-        let last = record.last_event + i64::try_from(moved.events.len()).unwrap_or_default();
-        let operation = record.operation.id;
-        events::append(connection, operation, record.last_event + 1, &moved.events).await?;
-        operations::update(connection, operation, &moved, last).await?;
+        operations::update(connection, &record, &moved).await?;
         if moved.state.is_terminal() {
-            let seconds = Timestamp::now().duration_since(record.created_at).as_secs_f64().max(0.0);
-            report.ended.push((record.operation.kind, moved.state, seconds));
+            report.ended.push(Ended::of(&record, &moved));
         }
     }
     Ok(())
@@ -246,7 +291,7 @@ mod tests {
 
     fn owner(cluster: &str, seq: i64, content_hash: &str) -> Owner {
         let (cluster_id, content_hash) = (cluster.to_owned(), content_hash.to_owned());
-        Owner { id: Uuid::nil(), cluster_id, epoch: 1, seq, content_hash }
+        Owner { id: Uuid::nil(), cluster_id, epoch: 1, seq, content_hash, busy: true }
     }
 
     fn seen(cluster: &str, seq: i64, content_hash: &str) -> Observation {
@@ -265,6 +310,23 @@ mod tests {
             body: serde_json::Value::Null,
             body_schema: 1,
             said_at: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn what_was_never_minted_is_foreign() {
+        let standing = |seq, content_hash: &str| Standing {
+            database_id: Uuid::nil(),
+            epoch: 1,
+            seq,
+            carried_epoch: 1,
+            carried_seq: seq,
+            content_hash: content_hash.to_owned(),
+        };
+        let table = [(1, "y", false), (2, "x", false), (2, "", false), (2, "y", true), (3, "x", true)];
+        for (seq, content_hash, foreign) in table {
+            let now = standing(seq, content_hash);
+            assert_eq!(owner("a", 2, "x").is_foreign(&now), foreign, "{now:?}");
         }
     }
 

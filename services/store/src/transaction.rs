@@ -1,14 +1,16 @@
 //! A change of desired state: one transaction in which the row is locked, the position raised, and desired state,
 //! operation, history, stored answer and audit written, or none of them.
 
+use std::time::Duration;
+
 use domain::{
-    ClusterId, DatabaseId, Desired, InstructionId, OperationId, OperationKind, OperationState, Position,
-    RunState, TenantId,
+    ClusterId, DatabaseId, Desired, InstructionId, OnFailure, OperationId, OperationKind, OperationState,
+    Position, RunState, TenantId,
 };
 use jiff::Timestamp;
 use sqlx::Postgres;
 
-use crate::{Database, Error, EventKind, Instruction, Store, events};
+use crate::{Database, Error, EventKind, Instruction, Store, events, observations};
 
 /// A transaction that is rolled back unless committed.
 #[derive(Debug)]
@@ -40,6 +42,26 @@ pub struct Mint {
     pub traceparent: Option<String>,
     /// The content hash of a desired state.
     pub hash: fn(&Desired) -> String,
+    /// What becomes of it if it does not succeed.
+    pub terms: Terms,
+}
+
+/// What becomes of an operation that does not succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// How long it may take, by the database's clock.
+    pub deadline: Duration,
+    /// What to do if it fails for good.
+    pub on_failure: OnFailure,
+    /// The operation that it takes back.
+    pub reverts: Option<OperationId>,
+}
+
+impl Terms {
+    /// The usual ones: what fails, or takes longer, is taken back.
+    pub const fn within(deadline: Duration) -> Self {
+        Self { deadline, on_failure: OnFailure::Revert, reverts: None }
+    }
 }
 
 /// What was minted.
@@ -73,9 +95,25 @@ impl Transaction {
 
     /// Mints the next desired state of a locked database.
     ///
-    /// A volume that was seen enters the desired state here: from then on its absence is an alarm.
-    pub async fn change(&mut self, locked: &Database, mut mint: Mint) -> Result<Minted, Error> {
-        let position = locked.position.next().ok_or(Error::Exhausted)?;
+    /// A volume that was seen enters the desired state here: from then on its absence is an alarm. Where the cluster is
+    /// known to hold what was never minted (rows were lost), the new state stands above that too.
+    pub async fn change(&mut self, locked: &Database, mint: Mint) -> Result<Minted, Error> {
+        let held = observations::held(&mut self.inner, locked.id).await?;
+        let position = match held.filter(|held| *held > locked.position) {
+            Some(held) => locked.position.above(held),
+            None => locked.position.next(),
+        };
+        self.mint(locked, position.ok_or(Error::Exhausted)?, mint).await
+    }
+
+    /// Mints a desired state of a locked database above `held`, which its cluster holds although it was never minted:
+    /// rows were lost, and what is left of them wins.
+    pub async fn repair(&mut self, locked: &Database, held: Position, mint: Mint) -> Result<Minted, Error> {
+        let position = locked.position.above(held).ok_or(Error::Exhausted)?;
+        self.mint(locked, position, mint).await
+    }
+
+    async fn mint(&mut self, locked: &Database, position: Position, mut mint: Mint) -> Result<Minted, Error> {
         mint.desired.storage.provisioned |= locked.provisioned || locked.desired.storage.provisioned;
         let content_hash = (mint.hash)(&mint.desired);
         self.update_desired(locked.id, position, &mint.desired, &content_hash).await?;
@@ -100,7 +138,8 @@ impl Transaction {
             position,
             state: OperationState::Pending,
         };
-        self.insert_operation(&operation, &mint.actor, mint.traceparent.as_deref()).await?;
+        let by = (mint.actor.as_str(), mint.traceparent.as_deref());
+        self.insert_operation(&operation, mint.terms, by).await?;
         let asked = (operation.state, EventKind::State(None));
         events::append(&mut self.inner, operation.id, 1, &[asked]).await?;
         let instruction = Instruction {
@@ -116,6 +155,7 @@ impl Transaction {
             minted_at: Timestamp::UNIX_EPOCH,
             actor: mint.actor,
             traceparent: mint.traceparent,
+            said_again: false,
         };
         self.insert_instruction(&instruction, content_hash).await?;
         Ok(Minted { position, operation: operation.id })

@@ -1,9 +1,13 @@
 //! Table `unclaimed`: what clusters say of databases that are not theirs, that nobody knows, or that are ahead of what was
-//! minted. Alarms, never orders.
+//! minted. Alarms, never orders: nothing is deleted for standing here. A row that is no longer so stays, resolved.
 
+use domain::{DatabaseId, Position};
+use jiff::Timestamp;
 use serde_json::Value;
 use sqlx::PgConnection;
+use uuid::Uuid;
 
+use crate::databases::Page;
 use crate::{Error, Observation, Store};
 
 /// Why something that was said is not believed as it stands.
@@ -31,16 +35,89 @@ impl UnclaimedCode {
     }
 }
 
+/// Something that was said and is not believed as it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unclaimed {
+    /// The database, as the cluster calls it.
+    pub database: DatabaseId,
+    /// Who said it.
+    pub cluster: String,
+    /// Why it is not believed.
+    pub code: String,
+    /// Position that the custom resource holds.
+    pub position: Position,
+    /// All that was said.
+    pub body: Value,
+    /// How often it was said.
+    pub seen: i64,
+    /// First.
+    pub first_seen: Timestamp,
+    /// Last.
+    pub last_seen: Timestamp,
+    /// Since when it is no longer so.
+    pub resolved_at: Option<Timestamp>,
+}
+
+#[derive(sqlx::FromRow)]
+struct Row {
+    database_id: Uuid,
+    cluster_id: String,
+    code: String,
+    epoch: i64,
+    seq: i64,
+    body: Value,
+    seen: i64,
+    first_seen: jiff_sqlx::Timestamp,
+    last_seen: jiff_sqlx::Timestamp,
+    resolved_at: Option<jiff_sqlx::Timestamp>,
+}
+
 impl Store {
     /// How many databases are unclaimed, by reason.
     pub async fn unclaimed_count(&self) -> Result<Vec<(String, i64)>, Error> {
-        sqlx::query_as("select code, count(*) from unclaimed group by code order by code")
-            .fetch_all(&self.pool)
-            .await
-            .map_err(Error::from_sqlx)
+        sqlx::query_as(
+            "select code, count(*) from unclaimed where resolved_at is null group by code order by code",
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)
+    }
+
+    /// What is unclaimed, by identity, the latest database first; what is resolved only if asked for.
+    pub async fn unclaimed(&self, with_resolved: bool, page: Page) -> Result<Vec<Unclaimed>, Error> {
+        let rows: Vec<Row> = sqlx::query_as(
+            "select database_id, cluster_id, code, epoch, seq, body, seen, first_seen, last_seen, resolved_at \
+             from unclaimed where ($1 or resolved_at is null) and ($2::uuid is null or database_id < $2) \
+             order by database_id desc, cluster_id limit $3",
+        )
+        .bind(with_resolved)
+        .bind(page.after)
+        .bind(i64::from(page.limit))
+        .fetch_all(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
+        Ok(rows.into_iter().map(Unclaimed::from).collect())
+    }
+
+    /// Resolves what is no longer so: the cluster is the database's own, and what is believed of it is neither ahead of
+    /// what was minted nor other content at the same position.
+    pub async fn resolve_unclaimed(&self) -> Result<u64, Error> {
+        let done = sqlx::query(
+            "update unclaimed u set resolved_at = now() from databases d \
+             left join observations s on s.database_id = d.id \
+             where u.resolved_at is null and d.id = u.database_id and d.cluster_id = u.cluster_id \
+             and not coalesce((s.epoch, s.seq) > (d.epoch, d.seq), false) \
+             and not coalesce(s.present and (s.epoch, s.seq) = (d.epoch, d.seq) and s.content_hash <> '' \
+             and s.content_hash <> d.content_hash, false)",
+        )
+        .execute(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
+        Ok(done.rows_affected())
     }
 }
 
+/// Notes what is not believed as it stands. What is gone from its cluster is nobody's concern any more.
 pub(crate) async fn record(
     connection: &mut PgConnection,
     said: &Observation,
@@ -48,9 +125,11 @@ pub(crate) async fn record(
 ) -> Result<(), Error> {
     let body: &Value = &said.body;
     sqlx::query(
-        "insert into unclaimed as t (database_id, cluster_id, code, epoch, seq, body) values ($1, $2, $3, $4, $5, $6) \
+        "insert into unclaimed as t (database_id, cluster_id, code, epoch, seq, body, term, resolved_at) \
+         values ($1, $2, $3, $4, $5, $6, $8, case when not $7 then now() end) \
          on conflict (database_id, cluster_id) do update set code = excluded.code, epoch = excluded.epoch, \
-         seq = excluded.seq, body = excluded.body, seen = t.seen + 1, last_seen = now()",
+         seq = excluded.seq, body = excluded.body, seen = t.seen + 1, last_seen = now(), \
+         term = greatest(t.term, excluded.term), resolved_at = excluded.resolved_at",
     )
     .bind(said.database.uuid())
     .bind(said.cluster.as_str())
@@ -58,8 +137,26 @@ pub(crate) async fn record(
     .bind(said.position.epoch)
     .bind(said.position.seq)
     .bind(body)
+    .bind(said.present || code == UnclaimedCode::Ahead)
+    .bind(said.term)
     .execute(connection)
     .await
     .map_err(Error::from_sqlx)?;
     Ok(())
+}
+
+impl From<Row> for Unclaimed {
+    fn from(row: Row) -> Self {
+        Self {
+            database: DatabaseId::new(row.database_id),
+            cluster: row.cluster_id,
+            code: row.code,
+            position: Position { epoch: row.epoch, seq: row.seq },
+            body: row.body,
+            seen: row.seen,
+            first_seen: row.first_seen.to_jiff(),
+            last_seen: row.last_seen.to_jiff(),
+            resolved_at: row.resolved_at.map(jiff_sqlx::Timestamp::to_jiff),
+        }
+    }
 }

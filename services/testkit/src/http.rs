@@ -38,7 +38,12 @@ impl Console {
         let stack = crate::stack();
         let base = stack.api_url.clone().expect("the programs of Slipway run in this stack");
         let token = stack.token.clone().expect("a stack with an API has a token");
-        Self { client: http(), base, token, tenant: tenant.to_owned() }
+        Self::at(&base, &token, tenant)
+    }
+
+    /// Speaks for `tenant` to an API of the test's own.
+    pub fn at(base: &str, token: &str, tenant: &str) -> Self {
+        Self { client: http(), base: base.to_owned(), token: token.to_owned(), tenant: tenant.to_owned() }
     }
 
     /// A request with the token and the tenant.

@@ -1,20 +1,34 @@
 //! Handles to the running stack for tests: a fresh database, topic or namespace for each, and conditions to wait for.
 //!
-//! Development only: no program that ships may depend on it. It never starts servers; `cargo xtask test` does.
+//! Development only: no program that ships may depend on it. It never starts the stack; `cargo xtask test` does. Only servers
+//! that a test breaks are the test's own ([`postgres::Server`]).
 
+pub mod audit;
 mod http;
 mod kubernetes;
-mod postgres;
+pub mod load;
+pub mod oracle;
+pub mod postgres;
+mod proxy;
+mod random;
+mod server;
+mod spawned;
 mod wait;
+mod watched;
 
 use std::path::Path;
 use std::sync::OnceLock;
 
 pub use http::{Console, http};
 pub use kubernetes::{client, temporary_namespace};
-pub use postgres::{fresh_database, query};
+pub use postgres::{at_port, fresh_database, query};
+pub use proxy::{Mode, Proxy};
+pub use random::Random;
 pub use sandbox::stack::{ClusterFacts, StackFacts};
-pub use wait::eventually;
+pub use server::{Out, Server};
+pub use spawned::{Spawned, free_address};
+pub use wait::{eventually, lasting};
+pub use watched::{Seen, Watched};
 
 /// The variable in which `cargo xtask test` passes the stack's state directory.
 pub const STATE_VARIABLE: &str = "SLIPWAY_TEST_STATE";

@@ -21,3 +21,8 @@ where
         tokio::time::sleep(POLL).await;
     }
 }
+
+/// Waits this long, where how long a fault lasts is what is tested: never to guess how long something takes.
+pub async fn lasting(time: Duration) {
+    tokio::time::sleep(time).await;
+}

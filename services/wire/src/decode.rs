@@ -17,6 +17,14 @@ pub enum Error {
         /// The schema version known here.
         known: u32,
     },
+    /// Written in a later generation of the schema, whose fields may mean anything.
+    #[error("the record is of schema generation {found}; this program reads generation {known} only")]
+    NewerMajor {
+        /// The generation of the record.
+        found: u32,
+        /// The generation known here.
+        known: u32,
+    },
     /// A field is missing or breaks its rule.
     #[error("field {field}: {reason}")]
     BadField {
@@ -33,6 +41,7 @@ impl Error {
         match self {
             Self::Undecodable { .. } => "undecodable",
             Self::ReaderTooOld { .. } => "reader_too_old",
+            Self::NewerMajor { .. } => "newer_major",
             Self::BadField { .. } => "bad_field",
         }
     }

@@ -10,3 +10,7 @@ pub const CLUSTER: &str = "slipway-cluster";
 pub const SCHEMA: &str = "slipway-schema";
 /// W3C trace context.
 pub const TRACEPARENT: &str = "traceparent";
+/// How urgent the record is: [`CLASS_BULK`], or nothing if somebody waits for it.
+pub const CLASS: &str = "slipway-class";
+/// One of many, for which nobody waits: of a rollout, or sent again.
+pub const CLASS_BULK: &str = "bulk";

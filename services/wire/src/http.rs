@@ -1,11 +1,13 @@
 //! The bodies of the HTTP API. Field names are the contract; unknown fields are refused on the way in.
 
+pub mod aside;
 pub mod cluster;
 pub mod database;
 pub mod operation;
 pub mod problem;
 
-pub use cluster::{Cluster, ClusterList, RegisterCluster};
+pub use aside::{DeadLetterList, ParkedList, UnclaimedList};
+pub use cluster::{Cluster, ClusterList, RegisterCluster, UpdateCluster};
 pub use database::{Accepted, CreateDatabase, Database, DatabaseList, UpdateDatabase};
 pub use operation::{Operation, OperationEvent, OperationList};
 pub use problem::{FieldProblem, Problem};

@@ -4,7 +4,7 @@ use domain::{ClusterId, DatabaseId, Desired, InstructionId, OperationId, Operati
 use prost::Message as _;
 
 use crate::decode::{Error, field, time};
-use crate::{SCHEMA, hash, proto};
+use crate::{SCHEMA, generation, hash, proto};
 
 /// One minted desired state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,13 +63,23 @@ impl Instruction {
         message.encode_to_vec()
     }
 
+    /// Who it is, of a record that may be written for newer readers only: enough to tell somebody that it waits.
+    pub fn identity(bytes: &[u8]) -> Option<(InstructionId, OperationId)> {
+        let message = proto::Instruction::decode(bytes).ok()?;
+        Some((message.instruction_id.parse().ok()?, message.operation_id.parse().ok()?))
+    }
+
     /// Reads a record's bytes; the hash is checked against the state it stands for.
     pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
-        let message = proto::Instruction::decode(bytes)
-            .map_err(|error| Error::Undecodable { reason: error.to_string() })?;
-        if message.min_reader > SCHEMA {
-            return Err(Error::ReaderTooOld { needed: message.min_reader, known: SCHEMA });
-        }
+        let message = match proto::Instruction::decode(bytes) {
+            Ok(message) => message,
+            Err(error) => {
+                // What comes from a later generation need not have our fields; it still says that it does.
+                Head::decode(bytes).map_or(Ok(()), |head| for_us(head.schema, head.min_reader))?;
+                return Err(Error::Undecodable { reason: error.to_string() });
+            }
+        };
+        for_us(message.schema, message.min_reader)?;
         let operation_kind = kind_of(message.operation_kind())?;
         let desired = message.desired.ok_or_else(|| Error::bad("desired", "is missing"))?;
         let instruction = Self {
@@ -90,6 +100,27 @@ impl Instruction {
         }
         Ok(instruction)
     }
+}
+
+/// The two fields that every generation of the schema has.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+struct Head {
+    #[prost(uint32, tag = "1")]
+    schema: u32,
+    #[prost(uint32, tag = "2")]
+    min_reader: u32,
+}
+
+/// Whether this program may read a record of such versions.
+fn for_us(schema: u32, min_reader: u32) -> Result<(), Error> {
+    let (found, known) = (generation(schema.max(min_reader)), generation(SCHEMA));
+    if found > known {
+        return Err(Error::NewerMajor { found, known });
+    }
+    if min_reader > SCHEMA {
+        return Err(Error::ReaderTooOld { needed: min_reader, known: SCHEMA });
+    }
+    Ok(())
 }
 
 pub(crate) fn position(epoch: i64, seq: i64) -> Result<Position, Error> {
@@ -121,4 +152,4 @@ fn kind_of(kind: proto::OperationKind) -> Result<OperationKind, Error> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -17,3 +17,15 @@ pub use instruction::Instruction;
 
 /// The version of the protobuf schema that this build writes and understands in full.
 pub const SCHEMA: u32 = 1;
+
+/// Schema versions of one generation: a later generation begins at the next multiple of this. Within one, fields are only
+/// added; from one to the next they may change their meaning, except the first two of a record, `schema` and `min_reader`.
+pub const GENERATION: u32 = 1_000;
+
+/// The generation that a schema version belongs to.
+pub const fn generation(schema: u32) -> u32 {
+    schema / GENERATION
+}
+
+#[cfg(test)]
+mod golden;

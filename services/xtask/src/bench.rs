@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: product and limit measured side by side in release builds, on a stack of its own.
+//! `cargo xtask bench`: product and limit measured side by side in release builds, on a stack of its own without operators.
 //!
 //! Slices of product and anchor alternate, so that what disturbs the machine disturbs both; a pair between which the
 //! machine's speed changed is measured again. Judges nothing but the numbers that the bench programs print.
@@ -14,15 +14,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Args;
 use sandbox::progress::Progress;
-use sandbox::stack::{Layout, Options};
+use sandbox::stack::{Cluster, Layout, Options};
 use serde::Serialize;
 
 use crate::terminal::Terminal;
 use crate::workspace::{self, Workspace};
 use crate::{down, up};
-use plan::Bench;
+use plan::{Bench, Case};
 use statistics::{Pair, summarise};
 
+/// The program that measures, in the folder of release builds.
+const PROGRAM: &str = "slipway-bench";
 /// How much the machine's speed may differ between the two slices of a pair.
 const MOST_DRIFT: f64 = 0.15;
 /// How long the speed of the machine is looked at before each slice.
@@ -68,12 +70,13 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Resul
     let benches = plan::select(&arguments.names)?;
     let terminal = Terminal::start();
     workspace.install_packages(&terminal)?;
-    build(workspace, &terminal)?;
+    build(workspace, &benches, &terminal)?;
     let released = workspace.released();
     let layout = workspace.bench_stack();
     let outcomes = {
         let _lock = workspace::lock(&layout)?;
-        let options = Options { durable: true, ..Options::for_system() };
+        // No operator: what is measured ends with the custom resource, and nothing else may move meanwhile.
+        let options = Options { clusters: vec![Cluster::bare()], durable: true, ..Options::for_system() };
         up::start(&released, &layout, &options, false, &terminal)
             .and_then(|_| measure_all(&released, &layout, &benches, arguments, &terminal))
     };
@@ -93,11 +96,28 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Resul
     Ok(if all_hold { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn build(workspace: &Workspace, terminal: &Terminal) -> anyhow::Result<()> {
+/// Builds what the benches need, which is not all: the operator alone would cost many minutes.
+fn build(workspace: &Workspace, benches: &[&Bench], terminal: &Terminal) -> anyhow::Result<()> {
     terminal.line("build in release mode");
-    let words = ["build", "--release", "--workspace", "--bins"];
+    let words = ["build", "--release", "--bins", "-p", "bench", "-p", "backend", "-p", "provisioner"];
     let status = workspace.cargo(&words).stdout(Stdio::null()).status().context("running cargo")?;
-    if status.success() { Ok(()) } else { bail!("the release build failed") }
+    if !status.success() {
+        bail!("the release build failed");
+    }
+    if benches.iter().any(|bench| bench.java) { build_java(workspace, terminal) } else { Ok(()) }
+}
+
+/// Where the bench program looks for it.
+fn build_java(workspace: &Workspace, terminal: &Terminal) -> anyhow::Result<()> {
+    terminal.line("build the Java program");
+    let programs = workspace.programs();
+    let folder = programs.parent().context("programs lie in a folder of builds")?.join("parallel-consumer");
+    let status = Command::new("mvn")
+        .args(["--quiet", "--batch-mode", &format!("-Dfolder={}", folder.display()), "package"])
+        .current_dir(workspace.root().join("services/bench/parallel-consumer"))
+        .status()
+        .context("running mvn")?;
+    if status.success() { Ok(()) } else { bail!("the Java program does not build") }
 }
 
 fn measure_all(
@@ -114,15 +134,16 @@ fn measure_all(
         let slice = |what: &str| slice(&workspace.programs(), layout, bench, what, arguments.seconds);
         let mut pairs: Vec<[BTreeMap<String, f64>; 2]> = Vec::new();
         let mut attempts = 0;
-        while pairs.len() < arguments.pairs as usize {
+        let wanted = arguments.pairs.min(bench.most_pairs);
+        while pairs.len() < wanted as usize {
             attempts += 1;
-            if attempts > arguments.pairs * 3 {
+            if attempts > wanted * 3 {
                 bail!(
                     "the machine is too restless to measure {}: two of three pairs were disturbed",
                     bench.name
                 );
             }
-            terminal.note(bench.name, &format!("pair {} of {}", pairs.len() + 1, arguments.pairs));
+            terminal.note(bench.name, &format!("pair {} of {wanted}", pairs.len() + 1));
             pairs.extend(pair(attempts, &slice)?);
         }
         terminal.done(bench.name, since.elapsed());
@@ -169,20 +190,20 @@ fn slice(
     what: &str,
     seconds: u32,
 ) -> anyhow::Result<BTreeMap<String, f64>> {
-    let output = Command::new(programs.join(bench.program))
-        .args(["--slice", what, "--seconds", &seconds.to_string()])
+    let output = Command::new(programs.join(PROGRAM))
+        .args([bench.measures, "--slice", what, "--seconds", &seconds.to_string()])
         .env("SLIPWAY_TEST_STATE", layout.state())
         .output()
-        .with_context(|| format!("running {}", bench.program))?;
+        .with_context(|| format!("running {PROGRAM}"))?;
     if !output.status.success() {
-        bail!("{} failed: {}", bench.program, String::from_utf8_lossy(&output.stderr).trim_end());
+        bail!("{} failed: {}", bench.name, String::from_utf8_lossy(&output.stderr).trim_end());
     }
     serde_json::from_slice(&output.stdout)
-        .with_context(|| format!("understanding what {} printed", bench.program))
+        .with_context(|| format!("understanding what {PROGRAM} printed of {}", bench.name))
 }
 
 fn judge(bench: &Bench, pairs: &[[BTreeMap<String, f64>; 2]]) -> anyhow::Result<Vec<Outcome>> {
-    let judge_case = |(case, goal): &(&str, statistics::Goal)| {
+    let judge_case = |Case { name: case, unit, goal }: &Case| {
         let values = pairs.iter().filter_map(|[product, anchor]| {
             Some(Pair { product: *product.get(*case)?, anchor: *anchor.get(*case)? })
         });
@@ -197,7 +218,7 @@ fn judge(bench: &Bench, pairs: &[[BTreeMap<String, f64>; 2]]) -> anyhow::Result<
             ratio: summary.ratio,
             ci_low: summary.low,
             ci_high: summary.high,
-            unit: bench.unit.to_owned(),
+            unit: (*unit).to_owned(),
             goal: goal.to_string(),
             holds: goal.holds(summary.ratio),
         })
@@ -220,9 +241,13 @@ mod tests {
 
     const BENCH: Bench = Bench {
         name: "B0",
-        program: "none",
-        unit: "ms",
-        cases: &[("p50", Goal::AtMost(1.5)), ("p99", Goal::AtMost(2.0))],
+        measures: "none",
+        cases: &[
+            Case { name: "p50", unit: "ms", goal: Goal::AtMost(1.5) },
+            Case { name: "p99", unit: "ms", goal: Goal::AtMost(2.0) },
+        ],
+        most_pairs: 9,
+        java: false,
     };
 
     fn slices(p50: f64, p99: f64) -> BTreeMap<String, f64> {

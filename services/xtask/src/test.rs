@@ -16,7 +16,7 @@ use crate::workspace::Workspace;
 /// Arguments of `test`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Groups to run; all of them when none is named
+    /// Groups to run; when none is named all of them, of the faults a selection
     #[arg(value_name = "GROUP")]
     groups: Vec<Group>,
     /// Show the groups and what they run, and run nothing
@@ -37,15 +37,17 @@ pub(crate) enum Group {
     Unit,
     /// Tests against real Postgres, Kafka, API server and AWS endpoint
     Integration,
-    /// Tests against the whole running system
+    /// Tests against the whole running system, and a selection of the faults
     System,
+    /// Every fault, and a storm of them: kills, halts, black holes, nonsense, with the recovery times told
+    Faults,
 }
 
 /// Runs the tests; the code is 1 when one failed, 130 when interrupted.
 pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut groups = arguments.groups.clone();
     if groups.is_empty() {
-        groups = Group::value_variants().to_vec();
+        groups = Group::USUAL.to_vec();
     }
     groups.sort_unstable();
     groups.dedup();

@@ -4,13 +4,14 @@
 
 use std::time::Duration;
 
-use ::backend::api::{Api, Streams};
+use ::backend::api::{Api, Gate, Limits, Streams};
 use ::backend::doorbell::Doorbell;
 use ::backend::metrics::Metrics;
 use ::backend::tokens::{self, Wish};
 use ::store::{Role, Store};
 use reqwest::{Method, RequestBuilder, StatusCode};
-use runtime::CancellationToken;
+use runtime::ops::Pages;
+use runtime::{CancellationToken, Health};
 use serde_json::{Value, json};
 use testkit::query;
 
@@ -19,9 +20,15 @@ use crate::support::database;
 mod access;
 mod changes;
 mod create;
+mod endings;
 mod lists;
+mod outage;
+mod pressure;
+mod relays;
+mod replicas;
 mod road;
 mod streams;
+mod sweep;
 mod trouble;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -52,6 +59,11 @@ struct Answer {
 impl App {
     async fn new() -> Self {
         let (store, url) = database().await;
+        Self::over(store, url).await
+    }
+
+    /// The same over a database that somebody made.
+    async fn over(store: Store, url: String) -> Self {
         let token = async |role, tenant: Option<&str>| {
             let tenant = tenant.map(|id| id.parse().unwrap());
             tokens::create(&store, Wish { role, tenant, name: "test".to_owned(), days: None }).await.unwrap()
@@ -144,11 +156,22 @@ impl Drop for App {
 
 /// Serves an API on a free port and gives its address.
 async fn serve(store: Store, doorbell: Doorbell, metrics: Metrics, stop: CancellationToken) -> String {
+    serve_behind(Limits::default(), (store, doorbell, metrics, stop)).await
+}
+
+/// The same with limits for what may wait.
+async fn serve_behind(
+    limits: Limits,
+    (store, doorbell, metrics, stop): (Store, Doorbell, Metrics, CancellationToken),
+) -> String {
+    let gate = Gate::new(limits, metrics.clone());
+    tokio::spawn(gate.clone().run(store.clone(), stop.clone()));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     let streams = Streams::new(metrics.clone());
     tokio::spawn(streams.clone().run(store.clone(), stop.clone()));
-    let api = Api::new(store, doorbell, streams, metrics);
+    let pages = Pages { health: Health::new(), metrics: runtime::Metrics::default() };
+    let api = Api::new(store, doorbell, streams, metrics, pages).behind(gate);
     tokio::spawn(::backend::serve::listen(listener, api, stop));
     base
 }

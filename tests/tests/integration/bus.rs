@@ -1,9 +1,13 @@
 //! Producing and consuming against a real broker; each test has topics and groups of its own.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod bounds;
 mod consuming;
 mod producing;
+mod rebalancing;
+mod recalling;
 mod sinking;
+mod stage;
 
 use std::time::Duration;
 
@@ -19,8 +23,14 @@ fn connection() -> Connection {
 async fn topic(partitions: i32) -> String {
     let name = unique("topic");
     let settings = TopicSettings::new(&name, partitions, 1);
-    let created = Admin::new(&connection()).unwrap().ensure_topics(&[settings], PATIENCE).await.unwrap();
+    let admin = Admin::new(&connection()).unwrap();
+    let created = admin.ensure_topics(&[settings], PATIENCE).await.unwrap();
     assert_eq!(created, [name.as_str()]);
+    // A broker learns of a topic a moment after the controller has made it.
+    testkit::eventually(PATIENCE, "the topic", async || {
+        admin.check_partitions(&name, partitions, PATIENCE).await.ok()
+    })
+    .await;
     name
 }
 

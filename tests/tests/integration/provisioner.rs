@@ -1,10 +1,18 @@
 //! The provisioner, whole but for its process, against real Kafka, Postgres and API server.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod access;
 mod answers;
+mod bulkhead;
 mod crash;
+mod definitions;
+mod fencing;
 mod flow;
+mod front;
+mod healing;
 mod observing;
 mod outage;
+mod own;
+mod parked;
 mod rig;
 mod trouble;

@@ -3,8 +3,9 @@
 #![cfg(test)]
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use ::store::{Mint, Minted, NewDatabase, Observation, Outcome, OutcomeKind, Store};
+use ::store::{Mint, Minted, NewDatabase, Observation, Outcome, OutcomeKind, Store, Terms};
 use domain::request::Create;
 use domain::{Cluster, ClusterState, DatabaseId, Desired, OperationKind, Position, TenantId};
 use serde_json::json;
@@ -14,11 +15,15 @@ use crate::support::database;
 
 mod absorb;
 mod aside;
+mod endings;
+mod failover;
 mod keys;
 mod mint;
 mod observers;
 mod outbox;
+mod programs;
 mod schema;
+mod sweep;
 
 /// A database with its tenant and two clusters, to try things on.
 struct Try {
@@ -58,7 +63,8 @@ fn cluster(id: &str) -> Cluster {
 }
 
 fn mint(kind: OperationKind, desired: &Desired) -> Mint {
-    Mint { kind, desired: desired.clone(), actor: "tenant:test".to_owned(), traceparent: None, hash }
+    let (actor, terms) = ("tenant:test".to_owned(), Terms::within(Duration::from_hours(1)));
+    Mint { kind, desired: desired.clone(), actor, traceparent: None, hash, terms }
 }
 
 impl Try {

@@ -4,3 +4,4 @@ mod cli;
 mod crash;
 mod main_job;
 mod support;
+mod trace;

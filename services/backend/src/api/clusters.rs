@@ -6,9 +6,9 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use domain::{Cluster, ClusterId, ClusterState, Rule, Violation, Violations};
-use serde_json::json;
+use serde_json::{Value, json};
 use store::Audit;
-use wire::http::{self, ClusterList, Problem, RegisterCluster};
+use wire::http::{self, ClusterList, Problem, RegisterCluster, UpdateCluster};
 
 use super::auth::Caller;
 use super::body::Body;
@@ -45,20 +45,49 @@ pub(crate) async fn register(
         keep_region(&before.cluster, &cluster)?;
     }
     let is_new = api.store().put_cluster(&cluster).await?;
-    let entry = Audit {
-        tenant: None,
-        principal: caller.principal.name.clone(),
-        role: caller.principal.role.as_str().to_owned(),
-        action: "clusters.register".to_owned(),
-        subject: cluster.id.to_string(),
-        operation: None,
-        request_id: Some(caller.request_id.clone()),
-        detail: json!({"region": cluster.region, "state": cluster.state.as_str(), "new": is_new}),
-    };
-    api.store().audit(&entry).await?;
+    let detail = json!({"region": cluster.region, "state": cluster.state.as_str(), "new": is_new});
+    api.store().audit(&entry(&caller, "clusters.register", &cluster.id, detail)).await?;
     tracing::info!(cluster.name = %cluster.id, cluster.new = is_new, "cluster registered");
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(show(&api, &cluster.id).await?)))
+}
+
+/// Open or close a cluster for new databases
+///
+/// A closed one keeps its databases; a request for a new one that finds no open cluster in its region is refused with the
+/// code `region_closed`.
+#[utoipa::path(
+    patch,
+    path = "/v1/clusters/{id}",
+    tag = "clusters",
+    operation_id = "update_cluster",
+    request_body = UpdateCluster,
+    params(("id" = String, Path, description = "Identity of the cluster")),
+    responses(
+        (status = 200, description = "The cluster, changed or not", body = http::Cluster),
+        (status = 403, description = "The token's role is not sre", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "There is none", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "A rule is broken", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn update(
+    State(api): State<Api>,
+    caller: Caller,
+    Path(text): Path<String>,
+    body: Body,
+) -> Result<Json<http::Cluster>, Failure> {
+    caller.require_sre()?;
+    let id: ClusterId = text.parse().map_err(|_| Failure::not_found("cluster"))?;
+    let wish: UpdateCluster = body.parse()?;
+    let state = state(&wish.state).map_err(Failure::violation)?;
+    let mut transaction = api.store().begin().await?;
+    let before = transaction.set_cluster_state(&id, state).await?;
+    let before = before.ok_or_else(|| Failure::not_found("cluster"))?;
+    let detail = json!({"state": state.as_str(), "before": before.as_str()});
+    transaction.audit(&entry(&caller, "clusters.update", &id, detail)).await?;
+    transaction.commit().await?;
+    tracing::info!(cluster.name = %id, cluster.state = %state, cluster.before = %before, "cluster changed");
+    Ok(Json(show(&api, &id).await?))
 }
 
 /// Show a cluster
@@ -105,6 +134,20 @@ pub(crate) async fn list(State(api): State<Api>, caller: Caller) -> Result<Json<
     Ok(Json(ClusterList { clusters }))
 }
 
+/// Who did what to a cluster.
+fn entry(caller: &Caller, action: &str, id: &ClusterId, detail: Value) -> Audit {
+    Audit {
+        tenant: None,
+        principal: caller.principal.name.clone(),
+        role: caller.principal.role.as_str().to_owned(),
+        action: action.to_owned(),
+        subject: id.to_string(),
+        operation: None,
+        request_id: Some(caller.request_id.clone()),
+        detail,
+    }
+}
+
 async fn show(api: &Api, id: &ClusterId) -> Result<http::Cluster, Failure> {
     let record = api.store().cluster(id).await?.ok_or_else(|| Failure::not_found("cluster"))?;
     let databases = counts(api).await?.get(id.as_str()).copied().unwrap_or_default();
@@ -116,15 +159,18 @@ async fn counts(api: &Api) -> Result<BTreeMap<String, u64>, Failure> {
     Ok(counts.into_iter().map(|(id, count)| (id, u64::try_from(count).unwrap_or_default())).collect())
 }
 
+fn state(text: &str) -> Result<ClusterState, Violation> {
+    ClusterState::parse(text).ok_or_else(|| {
+        let words: Vec<&str> = ClusterState::ALL.iter().map(|state| state.as_str()).collect();
+        Violation::new("/state", Rule::Unknown, format!("must be one of: {}", words.join(", ")))
+    })
+}
+
 fn validate(id: &str, wish: RegisterCluster) -> Result<Cluster, Violations> {
     let mut wrong = Violations::default();
     let id = id.parse::<ClusterId>();
     let id = wrong.keep(id.map_err(|error| Violation::new("path:id", Rule::Format, error.to_string())));
-    let state = ClusterState::parse(&wish.state).ok_or_else(|| {
-        let words: Vec<&str> = ClusterState::ALL.iter().map(|state| state.as_str()).collect();
-        Violation::new("/state", Rule::Unknown, format!("must be one of: {}", words.join(", ")))
-    });
-    let state = wrong.keep(state);
+    let state = wrong.keep(state(&wish.state));
     for (pointer, text) in [
         ("/region", &wish.region),
         ("/hosted_zone_id", &wish.hosted_zone_id),

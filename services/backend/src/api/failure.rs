@@ -5,12 +5,15 @@
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use domain::placement::Refusal;
 use domain::{Rule, Violation, Violations};
 use store::Conflict;
 use wire::http::Problem;
 
 /// Seconds after which a client may come again when something of ours is down.
 const RETRY_AFTER: u32 = 2;
+/// The same where a backlog has to go down first.
+const BACKLOG_RETRY_AFTER: u32 = 10;
 
 /// Why a request did not succeed.
 #[derive(Debug, Clone)]
@@ -141,6 +144,30 @@ impl Failure {
         Self::new(StatusCode::CONFLICT, code, title).detail(detail)
     }
 
+    /// No cluster takes the new database.
+    pub(crate) fn no_place(refusal: &Refusal) -> Self {
+        match refusal {
+            Refusal::NoRegion(violation) => Self::violation(violation.clone()),
+            Refusal::Closed { .. } => Self::region_closed(&refusal.detail()),
+        }
+    }
+
+    /// The cluster that would have taken the new database was closed at this moment.
+    pub(crate) fn place_closing(region: &str) -> Self {
+        let detail = format!("a cluster of region {region} was just closed for new databases: try again");
+        Self::region_closed(&detail).header(header::RETRY_AFTER, RETRY_AFTER)
+    }
+
+    fn region_closed(detail: &str) -> Self {
+        let failure = Self::conflict("region_closed", "The region takes no new databases", detail);
+        failure.at("/region", Rule::Conflict, detail)
+    }
+
+    /// The operation cannot be cancelled.
+    pub(crate) fn uncancellable(code: &str, detail: &str) -> Self {
+        Self::conflict(code, "The operation cannot be cancelled", detail)
+    }
+
     /// The idempotency key was used for something else.
     pub(crate) fn other_body() -> Self {
         Self::new(
@@ -198,6 +225,25 @@ impl Failure {
         Self { cause: Some(cause), ..failure }
     }
 
+    /// Too much waits to be published.
+    pub(crate) fn backlog(detail: &str) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "backlog", "Too many changes wait")
+            .detail(detail)
+            .header(header::RETRY_AFTER, BACKLOG_RETRY_AFTER)
+    }
+
+    /// The desired state is larger than what can be sent to a cluster.
+    pub(crate) fn state_too_large(bytes: usize, limit: usize) -> Self {
+        let detail = format!(
+            "the database's whole desired state may take at most {limit} bytes, and would take {bytes}: shorten it"
+        );
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "state_too_large", "The desired state is too large").at(
+            "",
+            Rule::Range,
+            &detail,
+        )
+    }
+
     /// A mistake of ours.
     pub(crate) fn internal(cause: String) -> Self {
         let failure = Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "Something is broken here")
@@ -216,7 +262,9 @@ impl From<store::Error> for Failure {
             store::Error::Busy(_) | store::Error::OffsetsMoved => {
                 Self::unavailable("the control plane is busy with the same thing", cause)
             }
-            store::Error::Outdated => Self::unavailable("the control plane is being upgraded", cause),
+            store::Error::Outdated | store::Error::Outgrown { .. } | store::Error::Held { .. } => {
+                Self::unavailable("the control plane is being upgraded", cause)
+            }
             store::Error::Conflict(conflict) => Self::from(conflict),
             store::Error::Exhausted => Self::conflict(
                 "exhausted",
@@ -245,6 +293,9 @@ impl From<Conflict> for Failure {
                 "read the database again, then decide",
             ),
             Conflict::KeyUsed => Self::in_flight(),
+            Conflict::OperationEnded => {
+                Self::uncancellable("operation_ended", "it reached its end: look at it again")
+            }
             Conflict::UnknownTenant => Self::not_found("tenant"),
             Conflict::UnknownCluster => Self::not_found("cluster"),
             Conflict::UnknownDatabase => Self::not_found("database"),
@@ -275,6 +326,7 @@ mod tests {
             (Conflict::NameTaken, 409, "name_taken"),
             (Conflict::PositionTaken, 409, "position_taken"),
             (Conflict::KeyUsed, 409, "idempotency_key_in_flight"),
+            (Conflict::OperationEnded, 409, "operation_ended"),
             (Conflict::UnknownTenant, 404, "not_found"),
             (Conflict::UnknownCluster, 404, "not_found"),
             (Conflict::UnknownDatabase, 404, "not_found"),

@@ -2,6 +2,7 @@
 
 use axum::http::HeaderMap;
 use domain::{Rule, TenantId};
+use sha2::{Digest as _, Sha256};
 use store::{Answer, Claim, Key, Transaction};
 
 use super::auth::Caller;
@@ -21,12 +22,22 @@ pub(crate) fn key(
     route: &str,
     body: &Body,
 ) -> Result<Key, Failure> {
+    Ok(Key { body_hash: body.hash(), ..key_about(headers, caller, tenant, (route, ""))? })
+}
+
+/// The key of a request without a body, about one thing: the same key about another thing is another request.
+pub(crate) fn key_about(
+    headers: &HeaderMap,
+    caller: &Caller,
+    tenant: &TenantId,
+    (route, subject): (&str, &str),
+) -> Result<Key, Failure> {
     Ok(Key {
         tenant: tenant.clone(),
         principal: caller.principal.token.to_string(),
         route: route.to_owned(),
         key: text(headers)?,
-        body_hash: body.hash(),
+        body_hash: Sha256::digest(subject.as_bytes()).into(),
     })
 }
 

@@ -44,10 +44,10 @@ pub(crate) async fn around(State(api): State<Api>, mut request: Request, next: N
         TraceContext::adopt(&parent, &span);
     }
     async {
-        let answered = runtime::deadline(DEADLINE, "the answer", next.run(request)).await;
-        let mut response = answered.unwrap_or_else(|late| {
-            Failure::unavailable("the answer took too long", late.to_string()).into_response()
-        });
+        let mut response = match api.gate().refusal(&method, &route) {
+            Some(refusal) => refusal.into_response(),
+            None => answer(next, request).await,
+        };
         finish(&mut response, &id);
         let (status, duration) = (response.status().as_u16(), started.elapsed());
         tracing::Span::current().record("http.status", status);
@@ -57,6 +57,14 @@ pub(crate) async fn around(State(api): State<Api>, mut request: Request, next: N
     }
     .instrument(span)
     .await
+}
+
+/// What the handler answers, in time.
+async fn answer(next: Next, request: Request) -> Response {
+    let answered = runtime::deadline(DEADLINE, "the answer", next.run(request)).await;
+    answered.unwrap_or_else(|late| {
+        Failure::unavailable("the answer took too long", late.to_string()).into_response()
+    })
 }
 
 /// What a panic in a handler is answered with.

@@ -1,15 +1,19 @@
 //! The HTTP API. A handler parses into domain types, runs one transaction, and answers.
 
 mod answer;
+mod aside;
 mod auth;
 mod body;
+mod cancel;
 mod clusters;
 mod databases;
 mod events;
 mod failure;
+mod gate;
 mod idempotency;
 mod middleware;
 mod operations;
+mod pages;
 mod precondition;
 mod present;
 mod query;
@@ -19,8 +23,12 @@ mod streams;
 use std::sync::Arc;
 
 pub(crate) use auth::hash;
+pub use gate::{Gate, Limits};
 pub use router::{openapi, router};
 pub use streams::Streams;
+
+use domain::recovery::Deadlines;
+use runtime::ops::Pages;
 
 use crate::doorbell::Doorbell;
 use crate::metrics::Metrics;
@@ -29,25 +37,63 @@ use crate::metrics::Metrics;
 #[derive(Debug, Clone)]
 pub struct Api(Arc<Inner>);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Inner {
     store: store::Store,
     doorbell: Doorbell,
     streams: Streams,
     metrics: Metrics,
+    pages: Pages,
+    deadlines: Deadlines,
+    gate: Gate,
 }
 
 impl Api {
-    /// An API over a store; it rings `doorbell` after each mint and hands its event streams to `streams`.
-    pub fn new(store: store::Store, doorbell: Doorbell, streams: Streams, metrics: Metrics) -> Self {
-        Self(Arc::new(Inner { store, doorbell, streams, metrics }))
+    /// An API over a store; it rings `doorbell` after each mint, hands its event streams to `streams` and shows `pages` to
+    /// those who run it.
+    pub fn new(
+        store: store::Store,
+        doorbell: Doorbell,
+        streams: Streams,
+        metrics: Metrics,
+        pages: Pages,
+    ) -> Self {
+        let deadlines = Deadlines::default();
+        let gate = Gate::new(Limits::default(), metrics.clone());
+        Self(Arc::new(Inner { store, doorbell, streams, metrics, pages, deadlines, gate }))
     }
 
-    fn store(&self) -> &store::Store {
+    /// The same API behind a gate that somebody runs; its own one stays open.
+    #[must_use]
+    pub fn behind(mut self, gate: Gate) -> Self {
+        Arc::make_mut(&mut self.0).gate = gate;
+        self
+    }
+
+    /// The same API with other deadlines for what it mints.
+    #[must_use]
+    pub fn with_deadlines(mut self, deadlines: Deadlines) -> Self {
+        Arc::make_mut(&mut self.0).deadlines = deadlines;
+        self
+    }
+
+    fn deadlines(&self) -> &Deadlines {
+        &self.0.deadlines
+    }
+
+    fn gate(&self) -> &Gate {
+        &self.0.gate
+    }
+
+    fn pages(&self) -> &Pages {
+        &self.0.pages
+    }
+
+    pub(crate) fn store(&self) -> &store::Store {
         &self.0.store
     }
 
-    fn streams(&self) -> &Streams {
+    pub(crate) fn streams(&self) -> &Streams {
         &self.0.streams
     }
 

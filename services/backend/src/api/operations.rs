@@ -3,12 +3,11 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use domain::{DatabaseId, OperationId, OperationState, Rule};
-use store::Page;
 use wire::http::{Operation, OperationList, Problem};
 
 use super::auth::Caller;
 use super::failure::Failure;
-use super::query::{Parameters, cut};
+use super::query::{Parameters, cut, one_more};
 use super::{Api, present};
 
 /// An operation's identity in a path: what is none belongs to nobody.
@@ -69,8 +68,7 @@ pub(crate) async fn list(
     let database: Option<DatabaseId> = parameters.take_as("database", "the identity of a database")?;
     let state = parameters.take("state").map(|text| state(&text)).transpose()?;
     parameters.end()?;
-    let one_more = Page { limit: page.limit + 1, ..page };
-    let rows = api.store().operations(caller.scope()?, database, state, one_more).await?;
+    let rows = api.store().operations(caller.scope()?, database, state, one_more(page)).await?;
     let (rows, next_cursor) = cut(rows, page.limit, |record| record.operation.id.uuid());
     Ok(Json(OperationList { operations: rows.into_iter().map(present::operation).collect(), next_cursor }))
 }

@@ -11,7 +11,7 @@ use crate::sink::BODY_SCHEMA;
 
 /// A database as its readers see it.
 pub(crate) fn database(view: DatabaseView) -> Database {
-    let DatabaseView { database, region, observed, operation } = view;
+    let DatabaseView { database, region, observed, operation, diverged, purged_at } = view;
     let desired = database.desired;
     Database {
         id: database.id.uuid(),
@@ -37,6 +37,9 @@ pub(crate) fn database(view: DatabaseView) -> Database {
         seq: database.position.seq,
         created_at: database.created_at,
         updated_at: database.minted_at,
+        diverged: diverged.map(|(kind, _)| kind.as_str().to_owned()),
+        diverged_since: diverged.map(|(_, since)| since),
+        purged_at,
         observed: observed.map(observation),
         operation_id: operation.map(domain::OperationId::uuid),
     }
@@ -69,6 +72,11 @@ pub(crate) fn operation(record: OperationRecord) -> Operation {
         state: operation.state.to_string(),
         steps: steps.into_iter().map(step).collect(),
         error: failure.map(error),
+        on_failure: record.on_failure.to_string(),
+        deadline_at: record.ended_at.is_none().then_some(record.deadline_at),
+        overdue_since: record.overdue_since,
+        reverts: record.reverts.map(domain::OperationId::uuid),
+        superseded_by: record.superseded_by.map(domain::OperationId::uuid),
         epoch: operation.position.epoch,
         seq: operation.position.seq,
         created_by: actor,

@@ -69,6 +69,11 @@ impl Parameters {
     }
 }
 
+/// The page with one row more, which says whether another follows; [`cut`] takes it off again.
+pub(crate) const fn one_more(page: Page) -> Page {
+    Page { limit: page.limit + 1, ..page }
+}
+
 /// Cuts a list that was read with one row more than the page has, and says where the next page begins.
 pub(crate) fn cut<T>(mut rows: Vec<T>, limit: u32, id: impl Fn(&T) -> Uuid) -> (Vec<T>, Option<String>) {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::OpenApi as _;
@@ -13,7 +13,7 @@ use utoipa_axum::routes;
 
 use super::databases::{create, delete, read, update};
 use super::failure::Failure;
-use super::{Api, clusters, events, middleware, operations};
+use super::{Api, aside, cancel, clusters, events, middleware, operations, pages};
 
 #[derive(utoipa::OpenApi)]
 #[openapi(
@@ -27,7 +27,10 @@ use super::{Api, clusters, events, middleware, operations};
         (name = "databases", description = "QuestDB databases"),
         (name = "operations", description = "What was asked for, and how far it came"),
         (name = "clusters", description = "The registry of Kubernetes clusters (role sre)"),
+        (name = "fleet", description = "What was set aside and waits for people (role sre)"),
     ),
+    // Its path holds a verb, which the router cannot tell from the identity: it is routed by hand below.
+    paths(cancel::cancel),
     security(("token" = [])),
     modifiers(&Token)
 )]
@@ -50,7 +53,10 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(operations::get))
         .routes(routes!(events::follow))
         .routes(routes!(clusters::list))
-        .routes(routes!(clusters::get, clusters::register))
+        .routes(routes!(clusters::get, clusters::register, clusters::update))
+        .routes(routes!(aside::unclaimed))
+        .routes(routes!(aside::parked))
+        .routes(routes!(aside::dead_letters))
 }
 
 /// The description of the API.
@@ -63,7 +69,11 @@ pub fn router(api: Api) -> Router {
     let (routes, document) = routes().split_for_parts();
     let document = Json(document);
     routes
+        .route("/v1/operations/{id}", post(cancel::act))
         .route("/openapi.json", get(move || async move { document }))
+        .route("/healthz", get(pages::healthz))
+        .route("/readyz", get(pages::readyz))
+        .route("/metrics", get(pages::metrics))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(CatchPanicLayer::custom(middleware::panicked))

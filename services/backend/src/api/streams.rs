@@ -16,16 +16,16 @@ use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
 
 use crate::metrics::Metrics;
 
-/// How often new events are looked for.
-const POLL: Duration = Duration::from_millis(250);
+/// How often new events are looked for: half a second is promised, the query and the way to the reader included.
+const POLL: Duration = Duration::from_millis(200);
 /// Patience with one query.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Most streams of a process.
 const STREAMS: usize = 2_000;
 /// Events that a slow reader may lag behind before its stream waits for it.
 const LAG: usize = 64;
-/// Most events of one query.
-const BATCH: u32 = 2_000;
+/// Most events of one operation in one query: no more than a reader takes at once.
+const EACH: u32 = 32;
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
 
 /// The streams. Clones share them.
@@ -80,16 +80,16 @@ impl Streams {
     pub async fn run(self, store: Store, stop: CancellationToken) {
         let mut retry = BACKOFF.start();
         while !stop.is_cancelled() {
-            if self.positions().is_empty() {
+            if self.lock().open.is_empty() {
                 tokio::select! {
                     () = self.0.wake.notified() => {}
                     () = stop.cancelled() => break,
                 }
             }
             let wait = match self.feed(&store).await {
-                Ok(()) => {
+                Ok(more) => {
                     retry.reset();
-                    POLL
+                    pause_after(more)
                 }
                 Err(reason) => failed(&reason, &mut retry),
             };
@@ -109,37 +109,43 @@ impl Streams {
         self.count(&state);
     }
 
-    /// Reads once and hands over what is new.
-    async fn feed(&self, store: &Store) -> Result<(), String> {
+    /// Reads once and hands over what is new. Says whether some operation has more.
+    async fn feed(&self, store: &Store) -> Result<bool, String> {
         let positions = self.positions();
         if positions.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let read =
-            runtime::deadline(DEADLINE, "operation events", store.events_after(&positions, BATCH)).await;
+            runtime::deadline(DEADLINE, "operation events", store.events_after(&positions, EACH)).await;
         let events = read.map_err(|late| late.to_string())?;
         let events = events.map_err(|error| runtime::telemetry::chain(&error))?;
-        self.deliver(&events);
-        Ok(())
+        let full = events.chunk_by(|one, next| one.operation == next.operation);
+        let more = full.map(<[Event]>::len).max() >= Some(EACH as usize);
+        Ok(self.deliver(&events) && more)
     }
 
-    /// Of each followed operation the lowest number that some reader has; readers who left are forgotten.
+    /// Of each followed operation the lowest number that some reader has who can take more; readers who left are forgotten.
+    /// A reader that does not read costs nobody anything: it is asked for again when it has read.
     fn positions(&self) -> Vec<(OperationId, i64)> {
         let mut state = self.lock();
         state.open.retain(|_, reader| !reader.events.is_closed());
         self.count(&state);
         let mut positions: BTreeMap<OperationId, i64> = BTreeMap::new();
-        for reader in state.open.values() {
+        for reader in state.open.values().filter(|reader| reader.events.capacity() > 0) {
             let lowest = positions.entry(reader.operation).or_insert(reader.sent);
             *lowest = reader.sent.min(*lowest);
         }
         positions.into_iter().collect()
     }
 
-    fn deliver(&self, events: &[Event]) {
+    /// Hands over. Says whether any reader took something.
+    fn deliver(&self, events: &[Event]) -> bool {
         let mut state = self.lock();
+        let taken = |state: &State| state.open.values().map(|reader| reader.sent).sum::<i64>();
+        let before = taken(&state);
         state.open.retain(|_, reader| reader.take(events));
         self.count(&state);
+        taken(&state) != before
     }
 
     fn count(&self, state: &State) {
@@ -170,6 +176,11 @@ impl Reader {
         }
         true
     }
+}
+
+/// Whoever has more to read is read for at once.
+const fn pause_after(more: bool) -> Duration {
+    if more { Duration::ZERO } else { POLL }
 }
 
 /// Says once that events cannot be read, and how long to wait.
@@ -225,13 +236,28 @@ mod tests {
         let last = i64::try_from(LAG).unwrap() + 10;
         let events: Vec<Event> =
             (1..=last).map(|number| event(id, number, OperationState::Running)).collect();
-        streams.deliver(&events);
-        assert_eq!(streams.positions(), [(id, last - 10)]);
+        assert!(streams.deliver(&events));
+        assert!(streams.positions().is_empty(), "who is full is not asked for");
+        assert!(!streams.deliver(&events));
         for number in 1..=last - 10 {
             assert_eq!(slow.recv().await.unwrap().number, number);
         }
-        streams.deliver(&events);
+        assert_eq!(streams.positions(), [(id, last - 10)]);
+        assert!(streams.deliver(&events));
         assert_eq!(slow.recv().await.unwrap().number, last - 9);
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_stands_still_holds_up_nobody() {
+        let (streams, id) = (streams(), OperationId::mint());
+        let still = streams.follow(id, 0).unwrap();
+        let all: Vec<Event> = (1..=200).map(|number| event(id, number, OperationState::Running)).collect();
+        streams.deliver(&all);
+        let mut quick = streams.follow(id, 150).unwrap();
+        assert_eq!(streams.positions(), [(id, 150)], "what the full one lacks is not read for ever");
+        streams.deliver(&all[150..182]);
+        assert_eq!(quick.recv().await.unwrap().number, 151);
+        drop(still);
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use store::Observation;
 /// Folds observations: whatever order they come in, the newest of each database stays.
 ///
 /// By cluster too: what a foreign cluster says must not push aside what a database's own one says.
-pub(crate) fn fold(observations: Vec<Observation>) -> Vec<Observation> {
+pub fn fold(observations: Vec<Observation>) -> Vec<Observation> {
     let mut newest: BTreeMap<(DatabaseId, ClusterId), Observation> = BTreeMap::new();
     for seen in observations {
         let key = (seen.database, seen.cluster.clone());
@@ -23,4 +23,67 @@ pub(crate) fn fold(observations: Vec<Observation>) -> Vec<Observation> {
 /// The order of observations of one database; what is said again is newer than what was said before.
 fn order(seen: &Observation) -> (Position, i64, i64, jiff::Timestamp) {
     (seen.position, seen.term, seen.resource_version, seen.said_at)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Few databases, clusters and positions, so that they meet. What is said at one place in the order is one thing.
+    fn observation() -> impl Strategy<Value = Observation> {
+        let place = (1_i64..3, 1_i64..4, 1_i64..3, 1_i64..4, 0_i64..2);
+        (0_u128..3, prop::sample::select(vec!["eu-west-1", "us-east-1"]), place).prop_map(
+            |(database, cluster, (epoch, seq, term, resource_version, second))| Observation {
+                database: DatabaseId::new(uuid::Uuid::from_u128(database)),
+                cluster: cluster.parse().unwrap(),
+                position: Position { epoch, seq },
+                term,
+                resource_version,
+                present: true,
+                content_hash: String::new(),
+                phase: format!("{epoch}/{seq}/{term}/{resource_version}/{second}"),
+                carried_out: None,
+                volume: false,
+                steps: Vec::new(),
+                body: serde_json::Value::Null,
+                body_schema: 1,
+                said_at: jiff::Timestamp::from_second(second).unwrap(),
+            },
+        )
+    }
+
+    fn observations() -> impl Strategy<Value = Vec<Observation>> {
+        prop::collection::vec(observation(), 0..40)
+    }
+
+    proptest! {
+        #[test]
+        fn the_greatest_of_each_database_and_cluster_stays(all in observations()) {
+            let kept = fold(all.clone());
+            for seen in &all {
+                let of_it = |other: &&Observation| (other.database, &other.cluster) == (seen.database, &seen.cluster);
+                prop_assert_eq!(kept.iter().filter(of_it).count(), 1);
+                prop_assert!(kept.iter().filter(of_it).all(|newest| order(newest) >= order(seen)));
+            }
+            prop_assert!(kept.iter().all(|seen| all.contains(seen)), "nothing is made up");
+        }
+
+        #[test]
+        fn the_order_of_arrival_does_not_matter((all, shuffled) in observations().prop_flat_map(|all| {
+            (Just(all.clone()), Just(all).prop_shuffle())
+        })) {
+            prop_assert_eq!(fold(all), fold(shuffled));
+        }
+
+        #[test]
+        fn batches_may_be_cut_anywhere_and_come_twice(all in observations(), cut in any::<prop::sample::Index>()) {
+            let whole = fold(all.clone());
+            let (first, second) = all.split_at(cut.index(all.len() + 1));
+            let parts = [fold(first.to_vec()), fold(second.to_vec()), fold(first.to_vec())].concat();
+            prop_assert_eq!(fold(parts), whole.clone());
+            prop_assert_eq!(fold(whole.clone()), whole);
+        }
+    }
 }

@@ -3,7 +3,7 @@
 //! *Invariant:* a record that cannot be understood is kept with its bytes and a reason, and its partition goes on.
 //! *Invariant:* every effect bears repetition: a batch may come again, whole or in part.
 
-mod fold;
+pub mod fold;
 mod translate;
 
 use std::collections::BTreeMap;
@@ -90,8 +90,15 @@ impl GossipSink {
         for reason in &report.unreadable {
             tracing::error!(reason, "an operation cannot be read: it does not move");
         }
-        for (kind, state, seconds) in &report.ended {
-            self.metrics.operation(kind.as_str(), state.as_str(), *seconds);
+        for ended in &report.ended {
+            self.metrics.operations.ended(ended);
+            tracing::info!(
+                operation.id = %ended.operation,
+                operation.kind = %ended.kind,
+                operation.state = %ended.state,
+                code = ended.code.as_deref().unwrap_or_default(),
+                "operation ended"
+            );
         }
         tracing::debug!(
             kafka.partition = batch.partition,

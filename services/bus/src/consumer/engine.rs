@@ -1,7 +1,8 @@
 //! Between the poll loop and the work: lanes and offsets under one lock that nobody holds while waiting.
 //!
 //! Whoever changes the lanes (a record read, a record finished) also starts what may start next, so that the poll loop
-//! need not be woken for it.
+//! need not be woken for it. A partition that was just assigned is not worked on before it is known what its last commit
+//! says of records that are finished; what is read of it meanwhile is put by.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -10,12 +11,13 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 
-use super::context::{End, Membership};
-use super::state::State;
+use super::state::{Snapshot, State};
 use super::{Disposition, Handler, Limits, Placed};
 use crate::lanes::{Entry, Lanes};
-use crate::tracker::{Assignments, Ticket};
+use crate::polling::{End, Membership};
+use crate::tracker::{Assignments, Begun, Mark, Ticket};
 use crate::{Record, lock};
 
 /// Lanes, offsets and those who work.
@@ -23,42 +25,89 @@ pub(crate) struct Engine<H: Handler> {
     handler: Arc<H>,
     runtime: Handle,
     state: Arc<State>,
+    /// Told to those who work when their consumer ends without them.
+    abandoned: CancellationToken,
     inner: Mutex<Inner<H::Work>>,
 }
 
 struct Inner<W> {
     lanes: Lanes<Arc<W>>,
     assignments: Assignments,
+    /// Partitions whose last commit is not known yet.
+    put_by: BTreeMap<i32, PutBy>,
     ends: BTreeMap<i32, End>,
     /// Cleared at a stop: what runs goes on, nothing else starts.
     open: bool,
+}
+
+/// What was read of a partition whose last commit is not known yet.
+#[derive(Default)]
+struct PutBy {
+    asked: bool,
+    records: Vec<Record>,
+    bytes: usize,
 }
 
 /// How much there is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Load {
     pub(crate) in_memory: usize,
+    pub(crate) bytes: usize,
     pub(crate) running: usize,
+}
+
+impl<W> Inner<W> {
+    fn load(&self) -> Load {
+        let put_by = self.put_by.values();
+        let (count, bytes) =
+            put_by.fold((0, 0), |(count, bytes), next| (count + next.records.len(), bytes + next.bytes));
+        Load {
+            in_memory: self.lanes.len() + count,
+            bytes: self.lanes.bytes() + bytes,
+            running: self.lanes.running(),
+        }
+    }
 }
 
 impl<H: Handler> Engine<H> {
     pub(crate) fn new(handler: Arc<H>, runtime: Handle, state: Arc<State>, limits: Limits) -> Arc<Self> {
         let inner = Inner {
-            lanes: Lanes::new(limits),
+            lanes: Lanes::new(limits).keeping(handler.keep()),
             assignments: Assignments::default(),
+            put_by: BTreeMap::new(),
             ends: BTreeMap::new(),
             open: true,
         };
-        Arc::new(Self { handler, runtime, state, inner: Mutex::new(inner) })
+        let abandoned = CancellationToken::new();
+        Arc::new(Self { handler, runtime, state, abandoned, inner: Mutex::new(inner) })
     }
 
     /// A record was read.
     pub(crate) fn accept(self: &Arc<Self>, record: Record) {
-        let (partition, offset) = (record.partition, record.offset);
+        let mut inner = lock(&self.inner);
+        if let Some(put_by) = inner.put_by.get_mut(&record.partition) {
+            put_by.bytes += record.bytes();
+            put_by.records.push(record);
+            return;
+        }
+        let begun = inner.assignments.begin(record.partition, record.offset);
+        drop(inner);
+        match begun {
+            Begun::Open(ticket) => self.offer(record, ticket),
+            Begun::Finished => self.state.update(|state| {
+                state.read += 1;
+                state.passed_over += 1;
+            }),
+            Begun::NotOurs => {}
+        }
+    }
+
+    fn offer(self: &Arc<Self>, record: Record, ticket: Ticket) {
+        let bytes = record.bytes();
         let Placed { place, work } = self.handler.place(record);
         let mut inner = lock(&self.inner);
-        let Some(ticket) = inner.assignments.begin(partition, offset) else { return };
-        let superseded = inner.lanes.offer(Entry { place, ticket, attempt: 0, work: Arc::new(work) });
+        let entry = Entry { place, ticket, attempt: 0, bytes, work: Arc::new(work) };
+        let superseded = inner.lanes.offer(entry);
         if let Some(old) = &superseded {
             inner.assignments.finish(old.ticket);
         }
@@ -68,16 +117,58 @@ impl<H: Handler> Engine<H> {
         self.tell_superseded(superseded);
     }
 
+    /// Partitions of which somebody has to find out what their last commit says, each told once.
+    pub(crate) fn to_recall(&self) -> Vec<(i32, u64)> {
+        let mut inner = lock(&self.inner);
+        let Inner { put_by, assignments, .. } = &mut *inner;
+        let mut asked = Vec::new();
+        for (&partition, waiting) in put_by.iter_mut().filter(|(_, waiting)| !waiting.asked) {
+            if let Some(epoch) = assignments.epoch(partition) {
+                waiting.asked = true;
+                asked.push((partition, epoch));
+            }
+        }
+        asked
+    }
+
+    /// Whether records are put by.
+    pub(crate) fn puts_by(&self) -> bool {
+        !lock(&self.inner).put_by.is_empty()
+    }
+
+    /// What the last commit says, or that nobody knows. Records that were put by are worked on now.
+    pub(crate) fn recalled(self: &Arc<Self>, partition: i32, epoch: u64, mark: Option<&Mark>) {
+        let mut inner = lock(&self.inner);
+        if inner.assignments.epoch(partition) != Some(epoch) {
+            return;
+        }
+        let Some(put_by) = inner.put_by.remove(&partition) else { return };
+        let finished = mark.map_or(0, |mark| inner.assignments.recall(mark));
+        drop(inner);
+        if finished > 0 {
+            tracing::info!(kafka.partition = partition, finished, "records behind open ones are finished");
+        }
+        for record in put_by.records {
+            self.accept(record);
+        }
+    }
+
     /// Nothing new is started from now on; what waits will be read again by whoever gets the partitions.
     pub(crate) fn close(&self) {
         let mut inner = lock(&self.inner);
         inner.open = false;
+        inner.put_by.clear();
         inner.lanes.discard(|_| true);
     }
 
+    /// Those who still work stop where they stand: their records will be read again, and a consumer that follows in this
+    /// process must not meet them.
+    pub(crate) fn abandon(&self) {
+        self.abandoned.cancel();
+    }
+
     pub(crate) fn load(&self) -> Load {
-        let inner = lock(&self.inner);
-        Load { in_memory: inner.lanes.len(), running: inner.lanes.running() }
+        lock(&self.inner).load()
     }
 
     pub(crate) fn partitions(&self) -> Vec<i32> {
@@ -85,33 +176,28 @@ impl<H: Handler> Engine<H> {
     }
 
     /// What moved since the last time, taken as committed.
-    pub(crate) fn take_commits(&self) -> Vec<(i32, i64)> {
+    pub(crate) fn take_commits(&self) -> Vec<Mark> {
         let mut inner = lock(&self.inner);
-        let offsets = inner.assignments.to_commit();
-        inner.assignments.committed(&offsets);
-        offsets
+        let marks = inner.assignments.to_commit();
+        inner.assignments.committed(&marks);
+        marks
     }
 
     /// Tells those who watch.
-    pub(crate) fn report(&self, paused: bool) {
+    pub(crate) fn report(&self, snapshot: &mut Snapshot) {
         let mut inner = lock(&self.inner);
-        let positions = inner.assignments.positions();
-        let positions: BTreeMap<i32, i64> = positions.into_iter().collect();
+        let positions: BTreeMap<i32, i64> = inner.assignments.positions().into_iter().collect();
         let partitions = inner.assignments.partitions();
         let ours = inner.ends.iter().filter(|(partition, _)| partitions.contains(partition));
-        let lag: BTreeMap<i32, i64> = ours
+        snapshot.lag = ours
             .filter_map(|(partition, end)| Some((*partition, end.lag_at(positions.get(partition).copied())?)))
             .collect();
-        let (running, in_memory) = (inner.lanes.running(), inner.lanes.len());
+        let load = inner.load();
         drop(inner);
-        self.state.update(|state| {
-            state.rounds += 1;
-            state.paused = paused;
-            state.running = running;
-            state.in_memory = in_memory;
-            state.partitions = partitions;
-            state.lag = lag;
-        });
+        snapshot.partitions = partitions;
+        snapshot.running = load.running;
+        snapshot.in_memory = load.in_memory;
+        snapshot.bytes = load.bytes;
     }
 
     fn start(self: &Arc<Self>, inner: &mut Inner<H::Work>) {
@@ -125,14 +211,18 @@ impl<H: Handler> Engine<H> {
     }
 
     async fn work(self: Arc<Self>, entry: Entry<Arc<H::Work>>) {
+        match self.abandoned.run_until_cancelled(self.disposition(&entry)).await {
+            Some(Disposition::Done) => self.finish(&entry),
+            Some(Disposition::Hold(after)) => self.hold(entry, after),
+            None => self.set_free(&entry),
+        }
+    }
+
+    async fn disposition(&self, entry: &Entry<Arc<H::Work>>) -> Disposition {
         let handled = self.handler.handle(Arc::clone(&entry.work), entry.attempt);
-        let disposition = match AssertUnwindSafe(handled).catch_unwind().await {
+        match AssertUnwindSafe(handled).catch_unwind().await {
             Ok(disposition) => disposition,
-            Err(_) => self.after_panic(&entry).await,
-        };
-        match disposition {
-            Disposition::Done => self.finish(&entry),
-            Disposition::Hold(after) => self.hold(entry, after),
+            Err(_) => self.after_panic(entry).await,
         }
     }
 
@@ -150,26 +240,32 @@ impl<H: Handler> Engine<H> {
     fn finish(self: &Arc<Self>, entry: &Entry<Arc<H::Work>>) {
         let mut inner = lock(&self.inner);
         inner.assignments.finish(entry.ticket);
-        inner.lanes.finish(&entry.place);
+        inner.lanes.finish(entry);
+        self.start(&mut inner);
+    }
+
+    /// The record is not dealt with, and somebody reads it again; here only its key is set free.
+    fn set_free(self: &Arc<Self>, entry: &Entry<Arc<H::Work>>) {
+        let mut inner = lock(&self.inner);
+        inner.lanes.finish(entry);
         self.start(&mut inner);
     }
 
     fn hold(self: &Arc<Self>, mut entry: Entry<Arc<H::Work>>, after: Duration) {
         let mut inner = lock(&self.inner);
         if !inner.open || !inner.assignments.is_current(entry.ticket) {
-            // Somebody else reads it again; here only its key is set free.
-            inner.lanes.finish(&entry.place);
-            self.start(&mut inner);
-            return;
+            drop(inner);
+            return self.set_free(&entry);
         }
         entry.attempt = entry.attempt.saturating_add(1);
         let key = Arc::clone(&entry.place.key);
+        let ticket = entry.ticket;
         let superseded = inner.lanes.hold(entry);
-        match &superseded {
-            Some(old) => {
-                inner.assignments.finish(old.ticket);
-            }
-            None => self.wake_later(key, after),
+        if let Some(old) = &superseded {
+            inner.assignments.finish(old.ticket);
+        }
+        if superseded.as_ref().is_none_or(|old| old.ticket != ticket) {
+            self.wake_later(key, after);
         }
         self.start(&mut inner);
         drop(inner);
@@ -203,19 +299,21 @@ impl<H: Handler> Membership for Engine<H> {
         let mut inner = lock(&self.inner);
         for partition in partitions {
             inner.assignments.assign(*partition);
+            inner.put_by.insert(*partition, PutBy::default());
         }
     }
 
-    fn revoked(&self, partitions: &[i32]) -> Vec<(i32, i64)> {
+    fn revoked(&self, partitions: &[i32]) -> Vec<Mark> {
         let mut inner = lock(&self.inner);
-        let mut offsets = inner.assignments.to_commit();
-        offsets.retain(|(partition, _)| partitions.contains(partition));
+        let mut marks = inner.assignments.to_commit();
+        marks.retain(|mark| partitions.contains(&mark.partition));
         for partition in partitions {
             inner.assignments.revoke(*partition);
+            inner.put_by.remove(partition);
             inner.ends.remove(partition);
         }
         inner.lanes.discard(|ticket| partitions.contains(&ticket.partition));
-        offsets
+        marks
     }
 
     fn commit_failed(&self) {

@@ -2,11 +2,17 @@
 //!
 //! The loop never waits for work: it reads, places records into lanes and keeps the group membership alive. When too much
 //! is in memory it pauses the partitions and goes on polling. *Invariant:* an offset is committed only after its record
-//! was dealt with, or superseded by a newer record of its key that was read too.
+//! was dealt with, or superseded by a newer record of its key that was read too. Records that are finished behind one
+//! that is not are told in the commit's metadata, and not dealt with again when the partition is read anew.
+//!
+//! *Memory is bounded* whatever the backlog: [`Settings::in_memory`] records and [`Settings::in_memory_bytes`] bytes of
+//! them, plus the one record that crosses the bound, plus what the library prefetches: a queue of 8 MiB, and one answer to
+//! a fetch of at most 8 MiB from each broker. The bytes are those of key, content and headers as read; what a handler
+//! makes of a record when placing it is as much again, for one whose work is the record decoded.
 
-pub(crate) mod context;
 mod engine;
-pub(crate) mod poll;
+mod poll;
+mod questions;
 mod state;
 
 use std::future::Future;
@@ -15,9 +21,11 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-pub use crate::lanes::{Limits, Place};
+pub use crate::lanes::{Class, Keep, Limits, Place};
+pub use crate::polling::Patience;
 pub use state::{Snapshot, State};
 
+use crate::polling::{END, on_thread};
 use crate::{Connection, Error, Record};
 
 /// What became of a record.
@@ -47,6 +55,11 @@ pub trait Handler: Send + Sync + 'static {
     /// cannot be understood gets a key of its own and becomes work like any other.
     fn place(&self, record: Record) -> Placed<Self::Work>;
 
+    /// What is kept of several records of a key that wait.
+    fn keep(&self) -> Keep {
+        Keep::Newest
+    }
+
     /// Deals with a record; `attempt` counts from 0.
     fn handle(&self, work: Arc<Self::Work>, attempt: u32) -> impl Future<Output = Disposition> + Send;
 
@@ -68,7 +81,7 @@ pub enum OffsetReset {
 }
 
 impl OffsetReset {
-    const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Error => "error",
             Self::Earliest => "earliest",
@@ -89,12 +102,21 @@ pub struct Settings {
     pub offset_reset: OffsetReset,
     /// How many records may run at once.
     pub limits: Limits,
+    /// The number of partitions that the topic must have; `None` if any will do. A topic with another number ends the
+    /// consumer: its keys may have changed their partitions.
+    pub partitions: Option<i32>,
+    /// How often the partitions are counted.
+    pub count_every: Duration,
     /// How many records may be in memory before the partitions are paused.
     pub in_memory: usize,
+    /// How many bytes of them.
+    pub in_memory_bytes: usize,
     /// How often finished offsets are committed.
     pub commit_every: Duration,
-    /// How long records under way may take to finish at a stop.
+    /// How long records under way may take to finish at a stop. Those that take longer are dropped where they stand.
     pub grace: Duration,
+    /// How long the consumer may be outside of its group before it is given up.
+    pub patience: Patience,
 }
 
 impl Settings {
@@ -106,15 +128,16 @@ impl Settings {
             group: group.into(),
             offset_reset: OffsetReset::Error,
             limits: Limits { total: 256, group: 32 },
+            partitions: None,
+            count_every: Duration::from_secs(15),
             in_memory: 8_192,
+            in_memory_bytes: 64 * 1_024 * 1_024,
             commit_every: Duration::from_secs(1),
             grace: Duration::from_secs(10),
+            patience: Patience::default(),
         }
     }
 }
-
-/// How long leaving the group may take after the grace.
-const CLOSE: Duration = Duration::from_secs(5);
 
 /// Consumes until `stop`, then lets what runs finish within the grace, commits and leaves the group. An error means that
 /// this consumer cannot go on: make another after a while, or stop on [`Error::NoOffset`].
@@ -124,37 +147,11 @@ pub async fn run<H: Handler>(
     state: Arc<State>,
     stop: CancellationToken,
 ) -> Result<(), Error> {
-    let (topic, limit) = (settings.topic.clone(), settings.grace + CLOSE);
+    let (topic, limit) = (settings.topic.clone(), settings.grace + END);
     let runtime = tokio::runtime::Handle::current();
     let work = {
         let stop = stop.clone();
         move || poll::run(&settings, handler, &state, runtime, &stop)
     };
     on_thread(work, &topic, limit, &stop).await
-}
-
-/// Runs a poll loop on a thread of its own, because polling blocks, and so does dropping a consumer. A thread that does
-/// not end within `limit` after the stop is left behind.
-pub(crate) async fn on_thread(
-    work: impl FnOnce() -> Result<(), Error> + Send + 'static,
-    topic: &str,
-    limit: Duration,
-    stop: &CancellationToken,
-) -> Result<(), Error> {
-    let (told, ended) = tokio::sync::oneshot::channel();
-    let thread = std::thread::Builder::new().name("kafka-consumer".to_owned()).spawn(move || {
-        // Nobody listens any more once the deadline below has passed.
-        let _ = told.send(work());
-    });
-    thread.map_err(|source| Error::Thread { what: "a consumer", source: source.into() })?;
-    let late = async {
-        stop.cancelled().await;
-        tokio::time::sleep(limit).await;
-    };
-    tokio::select! {
-        result = ended => result.unwrap_or_else(|source| {
-            Err(Error::Thread { what: "a consumer", source: source.into() })
-        }),
-        () = late => Err(Error::Close { topic: topic.to_owned(), limit }),
-    }
 }

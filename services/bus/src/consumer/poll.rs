@@ -1,21 +1,26 @@
-//! The loop: read, place, commit on a period, pause when too much is in memory; at the end drain and leave.
+//! The duty of a consumer by key: place what is read, commit on a period, pause when too much is in memory.
 
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _};
-use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use rdkafka::consumer::Consumer as _;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::context::{Context, Membership, commit, list};
 use super::engine::Engine;
-use super::state::State;
-use super::{Handler, OffsetReset, Settings};
-use crate::{Connection, Error, Record};
+use super::questions::{Answer, Assigned, Questions};
+use super::state::{Snapshot, State};
+use super::{Handler, Settings};
+use crate::polling::{self, Client, Duty, Membership, POLL, SOON, Start, list};
+use crate::tracker::Mark;
+use crate::{Error, Record};
 
-/// The longest wait for a record before the loop comes round.
-const POLL: Duration = Duration::from_millis(100);
+/// Questions and answers that wait. A rebalance asks one question.
+const WAITING: usize = 64;
+/// How often offsets are committed that did not move. A commit that a broker refuses during a rebalance is not always told
+/// to us, and would stay behind until the next record of its partition.
+const COMMIT_ALL: Duration = Duration::from_secs(5);
 
 pub(crate) fn run<H: Handler>(
     settings: &Settings,
@@ -26,174 +31,168 @@ pub(crate) fn run<H: Handler>(
 ) -> Result<(), Error> {
     let engine = Engine::new(handler, runtime, Arc::clone(state), settings.limits);
     let membership: Arc<dyn Membership> = Arc::<Engine<H>>::clone(&engine);
-    let start = Start { group: &settings.group, topic: &settings.topic, reset: settings.offset_reset };
-    let consumer = create(&settings.connection, &start, membership)?;
-    let mut polling = Polling {
-        topic: settings.topic.as_str().into(),
-        consumer,
-        engine,
+    let start = Start {
+        connection: &settings.connection,
+        group: &settings.group,
+        topic: &settings.topic,
+        reset: settings.offset_reset,
+        patience: settings.patience,
+        grace: settings.grace,
         state,
+    };
+    let (ask, asked) = sync_channel(WAITING);
+    let (answers, answered) = sync_channel(WAITING);
+    let questions =
+        Questions { topic: settings.topic.clone(), count_every: settings.count_every, asked, answers };
+    let mut reading = Reading {
+        engine,
         settings,
+        questions: Some((ask, answered)),
+        unasked: Vec::new(),
         paused: Vec::new(),
         committed: Instant::now(),
+        committed_all: Instant::now(),
     };
-    let mut result = Ok(());
-    while result.is_ok() && !stop.is_cancelled() {
-        result = polling.round();
-    }
-    polling.drain();
-    result
+    polling::run(&start, membership, &mut reading, |client| questions.ask(client), stop)
 }
 
-/// A consumer's group, topic and beginning.
-pub(crate) struct Start<'a> {
-    pub(crate) group: &'a str,
-    pub(crate) topic: &'a str,
-    pub(crate) reset: OffsetReset,
-}
-
-/// A consumer that has subscribed.
-pub(crate) fn create(
-    connection: &Connection,
-    start: &Start<'_>,
-    membership: Arc<dyn Membership>,
-) -> Result<BaseConsumer<Context>, Error> {
-    let failed = |source| Error::Create { what: "consumer", source };
-    let config = connection.config(&[
-        ("group.id", start.group.to_owned()),
-        ("group.protocol", "classic".to_owned()),
-        ("partition.assignment.strategy", "cooperative-sticky".to_owned()),
-        ("enable.auto.commit", "false".to_owned()),
-        ("enable.auto.offset.store", "false".to_owned()),
-        ("auto.offset.reset", start.reset.as_str().to_owned()),
-        ("allow.auto.create.topics", "false".to_owned()),
-        // Heartbeats come from the library's own thread, however busy we are; so a dead member is replaced soon.
-        ("session.timeout.ms", "6000".to_owned()),
-        ("heartbeat.interval.ms", "2000".to_owned()),
-        ("max.poll.interval.ms", "60000".to_owned()),
-        // What lies in the library's own queues is memory too.
-        ("queued.min.messages", "1000".to_owned()),
-        ("queued.max.messages.kbytes", "8192".to_owned()),
-        ("fetch.message.max.bytes", "2097152".to_owned()),
-        ("statistics.interval.ms", "10000".to_owned()),
-    ]);
-    let context = Context::new(start.topic, start.group, membership);
-    let consumer: BaseConsumer<Context> = config.create_with_context(context).map_err(failed)?;
-    consumer.subscribe(&[start.topic]).map_err(failed)?;
-    Ok(consumer)
-}
-
-/// What an error of the library means: `Some` if the consumer cannot go on.
-pub(crate) fn ends(source: KafkaError, group: &str, topic: &str) -> Option<Error> {
-    match source {
-        KafkaError::MessageConsumption(Code::AutoOffsetReset) => {
-            Some(Error::NoOffset { group: group.to_owned(), topic: topic.to_owned() })
-        }
-        KafkaError::MessageConsumptionFatal(_) => Some(Error::Consume { topic: topic.to_owned(), source }),
-        _ => None,
-    }
-}
-
-struct Polling<'a, H: Handler> {
-    topic: Arc<str>,
-    consumer: BaseConsumer<Context>,
+struct Reading<'a, H: Handler> {
     engine: Arc<Engine<H>>,
-    state: &'a Arc<State>,
     settings: &'a Settings,
+    /// Where the brokers are asked, and what they say; `None` once the end has come.
+    questions: Option<(SyncSender<Assigned>, Receiver<Answer>)>,
+    /// Assignments of which nobody was asked yet.
+    unasked: Assigned,
     /// Partitions that we paused.
     paused: Vec<i32>,
     committed: Instant,
+    /// When everything was last committed, moved or not.
+    committed_all: Instant,
 }
 
-impl<H: Handler> Polling<'_, H> {
-    fn round(&mut self) -> Result<(), Error> {
-        self.consumer.context().check_standing()?;
-        match self.consumer.poll(POLL) {
-            None => {}
-            Some(Ok(message)) => self.engine.accept(Record::copy(&self.topic, &message)),
-            Some(Err(error)) => self.failed(error)?,
+impl<H: Handler> Duty for Reading<'_, H> {
+    fn before(&mut self, _: &Client) -> Result<Duration, Error> {
+        self.unasked.extend(self.engine.to_recall());
+        let Some((ask, answers)) = &self.questions else { return Ok(POLL) };
+        if !self.unasked.is_empty() {
+            // A full queue is asked again in the next round.
+            if let Err(TrySendError::Full(back)) = ask.try_send(std::mem::take(&mut self.unasked)) {
+                self.unasked = back;
+            }
         }
-        self.press();
-        if self.committed.elapsed() >= self.settings.commit_every {
-            self.committed = Instant::now();
-            let offsets = self.engine.take_commits();
-            self.commit(&offsets, CommitMode::Async);
+        while let Ok(answer) = answers.try_recv() {
+            self.told(answer)?;
         }
-        self.engine.report(!self.paused.is_empty());
-        Ok(())
+        // What is put by waits for an answer: come round soon.
+        Ok(if self.engine.puts_by() { SOON } else { POLL })
     }
 
-    /// Errors that pass by themselves are told and lived with.
-    fn failed(&self, error: KafkaError) -> Result<(), Error> {
-        let text = error.to_string();
-        if let Some(end) = ends(error, &self.settings.group, &self.settings.topic) {
-            return Err(end);
+    fn accept(&mut self, record: Record) {
+        self.engine.accept(record);
+    }
+
+    fn after(&mut self, client: &Client) -> Vec<Mark> {
+        self.press(client);
+        if self.committed.elapsed() < self.settings.commit_every {
+            return Vec::new();
         }
-        self.state.update(|state| {
-            if state.error.as_ref() != Some(&text) {
-                tracing::warn!(kafka.topic = %self.topic, "consuming is disturbed: {text}");
+        self.committed = Instant::now();
+        if self.committed_all.elapsed() >= COMMIT_ALL {
+            self.committed_all = self.committed;
+            self.engine.commit_failed();
+        }
+        self.engine.take_commits()
+    }
+
+    fn report(&self, snapshot: &mut Snapshot) {
+        snapshot.paused = !self.paused.is_empty();
+        self.engine.report(snapshot);
+    }
+
+    fn close(&mut self) {
+        self.questions = None;
+        self.engine.close();
+    }
+
+    fn hush(&mut self, client: &Client) {
+        let ours = self.engine.partitions();
+        if !ours.is_empty() && self.paused != ours {
+            self.pause(client, ours);
+        }
+    }
+
+    fn running(&self) -> usize {
+        self.engine.load().running
+    }
+
+    fn abandon(&mut self) {
+        self.engine.abandon();
+    }
+
+    fn last(&mut self) -> Vec<Mark> {
+        self.engine.take_commits()
+    }
+}
+
+impl<H: Handler> Reading<'_, H> {
+    fn told(&self, answer: Answer) -> Result<(), Error> {
+        match answer {
+            Answer::Committed(assigned, marks) => {
+                for (partition, epoch) in assigned {
+                    let mark = marks.iter().find(|mark| mark.partition == partition);
+                    self.engine.recalled(partition, epoch, mark);
+                }
+                Ok(())
             }
-            state.error = Some(text);
-        });
-        Ok(())
+            Answer::Partitions(found) => match self.settings.partitions {
+                Some(expected) if expected != found => {
+                    Err(Error::PartitionCount { topic: self.settings.topic.clone(), expected, found })
+                }
+                _ => Ok(()),
+            },
+        }
     }
 
     /// Pauses all partitions when too much is in memory and lets them go at half of it: pausing throws prefetched
     /// records away, so it should not happen often.
-    fn press(&mut self) {
-        let load = self.engine.load().in_memory;
-        let bound = self.settings.in_memory;
-        let ours = self.engine.partitions();
-        let pressed = if self.paused.is_empty() { load >= bound } else { load > bound / 2 };
-        if pressed && self.paused != ours && !ours.is_empty() {
-            // Partitions that came with a rebalance start unpaused.
-            match self.consumer.pause(&list(&self.topic, &ours)) {
-                Ok(()) => self.paused = ours,
-                Err(error) => {
-                    tracing::warn!(kafka.topic = %self.topic, "partitions were not paused: {error}");
-                }
-            }
-        } else if !pressed && !self.paused.is_empty() {
-            let still: Vec<i32> =
-                self.paused.iter().copied().filter(|partition| ours.contains(partition)).collect();
-            match self.consumer.resume(&list(&self.topic, &still)) {
-                Ok(()) => self.paused.clear(),
-                Err(error) => {
-                    tracing::warn!(kafka.topic = %self.topic, "partitions were not resumed: {error}");
-                }
-            }
-        }
-    }
-
-    /// Lets what runs finish, goes on polling so that the group keeps us, and commits.
-    fn drain(&mut self) {
-        self.engine.close();
-        let end = Instant::now() + self.settings.grace;
-        while self.engine.load().running > 0 && Instant::now() < end {
-            let ours = self.engine.partitions();
-            if !ours.is_empty()
-                && self.paused != ours
-                && self.consumer.pause(&list(&self.topic, &ours)).is_ok()
-            {
-                self.paused = ours;
-            }
-            // A record that slips through is not begun and will be read again.
-            drop(self.consumer.poll(Duration::from_millis(20)));
-        }
-        let running = self.engine.load().running;
-        if running > 0 {
-            tracing::warn!(kafka.topic = %self.topic, running, "stopped with records under way; they will be read again");
-        }
-        let offsets = self.engine.take_commits();
-        self.commit(&offsets, CommitMode::Sync);
-    }
-
-    fn commit(&self, offsets: &[(i32, i64)], mode: CommitMode) {
-        if offsets.is_empty() {
+    fn press(&mut self, client: &Client) {
+        let load = self.engine.load();
+        let Settings { in_memory, in_memory_bytes, .. } = self.settings;
+        let (count, bytes) = (load.in_memory, load.bytes);
+        let pressed = if self.paused.is_empty() {
+            count >= *in_memory || bytes >= *in_memory_bytes
+        } else {
+            count > in_memory / 2 || bytes > in_memory_bytes / 2
+        };
+        if !pressed && self.paused.is_empty() {
             return;
         }
-        if let Err(error) = commit(&self.consumer, &self.topic, offsets, mode) {
-            tracing::warn!(kafka.topic = %self.topic, ?offsets, "offsets were not committed: {error}");
+        let ours = self.engine.partitions();
+        if pressed && self.paused != ours && !ours.is_empty() {
+            // Partitions that came with a rebalance start unpaused.
+            self.pause(client, ours);
+        } else if !pressed {
+            self.resume(client, &ours);
+        }
+    }
+
+    fn pause(&mut self, client: &Client, partitions: Vec<i32>) {
+        match client.pause(&list(&self.settings.topic, &partitions)) {
+            Ok(()) => self.paused = partitions,
+            Err(error) => {
+                tracing::warn!(kafka.topic = self.settings.topic, "partitions were not paused: {error}");
+            }
+        }
+    }
+
+    fn resume(&mut self, client: &Client, ours: &[i32]) {
+        let still: Vec<i32> =
+            self.paused.iter().copied().filter(|partition| ours.contains(partition)).collect();
+        match client.resume(&list(&self.settings.topic, &still)) {
+            Ok(()) => self.paused.clear(),
+            Err(error) => {
+                tracing::warn!(kafka.topic = self.settings.topic, "partitions were not resumed: {error}");
+            }
         }
     }
 }

@@ -20,12 +20,16 @@ pub struct Snapshot {
     pub running: usize,
     /// Records in memory, running or waiting.
     pub in_memory: usize,
+    /// What the records in memory take, in bytes.
+    pub bytes: usize,
     /// Whether the partitions are paused because too much is in memory.
     pub paused: bool,
     /// Records read.
     pub read: u64,
     /// Records that a newer one of their key replaced before they ran.
     pub superseded: u64,
+    /// Records that were read and not dealt with, because the last commit says that they are finished.
+    pub passed_over: u64,
     /// Records behind the end, by partition, as of the last statistics.
     pub lag: BTreeMap<i32, i64>,
     /// The last error of the library since the last record read.

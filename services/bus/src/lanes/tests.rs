@@ -1,24 +1,34 @@
-//! Tables of small cases, and a model that takes random steps. Nothing here runs anything.
+//! Tables of small cases, and models that take random steps. Nothing here runs anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
+use super::turns::WEIGHT;
 use super::*;
 
 const LIMITS: Limits = Limits { total: 3, group: 2 };
+/// What each record of these tests takes.
+const BYTES: usize = 7;
 
 fn entry(key: &str, seq: i64, offset: i64) -> Entry<i64> {
-    grouped(key, "g", seq, offset)
+    placed(key, "t", "g", seq, offset)
 }
 
-fn grouped(key: &str, group: &str, seq: i64, offset: i64) -> Entry<i64> {
-    Entry {
-        place: Place { key: key.into(), order: (1, seq), group: group.into() },
-        ticket: Ticket { partition: 0, epoch: 1, offset },
-        attempt: 0,
-        work: offset,
-    }
+fn placed(key: &str, tenant: &str, group: &str, seq: i64, offset: i64) -> Entry<i64> {
+    let place = Place {
+        key: key.into(),
+        order: (1, seq),
+        tenant: tenant.into(),
+        group: group.into(),
+        class: Class::Interactive,
+    };
+    Entry { place, ticket: Ticket { partition: 0, epoch: 1, offset }, attempt: 0, bytes: BYTES, work: offset }
+}
+
+fn bulk(mut entry: Entry<i64>) -> Entry<i64> {
+    entry.place.class = Class::Bulk;
+    entry
 }
 
 fn offset(entry: Option<Entry<i64>>) -> Option<i64> {
@@ -34,7 +44,32 @@ fn only_the_newest_waits() {
     assert_eq!(offset(lanes.offer(entry("a", 3, 13))), Some(11), "of equals the later reading stays");
     assert_eq!(offset(lanes.take()), Some(13));
     assert_eq!(lanes.take(), None);
-    assert_eq!(lanes.len(), 1);
+    assert_eq!((lanes.len(), lanes.bytes()), (1, BYTES));
+}
+
+#[test]
+fn all_are_kept_in_order_where_that_is_wanted() {
+    let mut lanes = Lanes::new(LIMITS).keeping(Keep::All);
+    for offset in 10..13 {
+        assert_eq!(lanes.offer(entry("a", 1, offset)), None, "nothing is superseded");
+    }
+    let first = lanes.take().unwrap();
+    assert_eq!((first.ticket.offset, lanes.take()), (10, None), "one at a time");
+    assert_eq!(lanes.hold(first), None);
+    lanes.wake(&"a".into());
+    for offset in 10..13 {
+        let next = lanes.take().unwrap();
+        assert_eq!(next.ticket.offset, offset);
+        lanes.finish(&next);
+    }
+    assert_eq!((lanes.len(), lanes.bytes()), (0, 0));
+    for offset in 20..23 {
+        lanes.offer(entry("a", 1, offset));
+    }
+    let running = lanes.take().unwrap();
+    assert_eq!(lanes.discard(|ticket| ticket.offset < 22), 1, "the one that runs goes on");
+    lanes.finish(&running);
+    assert_eq!(offset(lanes.take()), Some(22));
 }
 
 #[test]
@@ -47,26 +82,91 @@ fn a_key_is_locked_while_it_runs_even_across_assignments() {
     again.ticket.epoch = 2;
     lanes.offer(again.clone());
     assert_eq!(lanes.take(), None, "the first reading still runs");
-    lanes.finish(&running.place);
+    lanes.finish(&running);
     assert_eq!(lanes.take(), Some(again));
 }
 
 #[test]
-fn groups_take_turns_and_are_bounded() {
+fn a_group_that_is_full_leaves_room_for_the_others() {
     let mut lanes = Lanes::new(LIMITS);
     for (at, key) in ["a", "b", "c", "d"].into_iter().enumerate() {
-        lanes.offer(grouped(key, "slow", 1, i64::try_from(at).unwrap()));
+        lanes.offer(placed(key, "t", "slow", 1, i64::try_from(at).unwrap()));
     }
-    lanes.offer(grouped("x", "quick", 1, 100));
     let first = lanes.take().unwrap();
     assert_eq!(first.ticket.offset, 0);
-    assert_eq!(offset(lanes.take()), Some(100), "the other group has its turn");
     assert_eq!(offset(lanes.take()), Some(1));
-    assert_eq!(lanes.take(), None, "three run");
-    lanes.finish(&Place { key: "x".into(), order: (1, 1), group: "quick".into() });
     assert_eq!(lanes.take(), None, "two of the slow group run");
-    lanes.finish(&first.place);
-    assert_eq!(offset(lanes.take()), Some(2));
+    lanes.offer(placed("x", "t", "quick", 1, 100));
+    let quick = lanes.take().unwrap();
+    assert_eq!(quick.ticket.offset, 100, "the other group of the same tenant has room");
+    lanes.offer(placed("y", "t", "quick", 1, 101));
+    assert_eq!(lanes.take(), None, "three run");
+    lanes.finish(&first);
+    assert_eq!(offset(lanes.take()), Some(101), "it was ready first");
+    lanes.finish(&quick);
+    assert_eq!(offset(lanes.take()), Some(2), "the slow group has room again");
+}
+
+/// Who is served, one after the other, when a tenant wants very much in some groups and another one little.
+fn turns_of_a_modest_tenant(limits: Limits, groups: &[&str]) -> Vec<bool> {
+    let mut lanes = Lanes::new(limits);
+    for (at, group) in (0..100).zip(groups.iter().cycle()) {
+        lanes.offer(placed(&format!("greedy-{at}"), "greedy", group, 1, at));
+    }
+    for at in 0..3 {
+        lanes.offer(placed(&format!("modest-{at}"), "modest", groups[0], 1, 1_000 + at));
+    }
+    let serve = |_| {
+        let next = lanes.take().unwrap();
+        lanes.finish(&next);
+        next.ticket.offset >= 1_000
+    };
+    (0..8).map(serve).collect()
+}
+
+#[test]
+fn tenants_take_turns_however_much_one_of_them_wants() {
+    let expected = [false, true, false, true, false, true, false, false];
+    for groups in [&["g"][..], &["g", "h"], &["h", "i", "g", "k"]] {
+        let pool = Limits { total: 1, group: 2 };
+        assert_eq!(turns_of_a_modest_tenant(pool, groups), expected, "the pool is what is short: {groups:?}");
+    }
+    let room = Limits { total: 4, group: 1 };
+    assert_eq!(turns_of_a_modest_tenant(room, &["g"]), expected, "the group is what is short");
+}
+
+#[test]
+fn those_who_wait_go_first_and_bulk_work_goes_on() {
+    let mut lanes = Lanes::new(Limits { total: 1, group: 1 });
+    for at in 0..20 {
+        lanes.offer(bulk(placed(&format!("bulk-{at}"), "t", "g", 1, at)));
+        lanes.offer(placed(&format!("people-{at}"), "t", "g", 1, 100 + at));
+    }
+    let mut classes = Vec::new();
+    while let Some(next) = lanes.take() {
+        classes.push(next.place.class);
+        lanes.finish(&next);
+    }
+    assert_eq!(classes.len(), 40);
+    let weight = usize::try_from(WEIGHT).unwrap();
+    for turn in classes[..25].chunks(weight + 1) {
+        assert!(turn[..weight].iter().all(|class| *class == Class::Interactive), "{classes:?}");
+        assert_eq!(turn[weight], Class::Bulk, "one of few is bulk");
+    }
+    assert!(classes[25..].iter().all(|class| *class == Class::Bulk), "nobody else is left");
+}
+
+#[test]
+fn bulk_work_that_replaces_what_somebody_waits_for_is_as_urgent() {
+    let mut lanes = Lanes::new(Limits { total: 1, group: 1 });
+    lanes.offer(bulk(entry("first", 1, 1)));
+    lanes.offer(bulk(entry("other", 1, 2)));
+    lanes.offer(entry("other", 2, 3));
+    lanes.offer(bulk(entry("other", 3, 4)));
+    let taken = lanes.take().unwrap();
+    assert_eq!((taken.ticket.offset, taken.place.class), (4, Class::Interactive));
+    lanes.finish(&taken);
+    assert_eq!(offset(lanes.take()), Some(1));
 }
 
 #[test]
@@ -76,7 +176,7 @@ fn a_held_record_waits_for_its_wake_or_a_newer_one() {
     let held = lanes.take().unwrap();
     assert_eq!(lanes.hold(held), None);
     assert_eq!(lanes.take(), None, "it rests");
-    assert_eq!((lanes.len(), lanes.running()), (1, 0));
+    assert_eq!((lanes.len(), lanes.running(), lanes.bytes()), (1, 0, BYTES));
     lanes.wake(&"a".into());
     let held = lanes.take().unwrap();
     lanes.offer(entry("a", 2, 11));
@@ -101,7 +201,7 @@ fn discarded_lanes_do_not_stop_the_queue() {
 /// A step of the model below.
 #[derive(Debug, Clone)]
 enum Step {
-    Offer { key: u8, group: u8, seq: i64 },
+    Offer { key: u8, tenant: u8, group: u8, bulk: bool, seq: i64 },
     Take,
     Finish(prop::sample::Index),
     Hold(prop::sample::Index),
@@ -110,74 +210,147 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
+    let offer = (0..6_u8, 0..3_u8, 0..3_u8, any::<bool>(), 0..6_i64);
     prop_oneof![
-        6 => (0..5_u8, 0..3_u8, 0..6_i64).prop_map(|(key, group, seq)| Step::Offer { key, group, seq }),
+        6 => offer.prop_map(|(key, tenant, group, bulk, seq)| Step::Offer { key, tenant, group, bulk, seq }),
         5 => Just(Step::Take),
         3 => any::<prop::sample::Index>().prop_map(Step::Finish),
         2 => any::<prop::sample::Index>().prop_map(Step::Hold),
-        2 => (0..5_u8).prop_map(Step::Wake),
+        2 => (0..6_u8).prop_map(Step::Wake),
         1 => Just(Step::Discard),
     ]
 }
 
+/// The lanes, what was taken of them, and the records that are to end some day.
+struct Model {
+    lanes: Lanes<i64>,
+    running: Vec<Entry<i64>>,
+    alive: BTreeSet<i64>,
+    next: i64,
+}
+
+impl Model {
+    fn new() -> Self {
+        Self { lanes: Lanes::new(LIMITS), running: Vec::new(), alive: BTreeSet::new(), next: 0 }
+    }
+
+    fn take(&mut self, step: &Step) {
+        match step {
+            Step::Offer { key, tenant, group, bulk: is_bulk, seq } => {
+                self.next += 1;
+                self.alive.insert(self.next);
+                let entry =
+                    placed(&key.to_string(), &tenant.to_string(), &group.to_string(), *seq, self.next);
+                let old = self.lanes.offer(if *is_bulk { bulk(entry) } else { entry });
+                self.ended(old);
+            }
+            Step::Take => self.running.extend(self.lanes.take()),
+            Step::Finish(at) if !self.running.is_empty() => {
+                let done = self.running.swap_remove(at.index(self.running.len()));
+                self.lanes.finish(&done);
+                self.ended(Some(done));
+            }
+            Step::Hold(at) if !self.running.is_empty() => {
+                let held = self.running.swap_remove(at.index(self.running.len()));
+                let old = self.lanes.hold(held);
+                self.ended(old);
+            }
+            Step::Wake(key) => self.lanes.wake(&key.to_string().into()),
+            Step::Discard => {
+                self.lanes.discard(|_| true);
+                self.alive = self.running.iter().map(|entry| entry.ticket.offset).collect();
+            }
+            Step::Finish(_) | Step::Hold(_) => {}
+        }
+    }
+
+    fn ended(&mut self, entry: Option<Entry<i64>>) {
+        if let Some(entry) = entry {
+            assert!(self.alive.remove(&entry.ticket.offset), "{} ends twice", entry.ticket.offset);
+        }
+    }
+
+    fn check(&self) {
+        let mut keys: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
+        for entry in &self.running {
+            *keys.entry(&entry.place.key).or_default() += 1;
+            *groups.entry(&entry.place.group).or_default() += 1;
+        }
+        assert!(keys.values().all(|count| *count == 1), "a key runs twice: {keys:?}");
+        assert!(groups.values().all(|count| *count <= LIMITS.group), "a group runs too often: {groups:?}");
+        assert!(self.running.len() <= LIMITS.total);
+        assert_eq!(self.lanes.running(), self.running.len());
+        assert_eq!(self.lanes.len(), self.alive.len());
+        assert_eq!(self.lanes.bytes(), self.alive.len() * BYTES);
+    }
+
+    /// Lets everything end. Whatever is ready must be given sooner or later.
+    fn drain(&mut self) {
+        for _ in 0..1_000 {
+            for key in 0..6_u8 {
+                self.lanes.wake(&key.to_string().into());
+            }
+            self.running.extend(self.lanes.take());
+            if let Some(done) = self.running.pop() {
+                self.lanes.finish(&done);
+                self.ended(Some(done));
+            }
+        }
+    }
+}
+
 proptest! {
     /// Whatever happens: one at a time per key, bounds kept, every record ends exactly once (run, superseded or
-    /// discarded), never an older one after a newer one of the waiting, and in the end nothing is left behind.
+    /// discarded), and in the end nothing is left behind, in no count and no queue.
     #[test]
-    fn every_record_ends_once(steps in prop::collection::vec(step(), 1..200)) {
-        let mut lanes: Lanes<i64> = Lanes::new(LIMITS);
-        let mut running: Vec<Entry<i64>> = Vec::new();
-        let mut alive: BTreeSet<i64> = BTreeSet::new();
-        let mut next = 0;
-        for step in steps {
-            match step {
-                Step::Offer { key, group, seq } => {
-                    next += 1;
-                    alive.insert(next);
-                    if let Some(old) = lanes.offer(grouped(&key.to_string(), &group.to_string(), seq, next)) {
-                        prop_assert!(alive.remove(&old.ticket.offset));
-                    }
-                }
-                Step::Take => running.extend(lanes.take()),
-                Step::Finish(at) if !running.is_empty() => {
-                    let done = running.swap_remove(at.index(running.len()));
-                    prop_assert!(alive.remove(&done.ticket.offset));
-                    lanes.finish(&done.place);
-                }
-                Step::Hold(at) if !running.is_empty() => {
-                    let held = running.swap_remove(at.index(running.len()));
-                    if let Some(old) = lanes.hold(held) {
-                        prop_assert!(alive.remove(&old.ticket.offset));
-                    }
-                }
-                Step::Wake(key) => lanes.wake(&key.to_string().into()),
-                Step::Discard => {
-                    lanes.discard(|_| true);
-                    alive = running.iter().map(|entry| entry.ticket.offset).collect();
-                }
-                Step::Finish(_) | Step::Hold(_) => {}
-            }
-            let mut keys: BTreeMap<&str, usize> = BTreeMap::new();
-            let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
-            for entry in &running {
-                *keys.entry(&entry.place.key).or_default() += 1;
-                *groups.entry(&entry.place.group).or_default() += 1;
-            }
-            prop_assert!(keys.values().all(|count| *count == 1), "a key runs twice: {keys:?}");
-            prop_assert!(running.len() <= LIMITS.total);
-            prop_assert_eq!(lanes.running(), running.len());
-            prop_assert_eq!(lanes.len(), alive.len());
+    fn every_record_ends_once(steps in prop::collection::vec(step(), 1..300)) {
+        let mut model = Model::new();
+        for step in &steps {
+            model.take(step);
+            model.check();
         }
-        for _ in 0..1000 {
-            for key in 0..5_u8 {
-                lanes.wake(&key.to_string().into());
+        model.drain();
+        prop_assert!(model.alive.is_empty() && model.lanes.is_empty(), "left behind: {:?}", model.alive);
+        prop_assert_eq!((model.lanes.bytes(), model.lanes.running()), (0, 0));
+        prop_assert!(model.lanes.turns.is_clean(), "{:?}", model.lanes.turns);
+        prop_assert!(model.lanes.by_key.is_empty());
+    }
+
+    /// However much others want, and of whatever class: who is ready runs after at most as many others as there are
+    /// tenants, in the turns of its class, as long as its group has room.
+    #[test]
+    fn nobody_starves(
+        others in prop::collection::vec((0..4_u8, 0..2_u8, any::<bool>()), 0..200),
+        is_bulk in any::<bool>(),
+    ) {
+        let mut lanes = Lanes::new(Limits { total: 1, group: 1 });
+        let mut add = {
+            let mut number = 0;
+            move |lanes: &mut Lanes<i64>, (tenant, group, is_bulk): (u8, u8, bool)| {
+                number += 1;
+                let entry = placed(&format!("k-{number}"), &tenant.to_string(), &group.to_string(), 1, number);
+                lanes.offer(if is_bulk { bulk(entry) } else { entry });
             }
-            running.extend(lanes.take());
-            if let Some(done) = running.pop() {
-                prop_assert!(alive.remove(&done.ticket.offset));
-                lanes.finish(&done.place);
-            }
+        };
+        for other in &others {
+            add(&mut lanes, *other);
         }
-        prop_assert!(alive.is_empty() && lanes.is_empty(), "left behind: {alive:?}");
+        let mine = placed("mine", "me", "0", 1, -1);
+        lanes.offer(if is_bulk { bulk(mine) } else { mine });
+        let mut rounds = 0;
+        loop {
+            let next = lanes.take().unwrap();
+            lanes.finish(&next);
+            if next.ticket.offset == -1 {
+                break;
+            }
+            rounds += 1;
+            // The four tenants of two groups go on wanting.
+            (0..8_u8).for_each(|at| add(&mut lanes, (at % 4, at / 4, at % 3 == 0)));
+            // The group's line, and the tenants' round behind it, at the weight of the class.
+            let bound = (8 + 8) * (usize::try_from(WEIGHT).unwrap() + 1);
+            prop_assert!(rounds <= bound, "not run after {rounds} others");
+        }
     }
 }

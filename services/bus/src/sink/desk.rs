@@ -11,7 +11,8 @@ use tokio::runtime::Handle;
 
 use super::shelves::{Shelves, Stretch};
 use super::{Batch, Settings, Sink, Stored};
-use crate::consumer::context::{End, Membership};
+use crate::polling::{End, Membership};
+use crate::tracker::Mark;
 use crate::{BoxError, Record, lock};
 
 /// Waits after a failure double from the first to the second.
@@ -146,7 +147,7 @@ impl<S: Sink> Membership for Member<S> {
         self.0.ask(assigned, Duration::ZERO);
     }
 
-    fn revoked(&self, partitions: &[i32]) -> Vec<(i32, i64)> {
+    fn revoked(&self, partitions: &[i32]) -> Vec<Mark> {
         let mut inner = lock(&self.0.inner);
         for partition in partitions {
             inner.shelves.revoke(*partition);

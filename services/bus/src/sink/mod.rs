@@ -17,6 +17,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::consumer::State;
+use crate::polling::{END, on_thread};
 use crate::{BoxError, Connection, Error, Record};
 
 /// Consecutive records of one partition.
@@ -93,9 +94,6 @@ impl Settings {
     }
 }
 
-/// How long leaving the group may take after the grace.
-const CLOSE: Duration = Duration::from_secs(5);
-
 /// Consumes until `stop`, lets batches under way finish within the grace, and leaves the group. An error means that this
 /// consumer cannot go on: make another after a while. An offset of the store that the topic does not have (any more) is
 /// [`Error::NoOffset`].
@@ -105,11 +103,11 @@ pub async fn run<S: Sink>(
     state: Arc<State>,
     stop: CancellationToken,
 ) -> Result<(), Error> {
-    let (topic, limit) = (settings.topic.clone(), settings.grace + CLOSE);
+    let (topic, limit) = (settings.topic.clone(), settings.grace + END);
     let runtime = tokio::runtime::Handle::current();
     let work = {
         let stop = stop.clone();
         move || poll::run(&settings, sink, &state, runtime, &stop)
     };
-    crate::consumer::on_thread(work, &topic, limit, &stop).await
+    on_thread(work, &topic, limit, &stop).await
 }

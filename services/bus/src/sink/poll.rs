@@ -1,24 +1,21 @@
-//! The loop of a sink: read, seek, pause, and at the end let batches under way finish.
+//! The duty of a sink: seek where the store stands, store what is read, pause partitions of which too much waits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _};
-use rdkafka::error::KafkaError;
-use rdkafka::{Offset, TopicPartitionList};
+use rdkafka::Offset;
+use rdkafka::consumer::Consumer as _;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::desk::{Desk, Member};
 use super::{Settings, Sink};
-use crate::consumer::context::{Context, Membership, commit, list};
-use crate::consumer::poll::{Start, create, ends};
-use crate::consumer::{OffsetReset, State};
+use crate::consumer::{OffsetReset, Patience, Snapshot, State};
+use crate::polling::{self, Client, Duty, Membership, POLL, SOON, Start, list};
+use crate::tracker::Mark;
 use crate::{Error, Record, lock};
 
-/// The longest wait for a record before the loop comes round.
-const POLL: Duration = Duration::from_millis(100);
 /// The longest wait for the library to move reading elsewhere; it does not ask the network for that.
 const SEEK: Duration = Duration::from_millis(500);
 /// How often offsets are shown to onlookers.
@@ -32,58 +29,92 @@ pub(crate) fn run<S: Sink>(
     stop: &CancellationToken,
 ) -> Result<(), Error> {
     let desk = Desk::new(settings, sink, runtime);
-    let start = Start { group: &settings.group, topic: &settings.topic, reset: OffsetReset::Error };
+    let start = Start {
+        connection: &settings.connection,
+        group: &settings.group,
+        topic: &settings.topic,
+        reset: OffsetReset::Error,
+        patience: Patience::default(),
+        grace: settings.grace,
+        state,
+    };
     let membership: Arc<dyn Membership> = Arc::new(Member(Arc::clone(&desk)));
-    let consumer = create(&settings.connection, &start, membership)?;
-    let mut polling =
-        Polling { consumer, desk, settings, state, paused: Vec::new(), committed: Instant::now() };
-    let mut result = Ok(());
-    while result.is_ok() && !stop.is_cancelled() {
-        result = polling.round();
-    }
-    polling.drain();
-    result
+    let mut storing = Storing { desk, settings, state, paused: Vec::new(), committed: Instant::now() };
+    polling::run(&start, membership, &mut storing, |_| {}, stop)
 }
 
-struct Polling<'a, S> {
-    consumer: BaseConsumer<Context>,
+struct Storing<'a, S> {
     desk: Arc<Desk<S>>,
     settings: &'a Settings,
-    state: &'a Arc<State>,
+    state: &'a State,
     /// Partitions that we paused.
     paused: Vec<i32>,
     committed: Instant,
 }
 
-impl<S: Sink> Polling<'_, S> {
-    fn round(&mut self) -> Result<(), Error> {
-        self.consumer.context().check_standing()?;
-        self.seek();
+impl<S: Sink> Duty for Storing<'_, S> {
+    fn before(&mut self, client: &Client) -> Result<Duration, Error> {
+        self.seek(client);
         // A partition that was just assigned is waiting for its seek: come round soon.
         let seeking = !lock(&self.desk.inner).shelves.to_seek().is_empty();
-        match self.consumer.poll(if seeking { POLL / 5 } else { POLL }) {
-            None => {}
-            Some(Ok(message)) => {
-                let record = Record::copy(&self.desk.topic, &message);
-                self.state.update(|state| state.read += 1);
-                self.desk.accept(record);
-            }
-            Some(Err(error)) => self.failed(error)?,
-        }
-        self.press();
-        if self.committed.elapsed() >= COMMIT_EVERY {
-            self.committed = Instant::now();
-            self.show_offsets();
-        }
-        self.report();
-        Ok(())
+        Ok(if seeking { SOON } else { POLL })
     }
 
-    fn seek(&self) {
+    fn accept(&mut self, record: Record) {
+        self.state.update(|state| state.read += 1);
+        self.desk.accept(record);
+    }
+
+    fn after(&mut self, client: &Client) -> Vec<Mark> {
+        self.press(client);
+        if self.committed.elapsed() < COMMIT_EVERY {
+            return Vec::new();
+        }
+        self.committed = Instant::now();
+        self.last()
+    }
+
+    fn report(&self, snapshot: &mut Snapshot) {
+        let inner = lock(&self.desk.inner);
+        let positions: BTreeMap<i32, i64> = inner.shelves.positions().into_iter().collect();
+        let partitions = inner.shelves.partitions();
+        let ours = inner.ends.iter().filter(|(partition, _)| partitions.contains(partition));
+        snapshot.lag = ours
+            .filter_map(|(partition, end)| Some((*partition, end.lag_at(positions.get(partition).copied())?)))
+            .collect();
+        snapshot.partitions = partitions;
+        snapshot.paused = !self.paused.is_empty();
+        snapshot.in_memory = inner.shelves.waiting().iter().map(|(_, count)| count).sum();
+        snapshot.running = inner.shelves.storing();
+    }
+
+    fn close(&mut self) {
+        lock(&self.desk.inner).open = false;
+    }
+
+    /// Records that still come are few, and are not stored.
+    fn hush(&mut self, _: &Client) {}
+
+    fn running(&self) -> usize {
+        lock(&self.desk.inner).shelves.storing()
+    }
+
+    /// A batch that is stored after all does no harm: the store compares and sets.
+    fn abandon(&mut self) {}
+
+    /// For onlookers only.
+    fn last(&mut self) -> Vec<Mark> {
+        let positions = lock(&self.desk.inner).shelves.positions();
+        positions.into_iter().map(|(partition, offset)| Mark::plain(partition, offset)).collect()
+    }
+}
+
+impl<S: Sink> Storing<'_, S> {
+    fn seek(&self, client: &Client) {
         let wanted = lock(&self.desk.inner).shelves.to_seek();
         for (partition, epoch, position) in wanted {
             let offset = position.map_or(Offset::Beginning, Offset::Offset);
-            match self.consumer.seek(&self.settings.topic, partition, offset, SEEK) {
+            match client.seek(&self.settings.topic, partition, offset, SEEK) {
                 Ok(()) => lock(&self.desk.inner).shelves.sought(partition, epoch),
                 Err(error) => {
                     tracing::debug!(
@@ -95,23 +126,8 @@ impl<S: Sink> Polling<'_, S> {
         }
     }
 
-    /// Errors that pass by themselves are told and lived with.
-    fn failed(&self, error: KafkaError) -> Result<(), Error> {
-        let text = error.to_string();
-        if let Some(end) = ends(error, &self.settings.group, &self.settings.topic) {
-            return Err(end);
-        }
-        self.state.update(|state| {
-            if state.error.as_ref() != Some(&text) {
-                tracing::warn!(kafka.topic = self.settings.topic, "consuming is disturbed: {text}");
-            }
-            state.error = Some(text);
-        });
-        Ok(())
-    }
-
     /// Pauses partitions with too many records in memory, each on its own, and lets them go at half of it.
-    fn press(&mut self) {
+    fn press(&mut self, client: &Client) {
         let bound = self.settings.in_memory;
         let waiting = lock(&self.desk.inner).shelves.waiting();
         let full = |(partition, count): &&(i32, usize)| {
@@ -126,63 +142,12 @@ impl<S: Sink> Polling<'_, S> {
             now.iter().copied().filter(|partition| !self.paused.contains(partition)).collect();
         let end: Vec<i32> = self.paused.iter().copied().filter(|p| !now.contains(p) && ours(p)).collect();
         let topic = &self.settings.topic;
-        let result =
-            self.consumer.pause(&list(topic, &begin)).and_then(|()| self.consumer.resume(&list(topic, &end)));
+        let result = client.pause(&list(topic, &begin)).and_then(|()| client.resume(&list(topic, &end)));
         match result {
             Ok(()) => self.paused = now,
             Err(error) => {
                 tracing::warn!(kafka.topic = topic, "partitions were not paused or resumed: {error}");
             }
-        }
-    }
-
-    fn show_offsets(&self) {
-        let positions = lock(&self.desk.inner).shelves.positions();
-        if !positions.is_empty()
-            && let Err(error) = commit(&self.consumer, &self.settings.topic, &positions, CommitMode::Async)
-        {
-            tracing::debug!(kafka.topic = self.settings.topic, "offsets were not shown: {error}");
-        }
-    }
-
-    fn report(&self) {
-        let inner = lock(&self.desk.inner);
-        let positions = inner.shelves.positions();
-        let positions: BTreeMap<i32, i64> = positions.into_iter().collect();
-        let partitions = inner.shelves.partitions();
-        let ours = inner.ends.iter().filter(|(partition, _)| partitions.contains(partition));
-        let lag: BTreeMap<i32, i64> = ours
-            .filter_map(|(partition, end)| Some((*partition, end.lag_at(positions.get(partition).copied())?)))
-            .collect();
-        let in_memory = inner.shelves.waiting().iter().map(|(_, count)| count).sum();
-        let running = inner.shelves.storing();
-        drop(inner);
-        self.state.update(|state| {
-            state.rounds += 1;
-            state.paused = !self.paused.is_empty();
-            state.running = running;
-            state.in_memory = in_memory;
-            state.partitions = partitions;
-            state.lag = lag;
-        });
-    }
-
-    /// Lets batches under way finish, and goes on polling so that the group keeps us.
-    fn drain(&mut self) {
-        lock(&self.desk.inner).open = false;
-        let end = Instant::now() + self.settings.grace;
-        let storing = || lock(&self.desk.inner).shelves.storing();
-        while storing() > 0 && Instant::now() < end {
-            drop(self.consumer.poll(Duration::from_millis(20)));
-        }
-        let positions = lock(&self.desk.inner).shelves.positions();
-        let mut offsets = TopicPartitionList::new();
-        for (partition, position) in positions {
-            // An offset that cannot be listed is one that onlookers do not see.
-            let _ = offsets.add_partition_offset(&self.settings.topic, partition, Offset::Offset(position));
-        }
-        if offsets.count() > 0 && self.consumer.commit(&offsets, CommitMode::Async).is_err() {
-            tracing::debug!(kafka.topic = self.settings.topic, "the last offsets were not shown");
         }
     }
 }

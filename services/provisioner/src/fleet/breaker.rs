@@ -1,71 +1,320 @@
-//! Whether a cluster is worth a call. Pure: time is a parameter.
+//! Whether a cluster is worth a call. Pure: time and chance are parameters.
 //!
-//! Opens after calls in a row without an answer and is closed by any answer; a probe on a period, not the traffic, finds
-//! out whether a cluster is back.
+//! Closed, it lets every call through. It opens after calls in a row without an answer or with an answer that says "I
+//! cannot", and at once when a whole deadline passed in which nothing was answered, or when we are not taken for who we
+//! are. While it is open no work goes out: a probe finds out whether the server is back. Then it is on trial: one call at
+//! a time, one more for each that went well, until enough did. A server that asks for patience gets it: until then no work
+//! goes out, and then it is on trial too. *Invariant:* a server that falls ill again and again is asked ever more seldom,
+//! and never by many at once.
 
 use std::time::{Duration, Instant};
 
+use runtime::Backoff;
+
+use crate::classify::{Trouble, code};
+
 /// Calls in a row without an answer that open it.
-const TOLERATED: u32 = 3;
+const SILENT: u32 = 3;
+/// Answers in a row that say "I cannot" that open it.
+const SICK: u32 = 5;
 /// Failures that come this quickly after each other count as one: they were in flight together.
 const TOGETHER: Duration = Duration::from_millis(250);
+/// Calls that must go well on trial before it closes.
+const ENOUGH: u32 = 8;
+/// How long it stays open at least, by how often it opened again soon after it had closed.
+const STAY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(15));
+/// Closed for this long, a server counts as well, and what was before is forgotten.
+const STEADY: Duration = Duration::from_mins(1);
+/// Time between two probes while it is open.
+const PROBE: Duration = Duration::from_secs(5);
+/// The longest patience that a server is given.
+const LONGEST_REST: Duration = Duration::from_mins(1);
+/// When to ask again while the calls on trial are all taken.
+const TURN: Duration = Duration::from_millis(50);
+
+/// What came of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// The server did what it is there for, a refusal included.
+    Well,
+    /// It said that it cannot now.
+    Sick(Trouble),
+    /// It asked for patience.
+    Busy,
+    /// It does not take us for who we are.
+    Stranger(Trouble),
+    /// There was none.
+    Silent(Trouble),
+    /// There was none within the time of a call.
+    Late(Trouble),
+}
+
+/// The right to make one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket {
+    began: Instant,
+    /// In which state it was given: it counts in no other.
+    era: u64,
+}
+
+/// Why no call should be made now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// What is wrong.
+    pub trouble: Trouble,
+    /// After which time it is worth asking again, where that is known.
+    pub after: Option<Duration>,
+}
+
+/// In which state it is, for people and metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Phase {
+    /// Every call goes through.
+    #[default]
+    Closed,
+    /// A few calls go through.
+    Trial,
+    /// None does, because the server asked for patience.
+    Resting,
+    /// None does, until a probe says that the server is back.
+    Open,
+}
 
 /// The breaker of one cluster.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Breaker {
-    failures: u32,
-    last: Option<Instant>,
-    reason: String,
+    state: State,
+    era: u64,
+    silent: u32,
+    sick: u32,
+    last_failure: Option<Instant>,
+    last_answer: Option<Instant>,
+    /// When it was closed for the last time; `None` before it was ever open.
+    closed_at: Option<Instant>,
+    /// How often it opened again soon after it had closed, or before.
+    relapses: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    Closed,
+    Trial { running: u32, won: u32, trouble: Trouble },
+    Resting { until: Instant, trouble: Trouble },
+    Open { until: Instant, trouble: Trouble },
+}
+
+impl Default for Breaker {
+    fn default() -> Self {
+        Self {
+            state: State::Closed,
+            era: 0,
+            silent: 0,
+            sick: 0,
+            last_failure: None,
+            last_answer: None,
+            closed_at: None,
+            relapses: 0,
+        }
+    }
 }
 
 impl Breaker {
-    /// A call was answered.
-    pub fn answered(&mut self) {
-        *self = Self::default();
-    }
-
-    /// A call was not answered.
-    pub fn unanswered(&mut self, reason: &str, now: Instant) {
-        let together = self.last.is_some_and(|last| now.saturating_duration_since(last) < TOGETHER);
-        if !together {
-            self.failures = self.failures.saturating_add(1);
-            self.last = Some(now);
+    /// In which state it is.
+    pub const fn phase(&self) -> Phase {
+        match self.state {
+            State::Closed => Phase::Closed,
+            State::Trial { .. } => Phase::Trial,
+            State::Resting { .. } => Phase::Resting,
+            State::Open { .. } => Phase::Open,
         }
-        reason.clone_into(&mut self.reason);
     }
 
-    /// Why no call should be tried; `None` while calls may be.
-    pub fn open_since(&self) -> Option<&str> {
-        (self.failures >= TOLERATED).then_some(self.reason.as_str())
+    /// How many calls would get through now, at most `all`.
+    pub fn room(&self, all: u32, now: Instant) -> u32 {
+        match &self.state {
+            State::Closed => all,
+            State::Trial { running, won, .. } => won.saturating_add(1).saturating_sub(*running).min(all),
+            State::Resting { until, .. } if *until <= now => all.min(1),
+            State::Resting { .. } | State::Open { .. } => 0,
+        }
+    }
+
+    /// Asks to make a call; to be ended by [`Breaker::leave`] or [`Breaker::abandon`].
+    pub fn enter(&mut self, now: Instant) -> Result<Ticket, Refusal> {
+        if let State::Resting { until, trouble } = &self.state
+            && *until <= now
+        {
+            let trouble = trouble.clone();
+            self.turn(State::Trial { running: 0, won: 0, trouble });
+        }
+        match &mut self.state {
+            State::Closed => {}
+            State::Trial { running, won, .. } if *running <= *won => *running += 1,
+            State::Trial { trouble, .. } => {
+                return Err(Refusal { trouble: trouble.clone(), after: Some(TURN) });
+            }
+            State::Resting { until, trouble } => {
+                let after = Some(until.saturating_duration_since(now));
+                return Err(Refusal { trouble: trouble.clone(), after });
+            }
+            State::Open { trouble, .. } => {
+                return Err(Refusal { trouble: trouble.clone(), after: None });
+            }
+        }
+        Ok(Ticket { began: now, era: self.era })
+    }
+
+    /// A call ended. `share` of 0 to 1 is chance.
+    pub fn leave(&mut self, ticket: Ticket, answer: &Answer, now: Instant, share: f64) {
+        let current = ticket.era == self.era;
+        match &mut self.state {
+            State::Trial { running, won, .. } if current => {
+                *running = running.saturating_sub(1);
+                if *answer == Answer::Well {
+                    *won += 1;
+                }
+                match answer {
+                    Answer::Well if *won >= ENOUGH => self.close(now),
+                    Answer::Well | Answer::Busy => {}
+                    Answer::Sick(trouble)
+                    | Answer::Stranger(trouble)
+                    | Answer::Silent(trouble)
+                    | Answer::Late(trouble) => self.open(trouble, now, share),
+                }
+            }
+            State::Closed if current => self.note(answer, ticket.began, now, share),
+            // Of another time: the state since then knows better.
+            State::Closed | State::Trial { .. } | State::Resting { .. } | State::Open { .. } => {}
+        }
+        if !matches!(answer, Answer::Silent(_) | Answer::Late(_)) {
+            self.last_answer = Some(now);
+        }
+    }
+
+    /// A call was given up by us, so nothing is known of the server.
+    pub fn abandon(&mut self, ticket: Ticket) {
+        if let State::Trial { running, .. } = &mut self.state
+            && ticket.era == self.era
+        {
+            *running = running.saturating_sub(1);
+        }
+    }
+
+    /// The server asks for patience.
+    pub fn rest(&mut self, patience: Duration, now: Instant, share: f64) {
+        let patience = patience.min(LONGEST_REST);
+        // Not all replicas at the same moment.
+        let wanted = now + patience.mul_f64(1.0 + 0.1 * share);
+        let message = format!("the API server asked for {} s of patience", patience.as_secs());
+        match &mut self.state {
+            State::Resting { until, .. } | State::Open { until, .. } => *until = wanted.max(*until),
+            State::Closed | State::Trial { .. } => {
+                let trouble = Trouble::of_cluster(code::THROTTLED, message);
+                self.turn(State::Resting { until: wanted, trouble });
+            }
+        }
+    }
+
+    /// A probe ended that began then.
+    pub fn probed(&mut self, answer: &Answer, began: Instant, now: Instant, share: f64) {
+        match (&mut self.state, answer) {
+            (State::Open { until, trouble }, Answer::Well) if *until <= now => {
+                let trouble = trouble.clone();
+                self.turn(State::Trial { running: 0, won: 0, trouble });
+            }
+            (State::Open { .. }, Answer::Well) | (_, Answer::Busy) => {}
+            (
+                State::Open { until, trouble },
+                Answer::Sick(reason)
+                | Answer::Stranger(reason)
+                | Answer::Silent(reason)
+                | Answer::Late(reason),
+            ) => {
+                reason.clone_into(trouble);
+                *until = (*until).max(now + PROBE.mul_f64(0.8 + 0.4 * share));
+            }
+            (State::Closed, Answer::Well) => self.silent = 0,
+            (State::Closed, _) => self.note(answer, began, now, share),
+            (
+                State::Trial { .. },
+                Answer::Silent(trouble) | Answer::Late(trouble) | Answer::Stranger(trouble),
+            ) => {
+                let trouble = trouble.clone();
+                self.open(&trouble, now, share);
+            }
+            (State::Trial { .. } | State::Resting { .. }, _) => {}
+        }
+        if !matches!(answer, Answer::Silent(_) | Answer::Late(_)) {
+            self.last_answer = Some(now);
+        }
+    }
+
+    /// After which time a probe is due that could close it; `None` while none is needed.
+    pub fn probe_due(&self, now: Instant) -> Option<Duration> {
+        match &self.state {
+            State::Open { until, .. } => Some(until.saturating_duration_since(now)),
+            State::Closed | State::Trial { .. } | State::Resting { .. } => None,
+        }
+    }
+
+    /// Something changed that may have cured it, such as new credentials: a probe is due at once.
+    pub fn look_again(&mut self, now: Instant) {
+        if let State::Open { until, .. } = &mut self.state {
+            *until = now;
+        }
+    }
+
+    /// A call without trial ended.
+    fn note(&mut self, answer: &Answer, began: Instant, now: Instant, share: f64) {
+        match answer {
+            Answer::Well => (self.silent, self.sick) = (0, 0),
+            Answer::Busy => self.silent = 0,
+            Answer::Sick(trouble) => {
+                (self.silent, self.sick) = (0, self.sick + self.counted(now));
+                if self.sick >= SICK {
+                    self.open(trouble, now, share);
+                }
+            }
+            Answer::Silent(trouble) => {
+                self.silent += self.counted(now);
+                if self.silent >= SILENT {
+                    self.open(trouble, now, share);
+                }
+            }
+            // Others were answered meanwhile: it is this call's own trouble.
+            Answer::Late(_) if self.last_answer.is_some_and(|last| last >= began) => {}
+            Answer::Stranger(trouble) | Answer::Late(trouble) => self.open(trouble, now, share),
+        }
+    }
+
+    /// What a failure counts for: nothing, if it comes together with one that was counted.
+    fn counted(&mut self, now: Instant) -> u32 {
+        if self.last_failure.is_some_and(|last| now.saturating_duration_since(last) < TOGETHER) {
+            return 0;
+        }
+        self.last_failure = Some(now);
+        1
+    }
+
+    fn open(&mut self, trouble: &Trouble, now: Instant, share: f64) {
+        let was_steady = matches!(self.state, State::Closed)
+            && self.closed_at.is_none_or(|closed| now.saturating_duration_since(closed) >= STEADY);
+        self.relapses = if was_steady { 0 } else { self.relapses.saturating_add(1) };
+        let until = now + STAY.ceiling(self.relapses).mul_f64(0.5 + 0.5 * share);
+        self.turn(State::Open { until, trouble: trouble.clone() });
+    }
+
+    fn close(&mut self, now: Instant) {
+        self.closed_at = Some(now);
+        self.turn(State::Closed);
+    }
+
+    fn turn(&mut self, state: State) {
+        (self.silent, self.sick, self.last_failure) = (0, 0, None);
+        self.era += 1;
+        self.state = state;
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn it_opens_after_failures_in_a_row_and_any_answer_closes_it() {
-        let (mut breaker, start) = (Breaker::default(), Instant::now());
-        let at = |second| start + Duration::from_secs(second);
-        breaker.unanswered("refused", at(0));
-        breaker.unanswered("refused", at(1));
-        assert_eq!(breaker.open_since(), None);
-        breaker.answered();
-        breaker.unanswered("refused", at(2));
-        breaker.unanswered("refused", at(3));
-        breaker.unanswered("timed out", at(4));
-        assert_eq!(breaker.open_since(), Some("timed out"));
-        breaker.answered();
-        assert_eq!(breaker.open_since(), None);
-    }
-
-    #[test]
-    fn a_burst_counts_once() {
-        let (mut breaker, start) = (Breaker::default(), Instant::now());
-        for _ in 0..100 {
-            breaker.unanswered("reset", start);
-        }
-        assert_eq!(breaker.open_since(), None);
-    }
-}
+mod tests;

@@ -1,10 +1,20 @@
 //! Clients of one cluster, made so that no call can last for ever: the library's own retries, which sleep for minutes,
-//! are off, and every wait has a limit.
+//! are off, and every wait has a limit. A server's wish for patience is passed on to the cluster's guard, whichever call
+//! it was said to.
 
-use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+
+use super::guard::Guard;
+
+/// How long a server that only says that it is too busy is left alone.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How much longer the library waits for an answer than we do: our own limit says what became of the call.
+const SLACK: Duration = Duration::from_secs(1);
 
 /// A client for calls and one for watches, which stay silent for long.
 #[derive(Clone)]
@@ -24,52 +34,107 @@ impl std::fmt::Debug for Clients {
 /// Clients cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Not text.
-    #[error("the kubeconfig is not text")]
-    Text(#[source] std::string::FromUtf8Error),
-    /// Not a kubeconfig.
-    #[error("read the kubeconfig")]
-    Parse(#[source] kube::config::KubeconfigError),
     /// A kubeconfig that does not lead to a server.
     #[error("use the kubeconfig")]
     Config(#[source] kube::config::KubeconfigError),
     /// Keys or certificates are wrong.
     #[error("create a client")]
     Client(#[source] kube::Error),
+    /// It took too long, as a program that is asked for a token may.
+    #[error("create a client")]
+    Late(#[source] runtime::DeadlineExceeded),
+    /// The task that made it broke.
+    #[error("create a client")]
+    Broken(#[source] tokio::task::JoinError),
 }
 
-/// Makes clients of the text of a kubeconfig; relative paths in it start at `directory`.
-pub async fn make(directory: &Path, kubeconfig: &[u8], limit: Duration) -> Result<Clients, Error> {
-    let text = String::from_utf8(kubeconfig.to_vec()).map_err(Error::Text)?;
-    let mut kubeconfig = Kubeconfig::from_yaml(&text).map_err(Error::Parse)?;
-    make_absolute(&mut kubeconfig, directory);
+/// Makes clients of a kubeconfig.
+pub async fn make(kubeconfig: Kubeconfig, guard: Arc<Guard>, limit: Duration) -> Result<Clients, Error> {
+    let config = config(kubeconfig, limit).await?;
+    // Files are read here, and programs are run that a kubeconfig may name: not on a thread that others wait for.
+    let made = tokio::task::spawn_blocking(move || both(config, &guard));
+    runtime::deadline(limit, "a client", made).await.map_err(Error::Late)?.map_err(Error::Broken)?
+}
+
+/// The library's settings, with limits.
+async fn config(kubeconfig: Kubeconfig, limit: Duration) -> Result<kube::Config, Error> {
     let options = KubeConfigOptions::default();
-    let mut calls =
+    let mut config =
         kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(Error::Config)?;
-    calls.default_retry = false;
-    calls.connect_timeout = Some(limit.min(Duration::from_secs(5)));
-    calls.write_timeout = Some(limit);
-    calls.read_timeout = Some(limit);
-    calls.reset_reader_on_write = true;
+    config.default_retry = false;
+    config.connect_timeout = Some(limit.min(Duration::from_secs(5)));
+    config.write_timeout = Some(limit + SLACK);
+    config.read_timeout = Some(limit + SLACK);
+    config.reset_reader_on_write = true;
+    Ok(config)
+}
+
+fn both(calls: kube::Config, guard: &Arc<Guard>) -> Result<Clients, Error> {
     let mut watches = calls.clone();
     // A watch may be silent until the server ends it, after less than this; a list that is never answered ends here too.
     watches.read_timeout = Some(Duration::from_mins(5));
-    let client = |config| kube::Client::try_from(config).map_err(Error::Client);
+    let client = |config| -> Result<kube::Client, Error> {
+        let builder = ClientBuilder::try_from(config).map_err(Error::Client)?;
+        let guard = Arc::clone(guard);
+        let listen = move |response| listen(&guard, response);
+        Ok(builder.with_layer(&tower::util::MapResponseLayer::new(listen)).build())
+    };
     Ok(Clients { calls: client(calls)?, watches: client(watches)? })
 }
 
-fn make_absolute(kubeconfig: &mut Kubeconfig, directory: &Path) {
-    let absolute = |path: &mut Option<String>| {
-        if let Some(relative) = path.as_mut() {
-            *relative = directory.join(&*relative).display().to_string();
-        }
-    };
-    for cluster in kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
-        absolute(&mut cluster.certificate_authority);
+fn listen<B>(guard: &Guard, response: http::Response<B>) -> http::Response<B> {
+    let header = response.headers().get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+    if let Some(patience) = patience(response.status().as_u16(), header) {
+        guard.rest(patience);
     }
-    for auth in kubeconfig.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
-        absolute(&mut auth.client_certificate);
-        absolute(&mut auth.client_key);
-        absolute(&mut auth.token_file);
+    response
+}
+
+/// How much patience an answer asks for.
+fn patience(status: u16, retry_after: Option<&str>) -> Option<Duration> {
+    let asked = retry_after.and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
+    match status {
+        429 => Some(asked.unwrap_or(PATIENCE).max(PATIENCE)),
+        500.. => asked.filter(|asked| !asked.is_zero()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_is_what_the_header_says() {
+        let seconds = |number| Some(Duration::from_secs(number));
+        let table = [
+            (429, Some("7"), seconds(7)),
+            (429, Some("0"), seconds(1)),
+            (429, Some("Wed, 21 Oct 2026 07:28:00 GMT"), seconds(1)),
+            (429, None, seconds(1)),
+            (503, Some(" 3 "), seconds(3)),
+            (500, Some("2"), seconds(2)),
+            (503, None, None),
+            (503, Some("0"), None),
+            (200, Some("7"), None),
+            (409, Some("7"), None),
+        ];
+        for (status, header, expected) in table {
+            assert_eq!(patience(status, header), expected, "{status} {header:?}");
+        }
+    }
+
+    /// What the library would do by itself is minutes of retries and reads without end.
+    #[tokio::test]
+    async fn the_library_neither_retries_nor_waits_for_ever() {
+        let text = "{apiVersion: v1, kind: Config, current-context: a, \
+                    contexts: [{name: a, context: {cluster: a, user: a}}], \
+                    clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}], users: [{name: a, user: {}}]}";
+        let limit = Duration::from_secs(3);
+        let config = config(Kubeconfig::from_yaml(text).unwrap(), limit).await.unwrap();
+        assert!(!config.default_retry);
+        let longest = Some(limit + SLACK);
+        assert_eq!((config.read_timeout, config.write_timeout), (longest, longest));
+        assert!(config.connect_timeout.is_some_and(|connect| connect <= limit));
     }
 }

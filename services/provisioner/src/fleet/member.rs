@@ -1,15 +1,16 @@
-//! One cluster: its registration, its clients as its credentials give them, and its breaker.
+//! One cluster: its registration, its clients as its credentials give them, and its guard.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use domain::Cluster;
 use runtime::CancellationToken;
 
-use super::breaker::Breaker;
+use super::breaker::Answer;
 use super::client::{self, Clients};
+use super::guard::Guard;
 use super::{Settings, credentials};
-use crate::classify::{Trouble, code};
+use crate::classify::{Trouble, answer, code};
 
 /// A registered cluster. A changed registration is another member.
 #[derive(Debug)]
@@ -18,9 +19,9 @@ pub struct Member {
     pub cluster: Cluster,
     /// Cancelled when it is registered no more, or otherwise.
     pub left: CancellationToken,
+    /// What every call goes through.
+    pub guard: Arc<Guard>,
     access: Mutex<Access>,
-    breaker: Mutex<Breaker>,
-    observed_here: std::sync::atomic::AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -32,14 +33,13 @@ struct Access {
 }
 
 impl Member {
-    /// A cluster whose credentials were not read yet.
-    pub fn new(cluster: Cluster) -> Self {
+    /// A cluster whose credentials were not read yet, and that takes so many calls at once.
+    pub fn new(cluster: Cluster, bound: usize) -> Self {
         Self {
             cluster,
             left: CancellationToken::new(),
+            guard: Arc::new(Guard::new(bound)),
             access: Mutex::default(),
-            breaker: Mutex::new(Breaker::default()),
-            observed_here: std::sync::atomic::AtomicBool::new(false),
         }
     }
 
@@ -52,73 +52,41 @@ impl Member {
         })
     }
 
-    /// Whether a call may be tried now; else why not.
-    pub fn admits(&self) -> Result<(), Trouble> {
-        match lock(&self.breaker).open_since() {
-            None => Ok(()),
-            Some(reason) => Err(Trouble::of_cluster(code::UNREACHABLE, reason)),
-        }
-    }
-
-    /// A call was answered, whatever the answer.
-    pub fn answered(&self) {
-        lock(&self.breaker).answered();
-    }
-
-    /// A call was not answered.
-    pub fn unanswered(&self, reason: &str) {
-        lock(&self.breaker).unanswered(reason, Instant::now());
-    }
-
-    /// Whether this process is the one that speaks for the cluster, and so carries out what is parked for it.
-    pub fn is_observed_here(&self) -> bool {
-        self.observed_here.load(std::sync::atomic::Ordering::Relaxed)
-    }
-
-    /// Says whether this process speaks for the cluster.
-    pub fn set_observed_here(&self, here: bool) {
-        self.observed_here.store(here, std::sync::atomic::Ordering::Relaxed);
-    }
-
     /// Asks the API server whether it works; the answer moves the breaker.
     pub async fn probe(&self, limit: Duration) -> Result<(), String> {
         let clients = self.clients().map_err(|trouble| trouble.message)?;
-        let answer = runtime::deadline(limit, "the API server", clients.calls.apiserver_version()).await;
-        match answer {
-            Ok(Ok(_)) => {
-                self.answered();
-                Ok(())
+        let began = Instant::now();
+        let probed = runtime::deadline(limit, "the API server", clients.calls.apiserver_version()).await;
+        let (answer, result) = match probed {
+            Ok(Ok(_)) => (Answer::Well, Ok(())),
+            Ok(Err(error)) => (answer(&error), Err(runtime::telemetry::chain(&error))),
+            Err(late) => {
+                let trouble = Trouble::of_cluster(code::UNREACHABLE, late.to_string());
+                (Answer::Late(trouble), Err(late.to_string()))
             }
-            // It lives, but does not take us for who we are, or is overloaded: calls will say the same.
-            Ok(Err(error @ kube::Error::Api(_))) => {
-                self.answered();
-                Err(runtime::telemetry::chain(&error))
-            }
-            Ok(Err(error)) => Err(self.noted(runtime::telemetry::chain(&error))),
-            Err(late) => Err(self.noted(late.to_string())),
-        }
-    }
-
-    fn noted(&self, reason: String) -> String {
-        self.unanswered(&reason);
-        reason
+        };
+        self.guard.probed(&answer, began);
+        result
     }
 
     /// Reads the credentials again and makes new clients if they changed. Unreadable credentials keep the old clients:
     /// a file that is being replaced must not stop the work.
     pub async fn reread_credentials(&self, settings: &Settings) {
-        let read = credentials::read(&settings.credentials_dir, &self.cluster.credentials).await;
-        let source = match read {
-            Ok(source) => source,
-            Err(error) => return self.refuse(&error),
+        let read = credentials::read(&settings.credentials_dir, &self.cluster.credentials);
+        let read = match runtime::deadline(settings.call_timeout, "the credentials", read).await {
+            Ok(Ok(read)) => read,
+            Ok(Err(error)) => return self.refuse(&error),
+            Err(late) => return self.refuse(&late),
         };
-        if lock(&self.access).source.as_ref() == Some(&source) {
+        if lock(&self.access).source.as_ref() == Some(&read.source) {
             return;
         }
-        match client::make(&settings.credentials_dir, &source, settings.call_timeout).await {
+        match client::make(read.kubeconfig, Arc::clone(&self.guard), settings.call_timeout).await {
             Ok(clients) => {
                 tracing::info!(cluster.name = %self.cluster.id, "credentials read");
-                *lock(&self.access) = Access { source: Some(source), clients: Some(clients), trouble: None };
+                *lock(&self.access) =
+                    Access { source: Some(read.source), clients: Some(clients), trouble: None };
+                self.guard.look_again();
             }
             Err(error) => self.refuse(&error),
         }

@@ -1,12 +1,13 @@
 //! The clusters: which there are, how to reach each, and how each is.
 //!
 //! The registry is read from Postgres on a period and kept while Postgres is away; credentials are files that are read
-//! again on a period. *Invariant:* what one cluster does to us stays with that cluster: each has its own client and
-//! breaker. Nothing here writes to a cluster.
+//! again on a period. *Invariant:* what one cluster does to us stays with that cluster: each has its own client, bound
+//! and breaker. Nothing here writes to a cluster.
 
 pub mod breaker;
 pub mod client;
 pub mod credentials;
+pub mod guard;
 mod member;
 
 use std::collections::HashMap;
@@ -28,6 +29,8 @@ const REFRESH: Duration = Duration::from_secs(5);
 const APART: Duration = Duration::from_secs(1);
 /// How often each cluster is asked whether it answers.
 const PROBE: Duration = Duration::from_secs(5);
+/// Least time between two questions.
+const LEAST: Duration = Duration::from_millis(100);
 
 /// All registered clusters.
 #[derive(Debug)]
@@ -50,6 +53,8 @@ pub struct Settings {
     pub credentials_dir: PathBuf,
     /// How long one call may take.
     pub call_timeout: Duration,
+    /// How many calls to one cluster may be under way at once.
+    pub cluster_concurrency: usize,
 }
 
 /// What is known of a cluster by its name.
@@ -112,9 +117,8 @@ impl Fleet {
                 );
             }
             let members = self.members();
-            for member in &members {
-                member.reread_credentials(&self.settings).await;
-            }
+            let rereads = members.iter().map(|member| member.reread_credentials(&self.settings));
+            futures::future::join_all(rereads).await;
             for member in members.iter().filter(|member| !told.iter().any(|known| Arc::ptr_eq(known, member)))
             {
                 joined(Arc::clone(member));
@@ -130,7 +134,9 @@ impl Fleet {
     pub async fn probe(self: Arc<Self>, member: Arc<Member>, stop: CancellationToken) {
         let name = format!("cluster/{}", member.cluster.id);
         let component = self.health.readiness.informative(name.as_str());
+        let mut phases = member.guard.watch();
         loop {
+            phases.mark_unchanged();
             let answer = member.probe(self.settings.call_timeout).await;
             self.metrics.cluster_up(&member.cluster.id, answer.is_ok());
             match answer {
@@ -140,7 +146,7 @@ impl Fleet {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = member.left.cancelled() => break,
-                () = tokio::time::sleep(PROBE.mul_f64(0.8 + 0.4 * runtime::backoff::random_share())) => {}
+                () = until_probe(&member, &mut phases) => {}
             }
         }
         // Its successor of the same name, if there is one, has registered anew by its first probe.
@@ -174,16 +180,16 @@ impl Fleet {
             let id = record.cluster.id.clone();
             let same = before.get(&id).filter(|member| member.cluster == record.cluster);
             let member = same.cloned().unwrap_or_else(|| {
-                let member = Arc::new(Member::new(record.cluster));
+                let member = Arc::new(Member::new(record.cluster, self.settings.cluster_concurrency));
                 fresh.push(Arc::clone(&member));
                 member
             });
             members.insert(id, member);
         }
-        for member in fresh {
+        for member in &fresh {
             tracing::info!(cluster.name = %member.cluster.id, cluster.state = %member.cluster.state, "cluster registered");
-            member.reread_credentials(&self.settings).await;
         }
+        futures::future::join_all(fresh.iter().map(|member| member.reread_credentials(&self.settings))).await;
         for (id, old) in &before {
             if !members.get(id).is_some_and(|member| Arc::ptr_eq(member, old)) {
                 old.left.cancel();
@@ -192,5 +198,19 @@ impl Fleet {
         *self.members.write().unwrap_or_else(PoisonError::into_inner) = Some(members);
         drop(last);
         Ok(())
+    }
+}
+
+/// Waits until a probe is due: on a period, and as soon as one could close an open breaker.
+async fn until_probe(member: &Member, phases: &mut tokio::sync::watch::Receiver<breaker::Phase>) {
+    let usual = Instant::now() + PROBE.mul_f64(0.8 + 0.4 * runtime::backoff::random_share());
+    loop {
+        let usual = usual.saturating_duration_since(Instant::now());
+        let due = member.guard.probe_due().unwrap_or(usual).max(LEAST);
+        tokio::select! {
+            () = tokio::time::sleep(due) => return,
+            // The sender lives in the member.
+            _ = phases.changed() => {}
+        }
     }
 }

@@ -124,6 +124,11 @@ impl Book {
         }
     }
 
+    /// Whether everything that was seen was told at least once.
+    pub fn is_told(&self) -> bool {
+        self.pages.values().all(|page| page.told_at.is_some())
+    }
+
     /// The greatest version seen.
     pub fn newest(&self) -> u64 {
         self.newest
@@ -222,6 +227,20 @@ mod tests {
         book.roll(now + period.mul_f64(1.3), period);
         assert_eq!(next(&mut book), Some((5, true)));
         assert_eq!(next(&mut book), None);
+    }
+
+    #[test]
+    fn a_book_is_told_when_every_page_arrived_once() {
+        let (mut book, now) = (Book::default(), Instant::now());
+        assert!(book.is_told(), "there is nothing to tell");
+        let database = see(&mut book, 5, "Ready");
+        assert!(!book.is_told());
+        next(&mut book);
+        assert!(!book.is_told(), "on its way");
+        book.told(database, now);
+        assert!(book.is_told());
+        see(&mut book, 6, "Degraded");
+        assert!(book.is_told(), "a change of what was told");
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Says what is seen in a cluster: everything at the start of a term, every change, and everything again on a slow roll.
 //!
 //! One process at a time speaks for a cluster, by a row in Postgres that also gives the term; two at once would be
-//! wasteful, never wrong. *Invariant:* nothing is decided here and nothing is written to the cluster.
+//! wasteful, never wrong. *Invariant:* nothing is decided here and nothing is written to the cluster. *Invariant:* Postgres
+//! is told that a cluster was listed only after all that was listed was told: readers take silence for absence from then
+//! on.
 
 pub mod book;
 pub mod translate;
@@ -40,6 +42,9 @@ pub struct Observer {
     pub holder: String,
     /// How often everything is said again.
     pub period: Duration,
+    /// How often a cluster is asked whether it can still be listed, and at which version it stands: one that was restored
+    /// from a backup keeps watches open and silent for minutes.
+    pub check: Duration,
     /// How long one call may take.
     pub call_timeout: Duration,
 }
@@ -68,9 +73,7 @@ pub async fn run(observer: Observer, member: Arc<Member>, stop: CancellationToke
         let pause = match term {
             Ok(Some(term)) => {
                 tracing::info!(cluster.name = %cluster, term = term.0, "speaking for the cluster");
-                member.set_observed_here(true);
                 let (end, term) = hold(&observer, &member, term, &stop).await;
-                member.set_observed_here(false);
                 tracing::info!(cluster.name = %cluster, term = term.0, ?end, "no longer speaking for the cluster");
                 if end == End::Stop {
                     release(&observer, &member, term).await;

@@ -22,11 +22,10 @@ use crate::fleet::Member;
 const ON_THEIR_WAY: usize = 256;
 /// How often it is looked what is to be said again.
 const ROLL: Duration = Duration::from_secs(1);
-/// How often the server is asked for the version it stands at: one that was restored from a backup keeps watches open
-/// and silent for minutes.
-const CHECK: Duration = Duration::from_mins(3);
 /// Errors in a row after which the watch is made anew, with the credentials of that moment.
 const TOLERATED: u32 = 4;
+/// Patience with Postgres for the note that the cluster was listed.
+const NOTE: Duration = Duration::from_secs(3);
 /// The pause after gossip could not be sent.
 const UNSENT: Duration = Duration::from_secs(1);
 
@@ -39,8 +38,9 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
     let check_api = Api::<QuestDB>::all(clients.calls);
     let mut sending = FuturesUnordered::new();
     let mut roll = tokio::time::interval(ROLL);
-    let mut check = tokio::time::interval_at(tokio::time::Instant::now() + CHECK, CHECK);
-    let mut failures = 0;
+    let mut check = tokio::time::interval_at(tokio::time::Instant::now() + observer.check, observer.check);
+    let mut listing = Listing::default();
+    let mut noting = FuturesUnordered::new();
     let mut quiet_until = Instant::now();
     book.forget_on_its_way();
     loop {
@@ -54,18 +54,11 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
         tokio::select! {
             event = stream.next() => match event {
                 Some(Ok(event)) => {
-                    failures = 0;
+                    listing.note(&event);
                     note(book, event, term);
                 }
-                Some(Err(error)) => {
-                    failures += 1;
-                    tracing::debug!(cluster.name = %member.cluster.id, "the watch is disturbed: {error}");
-                    if failures >= TOLERATED {
-                        tracing::warn!(cluster.name = %member.cluster.id, error = &error as &dyn std::error::Error, "the watch does not work and is made anew");
-                        return End::Broken;
-                    }
-                }
-                None => return End::Broken,
+                Some(Err(error)) if listing.bears(member, &error) => {}
+                Some(Err(_)) | None => return End::Broken,
             },
             Some((database, sent)) = sending.next() => {
                 if !arrived(observer, book, database, sent) {
@@ -76,10 +69,18 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
             _ = roll.tick() => {
                 book.roll(Instant::now(), observer.period);
                 observer.metrics.observed(&member.cluster.id, book.len());
+                if listing.is_to_be_noted() && noting.is_empty() && book.is_told() {
+                    noting.push(listed(observer, member, term, book.len()));
+                }
             }
+            Some(noted) = noting.next() => match noted {
+                Noted::Yes => listing.noted = true,
+                Noted::NotNow => {}
+                Noted::Lost => return End::Lost,
+            },
             _ = check.tick() => {
-                if was_restored(&check_api, book, observer.call_timeout).await {
-                    tracing::warn!(cluster.name = %member.cluster.id, "the API server stands at an older version than was seen: it was restored");
+                let checked = checked(&check_api, book, observer.call_timeout).await;
+                if listing.judge(member, checked) {
                     return End::Restored;
                 }
             }
@@ -114,16 +115,97 @@ fn arrived(observer: &Observer, book: &mut Book, database: DatabaseId, sent: Res
     }
 }
 
-/// Whether the server stands at an older version than one that was seen of it.
-async fn was_restored(api: &Api<QuestDB>, book: &mut Book, limit: Duration) -> bool {
-    let params = ListParams::default().limit(1);
-    let listed = runtime::deadline(limit, "the list", api.list_metadata(&params)).await;
-    let Ok(Ok(list)) = listed else { return false };
-    let version = list.metadata.resource_version.as_deref().and_then(|text| text.parse::<u64>().ok());
-    let Some(version) = version else { return false };
-    let restored = version < book.newest();
-    if !restored {
-        book.note_version(version);
+/// How far the watch is with listing, whether Postgres knows, and how often it failed in a row.
+#[derive(Debug, Default)]
+struct Listing {
+    complete: bool,
+    noted: bool,
+    failures: u32,
+}
+
+impl Listing {
+    fn note(&mut self, event: &Event<QuestDB>) {
+        self.failures = 0;
+        match event {
+            Event::Init => *self = Self::default(),
+            Event::InitDone => self.complete = true,
+            Event::InitApply(_) | Event::Apply(_) | Event::Delete(_) => {}
+        }
     }
-    restored
+
+    /// Whether the watch may go on after an error.
+    fn bears(&mut self, member: &Member, error: &watcher::Error) -> bool {
+        self.failures += 1;
+        tracing::debug!(cluster.name = %member.cluster.id, "the watch is disturbed: {error}");
+        if self.failures < TOLERATED {
+            return true;
+        }
+        tracing::warn!(cluster.name = %member.cluster.id, error = error as &dyn std::error::Error, "the watch does not work and is made anew");
+        false
+    }
+
+    /// What a list of the server means; `true`: it was restored.
+    fn judge(&mut self, member: &Member, checked: Checked) -> bool {
+        match checked {
+            Checked::Well => self.noted = false,
+            Checked::Restored => {
+                tracing::warn!(cluster.name = %member.cluster.id, "the API server stands at an older version than was seen: it was restored");
+                return true;
+            }
+            Checked::NotListed(reason) => {
+                tracing::warn!(cluster.name = %member.cluster.id, reason, "the cluster does not let itself be listed");
+            }
+        }
+        false
+    }
+
+    const fn is_to_be_noted(&self) -> bool {
+        self.complete && !self.noted
+    }
+}
+
+/// Whether Postgres knows that the cluster was listed.
+enum Noted {
+    Yes,
+    NotNow,
+    Lost,
+}
+
+async fn listed(observer: &Observer, member: &Member, term: Term, databases: usize) -> Noted {
+    let count = u64::try_from(databases).unwrap_or(u64::MAX);
+    let note = observer.store.note_listed(&member.cluster.id, &observer.holder, term, count);
+    match runtime::deadline(NOTE, "Postgres", note).await {
+        Ok(Ok(true)) => Noted::Yes,
+        Ok(Ok(false)) => Noted::Lost,
+        // It is tried again with the next roll; until then nobody believes that anything is missing.
+        Ok(Err(_)) | Err(_) => Noted::NotNow,
+    }
+}
+
+/// What a list of the server shows beside what was seen.
+enum Checked {
+    /// It lets itself be listed and stands no lower than what was seen.
+    Well,
+    /// It stands at an older version than one that was seen of it.
+    Restored,
+    /// It does not let itself be listed.
+    NotListed(String),
+}
+
+async fn checked(api: &Api<QuestDB>, book: &mut Book, limit: Duration) -> Checked {
+    let params = ListParams::default().limit(1);
+    let list = match runtime::deadline(limit, "the list", api.list_metadata(&params)).await {
+        Ok(Ok(list)) => list,
+        Ok(Err(error)) => return Checked::NotListed(runtime::telemetry::chain(&error)),
+        Err(late) => return Checked::NotListed(late.to_string()),
+    };
+    let version = list.metadata.resource_version.as_deref().and_then(|text| text.parse::<u64>().ok());
+    let Some(version) = version else {
+        return Checked::NotListed("the list has no version".to_owned());
+    };
+    if version < book.newest() {
+        return Checked::Restored;
+    }
+    book.note_version(version);
+    Checked::Well
 }

@@ -128,6 +128,13 @@ impl StackFacts {
         files::only_owner(&layout.env_file())
     }
 
+    /// The files of all clusters, as kubectl reads several: each holds a context of its cluster's name.
+    fn kubeconfigs(&self) -> Option<String> {
+        let whole = self.clusters.iter().filter(|cluster| !cluster.bare);
+        let files: Vec<String> = whole.map(|cluster| cluster.kubeconfig.display().to_string()).collect();
+        (!files.is_empty()).then(|| files.join(":"))
+    }
+
     /// Lines that a shell can read.
     fn exports(&self) -> String {
         let first = self.clusters.iter().find(|cluster| !cluster.bare);
@@ -139,9 +146,11 @@ impl StackFacts {
             ("KAFKA_BOOTSTRAP", Some(self.kafka_bootstrap.clone())),
             ("AWS_ENDPOINT_URL", Some(self.aws_endpoint_url.clone())),
             ("AWS_REGION", first.map(|cluster| cluster.region.clone())),
+            // What version 1 of AWS's command line reads.
+            ("AWS_DEFAULT_REGION", first.map(|cluster| cluster.region.clone())),
             ("AWS_ACCESS_KEY_ID", Some("sandbox".to_owned())),
             ("AWS_SECRET_ACCESS_KEY", Some("sandbox".to_owned())),
-            ("KUBECONFIG", first.map(|cluster| cluster.kubeconfig.display().to_string())),
+            ("KUBECONFIG", self.kubeconfigs()),
         ];
         let mut text = String::from("# Read it with: . .slipway/env\n");
         for (name, value) in pairs {
@@ -178,6 +187,8 @@ mod tests {
             for line in ["export SLIPWAY_TOKEN='tok'\\''en'", "export AWS_REGION='eu-west-1'"] {
                 assert!(exports.lines().any(|found| found == line), "{line} is not in\n{exports}");
             }
+            let kubeconfigs = exports.lines().find(|line| line.starts_with("export KUBECONFIG=")).unwrap();
+            assert_eq!(kubeconfigs.matches(".kubeconfig").count(), 2, "whole clusters only: {kubeconfigs}");
         });
     }
 

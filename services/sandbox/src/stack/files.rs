@@ -82,14 +82,16 @@ fn write_cluster(blueprint: &Blueprint<'_>, cluster: &Cluster) -> anyhow::Result
 /// A kubeconfig. The API server makes its certificate on its first start, so the authority is named by its path.
 fn kubeconfig(blueprint: &Blueprint<'_>, cluster: &Cluster, user: User) -> String {
     let Cluster { name, .. } = cluster;
+    // Files that kubectl reads together share one list of users: the first of a name hides the others.
+    let login = format!("{name}-{}", user.short);
     let authority = blueprint.layout.certificates(name).join("apiserver.crt");
     serde_json::to_string_pretty(&serde_json::json!({
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": name,
         "clusters": [{"name": name, "cluster": {"server": server(blueprint, cluster), "certificate-authority": authority}}],
-        "users": [{"name": user.short, "user": {"token": blueprint.identity.token(name, user.short)}}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": user.short}}],
+        "users": [{"name": login, "user": {"token": blueprint.identity.token(name, user.short)}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": login}}],
     }))
     .unwrap_or_default()
 }
@@ -153,6 +155,7 @@ mod tests {
             assert_eq!(cluster["certificate-authority"], authority);
             assert_eq!(cluster.get("insecure-skip-tls-verify"), None);
             assert_eq!(value["users"][0]["user"]["token"], "token-eu-west-1-admin");
+            assert_eq!(value["users"][0]["name"], "eu-west-1-admin", "of its own among several files");
         });
     }
 

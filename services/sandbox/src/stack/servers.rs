@@ -98,8 +98,10 @@ pub(super) fn postgres(blueprint: &Blueprint<'_>) -> Program {
         // The path of a socket may be too long in a deep checkout, and everything uses TCP anyway.
         "unix_socket_directories=".to_owned(),
         "max_connections=300".to_owned(),
+        // Without it a power cut loses what was acknowledged; a killed Postgres does not, because the system keeps its pages.
         format!("fsync={durable}"),
-        format!("synchronous_commit={durable}"),
+        // Without this a killed Postgres would, and tests that kill it could not tell whose loss it was.
+        "synchronous_commit=on".to_owned(),
         "log_min_duration_statement=500ms".to_owned(),
         "log_line_prefix=%m [%p] ".to_owned(),
     ] {
@@ -151,6 +153,8 @@ mod tests {
             with_blueprint(&options, |blueprint| {
                 let program = postgres(blueprint);
                 assert!(program.command.contains(&expect.to_owned()), "{:?}", program.command);
+                let acknowledged = "synchronous_commit=on".to_owned();
+                assert!(program.command.contains(&acknowledged), "{:?}", program.command);
                 assert_eq!(program.user.as_deref(), Some("postgres"));
                 assert_eq!(program.stop.signal, StopSignal::Interrupt);
                 let port = blueprint.identity.ports.of("postgres");

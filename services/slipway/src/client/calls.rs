@@ -8,7 +8,7 @@ use reqwest::header::{HeaderName, HeaderValue, IF_MATCH};
 use uuid::Uuid;
 use wire::http::{
     Accepted, Cluster, ClusterList, CreateDatabase, Database, DatabaseList, Operation, OperationList,
-    RegisterCluster, UpdateDatabase,
+    RegisterCluster, UpdateCluster, UpdateDatabase,
 };
 
 use super::{Answer, Client, Request};
@@ -118,6 +118,13 @@ impl Client {
         }
     }
 
+    /// Cancels an operation. The same key never does it twice.
+    pub async fn cancel_operation(&self, id: Uuid, key: &str) -> Result<Accepted, Error> {
+        let key = HeaderValue::from_str(key).map_err(|_| Error::usage("that is no idempotency key"))?;
+        let request = Request::new(Method::POST, format!("v1/operations/{id}:cancel"));
+        Ok(self.ask(request.header(IDEMPOTENCY_KEY, key)).await?.body)
+    }
+
     /// The events of an operation after the given one.
     pub async fn events(&self, operation: Uuid, after: i64) -> Result<Response, Error> {
         let mut request = Request::new(Method::GET, format!("v1/operations/{operation}/events")).stream();
@@ -140,6 +147,11 @@ impl Client {
     /// Registers a cluster or changes its registration.
     pub async fn register_cluster(&self, id: &ClusterId, body: &RegisterCluster) -> Result<Cluster, Error> {
         Ok(self.ask(Request::new(Method::PUT, format!("v1/clusters/{id}")).body(body)?).await?.body)
+    }
+
+    /// Opens or closes a cluster for new databases.
+    pub async fn update_cluster(&self, id: &ClusterId, body: &UpdateCluster) -> Result<Cluster, Error> {
+        Ok(self.ask(Request::new(Method::PATCH, format!("v1/clusters/{id}")).body(body)?).await?.body)
     }
 
     /// The database of an id or a name.

@@ -6,7 +6,7 @@ use crate::client::calls::Filter;
 use crate::exit;
 use crate::follow::follow;
 use crate::render::fixture;
-use wire::http::{Accepted, CreateDatabase, DatabaseList, Operation};
+use wire::http::{Accepted, CreateDatabase, DatabaseList, Operation, UpdateCluster};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -50,6 +50,28 @@ async fn every_try_of_a_post_is_the_same_request() {
         assert_eq!(header(request, "authorization").as_deref(), Some("Bearer swordfish"));
         assert_eq!(header(request, "slipway-tenant").as_deref(), Some("acme"));
     }
+}
+
+#[tokio::test]
+async fn a_cancellation_goes_to_its_operation_with_its_key() {
+    let accepted = Accepted { database: fixture::database(), operation: fixture::operation("pending") };
+    let server = Scripted::start(vec![String::new(), json(&accepted)]).await;
+    let id = fixture::operation("running").id;
+    assert_eq!(server.client(LONG).cancel_operation(id, "key-1").await.unwrap(), accepted);
+    for request in server.asked().await {
+        assert!(request.starts_with(&format!("POST /v1/operations/{id}:cancel HTTP/1.1\r\n")), "{request}");
+        assert_eq!(header(&request, "idempotency-key").as_deref(), Some("key-1"));
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_is_closed_by_its_state() {
+    let server = Scripted::start(vec![json(&fixture::cluster())]).await;
+    let body = UpdateCluster { state: "draining".to_owned() };
+    server.client(LONG).update_cluster(&"eu-west-1".parse().unwrap(), &body).await.unwrap();
+    let asked = server.asked().await;
+    assert!(asked[0].starts_with("PATCH /v1/clusters/eu-west-1 HTTP/1.1\r\n"), "{}", asked[0]);
+    assert!(asked[0].ends_with(r#"{"state":"draining"}"#), "{}", asked[0]);
 }
 
 #[tokio::test]

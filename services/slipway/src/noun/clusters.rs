@@ -1,10 +1,10 @@
-//! Clusters: list, look at, register. Credentials are named, never given.
+//! Clusters: list, look at, register, open and close. Credentials are named, never given.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use wire::http::{Cluster, RegisterCluster};
+use wire::http::{Cluster, RegisterCluster, UpdateCluster};
 
 use crate::cli::{Format, pair};
 use crate::client::calls::cluster_id;
@@ -25,6 +25,8 @@ pub enum Command {
     Get(Get),
     /// Register a cluster, or change its registration
     Register(Box<Register>),
+    /// Open or close a cluster for new databases
+    Update(Update),
 }
 
 /// `clusters get`.
@@ -42,7 +44,7 @@ pub struct Get {
       --zone eu-west-1a=subnet-1 --zone eu-west-1b=subnet-2 --hosted-zone-id Z0123 \\
       --dns-suffix eu-west-1.example.com --credentials file:eu-west-1.kubeconfig
   slipway clusters register eu-west-1 -f cluster.yaml
-  slipway clusters get eu-west-1 -o json | jq 'del(.id,.databases,.created_at) | .state=\"draining\"' \\
+  slipway clusters get eu-west-1 -o json | jq 'del(.id,.databases,.created_at) | .account=\"123456789012\"' \\
       | slipway clusters register eu-west-1 -f -")]
 pub struct Register {
     /// Id: lower-case letters, digits and '-', at most 40
@@ -54,6 +56,23 @@ pub struct Register {
     file: Option<PathBuf>,
     #[command(flatten)]
     flags: Flags,
+}
+
+/// `clusters update`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  slipway clusters update eu-west-1 --state draining
+  slipway clusters update eu-west-1 --state active
+
+A cluster that is draining or disabled keeps its databases; new ones go to other clusters of its
+region, or are refused where there is none.")]
+pub struct Update {
+    /// Id
+    #[arg(value_name = "ID")]
+    cluster: String,
+    /// active, draining or disabled
+    #[arg(long)]
+    state: String,
 }
 
 /// A registration as flags.
@@ -154,6 +173,10 @@ pub async fn run(session: &Session, command: Command) -> Result<(), Error> {
             let id = cluster_id(&cluster)?;
             let body = file.as_deref().map_or_else(|| Ok(flags.into()), read)?;
             let cluster = client.register_cluster(&id, &body).await?;
+            show(session, &cluster)
+        }
+        Command::Update(Update { cluster, state }) => {
+            let cluster = client.update_cluster(&cluster_id(&cluster)?, &UpdateCluster { state }).await?;
             show(session, &cluster)
         }
     }

@@ -59,7 +59,12 @@ fn client(session: &Session, wait: Wait) -> Result<Client, Error> {
 }
 
 /// Shows what was accepted, after its end if that is to be waited for.
-async fn finish(session: &Session, client: &Client, accepted: Accepted, wait: Wait) -> Result<(), Error> {
+pub(super) async fn finish(
+    session: &Session,
+    client: &Client,
+    accepted: Accepted,
+    wait: Wait,
+) -> Result<(), Error> {
     let (id, name) = (accepted.operation.id, accepted.database.name.clone());
     if !wait.wait {
         show(session.output, &accepted)?;

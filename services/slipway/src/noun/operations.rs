@@ -1,12 +1,14 @@
-//! Operations: list, look at, follow.
+//! Operations: list, look at, follow, cancel.
 
 use clap::{Args, Subcommand};
+use uuid::Uuid;
 use wire::http::{Operation, OperationEvent, OperationList};
 
-use crate::cli::Format;
+use crate::cli::{Format, Wait};
 use crate::client::calls::{Operations, operation_id};
 use crate::error::Error;
 use crate::follow::follow;
+use crate::noun::databases;
 use crate::output::{Colour, Output};
 use crate::progress::Display;
 use crate::render;
@@ -22,6 +24,8 @@ pub enum Command {
     Get(Get),
     /// Follow an operation to its end
     Watch(Watch),
+    /// Cancel an operation that is under way
+    Cancel(Cancel),
 }
 
 /// `operations list`.
@@ -67,12 +71,32 @@ pub struct Watch {
     operation: String,
 }
 
+/// `operations cancel`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  slipway operations cancel 0192f3a4-5b6c-7d8e-9f00-112233445566
+  slipway operations cancel operations/0192f3a4-5b6c-7d8e-9f00-112233445566 --wait
+
+A new database is taken back, a changed one returns to its last good state. That is an operation
+of its own, which is shown (and with --wait followed to its end). Deletions are not cancelled.")]
+pub struct Cancel {
+    /// Id
+    #[arg(value_name = "ID")]
+    operation: String,
+    #[command(flatten)]
+    wait: Wait,
+    /// Key under which the API does this once, however often it is asked [default: a new one]
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+}
+
 /// Does what is asked.
 pub async fn run(session: &Session, command: Command) -> Result<(), Error> {
     match command {
         Command::List(command) => list(session, command).await,
         Command::Get(command) => get(session, command).await,
         Command::Watch(command) => watch(session, command).await,
+        Command::Cancel(command) => cancel(session, command).await,
     }
 }
 
@@ -141,6 +165,16 @@ async fn watch(session: &Session, command: Watch) -> Result<(), Error> {
         show_one(session, &operation)?;
     }
     outcome(session.output, &operation)
+}
+
+async fn cancel(session: &Session, command: Cancel) -> Result<(), Error> {
+    let Cancel { operation, wait, idempotency_key } = command;
+    let id = operation_id(&operation)?;
+    let client = session.client(if wait.wait { WAITING } else { REQUEST })?;
+    let key = idempotency_key.unwrap_or_else(|| Uuid::now_v7().to_string());
+    session.output.trace(&format!("idempotency key {key}"));
+    let accepted = client.cancel_operation(id, &key).await?;
+    databases::finish(session, &client, accepted, wait).await
 }
 
 /// An event as one line of JSON.

@@ -3,10 +3,10 @@
 
 use std::fmt::Write;
 
+use domain::credentials::{HTTP_PASSWORD, PG_PASSWORD};
 use serde::Serialize;
 
 use super::text::clean;
-use crate::noun::databases::kubectl::{HTTP_PASSWORD, PG_PASSWORD};
 
 /// What stands where the password of the `PostgreSQL` wire protocol goes.
 const PG_PLACE: &str = "$QUESTDB_PG_PASSWORD";

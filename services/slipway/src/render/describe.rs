@@ -63,6 +63,13 @@ fn head(text: &mut String, database: &Database, now: Timestamp) {
     line(text, "Cluster", &database.cluster);
     line(text, "Created", &format!("{} ({} ago)", database.created_at, age(database.created_at, now)));
     line(text, "Changed", &format!("{} ({} ago)", database.updated_at, age(database.updated_at, now)));
+    if let Some(kind) = &database.diverged {
+        let since = database.diverged_since.map(|then| format!(", known for {}", age(then, now)));
+        line(text, "Diverged", &format!("{}{}", clean(kind), since.unwrap_or_default()));
+    }
+    if let Some(then) = database.purged_at {
+        line(text, "Purged", &format!("{then} ({} ago)", age(then, now)));
+    }
 }
 
 fn desired(text: &mut String, database: &Database) {
@@ -155,6 +162,16 @@ mod tests {
         database.allowed_cidrs.clear();
         let operation = fixture::operation("failed");
         insta::assert_snapshot!(describe(&database, Some(&operation), &[], fixture::now()));
+    }
+
+    #[test]
+    fn a_database_whose_cluster_shows_something_else_says_so() {
+        let mut database = fixture::database();
+        assert!(!describe(&database, None, &[], fixture::now()).contains("Diverged"));
+        database.diverged = Some("lagging".to_owned());
+        database.diverged_since = Some(fixture::now() - jiff::SignedDuration::from_mins(5));
+        let text = describe(&database, None, &[], fixture::now());
+        assert!(text.contains("Diverged:         lagging, known for 5m"), "{text}");
     }
 
     #[test]

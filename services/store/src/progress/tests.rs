@@ -1,7 +1,7 @@
 //! How operations move, case by case.
 
 use domain::operation::StepState;
-use domain::{DatabaseId, Operation, OperationId, OperationKind};
+use domain::{DatabaseId, OnFailure, Operation, OperationId, OperationKind};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -30,6 +30,13 @@ fn record(state: OperationState, steps: Vec<Step>) -> OperationRecord {
         created_at: Timestamp::UNIX_EPOCH,
         updated_at: Timestamp::UNIX_EPOCH,
         ended_at: None,
+        on_failure: OnFailure::Revert,
+        deadline_at: Timestamp::UNIX_EPOCH,
+        late: false,
+        overdue_since: None,
+        reverts: None,
+        superseded_by: None,
+        settled: false,
     }
 }
 
@@ -94,7 +101,7 @@ fn steps_come_before_the_end_and_the_end_comes_last() {
         carried_out: Some(at(2)),
         ..seen(at(2), vec![step("volume", StepState::Succeeded), step("pod", StepState::Succeeded)])
     };
-    let facts = Facts { held: Some(at(2)), carried_out: Some(at(2)), seen: Some(&seen), outcomes: &[] };
+    let facts = Facts { held: Some(at(2)), carried_out: Some(at(2)), seen: Some(&seen), ..Facts::default() };
     let before = record(OperationState::Running, vec![step("volume", StepState::Succeeded)]);
     let moved = progress(&before, facts).unwrap();
     assert_eq!(moved.state, OperationState::Succeeded);
@@ -134,7 +141,8 @@ fn the_refusal_of_another_position_is_not_ours() {
 #[test]
 fn a_refusal_that_comes_late_does_not_undo_progress() {
     let outcomes = [outcome(OutcomeKind::Refused, at(2))];
-    let facts = Facts { held: Some(at(2)), carried_out: Some(at(2)), outcomes: &outcomes, seen: None };
+    let facts =
+        Facts { held: Some(at(2)), carried_out: Some(at(2)), outcomes: &outcomes, ..Facts::default() };
     let moved = progress(&record(OperationState::Pending, Vec::new()), facts).unwrap();
     assert_eq!(moved.state, OperationState::Succeeded);
 }
@@ -150,10 +158,32 @@ fn a_parked_instruction_says_what_it_waits_for() {
 }
 
 #[test]
-fn a_newer_position_supersedes() {
-    let facts = Facts { held: Some(at(3)), ..Facts::default() };
-    let moved = progress(&record(OperationState::Running, Vec::new()), facts).unwrap();
-    assert_eq!(moved.state, OperationState::Superseded);
+fn a_newer_position_supersedes_and_is_named() {
+    let table = [
+        // held, carried out, minted; who took its place
+        (Some(at(3)), None, at(5), at(3)),
+        (Some(at(4)), Some(at(3)), at(5), at(4)),
+        (Some(at(3)), Some(at(3)), at(3), at(3)),
+    ];
+    for (held, carried_out, minted, by) in table {
+        let facts = Facts { held, carried_out, minted: Some(minted), ..Facts::default() };
+        let moved = progress(&record(OperationState::Running, Vec::new()), facts).unwrap();
+        assert_eq!((moved.state, moved.superseded_by), (OperationState::Superseded, Some(by)), "{facts:?}");
+    }
+}
+
+#[test]
+fn an_instruction_that_came_too_late_is_told_so_before_the_newer_one_is_seen() {
+    let said = |position| [outcome(OutcomeKind::Superseded, position)];
+    let pending = || record(OperationState::Pending, Vec::new());
+    let late = said(at(2));
+    let facts = Facts { outcomes: &late, minted: Some(at(3)), ..Facts::default() };
+    let moved = progress(&pending(), facts).unwrap();
+    assert_eq!((moved.state, moved.superseded_by), (OperationState::Superseded, Some(at(3))));
+    let ahead = Facts { minted: Some(at(2)), ..facts };
+    assert_eq!(progress(&pending(), ahead), None, "the cluster is ahead: nothing of ours took its place");
+    let other = said(at(1));
+    assert_eq!(progress(&pending(), Facts { outcomes: &other, ..facts }), None);
 }
 
 #[test]
@@ -166,7 +196,13 @@ fn the_steps_of_another_position_are_not_ours() {
 #[test]
 fn ended_operations_never_move() {
     let outcomes = [outcome(OutcomeKind::Applied, at(2))];
-    let facts = Facts { held: Some(at(9)), carried_out: Some(at(9)), outcomes: &outcomes, seen: None };
+    let facts = Facts {
+        held: Some(at(9)),
+        carried_out: Some(at(9)),
+        outcomes: &outcomes,
+        minted: Some(at(9)),
+        ..Facts::default()
+    };
     for state in OperationState::ALL.iter().filter(|state| state.is_terminal()) {
         assert_eq!(progress(&record(*state, Vec::new()), facts), None, "{state}");
     }

@@ -37,6 +37,15 @@ fn default_state() -> String {
     "active".to_owned()
 }
 
+/// Changes whether a cluster takes new databases: `PATCH /v1/clusters/{id}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UpdateCluster {
+    /// `active` (takes new databases), `draining` (keeps its own, takes no new ones) or `disabled` (out of service).
+    #[schema(example = "draining")]
+    pub state: String,
+}
+
 /// A registered cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Cluster {

@@ -34,6 +34,11 @@ pub struct CreateDatabase {
     /// Who may connect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkWish>,
+    /// What to do if this fails for good: `revert` (unless given: the database is taken back) or `keep` (it
+    /// stays as it was asked for, and is tried on and on).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "revert")]
+    pub on_failure: Option<String>,
 }
 
 /// Asks for a change; what is left out stays.
@@ -55,6 +60,11 @@ pub struct UpdateDatabase {
     /// Who may connect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkWish>,
+    /// What to do if this fails for good: `revert` (unless given: the database returns to its last good state) or `keep` (it
+    /// stays as it was asked for, and is tried on and on).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "revert")]
+    pub on_failure: Option<String>,
 }
 
 /// A wish about the machine.
@@ -138,6 +148,19 @@ pub struct Database {
     /// When its desired state last changed.
     #[schema(value_type = String, format = DateTime)]
     pub updated_at: jiff::Timestamp,
+    /// How its cluster is known to differ from what should be: `missing`, `lagging` (shows an older state), `ahead` (shows
+    /// a state that was never asked for) or `content`; absent while it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "lagging")]
+    pub diverged: Option<String>,
+    /// Since when that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub diverged_since: Option<jiff::Timestamp>,
+    /// Since when nothing of a purged database is left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub purged_at: Option<jiff::Timestamp>,
     /// What is seen of it; absent until its cluster has spoken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<Observed>,
@@ -184,6 +207,9 @@ pub struct Observed {
     /// The EBS volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_id: Option<String>,
+    /// Its size in GiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_size_gib: Option<u32>,
     /// State of the DNS name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns_state: Option<String>,
@@ -269,6 +295,7 @@ impl From<CreateDatabase> for Create {
             storage: body.storage,
             config: body.config,
             network: body.network,
+            on_failure: body.on_failure,
         };
         Self { name: body.name, region: body.region, change: rest.into() }
     }
@@ -289,6 +316,7 @@ impl From<UpdateDatabase> for Change {
             config: body.config,
             allowed_cidrs: network.allowed_cidrs,
             exposure: network.exposure,
+            on_failure: body.on_failure,
         }
     }
 }
@@ -313,7 +341,7 @@ mod tests {
     fn every_wish_reaches_the_domain() {
         let body = r#"{"name":"a","region":"r","version":"v","compute":{"instance_type":"t"},
             "storage":{"size_gib":1,"type":"y","iops":2,"throughput":3,"deletion_policy":"d"},
-            "config":{"k":"v"},"network":{"allowed_cidrs":["c"],"exposure":"e"}}"#;
+            "config":{"k":"v"},"network":{"allowed_cidrs":["c"],"exposure":"e"},"on_failure":"f"}"#;
         let create: Create = serde_json::from_str::<CreateDatabase>(body).unwrap().into();
         let expected = Change {
             version: Some("v".to_owned()),
@@ -326,6 +354,7 @@ mod tests {
             config: Some(BTreeMap::from([("k".to_owned(), "v".to_owned())])),
             allowed_cidrs: Some(vec!["c".to_owned()]),
             exposure: Some("e".to_owned()),
+            on_failure: Some("f".to_owned()),
         };
         assert_eq!(create, Create { name: "a".to_owned(), region: "r".to_owned(), change: expected });
     }

@@ -9,7 +9,8 @@ use uuid::Uuid;
 pub struct Operation {
     /// Identity.
     pub id: Uuid,
-    /// `create`, `update` or `delete`.
+    /// `create`, `update` or `delete`: what it does to the database. One that takes another operation back is an update or
+    /// a delete too, and names the other in `reverts`.
     pub kind: String,
     /// Which database.
     pub database_id: Uuid,
@@ -21,9 +22,31 @@ pub struct Operation {
     pub state: String,
     /// Steps in order.
     pub steps: Vec<Step>,
-    /// Why it failed.
+    /// Why it failed. What was done about it (see `on_failure`) has an operation of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<OperationError>,
+    /// What happens if it fails for good. `revert`: a new database is taken back, a changed one returns to its last good
+    /// state, by another operation that names this one in `reverts`. `keep`: it stays as it was asked for; past its
+    /// deadline it does not fail but is overdue, and goes on.
+    #[serde(default = "revert")]
+    #[schema(example = "revert")]
+    pub on_failure: String,
+    /// By when it should be done; absent once it has ended. A create or update with `on_failure` `revert` fails then with
+    /// the code `deadline`. Every other operation (a delete, one with `keep`, one that takes back) is never given up:
+    /// it is overdue from then on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub deadline_at: Option<jiff::Timestamp>,
+    /// Since when it is late and goes on all the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub overdue_since: Option<jiff::Timestamp>,
+    /// The operation that this one takes back, because that one failed or was cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reverts: Option<Uuid>,
+    /// The operation that took this one's place, where it is `superseded`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub superseded_by: Option<Uuid>,
     /// Epoch that carries it out.
     pub epoch: i64,
     /// Seq that carries it out.
@@ -43,6 +66,10 @@ pub struct Operation {
     /// Trace of the request, to be found in logs and traces.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub trace_id: String,
+}
+
+fn revert() -> String {
+    "revert".to_owned()
 }
 
 /// A named step.
@@ -68,7 +95,7 @@ pub struct Step {
 /// Why an operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OperationError {
-    /// Stable code, such as `invalid` or `capacity`.
+    /// Stable code, such as `invalid`, `capacity` or `deadline`.
     pub code: String,
     /// What happened and what to do.
     pub message: String,
@@ -86,7 +113,7 @@ pub struct OperationEvent {
     /// The step, for `step`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<Step>,
-    /// The failure, where it failed.
+    /// What is wrong, where it failed or is overdue (then its state goes on).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<OperationError>,
     /// When it was recorded.

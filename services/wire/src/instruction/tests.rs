@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn example() -> Instruction {
+pub(crate) fn example() -> Instruction {
     Instruction {
         id: "01920000-0000-7000-8000-000000000001".parse().unwrap(),
         database: "01920000-0000-7000-8000-00000000abcd".parse().unwrap(),
@@ -70,6 +70,22 @@ fn what_must_not_be_ignored_is_refused() {
     let mut message = proto::Instruction::decode(example().encode().as_slice()).unwrap();
     message.min_reader = SCHEMA + 1;
     assert_eq!(Instruction::decode(&message.encode_to_vec()).unwrap_err().code(), "reader_too_old");
+}
+
+#[test]
+fn a_later_generation_is_named_so_whatever_its_fields_are() {
+    let mut message = proto::Instruction::decode(example().encode().as_slice()).unwrap();
+    message.schema = 1_000;
+    assert_eq!(Instruction::decode(&message.encode_to_vec()).unwrap_err().code(), "newer_major");
+    assert!(Instruction::identity(&message.encode_to_vec()).is_some());
+    // Field 3 is a number there, not a text.
+    let bytes = [&[0x08, 0xe8, 0x07, 0x10, 0xe8, 0x07][..], &[0x18, 0x05]].concat();
+    assert_eq!(Instruction::decode(&bytes).unwrap_err().code(), "newer_major");
+    assert!(Instruction::identity(&bytes).is_none());
+    let same = [&[0x08, 0x02, 0x10, 0x02][..], &[0x18, 0x05]].concat();
+    assert_eq!(Instruction::decode(&same).unwrap_err().code(), "reader_too_old");
+    let ours = [&[0x08, 0x01, 0x10, 0x01][..], &[0x18, 0x05]].concat();
+    assert_eq!(Instruction::decode(&ours).unwrap_err().code(), "undecodable");
 }
 
 type Break = fn(&mut proto::Instruction);

@@ -1,47 +1,128 @@
-//! The benches, as data: the program that measures, what it measures and what is aimed at.
+//! The benches, as data: what the bench program is told to measure, and what is aimed at.
 //!
-//! A bench is a program of the workspace that is called as `PROGRAM --slice product|anchor --seconds N` with
-//! `SLIPWAY_TEST_STATE` in its environment, measures that long, and prints one JSON object: case → number.
+//! The program is called as `slipway-bench MEASURES --slice product|anchor --seconds N` with `SLIPWAY_TEST_STATE` in its
+//! environment, measures that long, and prints one JSON object: case → number.
 
-use super::statistics::Goal;
+use super::statistics::Goal::{self, AtLeast, AtMost};
 
 /// One bench.
 pub(super) struct Bench {
     /// Its number and name.
     pub(super) name: &'static str,
-    /// The program, in the folder of release builds.
-    pub(super) program: &'static str,
-    /// What the numbers count.
-    pub(super) unit: &'static str,
+    /// What the program calls it.
+    pub(super) measures: &'static str,
     /// What is aimed at, case by case.
-    pub(super) cases: &'static [(&'static str, Goal)],
+    pub(super) cases: &'static [Case],
+    /// Pairs of slices beyond which nothing is learned: rows that take minutes, or that hardly vary.
+    pub(super) most_pairs: u32,
+    /// Whether the Java program is needed.
+    pub(super) java: bool,
+}
+
+/// One number of a bench.
+pub(super) struct Case {
+    /// Its name.
+    pub(super) name: &'static str,
+    /// What it counts.
+    pub(super) unit: &'static str,
+    /// What is aimed at.
+    pub(super) goal: Goal,
+}
+
+const fn case(name: &'static str, unit: &'static str, goal: Goal) -> Case {
+    Case { name, unit, goal }
+}
+
+/// A bench without peculiarities.
+const fn bench(name: &'static str, measures: &'static str, cases: &'static [Case]) -> Bench {
+    Bench { name, measures, cases, most_pairs: u32::MAX, java: false }
 }
 
 pub(super) const BENCHES: &[Bench] = &[
-    Bench {
-        name: "B4",
-        program: "bench-request-latency",
-        unit: "ms",
-        // Counted from the answer of the API, and, which is stricter, from the sending of the request.
-        cases: &[
-            ("p50", Goal::AtMost(1.5)),
-            ("p99", Goal::AtMost(2.5)),
-            ("sent-p50", Goal::AtMost(1.5)),
-            ("sent-p99", Goal::AtMost(2.5)),
+    Bench { most_pairs: 5, ..bench("B1", "apply-saturation", &[case("applies", "1/s", AtLeast(0.85))]) },
+    bench(
+        "B2",
+        "engine",
+        &[
+            // Against a bare loop that does the same work, and, which is stricter, against what no program can exceed.
+            case("10ms", "1/s", AtLeast(0.95)),
+            case("50ms", "1/s", AtLeast(0.95)),
+            case("100ms", "1/s", AtLeast(0.95)),
+            case("10ms-formula", "1/s", AtLeast(0.95)),
+            case("50ms-formula", "1/s", AtLeast(0.95)),
+            case("100ms-formula", "1/s", AtLeast(0.95)),
         ],
+    ),
+    Bench {
+        java: true,
+        ..bench(
+            "B2p",
+            "parallel",
+            &[
+                case("10-keys", "1/s", AtLeast(1.0)),
+                case("20-keys", "1/s", AtLeast(1.0)),
+                case("50-keys", "1/s", AtLeast(1.0)),
+                case("100-keys", "1/s", AtLeast(1.0)),
+                case("1000-keys", "1/s", AtLeast(1.0)),
+                case("10000-keys", "1/s", AtLeast(1.0)),
+                case("cpu", "s", AtMost(0.333)),
+                case("memory", "MB", AtMost(0.2)),
+            ],
+        )
     },
     Bench {
-        name: "B5",
-        program: "bench-status-latency",
-        unit: "ms",
-        cases: &[("p50", Goal::AtMost(1.5)), ("p99", Goal::AtMost(2.5))],
+        java: true,
+        most_pairs: 3,
+        ..bench(
+            "B2q",
+            "parallel-few-keys",
+            &[
+                case("1-keys", "1/s", AtLeast(1.0)),
+                case("2-keys", "1/s", AtLeast(1.0)),
+                case("5-keys", "1/s", AtLeast(1.0)),
+                case("cpu", "s", AtMost(0.333)),
+                case("memory", "MB", AtMost(0.2)),
+            ],
+        )
     },
+    bench(
+        "B3",
+        "partitions",
+        &[
+            case("4-partitions", "1/s", AtLeast(0.9)),
+            case("16-partitions", "1/s", AtLeast(0.9)),
+            case("64-partitions", "1/s", AtLeast(0.9)),
+        ],
+    ),
+    bench(
+        "B4",
+        "request-latency",
+        // Counted from the answer of the API, and, which is stricter, from the sending of the request.
+        &[
+            case("p50", "ms", AtMost(1.5)),
+            case("p99", "ms", AtMost(2.5)),
+            case("sent-p50", "ms", AtMost(1.5)),
+            case("sent-p99", "ms", AtMost(2.5)),
+        ],
+    ),
+    bench("B5", "status-latency", &[case("p50", "ms", AtMost(1.5)), case("p99", "ms", AtMost(2.5))]),
+    bench("B6", "gossip-ingest", &[case("rows", "1/s", AtLeast(0.5)), case("events", "1/s", AtLeast(1.0))]),
+    bench("B7a", "create-throughput", &[case("commits", "tx/s", AtLeast(0.6))]),
+    bench("B7b", "relay-drain", &[case("drain", "1/s", AtLeast(0.7))]),
+    Bench { most_pairs: 5, ..bench("B9", "cost-growth", &[case("cpu", "ms", AtMost(1.2))]) },
     Bench {
-        name: "B7a",
-        program: "bench-create-throughput",
-        unit: "tx/s",
-        cases: &[("commits", Goal::AtLeast(0.6))],
+        most_pairs: 3,
+        ..bench(
+            "B11b",
+            "backlog-memory",
+            &[
+                case("provisioner", "MB", AtMost(1.0)),
+                case("sink", "MB", AtMost(1.0)),
+                case("relay", "MB", AtMost(1.0)),
+            ],
+        )
     },
+    bench("B15", "blast-radius", &[case("applies", "1/s", AtLeast(0.95)), case("p99", "ms", AtMost(1.2))]),
 ];
 
 /// The benches of these names (in any case of letters); all of them when none is named.
@@ -70,5 +151,13 @@ mod tests {
         assert_eq!(names(&[]).expect("all").len(), BENCHES.len());
         assert_eq!(names(&["b4"]).expect("one"), ["B4"]);
         assert!(names(&["B99"]).is_err());
+    }
+
+    #[test]
+    fn names_are_unique() {
+        for (index, bench) in BENCHES.iter().enumerate() {
+            assert!(BENCHES[..index].iter().all(|other| other.name != bench.name), "{}", bench.name);
+            assert!(bench.most_pairs >= 3, "{}: nothing can be said of fewer than three pairs", bench.name);
+        }
     }
 }

@@ -65,15 +65,55 @@ const SYSTEM: &[Step] = &[
         name: "system-tests",
         work: Work::CargoTest(&["test", "--workspace", "--test", "system", "--no-fail-fast"]),
     },
+    Step { name: "selected-faults", work: Work::CargoTest(SELECTED_FAULTS) },
+];
+
+/// Faults that every run of all tests meets: of each kind the one that says most for its time.
+const SELECTED_FAULTS: &[&str] = &[
+    "test",
+    "--workspace",
+    "--test",
+    "faults",
+    "--no-fail-fast",
+    "--",
+    "--test-threads=1",
+    "a_killed_provisioner_is_replaced",
+    "a_sleeper_that_wakes_changes_nothing",
+    "a_killed_broker_loses_nothing",
+    "a_killed_postgres_loses_nothing_that_was_accepted",
+    "a_black_hole_swallows_only_its_own",
+    "nonsense_is_set_aside_and_everything_else_goes_on",
+    "a_seed_is_the_same_storm_again",
+];
+
+const FAULTS: &[Step] = &[
+    Step { name: "fault-programs", work: Work::Cargo(&["build", "--workspace", "--bins"]) },
+    Step { name: "fault-stack", work: Work::Stack },
+    Step {
+        name: "fault-tests",
+        work: Work::CargoTest(&[
+            "test",
+            "--workspace",
+            "--test",
+            "faults",
+            "--no-fail-fast",
+            "--",
+            "--test-threads=1",
+        ]),
+    },
 ];
 
 impl Group {
+    /// What runs when no group is named: everything but what repeats a group's selection in full.
+    pub(super) const USUAL: [Self; 3] = [Self::Unit, Self::Integration, Self::System];
+
     /// Its steps in order.
     pub(super) fn steps(self) -> &'static [Step] {
         match self {
             Self::Unit => UNIT,
             Self::Integration => INTEGRATION,
             Self::System => SYSTEM,
+            Self::Faults => FAULTS,
         }
     }
 
@@ -83,6 +123,7 @@ impl Group {
             Self::Unit => "unit",
             Self::Integration => "integration",
             Self::System => "system",
+            Self::Faults => "faults",
         }
     }
 }
@@ -90,7 +131,7 @@ impl Group {
 impl Step {
     /// Whether it needs what an earlier step of its group has brought up or built.
     pub(super) fn is_foundation(self) -> bool {
-        matches!(self.work, Work::Servers | Work::Stack) || self.name == "programs"
+        matches!(self.work, Work::Servers | Work::Stack) || self.name.ends_with("programs")
     }
 
     fn describe(self) -> String {
@@ -149,7 +190,7 @@ mod tests {
 
     #[test]
     fn what_tests_stand_on_comes_first() {
-        for group in [Group::Integration, Group::System] {
+        for group in [Group::Integration, Group::System, Group::Faults] {
             let steps = group.steps();
             let last = steps.iter().rposition(|step| step.is_foundation()).expect("there is one");
             assert!(steps[last + 1..].iter().all(|step| !step.is_foundation()));

@@ -27,6 +27,8 @@ use crate::{down, generate, tidy, up};
 const LIMIT: Duration = Duration::from_hours(1);
 /// Lines of a failed step's log that are shown.
 const SHOWN: usize = 60;
+/// File in the state directory in which the tests of faults note recovery times.
+const RECOVERIES: &str = "recovery.txt";
 /// How the tests find the stack.
 const STATE: &str = "SLIPWAY_TEST_STATE";
 
@@ -150,11 +152,13 @@ impl Runner<'_> {
             Work::CargoTest(words) => {
                 let mut command = self.workspace.cargo(words);
                 command.env(STATE, self.layout.state());
-                if !self.further.is_empty() {
-                    command.arg("--").args(self.further);
+                if !self.further.is_empty() && !words.contains(&"--") {
+                    command.arg("--");
                 }
+                command.args(self.further);
                 let status = self.command(step, command)?;
                 let output = fs::read_to_string(self.layout.log(step.name))?;
+                self.tell_recoveries();
                 Ok(Tally::of_libtest(&output).with_exit(status.success()))
             }
             Work::Pytest => self.pytest(step),
@@ -163,6 +167,17 @@ impl Runner<'_> {
             Work::Servers => self.bring_up(&Options::for_integration()),
             Work::Stack => self.bring_up(&Options::for_system()),
         }
+    }
+
+    /// Tells how long it took after each fault until all was well again, where tests have measured that.
+    fn tell_recoveries(&self) {
+        let file = self.layout.state().join(RECOVERIES);
+        let Ok(told) = fs::read_to_string(&file) else { return };
+        for line in told.lines() {
+            self.terminal.line(&format!("  recovered after {line}"));
+        }
+        // Told once; a file that stays is told again, which does no harm.
+        let _ = fs::remove_file(&file);
     }
 
     fn bring_up(&self, options: &Options) -> anyhow::Result<Tally> {

@@ -31,7 +31,8 @@ const ROOMS: &[Room] = &[
         name: "testkit",
         may_import: &["domain", "wire", "store", "bus", "resources", "sandbox", "cloud", "cloud-aws"],
     },
-    Room { name: "bench", may_import: &["bus", "resources", "testkit"] },
+    Room { name: "bench", may_import: &["domain", "wire", "bus", "resources", "testkit"] },
+    Room { name: "model", may_import: &["domain", "resources", "store", "bus", "backend", "provisioner"] },
     Room { name: "e2e", may_import: EVERYTHING },
 ];
 
@@ -60,12 +61,13 @@ const EXCLUSIVE: &[(&str, &[&str])] = &[
     ("jiff-sqlx", &["store"]),
     ("rdkafka", &["bus"]),
     ("aws-", &["cloud-aws"]),
-    ("axum", &["backend", "runtime"]),
+    ("axum", &["backend", "runtime", "e2e"]),
     ("utoipa-axum", &["backend"]),
     ("reqwest", &["slipway", "node-agent", "testkit", "bench", "e2e"]),
     ("kube", &["resources", "plan", "provisioner", "operator", "node-agent", "testkit", "bench", "e2e"]),
     ("protox", &["wire"]),
     ("prost-build", &["wire"]),
+    ("stateright", &["model"]),
 ];
 
 /// Crates that must compile in seconds, and all they may use for that.

@@ -178,7 +178,8 @@ impl Demo<'_> {
         print(&format!("  . {}   # addresses, tokens and tools for this shell", env.display()));
         print(&format!("  slipway databases describe {name}   # what should be, what is, what happened"));
         print(&format!(
-            "  slipway databases connect {name} --by-address --kubeconfig $KUBECONFIG --psql   # SQL"
+            "  slipway databases connect {name} --by-address --kubeconfig $KUBECONFIG --kube-context {} --psql   # SQL",
+            cluster.name
         ));
     }
 

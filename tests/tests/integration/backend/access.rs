@@ -105,3 +105,16 @@ async fn a_registration_is_checked_and_bears_repetition() {
     unknown["colour"] = json!("red");
     assert_eq!(put(unknown).await.errors(), [("/colour", "unknown_field")]);
 }
+
+#[tokio::test]
+async fn health_is_shown_to_anyone_and_metrics_to_those_who_run_the_fleet() {
+    let app = App::new().await;
+    for path in ["/healthz", "/readyz"] {
+        let answer = app.send(app.client.get(format!("{}{path}", app.base))).await;
+        assert_eq!(answer.status, 200, "{path}");
+    }
+    assert_eq!(app.send(app.client.get(format!("{}/metrics", app.base))).await.status, 401);
+    assert_eq!(app.get(&app.acme, "/metrics").await.status, 403);
+    assert_eq!(app.get(&app.console, "/metrics").await.status, 403);
+    assert_eq!(app.get(&app.sre, "/metrics").await.status, 200);
+}

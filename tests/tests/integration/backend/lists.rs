@@ -76,3 +76,45 @@ async fn the_description_is_there_for_everybody_and_other_paths_are_not() {
         app.send(app.request(&app.acme, reqwest::Method::PUT, "/v1/databases").json(&json!({}))).await;
     assert_eq!((method.status.as_u16(), text(&method.body["code"])), (405, "method_not_allowed"));
 }
+
+#[tokio::test]
+async fn what_was_set_aside_is_listed_for_those_who_run_the_fleet() {
+    let app = App::new().await;
+    let id = |number: u8| format!("00000000-0000-7000-8000-0000000000{number:02}");
+    for number in [1, 2, 3] {
+        let letter = "insert into dead_letters (topic, kafka_partition, kafka_offset, payload, code, message, consumer";
+        app.ask(&format!(
+            "insert into unclaimed (database_id, cluster_id, code, epoch, seq, body) \
+             values ('{0}', 'eu', 'ahead', 1, {number}, '{{\"resource_name\": \"r\"}}'); \
+             insert into parked_instructions (database_id, cluster_id, epoch, seq, payload, code, message) \
+             values ('{0}', 'eu', 1, {number}, 'x', 'unreachable', 'why'); \
+             {letter}) values ('t', 0, {number}, 'abc', 'undecodable', 'why', 'c')",
+            id(number)
+        ))
+        .await;
+    }
+    app.ask("update unclaimed set resolved_at = now() where seq = 2").await;
+    app.ask("update dead_letters set superseded_at = now() where kafka_offset = 2").await;
+    let column = |rows: &serde_json::Value, name: &str| -> Vec<i64> {
+        rows.as_array().unwrap().iter().map(|row| row[name].as_i64().unwrap()).collect()
+    };
+    for (path, list, name, expected) in [
+        ("/v1/unclaimed", "unclaimed", "seq", vec![3, 1]),
+        ("/v1/unclaimed?resolved=true", "unclaimed", "seq", vec![3, 2, 1]),
+        ("/v1/parked", "parked", "seq", vec![3, 2, 1]),
+        ("/v1/dead-letters", "dead_letters", "offset", vec![3, 1]),
+        ("/v1/dead-letters?superseded=true", "dead_letters", "offset", vec![3, 2, 1]),
+    ] {
+        let answer = app.get(&app.sre, path).await;
+        assert_eq!(column(&answer.body[list], name), expected, "{path}: {answer:?}");
+        let join = if path.contains('?') { '&' } else { '?' };
+        let first = app.get(&app.sre, &format!("{path}{join}limit=1")).await.body;
+        assert_eq!(column(&first[list], name), expected[..1], "{path}");
+        let rest = format!("{path}{join}cursor={}", text(&first["next_cursor"]));
+        assert_eq!(column(&app.get(&app.sre, &rest).await.body[list], name), expected[1..], "{path}");
+        assert_eq!(app.get(&app.acme, path).await.status, 403, "{path}");
+    }
+    let letter = &app.get(&app.sre, "/v1/dead-letters").await.body["dead_letters"][0];
+    assert_eq!((&letter["size"], text(&letter["code"])), (&json!(3), "undecodable"));
+    assert_eq!(text(&app.get(&app.sre, "/v1/unclaimed").await.body["unclaimed"][0]["resource_name"]), "r");
+}

@@ -16,17 +16,17 @@ use wire::{Gossip, Instruction, Observation, Outcome, OutcomeKind, Said};
 
 use super::{App, PATIENCE, text};
 
-const LIMIT: Duration = Duration::from_secs(30);
+pub(super) const LIMIT: Duration = Duration::from_secs(30);
 
 /// Topics of the test's own, and what the API needs beside them.
-struct Road {
-    app: App,
-    connection: Connection,
+pub(super) struct Road {
+    pub(super) app: App,
+    pub(super) connection: Connection,
     producer: Producer,
-    instructions: String,
+    pub(super) instructions: String,
     gossip: String,
     records: Arc<Mutex<Vec<Record>>>,
-    stop: CancellationToken,
+    pub(super) stop: CancellationToken,
 }
 
 /// Keeps all records of a topic.
@@ -44,7 +44,7 @@ impl Sink for Collector {
 }
 
 impl Road {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let app = App::new().await;
         let connection = Connection::new(&stack().kafka_bootstrap, "test");
         let (instructions, gossip) = (unique("instructions"), unique("gossip"));
@@ -58,14 +58,13 @@ impl Road {
         Self { app, connection, producer, instructions, gossip, records, stop }
     }
 
-    fn relay(&self) -> Relay {
-        Relay {
-            store: self.app.store.clone(),
-            producer: self.producer.clone(),
-            topic: self.instructions.clone(),
-            doorbell: self.app.doorbell.clone(),
-            metrics: self.app.metrics.clone(),
-        }
+    pub(super) fn relay(&self) -> Relay {
+        self.relay_with(self.producer.clone())
+    }
+
+    pub(super) fn relay_with(&self, producer: Producer) -> Relay {
+        let (store, topic) = (self.app.store.clone(), self.instructions.clone());
+        Relay::new(store, producer, topic, self.app.doorbell.clone(), self.app.metrics.clone())
     }
 
     fn start_sink(&self, group: &str) -> CancellationToken {
@@ -77,7 +76,7 @@ impl Road {
     }
 
     /// The first `count` records of the instructions topic.
-    async fn records(&self, count: usize) -> Vec<Record> {
+    pub(super) async fn records(&self, count: usize) -> Vec<Record> {
         eventually(LIMIT, "records", async || {
             let records = self.records.lock().unwrap().clone();
             (records.len() >= count).then_some(records)
@@ -147,7 +146,7 @@ fn applied(database: DatabaseId) -> Gossip {
     Gossip { database, cluster: "eu".parse().unwrap(), said_at: jiff::Timestamp::now(), said }
 }
 
-fn id(made: &Value) -> DatabaseId {
+pub(super) fn id(made: &Value) -> DatabaseId {
     text(&made["database"]["id"]).parse().unwrap()
 }
 

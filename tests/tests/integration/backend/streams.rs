@@ -7,23 +7,28 @@ use serde_json::{Value, json};
 use super::{App, PATIENCE, text};
 
 /// A stream as its reader sees it.
-struct Stream {
+pub(super) struct Stream {
     response: reqwest::Response,
     buffer: String,
 }
 
 /// An event as it came over the line.
 #[derive(Debug)]
-struct Frame {
-    id: i64,
-    kind: String,
-    data: Value,
+pub(super) struct Frame {
+    pub(super) id: i64,
+    pub(super) kind: String,
+    pub(super) data: Value,
 }
 
 impl Stream {
-    async fn open(app: &App, operation: &str, last: Option<i64>) -> Self {
+    pub(super) async fn open(app: &App, operation: &str, last: Option<i64>) -> Self {
+        Self::open_at(app, &app.base, operation, last).await
+    }
+
+    /// The same at another replica.
+    pub(super) async fn open_at(app: &App, base: &str, operation: &str, last: Option<i64>) -> Self {
         let request =
-            app.request(&app.acme, reqwest::Method::GET, &format!("/v1/operations/{operation}/events"));
+            app.client.get(format!("{base}/v1/operations/{operation}/events")).bearer_auth(&app.acme);
         let request = last.into_iter().fold(request, |request, last| request.header("Last-Event-ID", last));
         let response = request.send().await.unwrap();
         assert_eq!(response.status(), 200);
@@ -32,7 +37,7 @@ impl Stream {
     }
 
     /// The next event, or `None` when the stream closed.
-    async fn next(&mut self) -> Option<Frame> {
+    pub(super) async fn next(&mut self) -> Option<Frame> {
         loop {
             if let Some(frame) = self.take() {
                 return Some(frame);
@@ -55,7 +60,7 @@ impl Stream {
         None
     }
 
-    async fn rest(mut self) -> Vec<Frame> {
+    pub(super) async fn rest(mut self) -> Vec<Frame> {
         let mut frames = Vec::new();
         while let Some(frame) = self.next().await {
             frames.push(frame);
@@ -64,7 +69,7 @@ impl Stream {
     }
 }
 
-fn outcome(made: &Value) -> Outcome {
+pub(super) fn outcome(made: &Value) -> Outcome {
     Outcome {
         database: text(&made["database"]["id"]).parse().unwrap(),
         cluster: "eu".parse().unwrap(),
@@ -76,7 +81,7 @@ fn outcome(made: &Value) -> Outcome {
     }
 }
 
-fn done(made: &Value) -> Observation {
+pub(super) fn done(made: &Value) -> Observation {
     Observation {
         database: text(&made["database"]["id"]).parse().unwrap(),
         cluster: "eu".parse().unwrap(),
@@ -95,7 +100,12 @@ fn done(made: &Value) -> Observation {
     }
 }
 
-async fn absorb(app: &App, partition: i32, outcomes: Vec<Outcome>, observations: Vec<Observation>) {
+pub(super) async fn absorb(
+    app: &App,
+    partition: i32,
+    outcomes: Vec<Outcome>,
+    observations: Vec<Observation>,
+) {
     let batch = Batch {
         consumer: "test".to_owned(),
         topic: "gossip".to_owned(),

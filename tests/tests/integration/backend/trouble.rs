@@ -47,12 +47,9 @@ async fn without_kafka_what_was_accepted_waits_and_is_counted() {
     let mut connection = Connection::new("127.0.0.1:1", "test");
     connection.properties.push(("delivery.timeout.ms".to_owned(), "500".to_owned()));
     connection.properties.push(("request.timeout.ms".to_owned(), "200".to_owned()));
-    let relay = |producer, topic: &str| Relay {
-        store: app.store.clone(),
-        producer,
-        topic: topic.to_owned(),
-        doorbell: app.doorbell.clone(),
-        metrics: app.metrics.clone(),
+    let relay = |producer, topic: &str| {
+        let (store, topic) = (app.store.clone(), topic.to_owned());
+        Relay::new(store, producer, topic, app.doorbell.clone(), app.metrics.clone())
     };
     let away = relay(Producer::new(&connection).unwrap(), "instructions");
     let error = away.step().await.unwrap_err();

@@ -36,6 +36,20 @@ async fn partitions_are_those_of_other_clients() {
 }
 
 #[tokio::test]
+async fn partitions_are_those_that_readers_expect() {
+    for count in [1, 7, 64] {
+        let (topic, producer) = (topic(count).await, producer());
+        for at in 0..40_u32 {
+            // Of every length, and no text of ours.
+            let key: String = (0..at).map(|n| char::from_u32(0x21 + (n * 31 + at) % 0x5d).unwrap()).collect();
+            let key = format!("é{key}");
+            let delivered = producer.send(message(&topic, &key, 1)).await.unwrap();
+            assert_eq!(delivered.partition, bus::partition_of(key.as_bytes(), count), "{key:?} of {count}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn what_cannot_be_sent_is_told_apart() {
     let (topic, producer) = (topic(1).await, producer());
     let mut large = message(&topic, "k", 1);

@@ -81,7 +81,12 @@ async fn each_program_has_its_own_rights_and_no_others() {
     let secrets: Api<Secret> = Api::namespaced(rig.provisioner.clone(), &rig.namespace);
     assert_eq!(code(secrets.list(&ListParams::default()).await.unwrap_err()), 403);
     let questdbs: Api<QuestDB> = Api::namespaced(rig.provisioner.clone(), &rig.namespace);
-    assert_eq!(code(questdbs.delete("any", &DeleteParams::default()).await.unwrap_err()), 403);
+    // It removes tombstones, one at a time; what lives the policy keeps from it as from everybody.
+    let (all, which) = (DeleteParams::default(), ListParams::default());
+    assert_eq!(code(questdbs.delete_collection(&all, &which).await.map(|_| ()).unwrap_err()), 403);
+    rig.provision(&rig.managed("living", 1)).await.unwrap();
+    let refused = refusal(questdbs.delete("living", &all).await.map(|_| unreachable()));
+    assert!(refused.code == 403 && refused.message.contains("slipway-managed-delete"), "{refused:?}");
     let body = json!({ "status": { "phase": "Ready" } });
     let status = questdbs.patch_status("any", &PatchParams::default(), &Patch::Merge(&body)).await;
     assert_eq!(code(status.unwrap_err()), 403);

@@ -1,7 +1,7 @@
 //! A provisioner of the test's own: topics, database, credentials, consumer group; only the API server is shared.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -29,9 +29,9 @@ pub(super) struct Rig {
     pub(super) credentials: PathBuf,
     pub(super) heard: Arc<Heard>,
     provisioners_url: String,
-    connection: Connection,
-    producer: Producer,
-    topics: [String; 2],
+    pub(super) connection: Connection,
+    pub(super) producer: Producer,
+    pub(super) topics: [String; 2],
     partitions: String,
     group: String,
     listening: CancellationToken,
@@ -128,39 +128,62 @@ impl Rig {
 
     /// Credentials of a cluster for a server at this address.
     pub(super) fn credentials_at(&self, name: &str, server: &str) {
-        let facts = testkit::bare_cluster();
-        let text = std::fs::read_to_string(&facts.provisioner_kubeconfig).unwrap();
-        let text = text.replace(&facts.server, server);
-        // Whole or not at all: a provisioner may be reading it.
-        let unfinished = self.credentials.join(format!("{name}.new"));
+        self.write_credentials(&format!("{name}.kubeconfig"), &kubeconfig(server));
+    }
+
+    /// Writes a file of credentials, whole or not at all: a provisioner may be reading it.
+    pub(super) fn write_credentials(&self, file: &str, text: &str) {
+        let unfinished = self.credentials.join(format!("{file}.new"));
         std::fs::write(&unfinished, text).unwrap();
-        std::fs::rename(unfinished, self.credentials.join(format!("{name}.kubeconfig"))).unwrap();
+        std::fs::rename(unfinished, self.credentials.join(file)).unwrap();
+    }
+
+    /// A directory with credentials of one cluster for a server at this address, beside the usual one.
+    pub(super) fn other_credentials(&self, name: &str, server: &str) -> PathBuf {
+        let directory = self.credentials.join("others");
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join(format!("{name}.kubeconfig")), kubeconfig(server)).unwrap();
+        directory
     }
 
     /// Starts a provisioner in this process; `more` are further arguments.
     pub(super) fn start(&self, more: &[&str]) -> Running {
-        let args = provisioner::Args::try_parse_from(self.arguments(more)).unwrap();
-        let frame = provisioner::run::Frame {
-            tasks: runtime::Tasks::new(CancellationToken::new()),
-            health: runtime::Health::new(),
-            metrics: runtime::Metrics::new(runtime::service!("test")),
-        };
-        let _producer = provisioner::run::start(&frame, &args).unwrap();
-        Running { tasks: frame.tasks, health: frame.health, metrics: frame.metrics }
+        self.start_with(&self.credentials, more)
+    }
+
+    /// Starts a provisioner in this process that has credentials of its own.
+    pub(super) fn start_with(&self, credentials: &Path, more: &[&str]) -> Running {
+        start(self.arguments(credentials, more))
+    }
+
+    /// Starts a provisioner that has credentials of its own and consumes for itself.
+    pub(super) fn start_apart(&self, credentials: &Path) -> Running {
+        let apart = unique("group");
+        let mut arguments = self.arguments(credentials, &[]);
+        let group = arguments.iter_mut().find(|argument| **argument == self.group).unwrap();
+        *group = apart;
+        start(arguments)
     }
 
     /// Starts a provisioner as a process of its own, which dies with what is answered.
     pub(super) fn start_process(&self) -> Child {
+        self.start_process_failing_at("")
+    }
+
+    /// The same, with failpoints armed.
+    pub(super) fn start_process_failing_at(&self, failpoints: &str) -> Child {
         let program = testkit::stack().programs.join("slipway-provisioner");
-        let arguments = self.arguments(&[]);
+        let arguments = self.arguments(&self.credentials, &[]);
         let log = std::fs::File::create(self.credentials.join("log")).unwrap();
-        Command::new(program).args(&arguments[1..]).stderr(log).kill_on_drop(true).spawn().unwrap()
+        let mut command = Command::new(program);
+        command.args(&arguments[1..]).env("SLIPWAY_FAILPOINTS", failpoints);
+        command.stderr(log).kill_on_drop(true).spawn().unwrap()
     }
 
     /// The command line of a provisioner.
-    fn arguments(&self, more: &[&str]) -> Vec<String> {
+    fn arguments(&self, credentials: &Path, more: &[&str]) -> Vec<String> {
         let [instructions, gossip] = self.topics.each_ref().map(String::as_str);
-        let credentials = self.credentials.display().to_string();
+        let credentials = credentials.display().to_string();
         let arguments = [
             "slipway-provisioner",
             "--database-url",
@@ -220,15 +243,28 @@ impl Rig {
 
     /// Publishes an instruction as the relay does.
     pub(super) async fn publish(&self, instruction: &Instruction) {
-        self.publish_bytes(&instruction.key(), instruction.encode()).await;
+        let Position { epoch, seq } = instruction.position;
+        let more = [
+            (wire::headers::SCHEMA, wire::SCHEMA.to_string()),
+            (wire::headers::EPOCH, epoch.to_string()),
+            (wire::headers::SEQ, seq.to_string()),
+        ];
+        self.publish_with(&instruction.key(), instruction.encode(), &more).await;
     }
 
-    /// Publishes any bytes under a key.
+    /// Publishes any bytes under a key, without a header that says a position.
     pub(super) async fn publish_bytes(&self, key: &str, payload: Vec<u8>) {
-        let headers = vec![
-            (wire::headers::CLUSTER.to_owned(), b"bare".to_vec()),
-            (wire::headers::TRACEPARENT.to_owned(), TRACEPARENT.as_bytes().to_vec()),
+        self.publish_with(key, payload, &[]).await;
+    }
+
+    /// Publishes any bytes under a key with any headers beside the usual ones.
+    pub(super) async fn publish_with(&self, key: &str, payload: Vec<u8>, more: &[(&str, String)]) {
+        let usual = [
+            (wire::headers::CLUSTER, "bare".to_owned()),
+            (wire::headers::TRACEPARENT, TRACEPARENT.to_owned()),
         ];
+        let headers = usual.iter().chain(more);
+        let headers = headers.map(|(name, value)| ((*name).to_owned(), value.clone().into_bytes())).collect();
         let message = Message { topic: self.topics[0].clone(), key: key.to_owned(), payload, headers };
         self.producer.send(message).await.unwrap();
     }
@@ -362,4 +398,23 @@ impl Sink for Heard {
 /// Name of the custom resource of an instruction.
 pub(super) fn name(instruction: &Instruction) -> String {
     domain::id::resource_name(&instruction.desired.name, instruction.database)
+}
+
+/// The provisioner's kubeconfig of `bare`, for a server at this address.
+pub(super) fn kubeconfig(server: &str) -> String {
+    let facts = testkit::bare_cluster();
+    let text = std::fs::read_to_string(&facts.provisioner_kubeconfig).unwrap();
+    text.replace(&facts.server, server)
+}
+
+/// Starts a provisioner by its command line.
+fn start(arguments: Vec<String>) -> Running {
+    let args = provisioner::Args::try_parse_from(arguments).unwrap();
+    let frame = provisioner::run::Frame {
+        tasks: runtime::Tasks::new(CancellationToken::new()),
+        health: runtime::Health::new(),
+        metrics: runtime::Metrics::new(runtime::service!("test")),
+    };
+    let _producer = provisioner::run::start(&frame, &args).unwrap();
+    Running { tasks: frame.tasks, health: frame.health, metrics: frame.metrics }
 }

@@ -16,7 +16,7 @@ fn batch(from: Option<i64>, to: i64) -> Batch {
 }
 
 /// A batch of a partition that nobody read before.
-fn fresh(observations: Vec<Observation>) -> Batch {
+pub(super) fn fresh(observations: Vec<Observation>) -> Batch {
     Batch {
         observations,
         advance: Advance { partition: next_partition(), from: None, to: 1 },
@@ -253,6 +253,32 @@ async fn what_is_ahead_or_other_at_the_same_position_raises_an_alarm() {
         assert_eq!(report.unclaimed.first().map(|(_, _, code)| *code), expected);
         assert_eq!(report.news, 1, "what is there is there");
     }
+}
+
+#[tokio::test]
+async fn what_was_never_minted_ends_no_operation_and_is_outranked_by_the_next_change() {
+    let scene = Try::new().await;
+    let created = scene.create("trades").await;
+    // The position was given before, to other content, by rows that were lost.
+    let carried_out = Some(at(1));
+    let other = Observation { content_hash: "other".to_owned(), carried_out, ..versioned(&created, 1, 1, 1) };
+    let report = scene.store.absorb(&fresh(vec![other])).await.unwrap();
+    assert!(report.ended.is_empty());
+    assert_eq!(state(&scene, &created).await, OperationState::Pending);
+    let ahead = Observation { carried_out: Some(at(7)), ..versioned(&created, 7, 1, 2) };
+    assert!(scene.store.absorb(&fresh(vec![ahead])).await.unwrap().ended.is_empty());
+    assert_eq!(state(&scene, &created).await, OperationState::Pending);
+    let minted = scene.change(created.id, |desired| desired.storage.size_gib = 100).await;
+    assert!(minted.position > at(7), "{} would be refused by what is there", minted.position);
+    // What was minted counts as ever.
+    let mine = Observation {
+        content_hash: scene.ask("select content_hash from databases").await,
+        carried_out: Some(minted.position),
+        position: minted.position,
+        ..versioned(&created, 1, 1, 3)
+    };
+    assert_eq!(scene.store.absorb(&fresh(vec![mine])).await.unwrap().ended.len(), 2);
+    assert_eq!(state(&scene, &created).await, OperationState::Superseded);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::store::Parked;
+use ::store::{Origin, Parked};
 use domain::DatabaseId;
 
 use super::{Try, at};
@@ -13,12 +13,18 @@ fn parked(database: DatabaseId, seq: i64) -> Parked {
         cluster: "eu-west-1".parse().unwrap(),
         position: at(seq),
         payload: vec![0, 1, 2],
+        origin: Some(origin(seq)),
         traceparent: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".to_owned()),
         code: "unreachable".to_owned(),
         message: "no answer".to_owned(),
         attempts: 0,
         parked_at: jiff::Timestamp::UNIX_EPOCH,
     }
+}
+
+fn origin(offset: i64) -> Origin {
+    let headers = vec![("slipway-seq".to_owned(), offset.to_string())];
+    Origin { topic: "instructions".to_owned(), partition: 3, offset, headers }
 }
 
 #[tokio::test]
@@ -29,12 +35,14 @@ async fn only_a_newer_instruction_takes_the_place() {
     for (seq, stored) in results {
         assert_eq!(scene.store.park(&parked(id, seq), Duration::ZERO).await.unwrap(), stored, "{seq}");
     }
-    let due = scene.store.parked_due(&"eu-west-1".parse().unwrap(), 10).await.unwrap();
+    let due = scene.store.claim_parked(&"eu-west-1".parse().unwrap(), 10, Duration::ZERO).await.unwrap();
     assert_eq!(due.len(), 1);
     let expected = Parked { parked_at: due[0].parked_at, ..parked(id, 3) };
     assert_eq!(due[0], expected);
     assert!(due[0].parked_at > jiff::Timestamp::UNIX_EPOCH);
-    assert!(scene.store.parked_due(&"us-east-1".parse().unwrap(), 10).await.unwrap().is_empty());
+    assert!(
+        scene.store.claim_parked(&"us-east-1".parse().unwrap(), 10, Duration::ZERO).await.unwrap().is_empty()
+    );
     assert_eq!(scene.store.parked_count().await.unwrap(), [("eu-west-1".to_owned(), 1)]);
 }
 
@@ -43,7 +51,7 @@ async fn what_was_parked_meanwhile_stays() {
     let scene = Try::new().await;
     let id = DatabaseId::mint();
     scene.store.park(&parked(id, 2), Duration::ZERO).await.unwrap();
-    let taken = scene.store.parked_due(&"eu-west-1".parse().unwrap(), 10).await.unwrap();
+    let taken = scene.store.claim_parked(&"eu-west-1".parse().unwrap(), 10, Duration::ZERO).await.unwrap();
     scene.store.park(&parked(id, 3), Duration::ZERO).await.unwrap();
     assert_eq!(scene.store.unpark(&[(id, taken[0].position)]).await.unwrap(), 0);
     assert_eq!(scene.store.unpark(&[(id, at(3))]).await.unwrap(), 1);
@@ -56,7 +64,8 @@ async fn what_was_parked_meanwhile_stays() {
 async fn a_try_that_failed_waits_and_is_counted() {
     let scene = Try::new().await;
     let id = DatabaseId::mint();
-    let due = async || scene.store.parked_due(&"eu-west-1".parse().unwrap(), 10).await.unwrap();
+    let due =
+        async || scene.store.claim_parked(&"eu-west-1".parse().unwrap(), 10, Duration::ZERO).await.unwrap();
     scene.store.park(&parked(id, 2), Duration::from_mins(5)).await.unwrap();
     assert!(due().await.is_empty(), "its time has not come");
     let again = ("forbidden", "401");
@@ -66,4 +75,87 @@ async fn a_try_that_failed_waits_and_is_counted() {
         !scene.store.park_longer(id, at(1), Duration::ZERO, again).await.unwrap(),
         "another one is parked"
     );
+}
+
+#[tokio::test]
+async fn two_that_drain_do_not_take_the_same() {
+    const LEASE: Duration = Duration::from_mins(1);
+    let scene = Try::new().await;
+    let cluster = "eu-west-1".parse().unwrap();
+    let ids: Vec<_> = (0..20).map(|_| DatabaseId::mint()).collect();
+    for id in &ids {
+        scene.store.park(&parked(*id, 2), Duration::ZERO).await.unwrap();
+    }
+    let claim = || scene.store.claim_parked(&cluster, 10, LEASE);
+    let (one, other, third) = tokio::join!(claim(), claim(), claim());
+    let mut taken: Vec<_> =
+        [one, other, third].into_iter().flat_map(Result::unwrap).map(|parked| parked.database).collect();
+    // Those who met a lock passed over it: whatever is left is there for the next.
+    taken.extend(claim().await.unwrap().into_iter().map(|parked| parked.database));
+    taken.extend(claim().await.unwrap().into_iter().map(|parked| parked.database));
+    let count = taken.len();
+    taken.sort_unstable();
+    taken.dedup();
+    assert_eq!((taken.len(), count), (20, 20), "each was taken once");
+    // A newer one is there at once, whoever holds the older.
+    scene.store.park(&parked(ids[0], 3), Duration::ZERO).await.unwrap();
+    assert_eq!(claim().await.unwrap()[0].position, at(3));
+}
+
+fn letter(database: DatabaseId, offset: i64, position: Option<i64>, code: &str) -> ::store::DeadLetter {
+    ::store::DeadLetter {
+        topic: "instructions".to_owned(),
+        partition: 3,
+        offset,
+        database: Some(database),
+        position: position.map(at),
+        code: code.to_owned(),
+        ..::store::DeadLetter::default()
+    }
+}
+
+#[tokio::test]
+async fn a_later_record_settles_a_dead_letter() {
+    let scene = Try::new().await;
+    // Position and offset of the letter, position and offset of what was taken, whether that settles it.
+    let table = [
+        (Some(5), 10, "invalid", 6, 11, true),
+        (Some(5), 10, "invalid", 5, 11, true),
+        (Some(5), 10, "invalid", 4, 11, false),
+        (Some(5), 10, "conflict", 5, 11, false),
+        (Some(5), 10, "conflict", 6, 11, true),
+        (Some(5), 10, "invalid", 6, 9, true),
+        (None, 10, "undecodable", 1, 11, true),
+        (None, 10, "undecodable", 9, 9, false),
+    ];
+    for (number, (position, offset, code, seq, taken_at, settled)) in (0_i64..).zip(table) {
+        let (id, other) = (DatabaseId::mint(), DatabaseId::mint());
+        let base = number * 100;
+        scene.store.dead_letter(&letter(id, base + offset, position, code)).await.unwrap();
+        scene.store.dead_letter(&letter(other, base + offset + 50, position, code)).await.unwrap();
+        let taken = ::store::Taken {
+            position: at(seq),
+            topic: "instructions",
+            partition: 3,
+            offset: base + taken_at,
+        };
+        let count = scene.store.supersede_dead_letters(id, &taken).await.unwrap();
+        assert_eq!(count, u64::from(settled), "row {number}");
+        let open = scene.store.open_dead_letters(100).await.unwrap();
+        assert_eq!(open.contains(&id), !settled, "row {number}");
+        assert!(open.contains(&other), "another database's letter stays");
+    }
+}
+
+#[tokio::test]
+async fn what_is_parked_settles_older_dead_letters() {
+    let scene = Try::new().await;
+    let (behind, level) = (DatabaseId::mint(), DatabaseId::mint());
+    scene.store.dead_letter(&letter(behind, 1, Some(4), "invalid")).await.unwrap();
+    scene.store.dead_letter(&letter(level, 2, Some(5), "invalid")).await.unwrap();
+    for id in [behind, level] {
+        scene.store.park(&parked(id, 5), Duration::ZERO).await.unwrap();
+    }
+    assert_eq!(scene.store.settle_dead_letters().await.unwrap(), 1);
+    assert_eq!(scene.store.open_dead_letters(10).await.unwrap(), [level]);
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use ::store::SetAside;
+
 use super::{Try, at};
 
 #[tokio::test]
@@ -60,9 +62,48 @@ async fn a_row_that_cannot_be_read_holds_up_nobody_else() {
     let scene = Try::new().await;
     let broken = scene.create("trades").await;
     let good = scene.create("quotes").await;
-    let damage = format!("update instructions set desired_schema = 99 where database_id = '{}'", broken.id);
+    let damage =
+        format!("update instructions set operation_kind = 'odd' where database_id = '{}'", broken.id);
     scene.ask(&damage).await;
     let waiting = scene.store.unpublished(10).await.unwrap();
     assert_eq!(waiting.instructions.iter().map(|one| one.database).collect::<Vec<_>>(), [good.id]);
-    assert!(waiting.unreadable[0].to_string().contains("schema 99"), "{:?}", waiting.unreadable);
+    let unreadable = &waiting.unreadable[0];
+    assert_eq!((unreadable.database, unreadable.position), (broken.id, at(1)));
+    assert!(unreadable.error.to_string().contains("odd"), "{unreadable:?}");
+}
+
+#[tokio::test]
+async fn what_was_set_aside_takes_nobodys_place_until_the_next_mint() {
+    let scene = Try::new().await;
+    let aside = scene.create("trades").await;
+    let good = scene.create("quotes").await;
+    let set = async |seq| scene.store.set_aside(aside.id, at(seq), SetAside::TooLarge, "why").await.unwrap();
+    assert!(!set(2).await, "only what was minted");
+    assert!(set(1).await);
+    assert!(!set(1).await, "once is enough");
+    let waiting = scene.store.unpublished(1).await.unwrap();
+    assert_eq!(waiting.instructions.iter().map(|one| one.database).collect::<Vec<_>>(), [good.id]);
+    let backlog = scene.store.backlog().await.unwrap();
+    assert_eq!((backlog.databases, backlog.set_aside), (1, 1));
+    scene.change(aside.id, |desired| desired.storage.size_gib = 100).await;
+    assert!(!set(1).await, "another was minted meanwhile");
+    assert_eq!(scene.store.unpublished(10).await.unwrap().instructions.len(), 2);
+    assert_eq!(scene.store.backlog().await.unwrap().set_aside, 0);
+}
+
+#[tokio::test]
+async fn what_somebody_holds_is_marked_later_and_the_others_now() {
+    let scene = Try::new().await;
+    let (held, free) = (scene.create("trades").await, scene.create("quotes").await);
+    let mut holder = scene.store.begin().await.unwrap();
+    holder.lock_database(None, held.id).await.unwrap().unwrap();
+    let sent = [(held.id, at(1)), (free.id, at(1))];
+    let started = std::time::Instant::now();
+    assert_eq!(scene.store.mark_published(&sent).await.unwrap(), 1);
+    assert!(started.elapsed() < Duration::from_secs(4), "nobody waited for the lock");
+    drop(holder);
+    testkit::eventually(Duration::from_secs(20), "the other one", async || {
+        (scene.store.mark_published(&sent).await.unwrap() == 1).then_some(())
+    })
+    .await;
 }

@@ -19,7 +19,8 @@ const ROUTE: &str = "POST /v1/databases";
 /// Ask for a database
 ///
 /// Answers at once: the database is on its way, and the operation tells how far. The same `Idempotency-Key` with the same
-/// body is answered the same for at least 24 hours and makes nothing twice.
+/// body is answered the same for at least 24 hours and makes nothing twice. A database that cannot be made, or not by its
+/// operation's deadline, is taken back, unless `on_failure` says `keep`.
 #[utoipa::path(
     post,
     path = "/v1/databases",
@@ -37,7 +38,7 @@ const ROUTE: &str = "POST /v1/databases";
             ("Idempotent-Replayed" = Option<String>, description = "`true` where the answer was given before"),
         )),
         (status = 400, description = "No JSON, or a header is missing", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "The name is taken, or the same request is under way", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The name is taken, the region takes no new databases, or the same request is under way", body = Problem, content_type = "application/problem+json"),
         (status = 413, description = "The body is too large", body = Problem, content_type = "application/problem+json"),
         (status = 422, description = "A rule is broken, or the key was used with another body", body = Problem, content_type = "application/problem+json"),
     )
@@ -57,11 +58,17 @@ pub(crate) async fn create(
     }
     let valid = wish.validate().map_err(|violations| Failure::invalid(&violations))?;
     let candidates = transaction.candidates().await?;
-    let cluster = placement::choose(&valid.region, &candidates).map_err(Failure::violation)?;
+    let cluster = placement::choose(&valid.region, &candidates).map_err(|no| Failure::no_place(&no))?;
+    if !transaction.hold_open(&cluster.id).await? {
+        return Err(Failure::place_closing(&valid.region));
+    }
     transaction.ensure_tenant(tenant).await?;
     let new = NewDatabase { id: DatabaseId::mint(), tenant: tenant.clone(), cluster: cluster.id.clone() };
     let desired = valid.place(new.id, &cluster);
-    let minted = transaction.create(&new, mint(&caller, OperationKind::Create, desired)).await?;
+    api.gate().fits((&new.tenant, &new.cluster), &desired, &caller.actor())?;
+    let mut mint = mint(&api, &caller, OperationKind::Create, desired);
+    mint.terms.on_failure = wish.change.on_failure();
+    let minted = transaction.create(&new, mint).await?;
     let (body, position) = accepted(&mut transaction, new.id, minted.operation).await?;
     let answer = answer::accepted(&body, etag(position))?;
     transaction.store_answer(&key, &answer).await?;

@@ -3,7 +3,9 @@
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
+use domain::recovery::{Evidence, take_back};
 use domain::{DeletionPolicy, Desired, OperationKind, RunState};
+use store::Database;
 use wire::http::{Accepted, Problem};
 
 use super::super::auth::Caller;
@@ -41,7 +43,8 @@ pub(crate) async fn delete(
     let mut transaction = api.store().begin().await?;
     let locked = transaction.lock_database(caller.scope()?, id).await?;
     let locked = locked.ok_or_else(|| Failure::not_found("database"))?;
-    let Some(desired) = gone(&locked.desired) else {
+    let base = transaction.base(&locked).await?;
+    let Some(desired) = base.as_ref().map_or_else(|| Some(never_taken(&locked)), gone) else {
         let before = transaction.newest_operation(id, OperationKind::Delete).await?;
         let before =
             before.ok_or_else(|| Failure::internal(format!("database {id} was deleted by nobody")))?;
@@ -49,13 +52,19 @@ pub(crate) async fn delete(
         return Ok(answer::send(answer::accepted(&body, etag(position))?, false));
     };
     precondition::allow_match(&headers, locked.position)?;
-    let minted = transaction.change(&locked, mint(&caller, OperationKind::Delete, desired)).await?;
+    let minted = transaction.change(&locked, mint(&api, &caller, OperationKind::Delete, desired)).await?;
     let (body, position) = accepted(&mut transaction, id, minted.operation).await?;
     audit(&mut transaction, &caller, "databases.delete", &body).await?;
     transaction.commit().await?;
     api.ring();
     tracing::info!(db.id = %id, db.position = %position, "deletion asked for");
     Ok(answer::send(answer::accepted(&body, etag(position))?, false))
+}
+
+/// The end of a database of which no cluster ever took any state.
+fn never_taken(locked: &Database) -> Desired {
+    let provisioned = locked.provisioned || locked.desired.storage.provisioned;
+    take_back(&locked.desired, Evidence { provisioned, seen: false, refused: true })
 }
 
 /// The desired state after a deletion; `None` where the database is deleted already.

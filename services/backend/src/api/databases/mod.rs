@@ -5,33 +5,34 @@ pub(crate) mod delete;
 pub(crate) mod read;
 pub(crate) mod update;
 
-use domain::{DatabaseId, OperationId, Position};
+use domain::{DatabaseId, Desired, OperationId, OperationKind, Position};
 use serde_json::json;
-use store::{Audit, Mint, Transaction};
+use store::{Audit, Mint, Terms, Transaction};
 use wire::http::Accepted;
 
 use super::auth::Caller;
 use super::failure::Failure;
-use super::{precondition, present};
+use super::{Api, precondition, present};
 
 /// A database's identity in a path: what is none belongs to nobody.
 fn id(text: &str) -> Result<DatabaseId, Failure> {
     text.parse().map_err(|_| Failure::not_found("database"))
 }
 
-/// A mint in the name of a caller.
-fn mint(caller: &Caller, kind: domain::OperationKind, desired: domain::Desired) -> Mint {
+/// A mint in the name of a caller, with the usual terms.
+pub(crate) fn mint(api: &Api, caller: &Caller, kind: OperationKind, desired: Desired) -> Mint {
     Mint {
         kind,
         desired,
         actor: caller.actor(),
         traceparent: runtime::TraceContext::current().map(|context| context.to_header()),
         hash: wire::hash::of,
+        terms: Terms::within(api.deadlines().of(kind)),
     }
 }
 
 /// The body of an accepted change, as the transaction has it.
-async fn accepted(
+pub(crate) async fn accepted(
     transaction: &mut Transaction,
     database: DatabaseId,
     operation: OperationId,
@@ -44,7 +45,7 @@ async fn accepted(
 }
 
 /// Writes who asked for the change.
-async fn audit(
+pub(crate) async fn audit(
     transaction: &mut Transaction,
     caller: &Caller,
     action: &str,
@@ -64,6 +65,6 @@ async fn audit(
 }
 
 /// The entity tag of a position.
-fn etag(position: Position) -> String {
+pub(crate) fn etag(position: Position) -> String {
     precondition::etag(position)
 }

@@ -3,12 +3,11 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use store::Page;
 use wire::http::{Database, DatabaseList, Problem};
 
 use super::super::auth::Caller;
 use super::super::failure::Failure;
-use super::super::query::{Parameters, cut};
+use super::super::query::{Parameters, cut, one_more};
 use super::super::{Api, answer, present};
 use super::{etag, id};
 
@@ -69,8 +68,7 @@ pub(crate) async fn list(
     let name = parameters.take("name");
     let deleted = parameters.take_as::<bool>("deleted", "true or false")?.unwrap_or(false);
     parameters.end()?;
-    let one_more = Page { limit: page.limit + 1, ..page };
-    let rows = api.store().databases(caller.scope()?, name.as_deref(), deleted, one_more).await?;
+    let rows = api.store().databases(caller.scope()?, name.as_deref(), deleted, one_more(page)).await?;
     let (rows, next_cursor) = cut(rows, page.limit, |view| view.database.id.uuid());
     let databases = rows.into_iter().map(present::database).collect();
     Ok(Json(DatabaseList { databases, next_cursor }))

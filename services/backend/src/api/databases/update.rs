@@ -15,7 +15,9 @@ use super::{accepted, audit, etag, id, mint};
 
 /// Change a database
 ///
-/// What is left out stays as it is. `If-Match` must carry the `ETag` of what the change was decided on.
+/// What is left out stays as it is; what a cluster refused of an earlier change is gone. `If-Match` must carry the `ETag` of
+/// what the change was decided on. A change that cannot be carried out, or not by its operation's deadline, is taken back,
+/// unless `on_failure` says `keep`.
 #[utoipa::path(
     patch,
     path = "/v1/databases/{id}",
@@ -62,8 +64,13 @@ pub(crate) async fn update(
             ));
         }
     }
-    let desired = change.apply(&locked.desired).map_err(|violations| Failure::invalid(&violations))?;
-    let minted = transaction.change(&locked, mint(&caller, OperationKind::Update, desired)).await?;
+    // Not from a state that was refused: its bad field would be refused again with every other change.
+    let base = transaction.base(&locked).await?.unwrap_or_else(|| locked.desired.clone());
+    let desired = change.apply(&base).map_err(|violations| Failure::invalid(&violations))?;
+    api.gate().fits((&locked.tenant, &locked.cluster), &desired, &caller.actor())?;
+    let mut mint = mint(&api, &caller, OperationKind::Update, desired);
+    mint.terms.on_failure = change.on_failure();
+    let minted = transaction.change(&locked, mint).await?;
     let (body, position) = accepted(&mut transaction, id, minted.operation).await?;
     audit(&mut transaction, &caller, "databases.update", &body).await?;
     transaction.commit().await?;

@@ -1,11 +1,16 @@
 //! The engine without Kafka: records and partitions are given to it by hand. Nothing here waits for a time.
+#![expect(
+    clippy::single_range_in_vec_init,
+    reason = "stretches of offsets are ranges, and one of them is a list too"
+)]
 
 use std::collections::VecDeque;
 
 use tokio::sync::{mpsc, oneshot};
 
 use super::*;
-use crate::lanes::Place;
+use crate::ahead;
+use crate::lanes::{Class, Place};
 
 /// A handler whose every step the test takes: it tells of a record and waits to be told what becomes of it.
 struct Puppet {
@@ -27,7 +32,8 @@ impl Handler for Puppet {
     fn place(&self, record: Record) -> Placed<i64> {
         let order = (0, record.timestamp_ms.unwrap_or(0));
         let key = record.key_text().unwrap_or_default().into();
-        Placed { place: Place { key, order, group: "g".into() }, work: record.offset }
+        let place = Place { key, order, tenant: "t".into(), group: "g".into(), class: Class::Interactive };
+        Placed { place, work: record.offset }
     }
 
     async fn handle(&self, work: Arc<i64>, attempt: u32) -> Disposition {
@@ -50,6 +56,11 @@ impl Handler for Puppet {
     }
 }
 
+/// How long a test waits for something before it fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Bytes of content of each record; keys have one more.
+const PAYLOAD: usize = 99;
+
 type Begun = (i64, u32, oneshot::Sender<Fate>);
 
 struct Stage {
@@ -65,8 +76,16 @@ impl Stage {
             Arc::new(Puppet { begun: send, superseded: Mutex::default(), panicked: Mutex::default() });
         let limits = Limits { total: 4, group: 4 };
         let engine = Engine::new(Arc::clone(&puppet), Handle::current(), Arc::default(), limits);
-        engine.assigned(&[0]);
-        Self { engine, puppet, begun }
+        let stage = Self { engine, puppet, begun };
+        stage.assign(None);
+        stage
+    }
+
+    /// The partition is ours, and its last commit says this.
+    fn assign(&self, mark: Option<&Mark>) {
+        self.engine.assigned(&[0]);
+        let [(0, epoch)] = self.engine.to_recall()[..] else { panic!("one partition was assigned") };
+        self.engine.recalled(0, epoch, mark);
     }
 
     fn read(&self, key: &str, seq: i64, offset: i64) {
@@ -76,20 +95,37 @@ impl Stage {
             offset,
             timestamp_ms: Some(seq),
             key: Some(key.as_bytes().to_vec()),
-            payload: None,
+            payload: Some(vec![0; PAYLOAD]),
             headers: Vec::new(),
         });
     }
 
+    /// What is to be committed: offsets, whatever is said of those beyond.
+    fn commits(&self) -> Vec<(i32, i64)> {
+        self.engine.take_commits().iter().map(|mark| (mark.partition, mark.offset)).collect()
+    }
+
+    fn counts(&self) -> (usize, usize) {
+        let load = self.engine.load();
+        (load.in_memory, load.running)
+    }
+
     async fn next(&mut self) -> Begun {
-        self.begun.recv().await.unwrap()
+        tokio::time::timeout(PATIENCE, self.begun.recv()).await.expect("a record is begun in time").unwrap()
     }
 
     /// Waits until nothing runs, letting tasks go on.
     async fn quiet(&self) {
-        while self.engine.load().running > 0 {
-            tokio::task::yield_now().await;
-        }
+        self.until_running(0).await;
+    }
+
+    async fn until_running(&self, count: usize) {
+        let all = async {
+            while self.engine.load().running > count {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, all).await.expect("what runs ends in time");
     }
 }
 
@@ -99,23 +135,23 @@ async fn offsets_are_committed_up_to_the_first_open_record() {
     for (offset, key) in [(3, "a"), (5, "b"), (9, "c")] {
         stage.read(key, 1, offset);
     }
-    assert_eq!(stage.engine.take_commits(), [(0, 3)]);
+    assert_eq!(stage.commits(), [(0, 3)]);
     let mut fates: VecDeque<Begun> = VecDeque::new();
     for _ in 0..3 {
         fates.push_back(stage.next().await);
     }
     fates.pop_back().unwrap().2.send(Fate::Done).unwrap();
     fates.pop_front().unwrap().2.send(Fate::Done).unwrap();
-    while stage.engine.load().running > 1 {
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(stage.engine.take_commits(), [(0, 5)], "the one in the middle is open");
-    assert_eq!(stage.engine.take_commits(), [], "committed once");
+    stage.until_running(1).await;
+    let ahead = Mark { partition: 0, offset: 5, metadata: ahead::encode(5, &[6..10]) };
+    let marks = stage.engine.take_commits();
+    assert_eq!(marks, [ahead], "the one in the middle is open, what is behind it is told");
+    assert_eq!(stage.commits(), [], "committed once");
     stage.engine.commit_failed();
-    assert_eq!(stage.engine.take_commits(), [(0, 5)], "but again if that failed");
+    assert_eq!(stage.engine.take_commits(), marks, "but again if that failed");
     fates.pop_front().unwrap().2.send(Fate::Done).unwrap();
     stage.quiet().await;
-    assert_eq!(stage.engine.take_commits(), [(0, 10)]);
+    assert_eq!(stage.commits(), [(0, 10)]);
 }
 
 #[tokio::test]
@@ -123,19 +159,19 @@ async fn a_partition_taken_and_given_back_waits_for_what_still_runs() {
     let mut stage = Stage::new();
     stage.read("a", 1, 3);
     let (_, _, first) = stage.next().await;
-    assert_eq!(stage.engine.revoked(&[0]), [(0, 3)]);
+    assert_eq!(stage.engine.revoked(&[0]), [Mark::plain(0, 3)]);
     stage.read("a", 2, 4);
-    assert_eq!(stage.engine.load(), Load { in_memory: 1, running: 1 }, "a record of no partition of ours");
-    stage.engine.assigned(&[0]);
+    assert_eq!(stage.counts(), (1, 1), "a record of no partition of ours");
+    stage.assign(None);
     stage.read("a", 1, 3);
-    assert_eq!(stage.engine.load(), Load { in_memory: 2, running: 1 });
+    assert_eq!(stage.counts(), (2, 1));
     first.send(Fate::Done).unwrap();
     let (offset, _, second) = stage.next().await;
     assert_eq!(offset, 3, "the same record, read again, runs after itself");
-    assert_eq!(stage.engine.take_commits(), [(0, 3)], "what ended in the earlier assignment does not count");
+    assert_eq!(stage.commits(), [(0, 3)], "what ended in the earlier assignment does not count");
     second.send(Fate::Done).unwrap();
     stage.quiet().await;
-    assert_eq!(stage.engine.take_commits(), [(0, 4)]);
+    assert_eq!(stage.commits(), [(0, 4)]);
 }
 
 #[tokio::test]
@@ -154,7 +190,7 @@ async fn a_held_record_is_tried_again_or_replaced() {
     assert_eq!(*stage.puppet.superseded.lock().unwrap(), [3]);
     fate.send(Fate::Done).unwrap();
     stage.quiet().await;
-    assert_eq!(stage.engine.take_commits(), [(0, 5)]);
+    assert_eq!(stage.commits(), [(0, 5)]);
 }
 
 #[tokio::test]
@@ -168,7 +204,7 @@ async fn a_panic_is_a_record_like_any_other() {
     second.send(Fate::Done).unwrap();
     stage.quiet().await;
     assert_eq!(*stage.puppet.panicked.lock().unwrap(), [3]);
-    assert_eq!(stage.engine.take_commits(), [(0, 5)]);
+    assert_eq!(stage.commits(), [(0, 5)]);
     stage.read("a", 2, 5);
     let (offset, _, fate) = stage.next().await;
     assert_eq!(offset, 5, "the key is free again");
@@ -185,11 +221,75 @@ async fn a_closed_engine_starts_nothing_and_commits_nothing_unfinished() {
     stage.engine.close();
     fate.send(Fate::Done).unwrap();
     stage.quiet().await;
-    assert_eq!(stage.engine.load(), Load { in_memory: 0, running: 0 });
-    assert_eq!(
-        stage.engine.take_commits(),
-        [(0, 4)],
-        "the one that waited is read again by whoever comes next"
-    );
+    assert_eq!(stage.engine.load(), Load { in_memory: 0, bytes: 0, running: 0 });
+    assert_eq!(stage.commits(), [(0, 4)], "the one that waited is read again by whoever comes next");
     assert!(stage.begun.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn a_partition_is_not_worked_on_before_its_last_commit_is_known() {
+    let mut stage = Stage::new();
+    stage.engine.revoked(&[0]);
+    stage.engine.assigned(&[0]);
+    for (offset, key) in [(3, "a"), (4, "b"), (5, "c"), (6, "d")] {
+        stage.read(key, 1, offset);
+    }
+    let put_by = stage.engine.load();
+    assert_eq!(put_by, Load { in_memory: 4, bytes: 4 * (PAYLOAD + 1), running: 0 }, "they count");
+    assert!(stage.engine.puts_by());
+    let [(0, epoch)] = stage.engine.to_recall()[..] else { panic!("one partition was assigned") };
+    assert_eq!(stage.engine.to_recall(), [], "told once");
+    let mark = Mark { partition: 0, offset: 3, metadata: ahead::encode(3, &[4..6]) };
+    stage.engine.recalled(0, epoch - 1, Some(&mark));
+    assert_eq!(stage.engine.load().running, 0, "an answer for an earlier assignment is none");
+    stage.engine.recalled(0, epoch, Some(&mark));
+    assert!(!stage.engine.puts_by());
+    for expected in [3, 6] {
+        let (offset, _, fate) = stage.next().await;
+        assert_eq!(offset, expected);
+        fate.send(Fate::Done).unwrap();
+    }
+    stage.quiet().await;
+    assert_eq!(stage.commits(), [(0, 7)]);
+    assert_eq!(stage.engine.state.snapshot().passed_over, 2);
+    assert_eq!(stage.engine.load(), Load { in_memory: 0, bytes: 0, running: 0 });
+}
+
+#[tokio::test]
+async fn without_an_answer_everything_is_dealt_with() {
+    let mut stage = Stage::new();
+    stage.engine.revoked(&[0]);
+    stage.engine.assigned(&[0]);
+    stage.read("a", 1, 3);
+    let [(0, epoch)] = stage.engine.to_recall()[..] else { panic!("one partition was assigned") };
+    stage.engine.recalled(0, epoch, None);
+    assert_eq!(stage.next().await.0, 3);
+}
+
+#[tokio::test]
+async fn a_held_record_that_an_older_one_waits_behind_is_tried_again() {
+    let mut stage = Stage::new();
+    stage.read("a", 2, 3);
+    let (_, _, fate) = stage.next().await;
+    stage.read("a", 1, 4);
+    fate.send(Fate::Hold).unwrap();
+    let (offset, attempt, fate) = stage.next().await;
+    assert_eq!((offset, attempt), (3, 1), "it is the newer one");
+    fate.send(Fate::Done).unwrap();
+    stage.quiet().await;
+    assert_eq!(*stage.puppet.superseded.lock().unwrap(), [4]);
+    assert_eq!(stage.commits(), [(0, 5)]);
+}
+
+#[tokio::test]
+async fn those_who_are_abandoned_stop_and_finish_nothing() {
+    let mut stage = Stage::new();
+    stage.read("a", 1, 3);
+    let (_, _, fate) = stage.next().await;
+    stage.engine.close();
+    stage.engine.abandon();
+    stage.quiet().await;
+    assert!(fate.is_closed(), "nobody works on");
+    assert_eq!(stage.commits(), [(0, 3)], "it is read again");
+    assert_eq!(stage.engine.load(), Load { in_memory: 0, bytes: 0, running: 0 });
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use clap::Args;
 use wire::http::Database;
 
-use super::kubectl;
+use super::kubectl::{self, Kubectl};
 use crate::error::Error;
 use crate::render;
 use crate::render::connect::{Credentials, Target, strings, text};
@@ -26,9 +26,13 @@ strings hold a place for it, and the command that fetches it is shown.")]
 pub struct Connect {
     /// Name or id
     database: String,
-    /// Fetch the password by kubectl with this configuration, and put it into the strings
+    /// Fetch the password by kubectl with this configuration, and put it into the strings; several
+    /// files are joined by colons
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+    /// The context of the database's cluster in it [default: its current context]
+    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
+    kube_context: Option<String>,
     /// The kubectl to use
     #[arg(long, value_name = "PROGRAM", default_value = "kubectl")]
     kubectl: PathBuf,
@@ -42,13 +46,14 @@ pub struct Connect {
 
 /// Shows how to connect, or connects.
 pub(super) async fn connect(session: &Session, command: Connect) -> Result<(), Error> {
-    let Connect { database, kubeconfig, kubectl, by_address, psql } = command;
+    let Connect { database, kubeconfig, kube_context, kubectl, by_address, psql } = command;
     let client = session.client(REQUEST)?;
     let database = client.find_database(&database).await?;
     let target = target(&database, by_address)?;
     let credentials = match &kubeconfig {
         Some(kubeconfig) => {
-            Some(kubectl::credentials(&kubectl, kubeconfig, &target, session.deadline(REQUEST)).await?)
+            let kubectl = Kubectl { program: &kubectl, kubeconfig, context: kube_context.as_deref() };
+            Some(kubectl::credentials(kubectl, &target, session.deadline(REQUEST)).await?)
         }
         None => None,
     };

@@ -1,38 +1,43 @@
-//! kubectl, for the one thing that the API never gives out: a database's password. The Secret's keys are those that the
-//! operator writes.
+//! kubectl, for the one thing that the API never gives out: a database's password.
 
 use std::path::Path;
 use std::process::Stdio;
 
+use domain::credentials::{HTTP_PASSWORD, HTTP_USER, PG_PASSWORD, PG_USER};
 use tokio::process::Command;
 use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::render::connect::{Credentials, Target};
 
-/// Key of the password of the PostgreSQL wire protocol.
-pub const PG_PASSWORD: &str = "pg-password";
-const PG_USER: &str = "pg-user";
-const HTTP_USER: &str = "http-user";
-/// Key of the password of HTTP.
-pub const HTTP_PASSWORD: &str = "http-password";
-
 /// Asked for in this order, each on a line: no credential holds a line break.
 const KEYS: [&str; 4] = [PG_USER, PG_PASSWORD, HTTP_USER, HTTP_PASSWORD];
 
+/// How kubectl reaches a cluster.
+#[derive(Debug, Clone, Copy)]
+pub struct Kubectl<'a> {
+    /// The program.
+    pub program: &'a Path,
+    /// Its configuration: a file, or several joined by colons.
+    pub kubeconfig: &'a Path,
+    /// The context in it, if not its current one.
+    pub context: Option<&'a str>,
+}
+
 /// Fetches the credentials of a database from its cluster.
 pub async fn credentials(
-    kubectl: &Path,
-    kubeconfig: &Path,
+    kubectl: Kubectl<'_>,
     target: &Target,
     deadline: Instant,
 ) -> Result<Credentials, Error> {
     let failed = |reason: String| Error::Kubectl { reason };
     let lines =
         KEYS.map(|key| format!("{{{{index .data \"{key}\" | base64decode}}}}{{{{\"\\n\"}}}}")).concat();
-    let child = Command::new(kubectl)
-        .arg("--kubeconfig")
-        .arg(kubeconfig)
+    let Kubectl { program, kubeconfig, context } = kubectl;
+    let child = Command::new(program)
+        // The argument of the same name takes one file only.
+        .env("KUBECONFIG", kubeconfig)
+        .args(context.map(|context| format!("--context={context}")))
         .args(["--namespace", &target.namespace, "get", "secret", &target.secret])
         .arg(format!("--output=go-template={lines}"))
         .stdin(Stdio::null())
@@ -41,13 +46,13 @@ pub async fn credentials(
     let output = tokio::time::timeout_at(deadline, child)
         .await
         .map_err(|_| Error::TimedOut {
-            doing: format!("{} got no answer from the cluster in time", kubectl.display()),
+            doing: format!("{} got no answer from the cluster in time", program.display()),
             hint: String::new(),
         })?
-        .map_err(|error| failed(format!("start {}: {error}", kubectl.display())))?;
+        .map_err(|error| failed(format!("start {}: {error}", program.display())))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        return Err(failed(format!("{} ended with {}: {}", kubectl.display(), output.status, said.trim())));
+        return Err(failed(format!("{} ended with {}: {}", program.display(), output.status, said.trim())));
     }
     parse(&String::from_utf8_lossy(&output.stdout)).ok_or_else(|| {
         let Target { namespace, secret, .. } = target;

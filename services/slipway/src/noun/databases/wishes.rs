@@ -41,14 +41,17 @@ pub(super) struct Wishes {
     /// What becomes of the volume on delete: retain or delete
     #[arg(long, value_name = "POLICY")]
     deletion_policy: Option<String>,
+    /// What to do if this fails for good: revert or keep [default: revert]
+    #[arg(long, value_name = "WAY")]
+    on_failure: Option<String>,
 }
 
 impl Wishes {
     /// The body that asks for a database.
     pub(super) fn create(self, name: String, region: String) -> CreateDatabase {
-        let UpdateDatabase { version, compute, storage, config, network } =
+        let UpdateDatabase { version, compute, storage, config, network, on_failure } =
             self.update(&BTreeMap::new(), &[]);
-        CreateDatabase { name, region, version, compute, storage, config, network }
+        CreateDatabase { name, region, version, compute, storage, config, network, on_failure }
     }
 
     /// The body that asks for a change. The API takes all keys of server.conf or none: keys that are not named keep their
@@ -65,6 +68,7 @@ impl Wishes {
             allow_cidr,
             exposure,
             deletion_policy,
+            on_failure,
         } = self;
         let compute = ComputeWish { instance_type };
         let storage = StorageWish { size_gib, volume_type, iops, throughput, deletion_policy };
@@ -75,6 +79,7 @@ impl Wishes {
             storage: wished(storage),
             config: keys(config, present, unset),
             network: wished(network),
+            on_failure,
         }
     }
 }
@@ -139,6 +144,7 @@ mod tests {
             "--allow-cidr=::/0",
             "--exposure=public",
             "--deletion-policy=delete",
+            "--on-failure=keep",
         ]);
         insta::assert_json_snapshot!(all.create("trades".to_owned(), "eu-west-1".to_owned()));
     }

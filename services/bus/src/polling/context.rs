@@ -1,7 +1,8 @@
 //! What the Kafka library calls back: rebalances and statistics. Runs on the poll loop, so nothing here waits.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _, ConsumerContext};
@@ -10,11 +11,10 @@ use rdkafka::statistics::Statistics;
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
-use crate::{Error, connection};
-
-/// How long a consumer may be outside of its group while brokers answer. Longer than any rebalance among members that
-/// answer; a rebalance that waits for a member that hangs is only begun again.
-const LONGEST_OUTSIDE: Duration = Duration::from_secs(30);
+use super::Start;
+use super::standing::{Patience, Standing};
+use crate::tracker::Mark;
+use crate::{Error, connection, lock};
 
 /// How far a partition reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(crate) trait Membership: Send + Sync {
     fn assigned(&self, partitions: &[i32]);
 
     /// These partitions are about to be taken. Answers what may be committed of them.
-    fn revoked(&self, partitions: &[i32]) -> Vec<(i32, i64)>;
+    fn revoked(&self, partitions: &[i32]) -> Vec<Mark>;
 
     /// Offsets that were handed over did not arrive.
     fn commit_failed(&self);
@@ -55,39 +55,13 @@ pub(crate) trait Membership: Send + Sync {
 
 /// The context of a consumer of one topic.
 pub(crate) struct Context {
-    pub(crate) topic: String,
-    pub(crate) group: String,
-    pub(crate) membership: Arc<dyn Membership>,
-    pub(crate) standing: Mutex<Standing>,
-}
-
-/// How a consumer stands with its group, by the library's statistics.
-///
-/// A broker that hangs past the session and then restarts can leave the library outside its group for good. It says nothing
-/// of it by itself, so somebody has to look.
-#[derive(Debug, Default)]
-pub(crate) struct Standing {
-    /// Since when it has been outside although brokers answer, and what the library called that.
-    outside: Option<(Instant, String)>,
-}
-
-impl Standing {
-    /// Takes in what the library says now.
-    fn hear(&mut self, now: Instant, join_state: &str, reachable: bool) {
-        if join_state == "steady" || !reachable {
-            self.outside = None;
-        } else {
-            let since = self.outside.take().map_or(now, |(since, _)| since);
-            self.outside = Some((since, join_state.to_owned()));
-        }
-    }
-
-    /// For how long it has been outside, once that is too long.
-    fn too_long(&self, now: Instant) -> Option<(Duration, &str)> {
-        let (since, state) = self.outside.as_ref()?;
-        let outside = now.duration_since(*since);
-        (outside >= LONGEST_OUTSIDE).then_some((outside, state))
-    }
+    topic: String,
+    group: String,
+    patience: Patience,
+    membership: Arc<dyn Membership>,
+    standing: Mutex<Standing>,
+    /// Commits without an answer yet.
+    commits: AtomicUsize,
 }
 
 impl ClientContext for Context {
@@ -102,9 +76,7 @@ impl ClientContext for Context {
     fn stats(&self, statistics: Statistics) {
         let reachable = statistics.brokers.values().any(|broker| broker.nodeid >= 0 && broker.state == "UP");
         if let Some(group) = &statistics.cgrp {
-            let join_state = &group.join_state;
-            let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
-            standing.hear(Instant::now(), join_state, reachable);
+            lock(&self.standing).hear(Instant::now(), &group.join_state, reachable);
         }
         let Some(topic) = statistics.topics.get(&self.topic) else { return };
         let known = topic.partitions.values().filter(|partition| partition.hi_offset >= 0);
@@ -136,6 +108,7 @@ impl ConsumerContext for Context {
     }
 
     fn commit_callback(&self, result: KafkaResult<()>, _offsets: &TopicPartitionList) {
+        self.answered();
         // Offsets are committed again with the next period; a rebalance under way refuses them now and then.
         if let Err(error) = result {
             tracing::debug!(kafka.topic = self.topic, "offsets were not committed: {error}");
@@ -145,18 +118,50 @@ impl ConsumerContext for Context {
 }
 
 impl Context {
-    /// The context of a consumer of `topic` in `group`.
-    pub(crate) fn new(topic: &str, group: &str, membership: Arc<dyn Membership>) -> Self {
-        let (topic, group) = (topic.to_owned(), group.to_owned());
-        Self { topic, group, membership, standing: Mutex::default() }
+    pub(super) fn new(start: &Start<'_>, membership: Arc<dyn Membership>) -> Self {
+        Self {
+            topic: start.topic.to_owned(),
+            group: start.group.to_owned(),
+            patience: start.patience,
+            membership,
+            standing: Mutex::default(),
+            commits: AtomicUsize::new(0),
+        }
     }
 
     /// An error once the consumer has been outside of its group for too long: it is to be made anew.
-    pub(crate) fn check_standing(&self) -> Result<(), Error> {
-        let standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((outside, state)) = standing.too_long(Instant::now()) else { return Ok(()) };
+    pub(super) fn check_standing(&self) -> Result<(), Error> {
+        let standing = lock(&self.standing);
+        let Some((outside, state)) = standing.too_long(Instant::now(), self.patience) else { return Ok(()) };
         let (group, topic, state) = (self.group.clone(), self.topic.clone(), state.to_owned());
         Err(Error::Adrift { group, topic, seconds: outside.as_secs(), state })
+    }
+
+    /// Commits that have no answer yet.
+    pub(super) fn commits_under_way(&self) -> usize {
+        self.commits.load(Ordering::Relaxed)
+    }
+
+    /// Hands marks over to be committed. The answer comes to [`ConsumerContext::commit_callback`].
+    pub(super) fn commit(&self, consumer: &BaseConsumer<Self>, marks: &[Mark]) -> KafkaResult<()> {
+        let mut list = TopicPartitionList::new();
+        for mark in marks {
+            let mut element = list.add_partition(&self.topic, mark.partition);
+            element.set_offset(Offset::Offset(mark.offset))?;
+            if !mark.metadata.is_empty() {
+                element.set_metadata(&mark.metadata);
+            }
+        }
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        // What is refused at once gets no answer.
+        consumer.commit(&list, CommitMode::Async).inspect_err(|_| self.answered())
+    }
+
+    /// A commit has got its answer.
+    fn answered(&self) {
+        let one_less = |count: usize| Some(count.saturating_sub(1));
+        // The update never refuses.
+        let _ = self.commits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
     }
 
     fn assign(
@@ -181,63 +186,13 @@ impl Context {
     ) -> KafkaResult<()> {
         let by_force = consumer.assignment_lost();
         tracing::info!(kafka.topic = self.topic, ?partitions, by_force, "partitions revoked");
-        let offsets = self.membership.revoked(partitions);
-        if !by_force && !offsets.is_empty() {
+        let marks = self.membership.revoked(partitions);
+        if !by_force && !marks.is_empty() {
             // Queued before the partitions go; its answer is not waited for.
-            commit(consumer, &self.topic, &offsets, CommitMode::Async)?;
+            if let Err(error) = self.commit(consumer, &marks) {
+                tracing::warn!(kafka.topic = self.topic, "the last offsets were not committed: {error}");
+            }
         }
         consumer.incremental_unassign(list)
-    }
-}
-
-/// Commits offsets of one topic.
-pub(crate) fn commit(
-    consumer: &BaseConsumer<Context>,
-    topic: &str,
-    offsets: &[(i32, i64)],
-    mode: CommitMode,
-) -> KafkaResult<()> {
-    let mut list = TopicPartitionList::new();
-    for (partition, offset) in offsets {
-        list.add_partition_offset(topic, *partition, Offset::Offset(*offset))?;
-    }
-    consumer.commit(&list, mode)
-}
-
-/// A list of partitions of one topic.
-pub(crate) fn list(topic: &str, partitions: &[i32]) -> TopicPartitionList {
-    let mut list = TopicPartitionList::new();
-    for partition in partitions {
-        list.add_partition(topic, *partition);
-    }
-    list
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What is heard at which second, when somebody looks, and whether it is too long.
-    type Case = (&'static [(u64, &'static str, bool)], u64, bool);
-
-    #[test]
-    fn a_consumer_that_stays_outside_is_noticed() {
-        let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let table: &[Case] = &[
-            (&[(0, "steady", true)], 100, false),
-            (&[(0, "init", true)], 29, false),
-            (&[(0, "init", true), (10, "wait-join", true)], 30, true),
-            (&[(0, "init", true), (10, "steady", true), (20, "init", true)], 40, false),
-            (&[(0, "init", true), (10, "init", false), (20, "init", true)], 40, false),
-            (&[(0, "init", false)], 100, false),
-        ];
-        for (heard, when, expected) in table {
-            let mut standing = Standing::default();
-            for (seconds, state, reachable) in *heard {
-                standing.hear(at(*seconds), state, *reachable);
-            }
-            assert_eq!(standing.too_long(at(*when)).is_some(), *expected, "{heard:?} at {when}");
-        }
     }
 }

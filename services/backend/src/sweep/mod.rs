@@ -1,0 +1,345 @@
+//! The sweep: everything is compared again. What a cluster does not show although it was minted long enough ago is sent
+//! again; what it shows although it was never minted is outranked; what is gone for good is taken out of it.
+//!
+//! Any number of replicas take turns, by the database's clock. *Invariant:* what is sent again or minted again in one
+//! turn is bounded for all replicas together. *Invariant:* this only mints again and has tombstones of purged databases
+//! removed: databases that nobody knows are shown to people and left alone.
+//!
+//! Other content at an equal position is reported and left: a hash that two versions of a program compute differently
+//! looks just the same, and minting for it would go round in a circle. Whoever asked for the state that lost is told by
+//! the refusal, and the next change outranks both.
+
+pub mod decide;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use domain::recovery::kind_of;
+use domain::{ClusterId, ClusterState, DatabaseId, OnFailure, Position};
+use runtime::health::Heartbeat;
+use runtime::{Backoff, CancellationToken};
+use serde_json::json;
+use store::{Audit, Database, DatabaseView, Divergence, Listing, Mint, Store, Subject, Terms, Turn};
+use wire::http::database::Observed;
+
+use self::decide::{Act, Judgement, Rules, Why, is_listed, judge};
+use crate::doorbell::Doorbell;
+use crate::metrics::Metrics;
+
+/// Who asks for what the sweep mints.
+const ACTOR: &str = "slipway:sweep";
+/// Databases looked at in one statement.
+const BATCH: u32 = 500;
+/// Patience with one turn.
+const DEADLINE: Duration = Duration::from_mins(2);
+/// How long a repair may take before somebody hears of it; it is never given up.
+const REPAIR: Duration = Duration::from_hours(1);
+/// Most databases of one kind that a turn names in the log.
+const NAMED: usize = 20;
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
+
+/// How to sweep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// How often everything is compared.
+    pub period: Duration,
+    /// Most databases that are sent or minted again in a turn.
+    pub cap: u32,
+    /// When something is late.
+    pub rules: Rules,
+}
+
+/// Compares what was minted with what clusters show.
+#[derive(Debug)]
+pub struct Sweep {
+    /// Both sides.
+    pub store: Store,
+    /// The topic whose dead letters are no instructions.
+    pub gossip: String,
+    /// Rung when there is something to publish.
+    pub doorbell: Doorbell,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// How.
+    pub settings: Settings,
+}
+
+/// What a turn did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Databases that were looked at.
+    pub seen: usize,
+    /// Databases whose divergence began, ended or became another.
+    pub changed: u64,
+    /// States that are published again.
+    pub resent: u64,
+    /// States that were minted again.
+    pub repaired: u64,
+    /// Tombstones whose removal was asked for.
+    pub buried: u64,
+    /// Databases of which nothing is left.
+    pub purged: u64,
+}
+
+/// Databases by what is to be done about them.
+#[derive(Debug, Default)]
+struct Due {
+    resend: Vec<(DatabaseId, Position)>,
+    repair: Vec<DatabaseId>,
+    bury: Vec<(DatabaseId, Position)>,
+    keep: Vec<DatabaseId>,
+    purged: Vec<(DatabaseId, Position)>,
+    unpurged: Vec<(DatabaseId, Position)>,
+    diverged: Vec<(DatabaseId, Position, Option<Divergence>)>,
+}
+
+/// How long the sweep's loop may stand still.
+pub(crate) fn silence(settings: &Settings) -> Duration {
+    settings.period + DEADLINE * 3
+}
+
+impl Sweep {
+    /// Sweeps until `stop`.
+    pub async fn run(self, heartbeat: Heartbeat, stop: CancellationToken) {
+        let mut retry = BACKOFF.start();
+        while !stop.is_cancelled() {
+            heartbeat.beat();
+            self.measure().await;
+            let turn = runtime::deadline(DEADLINE, "a turn of the sweep", self.step()).await;
+            let wait = match turn {
+                Ok(Ok(tally)) => {
+                    retry.reset();
+                    told(tally);
+                    // Twice a period, each replica at its own moment, so that no turn is missed by much.
+                    self.settings.period.mul_f64(0.25 + 0.5 * runtime::backoff::random_share())
+                }
+                Ok(Err(error)) => failed(&error, &mut retry),
+                Err(late) => failed(&late, &mut retry),
+            };
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = stop.cancelled() => {}
+            }
+        }
+    }
+
+    /// One turn; `None` while it is not time, or another replica has it.
+    pub async fn step(&self) -> Result<Option<Tally>, store::Error> {
+        let Some(turn) = self.store.begin_sweep(self.settings.period).await? else { return Ok(None) };
+        let listings: BTreeMap<ClusterId, Listing> =
+            self.store.listings().await?.into_iter().map(|one| (one.cluster.clone(), one)).collect();
+        let mut tally = Tally::default();
+        let mut after = None;
+        loop {
+            let batch = self.store.sweep_subjects(after, BATCH, &self.gossip).await?;
+            for unreadable in &batch.unreadable {
+                tracing::error!(reason = %unreadable, "a database cannot be read: it is not swept");
+            }
+            tally.seen += batch.subjects.len();
+            let due = self.judge(&batch.subjects, &listings);
+            self.act(turn, due, &mut tally).await?;
+            after = batch.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        self.store.resolve_unclaimed().await?;
+        Ok(Some(tally))
+    }
+
+    fn judge(&self, subjects: &[Subject], listings: &BTreeMap<ClusterId, Listing>) -> Due {
+        let mut due = Due::default();
+        for subject in subjects {
+            let judgement = judge(subject, listings.get(&subject.cluster), &self.settings.rules);
+            let at = (subject.database, subject.minted);
+            if judgement.diverged != subject.diverged {
+                due.diverged.push((at.0, at.1, judgement.diverged));
+                note(subject, judgement, due.diverged.len());
+            }
+            match judgement.act {
+                Act::Leave(why) => self.metrics.left(judgement.diverged, why),
+                Act::Resend => due.resend.push(at),
+                Act::Repair => due.repair.push(subject.database),
+                Act::Bury => due.bury.push(at),
+                Act::KeepTombstone => due.keep.push(subject.database),
+                Act::MarkPurged => due.purged.push(at),
+                Act::UnmarkPurged => due.unpurged.push(at),
+            }
+        }
+        due
+    }
+
+    async fn act(&self, turn: Turn, due: Due, tally: &mut Tally) -> Result<(), store::Error> {
+        let (store, cap) = (&self.store, self.settings.cap);
+        if !due.diverged.is_empty() {
+            tally.changed += store.mark_diverged(&due.diverged).await?;
+        }
+        for database in due.repair {
+            tally.repaired += u64::from(self.repair(turn, database).await?);
+        }
+        if !due.resend.is_empty() {
+            let resent = store.resend(turn, cap, &due.resend).await?;
+            self.metrics.resent.inc_by(resent);
+            tally.resent += resent;
+        }
+        if !due.bury.is_empty() {
+            tally.buried += store.bury(&due.bury).await?;
+        }
+        if !due.keep.is_empty() {
+            store.keep_tombstones(&due.keep).await?;
+        }
+        if !due.purged.is_empty() {
+            tally.purged += store.mark_purged(&due.purged).await?;
+        }
+        if !due.unpurged.is_empty() {
+            store.unmark_purged(&due.unpurged).await?;
+            tracing::error!(count = due.unpurged.len(), "purged databases show again: they are purged again");
+        }
+        if tally.resent + tally.repaired > 0 {
+            self.doorbell.ring();
+        }
+        Ok(())
+    }
+
+    /// Mints what should be again, above what the cluster holds: what is left in Postgres wins. Says whether it did.
+    async fn repair(&self, turn: Turn, database: DatabaseId) -> Result<bool, store::Error> {
+        let mut transaction = self.store.begin().await?;
+        if !transaction.spend(turn, self.settings.cap).await? {
+            return Ok(false);
+        }
+        let Some(locked) = transaction.lock_database(None, database).await? else { return Ok(false) };
+        let view = transaction.database(database).await?;
+        let Some(held) = view.as_ref().and_then(held).filter(|held| *held > locked.position) else {
+            return Ok(false);
+        };
+        let minted = transaction.repair(&locked, held, again(&locked, view.as_ref())).await?;
+        let entry = Audit {
+            tenant: Some(locked.tenant.clone()),
+            principal: ACTOR.to_owned(),
+            role: "system".to_owned(),
+            action: "databases.repair".to_owned(),
+            subject: database.to_string(),
+            operation: Some(minted.operation),
+            request_id: None,
+            detail: json!({
+                "held": held.to_string(),
+                "before": locked.position.to_string(),
+                "minted": minted.position.to_string(),
+            }),
+        };
+        transaction.audit(&entry).await?;
+        transaction.commit().await?;
+        self.metrics.repaired.inc();
+        tracing::error!(
+            db.id = %database,
+            cluster.name = %locked.cluster,
+            db.held = %held,
+            db.position = %minted.position,
+            "the cluster held a state that was never minted, so rows were lost: what is left was minted above it"
+        );
+        Ok(true)
+    }
+
+    /// Shows how many databases differ, and of which clusters nobody knows what they hold.
+    async fn measure(&self) {
+        let asked = async { Ok((self.store.diverged_count().await?, self.store.listings().await?)) };
+        let answer: Result<Result<_, store::Error>, _> =
+            runtime::deadline(DEADLINE, "what differs", asked).await;
+        match answer {
+            Ok(Ok((diverged, listings))) => {
+                self.metrics.diverged(&diverged);
+                let listed = |one: &Listing| (one.cluster.to_string(), is_listed(one, &self.settings.rules));
+                let served = listings.iter().filter(|one| one.state != ClusterState::Disabled);
+                self.metrics.listed(served.map(listed));
+            }
+            Ok(Err(error)) => tracing::debug!(reason = runtime::telemetry::chain(&error), "not measured"),
+            Err(late) => tracing::debug!(reason = %late, "not measured"),
+        }
+    }
+}
+
+fn held(view: &DatabaseView) -> Option<Position> {
+    view.observed.as_ref().map(|observed| observed.position)
+}
+
+/// What should be, once more. A volume that is larger by now stays so: it cannot shrink, and the attempt would be refused.
+fn again(locked: &Database, view: Option<&DatabaseView>) -> Mint {
+    let mut desired = locked.desired.clone();
+    let seen = view.and_then(|view| view.observed.as_ref());
+    let body = seen.and_then(|seen| serde_json::from_value::<Observed>(seen.body.clone()).ok());
+    if let Some(size_gib) = body.and_then(|body| body.volume_size_gib) {
+        desired.storage.size_gib = desired.storage.size_gib.max(size_gib);
+    }
+    Mint {
+        kind: kind_of(&desired),
+        desired,
+        actor: ACTOR.to_owned(),
+        traceparent: None,
+        hash: wire::hash::of,
+        terms: Terms { deadline: REPAIR, on_failure: OnFailure::Keep, reverts: None },
+    }
+}
+
+/// Says once how a database differs, and once that it no longer does; of very many only how many.
+fn note(subject: &Subject, judgement: Judgement, number: usize) {
+    if number > NAMED {
+        return;
+    }
+    let Some(diverged) = judgement.diverged else {
+        tracing::info!(db.id = %subject.database, cluster.name = %subject.cluster, "the cluster shows what was minted again");
+        return;
+    };
+    tracing::warn!(
+        db.id = %subject.database,
+        cluster.name = %subject.cluster,
+        db.position = %subject.minted,
+        code = diverged.as_str(),
+        act = ?judgement.act,
+        "the cluster does not show what was minted"
+    );
+}
+
+fn told(tally: Option<Tally>) {
+    let Some(tally) = tally else { return };
+    let Tally { seen, changed, resent, repaired, buried, purged } = tally;
+    if changed + resent + repaired + buried + purged == 0 {
+        tracing::debug!(seen, "everything was compared");
+        return;
+    }
+    tracing::warn!(
+        seen,
+        changed,
+        resent,
+        repaired,
+        buried,
+        purged,
+        "everything was compared, and not all was the same"
+    );
+}
+
+fn failed(error: &(dyn std::error::Error + 'static), retry: &mut runtime::backoff::Retry) -> Duration {
+    let reason = runtime::telemetry::chain(error);
+    if retry.attempts() == 0 {
+        tracing::error!(reason, "a turn of the sweep failed");
+    } else {
+        tracing::debug!(reason, "a turn of the sweep failed again");
+    }
+    retry.next_delay().max(BACKOFF.ceiling(0))
+}
+
+impl Why {
+    /// The word in metrics.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Healthy => "healthy",
+            Self::Report => "report",
+            Self::Young => "young",
+            Self::Unpublished => "unpublished",
+            Self::Parked => "parked",
+            Self::DeadLetter => "dead_letter",
+            Self::SentAgain => "sent_again",
+            Self::Disabled => "disabled",
+            Self::Unlisted => "unlisted",
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The state to return to when an operation failed or was cancelled, as the rows have it. Which way back there is decides
+//! `domain::recovery`; whoever calls holds the locks.
+
+use std::time::Duration;
+
+use domain::Desired;
+use domain::recovery::{DEADLINE, Evidence, WayBack, go_back, take_back, without_good_state};
+use store::{Database, Error, OperationRecord, Transaction};
+
+/// How old an observation may be that proves that no volume is there: the provisioners tell of every database again in
+/// half of this time.
+const LATELY: Duration = Duration::from_mins(20);
+
+/// The state that leads back from an operation of a locked database.
+pub(crate) async fn desired(
+    transaction: &mut Transaction,
+    locked: &Database,
+    record: &OperationRecord,
+    way: WayBack,
+) -> Result<Desired, Error> {
+    let position = record.operation.position;
+    let good = match way {
+        WayBack::GoBack => transaction.last_good(locked, position).await?,
+        WayBack::TakeBack => None,
+    };
+    if let Some(good) = good {
+        let held = transaction.base(locked).await?;
+        return Ok(go_back(&good, held.as_ref().unwrap_or(&good)));
+    }
+    let evidence = Evidence {
+        provisioned: locked.provisioned || locked.desired.storage.provisioned,
+        seen: transaction.seen_lately(locked.id, position, LATELY).await?,
+        refused: record.failure.as_ref().is_some_and(|failure| failure.code != DEADLINE),
+    };
+    Ok(match way {
+        WayBack::TakeBack => take_back(&locked.desired, evidence),
+        WayBack::GoBack => without_good_state(&locked.desired, evidence),
+    })
+}

@@ -1,0 +1,255 @@
+//! B6, gossip into Postgres: a backlog, and how fast it is in the tables.
+//!
+//! Product: a sink of its own with a database of its own; as `rows` with a hundred thousand observations of as many
+//! databases, as `events` with two hundred thousand of ten thousand databases, a tenth of them stale or said again. Anchor,
+//! of both: rows a second by statements of five hundred rows each, one after the other on one connection.
+
+use anyhow::{Context as _, ensure};
+use domain::Position;
+use domain::operation::StepState;
+use jiff::Timestamp;
+use wire::gossip::{Condition, Step};
+use wire::{Gossip, Observation, Said, http, proto};
+
+use crate::pgbench::Scratch;
+use crate::populate::{HASH, Population, identity};
+use crate::process::Process;
+use crate::{Results, Slice, topic};
+
+const UNNEST: &str = include_str!("../sql/unnest.sql");
+
+/// Databases of `rows`.
+const DISTINCT: usize = 100_000;
+/// Databases of `events`.
+const TALKATIVE: usize = 10_000;
+/// Observations of each of them.
+const EACH: usize = 20;
+/// Rows of one statement of the anchor.
+const BATCH: f64 = 500.0;
+const PARTITIONS: i32 = 8;
+/// The cluster that speaks.
+const CLUSTER: &str = "bench";
+/// When everything happened, in milliseconds since 1970.
+const AT: i64 = 1_763_700_000_000;
+const PHASE: &str = "Provisioning";
+const CONDITIONS: [&str; 6] = ["Ready", "Progressing", "Degraded", "Paused", "NodeHealthy", "DNSReady"];
+const STEPS: [&str; 4] = ["security_group", "instance", "volume", "node"];
+
+/// Answers when the first offsets were stored and how many, and when all were; by the clock of the server.
+const RACE: &str = "create function pg_temp.race(wanted bigint) returns text language plpgsql as $$
+declare begun timestamptz; already bigint := 0; there bigint; enough timestamptz := clock_timestamp() + interval '25 s';
+begin
+  while clock_timestamp() < enough loop
+    select coalesce(sum(next_offset), 0) into there from consumer_offsets where topic = '{topic}';
+    if begun is null and there > 0 then begun := clock_timestamp(); already := there; end if;
+    if there >= wanted then
+      return already || ' ' || extract(epoch from clock_timestamp() - begun);
+    end if;
+    perform pg_sleep(0.005);
+  end loop;
+  raise 'only % of % records were taken in', there, wanted;
+end $$;
+select pg_temp.race({wanted})";
+
+/// Measures a slice.
+pub async fn measure(slice: Slice, seconds: u32) -> anyhow::Result<Results> {
+    let scratch = scratch().await?;
+    let measured = match slice {
+        Slice::Product => product(&scratch).await,
+        Slice::Anchor => anchor(&scratch, seconds).await,
+    };
+    scratch.drop().await?;
+    measured
+}
+
+/// The most memory that a sink took for a backlog of so many events, in MB.
+pub(crate) async fn peak(events: usize) -> anyhow::Result<f64> {
+    ensure!(events == TALKATIVE * EACH, "the topic holds {} events", TALKATIVE * EACH);
+    let scratch = scratch().await?;
+    let (_, peak) = absorbed(&scratch, &events_topic().await?, events).await?;
+    scratch.drop().await?;
+    Ok(peak)
+}
+
+/// A database in which everything is published and nothing was seen.
+async fn scratch() -> anyhow::Result<Scratch> {
+    let variables = vec![("observed", serde_json::to_string(&document()?)?)];
+    let scratch = Scratch::with_clusters(&[CLUSTER.to_owned()], variables).await?;
+    scratch.execute(&Population::silent(DISTINCT).published()).await?;
+    scratch.execute("vacuum (analyze)").await?;
+    Ok(scratch)
+}
+
+async fn product(scratch: &Scratch) -> anyhow::Result<Results> {
+    let name = "bench.gossip-distinct";
+    topic::filled(name, PARTITIONS, DISTINCT, |number| record(number, 1)).await?;
+    let (rows, _) = absorbed(scratch, name, DISTINCT).await?;
+    let stored = scratch.execute("select body from observations limit 1").await?;
+    let expected = serde_json::to_value(document()?)?;
+    ensure!(
+        serde_json::from_str::<serde_json::Value>(&stored)? == expected,
+        "the anchor is given another document than the product stores: {stored}"
+    );
+    let (events, _) = absorbed(scratch, &events_topic().await?, TALKATIVE * EACH).await?;
+    Ok(Results::from([("rows".to_owned(), rows), ("events".to_owned(), events)]))
+}
+
+async fn anchor(scratch: &Scratch, seconds: u32) -> anyhow::Result<Results> {
+    let script = Population::silent(DISTINCT).script(UNNEST);
+    let rows = scratch.throughput(&script, 1, seconds).await? * BATCH;
+    Ok(Results::from([("rows".to_owned(), rows), ("events".to_owned(), rows)]))
+}
+
+/// Records a second that a sink takes in, and the most memory it took.
+async fn absorbed(scratch: &Scratch, name: &str, count: usize) -> anyhow::Result<(f64, f64)> {
+    let environment = [
+        ("DATABASE_URL", scratch.url().to_owned()),
+        ("SLIPWAY_ROLES", "sink".to_owned()),
+        ("SLIPWAY_GOSSIP_TOPIC", name.to_owned()),
+        ("SLIPWAY_TOPIC_PARTITIONS", PARTITIONS.to_string()),
+        ("SLIPWAY_SINK_GROUP", testkit::unique("bench")),
+    ];
+    let sink = Process::start("slipway-backend", &["serve"], &environment).await?;
+    let race = RACE.replace("{topic}", name).replace("{wanted}", &count.to_string());
+    let answer = scratch.execute(&race).await;
+    let peak = sink.peak();
+    sink.kill().await?;
+    let answer = answer?;
+    let (already, elapsed) = answer.split_once(' ').context("an answer of two numbers")?;
+    let (already, elapsed): (f64, f64) = (already.parse()?, elapsed.parse()?);
+    Ok(((crate::meter::real(count) - already) / elapsed, peak?))
+}
+
+/// The topic in which every database is spoken of again and again.
+async fn events_topic() -> anyhow::Result<String> {
+    let name = "bench.gossip-events".to_owned();
+    topic::filled(&name, PARTITIONS, TALKATIVE * EACH, |number| {
+        let (round, database) = (number / TALKATIVE, number % TALKATIVE);
+        record(database, version(round))
+    })
+    .await?;
+    Ok(name)
+}
+
+/// Of twenty rounds one is said again and one comes late.
+const fn version(round: usize) -> u64 {
+    match round {
+        7 => 8,
+        13 => 5,
+        other => other as u64 + 2,
+    }
+}
+
+/// What a cluster says of a database that it works on.
+fn record(database: usize, version: u64) -> anyhow::Result<(String, Vec<u8>)> {
+    let at = Timestamp::from_millisecond(AT)?;
+    let condition = |kind: &str| Condition {
+        kind: kind.to_owned(),
+        status: "False".to_owned(),
+        reason: "Waiting".to_owned(),
+        message: "the machine starts".to_owned(),
+        changed_at: Some(at),
+    };
+    let step = |name: &str| Step {
+        name: name.to_owned(),
+        state: StepState::Succeeded,
+        message: "done".to_owned(),
+        started_at: Some(at),
+        ended_at: Some(at),
+    };
+    let observation = Observation {
+        position: Position { epoch: 1, seq: 1 },
+        term: 1,
+        resource_version: version,
+        present: true,
+        content_hash: HASH.to_owned(),
+        phase: PHASE.to_owned(),
+        carried_out: None,
+        conditions: CONDITIONS.map(condition).into(),
+        steps: STEPS.map(step).into(),
+        endpoints: None,
+        node: Some(proto::Node {
+            name: "ip-10-0-0-1".to_owned(),
+            address: "10.0.0.1".to_owned(),
+            instance_id: "i-0123456789abcdef0".to_owned(),
+            instance_type: "m7i.large".to_owned(),
+            ready: true,
+        }),
+        volume: None,
+        dns: None,
+        namespace: "qdb-bench".to_owned(),
+        resource_name: "b".to_owned(),
+        credentials_secret: "b-credentials".to_owned(),
+        traceparent: String::new(),
+    };
+    let gossip = Gossip {
+        database: identity(database).parse()?,
+        cluster: CLUSTER.parse()?,
+        said_at: at,
+        said: Said::Observation(Box::new(observation)),
+    };
+    Ok((gossip.key(), gossip.encode()))
+}
+
+/// The same as it lies in its column.
+fn document() -> anyhow::Result<http::database::Observed> {
+    let at = Some(Timestamp::from_millisecond(AT)?);
+    let condition = |kind: &str| http::database::Condition {
+        kind: kind.to_owned(),
+        status: "False".to_owned(),
+        reason: "Waiting".to_owned(),
+        message: "the machine starts".to_owned(),
+        changed_at: at,
+    };
+    let step = |name: &str| http::operation::Step {
+        name: name.to_owned(),
+        state: StepState::Succeeded.to_string(),
+        message: "done".to_owned(),
+        started_at: at,
+        ended_at: at,
+    };
+    Ok(http::database::Observed {
+        phase: PHASE.to_owned(),
+        epoch: 0,
+        seq: 0,
+        conditions: CONDITIONS.map(condition).into(),
+        steps: STEPS.map(step).into(),
+        endpoints: None,
+        node: Some(http::database::Node {
+            name: "ip-10-0-0-1".to_owned(),
+            address: "10.0.0.1".to_owned(),
+            instance_id: "i-0123456789abcdef0".to_owned(),
+            ready: true,
+        }),
+        volume_id: None,
+        volume_size_gib: None,
+        dns_state: None,
+        namespace: "qdb-bench".to_owned(),
+        resource_name: "b".to_owned(),
+        credentials_secret: "b-credentials".to_owned(),
+        as_of: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_gossip() {
+        let (key, payload) = record(255, 9).unwrap();
+        let read = Gossip::decode(&payload).unwrap();
+        assert_eq!((key, read.database.to_string()), (read.key(), identity(255)));
+    }
+
+    #[test]
+    fn a_tenth_is_no_news() {
+        let mut newest = 0;
+        let news = (0..EACH).filter(|round| {
+            let news = version(*round) > newest;
+            newest = newest.max(version(*round));
+            news
+        });
+        assert_eq!(news.count(), EACH - EACH / 10);
+    }
+}

@@ -1,0 +1,142 @@
+//! A program of the product that a bench starts for itself, and what it costs as the kernel counts it.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use testkit::stack;
+use tokio::process::{Child, Command};
+
+use crate::pace::until;
+
+/// How long a program may take to become ready.
+const READY: Duration = Duration::from_secs(30);
+/// The kernel counts processor time in hundredths of a second, on every Linux.
+const TICKS: f64 = 100.0;
+
+/// A running program; it ends when dropped.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    ops: String,
+}
+
+impl Process {
+    /// Starts a program of the release build and waits until it says that it is ready.
+    pub(crate) async fn start(
+        program: &str,
+        words: &[&str],
+        environment: &[(&str, String)],
+    ) -> anyhow::Result<Self> {
+        let listen = format!("127.0.0.1:{}", free_port()?);
+        let log = log(program)?;
+        let child = Command::new(stack().programs.join(program))
+            .args(words)
+            .env("SLIPWAY_OPS_LISTEN", &listen)
+            .env("SLIPWAY_LOG_FORMAT", "json")
+            .env("KAFKA_BOOTSTRAP", &stack().kafka_bootstrap)
+            .envs(environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("starting {program}"))?;
+        let mut process = Self { child, ops: format!("http://{listen}") };
+        process.ready().await?;
+        Ok(process)
+    }
+
+    async fn ready(&mut self) -> anyhow::Result<()> {
+        let (client, url) = (testkit::http(), format!("{}/readyz", self.ops));
+        let child = &mut self.child;
+        until(READY, "a program to be ready", async || {
+            if let Some(status) = child.try_wait()? {
+                bail!("a program ended before it was ready: {status}");
+            }
+            let answer = client.get(&url).send().await;
+            Ok(answer.is_ok_and(|answer| answer.status().is_success()).then_some(()))
+        })
+        .await
+    }
+
+    /// Processor time used so far, in seconds.
+    pub(crate) fn cpu(&self) -> anyhow::Result<f64> {
+        cpu(self.id()?)
+    }
+
+    /// The most memory it ever had resident, in MB.
+    pub(crate) fn peak(&self) -> anyhow::Result<f64> {
+        peak(self.id()?)
+    }
+
+    fn id(&self) -> anyhow::Result<u32> {
+        self.child.id().context("the program has ended")
+    }
+
+    /// Ends it at once. What it held in Kafka ends with its session: groups of benches are used once.
+    pub(crate) async fn kill(mut self) -> anyhow::Result<()> {
+        Ok(self.child.kill().await?)
+    }
+}
+
+/// Processor time of a process, in seconds.
+pub(crate) fn cpu(id: u32) -> anyhow::Result<f64> {
+    parse_cpu(&read(id, "stat")?).context("an unusual /proc/PID/stat")
+}
+
+/// The most memory that a process ever had resident, in MB.
+pub(crate) fn peak(id: u32) -> anyhow::Result<f64> {
+    parse_peak(&read(id, "status")?).context("an unusual /proc/PID/status")
+}
+
+fn read(id: u32, file: &str) -> anyhow::Result<String> {
+    let path = format!("/proc/{id}/{file}");
+    std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))
+}
+
+/// User and system time: fields 14 and 15, counted behind the name, which may hold anything.
+fn parse_cpu(stat: &str) -> Option<f64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<u32>().ok();
+    Some((f64::from(ticks()?) + f64::from(ticks()?)) / TICKS)
+}
+
+fn parse_peak(status: &str) -> Option<f64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u32 = line.split_whitespace().next()?.parse().ok()?;
+    Some(f64::from(kib) * 1_024.0 / 1_000_000.0)
+}
+
+fn free_port() -> anyhow::Result<u16> {
+    // It could be taken before the program has it: then the program says so and the slice fails.
+    Ok(TcpListener::bind(("127.0.0.1", 0)).context("finding a port")?.local_addr()?.port())
+}
+
+fn log(program: &str) -> anyhow::Result<std::fs::File> {
+    let path: PathBuf = stack().state_dir.join("logs").join(format!("bench-{program}.log"));
+    ensure!(path.parent().is_some_and(std::path::Path::is_dir), "the stack has no folder of logs");
+    std::fs::File::create(&path).with_context(|| format!("making {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_is_understood() {
+        let stat = "71 (a (b) c) S 1 71 71 0 -1 4194304 2000 0 0 0 125 75 0 0 20 0 9 0 4 5 6";
+        assert_eq!(parse_cpu(stat), Some(2.0));
+        assert_eq!(parse_cpu("71"), None);
+        assert_eq!(parse_peak("Name:\tx\nVmHWM:\t   15625 kB\nVmRSS:\t 1 kB\n"), Some(16.0));
+        assert_eq!(parse_peak("VmRSS: 1 kB"), None);
+    }
+
+    #[test]
+    fn this_process_uses_something() {
+        assert!(cpu(std::process::id()).unwrap() >= 0.0);
+        assert!(peak(std::process::id()).unwrap() > 1.0);
+    }
+}

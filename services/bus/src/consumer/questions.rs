@@ -1,0 +1,94 @@
+//! What a consumer asks the brokers beside its poll loop, which never waits: what the last commits say of partitions
+//! that were just assigned, and now and then whether the topic still has as many partitions as are configured.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::{Duration, Instant};
+
+use rdkafka::Offset;
+use rdkafka::consumer::Consumer as _;
+use rdkafka::error::KafkaResult;
+
+use crate::polling::{Client, QUESTION, list};
+use crate::tracker::Mark;
+
+/// Partitions that were assigned, and the number of the assignment.
+pub(super) type Assigned = Vec<(i32, u64)>;
+
+/// The brokers' word.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// What the last commits of these partitions say; nothing of those that have none, or if nobody knows.
+    Committed(Assigned, Vec<Mark>),
+    /// The topic has so many partitions.
+    Partitions(i32),
+}
+
+/// What there is to ask.
+pub(super) struct Questions {
+    pub(super) topic: String,
+    /// How often the partitions are counted.
+    pub(super) count_every: Duration,
+    pub(super) asked: Receiver<Assigned>,
+    pub(super) answers: SyncSender<Answer>,
+}
+
+impl Questions {
+    /// Asks until nobody wants to know any more.
+    pub(super) fn ask(self, client: &Client) {
+        let mut counted = Instant::now();
+        loop {
+            let answer = match self.asked.recv_timeout(self.count_every.saturating_sub(counted.elapsed())) {
+                Ok(assigned) => Some(self.committed(client, assigned)),
+                Err(RecvTimeoutError::Timeout) => {
+                    counted = Instant::now();
+                    self.count(client)
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            if answer.is_some_and(|answer| self.answers.send(answer).is_err()) {
+                return;
+            }
+        }
+    }
+
+    fn committed(&self, client: &Client, assigned: Assigned) -> Answer {
+        let partitions: Vec<i32> = assigned.iter().map(|(partition, _)| *partition).collect();
+        // The library panics on metadata that is no text; then nothing is known.
+        let asked = std::panic::catch_unwind(AssertUnwindSafe(|| self.marks(client, &partitions)));
+        let marks = match asked {
+            Ok(Ok(marks)) => marks,
+            Ok(Err(error)) => {
+                tracing::warn!(
+                    kafka.topic = self.topic,
+                    ?partitions,
+                    "the last commits were not told: {error}"
+                );
+                Vec::new()
+            }
+            Err(_) => {
+                tracing::warn!(kafka.topic = self.topic, ?partitions, "the last commits cannot be read");
+                Vec::new()
+            }
+        };
+        Answer::Committed(assigned, marks)
+    }
+
+    fn marks(&self, client: &Client, partitions: &[i32]) -> KafkaResult<Vec<Mark>> {
+        let committed = client.committed_offsets(list(&self.topic, partitions), QUESTION)?;
+        let mark = |element: &rdkafka::topic_partition_list::TopicPartitionListElem<'_>| {
+            let Offset::Offset(offset) = element.offset() else { return None };
+            let metadata = element.metadata().to_owned();
+            Some(Mark { partition: element.partition(), offset, metadata })
+        };
+        Ok(committed.elements().iter().filter_map(mark).collect())
+    }
+
+    /// `None`: nobody knows, as when brokers are away.
+    fn count(&self, client: &Client) -> Option<Answer> {
+        let metadata = client.fetch_metadata(Some(&self.topic), QUESTION).ok()?;
+        let found = metadata.topics().iter().find(|topic| topic.name() == self.topic)?;
+        let count = i32::try_from(found.partitions().len()).ok().filter(|count| *count > 0)?;
+        found.error().is_none().then_some(Answer::Partitions(count))
+    }
+}

@@ -1,0 +1,291 @@
+//! The loop that both ways of consuming share: a thread of its own that polls, comes round, and at the end lets work
+//! finish, commits and leaves the group.
+//!
+//! What is done with records is a [`Duty`]. *Invariant:* the loop never waits for work while it polls; at the end it waits
+//! only for a while. *Invariant:* leaving the group, which can block for ever, is left behind after its time.
+
+mod context;
+mod standing;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rdkafka::TopicPartitionList;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use context::{Context, End, Membership};
+pub use standing::Patience;
+
+use crate::consumer::{OffsetReset, Snapshot, State};
+use crate::tracker::Mark;
+use crate::{Connection, Error, Record};
+
+/// A consumer of one topic.
+pub(crate) type Client = BaseConsumer<Context>;
+
+/// The longest silence of a member before its group goes on without it.
+pub(crate) const MAX_POLL: Duration = Duration::from_mins(1);
+/// The longest wait for a record before the loop comes round.
+pub(crate) const POLL: Duration = Duration::from_millis(100);
+/// The same, while something is to happen soon.
+pub(crate) const SOON: Duration = Duration::from_millis(20);
+/// How often those who watch are told while records come one after the other.
+const REPORT: Duration = Duration::from_millis(50);
+/// The longest question to the brokers; nobody waits for it but those who end.
+pub(crate) const QUESTION: Duration = Duration::from_secs(2);
+/// How long the answer to the last commit may take.
+const COMMIT: Duration = Duration::from_secs(1);
+/// How long those who are told to stop where they stand may take for it.
+const ABANDON: Duration = Duration::from_secs(1);
+/// How long leaving the group may take.
+const LEAVE: Duration = Duration::from_secs(3);
+/// How long all of the end may take, beyond the grace for work. A thread that takes longer is left behind.
+pub(crate) const END: Duration = Duration::from_secs(6);
+
+/// The most that the library itself holds of records not read yet, in kilobytes: a queue, and an answer to a fetch from
+/// each broker.
+const QUEUE_KBYTES: u32 = 8_192;
+
+/// A consumer's place and manners.
+pub(crate) struct Start<'a> {
+    pub(crate) connection: &'a Connection,
+    pub(crate) group: &'a str,
+    pub(crate) topic: &'a str,
+    pub(crate) reset: OffsetReset,
+    pub(crate) patience: Patience,
+    pub(crate) grace: Duration,
+    /// Where it is told what the consumer does.
+    pub(crate) state: &'a State,
+}
+
+/// What is done with records, and about partitions. All of it runs on the poll loop.
+pub(crate) trait Duty {
+    /// Before each wait for a record. Answers how long that may last; an error ends the consumer.
+    fn before(&mut self, client: &Client) -> Result<Duration, Error>;
+
+    /// A record was read.
+    fn accept(&mut self, record: Record);
+
+    /// After each wait. Answers what is to be committed now.
+    fn after(&mut self, client: &Client) -> Vec<Mark>;
+
+    /// What it does, for those who watch.
+    fn report(&self, snapshot: &mut Snapshot);
+
+    /// The end has come: nothing more is begun.
+    fn close(&mut self);
+
+    /// While the end is waited for: no further records are wanted.
+    fn hush(&mut self, client: &Client);
+
+    /// Work under way.
+    fn running(&self) -> usize;
+
+    /// Work under way stops where it stands.
+    fn abandon(&mut self);
+
+    /// What may be committed at last.
+    fn last(&mut self) -> Vec<Mark>;
+}
+
+/// Consumes until `stop` or an error, beside `aside`, which runs on another thread and must end once the duty is closed.
+pub(crate) fn run<D: Duty>(
+    start: &Start<'_>,
+    membership: Arc<dyn Membership>,
+    duty: &mut D,
+    aside: impl FnOnce(&Client) + Send,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    let client = create(start, membership)?;
+    let mut polling = Polling { topic: start.topic.into(), client: &client, start, reported: Instant::now() };
+    let result = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("kafka-questions".to_owned());
+        let thread = thread.spawn_scoped(scope, || aside(&client));
+        thread.map_err(|source| Error::Thread { what: "questions to the brokers", source: source.into() })?;
+        let mut result = Ok(());
+        while result.is_ok() && !stop.is_cancelled() {
+            result = polling.round(duty);
+        }
+        polling.drain(duty);
+        result
+    });
+    let left = leave(client, start.topic);
+    result.and(left)
+}
+
+/// A consumer that has subscribed.
+fn create(start: &Start<'_>, membership: Arc<dyn Membership>) -> Result<Client, Error> {
+    let failed = |source| Error::Create { what: "consumer", source };
+    let config = start.connection.config(&[
+        ("group.id", start.group.to_owned()),
+        ("group.protocol", "classic".to_owned()),
+        ("partition.assignment.strategy", "cooperative-sticky".to_owned()),
+        ("enable.auto.commit", "false".to_owned()),
+        ("enable.auto.offset.store", "false".to_owned()),
+        ("auto.offset.reset", start.reset.as_str().to_owned()),
+        ("allow.auto.create.topics", "false".to_owned()),
+        // Heartbeats come from the library's own thread, however busy we are; so a dead member is replaced soon.
+        ("session.timeout.ms", "6000".to_owned()),
+        ("heartbeat.interval.ms", "2000".to_owned()),
+        ("max.poll.interval.ms", MAX_POLL.as_millis().to_string()),
+        // What lies in the library's own queues is memory too.
+        ("queued.min.messages", "1000".to_owned()),
+        ("queued.max.messages.kbytes", QUEUE_KBYTES.to_string()),
+        ("fetch.message.max.bytes", "2097152".to_owned()),
+        // A full queue is worked off in milliseconds; the library would look at it again after a second.
+        ("fetch.queue.backoff.ms", "10".to_owned()),
+        ("fetch.max.bytes", (QUEUE_KBYTES * 1_024).to_string()),
+        ("statistics.interval.ms", "10000".to_owned()),
+    ]);
+    let context = Context::new(start, membership);
+    let client: Client = config.create_with_context(context).map_err(failed)?;
+    client.subscribe(&[start.topic]).map_err(failed)?;
+    Ok(client)
+}
+
+/// Leaves the group. Brokers that are away can make this last for ever, so it has a thread of its own.
+fn leave(client: Client, topic: &str) -> Result<(), Error> {
+    let (told, left) = std::sync::mpsc::sync_channel(1);
+    let thread = std::thread::Builder::new().name("kafka-leave".to_owned()).spawn(move || {
+        drop(client);
+        // Nobody listens any more once the time below has passed.
+        let _ = told.send(());
+    });
+    thread.map_err(|source| Error::Thread { what: "leaving the group", source: source.into() })?;
+    left.recv_timeout(LEAVE).map_err(|_| Error::Close { topic: topic.to_owned(), limit: LEAVE })
+}
+
+struct Polling<'a> {
+    topic: Arc<str>,
+    client: &'a Client,
+    start: &'a Start<'a>,
+    reported: Instant,
+}
+
+impl Polling<'_> {
+    fn round(&mut self, duty: &mut impl Duty) -> Result<(), Error> {
+        self.client.context().check_standing()?;
+        let wait = duty.before(self.client)?;
+        let read = self.client.poll(wait);
+        let idle = read.is_none();
+        match read {
+            None => {}
+            Some(Ok(message)) => duty.accept(Record::copy(&self.topic, &message)),
+            Some(Err(error)) => self.failed(error)?,
+        }
+        self.commit(&duty.after(self.client));
+        if idle || self.reported.elapsed() >= REPORT {
+            self.reported = Instant::now();
+            self.report(duty);
+        }
+        Ok(())
+    }
+
+    fn report(&self, duty: &impl Duty) {
+        self.start.state.update(|snapshot| {
+            snapshot.rounds += 1;
+            duty.report(snapshot);
+        });
+    }
+
+    /// Errors that pass by themselves are told and lived with.
+    fn failed(&self, error: KafkaError) -> Result<(), Error> {
+        let text = error.to_string();
+        if let Some(end) = ends(error, self.start.group, self.start.topic) {
+            return Err(end);
+        }
+        self.start.state.update(|state| {
+            if state.error.as_ref() != Some(&text) {
+                tracing::warn!(kafka.topic = %self.topic, "consuming is disturbed: {text}");
+            }
+            state.error = Some(text);
+        });
+        Ok(())
+    }
+
+    fn commit(&self, marks: &[Mark]) {
+        if marks.is_empty() {
+            return;
+        }
+        if let Err(error) = self.client.context().commit(self.client, marks) {
+            tracing::warn!(kafka.topic = %self.topic, ?marks, "offsets were not committed: {error}");
+        }
+    }
+
+    /// Lets what runs finish, goes on polling so that the group keeps us, and commits.
+    fn drain(&self, duty: &mut impl Duty) {
+        duty.close();
+        self.poll_until(self.start.grace, |client| {
+            duty.hush(client);
+            duty.running() == 0
+        });
+        let running = duty.running();
+        if running > 0 {
+            tracing::warn!(kafka.topic = %self.topic, running, "stopped with records under way; they will be read again");
+            duty.abandon();
+            self.poll_until(ABANDON, |_| duty.running() == 0);
+        }
+        self.commit(&duty.last());
+        self.poll_until(COMMIT, |client| client.context().commits_under_way() == 0);
+        self.report(duty);
+    }
+
+    /// Goes on polling until it is `done`, or the time is over.
+    fn poll_until(&self, limit: Duration, mut done: impl FnMut(&Client) -> bool) {
+        let end = Instant::now() + limit;
+        while !done(self.client) && Instant::now() < end {
+            // A record that slips through is not begun and will be read again.
+            drop(self.client.poll(SOON));
+        }
+    }
+}
+
+/// What an error of the library means: `Some` if the consumer cannot go on.
+fn ends(source: KafkaError, group: &str, topic: &str) -> Option<Error> {
+    match source {
+        KafkaError::MessageConsumption(Code::AutoOffsetReset) => {
+            Some(Error::NoOffset { group: group.to_owned(), topic: topic.to_owned() })
+        }
+        KafkaError::MessageConsumptionFatal(_) => Some(Error::Consume { topic: topic.to_owned(), source }),
+        _ => None,
+    }
+}
+
+/// A list of partitions of one topic.
+pub(crate) fn list(topic: &str, partitions: &[i32]) -> TopicPartitionList {
+    let mut list = TopicPartitionList::new();
+    for partition in partitions {
+        list.add_partition(topic, *partition);
+    }
+    list
+}
+
+/// Runs a poll loop on a thread of its own, because polling blocks. A thread that does not end within `limit` after the
+/// stop is left behind.
+pub(crate) async fn on_thread(
+    work: impl FnOnce() -> Result<(), Error> + Send + 'static,
+    topic: &str,
+    limit: Duration,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    let (told, ended) = tokio::sync::oneshot::channel();
+    let thread = std::thread::Builder::new().name("kafka-consumer".to_owned()).spawn(move || {
+        // Nobody listens any more once the deadline below has passed.
+        let _ = told.send(work());
+    });
+    thread.map_err(|source| Error::Thread { what: "a consumer", source: source.into() })?;
+    let late = async {
+        stop.cancelled().await;
+        tokio::time::sleep(limit).await;
+    };
+    tokio::select! {
+        result = ended => result.unwrap_or_else(|source| {
+            Err(Error::Thread { what: "a consumer", source: source.into() })
+        }),
+        () = late => Err(Error::Close { topic: topic.to_owned(), limit }),
+    }
+}

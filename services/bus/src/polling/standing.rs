@@ -1,0 +1,127 @@
+//! How a consumer stands with its group, by the library's statistics. Pure.
+//!
+//! A broker that hangs past the session and then restarts can leave the library outside its group for good. It says nothing
+//! of it by itself, so somebody has to look. A consumer that waits for another member, which hangs, is not lost: the
+//! group waits for that member as long as it may be silent, and then goes on without it.
+
+use std::time::{Duration, Instant};
+
+use super::MAX_POLL;
+
+/// How long a consumer may be outside of its group while brokers answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// While the next step is its own: longer than any rebalance among members that answer.
+    pub own: Duration,
+    /// While it waits for others, at a stretch: they may be silent for as long as we may.
+    pub others: Duration,
+    /// All in all, whatever it does: members may hang one after the other, but not for ever.
+    pub all: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { own: Duration::from_secs(30), others: 2 * MAX_POLL, all: 5 * MAX_POLL }
+    }
+}
+
+/// How a consumer stands with its group.
+#[derive(Debug, Default)]
+pub(crate) struct Standing {
+    /// Set while it is outside although brokers answer.
+    outside: Option<Outside>,
+}
+
+#[derive(Debug)]
+struct Outside {
+    since: Instant,
+    /// Since when it has waited for others, or not.
+    turned: Instant,
+    waits: bool,
+    /// What the library calls it.
+    state: String,
+}
+
+impl Standing {
+    /// Takes in what the library says now.
+    pub(crate) fn hear(&mut self, now: Instant, join_state: &str, reachable: bool) {
+        if join_state == "steady" || !reachable {
+            self.outside = None;
+            return;
+        }
+        let waits = waits_for_others(join_state);
+        let before = self.outside.take();
+        self.outside = Some(Outside {
+            since: before.as_ref().map_or(now, |before| before.since),
+            turned: before
+                .as_ref()
+                .filter(|before| before.waits == waits)
+                .map_or(now, |before| before.turned),
+            waits,
+            state: join_state.to_owned(),
+        });
+    }
+
+    /// For how long it has been outside, once that is too long.
+    pub(crate) fn too_long(&self, now: Instant, patience: Patience) -> Option<(Duration, &str)> {
+        let outside = self.outside.as_ref()?;
+        let all = now.duration_since(outside.since);
+        let limit = if outside.waits { patience.others } else { patience.own };
+        let lost = now.duration_since(outside.turned) >= limit || all >= patience.all;
+        lost.then_some((all, outside.state.as_str()))
+    }
+}
+
+/// Whether the group's coordinator holds an answer back until the other members, or their leader, have had their say.
+fn waits_for_others(join_state: &str) -> bool {
+    matches!(join_state, "wait-join" | "wait-sync")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is heard at which second, when somebody looks, and whether it is too long.
+    type Case = (&'static [(u64, &'static str, bool)], u64, bool);
+
+    #[test]
+    fn a_consumer_that_stays_outside_is_noticed() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let table: &[Case] = &[
+            (&[(0, "steady", true)], 1_000, false),
+            (&[(0, "init", true)], 29, false),
+            (&[(0, "init", true), (10, "wait-metadata", true)], 30, true),
+            (&[(0, "init", true), (10, "steady", true), (20, "init", true)], 40, false),
+            (&[(0, "init", true), (10, "init", false), (20, "init", true)], 40, false),
+            (&[(0, "init", false)], 1_000, false),
+            // Others hang: the group goes on without them after a minute.
+            (&[(0, "wait-join", true)], 70, false),
+            (&[(0, "init", true), (20, "wait-join", true), (80, "wait-sync", true)], 100, false),
+            (&[(0, "wait-join", true)], 120, true),
+            (&[(0, "wait-join", true), (60, "init", true), (70, "wait-join", true)], 125, false),
+            (&[(0, "wait-join", true), (60, "init", true)], 95, true),
+            // To and fro without end.
+            (&[(0, "wait-join", true), (100, "init", true), (110, "wait-join", true)], 229, false),
+            (
+                &[
+                    (0, "wait-join", true),
+                    (100, "init", true),
+                    (120, "wait-join", true),
+                    (220, "init", true),
+                    (240, "wait-join", true),
+                ],
+                300,
+                true,
+            ),
+        ];
+        for (heard, when, expected) in table {
+            let mut standing = Standing::default();
+            for (seconds, state, reachable) in *heard {
+                standing.hear(at(*seconds), state, *reachable);
+            }
+            let lost = standing.too_long(at(*when), Patience::default()).is_some();
+            assert_eq!(lost, *expected, "{heard:?} at {when}");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The loop against the library's own mock of brokers, which can be made to fail in ways that real ones do rarely.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+
+use rdkafka::mocking::MockCluster;
+use rdkafka::producer::DefaultProducerContext;
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::consumer::{self, Class, Disposition, Handler, Place, Placed, Settings};
+use crate::{Message, Producer, lock};
+
+const TOPIC: &str = "t";
+const PARTITIONS: i32 = 4;
+/// How long a test waits for something before it fails.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+type Cluster = MockCluster<'static, DefaultProducerContext>;
+
+fn cluster() -> Cluster {
+    let cluster = MockCluster::new(1).unwrap();
+    cluster.create_topic(TOPIC, PARTITIONS, 1).unwrap();
+    cluster
+}
+
+fn settings(cluster: &Cluster) -> Settings {
+    let mut connection = Connection::new(cluster.bootstrap_servers(), "test");
+    connection.properties.push(("statistics.interval.ms".to_owned(), "100".to_owned()));
+    let mut settings = Settings::new(connection, TOPIC, "g");
+    settings.offset_reset = OffsetReset::Earliest;
+    settings.commit_every = Duration::from_millis(100);
+    settings.grace = Duration::from_secs(1);
+    settings
+}
+
+/// Counts what it handles; works for ever on keys that begin with `slow`.
+#[derive(Default)]
+struct Counts(std::sync::Mutex<BTreeMap<String, u32>>);
+
+impl Handler for Counts {
+    type Work = String;
+
+    fn place(&self, record: Record) -> Placed<String> {
+        let key = record.key_text().unwrap_or_default().to_owned();
+        let place = Place {
+            key: key.as_str().into(),
+            order: (0, record.offset),
+            tenant: "t".into(),
+            group: "g".into(),
+            class: Class::Interactive,
+        };
+        Placed { place, work: key }
+    }
+
+    async fn handle(&self, work: Arc<String>, _: u32) -> Disposition {
+        *lock(&self.0).entry(work.to_string()).or_default() += 1;
+        if work.starts_with("slow") {
+            std::future::pending::<()>().await;
+        }
+        Disposition::Done
+    }
+
+    async fn panicked(&self, _: Arc<String>, _: u32) -> Disposition {
+        Disposition::Done
+    }
+
+    fn superseded(&self, _: &String) {}
+}
+
+struct Consumer {
+    counts: Arc<Counts>,
+    state: Arc<State>,
+    stop: CancellationToken,
+    task: JoinHandle<Result<(), Error>>,
+}
+
+impl Consumer {
+    fn start(settings: Settings) -> Self {
+        let (counts, state, stop) =
+            (Arc::<Counts>::default(), Arc::<State>::default(), CancellationToken::new());
+        let running = consumer::run(settings, Arc::clone(&counts), Arc::clone(&state), stop.clone());
+        Self { counts, state, stop, task: tokio::spawn(running) }
+    }
+
+    async fn handled(&self, count: usize) {
+        until("records to be handled", || lock(&self.counts.0).len() == count).await;
+    }
+
+    /// Stops it and answers how it ended, and after which time.
+    async fn stop(self) -> (Result<(), Error>, Duration) {
+        let start = Instant::now();
+        self.stop.cancel();
+        let ended = in_time("the end", self.task).await.unwrap();
+        (ended, start.elapsed())
+    }
+}
+
+async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let waited = tokio::time::timeout(PATIENCE, future).await;
+    waited.unwrap_or_else(|_| panic!("waited for {what}"))
+}
+
+async fn until(what: &str, mut done: impl FnMut() -> bool) {
+    in_time(what, async {
+        let mut beat = tokio::time::interval(Duration::from_millis(10));
+        while !done() {
+            beat.tick().await;
+        }
+    })
+    .await;
+}
+
+async fn send(settings: &Settings, keys: impl IntoIterator<Item = &str>) {
+    let producer = Producer::new(&settings.connection).unwrap();
+    for key in keys {
+        let message =
+            Message { topic: TOPIC.to_owned(), key: key.to_owned(), payload: vec![1], headers: Vec::new() };
+        producer.send(message).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_that_its_group_does_not_let_in_gives_up() {
+    let cluster = cluster();
+    cluster.request_errors(
+        RDKafkaApiKey::JoinGroup,
+        &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS; 500],
+    );
+    let mut settings = settings(&cluster);
+    settings.patience =
+        Patience { own: Duration::from_secs(2), others: Duration::from_mins(1), all: Duration::from_mins(5) };
+    let consumer = Consumer::start(settings.clone());
+    let ended = in_time("the consumer to give up", consumer.task).await.unwrap();
+    assert!(matches!(&ended, Err(Error::Adrift { group, .. }) if group == "g"), "{ended:?}");
+
+    cluster.clear_request_errors(RDKafkaApiKey::JoinGroup);
+    settings.patience = Patience::default();
+    send(&settings, ["a"]).await;
+    let next = Consumer::start(settings);
+    next.handled(1).await;
+    next.stop().await.0.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn brokers_that_are_away_do_not_keep_a_consumer_from_ending() {
+    let cluster = cluster();
+    let settings = settings(&cluster);
+    send(&settings, ["a", "b", "c"]).await;
+    let consumer = Consumer::start(settings.clone());
+    consumer.handled(3).await;
+    cluster.broker_down(1).unwrap();
+    let state = Arc::clone(&consumer.state);
+    until("the broker to be missed", || state.snapshot().error.is_some()).await;
+    let (ended, took) = consumer.stop().await;
+    assert!(took < settings.grace + END, "{took:?}");
+    assert!(matches!(ended, Ok(()) | Err(Error::Close { .. })), "{ended:?}");
+    assert_eq!((state.snapshot().running, state.snapshot().in_memory), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn consumers_end_whatever_they_are_about_when_brokers_go() {
+    // Connecting, joining, just assigned, reading, working.
+    let moments: [fn(&Snapshot) -> bool; 6] = [
+        |_| true,
+        |now| now.rounds >= 1,
+        |now| now.rounds >= 20,
+        |now| !now.partitions.is_empty(),
+        |now| now.read >= 1,
+        |now| now.running >= 1,
+    ];
+    for (at, moment) in moments.into_iter().enumerate() {
+        let cluster = cluster();
+        let settings = settings(&cluster);
+        send(&settings, ["a", "slow"]).await;
+        let consumer = Consumer::start(settings.clone());
+        until("the moment", || moment(&consumer.state.snapshot())).await;
+        cluster.broker_down(1).unwrap();
+        let (ended, took) = consumer.stop().await;
+        assert!(took < settings.grace + END + Duration::from_secs(1), "{at}: {took:?}");
+        assert!(matches!(ended, Ok(()) | Err(Error::Close { .. })), "{at}: {ended:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_outlasts_the_grace_is_dropped_and_read_again() {
+    let cluster = cluster();
+    let settings = settings(&cluster);
+    send(&settings, ["slow", "a", "b"]).await;
+    let consumer = Consumer::start(settings.clone());
+    consumer.handled(3).await;
+    let (counts, state) = (Arc::clone(&consumer.counts), Arc::clone(&consumer.state));
+    let (ended, took) = consumer.stop().await;
+    ended.unwrap();
+    assert!(took >= settings.grace && took < settings.grace + END, "{took:?}");
+    assert_eq!((state.snapshot().running, state.snapshot().in_memory), (0, 0));
+    assert_eq!(Arc::strong_count(&counts), 1, "nobody works on behind our back");
+    let next = Consumer::start(settings);
+    next.handled(1).await;
+    assert_eq!(*lock(&next.counts.0), BTreeMap::from([("slow".to_owned(), 1)]));
+    next.stop().await.0.unwrap();
+}

@@ -1,0 +1,232 @@
+//! What follows when an operation does not succeed. Pure: who asks holds the rows.
+//!
+//! A failed create is taken back, a failed change goes back to the last good state; both are new desired states with
+//! operations of their own. *Invariant:* what takes back is never taken back itself, so nothing here can go in a circle.
+//! *Invariant:* a volume that was ever seen is destroyed only where the deletion policy says so.
+
+use std::time::Duration;
+
+use crate::catalogue;
+use crate::desired::{DeletionPolicy, Desired, RunState, VolumeType, words};
+use crate::operation::{OperationKind, OperationState};
+
+/// The code of an operation whose time ran out. Every other code means that its state was refused.
+pub const DEADLINE: &str = "deadline";
+
+words!(
+    /// What to do with a change that fails for good.
+    OnFailure {
+        /// Take it back: a new database goes, a changed one goes back to its last good state.
+        Revert => "revert",
+        /// Leave it as it was asked for and keep trying.
+        Keep => "keep",
+    }
+);
+
+/// How long an operation may take, by what it asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadlines {
+    /// A new database.
+    pub create: Duration,
+    /// A change.
+    pub update: Duration,
+    /// A deletion.
+    pub delete: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self {
+            create: Duration::from_mins(30),
+            update: Duration::from_mins(30),
+            delete: Duration::from_hours(1),
+        }
+    }
+}
+
+impl Deadlines {
+    /// How long an operation of this kind may take.
+    pub const fn of(&self, kind: OperationKind) -> Duration {
+        match kind {
+            OperationKind::Create => self.create,
+            OperationKind::Update => self.update,
+            OperationKind::Delete => self.delete,
+        }
+    }
+}
+
+/// What decisions about an operation look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subject {
+    /// What was asked for.
+    pub kind: OperationKind,
+    /// How far it came.
+    pub state: OperationState,
+    /// What its asker wants on failure.
+    pub on_failure: OnFailure,
+    /// Whether it takes back another operation.
+    pub reverts: bool,
+    /// Whether nothing newer was minted for its database.
+    pub newest: bool,
+}
+
+/// What an operation's deadline means for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtDeadline {
+    /// It reached its end before: nothing.
+    Nothing,
+    /// It failed.
+    Fail,
+    /// It is late, which somebody must hear of, and goes on.
+    Overdue,
+}
+
+/// What the deadline means: what has no way back, or should not go back, is never given up.
+pub const fn at_deadline(subject: Subject) -> AtDeadline {
+    if subject.state.is_terminal() {
+        return AtDeadline::Nothing;
+    }
+    if subject.reverts {
+        return AtDeadline::Overdue;
+    }
+    match (subject.kind, subject.on_failure) {
+        (OperationKind::Delete, _) | (_, OnFailure::Keep) => AtDeadline::Overdue,
+        (OperationKind::Create | OperationKind::Update, OnFailure::Revert) => AtDeadline::Fail,
+    }
+}
+
+/// The way back from an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WayBack {
+    /// The database goes.
+    TakeBack,
+    /// The database returns to its last good state.
+    GoBack,
+}
+
+/// What follows from a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Aftermath {
+    /// Nothing: it should stay so, or somebody asked for something newer.
+    Nothing,
+    /// A new state is minted.
+    Revert(WayBack),
+    /// Nothing can be done from here: somebody must look.
+    Alarm,
+}
+
+/// What follows from an operation that failed.
+pub const fn aftermath(subject: Subject) -> Aftermath {
+    match subject.state {
+        OperationState::Failed => {}
+        OperationState::Pending
+        | OperationState::Running
+        | OperationState::Succeeded
+        | OperationState::Superseded => return Aftermath::Nothing,
+    }
+    if !subject.newest {
+        return Aftermath::Nothing;
+    }
+    if subject.reverts {
+        return Aftermath::Alarm;
+    }
+    match (subject.kind, subject.on_failure) {
+        (OperationKind::Delete, _) => Aftermath::Alarm,
+        (OperationKind::Create | OperationKind::Update, OnFailure::Keep) => Aftermath::Nothing,
+        (OperationKind::Create, OnFailure::Revert) => Aftermath::Revert(WayBack::TakeBack),
+        (OperationKind::Update, OnFailure::Revert) => Aftermath::Revert(WayBack::GoBack),
+    }
+}
+
+/// Why an operation cannot be cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Uncancellable {
+    /// It reached its end.
+    Ended,
+    /// Something newer takes its place anyway.
+    NotNewest,
+    /// A deletion, or what takes another operation back: there is no good state to return to.
+    NoWayBack,
+}
+
+/// The way back from an operation that its user does not want any more.
+pub const fn cancel(subject: Subject) -> Result<WayBack, Uncancellable> {
+    if subject.state.is_terminal() {
+        return Err(Uncancellable::Ended);
+    }
+    if !subject.newest {
+        return Err(Uncancellable::NotNewest);
+    }
+    match (subject.kind, subject.reverts) {
+        (_, true) | (OperationKind::Delete, false) => Err(Uncancellable::NoWayBack),
+        (OperationKind::Create, false) => Ok(WayBack::TakeBack),
+        (OperationKind::Update, false) => Ok(WayBack::GoBack),
+    }
+}
+
+/// What is known of a database that is taken back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Evidence {
+    /// A volume was seen at some time.
+    pub provisioned: bool,
+    /// Its cluster told of it as it was asked for: a volume would have been seen.
+    pub seen: bool,
+    /// No cluster ever took it.
+    pub refused: bool,
+}
+
+/// The state in which nothing of a new database keeps running or billing.
+///
+/// Only where it is certain that no volume was ever there, or where the policy says so, does a volume that may be
+/// appearing just now go too: silence is no proof.
+pub fn take_back(asked: &Desired, evidence: Evidence) -> Desired {
+    let never_there = !evidence.provisioned && (evidence.seen || evidence.refused);
+    let run_state = match (never_there, asked.storage.deletion_policy) {
+        (true, _) | (false, DeletionPolicy::Delete) => RunState::Purged,
+        (false, DeletionPolicy::Retain) => RunState::Deleted,
+    };
+    let mut next = Desired { run_state, ..asked.clone() };
+    if evidence.refused {
+        // Whatever was refused must not be in the way of its own end; there is no object that could mind.
+        catalogue::DEFAULT_VERSION.clone_into(&mut next.version);
+        catalogue::DEFAULT_INSTANCE_TYPE.clone_into(&mut next.compute.instance_type);
+        next.compute.node_image = None;
+        next.storage.size_gib = catalogue::DEFAULT_SIZE_GIB;
+        next.storage.volume_type = VolumeType::Gp3;
+        next.storage.iops = catalogue::DEFAULT_IOPS;
+        next.storage.throughput = catalogue::DEFAULT_THROUGHPUT;
+        next.config.clear();
+        next.network.allowed_cidrs.clear();
+        next.restart_nonce = None;
+    }
+    next
+}
+
+/// The state after a change that failed where no good state is known to go back to: the database goes, but for a change
+/// that failed no volume is destroyed that was ever seen.
+pub fn without_good_state(asked: &Desired, evidence: Evidence) -> Desired {
+    let mut next = take_back(asked, evidence);
+    if evidence.provisioned {
+        next.run_state = RunState::Deleted;
+    }
+    next
+}
+
+/// The last good state again. A volume that may have grown to the size of `held`, the newest state that was not refused,
+/// stays so large: volumes do not shrink.
+pub fn go_back(good: &Desired, held: &Desired) -> Desired {
+    let mut next = good.clone();
+    next.storage.size_gib = good.storage.size_gib.max(held.storage.size_gib);
+    next
+}
+
+/// What an operation does that leads to a state.
+pub const fn kind_of(desired: &Desired) -> OperationKind {
+    match desired.run_state {
+        RunState::Running | RunState::Paused => OperationKind::Update,
+        RunState::Deleted | RunState::Purged => OperationKind::Delete,
+    }
+}
+
+#[cfg(test)]
+mod tests;

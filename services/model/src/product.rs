@@ -1,0 +1,134 @@
+//! The product's own pure functions, asked in the words of the model.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backend::sweep::decide::{self, Act, Rules};
+use bus::lanes::{Class, Entry, Lanes, Limits, Place};
+use bus::tracker::{Ticket, Tracker};
+use domain::{ClusterId, ClusterState, DatabaseId, OperationState, Position};
+use provisioner::classify::{self, Verdict};
+use resources::fence::Holder;
+use store::{Letters, Listing, Sighting, Subject};
+
+use crate::state::{Ended, Instruction, Object, Row, Seen};
+
+/// What the provisioner makes of a refusal by the fence.
+pub(crate) fn fenced(held: &Object, asked: &Instruction) -> Ended {
+    let Position { epoch, seq } = held.position;
+    let holder = Holder { epoch, seq, hash: held.wish.nonce.to_string() };
+    match classify::fenced(holder, asked.position, &asked.wish.nonce.to_string()) {
+        Verdict::Superseded(_) => Ended::Superseded,
+        Verdict::Held => Ended::Applied,
+        _ => Ended::Refused,
+    }
+}
+
+/// How many of the records read, some of them done, the tracker would commit.
+pub(crate) fn committable(read: usize, done: &BTreeSet<usize>) -> usize {
+    let mut tracker = Tracker::default();
+    for offset in 0..read {
+        tracker.begin(number(offset));
+    }
+    for offset in done {
+        tracker.finish(number(*offset));
+    }
+    tracker.committable().and_then(|offset| usize::try_from(offset).ok()).unwrap_or(0)
+}
+
+/// Whether of two records that wait for one lane the one that came later goes.
+pub(crate) fn arriving_goes(waiting: &Instruction, arriving: &Instruction) -> bool {
+    let mut lanes = Lanes::new(Limits { total: 1, group: 1 });
+    lanes.offer(entry(waiting, false));
+    lanes.offer(entry(arriving, true)).is_some_and(|superseded| superseded.work)
+}
+
+fn entry(instruction: &Instruction, arriving: bool) -> Entry<bool> {
+    let Position { epoch, seq } = instruction.position;
+    let (key, tenant, group) = (Arc::from("key"), Arc::from("tenant"), Arc::from("group"));
+    let place = Place { key, order: (epoch, seq), tenant, group, class: Class::default() };
+    let ticket = Ticket { partition: 0, epoch: 0, offset: i64::from(arriving) };
+    Entry { place, ticket, attempt: 0, bytes: 0, work: arriving }
+}
+
+/// What the sink's fold leaves of a batch.
+pub(crate) fn fold(batch: &[Seen]) -> Vec<Seen> {
+    let rows = batch.iter().enumerate().map(|(index, seen)| observation(seen, index)).collect();
+    let kept = backend::sink::fold::fold(rows);
+    kept.iter().filter_map(|row| batch.get(usize::try_from(row.body.as_u64()?).ok()?).copied()).collect()
+}
+
+/// An observation as the sink has it; its body tells which one it was.
+fn observation(seen: &Seen, index: usize) -> store::Observation {
+    store::Observation {
+        database: DatabaseId::new(uuid::Uuid::from_u128(seen.database as u128)),
+        cluster: cluster(if seen.foreign { "b" } else { "a" }),
+        position: seen.position,
+        term: number(seen.term),
+        resource_version: number(seen.version),
+        present: true,
+        content_hash: String::new(),
+        phase: String::new(),
+        carried_out: seen.carried,
+        volume: false,
+        steps: Vec::new(),
+        body: index.into(),
+        body_schema: 1,
+        said_at: jiff::Timestamp::UNIX_EPOCH,
+    }
+}
+
+/// Longer than anybody waits in vain.
+const LONG: Duration = Duration::from_hours(1);
+
+/// What the sweep makes of a database of which nothing is on its way, in a cluster that listed everything just now.
+pub(crate) fn sweep(row: &Row, term: usize) -> Option<Act> {
+    let desired = row.desired?;
+    let listing = Listing {
+        cluster: cluster("a"),
+        state: ClusterState::Active,
+        term: number(term),
+        listed_ago: Some(LONG),
+        confirmed_ago: Some(Duration::ZERO),
+        arrived: true,
+    };
+    let moment = Duration::from_secs(1);
+    let rules = Rules { grace: moment, again: moment, listing: LONG, retention: LONG * 2 };
+    Some(decide::judge(&subject(row, &desired), Some(&listing), &rules).act)
+}
+
+fn subject(row: &Row, desired: &Instruction) -> Subject {
+    let refused = row.operations.last().is_some_and(|newest| newest.state == OperationState::Failed);
+    let sighting = |seen: Seen| Sighting {
+        position: seen.position,
+        term: number(seen.term),
+        present: true,
+        content_hash: seen.wish.nonce.to_string(),
+        carried_out: seen.carried,
+    };
+    Subject {
+        database: DatabaseId::new(uuid::Uuid::nil()),
+        cluster: cluster("a"),
+        minted: desired.position,
+        content_hash: desired.wish.nonce.to_string(),
+        run_state: desired.wish.state,
+        minted_ago: LONG,
+        published_ago: (row.published == Some(desired.position)).then_some(LONG),
+        resent_ago: None,
+        purged: row.closed,
+        diverged: None,
+        seen: row.belief.map(sighting),
+        parked: row.parked.map(|parked| parked.position),
+        letters: if refused { Letters::This } else { Letters::None },
+        burying: false,
+    }
+}
+
+fn cluster(name: &str) -> ClusterId {
+    name.parse().expect("a letter is the name of a cluster")
+}
+
+fn number(index: usize) -> i64 {
+    i64::try_from(index).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,316 @@
+//! Several servers behind one URL, of which one takes writes: which one, and when it is another.
+//!
+//! The driver knows one host. A watcher asks the chosen server every second whether it still takes writes; when it does
+//! not answer or became read-only, all servers are asked at once and the one that takes writes is chosen for every new
+//! connection. *Invariant:* of two servers that take writes the one with the newer timeline is right, and a process never
+//! goes back to an older timeline than it has seen: that would be an old primary that woke.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sqlx::ConnectOptions as _;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::Error;
+
+/// How often the chosen server is asked.
+const EVERY: Duration = Duration::from_millis(500);
+/// Patience with one server, opening the connection included.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long to wait when no server takes writes; short, because everything waits for this.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// Answers null where nothing can be written, else the timeline, which sorts as text.
+const TIMELINE: &str = "select case when pg_is_in_recovery() or current_setting('transaction_read_only')::boolean \
+                        then null else substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) end";
+
+/// The parameter by which other clients choose a server of a list; here it is always the one that takes writes.
+const ATTRIBUTES: &str = "target_session_attrs";
+
+/// Which server was chosen, as far as connections have to know it.
+#[derive(Debug, Clone)]
+pub(crate) struct Choice(Arc<watch::Sender<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Whether any was: before that nobody knows whether a server is the right one.
+    made: bool,
+    /// When it last changed: connections older than that go to the wrong server.
+    changed: Option<Instant>,
+    /// The newest timeline that was seen; empty where there is one server only, of which nothing is expected.
+    newest: String,
+}
+
+impl Choice {
+    /// A choice between so many servers; between one there is none.
+    pub(crate) fn between(servers: usize) -> Self {
+        Self(Arc::new(watch::Sender::new(State { made: servers < 2, ..State::default() })))
+    }
+
+    /// Whether a connection of this age was made before the last change.
+    fn outdates(&self, age: Duration) -> bool {
+        self.0.borrow().changed.is_some_and(|changed| age >= changed.elapsed())
+    }
+
+    /// Whether a server of this timeline may be the chosen one; waits a little for the first choice.
+    async fn allows(&self, timeline: &str) -> bool {
+        let mut state = self.0.subscribe();
+        let made = tokio::time::timeout(PATIENCE, state.wait_for(|state| state.made)).await;
+        matches!(made, Ok(Ok(state)) if timeline >= state.newest.as_str())
+    }
+
+    fn make(&self, changed: bool) {
+        self.0.send_modify(|state| {
+            state.made = true;
+            if changed {
+                state.changed = Some(Instant::now());
+            }
+        });
+    }
+
+    fn saw(&self, timeline: &str) {
+        self.0.send_if_modified(|state| {
+            let newer = timeline > state.newest.as_str();
+            if newer {
+                timeline.clone_into(&mut state.newest);
+            }
+            newer
+        });
+    }
+
+    fn newest(&self) -> String {
+        self.0.borrow().newest.clone()
+    }
+}
+
+/// Watches while it lives.
+#[derive(Debug)]
+pub(crate) struct Watch(AbortHandle);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// One URL for each host of `user:password@first:5432,second:5432/database`.
+pub(crate) fn split(url: &str) -> Result<Vec<String>, Error> {
+    let Some((scheme, rest)) = url.split_once("://") else { return Ok(vec![url.to_owned()]) };
+    let (authority, tail) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let (login, hosts) = authority.rfind('@').map_or(("", authority), |at| authority.split_at(at + 1));
+    if hosts.contains(',') && hosts.split(',').any(str::is_empty) {
+        let reason = "the list of hosts has an empty one".into();
+        return Err(Error::ParseUrl(sqlx::Error::Configuration(reason)));
+    }
+    let tail = without_attributes(tail);
+    Ok(hosts.split(',').map(|host| format!("{scheme}://{login}{host}{tail}")).collect())
+}
+
+fn without_attributes(tail: &str) -> String {
+    let Some((path, query)) = tail.split_once('?') else { return tail.to_owned() };
+    let kept: Vec<&str> =
+        query.split('&').filter(|pair| pair.split('=').next() != Some(ATTRIBUTES)).collect();
+    if kept.is_empty() { path.to_owned() } else { format!("{path}?{}", kept.join("&")) }
+}
+
+/// Watches over `hosts`, of which the pool begins with the first. The watch ends with its handle.
+pub(crate) fn watch_over(hosts: Vec<PgConnectOptions>, pool: PgPool, choice: Choice) -> Watch {
+    let watcher = Watcher { hosts, pool, choice, chosen: 0, alone: false };
+    Watch(tokio::spawn(watcher.run()).abort_handle())
+}
+
+struct Watcher {
+    hosts: Vec<PgConnectOptions>,
+    pool: PgPool,
+    choice: Choice,
+    chosen: usize,
+    /// Whether it was said that no server takes writes.
+    alone: bool,
+}
+
+impl Watcher {
+    async fn run(mut self) {
+        while !self.pool.is_closed() {
+            match self.find().await {
+                Some(connection) => self.stay(connection).await,
+                None => tokio::time::sleep(AGAIN).await,
+            }
+        }
+    }
+
+    /// Asks the chosen server until it takes no writes any more.
+    async fn stay(&mut self, mut connection: PgConnection) {
+        while let Some(timeline) = timeline(&mut connection).await {
+            self.choice.saw(&timeline);
+            tokio::time::sleep(EVERY).await;
+        }
+    }
+
+    /// Asks all servers and chooses.
+    async fn find(&mut self) -> Option<PgConnection> {
+        let mut asked = JoinSet::new();
+        for (number, host) in self.hosts.iter().cloned().enumerate() {
+            asked.spawn(async move { (number, probe(&host).await) });
+        }
+        let mut writable: Vec<(usize, String, PgConnection)> = Vec::new();
+        for (number, answer) in asked.join_all().await {
+            if let Some((timeline, connection)) = answer {
+                writable.push((number, timeline, connection));
+            }
+        }
+        let timelines: Vec<(usize, &str)> =
+            writable.iter().map(|(number, timeline, _)| (*number, timeline.as_str())).collect();
+        let Some(number) = choose(&timelines, self.chosen, &self.choice.newest()) else {
+            self.say_alone(!timelines.is_empty());
+            return None;
+        };
+        self.alone = false;
+        for (_, timeline) in timelines {
+            self.choice.saw(timeline);
+        }
+        if number == self.chosen {
+            self.choice.make(false);
+        } else {
+            self.switch(number);
+        }
+        writable.into_iter().find_map(|(other, _, connection)| (other == number).then_some(connection))
+    }
+
+    fn switch(&mut self, number: usize) {
+        let host = &self.hosts[number];
+        tracing::warn!(
+            postgres.host = host.get_host(),
+            postgres.port = host.get_port(),
+            "another Postgres server takes the writes now"
+        );
+        self.chosen = number;
+        self.pool.set_connect_options(host.clone());
+        self.choice.make(true);
+    }
+
+    fn say_alone(&mut self, old_primary: bool) {
+        if !std::mem::replace(&mut self.alone, true) {
+            let servers = self.hosts.len();
+            tracing::error!(
+                servers,
+                old_primary,
+                "no Postgres server takes writes as the newest of its kind"
+            );
+        }
+    }
+}
+
+/// The server to use: of those that take writes the one with the newest timeline, but none that is older than what was
+/// seen; where two are equal, the one in use.
+fn choose(writable: &[(usize, &str)], chosen: usize, newest: &str) -> Option<usize> {
+    let right = writable.iter().filter(|(_, timeline)| *timeline >= newest);
+    right.max_by_key(|(number, timeline)| (*timeline, *number == chosen)).map(|(number, _)| *number)
+}
+
+/// A connection to a server that takes writes, with its timeline.
+async fn probe(host: &PgConnectOptions) -> Option<(String, PgConnection)> {
+    let mut connection = tokio::time::timeout(PATIENCE, host.connect()).await.ok()?.ok()?;
+    let timeline = timeline(&mut connection).await?;
+    Some((timeline, connection))
+}
+
+/// The timeline of a server that takes writes.
+async fn timeline(connection: &mut PgConnection) -> Option<String> {
+    let answer = sqlx::query_scalar(TIMELINE).fetch_one(&mut *connection);
+    let answer: Option<String> = tokio::time::timeout(PATIENCE, answer).await.ok()?.ok()?;
+    answer
+}
+
+/// Whether a pooled connection may be used: it answers, its server takes writes, and it is the chosen one's.
+pub(crate) async fn usable(
+    connection: &mut PgConnection,
+    age: Duration,
+    choice: &Choice,
+) -> Result<bool, sqlx::Error> {
+    if choice.outdates(age) {
+        return Ok(false);
+    }
+    let read_only = read_only(connection).await?;
+    Ok(!read_only)
+}
+
+/// Refuses a new connection to a server that was not chosen, or that takes no writes: after a failover an old primary may
+/// still take connections.
+pub(crate) async fn welcome(connection: &mut PgConnection, choice: &Choice) -> Result<(), sqlx::Error> {
+    let refuse = |reason| Err(sqlx::Error::Io(std::io::Error::other(reason)));
+    let timeline: Option<String> = sqlx::query_scalar(TIMELINE).fetch_one(connection).await?;
+    match timeline {
+        None => refuse("the server is read-only: not the primary"),
+        Some(timeline) if !choice.allows(&timeline).await => {
+            refuse("the server is an old primary, or nobody knows yet which is the new one")
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+async fn read_only(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar("select pg_is_in_recovery() or current_setting('transaction_read_only')::boolean")
+        .fetch_one(connection)
+        .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_hosts_is_one_url_each() {
+        let table: &[(&str, &[&str])] = &[
+            ("postgres://u:p@a:1/d", &["postgres://u:p@a:1/d"]),
+            (
+                "postgres://u:p@a:1,b:2/d?sslmode=disable",
+                &["postgres://u:p@a:1/d?sslmode=disable", "postgres://u:p@b:2/d?sslmode=disable"],
+            ),
+            ("postgres://a,b/d?target_session_attrs=read-write", &["postgres://a/d", "postgres://b/d"]),
+            (
+                "postgres://u@a,b?x=1&target_session_attrs=any&y=2",
+                &["postgres://u@a?x=1&y=2", "postgres://u@b?x=1&y=2"],
+            ),
+            ("nonsense", &["nonsense"]),
+        ];
+        for (url, expected) in table {
+            assert_eq!(split(url).unwrap(), *expected, "{url}");
+        }
+        for bad in ["postgres://u@a,,b/d", "postgres://u@a,/d", "postgres://,a/d"] {
+            assert!(matches!(split(bad), Err(Error::ParseUrl(_))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_newest_timeline_is_right_and_an_old_primary_never() {
+        type Case = (&'static [(usize, &'static str)], usize, &'static str, Option<usize>);
+        let table: &[Case] = &[
+            (&[], 0, "", None),
+            (&[(0, "00000001")], 0, "", Some(0)),
+            (&[(0, "00000001"), (1, "00000002")], 0, "", Some(1)),
+            (&[(0, "00000001")], 1, "00000002", None),
+            (&[(0, "00000002"), (1, "00000002")], 1, "00000001", Some(1)),
+            (&[(0, "00000002"), (1, "00000002")], 0, "00000001", Some(0)),
+            (&[(0, "0000000A"), (1, "00000009")], 1, "00000009", Some(0)),
+        ];
+        for (writable, chosen, newest, expected) in table {
+            assert_eq!(choose(writable, *chosen, newest), *expected, "{writable:?} {chosen} {newest}");
+        }
+    }
+
+    #[tokio::test]
+    async fn connections_from_before_a_change_are_outdated() {
+        let choice = Choice::between(2);
+        assert!(!choice.allows("00000001").await, "nobody chose yet");
+        choice.saw("00000001");
+        choice.make(false);
+        assert!(choice.allows("00000001").await && !choice.outdates(Duration::from_hours(1)));
+        choice.saw("00000002");
+        choice.make(true);
+        assert!(!choice.allows("00000001").await && choice.allows("00000002").await);
+        assert!(choice.outdates(Duration::from_hours(1)) && !choice.outdates(Duration::ZERO));
+        assert!(Choice::between(1).allows("00000001").await, "one server is always the chosen one");
+    }
+}

@@ -1,0 +1,105 @@
+//! Users at work: databases created, changed and deleted through the API by seeded choices, and a ledger of every change
+//! that the API accepted.
+//!
+//! Each user has databases of its own and speaks of each in order, so that the ledger knows what should be. A request
+//! that got no answer is asked about until it is known whether it was accepted: the ledger never guesses.
+
+mod ledger;
+mod user;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::task::JoinHandle;
+
+pub use ledger::{Entry, Ledger, percentile};
+
+use crate::{Console, Random, eventually};
+use user::User;
+
+/// How much is asked for.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Decides every choice.
+    pub seed: u64,
+    /// Users at once.
+    pub users: u64,
+    /// Most databases of one user, living and deleted.
+    pub databases: usize,
+    /// Regions to choose from.
+    pub regions: Vec<String>,
+    /// Pause of a user between two requests.
+    pub pause: Duration,
+    /// How often in a hundred choices a database is deleted.
+    pub deletes: u64,
+}
+
+impl Plan {
+    /// Some users who are never idle for long; a test sets what it cares about.
+    pub fn new(seed: u64, regions: &[&str]) -> Self {
+        Self {
+            seed,
+            users: 6,
+            databases: 8,
+            regions: regions.iter().map(ToString::to_string).collect(),
+            pause: Duration::from_millis(60),
+            deletes: 12,
+        }
+    }
+}
+
+/// Load that runs until it is stopped.
+#[derive(Debug)]
+pub struct Load {
+    users: Vec<JoinHandle<anyhow::Result<Ledger>>>,
+    shared: Arc<Shared>,
+}
+
+/// What the users of a load have in common.
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    accepted: AtomicUsize,
+}
+
+impl Load {
+    /// Starts the users.
+    pub fn start(console: &Console, plan: &Plan) -> Self {
+        let shared = Arc::new(Shared::default());
+        let users = (0..plan.users).map(|number| {
+            // Any odd factor: the users' choices must only not be each other's.
+            let random = Random::new(plan.seed.wrapping_mul(31).wrapping_add(number));
+            let user = User::new(number, console.clone(), plan.clone(), random);
+            tokio::spawn(user.work(Arc::clone(&shared)))
+        });
+        Self { users: users.collect(), shared: Arc::clone(&shared) }
+    }
+
+    /// Changes accepted so far.
+    pub fn accepted(&self) -> usize {
+        self.shared.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Waits until so many more were accepted: the load goes on, whatever was done meanwhile.
+    pub async fn goes_on(&self, more: usize) {
+        let before = self.accepted();
+        let what = format!("{more} more changes accepted");
+        eventually(Duration::from_mins(2), &what, async || (self.accepted() >= before + more).then_some(()))
+            .await;
+    }
+
+    /// Ends it; gives what was accepted.
+    ///
+    /// # Errors
+    /// When the API refused something, or could not be asked what became of a request.
+    pub async fn stop(self) -> anyhow::Result<Ledger> {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        let mut whole = Ledger::default();
+        for user in self.users {
+            whole.merge(user.await.context("a user of the load")??);
+        }
+        Ok(whole)
+    }
+}

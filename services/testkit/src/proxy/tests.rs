@@ -1,0 +1,100 @@
+//! Each illness of the proxy, against a server that repeats what it hears.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+
+const SOON: Duration = Duration::from_millis(200);
+
+/// A server that repeats what it hears, behind a proxy.
+async fn echo() -> Proxy {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let (mut read, mut write) = stream.split();
+                tokio::io::copy(&mut read, &mut write).await
+            });
+        }
+    });
+    Proxy::to(address).await.unwrap()
+}
+
+/// Says something and gives what comes back: nothing when the connection ends, `None` when nothing comes.
+async fn say(stream: &mut TcpStream, word: &[u8]) -> Option<Vec<u8>> {
+    if stream.write_all(word).await.is_err() {
+        return Some(Vec::new());
+    }
+    let mut heard = vec![0; 64];
+    let read = tokio::time::timeout(SOON, stream.read(&mut heard)).await.ok()?;
+    heard.truncate(read.unwrap_or(0));
+    Some(heard)
+}
+
+#[tokio::test]
+async fn it_passes_and_counts() {
+    let proxy = echo().await;
+    let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+    assert_eq!(say(&mut stream, b"hello").await.unwrap(), b"hello");
+    assert_eq!((proxy.connections(), proxy.bytes(), proxy.harmed()), (1, 10, 0));
+}
+
+#[tokio::test]
+async fn held_bytes_come_when_it_passes_again() {
+    let proxy = echo().await;
+    let mut before = TcpStream::connect(proxy.address()).await.unwrap();
+    assert_eq!(say(&mut before, b"a").await.unwrap(), b"a");
+    proxy.set(Mode::Hold);
+    let mut after = TcpStream::connect(proxy.address()).await.unwrap();
+    assert_eq!(say(&mut before, b"b").await, None);
+    assert_eq!(say(&mut after, b"c").await, None);
+    assert!(proxy.harmed() >= 2);
+    proxy.set(Mode::Pass);
+    assert_eq!(say(&mut before, b"").await.unwrap(), b"b");
+    assert_eq!(say(&mut after, b"").await.unwrap(), b"c");
+}
+
+#[tokio::test]
+async fn a_cut_ends_old_and_new_connections() {
+    let proxy = echo().await;
+    let mut before = TcpStream::connect(proxy.address()).await.unwrap();
+    assert_eq!(say(&mut before, b"a").await.unwrap(), b"a");
+    proxy.set(Mode::Cut);
+    assert_eq!(say(&mut before, b"b").await.unwrap(), b"");
+    let mut after = TcpStream::connect(proxy.address()).await.unwrap();
+    assert_eq!(say(&mut after, b"c").await.unwrap(), b"");
+    proxy.set(Mode::Pass);
+    let mut later = TcpStream::connect(proxy.address()).await.unwrap();
+    assert_eq!(say(&mut later, b"d").await.unwrap(), b"d");
+    assert!(proxy.harmed() >= 2);
+}
+
+#[tokio::test]
+async fn refused_means_that_nobody_is_there() {
+    let proxy = echo().await;
+    proxy.set(Mode::Refuse);
+    crate::eventually(Duration::from_secs(5), "a refusal", async || {
+        TcpStream::connect(proxy.address()).await.is_err().then_some(())
+    })
+    .await;
+    proxy.set(Mode::Pass);
+    crate::eventually(Duration::from_secs(5), "the server again", async || {
+        let mut stream = TcpStream::connect(proxy.address()).await.ok()?;
+        (say(&mut stream, b"a").await? == b"a").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn it_answers_in_the_servers_place() {
+    let proxy = echo().await;
+    proxy.set(Mode::Answer { status: 429, retry_after: 3 });
+    let url = format!("http://{}/apis", proxy.address());
+    let answer = crate::http().post(url).body("x".repeat(10_000)).send().await.unwrap();
+    assert_eq!(answer.status(), 429);
+    assert_eq!(answer.headers()["retry-after"], "3");
+    assert!(answer.text().await.unwrap().contains("\"code\":429"));
+    assert_eq!(proxy.harmed(), 1);
+}

@@ -1,0 +1,176 @@
+//! Programs that a test starts for itself, to kill, halt and end them as it likes.
+//!
+//! *Invariant:* a fault that did not happen is an error: a process that was killed died of the signal, one that was
+//! halted stands still. Nothing that was spawned outlives the test.
+
+use std::fs::File;
+use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use nix::sys::signal::Signal;
+use sandbox::process::Process;
+use tokio::process::{Child, Command};
+
+use crate::{eventually, http, unique};
+
+/// How long a program may take to become ready, and to die of SIGKILL.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// How much of a log is shown with an error.
+const SHOWN: usize = 2_000;
+
+/// A running program.
+#[derive(Debug)]
+pub struct Spawned {
+    name: String,
+    child: Child,
+    process: Process,
+    ops: SocketAddr,
+    log: PathBuf,
+}
+
+impl Spawned {
+    /// Starts a program built from the workspace; its log lies in `folder`.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(program: &str, arguments: &[String], folder: &Path) -> anyhow::Result<Self> {
+        let ops = free_address()?;
+        let name = unique(program);
+        let log = folder.join(format!("{name}.log"));
+        let file = File::create(&log).with_context(|| format!("making {}", log.display()))?;
+        let child = Command::new(crate::stack().programs.join(program))
+            .args(arguments)
+            .args(["--ops-listen", &ops.to_string()])
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("starting {program}"))?;
+        let pid = child.id().with_context(|| format!("{program} ended at once"))?;
+        let process = Process::of_pid(pid.cast_signed()).with_context(|| format!("{program} is gone"))?;
+        Ok(Self { name, child, process, ops, log })
+    }
+
+    /// Waits until it says that it is ready.
+    pub async fn ready(&self) {
+        let what = format!("{} ready", self.name);
+        eventually(PATIENCE, &what, async || self.is_ready().await.then_some(())).await;
+    }
+
+    /// Whether it says that it is ready.
+    pub async fn is_ready(&self) -> bool {
+        let url = format!("http://{}/readyz", self.ops);
+        let answer = http().get(url).timeout(Duration::from_secs(2)).send().await;
+        answer.is_ok_and(|answer| answer.status().is_success())
+    }
+
+    /// The sum of all lines of a metric whose labels hold `label`; 0 while there are none.
+    pub async fn metric(&self, name: &str, label: &str) -> f64 {
+        let url = format!("http://{}/metrics", self.ops);
+        let Ok(answer) = http().get(url).timeout(Duration::from_secs(5)).send().await else { return 0.0 };
+        let text = answer.text().await.unwrap_or_default();
+        let lines = text.lines().filter(|line| line.starts_with(name) && line.contains(label));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Kills it as a crash would (SIGKILL).
+    ///
+    /// # Errors
+    /// When it had ended by itself, or did not die of this.
+    pub async fn kill(mut self) -> anyhow::Result<()> {
+        self.lives()?;
+        self.child.start_kill()?;
+        let status = tokio::time::timeout(PATIENCE, self.child.wait()).await??;
+        ensure!(status.signal() == Some(Signal::SIGKILL as i32), "{} ended with {status}", self.name);
+        Ok(())
+    }
+
+    /// Halts it (SIGSTOP): it neither works nor answers, and does not know.
+    ///
+    /// # Errors
+    /// When it does not stand still.
+    pub async fn halt(&mut self) -> anyhow::Result<()> {
+        self.lives()?;
+        self.process.signal(Signal::SIGSTOP);
+        self.until_halted(true).await
+    }
+
+    /// Lets it go on (SIGCONT).
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn resume(&mut self) -> anyhow::Result<()> {
+        self.process.signal(Signal::SIGCONT);
+        self.until_halted(false).await
+    }
+
+    /// Asks it to end (SIGTERM) and says how long that took.
+    ///
+    /// # Errors
+    /// When it does not end well within the limit.
+    pub async fn terminate(mut self, limit: Duration) -> anyhow::Result<Duration> {
+        self.lives()?;
+        let begun = Instant::now();
+        self.process.signal(Signal::SIGTERM);
+        let ended = tokio::time::timeout(limit, self.child.wait()).await;
+        let status = ended.with_context(|| format!("{} did not end in {limit:?}", self.name))??;
+        ensure!(status.success(), "{} ended with {status}: {}", self.name, self.last_lines());
+        Ok(begun.elapsed())
+    }
+
+    /// Waits until it ends by itself; gives whether it ended well and what it logged.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub async fn end(mut self, limit: Duration) -> anyhow::Result<(bool, String)> {
+        let ended = tokio::time::timeout(limit, self.child.wait()).await;
+        let status = ended.with_context(|| format!("{} did not end in {limit:?}", self.name))??;
+        Ok((status.success(), self.log()))
+    }
+
+    /// Fails when it has ended by itself.
+    ///
+    /// # Errors
+    /// With the end of its log.
+    pub fn lives(&mut self) -> anyhow::Result<()> {
+        let ended = self.child.try_wait()?;
+        let Some(status) = ended else { return Ok(()) };
+        anyhow::bail!("{} had ended by itself with {status}: {}", self.name, self.last_lines())
+    }
+
+    async fn until_halted(&self, wanted: bool) -> anyhow::Result<()> {
+        let file = format!("/proc/{}/status", self.process.pid);
+        let what = format!("{} halted: {wanted}", self.name);
+        eventually(PATIENCE, &what, async || {
+            let status = std::fs::read_to_string(&file).unwrap_or_default();
+            let halted = status.lines().any(|line| line.starts_with("State:") && line.contains("(stopped)"));
+            (halted == wanted).then_some(())
+        })
+        .await;
+        Ok(())
+    }
+
+    fn last_lines(&self) -> String {
+        let log = self.log();
+        let from = log.len().saturating_sub(SHOWN);
+        log.get(from..).unwrap_or(&log).to_owned()
+    }
+}
+
+/// An address that nobody has at this moment.
+///
+/// # Errors
+/// When there is none.
+pub fn free_address() -> anyhow::Result<SocketAddr> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0").context("a free port")?.local_addr()?)
+}

@@ -1,0 +1,77 @@
+//! The broker killed and halted while records are produced, and a group's offsets lost.
+
+#![cfg(test)]
+
+use std::time::{Duration, Instant};
+
+use testkit::Server;
+
+use crate::rig::{GRACE, PATIENCE, Rig, recovered};
+
+/// How long the broker is silent.
+const SILENT: Duration = Duration::from_secs(8);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_broker_loses_nothing() {
+    let rig = Rig::new().await;
+    let _programs = (rig.backend().await, rig.provisioner().await, rig.provisioner().await);
+    let load = rig.load(11);
+    load.goes_on(30).await;
+    let kafka = Server::named("kafka");
+    kafka.kill().await.unwrap();
+    let begun = Instant::now();
+    // Nothing that people ask for waits for Kafka.
+    load.goes_on(10).await;
+    kafka.ready().await;
+    let back = begun.elapsed();
+    rig.recovery().await;
+    recovered("kill -9 of the broker: listening again", back);
+    recovered("kill -9 of the broker: everything flows again", begun.elapsed());
+    rig.proven(load, &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_broker_leaves_nothing_in_doubt() {
+    let rig = Rig::new().await;
+    let backend = rig.backend().await;
+    let _provisioner = rig.provisioner().await;
+    let load = rig.load(12);
+    load.goes_on(20).await;
+    let silent = Server::named("kafka").halt().unwrap();
+    load.goes_on(20).await;
+    testkit::lasting(SILENT).await;
+    let waiting = rig.ask("select count(*) from databases where unpublished").await;
+    assert_ne!(waiting, "0", "the fault did not fire: everything was published");
+    drop(silent);
+    let recovery = rig.recovery().await;
+    recovered("SIGSTOP of the broker for 8 s", recovery);
+    rig.proven(load, &[]).await;
+    drop(backend);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_offsets_are_told_and_not_guessed() {
+    let rig = Rig::new().await;
+    let _backend = rig.backend().await;
+    let provisioner = rig.provisioner().await;
+    let load = rig.load(13);
+    load.goes_on(40).await;
+    let (ledger, _) = rig.proven(load, &[]).await;
+    provisioner.terminate(GRACE).await.unwrap();
+    let admin = bus::Admin::new(&rig.connection).unwrap();
+    admin.forget_group(&rig.group, PATIENCE).await.unwrap();
+
+    let lost = rig.provisioner_with(&[]);
+    let (well, said) = lost.end(PATIENCE).await.unwrap();
+    assert!(!well, "it must not go on as if nothing had been lost");
+    assert!(said.contains(&rig.group) && said.contains(&rig.instructions), "{said}");
+
+    // Told to read everything again, it changes nothing.
+    let before: Vec<_> = ledger.databases.keys().map(|id| rig.watched.states(id)).collect();
+    let begun = Instant::now();
+    let _again = rig.provisioner().await;
+    rig.proven_of(&ledger, &[]).await;
+    recovered("lost offsets of the group, told to read from the oldest", begun.elapsed());
+    let after: Vec<_> = ledger.databases.keys().map(|id| rig.watched.states(id)).collect();
+    assert_eq!(before, after, "what is read again changes nothing");
+}

@@ -1,0 +1,120 @@
+//! Programs killed, halted past their session, restarted in turn, under load.
+
+#![cfg(test)]
+
+use std::time::Duration;
+
+use crate::rig::{FAR, GRACE, NEAR, Rig, recovered};
+use testkit::Mode;
+
+/// How long a halted member is away: longer than its session of six seconds.
+const ASLEEP: Duration = Duration::from_secs(9);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_provisioner_is_replaced() {
+    let rig = Rig::new().await;
+    let _backend = rig.backend().await;
+    let mut members = vec![rig.provisioner().await, rig.provisioner().await];
+    let load = rig.load(1);
+    let mut longest = Duration::ZERO;
+    for _ in 0..3 {
+        load.goes_on(15).await;
+        members.remove(0).kill().await.unwrap();
+        longest = longest.max(rig.recovery().await);
+        members.push(rig.provisioner().await);
+    }
+    recovered("kill -9 of a provisioner, another one runs", longest);
+    rig.proven(load, &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_backend_loses_no_answer() {
+    let rig = Rig::new().await;
+    let mut backend = rig.backend().await;
+    let _provisioner = rig.provisioner().await;
+    let load = rig.load(2);
+    let mut longest = Duration::ZERO;
+    for _ in 0..3 {
+        load.goes_on(15).await;
+        backend.kill().await.unwrap();
+        let begun = std::time::Instant::now();
+        backend = rig.backend().await;
+        rig.recovery().await;
+        longest = longest.max(begun.elapsed());
+    }
+    recovered("kill -9 of the backend (API, relay, sink), started again", longest);
+    rig.proven(load, &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sleeper_that_wakes_changes_nothing() {
+    let rig = Rig::new().await;
+    let _backend = rig.backend().await;
+    let mut sleeper = rig.provisioner().await;
+    let mut other = rig.provisioner().await;
+    // Many deletions: what the sleeper has in its hands is older than the end of its database.
+    let mut plan = testkit::load::Plan::new(3, &[NEAR, FAR]);
+    plan.deletes = 35;
+    let load = testkit::load::Load::start(&rig.console, &plan);
+    load.goes_on(30).await;
+    // What it sent is held on the way, and goes on to the API server while it sleeps and others have taken over.
+    let before = rig.far.harmed();
+    rig.far.set(Mode::Hold);
+    load.goes_on(8).await;
+    sleeper.halt().await.unwrap();
+    let asleep = tokio::time::Instant::now();
+    rig.far.set(Mode::Pass);
+    let recovery = rig.recovery().await;
+    load.goes_on(20).await;
+    assert!(rig.far.harmed() > before, "the fault did not fire: nothing was held");
+    testkit::lasting(ASLEEP.saturating_sub(asleep.elapsed())).await;
+    sleeper.resume().await.unwrap();
+    recovered("SIGSTOP of a provisioner past its session, another one runs", recovery);
+    load.goes_on(20).await;
+    let (ledger, _) = rig.proven(load, &[]).await;
+    assert!(ledger.deleted() > 0, "something was deleted meanwhile");
+    for member in [&mut sleeper, &mut other] {
+        member.lives().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_relays_one_of_which_sleeps_keep_the_order() {
+    let rig = Rig::new().await;
+    let _backend = rig.backend().await;
+    let mut second = rig.second_backend("relay").await;
+    let _provisioner = rig.provisioner().await;
+    let load = rig.load(4);
+    let mut longest = Duration::ZERO;
+    for _ in 0..4 {
+        load.goes_on(10).await;
+        second.halt().await.unwrap();
+        longest = longest.max(rig.recovery().await);
+        load.goes_on(15).await;
+        second.resume().await.unwrap();
+    }
+    recovered("SIGSTOP of one of two relays", longest);
+    assert!(second.metric("instructions_published", "").await > 0.0, "the second relay never published");
+    rig.proven(load, &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restarts_in_turn_are_not_noticed() {
+    let rig = Rig::new().await;
+    let mut backend = rig.backend().await;
+    let mut provisioner = rig.provisioner().await;
+    let load = rig.load(5);
+    let (mut longest, mut slowest) = (Duration::ZERO, Duration::ZERO);
+    for _ in 0..3 {
+        load.goes_on(10).await;
+        let next = rig.provisioner().await;
+        slowest = slowest.max(provisioner.terminate(GRACE).await.unwrap());
+        longest = longest.max(rig.recovery().await);
+        provisioner = next;
+        slowest = slowest.max(backend.terminate(GRACE).await.unwrap());
+        backend = rig.backend().await;
+    }
+    recovered("SIGTERM of each program in turn (slowest end)", slowest);
+    recovered("SIGTERM of a provisioner after its successor began", longest);
+    rig.proven(load, &[]).await;
+}

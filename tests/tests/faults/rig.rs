@@ -1,0 +1,286 @@
+//! A delivery of the test's own: Postgres database, topics, consumer group, and the real programs as processes that the test
+//! may harm; two clusters, `near` and `far`, each behind a proxy. No operator runs: a stand-in reports what was applied as
+//! carried out, so that a test costs seconds.
+
+#![cfg(test)]
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use bus::{Connection, Producer, TopicSettings};
+use reqwest::Method;
+use serde_json::{Value, json};
+use store::{Role, Store};
+use testkit::load::{Ledger, Load, Plan};
+use testkit::oracle::Oracle;
+use testkit::{Console, Proxy, Spawned, Watched, eventually, stack, unique};
+use tokio::sync::{Mutex, MutexGuard};
+
+/// Longest time for anything, on two busy processors.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
+/// Regions of the two clusters.
+pub(crate) const NEAR: &str = "eu-west-1";
+pub(crate) const FAR: &str = "us-east-1";
+/// How long a program may take to end when asked to.
+pub(crate) const GRACE: Duration = Duration::from_secs(20);
+/// Partitions of both topics.
+const PARTITIONS: i32 = 4;
+
+/// Databases that are asked for to see whether all is well again.
+const PROBES: usize = 12;
+
+/// Tests that harm servers are alone.
+static ALONE: Mutex<()> = Mutex::const_new(());
+
+/// What a test works with.
+pub(crate) struct Rig {
+    pub(crate) console: Console,
+    pub(crate) database_url: String,
+    pub(crate) near: Proxy,
+    pub(crate) far: Proxy,
+    pub(crate) postgres: Proxy,
+    pub(crate) client: kube::Client,
+    pub(crate) tenant: String,
+    pub(crate) watched: Watched,
+    pub(crate) connection: Connection,
+    pub(crate) producer: Producer,
+    pub(crate) instructions: String,
+    pub(crate) gossip: String,
+    pub(crate) group: String,
+    store: Store,
+    programs_url: String,
+    folder: PathBuf,
+    api: SocketAddr,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Rig {
+    /// Everything but running programs.
+    pub(crate) async fn new() -> Self {
+        let alone = ALONE.lock().await;
+        let database_url = testkit::fresh_database().await.unwrap();
+        let store = Store::connect(&database_url, &store::Settings::default()).unwrap();
+        store.migrate().await.unwrap();
+        testkit::audit::begin(&database_url).await.unwrap();
+        let (_, server) = testkit::at_port(&database_url, 0).unwrap();
+        let postgres = Proxy::to(server).await.unwrap();
+        let (programs_url, _) = testkit::at_port(&database_url, postgres.address().port()).unwrap();
+
+        let connection = Connection::new(&stack().kafka_bootstrap, "test");
+        let (instructions, gossip) = (unique("instructions"), unique("gossip"));
+        let topics = [&instructions, &gossip].map(|topic| TopicSettings::new(topic, PARTITIONS, 1));
+        bus::Admin::new(&connection).unwrap().ensure_topics(&topics, PATIENCE).await.unwrap();
+
+        let bare = testkit::bare_cluster();
+        let api_server = bare.server.trim_start_matches("https://").parse().unwrap();
+        let client = testkit::client(&bare.kubeconfig).await.unwrap();
+        let (api, tenant) = (testkit::free_address().unwrap(), unique("t"));
+        let wish =
+            backend::tokens::Wish { role: Role::Sre, tenant: None, name: "faults".to_owned(), days: None };
+        let token = backend::tokens::create(&store, wish).await.unwrap();
+        let folder = stack().state_dir.join("logs").join("faults").join(&tenant);
+        std::fs::create_dir_all(&folder).unwrap();
+        let rig = Self {
+            console: Console::at(&format!("http://{api}"), &token, &tenant),
+            near: Proxy::to(api_server).await.unwrap(),
+            far: Proxy::to(api_server).await.unwrap(),
+            watched: Watched::start(&client, &format!("qdb-{tenant}")),
+            producer: Producer::new(&connection).unwrap(),
+            group: unique("group"),
+            database_url,
+            postgres,
+            client,
+            tenant,
+            connection,
+            instructions,
+            gossip,
+            store,
+            programs_url,
+            folder,
+            api,
+            _alone: alone,
+        };
+        rig.register("near", NEAR, &format!("https://{}", rig.near.address())).await;
+        rig.register("far", FAR, &format!("https://{}", rig.far.address())).await;
+        rig
+    }
+
+    /// Registers a cluster whose API server is at this address.
+    pub(crate) async fn register(&self, name: &str, region: &str, server: &str) {
+        let facts = testkit::bare_cluster();
+        let text = std::fs::read_to_string(&facts.provisioner_kubeconfig).unwrap();
+        let text = text.replace(&facts.server, server);
+        // Whole or not at all: a provisioner may be reading it.
+        let unfinished = self.folder.join(format!("{name}.new"));
+        std::fs::write(&unfinished, text).unwrap();
+        std::fs::rename(unfinished, self.folder.join(format!("{name}.kubeconfig"))).unwrap();
+        let cluster = domain::Cluster {
+            id: name.parse().unwrap(),
+            region: region.to_owned(),
+            account: "000000000000".to_owned(),
+            zones: std::collections::BTreeMap::new(),
+            hosted_zone_id: "Z1".to_owned(),
+            dns_suffix: format!("{name}.example.com"),
+            namespace_template: "qdb-{tenant}".to_owned(),
+            state: domain::ClusterState::Active,
+            credentials: format!("file:{name}.kubeconfig"),
+        };
+        self.store.put_cluster(&cluster).await.unwrap();
+    }
+
+    /// A backend in all its roles, at the address that the console knows.
+    pub(crate) async fn backend(&self) -> Spawned {
+        let backend = self.backend_of("api,relay,sink", self.api);
+        backend.ready().await;
+        backend
+    }
+
+    /// A backend in some roles, at an address of its own.
+    pub(crate) async fn second_backend(&self, roles: &str) -> Spawned {
+        let backend = self.backend_of(roles, testkit::free_address().unwrap());
+        backend.ready().await;
+        backend
+    }
+
+    fn backend_of(&self, roles: &str, api: SocketAddr) -> Spawned {
+        let own = ["serve".to_owned()];
+        let api = ["--api-listen".to_owned(), api.to_string(), "--roles".to_owned(), roles.to_owned()];
+        Spawned::start("slipway-backend", &[&own[..], &self.common(), &api].concat(), &self.folder).unwrap()
+    }
+
+    /// A provisioner that is ready.
+    pub(crate) async fn provisioner(&self) -> Spawned {
+        let provisioner = self.provisioner_with(&["--offset-reset", "earliest"]);
+        provisioner.ready().await;
+        provisioner
+    }
+
+    /// A provisioner with further arguments.
+    pub(crate) fn provisioner_with(&self, more: &[&str]) -> Spawned {
+        let folder = self.folder.display().to_string();
+        let own = ["--consumer-group", &self.group, "--credentials-dir", &folder, "--call-timeout", "3"];
+        let own = own.iter().chain(more).map(ToString::to_string).collect::<Vec<_>>();
+        Spawned::start("slipway-provisioner", &[self.common(), own].concat(), &self.folder).unwrap()
+    }
+
+    /// Where the servers are.
+    fn common(&self) -> Vec<String> {
+        let partitions = PARTITIONS.to_string();
+        let common = [
+            ["--database-url", &self.programs_url],
+            ["--kafka-bootstrap", &self.connection.bootstrap],
+            ["--instructions-topic", &self.instructions],
+            ["--gossip-topic", &self.gossip],
+            ["--topic-partitions", &partitions],
+        ];
+        common.iter().flatten().map(ToString::to_string).collect()
+    }
+
+    /// Users at work in both regions.
+    pub(crate) fn load(&self, seed: u64) -> Load {
+        Load::start(&self.console, &Plan::new(seed, &[NEAR, FAR]))
+    }
+
+    /// What is compared afterwards.
+    pub(crate) fn oracle<'a>(&'a self, namespace: &'a str) -> Oracle<'a> {
+        Oracle {
+            database: &self.database_url,
+            connection: &self.connection,
+            instructions: &self.instructions,
+            gossip: &self.gossip,
+            partitions: PARTITIONS,
+            group: &self.group,
+            client: &self.client,
+            namespace,
+            watched: &self.watched,
+        }
+    }
+
+    /// Ends the load, waits until everything has settled and asks all oracles. Says how long settling took.
+    pub(crate) async fn proven(&self, load: Load, letters: &[&str]) -> (Ledger, Duration) {
+        let ledger = load.stop().await.unwrap();
+        let settled = self.proven_of(&ledger, letters).await;
+        (ledger, settled)
+    }
+
+    /// The same for a load that has ended.
+    pub(crate) async fn proven_of(&self, ledger: &Ledger, letters: &[&str]) -> Duration {
+        let namespace = format!("qdb-{}", self.tenant);
+        let oracle = self.oracle(&namespace);
+        let settled = oracle.settled(PATIENCE).await;
+        oracle.check(ledger, letters).await.unwrap();
+        self.nobody_panicked();
+        settled
+    }
+
+    /// Waits until what was accepted for a region is applied.
+    pub(crate) async fn applied(&self, ledger: &Ledger, region: &str) {
+        self.oracle("").applied(ledger, region, PATIENCE).await;
+    }
+
+    /// Databases asked for now, enough of them to meet every partition and both clusters; gives how long it takes until all of
+    /// them are there.
+    pub(crate) async fn recovery(&self) -> Duration {
+        let probes = (0..PROBES).map(|number| self.round_trip(if number % 2 == 0 { NEAR } else { FAR }));
+        futures::future::join_all(probes).await.into_iter().max().unwrap()
+    }
+
+    /// A database asked for now; gives how long it takes until its operation has succeeded.
+    pub(crate) async fn round_trip(&self, region: &str) -> Duration {
+        let begun = Instant::now();
+        let accepted = self.create(&unique("probe"), region).await;
+        let operation = format!("/v1/operations/{}", accepted["operation"]["id"].as_str().unwrap());
+        eventually(PATIENCE, "the operation of a database that was asked for now", async || {
+            let request = self.console.request(Method::GET, &operation).timeout(Duration::from_secs(5));
+            let body: Value = request.send().await.ok()?.json().await.ok()?;
+            (body["state"] == "succeeded").then_some(())
+        })
+        .await;
+        begun.elapsed()
+    }
+
+    /// Asks for a database until the API has answered.
+    pub(crate) async fn create(&self, name: &str, region: &str) -> Value {
+        let (key, body) = (unique("key"), json!({"name": name, "region": region}));
+        eventually(PATIENCE, "a database accepted", async || {
+            let request = self.console.request(Method::POST, "/v1/databases").header("Idempotency-Key", &key);
+            let answer = request.json(&body).timeout(Duration::from_secs(5)).send().await.ok()?;
+            (answer.status() == 202).then_some(answer)?.json::<Value>().await.ok()
+        })
+        .await
+    }
+
+    /// A value out of the rig's database.
+    pub(crate) async fn ask(&self, statement: &str) -> String {
+        eventually(PATIENCE, "an answer of Postgres", async || {
+            testkit::query(&self.database_url, statement).await.ok()
+        })
+        .await
+    }
+
+    fn nobody_panicked(&self) {
+        for entry in std::fs::read_dir(&self.folder).unwrap().flatten() {
+            let path: PathBuf = entry.path();
+            if path.extension() == Some("log".as_ref()) {
+                panics_in(&path);
+            }
+        }
+    }
+}
+
+/// Tells how long a promise took to be kept again, and keeps it for those who gather such figures.
+pub(crate) fn recovered(fault: &str, after: Duration) {
+    let line = format!("{fault}: {:.1} s", after.as_secs_f64());
+    println!("recovered after {line}");
+    let file = stack().state_dir.join("recovery.txt");
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(file);
+    file.and_then(|mut file| writeln!(file, "{line}")).unwrap();
+}
+
+fn panics_in(log: &Path) {
+    let text = std::fs::read_to_string(log).unwrap();
+    let panics: Vec<&str> = text.lines().filter(|line| line.contains("panicked")).collect();
+    assert!(panics.is_empty(), "{}: {panics:#?}", log.display());
+}

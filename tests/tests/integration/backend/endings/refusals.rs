@@ -1,0 +1,121 @@
+//! A state that the cluster refuses: its error stays, the last good state comes back, and it is in the way of nothing.
+
+use ::store::OutcomeKind;
+use serde_json::json;
+
+use super::{App, id_of, observation, outcome, path_of, text};
+
+/// A running database and a change of it that was refused.
+async fn refused(app: &App, wish: serde_json::Value) -> (serde_json::Value, serde_json::Value) {
+    let made = app.running("trades").await;
+    let changed = app.patch(text(&made["database"]["id"]), "\"1-1\"", &wish).await;
+    assert_eq!(changed.status, 202, "{changed:?}");
+    app.hear(Vec::new(), vec![outcome(id_of(&made), 2, OutcomeKind::Refused)]).await;
+    (made, changed.body)
+}
+
+#[tokio::test]
+async fn a_refused_change_goes_back_and_keeps_its_error() {
+    let app = App::new().await;
+    let (made, changed) =
+        refused(&app, json!({"storage": {"size_gib": 9_000}, "config": {"a.b": "1"}})).await;
+    let failed = app.operation(&path_of(&changed)).await;
+    assert_eq!((text(&failed["state"]), text(&failed["error"]["code"])), ("failed", "invalid"));
+    assert_eq!(text(&failed["error"]["message"]), "spec.config: no such key");
+    assert_eq!(app.judged().await.reverted, 1);
+    let shown = app.database(&made).await;
+    assert_eq!((&shown["config"], &shown["storage"]["size_gib"]), (&json!({}), &json!(50)));
+    assert_eq!(app.newest(&made).await["reverts"], failed["id"]);
+    app.hear(vec![observation(id_of(&made), 3, 3)], vec![outcome(id_of(&made), 2, OutcomeKind::Refused)])
+        .await;
+    assert_eq!(text(&app.newest(&made).await["state"]), "succeeded");
+    assert_eq!(app.operation(&path_of(&changed)).await, failed);
+}
+
+#[tokio::test]
+async fn a_refused_state_is_in_the_way_of_nothing() {
+    for settled in [false, true] {
+        let app = App::new().await;
+        let bad = json!({"storage": {"size_gib": 9_000}, "config": {"bad.key": "1"}, "on_failure": "keep"});
+        let (made, _) = refused(&app, bad).await;
+        if settled {
+            assert_eq!(app.judged().await.reverted, 0, "it was to be kept");
+        }
+        let id = text(&made["database"]["id"]);
+        let shown = app.database(&made).await;
+        assert_eq!(shown["config"], json!({"bad.key": "1"}), "what was asked for last is shown");
+        let corrected = app.patch(id, "\"1-2\"", &json!({"storage": {"size_gib": 100}})).await;
+        assert_eq!(corrected.status, 202, "smaller than what was refused: {corrected:?}");
+        let database = &corrected.body["database"];
+        assert_eq!((&database["config"], &database["storage"]["size_gib"]), (&json!({}), &json!(100)));
+        app.hear(vec![observation(id_of(&made), 3, 3)], Vec::new()).await;
+        assert_eq!(text(&app.operation(&path_of(&corrected.body)).await["state"]), "succeeded");
+    }
+}
+
+#[tokio::test]
+async fn a_refused_state_does_not_stop_a_deletion() {
+    let app = App::new().await;
+    let (made, _) = refused(&app, json!({"config": {"bad.key": "1"}})).await;
+    let deleted = app.delete(text(&made["database"]["id"])).await;
+    assert_eq!(deleted.status, 202);
+    let database = &deleted.body["database"];
+    assert_eq!((text(&database["run_state"]), &database["config"]), ("deleted", &json!({})));
+    assert_eq!(app.judged().await.reverted, 0, "somebody asked for something newer");
+    assert_eq!(app.database(&made).await["seq"], 3);
+}
+
+#[tokio::test]
+async fn a_refused_deletion_can_be_asked_for_again() {
+    let app = App::new().await;
+    let made = app.running("trades").await;
+    let id = text(&made["database"]["id"]);
+    app.delete(id).await;
+    app.hear(Vec::new(), vec![outcome(id_of(&made), 2, OutcomeKind::Refused)]).await;
+    assert_eq!(app.judged().await.stuck, 1);
+    let again = app.delete(id).await;
+    assert_eq!((again.status.as_u16(), &again.body["database"]["seq"]), (202, &json!(3)));
+    assert_eq!(text(&again.body["operation"]["state"]), "pending");
+    let same = app.delete(id).await;
+    assert_eq!(same.body["operation"]["id"], again.body["operation"]["id"]);
+}
+
+#[tokio::test]
+async fn a_refused_create_goes_without_what_was_refused() {
+    let app = App::new().await;
+    let wish = json!({"name": "trades", "region": "eu-west-1", "config": {"bad.key": "1"}});
+    let made = app.create(&app.acme, &wish).await.body;
+    app.hear(Vec::new(), vec![outcome(id_of(&made), 1, OutcomeKind::Refused)]).await;
+    assert_eq!(app.judged().await.reverted, 1);
+    let shown = app.database(&made).await;
+    assert_eq!((text(&shown["run_state"]), &shown["config"]), ("purged", &json!({})));
+    assert_eq!(text(&app.operation(&path_of(&made)).await["error"]["code"]), "invalid");
+    let deleted = app.delete(text(&made["database"]["id"])).await;
+    assert_eq!(deleted.body["operation"]["reverts"], made["operation"]["id"], "it is being deleted already");
+}
+
+#[tokio::test]
+async fn the_way_back_from_a_refusal_is_what_the_cluster_holds() {
+    let app = App::new().await;
+    let made = app.running("trades").await;
+    let id = text(&made["database"]["id"]);
+    app.patch(id, "\"1-1\"", &json!({"storage": {"size_gib": 100}})).await;
+    app.hear(vec![observation(id_of(&made), 2, 1)], Vec::new()).await;
+    app.patch(id, "\"1-2\"", &json!({"config": {"bad.key": "1"}})).await;
+    app.hear(Vec::new(), vec![outcome(id_of(&made), 3, OutcomeKind::Refused)]).await;
+    assert_eq!(app.judged().await.reverted, 1);
+    let shown = app.database(&made).await;
+    assert_eq!(
+        (&shown["config"], &shown["storage"]["size_gib"]),
+        (&json!({}), &json!(100)),
+        "a change that is still carried out is not lost with the next one"
+    );
+}
+
+#[tokio::test]
+async fn an_unknown_wish_for_failures_is_named() {
+    let app = App::new().await;
+    let wish = json!({"name": "trades", "region": "eu-west-1", "on_failure": "pray"});
+    let answer = app.create(&app.acme, &wish).await;
+    assert_eq!((answer.status.as_u16(), answer.errors()), (422, vec![("/on_failure", "unknown")]));
+}

@@ -1,0 +1,88 @@
+//! Postgres goes away and comes back, and changes its place, under a running API.
+
+use std::time::{Duration, Instant};
+
+use ::store::{Settings, Store};
+use reqwest::Method;
+use serde_json::{Value, json};
+use testkit::eventually;
+use testkit::postgres::{Server, url_of};
+
+use super::streams::{Stream, absorb, done, outcome};
+use super::{App, PATIENCE, text};
+
+/// How soon changes are taken again after another server took over.
+const RESUMED: Duration = Duration::from_secs(5);
+
+async fn app_on(url: String) -> App {
+    let settings = Settings { acquire: Duration::from_secs(1), ..Settings::default() };
+    let store = Store::connect(&url, &settings).unwrap();
+    store.migrate().await.unwrap();
+    App::over(store, url).await
+}
+
+/// Asks with one key until it is accepted, as a client does that was not answered.
+async fn insist(app: &App, name: &str) -> Value {
+    eventually(PATIENCE, "an acceptance", async || {
+        let request = app.request(&app.acme, Method::POST, "/v1/databases").header("Idempotency-Key", name);
+        let answer = app.send(request.json(&json!({"name": name, "region": "eu-west-1"}))).await;
+        assert!([202, 409, 503].contains(&answer.status.as_u16()), "{answer:?}");
+        (answer.status == 202).then_some(answer.body)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn while_postgres_is_down_the_answer_says_so_and_then_all_goes_on() {
+    let server = Server::primary().await.unwrap();
+    let app = app_on(server.url()).await;
+    let made = app.created("trades").await;
+    let mut stream = Stream::open(&app, text(&made["operation"]["id"]), None).await;
+    assert_eq!(stream.next().await.unwrap().id, 1);
+    server.stop("immediate").await.unwrap();
+    let wish = json!({"name": "meanwhile", "region": "eu-west-1"});
+    for method in [Method::GET, Method::POST] {
+        let request = app.request(&app.acme, method, "/v1/databases").header("Idempotency-Key", "k");
+        let started = Instant::now();
+        let answer = app.send(request.json(&wish)).await;
+        assert_eq!((answer.status.as_u16(), text(&answer.body["code"])), (503, "unavailable"), "{answer:?}");
+        assert_eq!(answer.header("retry-after"), "2");
+        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    }
+    server.start().await.unwrap();
+    insist(&app, "after").await;
+    absorb(&app, 0, vec![outcome(&made)], vec![done(&made)]).await;
+    let rest: Vec<i64> = stream.rest().await.iter().map(|frame| frame.id).collect();
+    assert_eq!(rest, [2, 3], "the open stream goes on by itself");
+    assert_eq!(app.ask("select count(*) from databases where name in ('trades', 'after')").await, "2");
+}
+
+#[tokio::test]
+async fn accepted_requests_survive_a_change_of_the_primary() {
+    let old = Server::primary().await.unwrap();
+    let new = old.standby().await.unwrap();
+    old.require_standby().await.unwrap();
+    let app = app_on(url_of(&[&old, &new])).await;
+    let mut accepted = vec![insist(&app, "first").await];
+    // Requests under way while the primary dies: a client that got no answer asks again with its key.
+    let names: Vec<String> = (0..10).map(|number| format!("storm-{number}")).collect();
+    let storm = futures::future::join_all(names.iter().map(|name| insist(&app, name)));
+    let promoted = async {
+        old.stop("immediate").await.unwrap();
+        new.promote().await.unwrap();
+        let started = Instant::now();
+        insist(&app, "after").await;
+        started.elapsed()
+    };
+    let (storm, took) = tokio::join!(storm, promoted);
+    eprintln!("the API took changes {took:?} after the promotion");
+    assert!(took < RESUMED, "{took:?}");
+    accepted.extend(storm);
+    for answer in &accepted {
+        let id = text(&answer["database"]["id"]);
+        let found = new.query(&format!("select count(*) from databases where id = '{id}'")).await.unwrap();
+        assert_eq!(found, "1", "accepted and gone: {answer}");
+    }
+    let twice = new.query("select count(*) - count(distinct name) from databases").await.unwrap();
+    assert_eq!(twice, "0", "one request made one database");
+}

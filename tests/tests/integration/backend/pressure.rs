@@ -1,0 +1,95 @@
+//! Bounds: how much may wait for Kafka, and how large a desired state may be.
+
+use std::time::Duration;
+
+use ::backend::api::Limits;
+use reqwest::{Method, RequestBuilder};
+use serde_json::{Map, json};
+use testkit::eventually;
+
+use super::road::Road;
+use super::{Answer, App, PATIENCE, serve_behind, text};
+
+/// The same API with other limits, on an address of its own.
+async fn limited(app: &mut App, limits: Limits) {
+    let parts = (app.store.clone(), app.doorbell.clone(), app.metrics.clone(), app.stop.clone());
+    app.base = serve_behind(limits, parts).await;
+}
+
+async fn wish(app: &App, name: &str) -> Answer {
+    app.create(&app.acme, &json!({"name": name, "region": "eu-west-1"})).await
+}
+
+/// Asks for databases until one is refused.
+async fn refused(app: &App) -> Answer {
+    let mut number = 0;
+    eventually(PATIENCE, "a refusal", async || {
+        number += 1;
+        let answer = wish(app, &format!("db-{number}")).await;
+        (answer.status != 202).then_some(answer)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn too_much_that_waits_refuses_changes_until_it_is_published() {
+    let mut road = Road::new().await;
+    let limits = Limits { databases: 3, ..Limits::default() };
+    limited(&mut road.app, limits).await;
+    let app = &road.app;
+    let answer = refused(app).await;
+    assert_eq!((answer.status.as_u16(), text(&answer.body["code"])), (503, "backlog"), "{answer:?}");
+    assert_eq!(answer.header("retry-after"), "10");
+    assert!(text(&answer.body["detail"]).contains("at most 3"), "{answer:?}");
+    let before = app.counts().await;
+    let list = app.get(&app.acme, "/v1/databases").await;
+    assert_eq!(list.status, 200, "reads are served");
+    let first = list.body["databases"][0].clone();
+    let path = format!("/v1/databases/{}", text(&first["id"]));
+    assert_eq!(app.get(&app.acme, &path).await.status, 200);
+    let change =
+        |method| -> RequestBuilder { app.request(&app.acme, method, &path).header("If-Match", "\"1-1\"") };
+    assert_eq!(app.send(change(Method::PATCH).json(&json!({}))).await.status, 503);
+    assert_eq!(app.send(change(Method::DELETE)).await.status, 503);
+    let cluster = app.request(&app.sre, Method::PUT, "/v1/clusters/eu").json(&super::cluster());
+    assert_eq!(app.send(cluster).await.status, 200, "what is published to nobody goes on");
+    assert_eq!(app.counts().await, before, "a refusal stores nothing");
+    road.relay().step().await.unwrap();
+    eventually(PATIENCE, "changes are taken again", async || {
+        (wish(app, "again").await.status == 202).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_waits_too_long_refuses_changes_too() {
+    let mut app = App::new().await;
+    app.created("trades").await;
+    limited(&mut app, Limits { age: Duration::from_mins(10), ..Limits::default() }).await;
+    assert_eq!(wish(&app, "young").await.status, 202);
+    app.ask("update databases set minted_at = now() - interval '11 minutes' where name = 'trades'").await;
+    let answer = refused(&app).await;
+    assert_eq!((answer.status.as_u16(), text(&answer.body["code"])), (503, "backlog"));
+    assert!(text(&answer.body["detail"]).contains("600 s"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_state_that_is_too_large_is_refused_with_the_limit() {
+    let mut app = App::new().await;
+    limited(&mut app, Limits { record_bytes: 4_000, ..Limits::default() }).await;
+    let config = |keys: usize| {
+        (0..keys).map(|key| (format!("a.b{key}"), json!("x".repeat(1_000)))).collect::<Map<_, _>>()
+    };
+    let of = |keys| json!({"name": "trades", "region": "eu-west-1", "config": config(keys)});
+    let answer = app.create(&app.acme, &of(4)).await;
+    assert_eq!((answer.status.as_u16(), text(&answer.body["code"])), (422, "state_too_large"), "{answer:?}");
+    assert!(text(&answer.body["detail"]).contains("at most 4000 bytes"), "{answer:?}");
+    assert_eq!(answer.errors(), [("", "range")]);
+    assert_eq!(app.counts().await, "0|0|0|0|0|0", "nothing is stored");
+    let made = app.create(&app.acme, &of(1)).await;
+    assert_eq!(made.status, 202, "{made:?}");
+    let id = text(&made.body["database"]["id"]);
+    let grown = app.patch(id, "\"1-1\"", &json!({"config": config(4)})).await;
+    assert_eq!((grown.status.as_u16(), text(&grown.body["code"])), (422, "state_too_large"));
+    assert_eq!(app.delete(id).await.status, 202, "a way out is always open");
+}

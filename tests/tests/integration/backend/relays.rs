@@ -1,0 +1,186 @@
+//! Relays in any number, and what stands in their way: a lock, a damaged row, a record that is too large, a silent broker.
+
+use std::collections::BTreeMap;
+
+use ::backend::relay::{Error, Step};
+use ::bus::{Connection, Producer};
+use serde_json::json;
+use testkit::eventually;
+use testkit::postgres::Session;
+use wire::Instruction;
+
+use super::road::{LIMIT, Road, id};
+use super::{App, PATIENCE, text};
+
+/// What waits to be published.
+async fn waiting(app: &App) -> i64 {
+    app.store.backlog().await.unwrap().databases
+}
+
+/// Changes a database to be of this size.
+async fn grow(app: &App, database: &str, size: u32) {
+    let seq = app.ask(&format!("select epoch || '-' || seq from databases where id = '{database}'")).await;
+    let answer = app.patch(database, &format!("\"{seq}\""), &json!({"storage": {"size_gib": size}})).await;
+    assert_eq!(answer.status, 202, "{answer:?}");
+}
+
+#[tokio::test]
+async fn any_number_of_relays_end_with_the_newest_state_of_each() {
+    let road = Road::new().await;
+    let health = runtime::Health::new();
+    for number in 0..4 {
+        let heartbeat = health.liveness.heartbeat(format!("relay {number}"), LIMIT);
+        tokio::spawn(road.relay().run(heartbeat, road.stop.clone()));
+    }
+    let mut made = Vec::new();
+    for number in 0..5 {
+        made.push(text(&road.app.created(&format!("db-{number}")).await["database"]["id"]).to_owned());
+    }
+    for size in 101..110 {
+        for database in &made {
+            grow(&road.app, database, size).await;
+        }
+    }
+    eventually(PATIENCE, "all published", async || (waiting(&road.app).await == 0).then_some(())).await;
+    let newest = eventually(PATIENCE, "the newest of each in the log", async || {
+        let mut newest: BTreeMap<String, i64> = BTreeMap::new();
+        for record in road.records(1).await {
+            let instruction = Instruction::decode(record.payload.as_deref().unwrap()).unwrap();
+            let (seq, size) = (instruction.position.seq, instruction.desired.storage.size_gib);
+            assert!(seq == 1 || i64::from(size) == 99 + seq, "the state at {seq} is of size {size}");
+            let seq = newest.entry(instruction.database.to_string()).or_default();
+            *seq = instruction.position.seq.max(*seq);
+        }
+        (newest.len() == 5 && newest.values().all(|seq| *seq == 10)).then_some(newest)
+    })
+    .await;
+    assert!(made.iter().all(|database| newest.contains_key(database)));
+}
+
+#[tokio::test]
+async fn a_lock_on_one_database_holds_up_no_other_and_repeats_nothing() {
+    let road = Road::new().await;
+    let (held, free) = (road.app.created("held").await, road.app.created("free").await);
+    let mut long = Session::open(&road.app.url).await.unwrap();
+    // A long transaction with a snapshot of its own and a lock, as of a person or a backup.
+    let lock = format!("select 1 from databases where id = '{}' for update", id(&held));
+    assert_eq!(long.run(&format!("begin isolation level repeatable read; {lock}")).await.unwrap(), "1");
+    let relay = road.relay();
+    assert_eq!(relay.step().await.unwrap(), Step::Published { count: 2, more: false });
+    assert_eq!(waiting(&road.app).await, 1, "the free one is marked, the held one waits");
+    for _ in 0..3 {
+        relay.step().await.unwrap();
+    }
+    let later = road.app.created("later").await;
+    relay.step().await.unwrap();
+    assert_eq!(waiting(&road.app).await, 1);
+    assert_eq!(road.records(3).await.len(), 3, "what was sent and could not be marked is not sent again");
+    long.run("commit").await.unwrap();
+    relay.step().await.unwrap();
+    assert_eq!(waiting(&road.app).await, 0);
+    assert_eq!(relay.step().await.unwrap(), Step::Idle);
+    let keys: Vec<_> =
+        road.records(3).await.iter().map(|record| record.key_text().unwrap().to_owned()).collect();
+    assert_eq!(keys.len(), 3);
+    for made in [&held, &free, &later] {
+        assert!(keys.contains(&id(made).to_string()));
+    }
+}
+
+#[tokio::test]
+async fn damaged_rows_are_set_aside_until_the_next_change() {
+    let road = Road::new().await;
+    let (broken, mangled) = (road.app.created("broken").await, road.app.created("mangled").await);
+    let newer = road.app.created("newer").await;
+    for (made, damage) in
+        [(&broken, "operation_kind = 'nonsense'"), (&mangled, "desired = desired - 'version'")]
+    {
+        road.app.ask(&format!("update instructions set {damage} where database_id = '{}'", id(made))).await;
+    }
+    for table in ["instructions", "databases"] {
+        let column = if table == "databases" { "id" } else { "database_id" };
+        road.app
+            .ask(&format!("update {table} set desired_schema = 99 where {column} = '{}'", id(&newer)))
+            .await;
+    }
+    let good = road.app.created("good").await;
+    assert_eq!(road.relay().step().await.unwrap(), Step::Published { count: 1, more: false });
+    assert_eq!(road.records(1).await[0].key_text(), Some(id(&good).to_string().as_str()));
+    let backlog = road.app.store.backlog().await.unwrap();
+    assert_eq!(
+        (backlog.databases, backlog.set_aside, backlog.newer),
+        (0, 2, 1),
+        "none of them shuts the gate"
+    );
+    assert!(backlog.oldest_seconds.abs() < f64::EPSILON, "nothing waits: {backlog:?}");
+    let aside =
+        "select code, seq, message like '%nonsense%', message like '%version%' from unpublishable order by 3";
+    assert_eq!(road.app.ask(aside).await, "unreadable|1|f|t\nunreadable|1|t|f");
+    assert_eq!(road.relay().step().await.unwrap(), Step::Idle, "they are tried no more");
+    grow(&road.app, &id(&broken).to_string(), 200).await;
+    assert_eq!(road.relay().step().await.unwrap(), Step::Published { count: 1, more: false });
+    assert_eq!(road.records(2).await[1].key_text(), Some(id(&broken).to_string().as_str()));
+}
+
+#[tokio::test]
+async fn a_record_that_is_too_large_is_set_aside_and_blocks_nobody() {
+    let road = Road::new().await;
+    let small = road.app.created("small").await;
+    let config: BTreeMap<String, String> =
+        (0..40).map(|number| (format!("a.b{number}"), "x".repeat(100))).collect();
+    let wish = json!({"name": "large", "region": "eu-west-1", "config": config});
+    let large = road.app.create(&road.app.acme, &wish).await;
+    assert_eq!(large.status, 202, "{large:?}");
+    let mut connection = road.connection.clone();
+    connection.properties.push(("message.max.bytes".to_owned(), "2000".to_owned()));
+    let relay = road.relay_with(Producer::new(&connection).unwrap());
+    assert_eq!(relay.step().await.unwrap(), Step::Published { count: 2, more: false });
+    assert_eq!(road.records(1).await[0].key_text(), Some(id(&small).to_string().as_str()));
+    assert_eq!(
+        road.app.ask("select code, message from unpublishable").await.split('|').next(),
+        Some("too_large")
+    );
+    let backlog = road.app.store.backlog().await.unwrap();
+    assert_eq!((backlog.databases, backlog.set_aside), (0, 1));
+    assert_eq!(relay.step().await.unwrap(), Step::Idle);
+    let (large, empty) = (text(&large.body["database"]["id"]), json!({"config": {}}));
+    assert_eq!(road.app.patch(large, "\"1-1\"", &empty).await.status, 202);
+    assert_eq!(relay.step().await.unwrap(), Step::Published { count: 1, more: false });
+    assert_eq!(road.app.store.backlog().await.unwrap().set_aside, 0);
+}
+
+#[tokio::test]
+async fn a_broker_that_answers_too_late_leaves_the_row_to_be_sent_again() {
+    let road = Road::new().await;
+    let made = road.app.created("trades").await;
+    // The library's own broker, whose answers take longer than anybody waits.
+    let mut connection = Connection::new("", "test");
+    for (name, value) in [
+        ("test.mock.num.brokers", "1"),
+        ("test.mock.broker.rtt", "4000"),
+        ("delivery.timeout.ms", "600"),
+        ("request.timeout.ms", "500"),
+    ] {
+        connection.properties.push((name.to_owned(), value.to_owned()));
+    }
+    let late = road.relay_with(Producer::new(&connection).unwrap());
+    let error = late.step().await.unwrap_err();
+    let Error::Publish { failed: 1, count: 1, source } = &error else { panic!("{error:?}") };
+    assert!(matches!(source, ::bus::Error::Unknown { .. }), "{source:?}");
+    assert_eq!(waiting(&road.app).await, 1, "nobody knows, so it is not marked");
+    assert_eq!(road.relay().step().await.unwrap(), Step::Published { count: 1, more: false });
+    assert_eq!(road.records(1).await[0].key_text(), made["database"]["id"].as_str());
+}
+
+#[tokio::test]
+async fn a_relay_that_slept_marks_nothing_that_was_overtaken() {
+    let road = Road::new().await;
+    let made = road.app.created("trades").await;
+    let sleeper = road.app.store.unpublished(10).await.unwrap().instructions.remove(0);
+    grow(&road.app, &id(&made).to_string(), 200).await;
+    // It wakes after its record went out, before anybody published the newer state.
+    assert_eq!(road.app.store.mark_published(&[(sleeper.database, sleeper.position)]).await.unwrap(), 0);
+    assert_eq!(road.relay().step().await.unwrap(), Step::Published { count: 1, more: false });
+    assert_eq!(road.app.store.mark_published(&[(sleeper.database, sleeper.position)]).await.unwrap(), 0);
+    assert_eq!(road.app.ask("select published_seq from databases").await, "2");
+}

@@ -1,0 +1,221 @@
+//! Event streams of several replicas: each shows every change soon, once and in order, whatever becomes of the others.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use ::store::{Settings, Store};
+use serde_json::Value;
+use testkit::eventually;
+use testkit::postgres::Session;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+use super::streams::{Frame, Stream, absorb, done, outcome};
+use super::{App, PATIENCE, serve, text};
+
+/// What is promised from a commit to a reader.
+const SOON: Duration = Duration::from_millis(500);
+
+fn operation(made: &Value) -> &str {
+    text(&made["operation"]["id"])
+}
+
+/// Another replica over the same database, with a pool of its own.
+async fn replica(app: &App) -> String {
+    let store = Store::connect(&app.url, &Settings::default()).unwrap();
+    serve(store, app.doorbell.clone(), app.metrics.clone(), app.stop.clone()).await
+}
+
+fn numbers(frames: &[Frame]) -> Vec<i64> {
+    frames.iter().map(|frame| frame.id).collect()
+}
+
+/// Commits a change of an operation by hand: only the database's clock and this test move it.
+async fn commit_event(app: &App, operation: &str) -> Instant {
+    let statement = format!(
+        "with moved as (update operations set last_event = last_event + 1 where id = '{operation}' returning id, last_event) \
+         insert into operation_events (operation_id, number, kind, body) \
+         select id, last_event, 'state', '{{\"state\": \"running\"}}' from moved"
+    );
+    app.ask(&statement).await;
+    Instant::now()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_replica_shows_a_commit_within_half_a_second() {
+    let app = App::new().await;
+    let other = replica(&app).await;
+    let made = app.created("trades").await;
+    let mut streams = [
+        Stream::open(&app, operation(&made), None).await,
+        Stream::open_at(&app, &other, operation(&made), None).await,
+    ];
+    for stream in &mut streams {
+        assert_eq!(stream.next().await.unwrap().id, 1);
+    }
+    let mut delays = Vec::new();
+    for number in 2..=11 {
+        let committed = commit_event(&app, operation(&made)).await;
+        for stream in &mut streams {
+            assert_eq!(stream.next().await.unwrap().id, number);
+        }
+        delays.push(committed.elapsed());
+    }
+    delays.sort_unstable();
+    eprintln!("from a commit to the slower of two readers: {delays:?}");
+    // One of ten may meet a machine that is busy with other tests.
+    assert!(delays[8] < SOON, "{delays:?}");
+}
+
+#[tokio::test]
+async fn a_commit_that_takes_long_is_shown_once_and_holds_up_no_other() {
+    let app = App::new().await;
+    let other = replica(&app).await;
+    let (slow, quick) = (app.created("slow").await, app.created("quick").await);
+    // The commit of the slow one's events takes two seconds: the trigger is called at its very end.
+    app.ask(&format!(
+        "create function linger() returns trigger language plpgsql as 'begin perform pg_sleep(2); return null; end'; \
+         create constraint trigger linger after insert on operation_events deferrable initially deferred for each row \
+         when (new.number = 2 and new.operation_id = '{}') execute function linger()",
+        operation(&slow)
+    ))
+    .await;
+    let mut streams = Vec::new();
+    for base in [&app.base, &other] {
+        let mut stream = Stream::open_at(&app, base, operation(&slow), None).await;
+        assert_eq!(stream.next().await.unwrap().id, 1);
+        streams.push(stream);
+    }
+    let started = Instant::now();
+    let lingering = async {
+        absorb(&app, 0, vec![outcome(&slow)], Vec::new()).await;
+        started.elapsed()
+    };
+    let meanwhile = async {
+        absorb(&app, 1, vec![outcome(&quick)], vec![done(&quick)]).await;
+        let seen = Stream::open_at(&app, &other, operation(&quick), None).await.rest().await;
+        assert_eq!(numbers(&seen), [1, 2, 3]);
+        started.elapsed()
+    };
+    let (lingered, quick_took) = tokio::join!(lingering, meanwhile);
+    assert!(lingered >= Duration::from_secs(2), "the commit took long: {lingered:?}");
+    assert!(quick_took < lingered, "{quick_took:?}");
+    absorb(&app, 2, Vec::new(), vec![done(&slow)]).await;
+    for stream in streams {
+        let rest = stream.rest().await;
+        assert_eq!(numbers(&rest), [2, 3, 4], "each once, in order");
+        assert_eq!(text(&rest[2].data["state"]), "succeeded");
+    }
+}
+
+#[tokio::test]
+async fn a_sink_that_stands_still_in_its_transaction_leaves_the_end_to_its_heir() {
+    let app = App::new().await;
+    let made = app.created("trades").await;
+    let mut stream = Stream::open(&app, operation(&made), None).await;
+    assert_eq!(stream.next().await.unwrap().id, 1);
+    // It has written the next event, holds its locks, and is stopped before its commit.
+    let mut stopped = Session::open(&app.url).await.unwrap();
+    let event = format!(
+        "set idle_in_transaction_session_timeout = '2s'; begin; \
+         select 1 from databases where id = '{}' for no key update; \
+         update operations set last_event = 2 where id = '{}'; \
+         insert into operation_events (operation_id, number, kind, body) values ('{}', 2, 'state', '{{\"state\": \"running\"}}')",
+        text(&made["database"]["id"]),
+        operation(&made),
+        operation(&made)
+    );
+    stopped.run(&event).await.unwrap();
+    let started = Instant::now();
+    absorb(&app, 0, vec![outcome(&made)], vec![done(&made)]).await;
+    assert!(started.elapsed() > Duration::from_millis(500), "the heir had to wait for the locks");
+    assert_eq!(numbers(&stream.rest().await), [2, 3], "nothing of the stopped one was shown");
+    assert!(stopped.run("commit").await.is_err(), "what wakes finds its transaction gone");
+}
+
+/// The real program with the API alone; its connections carry its name.
+async fn start_api(app: &App) -> (Child, String) {
+    let mut child = Command::new(testkit::stack().programs.join("slipway-backend"))
+        .args(["serve", "--roles", "api", "--api-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"])
+        .args(["--database-url", &app.url, "--kafka-bootstrap", "127.0.0.1:1", "--log-format", "json"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let listening = async {
+        loop {
+            let line = lines.next_line().await.unwrap().expect("the program ended before it listened");
+            let line: Value = serde_json::from_str(&line).unwrap_or_default();
+            if let Some(address) = address(&line) {
+                return address;
+            }
+        }
+    };
+    let address = tokio::time::timeout(PATIENCE, listening).await.expect("the API listens in time");
+    // Its log goes on; nobody may wait for a reader.
+    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+    (child, format!("http://{address}"))
+}
+
+fn address(line: &Value) -> Option<String> {
+    let place = ["/fields/api.address", "/api.address"];
+    place.iter().find_map(|path| Some(line.pointer(path)?.as_str()?.to_owned()))
+}
+
+/// How many rows each table has but the one in which programs say that they run.
+async fn rows(app: &App) -> String {
+    app.ask(
+        "select string_agg(relname || ' ' || (xpath('/row/c/text()', query_to_xml('select count(*) as c from ' || \
+         quote_ident(relname), false, true, '')))[1]::text, ', ' order by relname) from pg_class \
+         where relkind = 'r' and relnamespace = 'public'::regnamespace and relname <> 'programs'",
+    )
+    .await
+}
+
+#[tokio::test]
+async fn a_replica_that_is_killed_leaves_nothing_behind() {
+    let app = App::new().await;
+    let made = app.created("trades").await;
+    let (mut child, base) = start_api(&app).await;
+    let before = rows(&app).await;
+    let mut stream = Stream::open_at(&app, &base, operation(&made), None).await;
+    assert_eq!(stream.next().await.unwrap().id, 1);
+    absorb(&app, 0, vec![outcome(&made)], Vec::new()).await;
+    let seen = stream.next().await.unwrap().id;
+    let connections = "select count(*) from pg_stat_activity where application_name = 'slipway-backend' \
+                       and datname = current_database()";
+    assert_ne!(app.ask(connections).await, "0");
+    assert_eq!(
+        app.ask("select count(*) from pg_stat_activity where datname = current_database() and query ilike '%listen %' and pid <> pg_backend_pid()").await,
+        "0",
+        "streams listen to nothing"
+    );
+    child.start_kill().unwrap();
+    child.wait().await.unwrap();
+    eventually(PATIENCE, "its connections are gone", async || {
+        (app.ask(connections).await == "0").then_some(())
+    })
+    .await;
+    assert_eq!(
+        app.ask("select count(*) from pg_replication_slots where database = current_database()").await,
+        "0"
+    );
+    assert_eq!(
+        app.ask("select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())").await,
+        "0"
+    );
+    let after = rows(&app).await;
+    let moved = |text: &str| {
+        text.split(", ")
+            .filter(|table| !table.starts_with("operation_events") && !table.starts_with("consumer_offsets"))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(moved(&after), moved(&before), "no table has a row of the dead");
+    // The reader goes on at another replica, behind what it saw.
+    absorb(&app, 1, Vec::new(), vec![done(&made)]).await;
+    let rest = Stream::open(&app, operation(&made), Some(seen)).await.rest().await;
+    assert_eq!(numbers(&rest), (seen + 1..=4).collect::<Vec<_>>(), "nothing missed, nothing repeated");
+}

@@ -1,0 +1,237 @@
+//! The sweep over a real Postgres: what is sent again, minted again, reported or left alone, and what the API shows of it.
+
+use std::time::Duration;
+
+use ::backend::sweep::decide::Rules;
+use ::backend::sweep::{Settings, Sweep, Tally};
+use ::store::{Advance, Batch, Observation, Term};
+use domain::{DatabaseId, Position};
+use serde_json::{Value, json};
+
+use super::{App, text};
+
+const LONG: Duration = Duration::from_mins(5);
+const NOW: Duration = Duration::ZERO;
+const RULES: Rules = Rules { grace: NOW, again: LONG, listing: LONG, retention: LONG };
+
+/// A sweep whose turn it always is.
+fn sweep(app: &App, cap: u32, rules: Rules) -> Sweep {
+    Sweep {
+        store: app.store.clone(),
+        gossip: "gossip".to_owned(),
+        doorbell: app.doorbell.clone(),
+        metrics: app.metrics.clone(),
+        settings: Settings { period: NOW, cap, rules },
+    }
+}
+
+async fn turn(app: &App, cap: u32) -> Tally {
+    sweep(app, cap, RULES).step().await.unwrap().expect("it is its turn")
+}
+
+/// The observer of the cluster has listed everything under its term, and told of it.
+async fn listed(app: &App) -> Term {
+    let cluster = "eu".parse().unwrap();
+    let term = app.store.observe_cluster(&cluster, "observer", LONG).await.unwrap().unwrap();
+    assert!(app.store.note_listed(&cluster, "observer", term, 0).await.unwrap());
+    term
+}
+
+/// Kafka took everything.
+async fn published(app: &App) {
+    let waiting = app.store.unpublished(100).await.unwrap().instructions;
+    let sent: Vec<_> = waiting.iter().map(|one| (one.database, one.position)).collect();
+    app.store.mark_published(&sent).await.unwrap();
+}
+
+fn id(made: &Value) -> DatabaseId {
+    text(&made["database"]["id"]).parse().unwrap()
+}
+
+fn observation(database: DatabaseId, position: Position, version: i64) -> Observation {
+    Observation {
+        database,
+        cluster: "eu".parse().unwrap(),
+        position,
+        term: 1,
+        resource_version: version,
+        present: true,
+        content_hash: String::new(),
+        phase: "Ready".to_owned(),
+        carried_out: Some(position),
+        volume: true,
+        steps: Vec::new(),
+        body: json!({}),
+        body_schema: 1,
+        said_at: jiff::Timestamp::now(),
+    }
+}
+
+async fn say(app: &App, offset: i64, said: Observation) {
+    let batch = Batch {
+        consumer: "test".to_owned(),
+        topic: "gossip".to_owned(),
+        advance: Advance { partition: 0, from: (offset > 0).then_some(offset), to: offset + 1 },
+        observations: vec![said],
+        ..Batch::default()
+    };
+    app.store.absorb(&batch).await.unwrap();
+}
+
+async fn shown(app: &App, made: &Value) -> Value {
+    app.get(&app.acme, &format!("/v1/databases/{}", id(made))).await.body
+}
+
+#[tokio::test]
+async fn what_its_cluster_does_not_show_is_sent_again_under_the_cap_and_said_so() {
+    let app = App::new().await;
+    let mut made = Vec::new();
+    for name in ["a", "b", "c"] {
+        made.push(app.created(name).await);
+    }
+    published(&app).await;
+    listed(&app).await;
+    let first = turn(&app, 2).await;
+    assert_eq!((first.seen, first.changed, first.resent), (3, 3, 2));
+    let again = app.store.unpublished(10).await.unwrap().instructions;
+    assert!(again.len() == 2 && again.iter().all(|one| one.said_again && one.position == Position::FIRST));
+    let body = shown(&app, &made[0]).await;
+    assert_eq!(text(&body["diverged"]), "missing");
+    assert!(body["diverged_since"].is_string());
+    let second = turn(&app, 2).await;
+    assert_eq!((second.changed, second.resent), (0, 1), "the rest, and nobody twice");
+    published(&app).await;
+    assert_eq!(turn(&app, 9).await.resent, 0, "they were sent again lately");
+    for (offset, one) in (0..).zip(&made) {
+        say(&app, offset, observation(id(one), Position::FIRST, 1)).await;
+    }
+    let healed = turn(&app, 9).await;
+    assert_eq!((healed.changed, healed.resent), (3, 0));
+    let body = shown(&app, &made[0]).await;
+    assert!(body["diverged"].is_null() && body["diverged_since"].is_null(), "{body}");
+    assert!(body["observed"]["as_of"].is_string());
+}
+
+#[tokio::test]
+async fn what_is_gone_or_older_or_not_told_under_the_newest_term_is_sent_again() {
+    let app = App::new().await;
+    let made = [app.created("gone").await, app.created("older").await, app.created("untold").await];
+    let body = json!({"storage": {"size_gib": 100}});
+    assert_eq!(app.patch(&id(&made[1]).to_string(), "\"1-1\"", &body).await.status, 202);
+    published(&app).await;
+    let term = listed(&app).await;
+    let told = |database, position, version| Observation {
+        term: term.0 + 1,
+        ..observation(database, position, version)
+    };
+    say(&app, 0, told(id(&made[0]), Position::FIRST, 1)).await;
+    say(&app, 1, Observation { present: false, ..told(id(&made[0]), Position::FIRST, 2) }).await;
+    say(&app, 2, told(id(&made[1]), Position::FIRST, 1)).await;
+    say(&app, 3, observation(id(&made[2]), Position::FIRST, 1)).await;
+    let cluster = "eu".parse().unwrap();
+    let term = app.store.next_term(&cluster, "observer", term).await.unwrap().unwrap();
+    assert_eq!(turn(&app, 9).await.resent, 2, "under the new term nothing was listed yet");
+    assert!(app.store.note_listed(&cluster, "observer", term, 3).await.unwrap());
+    assert_eq!(turn(&app, 9).await.resent, 1);
+    let kinds =
+        [&made[0], &made[1], &made[2]].map(async |one| text(&shown(&app, one).await["diverged"]).to_owned());
+    assert_eq!(futures::future::join_all(kinds).await, ["missing", "lagging", "missing"]);
+}
+
+#[tokio::test]
+async fn of_a_cluster_that_nobody_lists_nothing_is_sent_again() {
+    let app = App::new().await;
+    let made = app.created("trades").await;
+    published(&app).await;
+    let first = turn(&app, 9).await;
+    assert_eq!((first.changed, first.resent), (1, 0), "never listed: known to be missing, and left alone");
+    listed(&app).await;
+    app.ask("update cluster_observers set confirmed_at = now() - interval '1 hour'").await;
+    assert_eq!(turn(&app, 9).await.resent, 0, "not listed lately");
+    listed(&app).await;
+    app.ask("update cluster_observers set listed_databases = 5").await;
+    assert_eq!(turn(&app, 9).await.resent, 0, "nothing that was told arrives");
+    listed(&app).await;
+    app.ask("update clusters set state = 'disabled'").await;
+    assert_eq!(turn(&app, 9).await.resent, 0, "out of service");
+    app.ask("update clusters set state = 'draining'").await;
+    assert_eq!(turn(&app, 9).await.resent, 1, "{made}");
+}
+
+#[tokio::test]
+async fn a_state_that_was_never_minted_is_outranked_by_what_is_left() {
+    let app = App::new().await;
+    let made = app.created("trades").await;
+    published(&app).await;
+    let held = Position { epoch: 3, seq: 7 };
+    let body = json!({
+        "phase": "Ready", "epoch": 3, "seq": 7, "conditions": [], "steps": [], "volume_size_gib": 333,
+        "namespace": "", "resource_name": "", "credentials_secret": "",
+    });
+    let lost = Observation { body, ..observation(id(&made), held, 1) };
+    say(&app, 0, lost).await;
+    let stranger = DatabaseId::mint();
+    say(&app, 1, observation(stranger, held, 1)).await;
+    let tally = turn(&app, 9).await;
+    assert_eq!((tally.repaired, tally.resent), (1, 0), "although nobody lists");
+    let database = shown(&app, &made).await;
+    assert_eq!((&database["epoch"], &database["seq"]), (&json!(4), &json!(2)));
+    assert_eq!(database["storage"]["size_gib"], json!(333), "a volume does not shrink");
+    let minted = app.store.unpublished(9).await.unwrap().instructions;
+    assert!(minted[0].position > held && minted[0].desired.storage.provisioned);
+    let operation = format!("/v1/operations/{}", text(&database["operation_id"]));
+    let operation = app.get(&app.acme, &operation).await.body;
+    assert_eq!((text(&operation["kind"]), text(&operation["created_by"])), ("update", "slipway:sweep"));
+    let audited = "select action, detail ->> 'held', detail ->> 'minted' from audit where role = 'system'";
+    assert_eq!(app.ask(audited).await, "databases.repair|3/7|4/2");
+    assert_eq!(
+        app.ask("select on_failure from operations where epoch = 4").await,
+        "keep",
+        "healing never gives up"
+    );
+    assert_eq!(turn(&app, 9).await.repaired, 0, "once");
+    let unclaimed = "select database_id, code, resolved_at is null from unclaimed order by code";
+    let expected = format!("{}|ahead|f\n{stranger}|unknown_database|t", id(&made));
+    assert_eq!(app.ask(unclaimed).await, expected, "the stranger is shown and left alone");
+}
+
+#[tokio::test]
+async fn repairs_are_under_the_cap_too() {
+    let app = App::new().await;
+    for (offset, name) in (0..).zip(["a", "b", "c"]) {
+        let made = app.created(name).await;
+        say(&app, offset, observation(id(&made), Position { epoch: 1, seq: 2 }, 1)).await;
+    }
+    published(&app).await;
+    assert_eq!(turn(&app, 2).await.repaired, 2);
+    assert_eq!(turn(&app, 2).await.repaired, 1);
+}
+
+#[tokio::test]
+async fn other_content_at_an_equal_position_is_reported_and_left() {
+    let app = App::new().await;
+    let made = app.created("trades").await;
+    published(&app).await;
+    listed(&app).await;
+    let other =
+        Observation { content_hash: "other".to_owned(), ..observation(id(&made), Position::FIRST, 1) };
+    say(&app, 0, other).await;
+    let tally = turn(&app, 9).await;
+    assert_eq!((tally.changed, tally.resent, tally.repaired), (1, 0, 0));
+    assert_eq!(text(&shown(&app, &made).await["diverged"]), "content");
+    let body = json!({"storage": {"size_gib": 100}});
+    assert_eq!(app.patch(&id(&made).to_string(), "\"1-1\"", &body).await.status, 202);
+    published(&app).await;
+    say(&app, 1, observation(id(&made), Position { epoch: 1, seq: 2 }, 2)).await;
+    assert_eq!(turn(&app, 9).await.changed, 1, "the next change outranks both");
+    assert_eq!(app.ask("select code, resolved_at is null from unclaimed").await, "content|f");
+}
+
+#[tokio::test]
+async fn of_two_replicas_one_has_the_turn() {
+    let app = App::new().await;
+    let settings = Settings { period: LONG, cap: 9, rules: RULES };
+    let [one, other] = [(); 2].map(|()| Sweep { settings, ..sweep(&app, 9, RULES) });
+    let (one, other) = tokio::join!(one.step(), other.step());
+    assert!(one.unwrap().is_some() != other.unwrap().is_some());
+}

@@ -1,0 +1,251 @@
+//! One sick cluster: what goes out to it while it is sick, and what becomes of its work.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use domain::ClusterState;
+use testkit::{Random, eventually};
+
+use wire::{Instruction, OutcomeKind};
+
+use super::front::{Act, Front, Seen};
+use super::rig::{PATIENCE, Rig, Running, name};
+
+/// A rig whose cluster `bare` is behind a front.
+pub(super) async fn behind_a_front() -> (Rig, Front) {
+    let rig = Rig::new().await;
+    let front = Front::of(testkit::bare_cluster()).await;
+    rig.credentials_at("bare", front.url());
+    (rig, front)
+}
+
+pub(super) async fn metric(running: &Running, line: &str) {
+    let what = format!("the metric {line}");
+    eventually(PATIENCE, &what, async || {
+        let metrics = running.metrics.encode().unwrap();
+        metrics.lines().any(|found| found == line).then_some(())
+    })
+    .await;
+}
+
+fn others(rig: &Rig, count: usize) -> Vec<Instruction> {
+    (0..count).map(|_| rig.instruction(1)).collect()
+}
+
+async fn all(rig: &Rig, instructions: &[Instruction], kind: OutcomeKind) {
+    for instruction in instructions {
+        rig.outcome(instruction, kind).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_hangs_holds_a_key_for_one_call_and_is_then_left_alone() {
+    const TIMEOUT: Duration = Duration::from_secs(4);
+    let (rig, front) = behind_a_front().await;
+    let running = rig.start(&["--call-timeout", "4"]);
+    let warm = rig.instruction(1);
+    rig.publish(&warm).await;
+    rig.outcome(&warm, OutcomeKind::Applied).await;
+    metric(&running, "provisioner_breaker{cluster=\"bare\"} 0").await;
+    front.set(|_| Act::Hold);
+    let first = rig.instruction(1);
+    let mine = |seen: &Seen| seen.is_apply() && seen.path.contains(&name(&first));
+    rig.publish(&first).await;
+    rig.outcome(&first, OutcomeKind::Parked).await;
+    let tries = front.seen(mine);
+    assert_eq!(tries.len(), 1, "one call that is not answered is enough");
+    let held = tries[0].at.elapsed();
+    assert!(held < TIMEOUT * 2, "the key was held for {held:?}");
+    metric(&running, "provisioner_breaker{cluster=\"bare\"} 2").await;
+    // While it is open no work goes out, however much of it comes.
+    let (before, more) = (front.applies(), others(&rig, 30));
+    for instruction in &more {
+        rig.publish(instruction).await;
+    }
+    all(&rig, &more, OutcomeKind::Parked).await;
+    rig.count("select count(*) from parked_instructions", "31").await;
+    assert_eq!(front.applies(), before, "nothing went out");
+    let probes = || front.seen(|seen| seen.path == "/version").len();
+    let asked = probes();
+    eventually(PATIENCE, "probes", async || (probes() >= asked + 2).then_some(())).await;
+    assert_eq!(front.applies(), before, "nothing went out");
+    front.release();
+    rig.outcome(&first, OutcomeKind::Applied).await;
+    all(&rig, &more, OutcomeKind::Applied).await;
+    rig.count("select count(*) from parked_instructions", "0").await;
+    metric(&running, "provisioner_breaker{cluster=\"bare\"} 0").await;
+    metric(&running, "provisioner_cluster_calls{cluster=\"bare\"} 0").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_patience_that_a_server_asks_for_is_given_and_others_go_on() {
+    const ASKED: u32 = 6;
+    let (rig, front) = behind_a_front().await;
+    rig.credentials_at("well", &testkit::bare_cluster().server);
+    rig.register_as("well", ClusterState::Active).await;
+    let running = rig.start(&[]);
+    let warm = rig.instruction(1);
+    rig.publish(&warm).await;
+    rig.outcome(&warm, OutcomeKind::Applied).await;
+    let before = front.applies();
+    // The first one is asked for patience, and whoever comes too early would be again.
+    let since: Mutex<Option<Instant>> = Mutex::new(None);
+    front.set(move |seen| {
+        let mut since = since.lock().unwrap();
+        match *since {
+            Some(since) if since.elapsed() >= Duration::from_secs(ASKED.into()) => Act::Pass,
+            _ if !seen.is_apply() => Act::Pass,
+            _ => {
+                since.get_or_insert(seen.at);
+                Act::Answer(429, Some(ASKED))
+            }
+        }
+    });
+    let sick = others(&rig, 20);
+    for instruction in &sick {
+        rig.publish(instruction).await;
+    }
+    front.fired(1).await;
+    metric(&running, "provisioner_gate_closed{cluster=\"bare\"} 1").await;
+    let mut well = rig.instruction(1);
+    well.cluster = "well".parse().unwrap();
+    rig.publish(&well).await;
+    rig.outcome(&well, OutcomeKind::Applied).await;
+    metric(&running, "provisioner_gate_closed{cluster=\"well\"} 0").await;
+    all(&rig, &sick, OutcomeKind::Applied).await;
+    let applies = front.seen(Seen::is_apply);
+    let first = applies[before].at;
+    let early = applies[before..].iter().filter(|seen| seen.at < first + Duration::from_secs(5)).count();
+    // What was under way already when the first was answered.
+    assert!(early <= 20, "{early} came although patience was asked for");
+    let in_the_rest = applies.iter().filter(|seen| {
+        let after = seen.at.saturating_duration_since(first);
+        after > Duration::from_secs(1) && after < Duration::from_secs(ASKED.into())
+    });
+    assert_eq!(in_the_rest.count(), 0, "nothing went out in the time that was asked for");
+    metric(&running, "provisioner_gate_closed{cluster=\"bare\"} 0").await;
+    rig.count("select count(*) from parked_instructions", "0").await;
+    rig.count("select count(*) from dead_letters", "0").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn errors_now_and_then_are_outlived_and_errors_without_end_are_not_asked_for() {
+    const DATABASES: usize = 60;
+    let (rig, front) = behind_a_front().await;
+    let running = rig.start(&[]);
+    let random = Mutex::new(Random::new(34));
+    front.set(move |seen| {
+        let mut random = random.lock().unwrap();
+        if seen.is_apply() && random.chance(30) {
+            let status = *random.pick(&[500, 503, 504]).unwrap();
+            return Act::Answer(status, None);
+        }
+        Act::Pass
+    });
+    let first = others(&rig, DATABASES);
+    for instruction in &first {
+        rig.publish(instruction).await;
+    }
+    all(&rig, &first, OutcomeKind::Applied).await;
+    assert!(front.harmed() > 5, "the fault fired {} times", front.harmed());
+    let calls = front.applies();
+    assert!(calls < DATABASES * 5, "{calls} calls for {DATABASES} databases");
+
+    front.set(|seen| if seen.is_apply() { Act::Answer(503, None) } else { Act::Pass });
+    let second = others(&rig, DATABASES);
+    for instruction in &second {
+        rig.publish(instruction).await;
+    }
+    all(&rig, &second, OutcomeKind::Parked).await;
+    metric(&running, "provisioner_breaker{cluster=\"bare\"} 2").await;
+    // Probes are answered well all the time: the breaker is on trial again and again, with one call each time.
+    let (before, harmed) = (front.applies(), front.harmed());
+    front.fired(harmed + 3).await;
+    let calls = front.seen(Seen::is_apply).split_off(before);
+    let (begin, end) = (calls.first().unwrap().at, calls.last().unwrap().at);
+    assert!(end - begin > Duration::from_millis(1_500), "{} calls in {:?}", calls.len(), end - begin);
+    front.set(|_| Act::Pass);
+    all(&rig, &second, OutcomeKind::Applied).await;
+    rig.count("select count(*) from parked_instructions", "0").await;
+    let touched: BTreeSet<String> = front.seen(Seen::is_apply).into_iter().map(|seen| seen.path).collect();
+    assert_eq!(touched.len(), DATABASES * 2);
+    running.stop().await;
+}
+
+/// A replica of ours cannot reach the cluster, another one can: it does not matter who parked, nor who observes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whichever_replica_reaches_the_cluster_drains() {
+    let rig = Rig::new().await;
+    rig.credentials_of_nobody();
+    let away = rig.start(&["--call-timeout", "2"]);
+    let parked = others(&rig, 10);
+    for instruction in &parked {
+        rig.publish(instruction).await;
+    }
+    all(&rig, &parked, OutcomeKind::Parked).await;
+    // The observer's row is the first one's and stays so.
+    rig.count("select count(*) from cluster_observers", "1").await;
+    let holder = testkit::query(&rig.database_url, "select holder from cluster_observers").await.unwrap();
+    let near = rig.other_credentials("bare", &testkit::bare_cluster().server);
+    let other = rig.start_with(&near, &[]);
+    all(&rig, &parked, OutcomeKind::Applied).await;
+    rig.count("select count(*) from parked_instructions", "0").await;
+    let now = testkit::query(&rig.database_url, "select holder from cluster_observers").await.unwrap();
+    assert_eq!(now, holder, "the one that cannot reach the cluster still speaks for it");
+    away.stop().await;
+    other.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_replicas_share_what_is_parked() {
+    const DATABASES: usize = 80;
+    let (rig, front) = behind_a_front().await;
+    front.set(|_| Act::Answer(503, None));
+    let one = rig.start(&[]);
+    let parked = others(&rig, DATABASES);
+    for instruction in &parked {
+        rig.publish(instruction).await;
+    }
+    all(&rig, &parked, OutcomeKind::Parked).await;
+    let other = rig.start(&[]);
+    let ready = |running: &Running| running.health.readiness.report().contains_key("cluster/bare");
+    eventually(PATIENCE, "the other replica", async || ready(&other).then_some(())).await;
+    let before = front.applies();
+    front.release();
+    all(&rig, &parked, OutcomeKind::Applied).await;
+    rig.count("select count(*) from parked_instructions", "0").await;
+    let calls = front.applies() - before;
+    assert!(calls < DATABASES * 3 / 2, "{calls} calls for {DATABASES} parked instructions: done twice");
+    one.stop().await;
+    other.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resource_that_others_write_all_the_time_hurts_nobody_else() {
+    let (rig, front) = behind_a_front().await;
+    let running = rig.start(&[]);
+    let contended = rig.instruction(1);
+    let path = name(&contended);
+    front.set(
+        move |seen| {
+            if seen.is_apply() && seen.path.contains(&path) { Act::Answer(409, None) } else { Act::Pass }
+        },
+    );
+    rig.publish(&contended).await;
+    assert_eq!(rig.outcome(&contended, OutcomeKind::Parked).await.code, "contended");
+    assert!(front.harmed() <= 3, "tried {} times at once", front.harmed());
+    let well = others(&rig, 10);
+    for instruction in &well {
+        rig.publish(instruction).await;
+    }
+    all(&rig, &well, OutcomeKind::Applied).await;
+    metric(&running, "provisioner_breaker{cluster=\"bare\"} 0").await;
+    front.fired(4).await;
+    front.release();
+    rig.outcome(&contended, OutcomeKind::Applied).await;
+    rig.count("select count(*) from parked_instructions", "0").await;
+    running.stop().await;
+}

@@ -1,0 +1,204 @@
+//! An HTTP server before an API server, that sees every request and falls ill on demand: it answers in the server's
+//! place, holds requests back, or passes them on under another API group.
+
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use runtime::CancellationToken;
+use testkit::{ClusterFacts, eventually};
+use tokio::sync::watch;
+
+use super::rig::PATIENCE;
+
+/// What happens to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Act {
+    /// It is passed on.
+    Pass,
+    /// It is answered here: status and header `Retry-After`, in plain words as an overloaded API server does.
+    Answer(u16, Option<u32>),
+    /// It is passed on when [`Front::release`] says so.
+    Hold,
+}
+
+/// A request that came.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    pub(super) method: Method,
+    /// With the query.
+    pub(super) path: String,
+    pub(super) authorization: String,
+    pub(super) body: String,
+    pub(super) at: Instant,
+}
+
+impl Seen {
+    /// Whether it is an apply: not a probe, not a watch.
+    pub(super) fn is_apply(&self) -> bool {
+        self.method == Method::PATCH
+    }
+
+    /// Whether it asks for a namespace.
+    pub(super) fn is_namespace(&self) -> bool {
+        self.method == Method::POST && self.path.starts_with("/api/v1/namespaces")
+    }
+}
+
+type Rule = Arc<dyn Fn(&Seen) -> Act + Send + Sync>;
+
+struct Shared {
+    client: kube::Client,
+    group: Option<String>,
+    rule: Mutex<Rule>,
+    seen: Mutex<Vec<(Seen, Act)>>,
+    released: watch::Sender<bool>,
+}
+
+/// The server. Ends when dropped.
+pub(super) struct Front {
+    shared: Arc<Shared>,
+    url: String,
+    stop: CancellationToken,
+}
+
+impl Front {
+    /// Before the API server of a cluster, as the provisioner.
+    pub(super) async fn of(cluster: &ClusterFacts) -> Self {
+        Self::start(testkit::client(&cluster.provisioner_kubeconfig).await.unwrap(), None).await
+    }
+
+    /// Before the API server of a cluster, as its administrator; resources of our group are of `group` behind it.
+    pub(super) async fn with_group(cluster: &ClusterFacts, group: &str) -> Self {
+        Self::start(testkit::client(&cluster.kubeconfig).await.unwrap(), Some(group.to_owned())).await
+    }
+
+    async fn start(client: kube::Client, group: Option<String>) -> Self {
+        let pass: Rule = Arc::new(|_| Act::Pass);
+        let shared = Arc::new(Shared {
+            client,
+            group,
+            rule: Mutex::new(pass),
+            seen: Mutex::default(),
+            released: watch::Sender::new(false),
+        });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let stop = CancellationToken::new();
+        let router = axum::Router::new().fallback(handle).with_state(Arc::clone(&shared));
+        let server = axum::serve(listener, router).into_future();
+        let stopped = stop.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = server => {}
+                () = stopped.cancelled() => {}
+            }
+        });
+        Self { shared, url, stop }
+    }
+
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// From now on this happens.
+    pub(super) fn set(&self, rule: impl Fn(&Seen) -> Act + Send + Sync + 'static) {
+        *self.shared.rule.lock().unwrap() = Arc::new(rule);
+    }
+
+    /// Everything passes, what is held included.
+    pub(super) fn release(&self) {
+        self.set(|_| Act::Pass);
+        self.shared.released.send_replace(true);
+    }
+
+    /// Requests of a kind that came so far.
+    pub(super) fn seen(&self, kind: impl Fn(&Seen) -> bool) -> Vec<Seen> {
+        let seen = self.shared.seen.lock().unwrap();
+        seen.iter().filter(|(seen, _)| kind(seen)).map(|(seen, _)| seen.clone()).collect()
+    }
+
+    /// Applies that came so far.
+    pub(super) fn applies(&self) -> usize {
+        self.seen(Seen::is_apply).len()
+    }
+
+    /// How many requests did not pass so far: more than before means that a fault fired.
+    pub(super) fn harmed(&self) -> usize {
+        self.shared.seen.lock().unwrap().iter().filter(|(_, act)| *act != Act::Pass).count()
+    }
+
+    /// Waits until a fault fired so often in all.
+    pub(super) async fn fired(&self, times: usize) {
+        eventually(PATIENCE, "the fault to fire", async || (self.harmed() >= times).then_some(())).await;
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        self.shared.released.send_replace(true);
+    }
+}
+
+async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let Ok(body) = axum::body::to_bytes(body, usize::MAX).await else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
+    let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("").to_owned();
+    let seen = Seen {
+        method: parts.method.clone(),
+        path: parts.uri.to_string(),
+        authorization: text(header::AUTHORIZATION),
+        body: String::from_utf8_lossy(&body).into_owned(),
+        at: Instant::now(),
+    };
+    let rule = Arc::clone(&shared.rule.lock().unwrap());
+    let act = rule(&seen);
+    shared.seen.lock().unwrap().push((seen.clone(), act));
+    match act {
+        Act::Pass => {}
+        Act::Answer(status, retry_after) => return answer(status, retry_after),
+        Act::Hold => {
+            let _ = shared.released.subscribe().wait_for(|released| *released).await;
+        }
+    }
+    pass(&shared, seen, &parts.headers).await
+}
+
+fn answer(status: u16, retry_after: Option<u32>) -> Response {
+    let status = StatusCode::from_u16(status).unwrap();
+    let mut response = (status, "not now, says the front\n").into_response();
+    if let Some(seconds) = retry_after {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+async fn pass(shared: &Shared, seen: Seen, headers: &HeaderMap) -> Response {
+    let (mut path, mut body) = (seen.path, seen.body);
+    if let Some(group) = &shared.group {
+        path = path.replace("/apis/crd.questdb.io/", &format!("/apis/{group}/"));
+        body = body.replace("\"crd.questdb.io/v1\"", &format!("\"{group}/v1\""));
+    }
+    let mut request = axum::http::Request::builder().method(seen.method).uri(path);
+    for name in [header::ACCEPT, header::CONTENT_TYPE] {
+        if let Some(value) = headers.get(&name) {
+            request = request.header(name, value);
+        }
+    }
+    let request = request.body(kube::client::Body::from(body.into_bytes())).unwrap();
+    match shared.client.send(request).await {
+        Ok(answer) => {
+            let mut answer = answer.map(Body::new);
+            answer.headers_mut().remove(header::TRANSFER_ENCODING);
+            answer.headers_mut().remove(header::CONNECTION);
+            answer
+        }
+        Err(error) => (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
+    }
+}

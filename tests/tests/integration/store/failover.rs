@@ -1,0 +1,222 @@
+//! Servers that die, change places or forget: what was acknowledged stays, the pool finds the one that takes writes.
+
+use std::time::{Duration, Instant};
+
+use ::store::{Batch, Settings, Store, UnclaimedCode};
+use domain::DatabaseId;
+use testkit::eventually;
+use testkit::postgres::{Server, url_of};
+
+use super::{Try, at, cluster, observation};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How soon writes go on after another server took over.
+const RESUMED: Duration = Duration::from_secs(5);
+
+/// Impatient, so that a test sees many tries.
+fn settings() -> Settings {
+    Settings { acquire: Duration::from_secs(1), connections: 4, ..Settings::default() }
+}
+
+impl Try {
+    async fn on(url: String) -> Self {
+        let store = Store::connect(&url, &settings()).unwrap();
+        store.migrate().await.unwrap();
+        let tenant = "acme".parse().unwrap();
+        store.ensure_tenant(&tenant).await.unwrap();
+        store.put_cluster(&cluster("eu-west-1")).await.unwrap();
+        Self { store, url, tenant }
+    }
+
+    /// Creates one of many; its identity if that was acknowledged.
+    async fn try_create_named(&self, number: usize) -> Option<DatabaseId> {
+        self.try_create(&format!("many-{number}")).await.ok().map(|created| created.id)
+    }
+
+    /// Creates one after the other until one fails; those that were acknowledged.
+    async fn until_it_breaks(&self, worker: usize) -> Vec<DatabaseId> {
+        let mut made = Vec::new();
+        while let Some(id) = self.try_create_named(worker * 100_000 + made.len()).await {
+            made.push(id);
+        }
+        made
+    }
+
+    /// Creates until it is acknowledged; says how long that took and how many tries failed.
+    async fn go_on(&self, name: &str) -> (DatabaseId, Duration, usize) {
+        let (started, mut failed) = (Instant::now(), 0);
+        let created = eventually(PATIENCE, "a commit", async || {
+            match self.try_create(&format!("{name}-{failed}")).await {
+                Ok(created) => Some(created),
+                Err(error) => {
+                    assert!(error.is_transient(), "{error:?}");
+                    failed += 1;
+                    None
+                }
+            }
+        });
+        (created.await.id, started.elapsed(), failed)
+    }
+}
+
+async fn has_all(server: &Server, ids: &[DatabaseId]) -> bool {
+    let ids: Vec<String> = ids.iter().map(|id| format!("'{id}'")).collect();
+    let found =
+        server.query(&format!("select count(*) from databases where id in ({})", ids.join(","))).await;
+    found.unwrap() == ids.len().to_string()
+}
+
+/// Connections of the product to a server.
+async fn connections(server: &Server) -> String {
+    server.query("select count(*) from pg_stat_activity where application_name = 'slipway'").await.unwrap()
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_survives_the_primary() {
+    let old = Server::primary().await.unwrap();
+    let new = old.standby().await.unwrap();
+    old.require_standby().await.unwrap();
+    let scene = Try::on(url_of(&[&old, &new])).await;
+    let mut kept = Vec::new();
+    for number in 0..20 {
+        kept.push(scene.create(&format!("before-{number}")).await.id);
+    }
+    // The crash comes while others commit.
+    let storm = futures::future::join_all((1..=4).map(|worker| scene.until_it_breaks(worker)));
+    let crash = async {
+        let under_way = "select count(*) > 60 from databases";
+        old.wait_for("t", under_way).await;
+        old.stop("immediate").await
+    };
+    let (stormed, stopped) = tokio::join!(storm, crash);
+    stopped.unwrap();
+    kept.extend(stormed.into_iter().flatten());
+    assert!(kept.len() > 50, "the crash came in the middle: {}", kept.len());
+    assert!(scene.try_create("meanwhile").await.is_err(), "nobody takes writes");
+    new.promote().await.unwrap();
+    let (id, took, _) = scene.go_on("after").await;
+    eprintln!("writes went on {took:?} after the promotion");
+    assert!(took < RESUMED, "{took:?}");
+    kept.push(id);
+    assert!(has_all(&new, &kept).await, "an acknowledged commit is gone");
+    // The old primary wakes as if nothing had happened.
+    old.start().await.unwrap();
+    for number in 0..10 {
+        kept.push(scene.create(&format!("later-{number}")).await.id);
+    }
+    assert!(has_all(&new, &kept).await);
+    assert_eq!(connections(&old).await, "0", "nobody goes back to an older timeline");
+    let fresh = Store::connect(&scene.url, &settings()).unwrap();
+    let scene = Try { store: fresh, ..scene };
+    eventually(PATIENCE, "a fresh pool finds the newer of two primaries", async || {
+        scene.store.clusters().await.ok()?;
+        (connections(&old).await == "0").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_writes_is_left() {
+    let old = Server::primary().await.unwrap();
+    let new = old.standby().await.unwrap();
+    let scene = Try::on(url_of(&[&old, &new])).await;
+    futures::future::join_all((0..4).map(|number| scene.try_create_named(number))).await;
+    assert_ne!(connections(&old).await, "0");
+    // Planned: the old one refuses writes first, so that nothing is lost; it stays up.
+    old.refuse_writes(true).await.unwrap();
+    let sent = old.query("select pg_current_wal_lsn()").await.unwrap();
+    new.wait_for("t", &format!("select pg_last_wal_replay_lsn() >= '{sent}'")).await;
+    new.promote().await.unwrap();
+    let (_, took, _) = scene.go_on("after").await;
+    eprintln!("writes went on {took:?} after the change");
+    assert!(took < RESUMED, "{took:?}");
+    for round in 0..5 {
+        let all = (0..8).map(|number| scene.try_create_named(100 + round * 8 + number));
+        let failed = futures::future::join_all(all).await.iter().filter(|id| id.is_none()).count();
+        assert_eq!(failed, 0, "a connection of the old server is still in use");
+    }
+    assert_eq!(connections(&old).await, "0");
+}
+
+#[tokio::test]
+async fn behind_one_address_connections_that_became_read_only_are_closed() {
+    let server = Server::primary().await.unwrap();
+    let scene = Try::on(server.url()).await;
+    let settings = Settings { connections: 1, application: "single".to_owned(), ..settings() };
+    let scene = Try { store: Store::connect(&scene.url, &settings).unwrap(), ..scene };
+    scene.create("before").await;
+    let before = server
+        .query("select string_agg(pid::text, ',') from pg_stat_activity where application_name = 'single'")
+        .await
+        .unwrap();
+    server.refuse_writes(true).await.unwrap();
+    let error = scene.try_create("refused").await.unwrap_err();
+    assert!(error.is_transient(), "{error:?}");
+    // As when the name leads to the new primary: the same connections would still be the old server's.
+    server.refuse_writes(false).await.unwrap();
+    scene.go_on("after").await;
+    let left = format!("select count(*) from pg_stat_activity where pid in ({before})");
+    assert_eq!(
+        server.query(&left).await.unwrap(),
+        "0",
+        "a connection that refused writes was given out again"
+    );
+}
+
+#[tokio::test]
+async fn an_acknowledgement_never_outruns_the_standby() {
+    let primary = Server::primary().await.unwrap();
+    let standby = primary.standby().await.unwrap();
+    primary.require_standby().await.unwrap();
+    let scene = Try::on(primary.url()).await;
+    let settings = Settings { statement: Duration::from_millis(300), ..settings() };
+    let scene = Try { store: Store::connect(&scene.url, &settings).unwrap(), ..scene };
+    scene.create("before").await;
+    standby.stop("fast").await.unwrap();
+    // The server waits for the standby without an end, whatever the patience of a statement.
+    let limit = settings.statement * 8;
+    let acknowledged = tokio::time::timeout(limit, scene.try_create("alone")).await;
+    assert!(!matches!(acknowledged, Ok(Ok(_))), "acknowledged without the standby");
+    standby.start().await.unwrap();
+    scene.go_on("together").await;
+    primary.stop("immediate").await.unwrap();
+    standby.promote().await.unwrap();
+    assert_eq!(
+        standby.query("select count(*) from databases where name like 'together%'").await.unwrap(),
+        "1"
+    );
+}
+
+#[tokio::test]
+async fn commits_that_an_asynchronous_standby_lost_show_as_positions_ahead() {
+    let old = Server::primary().await.unwrap();
+    let new = old.standby().await.unwrap();
+    let scene = Try::on(url_of(&[&old, &new])).await;
+    let created = scene.create("trades").await;
+    let sent = old.query("select pg_current_wal_lsn()").await.unwrap();
+    new.wait_for("t", &format!("select pg_last_wal_replay_lsn() >= '{sent}'")).await;
+    new.stop("fast").await.unwrap();
+    let lost = scene.change(created.id, |desired| desired.storage.size_gib = 100).await;
+    assert_eq!(lost.position, at(2));
+    assert_eq!(scene.store.mark_published(&[(created.id, at(2))]).await.unwrap(), 1, "its cluster has it");
+    old.stop("immediate").await.unwrap();
+    new.start().await.unwrap();
+    new.promote().await.unwrap();
+    let database = eventually(PATIENCE, "the database on the new server", async || {
+        scene.store.database(None, created.id).await.ok().flatten()
+    })
+    .await
+    .database;
+    assert_eq!(database.position, at(1), "the change is lost");
+    assert_eq!(scene.store.mark_published(&[(created.id, at(2))]).await.unwrap(), 0);
+    let ahead = observation(created.id, at(2));
+    let batch = Batch {
+        consumer: "test".to_owned(),
+        topic: "gossip".to_owned(),
+        observations: vec![ahead],
+        ..Batch::default()
+    };
+    let report = scene.store.absorb(&batch).await.unwrap();
+    let codes: Vec<UnclaimedCode> = report.unclaimed.iter().map(|(_, _, code)| *code).collect();
+    assert!(matches!(codes[..], [UnclaimedCode::Ahead]), "{codes:?}");
+}
