@@ -1,13 +1,17 @@
 //! Topics made and checked, brokers asked. Never touches a record.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::error::RDKafkaErrorCode as Code;
 
 use crate::connection::Quiet;
-use crate::{Connection, Error};
+use crate::{Connection, Error, lock};
+
+/// After so long without an answer another client is tried: one that has forgotten all brokers
+/// ([`crate::connection::Brokers`]) never finds any again, and nothing tells it from one whose brokers are away.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A topic as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +38,18 @@ impl TopicSettings {
 
 /// Administrates. Clones share one client.
 #[derive(Clone)]
-pub struct Admin(Arc<AdminClient<Quiet>>);
+pub struct Admin(Arc<Inner>);
+
+struct Inner {
+    connection: Connection,
+    held: Mutex<Held>,
+}
+
+struct Held {
+    client: Arc<AdminClient<Quiet>>,
+    /// Since when nothing was answered.
+    silent_since: Option<Instant>,
+}
 
 impl std::fmt::Debug for Admin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -45,10 +60,8 @@ impl std::fmt::Debug for Admin {
 impl Admin {
     /// Makes the client; it connects in the background.
     pub fn new(connection: &Connection) -> Result<Self, Error> {
-        let client = connection.config(&[]).create_with_context(Quiet);
-        client
-            .map(|client| Self(Arc::new(client)))
-            .map_err(|source| Error::Create { what: "admin client", source })
+        let held = Mutex::new(Held { client: create(connection)?, silent_since: None });
+        Ok(Self(Arc::new(Inner { connection: connection.clone(), held })))
     }
 
     /// Creates the topics that are missing and checks the partition count of all. Answers the names of those created.
@@ -69,7 +82,7 @@ impl Admin {
             })
             .collect();
         let options = AdminOptions::new().request_timeout(Some(limit)).operation_timeout(Some(limit));
-        let results = self.0.create_topics(&wanted, &options).await;
+        let results = self.client().create_topics(&wanted, &options).await;
         let results = results.map_err(|source| Error::Ask { what: "new topics".to_owned(), source })?;
         let mut created = Vec::new();
         for result in results {
@@ -129,8 +142,22 @@ impl Admin {
     }
 
     /// The library's own client.
-    pub(crate) fn client(&self) -> &AdminClient<Quiet> {
-        &self.0
+    pub(crate) fn client(&self) -> Arc<AdminClient<Quiet>> {
+        Arc::clone(&lock(&self.0.held).client)
+    }
+
+    /// Takes note of whether a question was answered; after a long silence the client is made anew.
+    fn note(&self, answered: bool) -> Result<(), Error> {
+        let mut held = lock(&self.0.held);
+        if answered {
+            held.silent_since = None;
+        } else if held.silent_since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
+            let next = Held { client: create(&self.0.connection)?, silent_since: None };
+            let last = std::mem::replace(&mut *held, next);
+            // Its end may wait for brokers, which nobody else should.
+            tokio::task::spawn_blocking(move || drop(last.client));
+        }
+        Ok(())
     }
 
     /// The library asks brokers by blocking.
@@ -139,10 +166,16 @@ impl Admin {
         what: String,
         question: impl FnOnce(&AdminClient<Quiet>) -> rdkafka::error::KafkaResult<T> + Send + 'static,
     ) -> Result<T, Error> {
-        let client = Arc::clone(&self.0);
+        let client = self.client();
         let answer = tokio::task::spawn_blocking(move || question(&client)).await;
-        answer
-            .map_err(|source| Error::Thread { what: "a question to the brokers", source: source.into() })?
-            .map_err(|source| Error::Ask { what, source })
+        let answer = answer
+            .map_err(|source| Error::Thread { what: "a question to the brokers", source: source.into() })?;
+        self.note(answer.is_ok())?;
+        answer.map_err(|source| Error::Ask { what, source })
     }
+}
+
+fn create(connection: &Connection) -> Result<Arc<AdminClient<Quiet>>, Error> {
+    let client = connection.config(&[]).create_with_context(Quiet);
+    client.map(Arc::new).map_err(|source| Error::Create { what: "admin client", source })
 }

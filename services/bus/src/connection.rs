@@ -2,6 +2,7 @@
 
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError;
+use rdkafka::statistics::{Broker, Statistics};
 use rdkafka::{ClientConfig, ClientContext};
 
 /// How to reach Kafka.
@@ -32,8 +33,6 @@ impl Connection {
             // A broker that comes back is found within two seconds instead of ten.
             .set("reconnect.backoff.ms", "100")
             .set("reconnect.backoff.max.ms", "2000")
-            // Brokers that are all unreachable for so long are looked for at the first addresses again.
-            .set("metadata.recovery.rebootstrap.trigger.ms", "10000")
             // Idle connections are closed by brokers; that is no error worth a line.
             .set("log.connection.close", "false");
         for (name, value) in ours {
@@ -43,6 +42,37 @@ impl Connection {
             config.set(name, value);
         }
         config
+    }
+}
+
+/// How often clients that are polled tell their [`Brokers`]. Nobody else may ask for it: what is not polled for piles up.
+pub(crate) const STATISTICS: (&str, &str) = ("statistics.interval.ms", "5000");
+
+/// What a client knows of brokers, by its own statistics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Brokers {
+    /// At least one answers.
+    Reachable,
+    /// None answers; the library goes on trying.
+    Away,
+    /// There is none left that could be tried. A broker that has just started, or was fenced for a while, says for a moment
+    /// that the cluster has no brokers; librdkafka 2.10 to 2.15 believe it and forget all of them, those they were
+    /// configured with included (confluentinc/librdkafka#5301). Only a new client finds the way back.
+    Forgotten,
+}
+
+impl Brokers {
+    pub(crate) fn of(statistics: &Statistics) -> Self {
+        let is_up = |broker: &Broker| broker.nodeid >= 0 && broker.state == "UP";
+        // The connection to a group's coordinator is one more to the same broker, and can outlive all that is known of it.
+        let is_real = |broker: &&Broker| matches!(broker.source.as_str(), "learned" | "configured");
+        if !statistics.brokers.values().any(|broker| is_real(&broker)) {
+            Self::Forgotten
+        } else if statistics.brokers.values().any(is_up) {
+            Self::Reachable
+        } else {
+            Self::Away
+        }
     }
 }
 

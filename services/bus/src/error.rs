@@ -31,6 +31,14 @@ pub enum Error {
         /// What the library says of the group.
         state: String,
     },
+    /// The library has forgotten every broker, those it was given included: a new client begins with those again.
+    #[error(
+        "the Kafka {what} knows no broker any more; a new one begins with the addresses that are configured"
+    )]
+    NoBrokers {
+        /// Producer, consumer or admin client.
+        what: &'static str,
+    },
     /// The record certainly did not reach the log; nothing was sent or the broker refused it.
     #[error("send to {topic}: certainly not written")]
     NotSent {

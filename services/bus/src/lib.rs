@@ -15,6 +15,8 @@ pub mod consumer;
 mod error;
 pub mod groups;
 pub mod lanes;
+#[cfg(test)]
+mod liar;
 mod partition;
 mod polling;
 pub mod producer;

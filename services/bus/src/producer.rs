@@ -3,16 +3,19 @@
 //! Within one producer session Kafka keeps order and drops its own repetitions; across sessions it does not, so readers
 //! must bear repetition. *Invariant:* an error says whether the record is certainly not in the log or whether nobody knows.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::DeliveryResult;
-use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext, PurgeConfig};
+use rdkafka::statistics::Statistics;
 use rdkafka::{ClientContext, Message as _};
 use tokio::sync::oneshot;
 
+use crate::connection::{Brokers, STATISTICS};
 use crate::{Connection, Error, Message, connection, lock};
 
 /// How long a record may take until its delivery is given up.
@@ -74,7 +77,11 @@ impl Producer {
     /// Queues a record behind all that were queued before and returns at once. Records of one key that are queued one
     /// after the other are written in that order.
     pub fn enqueue(&self, message: &Message) -> Result<Pending, Error> {
-        let session = self.session();
+        let mut session = self.session();
+        if session.client.context().no_brokers() {
+            self.heal(&session);
+            session = self.session();
+        }
         let (tell, report) = oneshot::channel();
         let record = BaseRecord::with_opaque_to(&message.topic, Box::new(tell))
             .key(&message.key)
@@ -109,7 +116,7 @@ impl Producer {
         usize::try_from(self.session().client.in_flight_count()).unwrap_or(0)
     }
 
-    /// How often the client was made anew after a fatal error.
+    /// How often the client was made anew because it could not go on.
     pub fn rebuilds(&self) -> u64 {
         lock(&self.0.session).number - 1
     }
@@ -118,14 +125,19 @@ impl Producer {
         lock(&self.0.session).clone()
     }
 
-    /// After a fatal error a client refuses everything for ever: it is replaced, by whoever sees it first.
+    /// After a fatal error a client refuses everything for ever, and without any broker it sends nothing for ever: it is
+    /// replaced, by whoever sees it first.
     fn heal(&self, seen: &Session) {
-        let Some((code, reason)) = seen.client.client().fatal_error() else { return };
+        let reason = match seen.client.client().fatal_error() {
+            Some((code, reason)) => format!("{code}: {reason}"),
+            None if seen.client.context().no_brokers() => Error::NoBrokers { what: "producer" }.to_string(),
+            None => return,
+        };
         let mut session = lock(&self.0.session);
         if session.number != seen.number {
             return;
         }
-        tracing::error!(kafka.error = %code, "the producer is broken for good and is made anew: {reason}");
+        tracing::error!("the producer is broken for good and is made anew: {reason}");
         match create(&self.0.connection) {
             Ok(client) => {
                 *session = Session { number: seen.number + 1, client };
@@ -165,7 +177,17 @@ impl Pending {
 }
 
 /// Hands delivery reports to those who wait for them.
-struct Reports;
+#[derive(Default)]
+struct Reports {
+    no_brokers: AtomicBool,
+}
+
+impl Reports {
+    /// Whether there is no broker left that anything could be sent to.
+    fn no_brokers(&self) -> bool {
+        self.no_brokers.load(Ordering::Relaxed)
+    }
+}
 
 impl ClientContext for Reports {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
@@ -174,6 +196,10 @@ impl ClientContext for Reports {
 
     fn error(&self, error: KafkaError, reason: &str) {
         connection::note(&error, reason);
+    }
+
+    fn stats(&self, statistics: Statistics) {
+        self.no_brokers.store(Brokers::of(&statistics) == Brokers::Forgotten, Ordering::Relaxed);
     }
 }
 
@@ -195,6 +221,10 @@ impl ProducerContext for Reports {
 fn poll(client: &Weak<Client>) {
     while let Some(client) = client.upgrade() {
         client.poll(Duration::from_secs(1));
+        if client.context().no_brokers() {
+            // Nothing will ever be sent: those who wait are told now, and try again with another client.
+            client.purge(PurgeConfig::default().queue().inflight());
+        }
     }
 }
 
@@ -208,8 +238,9 @@ fn create(connection: &Connection) -> Result<Arc<Client>, Error> {
         ("allow.auto.create.topics", "false".to_owned()),
         ("delivery.timeout.ms", DELIVERY_TIMEOUT.as_millis().to_string()),
         ("queue.buffering.max.kbytes", "65536".to_owned()),
+        (STATISTICS.0, STATISTICS.1.to_owned()),
     ]);
-    let client = config.create_with_context(Reports);
+    let client = config.create_with_context(Reports::default());
     let client: Arc<Client> = Arc::new(client.map_err(|source| Error::Create { what: "producer", source })?);
     let weak = Arc::downgrade(&client);
     let thread = std::thread::Builder::new().name("kafka-producer".to_owned()).spawn(move || poll(&weak));

@@ -7,7 +7,8 @@ use domain::{ClusterId, DatabaseId, Position};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sqlx::PgConnection;
+use sqlx::postgres::PgArguments;
+use sqlx::{Arguments as _, PgConnection};
 use uuid::Uuid;
 
 use crate::Error;
@@ -142,48 +143,64 @@ impl ObservationColumns {
     }
 }
 
-/// Stores observations, at most one of a database, where they are newer than what is stored.
-///
-/// Says of which databases: only these moved. Sorted by database, so that two writers never wait for each other.
-pub(crate) async fn upsert(connection: &mut PgConnection, seen: &[&Observation]) -> Result<Vec<Uuid>, Error> {
+/// Stores what `$1` to `$14` list, at most one observation of a database, where it is newer than what is stored, and answers
+/// of which databases: only these moved. Sorted by database, so that two writers never wait for each other. The argument
+/// narrows down what is stored.
+macro_rules! upsert {
+    ($narrowed:literal) => {
+        concat!(
+            "insert into observations as t (database_id, cluster_id, epoch, seq, term, resource_version, present, \
+             content_hash, phase, carried_epoch, carried_seq, body, body_schema, said_at) \
+             select database_id, cluster_id, epoch, seq, term, resource_version, present, content_hash, phase, \
+             carried_epoch, carried_seq, body, body_schema, to_timestamp(said_at_ms / 1000.0) \
+             from unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bool[], \
+             $8::text[], $9::text[], $10::bigint[], $11::bigint[], $12::jsonb[], $13::int[], $14::bigint[]) \
+             as s (database_id, cluster_id, epoch, seq, term, resource_version, present, content_hash, phase, \
+             carried_epoch, carried_seq, body, body_schema, said_at_ms) ",
+            $narrowed,
+            " order by database_id \
+             on conflict (database_id) do update set cluster_id = excluded.cluster_id, epoch = excluded.epoch, \
+             seq = excluded.seq, term = excluded.term, resource_version = excluded.resource_version, \
+             present = excluded.present, content_hash = excluded.content_hash, phase = excluded.phase, \
+             carried_epoch = excluded.carried_epoch, carried_seq = excluded.carried_seq, body = excluded.body, \
+             body_schema = excluded.body_schema, said_at = excluded.said_at, received_at = now() \
+             where (excluded.epoch, excluded.seq, excluded.term, excluded.resource_version, excluded.said_at) \
+             > (t.epoch, t.seq, t.term, t.resource_version, t.said_at) \
+             or (not t.present and (excluded.term, excluded.resource_version) > (t.term, t.resource_version)) \
+             returning database_id"
+        )
+    };
+}
+pub(crate) use upsert;
+
+/// The list for [`upsert`].
+pub(crate) fn list(seen: &[&Observation]) -> Result<PgArguments, sqlx::error::BoxDynError> {
     let column = |of: fn(&Observation) -> i64| seen.iter().map(|one| of(one)).collect::<Vec<i64>>();
     let text = |of: fn(&Observation) -> &str| seen.iter().map(|one| of(one)).collect::<Vec<&str>>();
-    sqlx::query_scalar(
-        "insert into observations as t (database_id, cluster_id, epoch, seq, term, resource_version, present, \
-         content_hash, phase, carried_epoch, carried_seq, body, body_schema, said_at) \
-         select database_id, cluster_id, epoch, seq, term, resource_version, present, content_hash, phase, \
-         carried_epoch, carried_seq, body, body_schema, to_timestamp(said_at_ms / 1000.0) \
-         from unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bool[], \
-         $8::text[], $9::text[], $10::bigint[], $11::bigint[], $12::jsonb[], $13::int[], $14::bigint[]) \
-         as s (database_id, cluster_id, epoch, seq, term, resource_version, present, content_hash, phase, \
-         carried_epoch, carried_seq, body, body_schema, said_at_ms) order by database_id \
-         on conflict (database_id) do update set cluster_id = excluded.cluster_id, epoch = excluded.epoch, \
-         seq = excluded.seq, term = excluded.term, resource_version = excluded.resource_version, \
-         present = excluded.present, content_hash = excluded.content_hash, phase = excluded.phase, \
-         carried_epoch = excluded.carried_epoch, carried_seq = excluded.carried_seq, body = excluded.body, \
-         body_schema = excluded.body_schema, said_at = excluded.said_at, received_at = now() \
-         where (excluded.epoch, excluded.seq, excluded.term, excluded.resource_version, excluded.said_at) \
-         > (t.epoch, t.seq, t.term, t.resource_version, t.said_at) \
-         or (not t.present and (excluded.term, excluded.resource_version) > (t.term, t.resource_version)) \
-         returning database_id",
-    )
-    .bind(seen.iter().map(|one| one.database.uuid()).collect::<Vec<_>>())
-    .bind(text(|one| one.cluster.as_str()))
-    .bind(column(|one| one.position.epoch))
-    .bind(column(|one| one.position.seq))
-    .bind(column(|one| one.term))
-    .bind(column(|one| one.resource_version))
-    .bind(seen.iter().map(|one| one.present).collect::<Vec<_>>())
-    .bind(text(|one| &one.content_hash))
-    .bind(text(|one| &one.phase))
-    .bind(column(|one| one.carried_out.map_or(0, |position| position.epoch)))
-    .bind(column(|one| one.carried_out.map_or(0, |position| position.seq)))
-    .bind(seen.iter().map(|one| one.body.clone()).collect::<Vec<_>>())
-    .bind(seen.iter().map(|one| one.body_schema).collect::<Vec<_>>())
-    .bind(column(|one| one.said_at.as_millisecond()))
-    .fetch_all(connection)
-    .await
-    .map_err(Error::from_sqlx)
+    let mut list = PgArguments::default();
+    list.add(seen.iter().map(|one| one.database.uuid()).collect::<Vec<_>>())?;
+    list.add(text(|one| one.cluster.as_str()))?;
+    list.add(column(|one| one.position.epoch))?;
+    list.add(column(|one| one.position.seq))?;
+    list.add(column(|one| one.term))?;
+    list.add(column(|one| one.resource_version))?;
+    list.add(seen.iter().map(|one| one.present).collect::<Vec<_>>())?;
+    list.add(text(|one| &one.content_hash))?;
+    list.add(text(|one| &one.phase))?;
+    list.add(column(|one| one.carried_out.map_or(0, |position| position.epoch)))?;
+    list.add(column(|one| one.carried_out.map_or(0, |position| position.seq)))?;
+    list.add(seen.iter().map(|one| &one.body).collect::<Vec<_>>())?;
+    list.add(seen.iter().map(|one| one.body_schema).collect::<Vec<_>>())?;
+    list.add(column(|one| one.said_at.as_millisecond()))?;
+    Ok(list)
+}
+
+/// Stores observations, at most one of a database, where they are newer than what is stored. Says of which databases:
+/// only these moved.
+pub(crate) async fn store(connection: &mut PgConnection, seen: &[&Observation]) -> Result<Vec<Uuid>, Error> {
+    let list = list(seen).map_err(|error| Error::from_sqlx(sqlx::Error::Encode(error)))?;
+    let stored = sqlx::query_scalar_with(upsert!(""), list).fetch_all(connection).await;
+    stored.map_err(Error::from_sqlx)
 }
 
 /// What is believed of these databases now.

@@ -2,12 +2,18 @@
 //!
 //! *Invariant:* the databases of a batch are locked first, in the order of their identity, as the API does: two writers
 //! wait for each other, and never in a circle. *Invariant:* a cluster is believed about its own databases only.
+//!
+//! Most of what is said is about settled databases and moves nothing but what is believed of them: that takes one guarded
+//! statement ([`plain`]). Everything else takes the whole way.
+
+mod owner;
+mod plain;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use domain::{ClusterId, DatabaseId, OperationId, OperationKind, OperationState, Position};
 use jiff::Timestamp;
-use sqlx::PgConnection;
+use sqlx::{Connection as _, PgConnection};
 use uuid::Uuid;
 
 use crate::observations::{self, Standing};
@@ -15,6 +21,7 @@ use crate::operations::OperationRecord;
 use crate::progress::{Facts, Moved, progress};
 use crate::unclaimed::{self, UnclaimedCode};
 use crate::{Advance, DeadLetter, Error, Observation, Store, dead_letters, offsets, operations};
+use owner::{Owner, doubt};
 
 /// What became of an instruction, as its cluster's provisioner says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +75,8 @@ pub struct Batch {
 /// What a batch did.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Report {
+    /// Whether one statement sufficed, because nothing moved but what is believed.
+    pub plain: bool,
     /// Observations that were news.
     pub news: usize,
     /// Observations that were older than what is believed.
@@ -97,30 +106,6 @@ pub struct Ended {
     pub seconds: f64,
 }
 
-#[derive(sqlx::FromRow)]
-struct Owner {
-    id: Uuid,
-    cluster_id: String,
-    epoch: i64,
-    seq: i64,
-    content_hash: String,
-    /// Whether any operation of it had not ended when its row was asked for. One that was minted since then is told of by
-    /// nothing in this batch: its instruction was not published yet.
-    busy: bool,
-}
-
-impl Owner {
-    const fn minted(&self) -> Position {
-        Position { epoch: self.epoch, seq: self.seq }
-    }
-
-    /// Whether a cluster holds what was never minted here: a later position, or other content at this one.
-    fn is_foreign(&self, now: &Standing) -> bool {
-        let other = !now.content_hash.is_empty() && now.content_hash != self.content_hash;
-        now.held() > self.minted() || (now.held() == self.minted() && other)
-    }
-}
-
 impl Ended {
     pub(crate) fn of(record: &OperationRecord, moved: &Moved) -> Self {
         Self {
@@ -136,16 +121,19 @@ impl Ended {
 impl Store {
     /// Takes in a batch. [`Error::OffsetsMoved`] means that another consumer has the partitions: nothing was written.
     pub async fn absorb(&self, batch: &Batch) -> Result<Report, Error> {
-        let mut transaction = self.pool.begin().await.map_err(Error::from_sqlx)?;
+        let mut connection = self.pool.acquire().await.map_err(Error::from_sqlx)?;
+        if let Some(report) = plain::absorb(&mut connection, batch).await? {
+            return Ok(report);
+        }
+        let mut transaction = connection.begin().await.map_err(Error::from_sqlx)?;
         let connection = &mut *transaction;
-        // First, so that a consumer that lost its partitions learns it before it waits for any row.
+        let owners = owner::lock(connection, &mentioned(batch)).await?;
         offsets::advance(connection, &batch.consumer, &batch.topic, batch.advance).await?;
-        let owners = lock_owners(connection, batch).await?;
         let mut report = Report::default();
         let believed = believe(connection, batch, &owners, &mut report).await?;
-        let news: BTreeSet<Uuid> = observations::upsert(connection, &believed).await?.into_iter().collect();
+        let news: BTreeSet<Uuid> = observations::store(connection, &believed).await?.into_iter().collect();
         (report.news, report.stale) = (news.len(), believed.len() - news.len());
-        remember_volumes(connection, &believed).await?;
+        remember_volumes(connection, &believed, &owners).await?;
         move_operations(connection, batch, &owners, &news, &mut report).await?;
         for letter in &batch.dead_letters {
             report.dead_letters += usize::from(dead_letters::insert(connection, letter).await?);
@@ -155,20 +143,11 @@ impl Store {
     }
 }
 
-async fn lock_owners(connection: &mut PgConnection, batch: &Batch) -> Result<BTreeMap<Uuid, Owner>, Error> {
+/// The databases that a batch is about.
+fn mentioned(batch: &Batch) -> Vec<Uuid> {
     let seen = batch.observations.iter().map(|seen| seen.database.uuid());
     let said = batch.outcomes.iter().map(|outcome| outcome.database.uuid());
-    let ids: BTreeSet<Uuid> = seen.chain(said).collect();
-    let rows: Vec<Owner> = sqlx::query_as(
-        "select d.id, d.cluster_id, d.epoch, d.seq, d.content_hash, \
-         exists (select from operations o where o.database_id = d.id and o.ended_at is null) as busy \
-         from databases d where d.id = any($1) order by d.id for no key update of d",
-    )
-    .bind(ids.into_iter().collect::<Vec<_>>())
-    .fetch_all(connection)
-    .await
-    .map_err(Error::from_sqlx)?;
-    Ok(rows.into_iter().map(|row| (row.id, row)).collect())
+    seen.chain(said).collect::<BTreeSet<Uuid>>().into_iter().collect()
 }
 
 /// Sorts observations by whether they are believed, and records what is not or what is alarming.
@@ -195,25 +174,15 @@ async fn believe<'a>(
     Ok(believed)
 }
 
-/// Why an observation is not simply believed.
-fn doubt(owner: Option<&Owner>, seen: &Observation) -> Option<UnclaimedCode> {
-    let Some(owner) = owner else { return Some(UnclaimedCode::UnknownDatabase) };
-    if owner.cluster_id != seen.cluster.as_str() {
-        return Some(UnclaimedCode::OtherCluster);
-    }
-    let minted = owner.minted();
-    if seen.position > minted {
-        return Some(UnclaimedCode::Ahead);
-    }
-    let other =
-        seen.position == minted && !seen.content_hash.is_empty() && seen.content_hash != owner.content_hash;
-    other.then_some(UnclaimedCode::Content)
-}
-
 /// A volume that was seen once enters the desired state with the next mint.
-async fn remember_volumes(connection: &mut PgConnection, believed: &[&Observation]) -> Result<(), Error> {
-    let with: Vec<Uuid> =
-        believed.iter().filter(|seen| seen.volume).map(|seen| seen.database.uuid()).collect();
+async fn remember_volumes(
+    connection: &mut PgConnection,
+    believed: &[&Observation],
+    owners: &BTreeMap<Uuid, Owner>,
+) -> Result<(), Error> {
+    let is_news = |id: &Uuid| owners.get(id).is_some_and(|owner| !owner.provisioned);
+    let with = believed.iter().filter(|seen| seen.volume).map(|seen| seen.database.uuid());
+    let with: Vec<Uuid> = with.filter(is_news).collect();
     if with.is_empty() {
         return Ok(());
     }
@@ -283,66 +252,4 @@ async fn move_operations(
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn owner(cluster: &str, seq: i64, content_hash: &str) -> Owner {
-        let (cluster_id, content_hash) = (cluster.to_owned(), content_hash.to_owned());
-        Owner { id: Uuid::nil(), cluster_id, epoch: 1, seq, content_hash, busy: true }
-    }
-
-    fn seen(cluster: &str, seq: i64, content_hash: &str) -> Observation {
-        Observation {
-            database: DatabaseId::new(Uuid::nil()),
-            cluster: cluster.parse().unwrap(),
-            position: Position { epoch: 1, seq },
-            term: 1,
-            resource_version: 1,
-            present: true,
-            content_hash: content_hash.to_owned(),
-            phase: String::new(),
-            carried_out: None,
-            volume: false,
-            steps: Vec::new(),
-            body: serde_json::Value::Null,
-            body_schema: 1,
-            said_at: Timestamp::UNIX_EPOCH,
-        }
-    }
-
-    #[test]
-    fn what_was_never_minted_is_foreign() {
-        let standing = |seq, content_hash: &str| Standing {
-            database_id: Uuid::nil(),
-            epoch: 1,
-            seq,
-            carried_epoch: 1,
-            carried_seq: seq,
-            content_hash: content_hash.to_owned(),
-        };
-        let table = [(1, "y", false), (2, "x", false), (2, "", false), (2, "y", true), (3, "x", true)];
-        for (seq, content_hash, foreign) in table {
-            let now = standing(seq, content_hash);
-            assert_eq!(owner("a", 2, "x").is_foreign(&now), foreign, "{now:?}");
-        }
-    }
-
-    #[test]
-    fn clusters_are_believed_about_their_own_databases_only() {
-        let table = [
-            (None, seen("a", 1, ""), Some(UnclaimedCode::UnknownDatabase)),
-            (Some(owner("b", 1, "")), seen("a", 1, ""), Some(UnclaimedCode::OtherCluster)),
-            (Some(owner("a", 1, "x")), seen("a", 2, "y"), Some(UnclaimedCode::Ahead)),
-            (Some(owner("a", 2, "x")), seen("a", 2, "y"), Some(UnclaimedCode::Content)),
-            (Some(owner("a", 2, "x")), seen("a", 2, "x"), None),
-            (Some(owner("a", 2, "x")), seen("a", 2, ""), None),
-            (Some(owner("a", 2, "x")), seen("a", 1, "y"), None),
-        ];
-        for (owner, seen, expected) in table {
-            assert_eq!(doubt(owner.as_ref(), &seen), expected, "{seen:?}");
-        }
-    }
 }

@@ -1,8 +1,9 @@
 //! `cargo xtask test`: everything that proves the project, in groups; what CI runs is this with no group named.
 //!
-//! The last line is `N passed, N failed, N skipped`. *Invariant:* the stack of the tests is taken down again, however the
+//! The last line is `N passed, N failed, N skipped`; before it each failure has a line. *Invariant:* the stack of the tests is taken down again, however the
 //! run ends, unless it was asked to stay.
 
+mod failures;
 mod plan;
 mod run;
 mod tally;

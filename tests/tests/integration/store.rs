@@ -21,6 +21,7 @@ mod keys;
 mod mint;
 mod observers;
 mod outbox;
+mod plain;
 mod programs;
 mod schema;
 mod sweep;

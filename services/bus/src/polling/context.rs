@@ -13,6 +13,7 @@ use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
 use super::Start;
 use super::standing::{Patience, Standing};
+use crate::connection::Brokers;
 use crate::tracker::Mark;
 use crate::{Error, connection, lock};
 
@@ -74,9 +75,8 @@ impl ClientContext for Context {
     }
 
     fn stats(&self, statistics: Statistics) {
-        let reachable = statistics.brokers.values().any(|broker| broker.nodeid >= 0 && broker.state == "UP");
         if let Some(group) = &statistics.cgrp {
-            lock(&self.standing).hear(Instant::now(), &group.join_state, reachable);
+            lock(&self.standing).hear(Instant::now(), &group.join_state, Brokers::of(&statistics));
         }
         let Some(topic) = statistics.topics.get(&self.topic) else { return };
         let known = topic.partitions.values().filter(|partition| partition.hi_offset >= 0);
@@ -129,9 +129,13 @@ impl Context {
         }
     }
 
-    /// An error once the consumer has been outside of its group for too long: it is to be made anew.
+    /// An error once the consumer has been outside of its group for too long, or knows no broker any more: it is to be made
+    /// anew.
     pub(super) fn check_standing(&self) -> Result<(), Error> {
         let standing = lock(&self.standing);
+        if standing.has_no_brokers() {
+            return Err(Error::NoBrokers { what: "consumer" });
+        }
         let Some((outside, state)) = standing.too_long(Instant::now(), self.patience) else { return Ok(()) };
         let (group, topic, state) = (self.group.clone(), self.topic.clone(), state.to_owned());
         Err(Error::Adrift { group, topic, seconds: outside.as_secs(), state })

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use context::{Context, End, Membership};
 pub use standing::Patience;
 
+use crate::connection::STATISTICS;
 use crate::consumer::{OffsetReset, Snapshot, State};
 use crate::tracker::Mark;
 use crate::{Connection, Error, Record};
@@ -139,7 +140,7 @@ fn create(start: &Start<'_>, membership: Arc<dyn Membership>) -> Result<Client, 
         // A full queue is worked off in milliseconds; the library would look at it again after a second.
         ("fetch.queue.backoff.ms", "10".to_owned()),
         ("fetch.max.bytes", (QUEUE_KBYTES * 1_024).to_string()),
-        ("statistics.interval.ms", "10000".to_owned()),
+        (STATISTICS.0, STATISTICS.1.to_owned()),
     ]);
     let context = Context::new(start, membership);
     let client: Client = config.create_with_context(context).map_err(failed)?;

@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use super::MAX_POLL;
+use crate::connection::Brokers;
 
 /// How long a consumer may be outside of its group while brokers answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +31,8 @@ impl Default for Patience {
 pub(crate) struct Standing {
     /// Set while it is outside although brokers answer.
     outside: Option<Outside>,
+    /// There is no broker left that it could ask.
+    no_brokers: bool,
 }
 
 #[derive(Debug)]
@@ -44,8 +47,9 @@ struct Outside {
 
 impl Standing {
     /// Takes in what the library says now.
-    pub(crate) fn hear(&mut self, now: Instant, join_state: &str, reachable: bool) {
-        if join_state == "steady" || !reachable {
+    pub(crate) fn hear(&mut self, now: Instant, join_state: &str, brokers: Brokers) {
+        self.no_brokers = brokers == Brokers::Forgotten;
+        if join_state == "steady" || brokers != Brokers::Reachable {
             self.outside = None;
             return;
         }
@@ -60,6 +64,11 @@ impl Standing {
             waits,
             state: join_state.to_owned(),
         });
+    }
+
+    /// Whether it can never come back by itself.
+    pub(crate) const fn has_no_brokers(&self) -> bool {
+        self.no_brokers
     }
 
     /// For how long it has been outside, once that is too long.
@@ -118,10 +127,25 @@ mod tests {
         for (heard, when, expected) in table {
             let mut standing = Standing::default();
             for (seconds, state, reachable) in *heard {
-                standing.hear(at(*seconds), state, *reachable);
+                let brokers = if *reachable { Brokers::Reachable } else { Brokers::Away };
+                standing.hear(at(*seconds), state, brokers);
             }
             let lost = standing.too_long(at(*when), Patience::default()).is_some();
             assert_eq!(lost, *expected, "{heard:?} at {when}");
+        }
+    }
+
+    #[test]
+    fn only_who_has_nobody_left_to_ask_cannot_come_back() {
+        let mut standing = Standing::default();
+        for (brokers, lost) in [
+            (Brokers::Reachable, false),
+            (Brokers::Away, false),
+            (Brokers::Forgotten, true),
+            (Brokers::Away, false),
+        ] {
+            standing.hear(Instant::now(), "steady", brokers);
+            assert_eq!(standing.has_no_brokers(), lost, "{brokers:?}");
         }
     }
 }

@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::consumer::{self, Class, Disposition, Handler, Place, Placed, Settings};
+use crate::liar::Liar;
 use crate::{Message, Producer, lock};
 
 const TOPIC: &str = "t";
@@ -140,6 +141,30 @@ async fn a_consumer_that_its_group_does_not_let_in_gives_up() {
     send(&settings, ["a"]).await;
     let next = Consumer::start(settings);
     next.handled(1).await;
+    next.stop().await.0.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_that_was_told_that_there_are_no_brokers_gives_up() {
+    let cluster = cluster();
+    let liar = Liar::before(&cluster.bootstrap_servers());
+    let mut settings = settings(&cluster);
+    settings.connection.bootstrap.clone_from(&liar.address);
+    settings.connection.properties.push(("topic.metadata.refresh.interval.ms".to_owned(), "100".to_owned()));
+    send(&settings, ["a"]).await;
+    let consumer = Consumer::start(settings.clone());
+    consumer.handled(1).await;
+    liar.lie(true);
+    let ended = in_time("the consumer to give up", consumer.task).await.unwrap();
+    assert!(matches!(ended, Err(Error::NoBrokers { .. })), "{ended:?}");
+    assert_ne!(liar.lies(), 0);
+
+    liar.lie(false);
+    // Without a word it counts as a member for another while; a group of its own need not wait for that.
+    settings.group = "h".to_owned();
+    send(&settings, ["b"]).await;
+    let next = Consumer::start(settings);
+    next.handled(2).await;
     next.stop().await.0.unwrap();
 }
 

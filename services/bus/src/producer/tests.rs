@@ -5,6 +5,7 @@ use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::{RDKafkaApiKey as Api, RDKafkaRespErr as Refusal};
 
 use super::*;
+use crate::liar::Liar;
 
 const TOPIC: &str = "instructions";
 
@@ -68,6 +69,31 @@ async fn a_producer_that_was_not_let_in_is_made_anew_and_goes_on() {
     assert!(!matches!(error, Error::TooLarge { .. }), "{error:?}");
     assert_eq!(mock.producer.rebuilds(), 1, "the error was fatal");
     assert!(mock.send().await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_producer_that_was_told_that_there_are_no_brokers_is_made_anew_and_goes_on() {
+    let cluster = MockCluster::new(1).unwrap();
+    cluster.create_topic(TOPIC, 1, 1).unwrap();
+    let liar = Liar::before(&cluster.bootstrap_servers());
+    let mut connection = Connection::new(&liar.address, "test");
+    let often = [("statistics.interval.ms", "100"), ("topic.metadata.refresh.interval.ms", "100")];
+    connection.properties = often.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let mock = Mock { producer: Producer::new(&connection).unwrap(), cluster };
+    mock.send().await.unwrap();
+    liar.lie(true);
+    let forgotten = || mock.producer.session().client.context().no_brokers();
+    let started = std::time::Instant::now();
+    while !forgotten() {
+        assert!(started.elapsed() < Duration::from_secs(30), "told {} times", liar.lies());
+        tokio::task::yield_now().await;
+    }
+    // What was queued before anybody noticed is told to those who wait, and sent anew by the next client.
+    liar.lie(false);
+    while mock.send().await.is_err() {
+        assert!(started.elapsed() < Duration::from_secs(30), "records go on with another client");
+    }
+    assert_eq!(mock.producer.rebuilds(), 1);
 }
 
 #[tokio::test]

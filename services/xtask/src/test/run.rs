@@ -1,7 +1,9 @@
 //! Runs the steps of the groups one after the other, and takes the stack down at the end.
 
+use std::cell::RefCell;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,9 +18,9 @@ use sandbox::process::Process;
 use sandbox::progress::Progress;
 use sandbox::stack::{Layout, Options};
 
-use super::Group;
 use super::plan::{Step, Work};
 use super::tally::Tally;
+use super::{Group, failures};
 use crate::terminal::{self, Terminal};
 use crate::workspace::{self, Workspace};
 use crate::{down, generate, tidy, up};
@@ -42,7 +44,8 @@ pub(super) fn run(
     let interrupted = watch_for_interrupts()?;
     let layout = workspace.test_stack();
     let lock = workspace::lock(&layout)?;
-    let runner = Runner { workspace, layout, further, interrupted, terminal: Terminal::start() };
+    let (terminal, failures) = (Terminal::start(), RefCell::default());
+    let runner = Runner { workspace, layout, further, interrupted, terminal, failures };
     runner.workspace.install_packages(&runner.terminal)?;
     let since = Instant::now();
     let mut total = Tally::default();
@@ -54,6 +57,9 @@ pub(super) fn run(
         runner.terminal.line(&format!("the stack stays: {}", runner.layout.state().display()));
     } else if groups.iter().any(|group| *group != Group::Unit) {
         total += runner.take_down();
+    }
+    for failure in runner.failures.borrow().iter() {
+        runner.terminal.line(&format!("failed: {failure}"));
     }
     runner.terminal.line(&format!("all after {}", clock::span(since.elapsed())));
     terminal::print(&total.to_string());
@@ -91,6 +97,8 @@ struct Runner<'a> {
     further: &'a [String],
     interrupted: Arc<AtomicBool>,
     terminal: Terminal,
+    /// What failed, in a line each, to be told again at the end.
+    failures: RefCell<Vec<String>>,
 }
 
 impl Runner<'_> {
@@ -125,11 +133,13 @@ impl Runner<'_> {
                 tally
             }
             Ok(tally) => {
+                self.remember(step, &log);
                 let hint = format!("{tally}; the whole output is in {}", log.display());
                 self.terminal.failed(step.name, &tail(&log, SHOWN), &hint);
                 tally
             }
             Err(error) => {
+                self.failures.borrow_mut().push(format!("{}: {error:#}", step.name));
                 self.terminal.failed(
                     step.name,
                     &format!("{error:#}"),
@@ -138,6 +148,21 @@ impl Runner<'_> {
                 Tally::one(false)
             }
         }
+    }
+
+    /// Keeps what failed in a step for the end.
+    fn remember(&self, step: Step, log: &Path) {
+        let output = fs::read_to_string(log).unwrap_or_default();
+        let failed = match step.work {
+            Work::CargoTest(_) => failures::of_libtest(&output),
+            Work::Pytest => failures::of_pytest(&output),
+            _ => Vec::new(),
+        };
+        let mut failures = self.failures.borrow_mut();
+        if failed.is_empty() {
+            failures.push(format!("{}: its output is in {}", step.name, log.display()));
+        }
+        failures.extend(failed.iter().map(|failed| format!("{}: {failed}", step.name)));
     }
 
     fn work(&self, step: Step) -> anyhow::Result<Tally> {
@@ -249,8 +274,13 @@ impl Runner<'_> {
     /// Takes the stack down; something left behind is a failure of the tests.
     fn take_down(&self) -> Tally {
         match down::stop(self.workspace, &self.layout, false, &self.terminal) {
-            Ok(clean) => Tally::one(clean),
+            Ok(true) => Tally::one(true),
+            Ok(false) => {
+                self.failures.borrow_mut().push("down: something was left behind".to_owned());
+                Tally::one(false)
+            }
             Err(error) => {
+                self.failures.borrow_mut().push(format!("down: {error:#}"));
                 self.terminal.failed("take the stack down", &format!("{error:#}"), "Try 'cargo xtask down'.");
                 Tally::one(false)
             }

@@ -1,0 +1,180 @@
+//! The databases that a batch is about, as they were minted, and what is believed of them. Beside the two questions pure.
+
+use std::collections::BTreeMap;
+
+use domain::Position;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use crate::observations::Standing;
+use crate::unclaimed::UnclaimedCode;
+use crate::{Error, Observation};
+
+/// The question for databases by identity.
+macro_rules! owners {
+    ($lock:literal) => {
+        concat!(
+            "select d.id, d.cluster_id, d.epoch, d.seq, d.content_hash, d.provisioned, \
+             exists (select from operations o where o.database_id = d.id and o.ended_at is null) as busy \
+             from databases d where d.id = any($1) order by d.id",
+            $lock
+        )
+    };
+}
+
+/// A database as it was minted.
+#[derive(Debug, sqlx::FromRow)]
+pub(super) struct Owner {
+    pub(super) id: Uuid,
+    pub(super) cluster_id: String,
+    epoch: i64,
+    seq: i64,
+    content_hash: String,
+    /// Whether a volume of it was seen before.
+    pub(super) provisioned: bool,
+    /// Whether any operation of it had not ended when its row was asked for. One that was minted since then is told of by
+    /// nothing in this batch: its instruction was not published yet.
+    pub(super) busy: bool,
+}
+
+impl Owner {
+    /// Its newest position.
+    pub(super) const fn minted(&self) -> Position {
+        Position { epoch: self.epoch, seq: self.seq }
+    }
+
+    /// Whether a cluster holds what was never minted here: a later position, or other content at this one.
+    pub(super) fn is_foreign(&self, now: &Standing) -> bool {
+        let other = !now.content_hash.is_empty() && now.content_hash != self.content_hash;
+        now.held() > self.minted() || (now.held() == self.minted() && other)
+    }
+}
+
+/// Databases as they are now, locked until the transaction ends.
+pub(super) async fn lock(
+    connection: &mut PgConnection,
+    ids: &[Uuid],
+) -> Result<BTreeMap<Uuid, Owner>, Error> {
+    ask(connection, owners!(" for no key update of d"), ids).await
+}
+
+/// Databases as they are at this moment, and may not be at the next one.
+pub(super) async fn glance(
+    connection: &mut PgConnection,
+    ids: &[Uuid],
+) -> Result<BTreeMap<Uuid, Owner>, Error> {
+    ask(connection, owners!(""), ids).await
+}
+
+async fn ask(
+    connection: &mut PgConnection,
+    question: &'static str,
+    ids: &[Uuid],
+) -> Result<BTreeMap<Uuid, Owner>, Error> {
+    let rows: Result<Vec<Owner>, _> = sqlx::query_as(question).bind(ids).fetch_all(connection).await;
+    Ok(rows.map_err(Error::from_sqlx)?.into_iter().map(|row| (row.id, row)).collect())
+}
+
+/// Why an observation is not simply believed.
+pub(super) fn doubt(owner: Option<&Owner>, seen: &Observation) -> Option<UnclaimedCode> {
+    let Some(owner) = owner else { return Some(UnclaimedCode::UnknownDatabase) };
+    if owner.cluster_id != seen.cluster.as_str() {
+        return Some(UnclaimedCode::OtherCluster);
+    }
+    let minted = owner.minted();
+    if seen.position > minted {
+        return Some(UnclaimedCode::Ahead);
+    }
+    let other =
+        seen.position == minted && !seen.content_hash.is_empty() && seen.content_hash != owner.content_hash;
+    other.then_some(UnclaimedCode::Content)
+}
+
+/// Whether an observation changes nothing but what is believed of its database.
+pub(super) fn is_plain(owner: Option<&Owner>, seen: &Observation) -> bool {
+    let settled = |owner: &Owner| !owner.busy && (owner.provisioned || !seen.volume);
+    doubt(owner, seen).is_none() && owner.is_some_and(settled)
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::DatabaseId;
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn owner(cluster: &str, seq: i64, content_hash: &str) -> Owner {
+        let (cluster_id, content_hash) = (cluster.to_owned(), content_hash.to_owned());
+        Owner { id: Uuid::nil(), cluster_id, epoch: 1, seq, content_hash, provisioned: false, busy: true }
+    }
+
+    fn seen(cluster: &str, seq: i64, content_hash: &str) -> Observation {
+        Observation {
+            database: DatabaseId::new(Uuid::nil()),
+            cluster: cluster.parse().unwrap(),
+            position: Position { epoch: 1, seq },
+            term: 1,
+            resource_version: 1,
+            present: true,
+            content_hash: content_hash.to_owned(),
+            phase: String::new(),
+            carried_out: None,
+            volume: false,
+            steps: Vec::new(),
+            body: serde_json::Value::Null,
+            body_schema: 1,
+            said_at: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn what_was_never_minted_is_foreign() {
+        let standing = |seq, content_hash: &str| Standing {
+            database_id: Uuid::nil(),
+            epoch: 1,
+            seq,
+            carried_epoch: 1,
+            carried_seq: seq,
+            content_hash: content_hash.to_owned(),
+        };
+        let table = [(1, "y", false), (2, "x", false), (2, "", false), (2, "y", true), (3, "x", true)];
+        for (seq, content_hash, foreign) in table {
+            let now = standing(seq, content_hash);
+            assert_eq!(owner("a", 2, "x").is_foreign(&now), foreign, "{now:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_moves_nothing_else_is_plain() {
+        let settled = || Owner { busy: false, ..owner("a", 1, "") };
+        let with_volume = || Observation { volume: true, ..seen("a", 1, "") };
+        let table = [
+            (Some(settled()), seen("a", 1, ""), true),
+            (Some(Owner { busy: true, ..settled() }), seen("a", 1, ""), false),
+            (Some(settled()), with_volume(), false),
+            (Some(Owner { provisioned: true, ..settled() }), with_volume(), true),
+            (Some(settled()), seen("b", 1, ""), false),
+            (Some(settled()), seen("a", 2, ""), false),
+            (None, seen("a", 1, ""), false),
+        ];
+        for (owner, seen, plain) in table {
+            assert_eq!(is_plain(owner.as_ref(), &seen), plain, "{owner:?} {seen:?}");
+        }
+    }
+
+    #[test]
+    fn clusters_are_believed_about_their_own_databases_only() {
+        let table = [
+            (None, seen("a", 1, ""), Some(UnclaimedCode::UnknownDatabase)),
+            (Some(owner("b", 1, "")), seen("a", 1, ""), Some(UnclaimedCode::OtherCluster)),
+            (Some(owner("a", 1, "x")), seen("a", 2, "y"), Some(UnclaimedCode::Ahead)),
+            (Some(owner("a", 2, "x")), seen("a", 2, "y"), Some(UnclaimedCode::Content)),
+            (Some(owner("a", 2, "x")), seen("a", 2, "x"), None),
+            (Some(owner("a", 2, "x")), seen("a", 2, ""), None),
+            (Some(owner("a", 2, "x")), seen("a", 1, "y"), None),
+        ];
+        for (owner, seen, expected) in table {
+            assert_eq!(doubt(owner.as_ref(), &seen), expected, "{seen:?}");
+        }
+    }
+}
