@@ -43,16 +43,7 @@ impl Liar {
         });
         let accepting = Arc::clone(&way);
         // Ends with the test's process.
-        thread::spawn(move || {
-            for client in listener.incoming().flatten() {
-                let way = Arc::clone(&accepting);
-                let Ok(server) = TcpStream::connect(&way.server) else { continue };
-                let asked = Arc::<Mutex<HashMap<i32, (i16, i16)>>>::default();
-                let (asking, from, to) = (Arc::clone(&asked), client.try_clone(), server.try_clone());
-                thread::spawn(move || requests(&asking, from?, to?));
-                thread::spawn(move || answers(&way, &asked, server, client));
-            }
-        });
+        thread::spawn(move || listener.incoming().flatten().for_each(|client| lead(&accepting, client)));
         Self { address, way }
     }
 
@@ -65,6 +56,15 @@ impl Liar {
     pub(crate) fn lies(&self) -> usize {
         self.way.lies.load(Ordering::SeqCst)
     }
+}
+
+/// Connects somebody with the broker.
+fn lead(way: &Arc<Way>, client: TcpStream) {
+    let Ok(server) = TcpStream::connect(&way.server) else { return };
+    let (way, asked) = (Arc::clone(way), Arc::<Mutex<HashMap<i32, (i16, i16)>>>::default());
+    let (asking, from, to) = (Arc::clone(&asked), client.try_clone(), server.try_clone());
+    thread::spawn(move || requests(&asking, from?, to?));
+    thread::spawn(move || answers(&way, &asked, server, client));
 }
 
 /// How answers write a host and its port.

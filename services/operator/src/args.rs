@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use plan::Settings;
 
@@ -48,6 +49,10 @@ pub struct Args {
     /// The only namespace whose resources are looked after; all namespaces when absent
     #[arg(long, env = "SLIPWAY_WATCH_NAMESPACE", value_name = "NAMESPACE")]
     pub watch_namespace: Option<String>,
+    /// How long EC2 may take to show what was created: what it does not show counts as gone only so long after the last
+    /// create
+    #[arg(long, env = "SLIPWAY_EC2_LAG", value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    pub ec2_lag: Duration,
     /// Databases worked on at once
     #[arg(long, env = "SLIPWAY_CONCURRENCY", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1_000), value_name = "NUMBER")]
     pub concurrency: u16,
@@ -75,6 +80,14 @@ fn zone(text: &str) -> Result<(String, String), String> {
     Ok((zone.to_owned(), subnet.to_owned()))
 }
 
+/// A length of time such as `500ms`, `30s` or `2m`: ten minutes at most.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is not a length of time of 0s to 10 minutes, such as 500ms, 30s or 2m");
+    let length = text.parse::<jiff::SignedDuration>().map_err(|_| wrong())?;
+    let length = Duration::try_from(length).map_err(|_| wrong())?;
+    if length <= Duration::from_mins(10) { Ok(length) } else { Err(wrong()) }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::{CommandFactory as _, Parser as _};
@@ -97,12 +110,22 @@ mod tests {
     fn zones_become_a_map() {
         let args = Args::try_parse_from(least()).unwrap();
         assert_eq!(args.settings().zones.get("eu-west-1b").map(String::as_str), Some("subnet-2"));
-        assert_eq!(args.lease_namespace, "slipway-system");
+        assert_eq!(
+            (args.lease_namespace.as_str(), args.ec2_lag),
+            ("slipway-system", Duration::from_secs(30))
+        );
     }
 
     #[test]
     fn nonsense_is_refused() {
-        for (flag, value) in [("--zones", "eu-west-1a"), ("--zones", "=subnet"), ("--concurrency", "0")] {
+        for (flag, value) in [
+            ("--zones", "eu-west-1a"),
+            ("--zones", "=subnet"),
+            ("--concurrency", "0"),
+            ("--ec2-lag", "30"),
+            ("--ec2-lag", "-1s"),
+            ("--ec2-lag", "11m"),
+        ] {
             let arguments = least().into_iter().chain([flag, value]);
             assert!(Args::try_parse_from(arguments).is_err(), "{flag} {value}");
         }

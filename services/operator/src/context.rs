@@ -27,6 +27,8 @@ pub(crate) struct Context {
     pub(crate) view: Arc<ClusterView>,
     pub(crate) lookup: Lookup,
     pub(crate) settings: Settings,
+    /// How long EC2 may take to show what was created.
+    pub(crate) ec2_lag: Duration,
     pub(crate) memories: Memories,
     pub(crate) events: Events,
     pub(crate) measures: Measures,

@@ -28,6 +28,7 @@ pub(crate) async fn run(
     heartbeat: Heartbeat,
     stop: CancellationToken,
 ) {
+    context.memories.take_over();
     let incoming = futures::stream::unfold(queue, |mut queue| async {
         let next = queue.recv().await?;
         Some((Ok::<_, Infallible>(next), queue))

@@ -2,7 +2,7 @@
 //! few repeated calls and never a duplicate.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use plan::Memory;
@@ -21,14 +21,39 @@ struct Entry {
     spent: Option<u64>,
     exhausted: Vec<(String, Instant)>,
     wrote: Option<Instant>,
+    asked: Option<Instant>,
     failures: u32,
 }
 
 /// All databases, by uid of their resource.
 #[derive(Debug, Default)]
-pub(crate) struct Memories(Mutex<HashMap<String, Entry>>);
+pub(crate) struct Memories {
+    took_over: OnceLock<Instant>,
+    entries: Mutex<HashMap<String, Entry>>,
+}
 
 impl Memories {
+    /// From here on this process leads; what another one asked for, it asked for before.
+    pub(crate) fn take_over(&self) {
+        // Leadership is gained once: who loses it ends.
+        self.took_over.get_or_init(Instant::now);
+    }
+
+    /// Something new was asked of AWS, or is about to be: it may be there from now on.
+    pub(crate) fn asked(&self, uid: &str) {
+        self.lock().entry(uid.to_owned()).or_default().asked = Some(Instant::now());
+    }
+
+    /// Whether a look begun at `moment` shows all that there is of a database, when everything shows within `lag`.
+    ///
+    /// A leader of which nothing is known may have asked for something right before this one took over.
+    pub(crate) fn shows_all(&self, uid: &str, moment: Instant, lag: Duration) -> bool {
+        let Some(took_over) = self.took_over.get() else { return false };
+        let asked = self.lock().get(uid).and_then(|entry| entry.asked);
+        let last = asked.map_or(*took_over, |asked| asked.max(*took_over));
+        moment.checked_duration_since(last).is_some_and(|since| since >= lag)
+    }
+
     /// What planning may know.
     pub(crate) fn recall(&self, uid: &str) -> Memory {
         let entries = self.lock();
@@ -80,7 +105,7 @@ impl Memories {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -99,6 +124,25 @@ mod tests {
         assert!(memories.failed("b", false) <= Duration::from_secs(1));
         memories.succeeded("a");
         assert!(memories.failed("a", false) <= Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_look_shows_all_only_some_time_after_the_last_create_and_the_take_over() {
+        let lag = Duration::from_secs(30);
+        let memories = Memories::default();
+        let later = |seconds| Instant::now() + Duration::from_secs(seconds);
+        assert!(!memories.shows_all("a", later(90), lag), "before it leads nothing is known");
+        memories.take_over();
+        let took_over = *memories.took_over.get().unwrap();
+        assert!(!memories.shows_all("a", took_over + lag / 2, lag));
+        assert!(memories.shows_all("a", took_over + lag, lag));
+        memories.asked("a");
+        let asked = memories.lock()["a"].asked.unwrap();
+        assert!(!memories.shows_all("a", asked + lag.saturating_sub(Duration::from_nanos(1)), lag));
+        assert!(memories.shows_all("a", asked + lag, lag));
+        assert!(!memories.shows_all("a", took_over, Duration::ZERO), "a look from before the create");
+        memories.take_over();
+        assert_eq!(memories.took_over.get(), Some(&took_over), "it is taken over once");
     }
 
     #[test]

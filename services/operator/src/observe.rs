@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use cloud::InstanceState;
-use plan::{Account, Dns, DnsQuestion, Goal, Observed, Validated};
+use plan::{Account, Dns, DnsQuestion, Goal, Observed, Subject, Validated};
 use resources::{Phase, QuestDB, names};
 
 use crate::context::Context;
@@ -55,11 +55,13 @@ async fn account(context: &Context, validated: &Validated, settled: bool) -> Res
         .await
         .map_err(Error::aws("describe what the cluster owns in EC2"))?;
     context.measures.picture(picture.age());
-    let database = &validated.subject.database;
+    let Subject { database, uid, .. } = &validated.subject;
     Ok(Account {
         instances: picture.instances(database).to_vec(),
         volumes: picture.volumes(database).to_vec(),
         groups: picture.security_groups(database).to_vec(),
+        // That a settled database is down was proved when it settled: a new leader need not wait for it again.
+        conclusive: settled || context.memories.shows_all(uid, picture.as_of(), context.ec2_lag),
         modification: None,
         protection: None,
     })

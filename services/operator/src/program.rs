@@ -68,6 +68,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
         events: Events::new(clients.calls.clone(), &args.cluster),
         client: clients.calls,
         settings: args.settings(),
+        ec2_lag: args.ec2_lag,
         memories: Memories::default(),
         leadership,
         caches,

@@ -56,6 +56,9 @@ pub struct Account {
     pub volumes: Vec<Volume>,
     /// Security groups.
     pub groups: Vec<SecurityGroup>,
+    /// Whether what is not among these does not exist. EC2 shows what was created only after a while and may answer from
+    /// the past, so a look proves absence only when it was begun long enough after the last thing was asked for.
+    pub conclusive: bool,
     /// The latest modification of the volume, when it was asked for.
     pub modification: Option<VolumeModification>,
     /// Protection of an instance that is to be taken down, when it was asked for.

@@ -211,6 +211,11 @@ impl Step {
         }
     }
 
+    /// Whether it makes something in EC2, which may show it only later, and may do so although nobody heard an answer.
+    pub const fn is_creation(&self) -> bool {
+        matches!(self, Self::CreateSecurityGroup(_) | Self::RunInstance { .. } | Self::CreateVolume(_))
+    }
+
     /// Whether it takes something away that cannot be made again as it was; such steps get a shorter deadline, from what
     /// remains of the leader's lease.
     pub const fn is_destructive(&self) -> bool {

@@ -4,6 +4,7 @@
 #![cfg(test)]
 
 mod fence;
+mod late;
 mod life;
 mod policies;
 mod rig;

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -28,6 +28,8 @@ pub(crate) struct Engine<H: Handler> {
     /// Told to those who work when their consumer ends without them.
     abandoned: CancellationToken,
     inner: Mutex<Inner<H::Work>>,
+    /// Told of each record that is dealt with.
+    less: Condvar,
 }
 
 struct Inner<W> {
@@ -79,7 +81,7 @@ impl<H: Handler> Engine<H> {
             open: true,
         };
         let abandoned = CancellationToken::new();
-        Arc::new(Self { handler, runtime, state, abandoned, inner: Mutex::new(inner) })
+        Arc::new(Self { handler, runtime, state, abandoned, inner: Mutex::new(inner), less: Condvar::new() })
     }
 
     /// A record was read.
@@ -171,6 +173,13 @@ impl<H: Handler> Engine<H> {
         lock(&self.inner).load()
     }
 
+    /// Waits while there is so much to do, at most for the limit. Answers whether it became less.
+    pub(crate) fn wait_while(&self, much: impl Fn(&Load) -> bool, limit: Duration) -> bool {
+        let inner = lock(&self.inner);
+        let waited = self.less.wait_timeout_while(inner, limit, |inner| much(&inner.load()));
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
     pub(crate) fn partitions(&self) -> Vec<i32> {
         lock(&self.inner).assignments.partitions()
     }
@@ -242,6 +251,8 @@ impl<H: Handler> Engine<H> {
         inner.assignments.finish(entry.ticket);
         inner.lanes.finish(entry);
         self.start(&mut inner);
+        drop(inner);
+        self.less.notify_one();
     }
 
     /// The record is not dealt with, and somebody reads it again; here only its key is set free.

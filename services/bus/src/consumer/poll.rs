@@ -8,7 +8,7 @@ use rdkafka::consumer::Consumer as _;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::engine::Engine;
+use super::engine::{Engine, Load};
 use super::questions::{Answer, Assigned, Questions};
 use super::state::{Snapshot, State};
 use super::{Handler, Settings};
@@ -85,6 +85,15 @@ impl<H: Handler> Duty for Reading<'_, H> {
         }
         // What is put by waits for an answer: come round soon.
         Ok(if self.engine.puts_by() { SOON } else { POLL })
+    }
+
+    /// Below the bounds at which partitions are paused, so that work that goes on never meets those.
+    fn room(&mut self, limit: Duration) -> bool {
+        let Settings { in_memory, in_memory_bytes, .. } = *self.settings;
+        let full = |load: &Load| load.in_memory >= in_memory / 4 * 3 || load.bytes >= in_memory_bytes / 4 * 3;
+        let plenty =
+            |load: &Load| load.in_memory >= in_memory / 8 * 5 || load.bytes >= in_memory_bytes / 8 * 5;
+        !full(&self.engine.load()) || self.engine.wait_while(plenty, limit)
     }
 
     fn accept(&mut self, record: Record) {

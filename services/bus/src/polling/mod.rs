@@ -1,8 +1,8 @@
 //! The loop that both ways of consuming share: a thread of its own that polls, comes round, and at the end lets work
 //! finish, commits and leaves the group.
 //!
-//! What is done with records is a [`Duty`]. *Invariant:* the loop never waits for work while it polls; at the end it waits
-//! only for a while. *Invariant:* leaving the group, which can block for ever, is left behind after its time.
+//! What is done with records is a [`Duty`]. *Invariant:* the loop never waits for work for longer than a [`BREATH`] while
+//! it polls; at the end it waits only for a while. *Invariant:* leaving the group, which can block for ever, is left behind after its time.
 
 mod context;
 mod standing;
@@ -34,6 +34,9 @@ pub(crate) const MAX_POLL: Duration = Duration::from_mins(1);
 pub(crate) const POLL: Duration = Duration::from_millis(100);
 /// The same, while something is to happen soon.
 pub(crate) const SOON: Duration = Duration::from_millis(20);
+/// How long the loop leaves further records with the library while there is plenty to do. Pausing partitions instead throws
+/// away what the library has fetched, and it takes half a second to fetch again: that is for work that stands still.
+const BREATH: Duration = Duration::from_millis(200);
 /// How often those who watch are told while records come one after the other.
 const REPORT: Duration = Duration::from_millis(50);
 /// The longest question to the brokers; nobody waits for it but those who end.
@@ -67,6 +70,9 @@ pub(crate) struct Start<'a> {
 pub(crate) trait Duty {
     /// Before each wait for a record. Answers how long that may last; an error ends the consumer.
     fn before(&mut self, client: &Client) -> Result<Duration, Error>;
+
+    /// Whether there is room for further records: waits for it at most so long.
+    fn room(&mut self, limit: Duration) -> bool;
 
     /// A record was read.
     fn accept(&mut self, record: Record);
@@ -102,7 +108,13 @@ pub(crate) fn run<D: Duty>(
     stop: &CancellationToken,
 ) -> Result<(), Error> {
     let client = create(start, membership)?;
-    let mut polling = Polling { topic: start.topic.into(), client: &client, start, reported: Instant::now() };
+    let mut polling = Polling {
+        topic: start.topic.into(),
+        client: &client,
+        start,
+        reported: Instant::now(),
+        out_of_breath: false,
+    };
     let result = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("kafka-questions".to_owned());
         let thread = thread.spawn_scoped(scope, || aside(&client));
@@ -165,12 +177,15 @@ struct Polling<'a> {
     client: &'a Client,
     start: &'a Start<'a>,
     reported: Instant,
+    /// A breath was waited for room in vain: the next one comes after there was room again.
+    out_of_breath: bool,
 }
 
 impl Polling<'_> {
     fn round(&mut self, duty: &mut impl Duty) -> Result<(), Error> {
         self.client.context().check_standing()?;
         let wait = duty.before(self.client)?;
+        self.out_of_breath = !duty.room(if self.out_of_breath { Duration::ZERO } else { BREATH });
         let read = self.client.poll(wait);
         let idle = read.is_none();
         match read {

@@ -97,6 +97,7 @@ mod tests {
     fn a_consumer_that_stays_outside_is_noticed() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
+        let brokers = |reachable| if reachable { Brokers::Reachable } else { Brokers::Away };
         let table: &[Case] = &[
             (&[(0, "steady", true)], 1_000, false),
             (&[(0, "init", true)], 29, false),
@@ -127,8 +128,7 @@ mod tests {
         for (heard, when, expected) in table {
             let mut standing = Standing::default();
             for (seconds, state, reachable) in *heard {
-                let brokers = if *reachable { Brokers::Reachable } else { Brokers::Away };
-                standing.hear(at(*seconds), state, brokers);
+                standing.hear(at(*seconds), state, brokers(*reachable));
             }
             let lost = standing.too_long(at(*when), Patience::default()).is_some();
             assert_eq!(lost, *expected, "{heard:?} at {when}");

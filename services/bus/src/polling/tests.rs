@@ -60,6 +60,9 @@ impl Handler for Counts {
         if work.starts_with("slow") {
             std::future::pending::<()>().await;
         }
+        if work.starts_with("brief") {
+            in_time("a moment", std::future::poll_fn(moment())).await;
+        }
         Disposition::Done
     }
 
@@ -95,6 +98,16 @@ impl Consumer {
         self.stop.cancel();
         let ended = in_time("the end", self.task).await.unwrap();
         (ended, start.elapsed())
+    }
+}
+
+/// Work that lasts as long as somebody else's turn, some times over.
+fn moment() -> impl FnMut(&mut std::task::Context<'_>) -> std::task::Poll<()> {
+    let mut turns = 50;
+    move |context| {
+        turns -= 1;
+        context.waker().wake_by_ref();
+        if turns == 0 { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
     }
 }
 
@@ -150,7 +163,7 @@ async fn a_consumer_that_was_told_that_there_are_no_brokers_gives_up() {
     let liar = Liar::before(&cluster.bootstrap_servers());
     let mut settings = settings(&cluster);
     settings.connection.bootstrap.clone_from(&liar.address);
-    settings.connection.properties.push(("topic.metadata.refresh.interval.ms".to_owned(), "100".to_owned()));
+    settings.connection.properties.push(("topic.metadata.refresh.interval.ms".to_owned(), "1000".to_owned()));
     send(&settings, ["a"]).await;
     let consumer = Consumer::start(settings.clone());
     consumer.handled(1).await;
@@ -206,6 +219,34 @@ async fn consumers_end_whatever_they_are_about_when_brokers_go() {
         assert!(took < settings.grace + END + Duration::from_secs(1), "{at}: {took:?}");
         assert!(matches!(ended, Ok(()) | Err(Error::Close { .. })), "{at}: {ended:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backlog_is_worked_off_without_a_pause_and_work_that_stands_still_pauses() {
+    const RECORDS: usize = 2_000;
+    let cluster = cluster();
+    let mut settings = settings(&cluster);
+    settings.limits = consumer::Limits { total: 2, group: 2 };
+    settings.in_memory = 64;
+    let keys: Vec<String> = (0..RECORDS).map(|number| format!("brief-{number}")).collect();
+    send(&settings, keys.iter().map(String::as_str)).await;
+    let consumer = Consumer::start(settings.clone());
+    let (counts, state) = (Arc::clone(&consumer.counts), Arc::clone(&consumer.state));
+    let mut most = 0;
+    until("the backlog to be worked off", || {
+        let now = state.snapshot();
+        most = most.max(now.in_memory);
+        assert!(!now.paused, "work goes on: {} in memory", now.in_memory);
+        lock(&counts.0).len() == RECORDS
+    })
+    .await;
+    assert!((32..=64).contains(&most), "{most} at most in memory");
+
+    let keys: Vec<String> = (0..200).map(|number| format!("slow-{number}")).collect();
+    send(&settings, keys.iter().map(String::as_str)).await;
+    until("partitions to be paused", || state.snapshot().paused).await;
+    assert!(state.snapshot().in_memory <= settings.in_memory);
+    consumer.stop().await.0.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -26,6 +26,8 @@ pub(super) struct Desk<S> {
     batch: usize,
     deadline: Duration,
     pub(super) inner: Mutex<Inner>,
+    /// Told whenever records were taken to be stored.
+    fewer: Condvar,
 }
 
 pub(super) struct Inner {
@@ -44,6 +46,7 @@ impl<S: Sink> Desk<S> {
             batch: settings.batch,
             deadline: settings.deadline,
             inner: Mutex::new(Inner { shelves, ends: BTreeMap::new(), open: true }),
+            fewer: Condvar::new(),
         })
     }
 
@@ -53,7 +56,21 @@ impl<S: Sink> Desk<S> {
         self.start(&mut inner);
     }
 
+    /// Records that wait to be stored.
+    pub(super) fn waiting(&self) -> usize {
+        lock(&self.inner).shelves.waiting_in_all()
+    }
+
+    /// Waits until fewer than so many wait, at most for the limit. Answers whether it came to that.
+    pub(super) fn wait_for_fewer(&self, bound: usize, limit: Duration) -> bool {
+        let inner = lock(&self.inner);
+        let many = |inner: &mut Inner| inner.shelves.waiting_in_all() >= bound;
+        let waited = self.fewer.wait_timeout_while(inner, limit, many);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
     fn start(self: &Arc<Self>, inner: &mut Inner) {
+        self.fewer.notify_one();
         while let Some(stretch) = inner.open.then(|| inner.shelves.take(self.batch)).flatten() {
             let desk = Arc::clone(self);
             self.runtime.spawn(async move { desk.store(stretch).await });

@@ -60,6 +60,12 @@ impl<S: Sink> Duty for Storing<'_, S> {
         Ok(if seeking { SOON } else { POLL })
     }
 
+    /// Of all partitions together not more than one may have before it is paused, as long as storing goes on.
+    fn room(&mut self, limit: Duration) -> bool {
+        let bound = self.settings.in_memory;
+        self.desk.waiting() < bound || self.desk.wait_for_fewer(bound / 4 * 3, limit)
+    }
+
     fn accept(&mut self, record: Record) {
         self.state.update(|state| state.read += 1);
         self.desk.accept(record);
@@ -84,7 +90,7 @@ impl<S: Sink> Duty for Storing<'_, S> {
             .collect();
         snapshot.partitions = partitions;
         snapshot.paused = !self.paused.is_empty();
-        snapshot.in_memory = inner.shelves.waiting().iter().map(|(_, count)| count).sum();
+        snapshot.in_memory = inner.shelves.waiting_in_all();
         snapshot.running = inner.shelves.storing();
     }
 

@@ -144,6 +144,11 @@ impl Shelves {
         self.by_partition.iter().map(|(&partition, stand)| (partition, stand.records.len())).collect()
     }
 
+    /// Records waiting, of all partitions.
+    pub(crate) fn waiting_in_all(&self) -> usize {
+        self.by_partition.values().map(|stand| stand.records.len()).sum()
+    }
+
     /// Batches being stored.
     pub(crate) fn storing(&self) -> usize {
         self.by_partition.values().filter(|stand| stand.phase == Phase::Storing).count()

@@ -74,7 +74,7 @@ fn generation_of(instance: &Instance) -> Option<u64> {
     instance.tags.get(key::GENERATION)?.parse().ok()
 }
 
-async fn instances(pass: &Pass<'_>) -> Result<Vec<Instance>, Error> {
+pub(super) async fn instances(pass: &Pass<'_>) -> Result<Vec<Instance>, Error> {
     let subject = &pass.validated.subject;
     let select = Select::database(&subject.cluster, &subject.database);
     pass.context

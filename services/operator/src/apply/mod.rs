@@ -6,6 +6,7 @@
 mod aws;
 mod dns;
 pub(crate) mod kubernetes;
+mod last_look;
 mod secret;
 
 use plan::{Action, Applied, Failure, Plan, Step, Validated};
@@ -78,8 +79,12 @@ impl Pass<'_> {
             Step::Delete(target) => kubernetes::delete(self, target).await,
             Step::LabelNode { name, uid, value } => kubernetes::label_node(self, name, uid, value).await,
             Step::ChangeRecords { changes, address } => {
-                let change = dns::change(self, changes).await?;
-                written.applied.dns = Some((change, address.clone()));
+                let change = dns::change(self, changes).await;
+                if change.is_err() && address.is_some() {
+                    // Route 53 may carry it out all the same.
+                    self.context.memories.asked(&self.validated.subject.uid);
+                }
+                written.applied.dns = Some((change?, address.clone()));
                 Ok(())
             }
             Step::CreateSecurityGroup(_)
@@ -93,12 +98,21 @@ impl Pass<'_> {
             | Step::TerminateInstance { .. }
             | Step::DeleteSecurityGroup { .. }
             | Step::DeleteVolume { .. } => {
-                // Also before a failure: its outcome may be unknown.
-                self.context.memories.wrote(&self.validated.subject.uid);
+                // Before it too, should the step be given up on its way.
+                self.remember(step);
                 let result = aws::step(self, step).await;
-                self.context.memories.wrote(&self.validated.subject.uid);
+                // After a failure too: its outcome may be unknown.
+                self.remember(step);
                 result
             }
+        }
+    }
+
+    fn remember(&self, step: &Step) {
+        let (memories, uid) = (&self.context.memories, &self.validated.subject.uid);
+        memories.wrote(uid);
+        if step.is_creation() {
+            memories.asked(uid);
         }
     }
 
@@ -110,6 +124,7 @@ impl Pass<'_> {
             }
             Step::WriteReleased { generation } => kubernetes::write_released(self, *generation).await?,
             Step::RemoveFinalizer => {
+                last_look::check_nothing_left(self).await?;
                 kubernetes::release(self).await?;
                 written.released = true;
                 return Ok(());

@@ -1,5 +1,8 @@
 //! The way back: name, pod, disk off the machine, machine, firewall, and, only when it is asked for in so many words, the
 //! disk. Each part waits for the one before, so that nothing is pulled from under a QuestDB that still writes.
+//!
+//! *Invariant:* what EC2 does not show is gone only when the look is conclusive ([`crate::Account::conclusive`]). Until
+//! then nothing is called ended and the resource is not let go: nobody would look for a machine that shows up later.
 
 use cloud::{Instance, InstanceState, Volume, VolumeState};
 use kube::core::ObjectMeta;
@@ -130,12 +133,18 @@ fn stop_instance(world: &World<'_>, plan: &mut Plan) -> bool {
             }
         }
     }
-    if ended {
-        for node in &world.observed.children.nodes {
-            machine::delete_node(plan, node, Part::InstanceStop);
-        }
+    if !ended {
+        return false;
     }
-    ended
+    if !world.observed.account.conclusive {
+        // Firewall and disk are judged by the same look: this wait is theirs too.
+        plan.wait(Part::InstanceStop, "waiting until EC2 is sure to show everything that was asked for");
+        return false;
+    }
+    for node in &world.observed.children.nodes {
+        machine::delete_node(plan, node, Part::InstanceStop);
+    }
+    true
 }
 
 fn remove_group(world: &World<'_>, plan: &mut Plan) -> bool {

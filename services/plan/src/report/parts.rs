@@ -113,6 +113,7 @@ fn volume(status: &mut QuestDBStatus, outcome: &Outcome<'_>) {
         let (id, state) = (volume.id.to_string(), volume.state.to_string());
         status.volume = Some(VolumeStatus { id, size_gib: volume.size_gib, state });
     } else if outcome.validated.goal == Goal::Purge
+        && outcome.observed.account.conclusive
         && let Some(volume) = &mut status.volume
     {
         "deleted".clone_into(&mut volume.state);

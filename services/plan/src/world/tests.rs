@@ -1,6 +1,7 @@
 //! Every step fails once, every step runs twice: the end is the same, with nothing double and nothing left over.
 
 mod aws;
+mod late;
 mod model;
 
 use cloud::{DnsRecord, InstanceState};

@@ -74,6 +74,8 @@ fn operator(blueprint: &Blueprint<'_>, cluster: &Cluster, facts: &RegionFacts) -
             ("SLIPWAY_ZONES", zones.join(",")),
             ("SLIPWAY_NODE_IMAGE", facts.node_image.clone()),
             ("SLIPWAY_LEASE_NAMESPACE", "slipway-system".to_owned()),
+            // The AWS endpoint shows what is new within a fraction of a second.
+            ("SLIPWAY_EC2_LAG", "2s".to_owned()),
         ])
 }
 

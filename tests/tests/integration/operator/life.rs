@@ -212,7 +212,8 @@ async fn what_belongs_to_somebody_else_is_left_alone() {
         api.get_opt("taken").await.unwrap().is_none().then_some(())
     })
     .await;
-    assert!(rig.instances().await.is_empty() && rig.groups().await.is_empty());
+    let (instances, groups) = (rig.instances().await, rig.groups().await);
+    assert!(instances.is_empty() && groups.is_empty(), "forgotten: {instances:?} {groups:?}");
     assert_eq!(configs.get(&names::config("taken")).await.unwrap().data, foreign.data);
     rig.end().await;
 }

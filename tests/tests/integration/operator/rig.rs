@@ -61,11 +61,22 @@ impl Rig {
         self.start_with_lease(&lease)
     }
 
+    /// An operator that is told how long EC2 may take to show what was created.
+    pub(super) async fn start_with_lag(&self, lag: Duration) -> Child {
+        let lease = testkit::temporary_namespace(&self.admin, "lease").await.unwrap();
+        self.command(&lease).env("SLIPWAY_EC2_LAG", format!("{}ms", lag.as_millis())).spawn().unwrap()
+    }
+
     /// An operator that competes for the lease of a namespace.
     pub(super) fn start_with_lease(&self, lease: &str) -> Child {
+        self.command(lease).spawn().unwrap()
+    }
+
+    fn command(&self, lease: &str) -> Command {
         let zones: Vec<_> =
             self.network.zones.iter().map(|(zone, subnet)| format!("{zone}={subnet}")).collect();
-        Command::new(stack().programs.join("slipway-operator"))
+        let mut command = Command::new(stack().programs.join("slipway-operator"));
+        command
             .env("KUBECONFIG", &bare_cluster().kubeconfig)
             .env("AWS_ENDPOINT_URL", &stack().aws_endpoint_url)
             .env("AWS_ACCESS_KEY_ID", "test")
@@ -80,9 +91,10 @@ impl Rig {
             .env("SLIPWAY_LEASE_NAMESPACE", lease)
             .env("SLIPWAY_WATCH_NAMESPACE", &self.namespace)
             .env("SLIPWAY_OPS_LISTEN", "127.0.0.1:0")
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap()
+            // The endpoint shows new things after 0.2 s.
+            .env("SLIPWAY_EC2_LAG", "1s")
+            .kill_on_drop(true);
+        command
     }
 
     pub(super) fn as_admin(&self) -> Api<QuestDB> {

@@ -36,6 +36,8 @@ pub(crate) struct World {
     pub(crate) change: Option<DnsChange>,
     pub(crate) secrets_drawn: u32,
     pub(crate) released: bool,
+    /// For so many ticks EC2 answers from a time before the database.
+    pub(crate) hidden: usize,
     pub(super) number: u32,
 }
 
@@ -52,6 +54,7 @@ impl World {
             change: None,
             secrets_drawn: 0,
             released: false,
+            hidden: 0,
             number: 0,
         }
     }
@@ -59,9 +62,12 @@ impl World {
     /// What an observer sees.
     pub(crate) fn look(&self) -> Observed {
         let mut observed = Observed { children: self.children.clone(), ..Observed::default() };
-        observed.account.instances.clone_from(&self.instances);
-        observed.account.volumes.clone_from(&self.volumes);
-        observed.account.groups.clone_from(&self.groups);
+        if self.hidden == 0 {
+            observed.account.instances.clone_from(&self.instances);
+            observed.account.volumes.clone_from(&self.volumes);
+            observed.account.groups.clone_from(&self.groups);
+            observed.account.conclusive = true;
+        }
         let status = self.resource.status.as_ref().and_then(|status| status.dns.as_ref());
         let known = status.and_then(|status| status.change_id.as_ref());
         let change =
@@ -98,6 +104,7 @@ impl World {
 
     /// The others do their part: Kubernetes' controllers, kubelet, EC2, Route 53.
     pub(crate) fn tick(&mut self) {
+        self.hidden = self.hidden.saturating_sub(1);
         self.tick_aws();
         self.tick_pod();
         if let Some(found) = &mut self.children.stateful_set {

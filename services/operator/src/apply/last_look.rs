@@ -1,0 +1,66 @@
+//! The last look before a resource is let go: afterwards nobody looks for what belonged to its database.
+//!
+//! *Invariant:* what plans the end saw a shared picture and caches, which may be behind; this asks EC2 and the API server
+//! themselves. What only Kubernetes' garbage collector has to remove is not asked for.
+
+use cloud::{Select, VolumeState};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
+use kube::api::{ListParams, PartialObjectMeta};
+use kube::{Api, ResourceExt as _};
+use plan::Goal;
+use resources::names;
+
+use super::{Pass, aws};
+use crate::error::Error;
+
+/// An error while anything is left.
+pub(super) async fn check_nothing_left(pass: &Pass<'_>) -> Result<(), Error> {
+    let left = match in_ec2(pass).await? {
+        Some(left) => Some(left),
+        None => in_kubernetes(pass).await?,
+    };
+    match left {
+        Some(what) => Err(Error::Stale { what: format!("{what} is still there") }),
+        None => Ok(()),
+    }
+}
+
+async fn in_ec2(pass: &Pass<'_>) -> Result<Option<String>, Error> {
+    let instances = aws::instances(pass).await?;
+    if let Some(instance) = instances.iter().find(|instance| !instance.state.is_ending()) {
+        return Ok(Some(instance.id.to_string()));
+    }
+    let (subject, cloud) = (&pass.validated.subject, &pass.context.cloud);
+    let groups = cloud.describe_security_groups(&Select::database(&subject.cluster, &subject.database)).await;
+    let groups = groups.map_err(Error::aws("look for security groups of the database"))?;
+    if let Some(group) = groups.first() {
+        return Ok(Some(group.id.to_string()));
+    }
+    if pass.validated.goal != Goal::Purge {
+        return Ok(None);
+    }
+    let volumes = cloud.describe_volumes(&Select::database(&subject.cluster, &subject.database)).await;
+    let volumes = volumes.map_err(Error::aws("look for volumes of the database"))?;
+    let left = |state: &VolumeState| !matches!(state, VolumeState::Deleting | VolumeState::Deleted);
+    Ok(volumes.iter().find(|volume| left(&volume.state)).map(|volume| volume.id.to_string()))
+}
+
+async fn in_kubernetes(pass: &Pass<'_>) -> Result<Option<String>, Error> {
+    let (subject, context) = (&pass.validated.subject, pass.context);
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), &subject.namespace);
+    let name = names::claim(&subject.name);
+    let claim = context.call("look for the claim", claims.get_metadata_opt(&name)).await?;
+    if claim.is_some_and(|claim| subject.owns(claim.metadata.labels.as_ref())) {
+        return Ok(Some(format!("PersistentVolumeClaim {name}")));
+    }
+    let ours = ListParams::default().labels(&format!("{}={}", names::LABEL_DATABASE, subject.database));
+    let volumes: Api<PersistentVolume> = Api::all(context.client.clone());
+    let volumes = context.call("look for PersistentVolumes", volumes.list_metadata(&ours)).await?.items;
+    let owned = |volume: &&PartialObjectMeta<PersistentVolume>| subject.owns(volume.metadata.labels.as_ref());
+    if let Some(volume) = volumes.iter().find(owned) {
+        return Ok(Some(format!("PersistentVolume {}", volume.name_any())));
+    }
+    let nodes: Api<Node> = Api::all(context.client.clone());
+    let nodes = context.call("look for Nodes", nodes.list_metadata(&ours)).await?.items;
+    Ok(nodes.first().map(|node| format!("Node {}", node.name_any())))
+}

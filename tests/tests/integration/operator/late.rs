@@ -1,0 +1,130 @@
+//! EC2 shows late what was created, and may answer from the past: a resource is let go only when nothing of its database
+//! is left, whatever a describe right after a create shows. Who ends it waits as long as EC2 may lag, counted from the last
+//! create or, as the next leader, from taking over; and looks once more itself, should EC2 lag for longer.
+
+use std::time::Duration;
+
+use kube::api::DeleteParams;
+use resources::Phase;
+use serde_json::{Value, json};
+use testkit::eventually;
+
+use super::rig::{PATIENCE, Rig, apply};
+use crate::support::stack;
+
+/// From how long ago EC2 answers: long enough that it shows nothing of what was made in a test so far.
+const PAST: Duration = Duration::from_secs(4);
+/// What the operator is told that EC2 may take at most.
+const LAG: Duration = Duration::from_secs(6);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_just_made_is_not_forgotten_because_ec2_does_not_show_it_yet() {
+    let rig = Rig::new().await;
+    deleted_unseen(&rig, LAG, false, &rig.cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_last_leader_just_made_is_not_forgotten_by_the_next() {
+    let rig = Rig::new().await;
+    deleted_unseen(&rig, LAG, true, &rig.cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_shared_picture_does_not_show_is_found_by_the_last_look() {
+    let rig = Rig::new().await;
+    // The picture is asked for by cluster alone, so the list of its filters ends with the cluster.
+    deleted_unseen(&rig, Duration::ZERO, false, &format!("\"{}\"]}}]", rig.cluster)).await;
+}
+
+/// A database is deleted right after its machine was launched, while describes with `text` among their parameters know of
+/// neither machine nor firewall.
+async fn deleted_unseen(rig: &Rig, lag: Duration, by_the_next: bool, text: &str) {
+    // Meets no call: the endpoint remembers the past only while somebody may ask for it.
+    let memory = fault(&json!({ "kind": "stale", "action": "Nothing", "stale_s": 4 * PAST.as_secs() })).await;
+    let mut operator = rig.start_with_lag(lag).await;
+    if !by_the_next {
+        long_lead(rig).await;
+    }
+    apply(&rig.as_admin(), &plain(rig, "unseen")).await.unwrap();
+    eventually(PATIENCE, "a machine, whether EC2 shows it or not", async || {
+        machines(rig).await.pop().map(drop)
+    })
+    .await;
+    let past = fault(&json!({
+        "kind": "stale", "action": "Describe*", "contains": text, "stale_s": PAST.as_secs(),
+    }))
+    .await;
+    if by_the_next {
+        operator.kill().await.unwrap();
+    }
+    let before = serial().await;
+    rig.as_admin().delete("unseen", &DeleteParams::default()).await.unwrap();
+    let _next = if by_the_next { Some(rig.start_with_lag(lag).await) } else { None };
+    // The past is shown to every step on the way, and each refusal is followed by a longer pause.
+    eventually(2 * PATIENCE, "the resource to be let go", async || {
+        rig.as_admin().get_opt("unseen").await.unwrap().is_none().then_some(())
+    })
+    .await;
+    assert!(stale_answers(rig, before).await > 0, "EC2 never answered from the past");
+    for fault in [past, memory] {
+        control("DELETE", &format!("/faults/{fault}"), &Value::Null).await;
+    }
+    let (instances, groups) = (rig.instances().await, rig.groups().await);
+    assert!(instances.is_empty() && groups.is_empty(), "forgotten: {instances:?} {groups:?}");
+    assert_eq!(machines(rig).await.len(), 1, "one launch");
+    rig.end().await;
+}
+
+/// Waits until the operator leads for longer than EC2 may lag: only then it says that what it never made is down.
+async fn long_lead(rig: &Rig) {
+    let mut paused = plain(rig, "paused");
+    paused["spec"]["runState"] = json!("Paused");
+    apply(&rig.as_admin(), &paused).await.unwrap();
+    eventually(PATIENCE, "a database that is down for sure", async || {
+        let phase = rig.as_admin().get("paused").await.unwrap().status?.phase;
+        (phase == Some(Phase::Paused)).then_some(())
+    })
+    .await;
+}
+
+/// A resource that somebody wrote by hand, with a disk that goes with it.
+fn plain(rig: &Rig, name: &str) -> Value {
+    let mut plain = rig.managed(name, 1);
+    plain["spec"].as_object_mut().unwrap().remove("instruction");
+    plain["spec"]["storage"]["deletionPolicy"] = json!("Delete");
+    plain
+}
+
+/// Every machine of the rig's cluster, as the endpoint knows it and EC2 may not show it.
+async fn machines(rig: &Rig) -> Vec<Value> {
+    let answer = control("GET", "/instances", &Value::Null).await;
+    let mut machines = answer["instances"].as_array().unwrap().clone();
+    machines.retain(|machine| machine["tags"][cloud::key::CLUSTER].as_str() == Some(&rig.cluster));
+    machines
+}
+
+/// Describes of the rig's cluster that were answered from the past since then.
+async fn stale_answers(rig: &Rig, since: u64) -> usize {
+    let answer = control("GET", &format!("/journal?since={since}"), &Value::Null).await;
+    let of_rig = |call: &&Value| call["params"].to_string().contains(&rig.cluster);
+    let calls = answer["calls"].as_array().unwrap();
+    calls.iter().filter(of_rig).filter(|call| call["stale"] == true).count()
+}
+
+/// The number of the latest call.
+async fn serial() -> u64 {
+    let answer = control("GET", "/journal", &Value::Null).await;
+    answer["calls"].as_array().unwrap().last().unwrap()["serial"].as_u64().unwrap()
+}
+
+async fn fault(fault: &Value) -> String {
+    let answer = control("POST", "/faults", fault).await;
+    answer["id"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+}
+
+async fn control(method: &str, path: &str, body: &Value) -> Value {
+    let control = stack().aws_control_url.as_deref().expect("an endpoint with the strict layer");
+    let request = testkit::http().request(method.parse().unwrap(), format!("{control}{path}"));
+    let request = if body.is_null() { request } else { request.json(body) };
+    request.send().await.unwrap().json().await.unwrap()
+}
