@@ -103,7 +103,7 @@ impl Consumer {
 
 /// Work that lasts as long as somebody else's turn, some times over.
 fn moment() -> impl FnMut(&mut std::task::Context<'_>) -> std::task::Poll<()> {
-    let mut turns = 50;
+    let mut turns = 2_000;
     move |context| {
         turns -= 1;
         context.waker().wake_by_ref();
