@@ -55,6 +55,9 @@ pub struct Kafka {
     /// Brokers, comma-separated host:port
     #[arg(long, env = "KAFKA_BOOTSTRAP", value_name = "ADDRESSES")]
     pub kafka_bootstrap: String,
+    /// Further librdkafka properties, NAME=VALUE separated by commas, such as those of SASL
+    #[arg(long, env = "SLIPWAY_KAFKA_PROPERTIES", hide_env_values = true, value_delimiter = ',', value_parser = bus::connection::property, value_name = "NAME=VALUE")]
+    pub kafka_properties: Vec<(String, String)>,
     /// Topic of instructions
     #[arg(
         long,

@@ -23,6 +23,9 @@ pub(crate) use record::{message, size};
 use crate::doorbell::Doorbell;
 use crate::metrics::Metrics;
 
+/// Passed after Kafka took an instruction and before that is marked; its subject is the database.
+pub const SENT: &str = "backend.relay.sent";
+
 /// Most instructions of one round.
 const BATCH: u32 = 500;
 /// How long the table is left alone when nothing rings.
@@ -181,6 +184,9 @@ impl Relay {
         self.delivered().extend(sent.iter().copied());
         if sent.is_empty() {
             return Ok(0);
+        }
+        for (database, _) in sent {
+            runtime::failpoint::hit(SENT, database).await;
         }
         let marked = self.store.mark(sent).await.map_err(Error::Store)?;
         // Marked, it is forgotten: whoever asks for it once more wants it sent.

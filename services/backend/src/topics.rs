@@ -13,7 +13,8 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from
 
 /// How to reach Kafka under a name.
 pub fn connection(kafka: &Kafka, client: &str) -> Connection {
-    Connection::new(&kafka.kafka_bootstrap, client)
+    let properties = kafka.kafka_properties.clone();
+    Connection { properties, ..Connection::new(&kafka.kafka_bootstrap, client) }
 }
 
 /// Makes the topics that are missing and checks the partition counts of the others. Gives the names of the new ones.

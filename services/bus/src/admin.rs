@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
-use rdkafka::error::RDKafkaErrorCode as Code;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use rdkafka::metadata::MetadataTopic;
 
 use crate::connection::Quiet;
 use crate::{Connection, Error, lock};
@@ -114,8 +115,13 @@ impl Admin {
         let count = self
             .ask(format!("partitions of {topic}"), move |client| {
                 let metadata = client.inner().fetch_metadata(Some(&name), limit)?;
-                let found = metadata.topics().iter().find(|t| t.name() == name && t.error().is_none());
-                Ok(found.map_or(0, |t| t.partitions().len()))
+                let found = metadata.topics().iter().find(|t| t.name() == name);
+                match found.and_then(MetadataTopic::error).map(Code::from) {
+                    None => Ok(found.map_or(0, |t| t.partitions().len())),
+                    // It may well be there.
+                    Some(code @ Code::TopicAuthorizationFailed) => Err(KafkaError::MetadataFetch(code)),
+                    Some(_) => Ok(0),
+                }
             })
             .await?;
         match i32::try_from(count) {

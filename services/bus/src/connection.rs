@@ -45,6 +45,12 @@ impl Connection {
     }
 }
 
+/// A further property as a command line gives it: `NAME=VALUE`.
+pub fn property(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("must be NAME=VALUE")?;
+    Ok((name.trim().to_owned(), value.to_owned()))
+}
+
 /// How often clients that are polled tell their [`Brokers`]. Nobody else may ask for it: what is not polled for piles up.
 pub(crate) const STATISTICS: (&str, &str) = ("statistics.interval.ms", "5000");
 
@@ -112,6 +118,14 @@ pub(crate) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn properties_are_a_name_and_a_value() {
+        let text = |name: &str, value: &str| Ok((name.to_owned(), value.to_owned()));
+        assert_eq!(property("sasl.mechanism=PLAIN"), text("sasl.mechanism", "PLAIN"));
+        assert_eq!(property(" sasl.password=a=b "), text("sasl.password", "a=b "));
+        assert!(property("novalue").is_err());
+    }
 
     #[test]
     fn given_properties_win() {

@@ -23,7 +23,7 @@ pub struct Args {
     #[arg(long, env = "KAFKA_BOOTSTRAP", value_name = "BROKERS")]
     pub kafka_bootstrap: String,
     /// Further librdkafka properties, NAME=VALUE separated by commas, such as those of SASL
-    #[arg(long, env = "SLIPWAY_KAFKA_PROPERTIES", hide_env_values = true, value_delimiter = ',', value_parser = property, value_name = "NAME=VALUE")]
+    #[arg(long, env = "SLIPWAY_KAFKA_PROPERTIES", hide_env_values = true, value_delimiter = ',', value_parser = bus::connection::property, value_name = "NAME=VALUE")]
     pub kafka_properties: Vec<(String, String)>,
     /// Topic that instructions come from
     #[arg(
@@ -88,11 +88,6 @@ impl From<Reset> for OffsetReset {
             Reset::Earliest => Self::Earliest,
         }
     }
-}
-
-fn property(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("must be NAME=VALUE")?;
-    Ok((name.trim().to_owned(), value.to_owned()))
 }
 
 fn positive(text: &str) -> Result<usize, String> {

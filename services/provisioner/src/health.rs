@@ -15,11 +15,23 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// How long the consumer's loop may stand still before the process counts as stuck.
 const STUCK: Duration = Duration::from_mins(2);
 
-/// Asks Kafka until the program stops.
-pub async fn kafka(admin: bus::Admin, health: Health, stop: CancellationToken) {
+/// Asks Kafka for both topics until the program stops: brokers that answer are not enough where rights are missing.
+pub async fn kafka(
+    admin: bus::Admin,
+    topics: [String; 2],
+    partitions: i32,
+    health: Health,
+    stop: CancellationToken,
+) {
     let component = health.readiness.component("kafka");
+    let check = async || {
+        for topic in &topics {
+            admin.check_partitions(topic, partitions, LIMIT).await?;
+        }
+        Ok::<(), bus::Error>(())
+    };
     loop {
-        component.set(admin.ping(LIMIT).await);
+        component.set(check().await);
         if !runtime::backoff::sleep(EVERY, &stop).await {
             return;
         }

@@ -102,7 +102,15 @@ pub fn start(frame: &Frame, args: &Args) -> Result<Producer, Error> {
     let state = Arc::new(State::default());
     let admin = Admin::new(&connection).map_err(Error::Bus)?;
     let tasks = &frame.tasks;
-    tasks.spawn("kafka", health::kafka(admin.clone(), frame.health.clone(), stop.clone()));
+    let topics = [args.instructions_topic.clone(), args.gossip_topic.clone()];
+    let asking = health::kafka(
+        admin.clone(),
+        topics.clone(),
+        args.topic_partitions,
+        frame.health.clone(),
+        stop.clone(),
+    );
+    tasks.spawn("kafka", asking);
     tasks.spawn("postgres", health::postgres(store, frame.health.clone(), metrics.clone(), stop.clone()));
     tasks.spawn("state", health::consumer(Arc::clone(&state), frame.health.clone(), metrics, stop.clone()));
     tasks.spawn("letters", letters::keep(worker.letters.clone(), worker.store.clone(), stop.clone()));
@@ -110,7 +118,7 @@ pub fn start(frame: &Frame, args: &Args) -> Result<Producer, Error> {
     tasks.spawn("fleet", keep_fleet(frame, fleet, &worker, observer));
     let consuming = Consuming {
         settings: consumer_settings(args, connection),
-        topics: [args.instructions_topic.clone(), args.gossip_topic.clone()],
+        topics,
         partitions: args.topic_partitions,
         admin,
         worker,

@@ -26,6 +26,13 @@ use crate::gossip::{About, Teller};
 use crate::letters::Letters;
 use crate::metrics::Metrics;
 
+/// Passed before an instruction of the topic is carried out; its subject is the database, here and in those below.
+pub const BEGUN: &str = "provisioner.work.begun";
+/// Passed after it was carried out, before what became of it is made durable and told.
+pub const CARRIED: &str = "provisioner.work.carried";
+/// Passed after it was told, before its offset may be committed.
+pub const TOLD: &str = "provisioner.work.told";
+
 /// How often an instruction is tried before it is parked, while its cluster gives no clear answer.
 const TRIES: u32 = 3;
 /// How long an instruction waits in all for a cluster that cannot take it this moment, before it is parked.
@@ -149,8 +156,13 @@ impl Worker {
             Work::Bury(dead) => self.bury(&dead.record, &dead.reason).await,
             Work::Wait(early) => self.shelve(early).await,
             Work::Carry(job) => {
+                let database = job.instruction.database;
+                runtime::failpoint::hit(BEGUN, database).await;
                 let ended = self.carry(job).await?;
-                self.settle(job, &ended).await
+                runtime::failpoint::hit(CARRIED, database).await;
+                self.settle(job, &ended).await?;
+                runtime::failpoint::hit(TOLD, database).await;
+                Ok(())
             }
         }
     }

@@ -1,10 +1,13 @@
 //! Handles to the running stack for tests: a fresh database, topic or namespace for each, and conditions to wait for.
 //!
 //! Development only: no program that ships may depend on it. It never starts the stack; `cargo xtask test` does. Only servers
-//! that a test breaks are the test's own ([`postgres::Server`]).
+//! that a test breaks are the test's own ([`postgres::Server`], [`kafka::Broker`]).
 
 pub mod audit;
+mod failpoint;
+mod handling;
 mod http;
+pub mod kafka;
 mod kubernetes;
 pub mod load;
 pub mod oracle;
@@ -13,12 +16,15 @@ mod proxy;
 mod random;
 mod server;
 mod spawned;
+mod streams;
 mod wait;
 mod watched;
 
 use std::path::Path;
 use std::sync::OnceLock;
 
+pub use failpoint::Failpoint;
+pub use handling::{Handled, Handlings, handlings};
 pub use http::{Console, http};
 pub use kubernetes::{client, temporary_namespace};
 pub use postgres::{at_port, fresh_database, query};
@@ -27,6 +33,7 @@ pub use random::Random;
 pub use sandbox::stack::{ClusterFacts, StackFacts};
 pub use server::{Out, Server};
 pub use spawned::{Spawned, free_address};
+pub use streams::Readers;
 pub use wait::{eventually, lasting};
 pub use watched::{Seen, Watched};
 

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 pub use ledger::{Entry, Ledger, percentile};
 
-use crate::{Console, Random, eventually};
+use crate::{Console, Random, Readers, eventually};
 use user::User;
 
 /// How much is asked for.
@@ -34,6 +34,8 @@ pub struct Plan {
     pub pause: Duration,
     /// How often in a hundred choices a database is deleted.
     pub deletes: u64,
+    /// Who follows the operation of each accepted change.
+    pub readers: Option<Readers>,
 }
 
 impl Plan {
@@ -46,6 +48,7 @@ impl Plan {
             regions: regions.iter().map(ToString::to_string).collect(),
             pause: Duration::from_millis(60),
             deletes: 12,
+            readers: None,
         }
     }
 }

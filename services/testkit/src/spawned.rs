@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use sandbox::process::Process;
 use tokio::process::{Child, Command};
 
-use crate::{eventually, http, unique};
+use crate::{Failpoint, eventually, failpoint, http, unique};
 
 /// How long a program may take to become ready, and to die of SIGKILL.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -38,6 +38,19 @@ impl Spawned {
     /// # Errors
     /// When it cannot be started.
     pub fn start(program: &str, arguments: &[String], folder: &Path) -> anyhow::Result<Self> {
+        Self::start_failing_at(program, arguments, folder, &[])
+    }
+
+    /// The same; it dies or is held at these places.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_failing_at(
+        program: &str,
+        arguments: &[String],
+        folder: &Path,
+        places: &[&Failpoint],
+    ) -> anyhow::Result<Self> {
         let ops = free_address()?;
         let name = unique(program);
         let log = folder.join(format!("{name}.log"));
@@ -45,6 +58,7 @@ impl Spawned {
         let child = Command::new(crate::stack().programs.join(program))
             .args(arguments)
             .args(["--ops-listen", &ops.to_string()])
+            .env(failpoint::VARIABLE, failpoint::orders(places))
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file)
@@ -136,6 +150,17 @@ impl Spawned {
         let ended = tokio::time::timeout(limit, self.child.wait()).await;
         let status = ended.with_context(|| format!("{} did not end in {limit:?}", self.name))??;
         Ok((status.success(), self.log()))
+    }
+
+    /// Waits until it dies at the place where it was told to; gives what it logged.
+    ///
+    /// # Errors
+    /// When it does not, or ends otherwise.
+    pub async fn dies(mut self, limit: Duration) -> anyhow::Result<String> {
+        let ended = tokio::time::timeout(limit, self.child.wait()).await;
+        let status = ended.with_context(|| format!("{} did not die in {limit:?}", self.name))??;
+        ensure!(status.signal() == Some(Signal::SIGABRT as i32), "{} ended with {status}", self.name);
+        Ok(self.log())
     }
 
     /// Fails when it has ended by itself.

@@ -5,11 +5,16 @@
 //! tests run one at a time, because they harm servers that all of them use.
 
 mod broker;
+mod brokers;
 mod clusters;
+mod failover;
 mod members;
 mod oracles;
 mod postgres;
+mod precise;
 mod processes;
+mod programs;
 mod records;
 mod rig;
+mod sinks;
 mod storm;

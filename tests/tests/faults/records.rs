@@ -54,6 +54,17 @@ impl Rig {
         std::mem::take(&mut *collector.records.lock().unwrap())
     }
 
+    /// How often an instruction of a database at a seq stands in the topic.
+    pub(crate) async fn published(&self, id: &str, seq: i64) -> usize {
+        let records = self.records(&self.instructions).await;
+        let seq = seq.to_string();
+        let at = |record: &&Record| {
+            let headers = &mut record.headers.iter();
+            headers.any(|(name, value)| name == wire::headers::SEQ && value == seq.as_bytes())
+        };
+        records.iter().filter(|record| record.key_text() == Some(id)).filter(at).count()
+    }
+
     /// Sends records once more in a shuffled order, each twice.
     async fn say_again(&self, topic: &str, seed: u64) -> usize {
         let records = self.records(topic).await;

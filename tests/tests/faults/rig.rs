@@ -6,7 +6,7 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bus::{Connection, Producer, TopicSettings};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use store::{Role, Store};
 use testkit::load::{Ledger, Load, Plan};
 use testkit::oracle::Oracle;
-use testkit::{Console, Proxy, Spawned, Watched, eventually, stack, unique};
+use testkit::{Console, Proxy, Readers, Watched, eventually, stack, unique};
 use tokio::sync::{Mutex, MutexGuard};
 
 /// Longest time for anything, on two busy processors.
@@ -26,8 +26,10 @@ pub(crate) const FAR: &str = "us-east-1";
 /// How long a program may take to end when asked to.
 pub(crate) const GRACE: Duration = Duration::from_secs(20);
 /// Partitions of both topics.
-const PARTITIONS: i32 = 4;
+pub(crate) const PARTITIONS: i32 = 4;
 
+/// The size a database is born with.
+const BORN: i64 = 50;
 /// Databases that are asked for to see whether all is well again.
 const PROBES: usize = 12;
 
@@ -49,28 +51,46 @@ pub(crate) struct Rig {
     pub(crate) instructions: String,
     pub(crate) gossip: String,
     pub(crate) group: String,
+    pub(crate) programs_url: String,
+    pub(crate) folder: PathBuf,
+    pub(crate) api: SocketAddr,
     store: Store,
-    programs_url: String,
-    folder: PathBuf,
-    api: SocketAddr,
     _alone: MutexGuard<'static, ()>,
+}
+
+/// What a rig stands on: the stack's servers, but for those that a test brings along.
+#[derive(Debug, Default)]
+pub(crate) struct Ground {
+    /// Where the test and its programs find Postgres: the test past every proxy, at the first server.
+    pub(crate) postgres: Option<(String, String)>,
+    /// Where Kafka is, and how many copies of each partition there are.
+    pub(crate) kafka: Option<(String, i32)>,
 }
 
 impl Rig {
     /// Everything but running programs.
     pub(crate) async fn new() -> Self {
+        Self::on(Ground::default()).await
+    }
+
+    /// The same, on servers of the test's own.
+    pub(crate) async fn on(ground: Ground) -> Self {
         let alone = ALONE.lock().await;
-        let database_url = testkit::fresh_database().await.unwrap();
+        let (database_url, programs_url) = match ground.postgres {
+            Some((ours, theirs)) => (ours, Some(theirs)),
+            None => (testkit::fresh_database().await.unwrap(), None),
+        };
         let store = Store::connect(&database_url, &store::Settings::default()).unwrap();
         store.migrate().await.unwrap();
         testkit::audit::begin(&database_url).await.unwrap();
         let (_, server) = testkit::at_port(&database_url, 0).unwrap();
         let postgres = Proxy::to(server).await.unwrap();
-        let (programs_url, _) = testkit::at_port(&database_url, postgres.address().port()).unwrap();
+        let (proxied_url, _) = testkit::at_port(&database_url, postgres.address().port()).unwrap();
 
-        let connection = Connection::new(&stack().kafka_bootstrap, "test");
+        let (bootstrap, copies) = ground.kafka.unwrap_or_else(|| (stack().kafka_bootstrap.clone(), 1));
+        let connection = Connection::new(bootstrap, "test");
         let (instructions, gossip) = (unique("instructions"), unique("gossip"));
-        let topics = [&instructions, &gossip].map(|topic| TopicSettings::new(topic, PARTITIONS, 1));
+        let topics = [&instructions, &gossip].map(|topic| TopicSettings::new(topic, PARTITIONS, copies));
         bus::Admin::new(&connection).unwrap().ensure_topics(&topics, PATIENCE).await.unwrap();
 
         let bare = testkit::bare_cluster();
@@ -96,10 +116,10 @@ impl Rig {
             connection,
             instructions,
             gossip,
-            store,
-            programs_url,
+            programs_url: programs_url.unwrap_or(proxied_url),
             folder,
             api,
+            store,
             _alone: alone,
         };
         rig.register("near", NEAR, &format!("https://{}", rig.near.address())).await;
@@ -128,54 +148,6 @@ impl Rig {
             credentials: format!("file:{name}.kubeconfig"),
         };
         self.store.put_cluster(&cluster).await.unwrap();
-    }
-
-    /// A backend in all its roles, at the address that the console knows.
-    pub(crate) async fn backend(&self) -> Spawned {
-        let backend = self.backend_of("api,relay,sink", self.api);
-        backend.ready().await;
-        backend
-    }
-
-    /// A backend in some roles, at an address of its own.
-    pub(crate) async fn second_backend(&self, roles: &str) -> Spawned {
-        let backend = self.backend_of(roles, testkit::free_address().unwrap());
-        backend.ready().await;
-        backend
-    }
-
-    fn backend_of(&self, roles: &str, api: SocketAddr) -> Spawned {
-        let own = ["serve".to_owned()];
-        let api = ["--api-listen".to_owned(), api.to_string(), "--roles".to_owned(), roles.to_owned()];
-        Spawned::start("slipway-backend", &[&own[..], &self.common(), &api].concat(), &self.folder).unwrap()
-    }
-
-    /// A provisioner that is ready.
-    pub(crate) async fn provisioner(&self) -> Spawned {
-        let provisioner = self.provisioner_with(&["--offset-reset", "earliest"]);
-        provisioner.ready().await;
-        provisioner
-    }
-
-    /// A provisioner with further arguments.
-    pub(crate) fn provisioner_with(&self, more: &[&str]) -> Spawned {
-        let folder = self.folder.display().to_string();
-        let own = ["--consumer-group", &self.group, "--credentials-dir", &folder, "--call-timeout", "3"];
-        let own = own.iter().chain(more).map(ToString::to_string).collect::<Vec<_>>();
-        Spawned::start("slipway-provisioner", &[self.common(), own].concat(), &self.folder).unwrap()
-    }
-
-    /// Where the servers are.
-    fn common(&self) -> Vec<String> {
-        let partitions = PARTITIONS.to_string();
-        let common = [
-            ["--database-url", &self.programs_url],
-            ["--kafka-bootstrap", &self.connection.bootstrap],
-            ["--instructions-topic", &self.instructions],
-            ["--gossip-topic", &self.gossip],
-            ["--topic-partitions", &partitions],
-        ];
-        common.iter().flatten().map(ToString::to_string).collect()
     }
 
     /// Users at work in both regions.
@@ -211,8 +183,15 @@ impl Rig {
         let oracle = self.oracle(&namespace);
         let settled = oracle.settled(PATIENCE).await;
         oracle.check(ledger, letters).await.unwrap();
-        self.nobody_panicked();
+        self.nobody_went_wrong();
         settled
+    }
+
+    /// Users at work, each of whose operations is followed to its end.
+    pub(crate) fn followed(&self, seed: u64) -> (Load, Readers) {
+        let readers = Readers::new(&self.console);
+        let plan = Plan { readers: Some(readers.clone()), ..Plan::new(seed, &[NEAR, FAR]) };
+        (Load::start(&self.console, &plan), readers)
     }
 
     /// Waits until what was accepted for a region is applied.
@@ -252,21 +231,31 @@ impl Rig {
         .await
     }
 
+    /// A database that is there, about which nothing is open; its id.
+    pub(crate) async fn victim(&self, region: &str) -> String {
+        let accepted = self.create(&unique("victim"), region).await;
+        let id = accepted["database"]["id"].as_str().unwrap().to_owned();
+        let ended =
+            format!("select count(*) from operations where database_id = '{id}' and state = 'succeeded'");
+        eventually(PATIENCE, "the victim there", async || (self.ask(&ended).await == "1").then_some(()))
+            .await;
+        id
+    }
+
+    /// Lets a database that nobody else changes grow, from this seq to the next.
+    pub(crate) async fn grow(&self, id: &str, seq: i64) {
+        let body = json!({"storage": {"size_gib": BORN + seq}});
+        let request = self.console.request(Method::PATCH, &format!("/v1/databases/{id}"));
+        let answer = request.header("If-Match", format!("\"1-{seq}\"")).json(&body).send().await.unwrap();
+        assert_eq!(answer.status(), 202, "{:?}", answer.text().await);
+    }
+
     /// A value out of the rig's database.
     pub(crate) async fn ask(&self, statement: &str) -> String {
         eventually(PATIENCE, "an answer of Postgres", async || {
             testkit::query(&self.database_url, statement).await.ok()
         })
         .await
-    }
-
-    fn nobody_panicked(&self) {
-        for entry in std::fs::read_dir(&self.folder).unwrap().flatten() {
-            let path: PathBuf = entry.path();
-            if path.extension() == Some("log".as_ref()) {
-                panics_in(&path);
-            }
-        }
     }
 }
 
@@ -277,10 +266,4 @@ pub(crate) fn recovered(fault: &str, after: Duration) {
     let file = stack().state_dir.join("recovery.txt");
     let file = std::fs::OpenOptions::new().create(true).append(true).open(file);
     file.and_then(|mut file| writeln!(file, "{line}")).unwrap();
-}
-
-fn panics_in(log: &Path) {
-    let text = std::fs::read_to_string(log).unwrap();
-    let panics: Vec<&str> = text.lines().filter(|line| line.contains("panicked")).collect();
-    assert!(panics.is_empty(), "{}: {panics:#?}", log.display());
 }

@@ -19,6 +19,9 @@ pub use translate::BODY_SCHEMA;
 
 use crate::metrics::Metrics;
 
+/// Passed after a batch was committed and before anybody here knows it; its subject is the partition.
+pub const STORED: &str = "backend.sink.stored";
+
 /// Takes gossip into the store.
 #[derive(Debug, Clone)]
 pub struct GossipSink {
@@ -118,6 +121,7 @@ impl bus::sink::Sink for GossipSink {
     async fn store(&self, batch: Arc<Batch>) -> Result<Stored, BoxError> {
         match self.store.absorb(&self.read(&batch)).await {
             Ok(report) => {
+                runtime::failpoint::hit(STORED, batch.partition).await;
                 self.report(&batch, &report);
                 Ok(Stored::Done)
             }

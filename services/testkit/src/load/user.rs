@@ -159,6 +159,9 @@ impl User {
         let entry = self.ledger.databases.get_mut(id).context("a database of this user")?;
         ensure!(position > entry.position, "{id}: {position:?} was accepted after {:?}", entry.position);
         entry.position = position;
+        if let Some(readers) = &self.plan.readers {
+            readers.follow(&operation);
+        }
         entry.changes.push(Change { operation, position, accepted: Instant::now(), prompt });
         Ok(())
     }

@@ -1,0 +1,59 @@
+//! Places at which a program of the test's own dies or is held, as `runtime::failpoint` has them.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::{eventually, unique};
+
+/// The variable in which a program is told of them.
+pub(crate) const VARIABLE: &str = "SLIPWAY_FAILPOINTS";
+/// How long a program may take to come to a place.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A place, what happens there, and the mark by which a test knows that it did.
+#[derive(Debug)]
+pub struct Failpoint {
+    order: String,
+    mark: PathBuf,
+}
+
+impl Failpoint {
+    /// The program dies when it passes the place about a subject for the first time. Marks lie in `folder`.
+    pub fn abort(place: &str, subject: &str, folder: &Path) -> Self {
+        Self::of(place, subject, "abort", folder)
+    }
+
+    /// Whoever passes the place about a subject for the first time is held there until released.
+    pub fn hold(place: &str, subject: &str, folder: &Path) -> Self {
+        Self::of(place, subject, "hold", folder)
+    }
+
+    fn of(place: &str, subject: &str, action: &str, folder: &Path) -> Self {
+        let mark = folder.join(unique("mark"));
+        Self { order: format!("{place}/{subject}={action},{}", mark.display()), mark }
+    }
+
+    /// Whether somebody came to the place.
+    pub fn has_fired(&self) -> bool {
+        self.mark.exists()
+    }
+
+    /// Waits until somebody is held.
+    pub async fn fired(&self) {
+        eventually(PATIENCE, &self.order, async || self.has_fired().then_some(())).await;
+    }
+
+    /// Lets go of whom it holds.
+    ///
+    /// # Errors
+    /// When nobody was held.
+    pub fn release(&self) -> std::io::Result<()> {
+        std::fs::remove_file(&self.mark)
+    }
+}
+
+/// What a program is told of places.
+pub(crate) fn orders(places: &[&Failpoint]) -> String {
+    let orders: Vec<&str> = places.iter().map(|place| place.order.as_str()).collect();
+    orders.join(";")
+}

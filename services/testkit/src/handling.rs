@@ -1,0 +1,151 @@
+//! What a provisioner's own log says of the records that it had in its hands: which, and that of one database never two at
+//! once.
+//!
+//! A line that speaks of a record stands between the beginning and the end of its handling, and the last of them says how
+//! it ended. So the order of the lines is enough: no clock is compared. The beginning is only seen in a log that also tells
+//! of requests ([`LOG`]).
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+/// The directives of a log that tells of each request to an API server.
+const LOG: &str = "info,kube_client::client::builder=debug,hyper=warn,hyper_util=warn,h2=warn,tower=warn,rustls=warn,\
+    sqlx::query=warn,sqlx::postgres::notice=warn,librdkafka=warn,opentelemetry=warn";
+
+/// The words at the end of a handling.
+const ENDS: [&str; 5] = [
+    "instruction applied",
+    "instruction superseded",
+    "instruction parked",
+    "instruction refused",
+    "record held",
+];
+
+/// Those of them that no handling can come to without a request.
+const AFTER_A_REQUEST: [&str; 2] = ["instruction applied", "instruction superseded"];
+
+/// What became of a record in somebody's hands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Handled {
+    /// The database it is about.
+    pub database: String,
+    /// Where it stands.
+    pub place: (i64, i64),
+    /// The last that was said of it: an end, unless whoever handled it died.
+    pub said: String,
+}
+
+/// Everything that one program handled.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Handlings {
+    /// In order of their ends, those without one behind them.
+    pub all: Vec<Handled>,
+    /// Handlings of one database that overlapped.
+    pub wrong: Vec<String>,
+}
+
+impl Handlings {
+    /// The arguments by which a provisioner tells what is looked for here.
+    pub const ARGUMENTS: [&str; 2] = ["--log", LOG];
+
+    /// The handlings of a database.
+    pub fn of(&self, database: &str) -> Vec<&Handled> {
+        self.all.iter().filter(|handled| handled.database == database).collect()
+    }
+}
+
+/// Reads a log.
+pub fn handlings(log: &str) -> Handlings {
+    let mut found = Handlings::default();
+    let mut running: BTreeMap<String, Handled> = BTreeMap::new();
+    for line in log.lines() {
+        let Ok(line) = serde_json::from_str::<Value>(line) else { continue };
+        let said = line["message"].as_str().unwrap_or_default();
+        if said.contains("the consumer broke") {
+            // Whoever worked for it was told to stop, and says nothing any more.
+            found.all.extend(std::mem::take(&mut running).into_values());
+        }
+        let Some(now) = handled(&line, said) else { continue };
+        let (database, place) = (now.database.clone(), now.place);
+        let before = running.insert(database.clone(), now.clone());
+        if let Some(before) = before.as_ref().filter(|before| before.place != place) {
+            found.wrong.push(format!("{database}: {place:?} began before {:?} had ended", before.place));
+        }
+        let end = ENDS.iter().find(|end| said.starts_with(**end));
+        if let Some(end) = end {
+            if before.is_none() && AFTER_A_REQUEST.contains(end) {
+                found.wrong.push(format!("{database}: {place:?} ended twice, or at once with itself"));
+            }
+            running.remove(&database);
+            found.all.push(now);
+        }
+    }
+    found.all.extend(running.into_values());
+    found
+}
+
+/// What a line says, if it is a provisioner's and speaks of a record that is handled.
+fn handled(line: &Value, said: &str) -> Option<Handled> {
+    if line["service"] != "slipway-provisioner" {
+        return None;
+    }
+    let place = (line["kafka.partition"].as_i64()?, line["kafka.offset"].as_i64()?);
+    Some(Handled { database: line["db.id"].as_str()?.to_owned(), place, said: said.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(lines: &[(&str, i64, &str)]) -> String {
+        let line = |(database, offset, said): &(&str, i64, &str)| {
+            let place = format!("\"kafka.partition\":1,\"kafka.offset\":{offset}");
+            format!(
+                "{{\"service\":\"slipway-provisioner\",\"message\":\"{said}\",\"db.id\":\"{database}\",{place}}}\n"
+            )
+        };
+        lines.iter().map(line).collect()
+    }
+
+    #[test]
+    fn one_after_the_other_is_right() {
+        let lines = [
+            ("a", 1, "requesting"),
+            ("b", 2, "requesting"),
+            ("a", 1, "requesting"),
+            ("a", 1, "instruction applied"),
+            ("a", 3, "instruction parked: unreachable"),
+            ("a", 4, "requesting"),
+            ("b", 2, "instruction superseded"),
+        ];
+        let found = handlings(&(log(&lines) + "no JSON\n{\"message\":\"started\"}\n"));
+        assert_eq!(found.wrong, [""; 0]);
+        let ends: Vec<(i64, &str)> =
+            found.all.iter().map(|handled| (handled.place.1, handled.said.as_str())).collect();
+        assert_eq!(ends[..2], [(1, "instruction applied"), (3, "instruction parked: unreachable")]);
+        assert_eq!(ends[2..], [(2, "instruction superseded"), (4, "requesting")]);
+        assert_eq!(found.of("b").len(), 1);
+    }
+
+    #[test]
+    fn two_at_once_are_seen() {
+        let other = [("a", 1, "requesting"), ("a", 2, "requesting"), ("a", 1, "instruction applied")];
+        assert!(!handlings(&log(&other)).wrong.is_empty());
+        let same = [
+            ("a", 1, "requesting"),
+            ("a", 1, "requesting"),
+            ("a", 1, "instruction applied"),
+            ("a", 1, "instruction applied"),
+        ];
+        assert_eq!(handlings(&log(&same)).wrong.len(), 1);
+    }
+
+    #[test]
+    fn a_consumer_that_broke_took_its_work_along() {
+        let text = log(&[("a", 1, "requesting")])
+            + "{\"message\":\"the consumer broke and is made anew\"}\n"
+            + &log(&[("a", 2, "requesting"), ("a", 2, "instruction applied")]);
+        assert_eq!(handlings(&text).wrong, [""; 0]);
+    }
+}

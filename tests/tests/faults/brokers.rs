@@ -1,0 +1,101 @@
+//! Brokers of the test's own: too few copies of what is written, and rights taken away.
+
+#![cfg(test)]
+
+use std::time::Instant;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use testkit::kafka::Broker;
+use testkit::{eventually, unique};
+
+use crate::rig::{Ground, NEAR, PATIENCE, Rig, recovered};
+
+/// Changes that may wait for Kafka before the API refuses further ones.
+const BOUND: i64 = 25;
+
+impl Rig {
+    /// A rig whose topics have a copy on each of two brokers.
+    async fn on_two(first: &Broker) -> Self {
+        let brokers = bus::Admin::new(&bus::Connection::new(first.bootstrap(), "test")).unwrap();
+        eventually(PATIENCE, "both brokers", async || {
+            (brokers.ping(PATIENCE).await.ok()? == 2).then_some(())
+        })
+        .await;
+        Self::on(Ground { kafka: Some((first.bootstrap(), 2)), ..Ground::default() }).await
+    }
+
+    async fn waiting(&self) -> i64 {
+        self.ask("select count(*) from databases where unpublished").await.parse().unwrap()
+    }
+
+    /// Asks for databases until the API refuses one; its answer.
+    async fn refusal(&self) -> (u16, Option<String>, Value) {
+        eventually(PATIENCE, "a refusal", async || {
+            let body = json!({"name": unique("pressing"), "region": NEAR});
+            let request = self.console.request(Method::POST, "/v1/databases").json(&body);
+            let answer = request.header("Idempotency-Key", unique("key")).send().await.ok()?;
+            let status = answer.status().as_u16();
+            let after = answer.headers().get("retry-after").map(|text| text.to_str().unwrap().to_owned());
+            let body = answer.json().await.ok()?;
+            (status != 202).then_some((status, after, body))
+        })
+        .await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn too_few_copies_hold_changes_back_and_lose_none() {
+    let (first, mut second) = Broker::pair().await.unwrap();
+    let rig = Rig::on_two(&first).await;
+    let bound = BOUND.to_string();
+    let backend = rig.backend_with("api,relay,sink", &["--backlog-databases", &bound]).await;
+    let _provisioner = rig.provisioner().await;
+    let load = rig.load(101);
+    load.goes_on(20).await;
+    second.kill().await.unwrap();
+    // The API goes on, up to its bound; then it says when to come again.
+    load.goes_on(10).await;
+    let (status, after, body) = rig.refusal().await;
+    assert_eq!((status, body["code"].as_str()), (503, Some("backlog")), "{body}");
+    assert!(after.is_some(), "a 503 says when to come again");
+    let waiting = rig.waiting().await;
+    assert!(waiting > BOUND, "the fault did not fire: {waiting} changes wait");
+    let shown = async || (backend.metric("outbox_pending", "").await > 0.0).then_some(());
+    eventually(PATIENCE, "the backlog as a metric", shown).await;
+
+    second.start().await.unwrap();
+    let begun = Instant::now();
+    rig.recovery().await;
+    recovered("fewer copies of the topics than a write needs, then enough again", begun.elapsed());
+    rig.proven(load, &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rights_that_are_taken_away_are_told_and_waited_for() {
+    let (first, _second) = Broker::pair().await.unwrap();
+    let rig = Rig::on_two(&first).await;
+    let mut backend = rig.backend().await;
+    let mut provisioner = rig.provisioner().await;
+    let load = rig.load(102);
+    load.goes_on(20).await;
+    let nobody = ["--deny-principal", "User:ANONYMOUS", "--operation", "All"];
+    let topics = ["--topic", &rig.instructions, "--topic", &rig.gossip];
+    first.rights(&[&["--add"][..], &nobody, &topics].concat()).await.unwrap();
+    // What is asked for is accepted and waits; nobody dies, and everybody says why nothing goes on.
+    load.goes_on(20).await;
+    for program in [&backend, &provisioner] {
+        let not_ready = async || (!program.is_ready().await).then_some(());
+        eventually(PATIENCE, "a program that says it is not ready", not_ready).await;
+        let told = async || program.log().contains("TopicAuthorizationFailed").then_some(());
+        eventually(PATIENCE, "a program that says what it may not do", told).await;
+    }
+    assert!(rig.waiting().await > 0, "the fault did not fire: everything was published");
+    backend.lives().unwrap();
+    provisioner.lives().unwrap();
+    first.rights(&[&["--remove"][..], &nobody, &topics].concat()).await.unwrap();
+    let begun = Instant::now();
+    rig.recovery().await;
+    recovered("rights on the topics taken away, then given back", begun.elapsed());
+    rig.proven(load, &[]).await;
+}
