@@ -33,6 +33,10 @@ pub(super) enum Work {
     Stack,
 }
 
+/// The one way of building: without the examples, features of some dependencies would be others, and all would be built
+/// twice.
+const BUILD: &[&str] = &["build", "--workspace", "--bins", "--examples"];
+
 const UNIT: &[Step] = &[
     Step { name: "format", work: Work::Cargo(&["fmt", "--all", "--check", "--", "--color=never"]) },
     Step { name: "tidy", work: Work::Tidy },
@@ -40,7 +44,7 @@ const UNIT: &[Step] = &[
         name: "lint",
         work: Work::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
     },
-    Step { name: "build", work: Work::Cargo(&["build", "--workspace", "--bins", "--examples"]) },
+    Step { name: "build", work: Work::Cargo(BUILD) },
     Step { name: "generated", work: Work::Generated },
     Step {
         name: "unit-tests",
@@ -59,7 +63,7 @@ const INTEGRATION: &[Step] = &[
 ];
 
 const SYSTEM: &[Step] = &[
-    Step { name: "programs", work: Work::Cargo(&["build", "--workspace", "--bins"]) },
+    Step { name: "programs", work: Work::Cargo(BUILD) },
     Step { name: "stack", work: Work::Stack },
     Step {
         name: "system-tests",
@@ -87,7 +91,7 @@ const SELECTED_FAULTS: &[&str] = &[
 ];
 
 const FAULTS: &[Step] = &[
-    Step { name: "fault-programs", work: Work::Cargo(&["build", "--workspace", "--bins"]) },
+    Step { name: "fault-programs", work: Work::Cargo(BUILD) },
     Step { name: "fault-stack", work: Work::Stack },
     Step {
         name: "fault-tests",
