@@ -5,11 +5,12 @@
 //! may run. *Invariant:* nobody waits for another database: what cannot be read or sent is set aside until the next mint,
 //! what somebody holds locked is marked later.
 
+mod portion;
 mod record;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bus::{Delivered, Producer};
 use domain::{DatabaseId, Position};
@@ -17,6 +18,8 @@ use runtime::backoff::Retry;
 use runtime::health::Heartbeat;
 use runtime::{Backoff, CancellationToken};
 use store::{Instruction, SetAside, Store, Unreadable};
+
+use portion::Portion;
 
 pub(crate) use record::{message, size};
 
@@ -26,14 +29,16 @@ use crate::metrics::Metrics;
 /// Passed after Kafka took an instruction and before that is marked; its subject is the database.
 pub const SENT: &str = "backend.relay.sent";
 
-/// Most instructions of one round.
-const BATCH: u32 = 500;
+/// Instructions that are marked at once.
+const STRETCH: usize = 1_000;
 /// How long the table is left alone when nothing rings.
 const FLOOR: Duration = Duration::from_millis(500);
 /// Patience with one round: longer than the producer's own.
 pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
 /// How often the backlog is measured.
 const MEASURE_EVERY: Duration = Duration::from_secs(5);
+/// Patience with one measurement.
+const LOOK: Duration = Duration::from_secs(5);
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
 
 /// Publishes instructions.
@@ -46,6 +51,7 @@ pub struct Relay {
     metrics: Metrics,
     /// What Kafka took in the last round and could not be marked then: it is not sent again.
     delivered: Mutex<BTreeMap<DatabaseId, Position>>,
+    portion: Portion,
 }
 
 /// What a round did.
@@ -90,7 +96,8 @@ impl Relay {
         doorbell: Doorbell,
         metrics: Metrics,
     ) -> Self {
-        Self { store, producer, topic, doorbell, metrics, delivered: Mutex::default() }
+        let (delivered, portion) = (Mutex::default(), Portion::default());
+        Self { store, producer, topic, doorbell, metrics, delivered, portion }
     }
 
     /// The topic it publishes to.
@@ -98,10 +105,14 @@ impl Relay {
         &self.topic
     }
 
-    /// Publishes until `stop`; a round under way is finished.
+    /// Publishes until `stop`; a round under way is finished. What waits is measured beside the rounds: one that Kafka does
+    /// not answer lasts as long as the producer's patience, and that is when people look.
     pub async fn run(self, heartbeat: Heartbeat, stop: CancellationToken) {
+        tokio::join!(self.publish_until(&heartbeat, &stop), self.measure_until(&stop));
+    }
+
+    async fn publish_until(&self, heartbeat: &Heartbeat, stop: &CancellationToken) {
         let mut retry = BACKOFF.start();
-        let mut measured: Option<Instant> = None;
         while !stop.is_cancelled() {
             heartbeat.beat();
             let round = runtime::deadline(DEADLINE, "a round of the relay", self.step()).await;
@@ -114,10 +125,6 @@ impl Relay {
                 Ok(Err(error)) => self.failed(&error, &mut retry),
                 Err(late) => self.failed(&late, &mut retry),
             };
-            if measured.is_none_or(|last| last.elapsed() >= MEASURE_EVERY) {
-                measured = Some(Instant::now());
-                self.measure().await;
-            }
             tokio::select! {
                 () = self.doorbell.wait(wait) => {}
                 () = stop.cancelled() => {}
@@ -127,15 +134,13 @@ impl Relay {
 
     /// One round: reads, publishes, marks.
     pub async fn step(&self) -> Result<Step, Error> {
-        let waiting = self.store.unpublished(BATCH).await.map_err(Error::Store)?;
+        let waiting = self.store.unpublished(self.portion.size()).await.map_err(Error::Store)?;
         let count = waiting.instructions.len();
-        let (mut taken, fresh) = self.part(waiting.instructions);
-        let sent = self.publish(&fresh).await;
-        self.metrics.published.inc_by(sent.taken.len() as u64);
+        let (known, fresh) = self.part(waiting.instructions);
+        let sent = self.publish(&known, &fresh).await;
+        self.metrics.published.inc_by(sent.taken as u64);
         self.metrics.publish_failures.inc_by(sent.failures.len() as u64);
-        taken.extend(sent.taken);
-        self.delivered().clear();
-        let marked = self.mark(&taken).await?;
+        let marked = sent.marked?;
         // Last, because it may have to wait for whoever holds the database.
         for instruction in sent.too_large {
             self.try_alone(instruction).await?;
@@ -160,23 +165,48 @@ impl Relay {
         (known.into_iter().map(|one| (one.database, one.position)).collect(), fresh)
     }
 
-    /// Queues all and then waits for all.
-    async fn publish<'a>(&self, instructions: &'a [Instruction]) -> Sent<'a> {
+    /// Queues all and then waits for all, marking stretch by stretch what Kafka took and first what it took before: Postgres
+    /// marks while Kafka writes the rest.
+    async fn publish<'a>(
+        &self,
+        known: &[(DatabaseId, Position)],
+        instructions: &'a [Instruction],
+    ) -> Sent<'a> {
         let mut sent = Sent::default();
-        let mut queued = Vec::with_capacity(instructions.len());
+        let (mut queued, mut bytes) = (Vec::with_capacity(instructions.len()), 0);
         for instruction in instructions {
-            match self.producer.enqueue(&message(&self.topic, instruction)) {
+            let record = message(&self.topic, instruction);
+            bytes += record.payload.len();
+            match self.producer.enqueue(&record) {
                 Ok(pending) => queued.push((instruction, pending)),
                 Err(error) => sent.refused(instruction, error),
             }
         }
-        for (instruction, pending) in queued {
-            match pending.wait().await {
-                Ok(delivered) => sent.delivered(instruction, delivered),
-                Err(error) => sent.refused(instruction, error),
+        self.portion.learn(instructions.len(), bytes);
+        self.delivered().clear();
+        self.note(known, &mut sent).await;
+        let mut queued = queued.into_iter().peekable();
+        while queued.peek().is_some() {
+            let mut taken = Vec::with_capacity(STRETCH);
+            for (instruction, pending) in queued.by_ref().take(STRETCH) {
+                match pending.wait().await {
+                    Ok(delivered) => taken.push(told(instruction, delivered)),
+                    Err(error) => sent.refused(instruction, error),
+                }
             }
+            sent.taken += taken.len();
+            self.note(&taken, &mut sent).await;
         }
         sent
+    }
+
+    /// Marks what Kafka took. After Postgres failed once it is only remembered, to be marked in the next round.
+    async fn note(&self, taken: &[(DatabaseId, Position)], sent: &mut Sent<'_>) {
+        let Ok(before) = sent.marked else {
+            self.delivered().extend(taken.iter().copied());
+            return;
+        };
+        sent.marked = self.mark(taken).await.map(|marked| before + marked);
     }
 
     /// Marks what Kafka took, and remembers what could not be marked now.
@@ -199,7 +229,7 @@ impl Relay {
         let (database, position) = (instruction.database, instruction.position);
         match self.producer.send(message(&self.topic, instruction)).await {
             Ok(delivered) => {
-                told(database, position, delivered);
+                told(instruction, delivered);
                 self.metrics.published.inc();
                 self.mark(&[(database, position)]).await?;
                 Ok(())
@@ -257,35 +287,47 @@ impl Relay {
         retry.next_delay().max(BACKOFF.ceiling(0))
     }
 
+    async fn measure_until(&self, stop: &CancellationToken) {
+        loop {
+            self.measure().await;
+            if !runtime::backoff::sleep(MEASURE_EVERY, stop).await {
+                return;
+            }
+        }
+    }
+
     async fn measure(&self) {
-        match runtime::deadline(DEADLINE, "the backlog", self.store.backlog()).await {
+        match runtime::deadline(LOOK, "the backlog", self.store.backlog()).await {
             Ok(Ok(backlog)) => {
                 self.metrics.backlog(&backlog);
             }
             Ok(Err(error)) => tracing::debug!(reason = runtime::telemetry::chain(&error), "no backlog"),
             Err(late) => tracing::debug!(reason = %late, "no backlog"),
         }
-        if let Ok(Ok(counts)) = runtime::deadline(DEADLINE, "what is parked", self.store.parked_count()).await
-        {
+        if let Ok(Ok(counts)) = runtime::deadline(LOOK, "what is parked", self.store.parked_count()).await {
             self.metrics.parked(&counts);
         }
     }
 }
 
 /// What became of a round's instructions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Sent<'a> {
-    taken: Vec<(DatabaseId, Position)>,
+    /// How many Kafka took.
+    taken: usize,
+    /// How many were marked as long as Postgres took it.
+    marked: Result<usize, Error>,
     too_large: Vec<&'a Instruction>,
     failures: Vec<bus::Error>,
 }
 
-impl<'a> Sent<'a> {
-    fn delivered(&mut self, instruction: &Instruction, delivered: Delivered) {
-        told(instruction.database, instruction.position, delivered);
-        self.taken.push((instruction.database, instruction.position));
+impl Default for Sent<'_> {
+    fn default() -> Self {
+        Self { taken: 0, marked: Ok(0), too_large: Vec::new(), failures: Vec::new() }
     }
+}
 
+impl<'a> Sent<'a> {
     fn refused(&mut self, instruction: &'a Instruction, error: bus::Error) {
         match error {
             bus::Error::TooLarge { .. } => self.too_large.push(instruction),
@@ -294,7 +336,8 @@ impl<'a> Sent<'a> {
     }
 }
 
-fn told(database: DatabaseId, position: Position, delivered: Delivered) {
+fn told(instruction: &Instruction, delivered: Delivered) -> (DatabaseId, Position) {
+    let (database, position) = (instruction.database, instruction.position);
     tracing::info!(
         db.id = %database,
         db.position = %position,
@@ -302,4 +345,5 @@ fn told(database: DatabaseId, position: Position, delivered: Delivered) {
         kafka.offset = delivered.offset,
         "instruction published"
     );
+    (database, position)
 }

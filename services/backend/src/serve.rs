@@ -80,6 +80,7 @@ pub async fn run(args: Serve) -> Result<(), Error> {
     let member = Member::new(service.name, service.version);
     refuse_outgrown(&store, &member).await?;
     watch_postgres(&program, store.clone(), member.clone());
+    let gossip_topic = kafka.gossip_topic.clone();
     if roles.contains(&Role::Relay) || roles.contains(&Role::Sink) {
         watch_kafka(&program, &kafka)?;
     }
@@ -102,7 +103,7 @@ pub async fn run(args: Serve) -> Result<(), Error> {
         let pages = Pages { health: program.health.clone(), metrics: program.metrics.clone() };
         let streams = Streams::new(metrics.clone());
         let api = Api::new(store.clone(), doorbell.clone(), streams, metrics.clone(), pages);
-        let api = api.behind(gate).with_deadlines(deadlines.deadlines());
+        let api = api.behind(gate).with_deadlines(deadlines.deadlines()).with_gossip_topic(gossip_topic);
         start_api(&program, api_listen, api).await?;
     }
     let judge = Judge {

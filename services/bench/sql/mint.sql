@@ -16,10 +16,10 @@ insert into databases (id, tenant_id, cluster_id, name, desired, desired_schema,
     values ((lpad(to_hex(:n::bigint), 12, '0') || '70008000' || lpad(to_hex(:client_id::bigint), 12, '0'))::uuid,
     :tenant, :cluster, 'b-' || :n::text || '-' || :client_id::text, :desired, 1, :hash, 1, 1);
 insert into operations (id, tenant_id, database_id, kind, epoch, seq, state, actor, traceparent, last_event,
-    deadline_at, on_failure, reverts)
+    deadline_at, on_failure, reverts, verb)
     values ((lpad(to_hex(:n::bigint), 12, '0') || '70008000' || lpad(to_hex(:client_id::bigint), 12, '0'))::uuid,
     :tenant, (lpad(to_hex(:n::bigint), 12, '0') || '70008000' || lpad(to_hex(:client_id::bigint), 12, '0'))::uuid,
-    'create', 1, 1, 'pending', :actor, :trace, 1, now() + make_interval(secs => 1800), 'revert', null);
+    'create', 1, 1, 'pending', :actor, :trace, 1, now() + make_interval(secs => 1800), 'revert', null, null);
 insert into operation_events (operation_id, number, kind, body)
     select (lpad(to_hex(:n::bigint), 12, '0') || '70008000' || lpad(to_hex(:client_id::bigint), 12, '0'))::uuid,
     e.number, e.kind, e.body
@@ -38,7 +38,7 @@ select d.id, d.tenant_id, d.cluster_id, d.desired, d.desired_schema, d.content_h
     s.body, s.body_schema, s.said_at
     from databases d join clusters c on c.id = d.cluster_id left join observations s on s.database_id = d.id
     where d.id = (lpad(to_hex(:n::bigint), 12, '0') || '70008000' || lpad(to_hex(:client_id::bigint), 12, '0'))::uuid;
-select o.id, o.tenant_id, o.database_id, d.name as database_name, o.kind, o.epoch, o.seq, o.state, o.failure_code,
+select o.id, o.tenant_id, o.database_id, d.name as database_name, coalesce(o.verb, o.kind) as kind, o.epoch, o.seq, o.state, o.failure_code,
     o.failure_message, o.steps, o.last_event, o.actor, o.traceparent, o.created_at, o.updated_at, o.ended_at
     from operations o join databases d on d.id = o.database_id
     where o.id = (lpad(to_hex(:n::bigint), 12, '0') || '70008000' || lpad(to_hex(:client_id::bigint), 12, '0'))::uuid;

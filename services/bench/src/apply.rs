@@ -42,7 +42,9 @@ async fn product(ground: &Ground, count: usize) -> anyhow::Result<f64> {
     };
     let population = Population::fresh(count, variable("desired")?, variable("hash")?);
     let mut watch = ground.watch().await?;
-    testkit::query(&stack().database_url, &population.unpublished()).await?;
+    for portion in population.unpublished() {
+        testkit::query(&stack().database_url, &portion).await?;
+    }
     let (mut seen, mut times) = (BTreeSet::new(), Vec::new());
     while times.len() < count {
         let sighting = watch

@@ -62,7 +62,9 @@ async fn population(count: usize) -> anyhow::Result<Population> {
 /// A database with a backlog.
 async fn scratch(population: &Population) -> anyhow::Result<Scratch> {
     let scratch = Scratch::with_clusters(&["bench".to_owned()], Vec::new()).await?;
-    scratch.execute(&population.unpublished()).await?;
+    for portion in population.unpublished() {
+        scratch.execute(&portion).await?;
+    }
     scratch.execute("vacuum (analyze)").await?;
     Ok(scratch)
 }

@@ -22,7 +22,7 @@ pub(crate) const TENANT: &str = "bench";
 /// The cluster in the registry.
 const CLUSTER: &str = "bench";
 /// Its region; nobody else's, so that placement has no choice.
-const REGION: &str = "bench-1";
+pub(crate) const REGION: &str = "bench-1";
 /// Namespace of the tenant by the usual template.
 const NAMESPACE: &str = "qdb-bench";
 

@@ -5,9 +5,9 @@
 //! never judges. What a slice made is taken away again before the program ends, so that the next slice begins where this
 //! one began; only topics stay, filled once and read by all slices.
 //!
-//! - Against the whole running product: [`apply`], [`request`], [`status`], [`create`].
-//! - Against one of its programs with a database and topics of its own: [`ingest`], [`drain`], [`blast`], [`cost`],
-//!   [`backlog`].
+//! - Against the whole running product: [`apply`], [`request`], [`status`].
+//! - Against one of its programs with a database and topics of its own: [`create`], [`ingest`], [`drain`], [`blast`],
+//!   [`cost`], [`backlog`], [`streams`].
 //! - Against the consumer engine in this process: [`engine`], [`partitions`], [`parallel`].
 //!
 //! *Invariant:* nothing here makes a machine: databases are asked for in a cluster without an operator.
@@ -25,6 +25,7 @@ mod fleet;
 mod ground;
 pub mod ingest;
 mod kafka;
+mod line;
 mod meter;
 mod pace;
 pub mod parallel;
@@ -38,6 +39,7 @@ mod resource;
 mod samples;
 mod specimen;
 pub mod status;
+pub mod streams;
 mod topic;
 mod watch;
 

@@ -1,7 +1,12 @@
 //! Many databases at once, written where the API would write them. Text only.
 
+use std::ops::RangeInclusive;
+
 const POPULATE: &str = include_str!("../sql/populate.sql");
 const INSTRUCT: &str = include_str!("../sql/instruct.sql");
+
+/// Databases of one statement: no statement lasts long, however busy the machine.
+const PORTION: usize = 20_000;
 
 /// Databases of the benches' tenant in the benches' cluster.
 #[derive(Debug, Clone)]
@@ -30,25 +35,35 @@ impl Population {
         Self { prefix, count, desired, hash }
     }
 
-    /// Databases that Kafka knows already.
-    pub(crate) fn published(&self) -> String {
-        self.fill(POPULATE, 1)
+    /// Databases that Kafka knows already, portion by portion.
+    pub(crate) fn published(&self) -> impl Iterator<Item = String> {
+        self.portions().map(|numbers| self.portion(POPULATE, &numbers, 1))
     }
 
-    /// Databases with their operations and instructions, left to the relay.
-    pub(crate) fn unpublished(&self) -> String {
-        self.fill(POPULATE, 0) + &self.fill(INSTRUCT, 0)
+    /// Databases with their operations and instructions, left to the relay, portion by portion.
+    pub(crate) fn unpublished(&self) -> impl Iterator<Item = String> {
+        self.portions()
+            .map(|numbers| self.portion(POPULATE, &numbers, 0) + &self.portion(INSTRUCT, &numbers, 0))
+    }
+
+    fn portions(&self) -> impl Iterator<Item = RangeInclusive<usize>> {
+        (0..self.count).step_by(PORTION).map(|first| first..=self.count.min(first + PORTION) - 1)
+    }
+
+    fn portion(&self, text: &str, numbers: &RangeInclusive<usize>, published: u32) -> String {
+        let (first, last) = (numbers.start(), numbers.end());
+        self.script(text)
+            .replace("{first}", &first.to_string())
+            .replace("{last}", &last.to_string())
+            .replace("{first-digits}", &format!("{first:012x}"))
+            .replace("{last-digits}", &format!("{last:012x}"))
+            .replace("{published}", &published.to_string())
     }
 
     /// A script with the marks filled in.
     pub(crate) fn script(&self, text: &str) -> String {
-        self.fill(text, 0)
-    }
-
-    fn fill(&self, text: &str, published: u32) -> String {
         text.replace("{prefix}", &self.prefix)
             .replace("{count}", &self.count.to_string())
-            .replace("{published}", &published.to_string())
             .replace("{hash}", &self.hash)
             .replace("{desired}", &self.desired)
     }
@@ -71,11 +86,23 @@ mod tests {
     #[test]
     fn no_mark_stays() {
         let population = Population::silent(10);
-        for text in [population.published(), population.unpublished()] {
-            assert!(!text.contains("{prefix}") && !text.contains("{count}"), "{text}");
+        for text in population.published().chain(population.unpublished()) {
+            let text = text.replace("'{}'", "").replace("$json${}$json$", "");
+            assert!(!text.contains('{') && !text.contains('}'), "{text}");
             assert!(text.contains("01900000-0000-7000-8000-"));
         }
         assert_eq!(identity(255), "01900000-0000-7000-8000-0000000000ff");
+    }
+
+    #[test]
+    fn portions_are_the_whole() {
+        let population = Population::silent(PORTION * 2 + 1);
+        let portions: Vec<_> = population.portions().collect();
+        assert_eq!(portions.len(), 3);
+        assert_eq!(portions.iter().flat_map(Clone::clone).count(), population.count);
+        let last = population.unpublished().last().unwrap();
+        assert!(last.contains("generate_series(40000, 40000)"), "{last}");
+        assert!(last.contains("01900000-0000-7000-8000-000000009c40"), "{last}");
     }
 
     #[test]

@@ -110,7 +110,8 @@ fn parse_peak(status: &str) -> Option<f64> {
     Some(f64::from(kib) * 1_024.0 / 1_000_000.0)
 }
 
-fn free_port() -> anyhow::Result<u16> {
+/// A port that nobody has just now.
+pub(crate) fn free_port() -> anyhow::Result<u16> {
     // It could be taken before the program has it: then the program says so and the slice fails.
     Ok(TcpListener::bind(("127.0.0.1", 0)).context("finding a port")?.local_addr()?.port())
 }

@@ -5,9 +5,11 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
+use tokio::runtime::Builder;
 
 use crate::{
     apply, backlog, blast, cost, create, drain, engine, ingest, parallel, partitions, request, status,
+    streams,
 };
 
 /// Case → number.
@@ -51,6 +53,20 @@ enum Bench {
     BacklogMemory,
     /// B15
     BlastRadius,
+    /// From a commit to the streams of two replicas
+    Streams,
+}
+
+impl Bench {
+    fn runtime(self) -> Builder {
+        let mut runtime = Builder::new_multi_thread();
+        runtime.enable_all();
+        if matches!(self, Self::Parallel | Self::ParallelFewKeys) {
+            // One thread is plenty for this work. With two, each record that ends wakes both, to share what is not there.
+            runtime.worker_threads(1);
+        }
+        runtime
+    }
 }
 
 /// Measures one slice on the stack that `SLIPWAY_TEST_STATE` names
@@ -70,7 +86,10 @@ struct Arguments {
 /// The `main` of the program.
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
-    let measured = tokio::runtime::Runtime::new()
+    let measured = arguments
+        .bench
+        .runtime()
+        .build()
         .context("starting the runtime")
         .and_then(|runtime| runtime.block_on(measure(&arguments)))
         .and_then(|results| Ok(serde_json::to_string(&results)?));
@@ -102,6 +121,7 @@ async fn measure(arguments: &Arguments) -> anyhow::Result<Results> {
         Bench::CostGrowth => cost::measure(slice).await,
         Bench::BacklogMemory => backlog::measure(slice, seconds).await,
         Bench::BlastRadius => blast::measure(slice, seconds).await,
+        Bench::Streams => streams::measure(slice, seconds).await,
     }
 }
 

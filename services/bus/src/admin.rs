@@ -1,4 +1,7 @@
 //! Topics made and checked, brokers asked. Never touches a record.
+//!
+//! A client that nobody answers any more is made anew. *Invariant:* a broker's refusal is an answer: rights that are taken
+//! away do not come back with another client, and each new one connects and logs in again.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -10,8 +13,8 @@ use rdkafka::metadata::MetadataTopic;
 use crate::connection::Quiet;
 use crate::{Connection, Error, lock};
 
-/// After so long without an answer another client is tried: one that has forgotten all brokers
-/// ([`crate::connection::Brokers`]) never finds any again, and nothing tells it from one whose brokers are away.
+/// After so long without an answer another client is tried: one that has forgotten all brokers never finds any again, and
+/// nothing tells it from one whose brokers are away.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A topic as it should be.
@@ -43,12 +46,13 @@ pub struct Admin(Arc<Inner>);
 
 struct Inner {
     connection: Connection,
+    patience: Duration,
     held: Mutex<Held>,
 }
 
 struct Held {
     client: Arc<AdminClient<Quiet>>,
-    /// Since when nothing was answered.
+    /// Since when no question was answered.
     silent_since: Option<Instant>,
 }
 
@@ -61,8 +65,12 @@ impl std::fmt::Debug for Admin {
 impl Admin {
     /// Makes the client; it connects in the background.
     pub fn new(connection: &Connection) -> Result<Self, Error> {
+        Self::with_patience(connection, PATIENCE)
+    }
+
+    fn with_patience(connection: &Connection, patience: Duration) -> Result<Self, Error> {
         let held = Mutex::new(Held { client: create(connection)?, silent_since: None });
-        Ok(Self(Arc::new(Inner { connection: connection.clone(), held })))
+        Ok(Self(Arc::new(Inner { connection: connection.clone(), patience, held })))
     }
 
     /// Creates the topics that are missing and checks the partition count of all. Answers the names of those created.
@@ -84,6 +92,7 @@ impl Admin {
             .collect();
         let options = AdminOptions::new().request_timeout(Some(limit)).operation_timeout(Some(limit));
         let results = self.client().create_topics(&wanted, &options).await;
+        self.note(results.as_ref().err())?;
         let results = results.map_err(|source| Error::Ask { what: "new topics".to_owned(), source })?;
         let mut created = Vec::new();
         for result in results {
@@ -130,14 +139,6 @@ impl Admin {
         }
     }
 
-    /// Whether the brokers answer; says how many there are.
-    pub async fn ping(&self, limit: Duration) -> Result<usize, Error> {
-        self.ask("their list".to_owned(), move |client| {
-            Ok(client.inner().fetch_metadata(None, limit)?.brokers().len())
-        })
-        .await
-    }
-
     /// The offset after the last record of a partition.
     pub async fn end_offset(&self, topic: &str, partition: i32, limit: Duration) -> Result<i64, Error> {
         let name = topic.to_owned();
@@ -153,11 +154,11 @@ impl Admin {
     }
 
     /// Takes note of whether a question was answered; after a long silence the client is made anew.
-    fn note(&self, answered: bool) -> Result<(), Error> {
+    pub(crate) fn note(&self, error: Option<&KafkaError>) -> Result<(), Error> {
         let mut held = lock(&self.0.held);
-        if answered {
+        if error.is_none_or(is_answer) {
             held.silent_since = None;
-        } else if held.silent_since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
+        } else if held.silent_since.get_or_insert_with(Instant::now).elapsed() >= self.0.patience {
             let next = Held { client: create(&self.0.connection)?, silent_since: None };
             let last = std::mem::replace(&mut *held, next);
             // Its end may wait for brokers, which nobody else should.
@@ -176,7 +177,7 @@ impl Admin {
         let answer = tokio::task::spawn_blocking(move || question(&client)).await;
         let answer = answer
             .map_err(|source| Error::Thread { what: "a question to the brokers", source: source.into() })?;
-        self.note(answer.is_ok())?;
+        self.note(answer.as_ref().err())?;
         answer.map_err(|source| Error::Ask { what, source })
     }
 }
@@ -185,3 +186,19 @@ fn create(connection: &Connection) -> Result<Arc<AdminClient<Quiet>>, Error> {
     let client = connection.config(&[]).create_with_context(Quiet);
     client.map(Arc::new).map_err(|source| Error::Create { what: "admin client", source })
 }
+
+/// Whether an error is what a broker says, and not the library's word for a question that nobody answered. The library
+/// counts its own errors below zero, among them what it makes of an answer that lacks what was asked for; the one of a
+/// broker that stands there too is that of a broker that does not know what went wrong.
+fn is_answer(error: &KafkaError) -> bool {
+    let code = match error {
+        KafkaError::AdminOp(code) => Some(*code),
+        other => other.rdkafka_error_code(),
+    };
+    code.is_some_and(|code| {
+        matches!(code, Code::Unknown | Code::UnknownTopic | Code::UnknownPartition) || code as i32 > 0
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! Everything of Kafka: producing, administration, and two ways of consuming.
 //!
 //! - [`Producer`]: idempotent, every delivery awaited, heals itself after a fatal error.
-//! - [`Admin`]: topics ensured and checked, the cluster pinged.
+//! - [`Admin`]: topics ensured and checked, partitions asked about.
 //! - [`consumer`]: keys in parallel, each key in order and only its newest record; offsets live in Kafka.
 //! - [`sink`]: partitions in parallel, each in order by batches; offsets live where the batches are stored.
 //!

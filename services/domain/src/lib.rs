@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod credentials;
 pub mod desired;
 pub mod id;
+pub mod lifecycle;
 pub mod operation;
 pub mod placement;
 pub mod position;

@@ -13,8 +13,28 @@ words!(
         Update => "update",
         /// Its end.
         Delete => "delete",
+        /// A stop: the machine goes, volume and name stay.
+        Pause => "pause",
+        /// The end of a pause.
+        Resume => "resume",
+        /// One restart.
+        Restart => "restart",
+        /// A deleted database comes back with its volume.
+        Undelete => "undelete",
     }
 );
+
+impl OperationKind {
+    /// What it is to whoever does not tell changes apart: records on their way, and programs older than the word.
+    #[must_use]
+    pub const fn class(self) -> Self {
+        match self {
+            Self::Create => Self::Create,
+            Self::Update | Self::Pause | Self::Resume | Self::Restart | Self::Undelete => Self::Update,
+            Self::Delete => Self::Delete,
+        }
+    }
+}
 
 words!(
     /// How far an operation came.
@@ -74,6 +94,18 @@ pub struct Failure {
     pub message: String,
 }
 
+/// Codes of records that were set aside for a reason that lies in the state itself: no time and no other program cures it.
+pub const FINAL: &[&str] = &["bad_field", "conflict", "invalid", "too_large", "undecodable", "unreadable"];
+
+/// Whether a state that was set aside with this code will never be taken, so that its operation has failed.
+///
+/// Every other reason may pass, and its operation goes on until its deadline: a cluster that is not registered may be, a
+/// newer program reads what this one is too old for, and a record that stands under a wrong key or in a wrong partition
+/// says nothing of the state that was minted. A code that is not known here comes from a program that knows better.
+pub fn is_final(code: &str) -> bool {
+    FINAL.contains(&code)
+}
+
 /// An operation as it is minted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
@@ -126,6 +158,16 @@ mod tests {
             for next in OperationState::ALL {
                 assert!(!state.may_become(*next), "{state} -> {next}");
             }
+        }
+    }
+
+    #[test]
+    fn only_what_lies_in_the_state_itself_is_final() {
+        assert!(FINAL.iter().all(|code| is_final(code)));
+        for passing in
+            ["unknown_cluster", "newer_major", "key_mismatch", "panicked", "of a later version", ""]
+        {
+            assert!(!is_final(passing), "{passing}");
         }
     }
 

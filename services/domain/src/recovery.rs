@@ -26,9 +26,9 @@ words!(
 /// How long an operation may take, by what it asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadlines {
-    /// A new database.
+    /// A new database, and one whose machine is made again: resumed or undeleted.
     pub create: Duration,
-    /// A change.
+    /// A change, a pause or a restart.
     pub update: Duration,
     /// A deletion.
     pub delete: Duration,
@@ -48,8 +48,8 @@ impl Deadlines {
     /// How long an operation of this kind may take.
     pub const fn of(&self, kind: OperationKind) -> Duration {
         match kind {
-            OperationKind::Create => self.create,
-            OperationKind::Update => self.update,
+            OperationKind::Create | OperationKind::Resume | OperationKind::Undelete => self.create,
+            OperationKind::Update | OperationKind::Pause | OperationKind::Restart => self.update,
             OperationKind::Delete => self.delete,
         }
     }
@@ -89,9 +89,9 @@ pub const fn at_deadline(subject: Subject) -> AtDeadline {
     if subject.reverts {
         return AtDeadline::Overdue;
     }
-    match (subject.kind, subject.on_failure) {
-        (OperationKind::Delete, _) | (_, OnFailure::Keep) => AtDeadline::Overdue,
-        (OperationKind::Create | OperationKind::Update, OnFailure::Revert) => AtDeadline::Fail,
+    match (way_back(subject.kind), subject.on_failure) {
+        (None, _) | (_, OnFailure::Keep) => AtDeadline::Overdue,
+        (Some(_), OnFailure::Revert) => AtDeadline::Fail,
     }
 }
 
@@ -102,6 +102,19 @@ pub enum WayBack {
     TakeBack,
     /// The database returns to its last good state.
     GoBack,
+}
+
+/// The way back from what an operation of this kind asks for; a deletion has none.
+const fn way_back(kind: OperationKind) -> Option<WayBack> {
+    match kind {
+        OperationKind::Create => Some(WayBack::TakeBack),
+        OperationKind::Update
+        | OperationKind::Pause
+        | OperationKind::Resume
+        | OperationKind::Restart
+        | OperationKind::Undelete => Some(WayBack::GoBack),
+        OperationKind::Delete => None,
+    }
 }
 
 /// What follows from a failure.
@@ -130,11 +143,10 @@ pub const fn aftermath(subject: Subject) -> Aftermath {
     if subject.reverts {
         return Aftermath::Alarm;
     }
-    match (subject.kind, subject.on_failure) {
-        (OperationKind::Delete, _) => Aftermath::Alarm,
-        (OperationKind::Create | OperationKind::Update, OnFailure::Keep) => Aftermath::Nothing,
-        (OperationKind::Create, OnFailure::Revert) => Aftermath::Revert(WayBack::TakeBack),
-        (OperationKind::Update, OnFailure::Revert) => Aftermath::Revert(WayBack::GoBack),
+    match (way_back(subject.kind), subject.on_failure) {
+        (None, _) => Aftermath::Alarm,
+        (Some(_), OnFailure::Keep) => Aftermath::Nothing,
+        (Some(way), OnFailure::Revert) => Aftermath::Revert(way),
     }
 }
 
@@ -145,7 +157,7 @@ pub enum Uncancellable {
     Ended,
     /// Something newer takes its place anyway.
     NotNewest,
-    /// A deletion, or what takes another operation back: there is no good state to return to.
+    /// A deletion, a restart, or what takes another operation back: there is no good state to return to.
     NoWayBack,
 }
 
@@ -157,10 +169,10 @@ pub const fn cancel(subject: Subject) -> Result<WayBack, Uncancellable> {
     if !subject.newest {
         return Err(Uncancellable::NotNewest);
     }
-    match (subject.kind, subject.reverts) {
-        (_, true) | (OperationKind::Delete, false) => Err(Uncancellable::NoWayBack),
-        (OperationKind::Create, false) => Ok(WayBack::TakeBack),
-        (OperationKind::Update, false) => Ok(WayBack::GoBack),
+    match (way_back(subject.kind), subject.kind, subject.reverts) {
+        // What was stopped for a restart is not stopped again by taking that back.
+        (_, OperationKind::Restart, _) | (_, _, true) | (None, _, false) => Err(Uncancellable::NoWayBack),
+        (Some(way), _, false) => Ok(way),
     }
 }
 
@@ -212,10 +224,11 @@ pub fn without_good_state(asked: &Desired, evidence: Evidence) -> Desired {
     next
 }
 
-/// The last good state again. A volume that may have grown to the size of `held`, the newest state that was not refused,
-/// stays so large: volumes do not shrink.
+/// The last good state again, but for what cannot go back of `held`, the newest state that was not refused: a volume that
+/// may have grown to its size stays so large, and a restart that may have been done is not followed by another one.
 pub fn go_back(good: &Desired, held: &Desired) -> Desired {
     let mut next = good.clone();
+    next.restart_nonce.clone_from(&held.restart_nonce);
     next.storage.size_gib = good.storage.size_gib.max(held.storage.size_gib);
     next
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backend::sink::fold::{self, Order};
 use backend::sweep::decide::{self, Act, Rules};
 use bus::lanes::{Class, Entry, Lanes, Limits, Place};
 use bus::tracker::{Ticket, Tracker};
@@ -54,28 +55,29 @@ fn entry(instruction: &Instruction, arriving: bool) -> Entry<bool> {
 
 /// What the sink's fold leaves of a batch.
 pub(crate) fn fold(batch: &[Seen]) -> Vec<Seen> {
-    let rows = batch.iter().enumerate().map(|(index, seen)| observation(seen, index)).collect();
-    let kept = backend::sink::fold::fold(rows);
-    kept.iter().filter_map(|row| batch.get(usize::try_from(row.body.as_u64()?).ok()?).copied()).collect()
+    let rows =
+        batch.iter().map(|&seen| Said { seen, cluster: cluster(if seen.foreign { "b" } else { "a" }) });
+    fold::fold(rows).into_iter().map(|said| said.seen).collect()
 }
 
-/// An observation as the sink has it; its body tells which one it was.
-fn observation(seen: &Seen, index: usize) -> store::Observation {
-    store::Observation {
-        database: DatabaseId::new(uuid::Uuid::from_u128(seen.database as u128)),
-        cluster: cluster(if seen.foreign { "b" } else { "a" }),
-        position: seen.position,
-        term: number(seen.term),
-        resource_version: number(seen.version),
-        present: true,
-        content_hash: String::new(),
-        phase: String::new(),
-        carried_out: seen.carried,
-        volume: false,
-        steps: Vec::new(),
-        body: index.into(),
-        body_schema: 1,
-        said_at: jiff::Timestamp::UNIX_EPOCH,
+/// An observation as the sink's fold asks for it.
+struct Said {
+    seen: Seen,
+    cluster: ClusterId,
+}
+
+impl fold::Seen for Said {
+    fn database(&self) -> DatabaseId {
+        DatabaseId::new(uuid::Uuid::from_u128(self.seen.database as u128))
+    }
+
+    fn cluster(&self) -> &ClusterId {
+        &self.cluster
+    }
+
+    fn order(&self) -> Order {
+        let Seen { position, term, version, .. } = self.seen;
+        (position, number(term), number(version), jiff::Timestamp::UNIX_EPOCH)
     }
 }
 

@@ -67,6 +67,10 @@ pub struct Args {
     /// than the time for which the backend believes a list
     #[arg(long, env = "SLIPWAY_LIST_CHECK_PERIOD", default_value = "180", value_parser = seconds, value_name = "SECONDS")]
     pub list_check_period: Duration,
+    /// How long a watch of a cluster lasts before it is begun anew, in whole seconds; one that stays silent for five more
+    /// counts as dead
+    #[arg(long, env = "SLIPWAY_WATCH_TIMEOUT", default_value_t = 290, value_parser = clap::value_parser!(u32).range(1..=290), value_name = "SECONDS")]
+    pub watch_timeout: u32,
     /// How long work under way may take at a stop, in seconds
     #[arg(long, env = "SLIPWAY_GRACE", default_value = "10", value_parser = seconds, value_name = "SECONDS")]
     pub grace: Duration,

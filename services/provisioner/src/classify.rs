@@ -94,8 +94,20 @@ pub fn answer(error: &kube::Error) -> Answer {
             500.. => Answer::Sick(Trouble::of_cluster(code::UNAVAILABLE, status.message.clone())),
             _ => Answer::Well,
         },
-        kube::Error::Auth(_) => Answer::Stranger(Trouble::of_cluster(code::CREDENTIALS, chain(error))),
+        _ if is_of_credentials(error) => {
+            Answer::Stranger(Trouble::of_cluster(code::CREDENTIALS, chain(error)))
+        }
         _ => Answer::Silent(Trouble::of_cluster(code::UNREACHABLE, chain(error))),
+    }
+}
+
+/// Whether a call was not made because nobody knows who we are: a program that a kubeconfig names for tokens fails as a
+/// part of the call, wrapped like any other trouble on the way.
+fn is_of_credentials(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Auth(_) => true,
+        kube::Error::Service(inner) => inner.is::<kube::client::AuthError>(),
+        _ => false,
     }
 }
 
@@ -106,7 +118,7 @@ const UNDECLARED: &str = "field not declared in schema";
 pub fn classify(error: &kube::Error, position: Position, hash: &str) -> Verdict {
     match error {
         kube::Error::Api(status) => answered(status, position, hash),
-        kube::Error::Auth(_) => Verdict::Park(Trouble::of_cluster(code::CREDENTIALS, chain(error))),
+        _ if is_of_credentials(error) => Verdict::Park(Trouble::of_cluster(code::CREDENTIALS, chain(error))),
         _ => Verdict::Busy { trouble: Trouble::of_cluster(code::UNREACHABLE, chain(error)), after: None },
     }
 }
@@ -297,5 +309,12 @@ mod tests {
     fn a_server_that_is_not_there_is_unreachable() {
         let error = kube::Error::Service("connection refused".into());
         assert_eq!(code_of(&classify(&error, AT, "aaa")), code::UNREACHABLE);
+    }
+
+    #[test]
+    fn a_program_for_tokens_that_fails_is_no_fault_of_the_server() {
+        let error = kube::Error::Service(kube::client::AuthError::ExecPluginFailed.into());
+        assert_eq!(code_of(&classify(&error, AT, "aaa")), code::CREDENTIALS);
+        assert!(matches!(answer(&error), Answer::Stranger(_)));
     }
 }

@@ -2,7 +2,7 @@
 //! letter and why. Pure.
 
 use bus::consumer::Class;
-use domain::{ClusterId, DatabaseId, InstructionId, OperationId, OperationKind, Position};
+use domain::{ClusterId, DatabaseId, InstructionId, OperationId, Position};
 use wire::{Instruction, headers};
 
 /// A record, decided upon.
@@ -212,8 +212,9 @@ fn position(record: &bus::Record) -> Option<Position> {
     position.is_valid().then_some(position)
 }
 
+/// The trace of the request; a text that Postgres does not take is none.
 fn traceparent(record: &bus::Record) -> Option<String> {
-    record.header_text(headers::TRACEPARENT).map(ToOwned::to_owned)
+    record.header_text(headers::TRACEPARENT).filter(|text| *text == storable(text)).map(ToOwned::to_owned)
 }
 
 /// Where the work belongs: a database's instructions follow each other, a dead letter waits for nobody.
@@ -248,11 +249,12 @@ pub fn place(work: &Work) -> bus::consumer::Place {
     }
 }
 
-/// How urgent an instruction is. Whoever sends many at once says so in a header; all others have somebody who waits.
+/// How urgent an instruction is. Whoever sends many at once, or what nobody asked for, says so in a header: only there is
+/// it known. All others have somebody who waits, whatever they ask for.
 fn class(job: &Job) -> Class {
-    match (job.record.header_text(headers::CLASS), job.instruction.operation_kind) {
-        (Some(headers::CLASS_BULK), _) => Class::Bulk,
-        (_, OperationKind::Create | OperationKind::Update | OperationKind::Delete) => Class::Interactive,
+    match job.record.header_text(headers::CLASS) {
+        Some(headers::CLASS_BULK) => Class::Bulk,
+        _ => Class::Interactive,
     }
 }
 
@@ -332,7 +334,7 @@ pub(crate) mod tests {
     /// Of the topic of these tests.
     const PARTITIONS: i32 = 64;
 
-    fn record() -> bus::Record {
+    pub(crate) fn record() -> bus::Record {
         bus::Record {
             topic: "provisioning.instructions".into(),
             partition: bus::partition_of(instruction().key().as_bytes(), PARTITIONS),
@@ -390,6 +392,27 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn what_may_pass_fails_no_operation() {
+        let table = [
+            (code::NULL_KEY, false),
+            (code::KEY_MISMATCH, false),
+            (code::WRONG_PARTITION, false),
+            (code::EMPTY, false),
+            (code::NEWER_MAJOR, false),
+            (code::UNKNOWN_CLUSTER, false),
+            (code::PANICKED, false),
+            (code::TOO_LARGE, true),
+            (code::CONFLICT, true),
+            (code::INVALID, true),
+            (wire::decode::Error::Undecodable { reason: String::new() }.code(), true),
+            (wire::decode::Error::BadField { field: "desired", reason: String::new() }.code(), true),
+        ];
+        for (code, expected) in table {
+            assert_eq!(domain::operation::is_final(code), expected, "{code}");
+        }
+    }
+
+    #[test]
     fn one_of_many_lets_others_go_first() {
         let class_of = |value: Option<&str>| {
             let mut record = record();
@@ -430,6 +453,8 @@ pub(crate) mod tests {
         let letter = letter(&record, &Reason::new(code::EMPTY, "w\0hy"), "provisioner");
         let text = format!("{:?} {}", letter.headers, letter.message);
         assert!(!text.contains('\0') && !text.contains("\\0"), "{text}");
+        assert_eq!(letter.headers[2], ("na\u{fffd}me".to_owned(), "a\u{fffd}b\u{fffd}".to_owned()));
+        assert_eq!(letter.message, "w\u{fffd}hy");
     }
 
     #[test]

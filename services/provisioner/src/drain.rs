@@ -280,6 +280,16 @@ mod tests {
     }
 
     #[test]
+    fn what_was_parked_is_not_too_large_for_who_drains_it() {
+        let strict = decide::Rules { largest: 10, ..RULES };
+        let Work::Carry(carried) = job(&parked(0), &strict) else { panic!("buried") };
+        assert_eq!(carried.instruction, instruction());
+        let spoilt = Parked { payload: vec![0xff; 100], ..parked(0) };
+        let Work::Bury(dead) = job(&spoilt, &strict) else { panic!("carried") };
+        assert_eq!(dead.reason.code, "undecodable", "the reason is the one that counts");
+    }
+
+    #[test]
     fn what_waits_for_a_newer_program_goes_on_waiting_until_this_is_it() {
         let waiting = Parked { payload: vec![0x08, 99, 0x10, 99], ..parked(3) };
         let Work::Wait(early) = job(&waiting, &RULES) else { panic!("not waiting") };

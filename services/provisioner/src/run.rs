@@ -96,6 +96,7 @@ pub fn start(frame: &Frame, args: &Args) -> Result<Producer, Error> {
         holder: format!("{NAME}/{}", domain::InstructionId::mint()),
         period: args.gossip_period,
         check: args.list_check_period,
+        watch: args.watch_timeout,
         call_timeout: args.call_timeout,
     };
     let stop = frame.tasks.stop();

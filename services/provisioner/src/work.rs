@@ -107,7 +107,7 @@ pub enum Ended {
     Superseded(String),
     /// Its cluster cannot take it now.
     Park(Trouble),
-    /// Will never be taken.
+    /// Is not taken, and kept among the dead letters.
     Refused(Reason),
 }
 
@@ -281,7 +281,7 @@ impl Worker {
                 (OutcomeKind::Superseded, "superseded", "superseded", message.as_str())
             }
             Ended::Park(trouble) => (OutcomeKind::Parked, "parked", trouble.code, trouble.message.as_str()),
-            Ended::Refused(reason) => (OutcomeKind::Refused, "refused", reason.code, reason.message.as_str()),
+            Ended::Refused(reason) => (told_of(reason.code), "refused", reason.code, reason.message.as_str()),
         };
         self.teller.outcome(&About::of(job), kind, code, message).await.map_err(Error::Tell)?;
         self.metrics.gossip("outcome");
@@ -334,6 +334,11 @@ impl Worker {
         }
         Disposition::Hold(after)
     }
+}
+
+/// What is told of a dead letter: its operation has failed, or waits for its reason to pass.
+fn told_of(code: &str) -> OutcomeKind {
+    if domain::operation::is_final(code) { OutcomeKind::Refused } else { OutcomeKind::Parked }
 }
 
 /// What a verdict on an instruction means for it.

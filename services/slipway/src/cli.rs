@@ -9,7 +9,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Parser, Subcommand, ValueEnum};
 use secrecy::SecretString;
 
-use crate::noun::{clusters, completions, contexts, databases, operations};
+use crate::noun::{clusters, completions, contexts, databases, dead_letters, operations, parked, unclaimed};
 
 const EXAMPLES: &str = "Examples:
   slipway contexts set dev --api-url http://127.0.0.1:8080 --token-stdin < token
@@ -45,6 +45,15 @@ pub enum Command {
     /// Look at and register Kubernetes clusters
     #[command(subcommand, visible_alias = "cluster")]
     Clusters(clusters::Command),
+    /// Look at records that could not be carried out, and deal with them
+    #[command(subcommand, visible_aliases = ["dead-letter", "dl"])]
+    DeadLetters(dead_letters::Command),
+    /// Look at instructions that wait for their cluster
+    #[command(subcommand)]
+    Parked(parked::Command),
+    /// Look at what clusters hold although nobody can say why
+    #[command(subcommand)]
+    Unclaimed(unclaimed::Command),
     /// Keep addresses and tokens of several installations
     #[command(subcommand, visible_alias = "context")]
     Contexts(contexts::Command),

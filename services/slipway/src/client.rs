@@ -1,8 +1,10 @@
 //! The way to the API: requests with the token, tried again where that is safe and useful, within the command's deadline.
 //! What the answers mean is the nouns' business.
 
+pub mod aside;
 pub mod calls;
 pub mod retry;
+pub mod states;
 
 #[cfg(test)]
 pub(crate) mod scripted;

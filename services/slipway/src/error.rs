@@ -239,6 +239,9 @@ fn advice(request: &str, status: u16) -> &'static str {
         404 if of_a_tenant => {
             "names and ids are looked for in one tenant only: `slipway databases list`, --tenant"
         }
+        404 if request.contains("/v1/dead-letters") => {
+            "`slipway dead-letters list --settled` shows what is there"
+        }
         404 => "`slipway clusters list` shows what is there",
         409 if !request.starts_with("POST") => "look at the present state with `slipway databases describe`",
         412 | 428 => {

@@ -1,17 +1,43 @@
-//! What was set aside, for people: pages of `parked_instructions` and `dead_letters`, without the bytes.
+//! What was set aside, for people: pages of `parked_instructions` and `dead_letters`, without the bytes. What is known of
+//! the database stands beside each row; rows of databases that nobody knows are shown too.
 
-use domain::Position;
+use domain::{DatabaseId, Position};
 use jiff::Timestamp;
 use uuid::Uuid;
 
 use crate::databases::Page;
-use crate::{Error, Store};
+use crate::letters::{LetterRow, letter};
+use crate::{DeadLetterView, Error, Store};
+
+/// Which rows of what was set aside.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AsideFilter {
+    /// Only of this database.
+    pub database: Option<DatabaseId>,
+    /// Only of this cluster.
+    pub cluster: Option<String>,
+    /// Only with this reason.
+    pub code: Option<String>,
+}
+
+/// A database as whoever looks at its rows must know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct About {
+    /// Its name.
+    pub name: String,
+    /// Whose it is.
+    pub tenant: String,
+    /// Where its desired state stands.
+    pub minted: Position,
+}
 
 /// An instruction that waits for its cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParkedView {
     /// Of which database.
     pub database: Uuid,
+    /// What is known of it.
+    pub about: Option<About>,
     /// Where it is to go.
     pub cluster: String,
     /// Its position.
@@ -28,30 +54,22 @@ pub struct ParkedView {
     pub retry_at: Timestamp,
 }
 
-/// A record among the dead letters.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeadLetterView {
-    /// Identity.
-    pub id: i64,
-    /// Topic, partition and offset it came from.
-    pub origin: (String, i32, i64),
-    /// The database, where its key says so.
-    pub database: Option<Uuid>,
-    /// The cluster, where a header says so.
-    pub cluster: Option<String>,
-    /// Stable reason.
-    pub code: String,
-    /// Reason for people.
-    pub message: String,
-    /// Bytes of its content.
-    pub size: i64,
-    /// Who set it aside.
-    pub consumer: String,
-    /// When.
-    pub received_at: Timestamp,
-    /// Since when a later record has taken its place.
-    pub superseded_at: Option<Timestamp>,
+/// What `About` is made of, in the rows of others: columns of `databases d`, joined where there is one.
+#[derive(sqlx::FromRow)]
+#[expect(clippy::struct_field_names, reason = "named after columns that stand beside others of such names")]
+pub(crate) struct AboutColumns {
+    about_name: Option<String>,
+    about_tenant: Option<String>,
+    about_epoch: Option<i64>,
+    about_seq: Option<i64>,
 }
+
+macro_rules! about_columns {
+    () => {
+        "d.name as about_name, d.tenant_id as about_tenant, d.epoch as about_epoch, d.seq as about_seq"
+    };
+}
+pub(crate) use about_columns;
 
 #[derive(sqlx::FromRow)]
 struct ParkedRow {
@@ -64,58 +82,67 @@ struct ParkedRow {
     attempts: i64,
     parked_at: jiff_sqlx::Timestamp,
     retry_at: jiff_sqlx::Timestamp,
-}
-
-#[derive(sqlx::FromRow)]
-struct LetterRow {
-    id: i64,
-    topic: String,
-    kafka_partition: i32,
-    kafka_offset: i64,
-    database_id: Option<Uuid>,
-    cluster_id: Option<String>,
-    code: String,
-    message: String,
-    size: i64,
-    consumer: String,
-    received_at: jiff_sqlx::Timestamp,
-    superseded_at: Option<jiff_sqlx::Timestamp>,
+    #[sqlx(flatten)]
+    about: AboutColumns,
 }
 
 impl Store {
     /// What is parked, the latest database first.
-    pub async fn parked(&self, page: Page) -> Result<Vec<ParkedView>, Error> {
-        let rows: Vec<ParkedRow> = sqlx::query_as(
-            "select database_id, cluster_id, epoch, seq, code, message, attempts, parked_at, retry_at \
-             from parked_instructions where $1::uuid is null or database_id < $1 order by database_id desc limit $2",
-        )
+    pub async fn parked(&self, filter: &AsideFilter, page: Page) -> Result<Vec<ParkedView>, Error> {
+        let rows: Vec<ParkedRow> = sqlx::query_as(concat!(
+            "select p.database_id, p.cluster_id, p.epoch, p.seq, p.code, p.message, p.attempts, p.parked_at, p.retry_at, ",
+            about_columns!(),
+            " from parked_instructions p left join databases d on d.id = p.database_id \
+             where ($1::uuid is null or p.database_id < $1) and ($3::uuid is null or p.database_id = $3) \
+             and ($4::text is null or p.cluster_id = $4) and ($5::text is null or p.code = $5) \
+             order by p.database_id desc limit $2"
+        ))
         .bind(page.after)
         .bind(i64::from(page.limit))
+        .bind(filter.database.map(DatabaseId::uuid))
+        .bind(&filter.cluster)
+        .bind(&filter.code)
         .fetch_all(&self.pool)
         .await
         .map_err(Error::from_sqlx)?;
         Ok(rows.into_iter().map(ParkedView::from).collect())
     }
 
-    /// Dead letters, the latest first, before the one of identity `before`; superseded ones only if asked for.
+    /// Dead letters, the latest first, before the one of identity `before`; settled ones only if asked for.
     pub async fn dead_letters(
         &self,
-        with_superseded: bool,
+        filter: &AsideFilter,
+        with_settled: bool,
         before: Option<i64>,
         limit: u32,
     ) -> Result<Vec<DeadLetterView>, Error> {
-        let rows: Vec<LetterRow> = sqlx::query_as(
-            "select id, topic, kafka_partition, kafka_offset, database_id, cluster_id, code, message, \
-             coalesce(length(payload), 0)::bigint as size, consumer, received_at, superseded_at from dead_letters \
-             where ($1 or superseded_at is null) and ($2::bigint is null or id < $2) order by id desc limit $3",
-        )
-        .bind(with_superseded)
+        let rows: Vec<LetterRow> = sqlx::query_as(concat!(
+            letter!(),
+            "where ($1 or l.superseded_at is null) and ($2::bigint is null or l.id < $2) \
+             and ($4::uuid is null or l.database_id = $4) and ($5::text is null or l.cluster_id = $5) \
+             and ($6::text is null or l.code = $6) order by l.id desc limit $3"
+        ))
+        .bind(with_settled)
         .bind(before)
         .bind(i64::from(limit))
+        .bind(filter.database.map(DatabaseId::uuid))
+        .bind(&filter.cluster)
+        .bind(&filter.code)
         .fetch_all(&self.pool)
         .await
         .map_err(Error::from_sqlx)?;
-        Ok(rows.into_iter().map(DeadLetterView::from).collect())
+        rows.into_iter().map(DeadLetterView::try_from).collect()
+    }
+}
+
+impl AboutColumns {
+    /// What is known, where there is a database.
+    pub(crate) fn about(self) -> Option<About> {
+        Some(About {
+            name: self.about_name?,
+            tenant: self.about_tenant?,
+            minted: Position { epoch: self.about_epoch?, seq: self.about_seq? },
+        })
     }
 }
 
@@ -123,6 +150,7 @@ impl From<ParkedRow> for ParkedView {
     fn from(row: ParkedRow) -> Self {
         Self {
             database: row.database_id,
+            about: row.about.about(),
             cluster: row.cluster_id,
             position: Position { epoch: row.epoch, seq: row.seq },
             code: row.code,
@@ -130,23 +158,6 @@ impl From<ParkedRow> for ParkedView {
             attempts: row.attempts,
             parked_at: row.parked_at.to_jiff(),
             retry_at: row.retry_at.to_jiff(),
-        }
-    }
-}
-
-impl From<LetterRow> for DeadLetterView {
-    fn from(row: LetterRow) -> Self {
-        Self {
-            id: row.id,
-            origin: (row.topic, row.kafka_partition, row.kafka_offset),
-            database: row.database_id,
-            cluster: row.cluster_id,
-            code: row.code,
-            message: row.message,
-            size: row.size,
-            consumer: row.consumer,
-            received_at: row.received_at.to_jiff(),
-            superseded_at: row.superseded_at.map(jiff_sqlx::Timestamp::to_jiff),
         }
     }
 }

@@ -53,6 +53,10 @@ pub struct DatabaseView {
     pub diverged: Option<(Divergence, Timestamp)>,
     /// Since when nothing of it is left.
     pub purged_at: Option<Timestamp>,
+    /// When Kafka took the desired state; absent while that waits.
+    pub published_at: Option<Timestamp>,
+    /// When the desired state was last asked to be published again.
+    pub resent_at: Option<Timestamp>,
 }
 
 /// Which part of a list: newest first, beginning after `after`.
@@ -91,6 +95,8 @@ struct ViewRow {
     diverged_kind: Option<String>,
     diverged_since: Option<jiff_sqlx::Timestamp>,
     purged_at: Option<jiff_sqlx::Timestamp>,
+    published_at: Option<jiff_sqlx::Timestamp>,
+    resent_at: Option<jiff_sqlx::Timestamp>,
     #[sqlx(flatten)]
     observed: ObservationColumns,
 }
@@ -108,7 +114,8 @@ macro_rules! view {
             "select ",
             columns!(),
             ", c.region, (select o.id from operations o where o.database_id = d.id order by o.epoch desc, o.seq desc \
-             limit 1) as newest_operation, d.diverged_kind, d.diverged_since, d.purged_at, s.phase, s.epoch as observed_epoch, s.seq as observed_seq, \
+             limit 1) as newest_operation, d.diverged_kind, d.diverged_since, d.purged_at, \
+             case when not d.unpublished then d.published_at end as published_at, d.resent_at, s.phase, s.epoch as observed_epoch, s.seq as observed_seq, \
              s.carried_epoch, s.carried_seq, s.body, s.body_schema, s.said_at \
              from databases d join clusters c on c.id = d.cluster_id \
              left join observations s on s.database_id = d.id "
@@ -295,6 +302,8 @@ impl TryFrom<ViewRow> for DatabaseView {
         Ok(Self {
             diverged: kind.zip(row.diverged_since.map(jiff_sqlx::Timestamp::to_jiff)),
             purged_at: row.purged_at.map(jiff_sqlx::Timestamp::to_jiff),
+            published_at: row.published_at.map(jiff_sqlx::Timestamp::to_jiff),
+            resent_at: row.resent_at.map(jiff_sqlx::Timestamp::to_jiff),
             database: row.database.try_into()?,
             region: row.region,
             observed: row.observed.view(),

@@ -21,7 +21,7 @@ pub struct Instruction {
     pub cluster: ClusterId,
     /// The operation that asked for it.
     pub operation: OperationId,
-    /// What that operation asked for.
+    /// What that operation asked for, by its class.
     pub operation_kind: OperationKind,
     /// Where it stands.
     pub position: Position,
@@ -33,7 +33,7 @@ pub struct Instruction {
     pub actor: String,
     /// Trace of the request.
     pub traceparent: Option<String>,
-    /// Whether it is said again because its cluster does not show it: nobody waits for it at a screen.
+    /// Whether the sweep says it again because its cluster does not show it: nobody waits for it at a screen.
     pub said_again: bool,
 }
 
@@ -60,7 +60,7 @@ macro_rules! instruction_columns {
     () => {
         "i.id, i.database_id, d.tenant_id, d.cluster_id, i.operation_id, i.operation_kind, i.epoch, i.seq, \
          i.desired, i.desired_schema, i.minted_at, i.actor, i.traceparent, \
-         coalesce(d.resent_at >= d.minted_at, false) as said_again"
+         coalesce(d.resent_at >= d.minted_at and d.resent_by is null, false) as said_again"
     };
 }
 pub(crate) use instruction_columns;
@@ -80,7 +80,7 @@ impl Transaction {
         .bind(instruction.position.epoch)
         .bind(instruction.position.seq)
         .bind(instruction.operation.uuid())
-        .bind(instruction.operation_kind.as_str())
+        .bind(instruction.operation_kind.class().as_str())
         .bind(Json(DesiredDocument::from(&instruction.desired)))
         .bind(SCHEMA)
         .bind(content_hash)

@@ -99,7 +99,8 @@ struct Row {
 
 macro_rules! select {
     () => {
-        "select o.id, o.tenant_id, o.database_id, d.name as database_name, o.kind, o.epoch, o.seq, o.state, \
+        "select o.id, o.tenant_id, o.database_id, d.name as database_name, coalesce(o.verb, o.kind) as kind, \
+         o.epoch, o.seq, o.state, \
          o.failure_code, o.failure_message, o.steps, o.last_event, o.actor, o.traceparent, o.created_at, o.updated_at, \
          o.ended_at, o.on_failure, o.deadline_at, o.deadline_at <= now() as late, o.overdue_since, o.reverts, \
          o.superseded_by, o.settled_at is not null as settled \
@@ -157,15 +158,17 @@ impl Transaction {
         terms: Terms,
         (actor, traceparent): (&str, Option<&str>),
     ) -> Result<(), Error> {
+        // Programs that do not know the word treat it by its class, and rightly.
+        let class = operation.kind.class();
         sqlx::query(
             "insert into operations (id, tenant_id, database_id, kind, epoch, seq, state, actor, traceparent, \
-             last_event, deadline_at, on_failure, reverts) \
-             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, 1, now() + make_interval(secs => $10), $11, $12)",
+             last_event, deadline_at, on_failure, reverts, verb) \
+             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, 1, now() + make_interval(secs => $10), $11, $12, $13)",
         )
         .bind(operation.id.uuid())
         .bind(operation.tenant.as_str())
         .bind(operation.database.uuid())
-        .bind(operation.kind.as_str())
+        .bind(class.as_str())
         .bind(operation.position.epoch)
         .bind(operation.position.seq)
         .bind(operation.state.as_str())
@@ -174,13 +177,14 @@ impl Transaction {
         .bind(terms.deadline.as_secs_f64())
         .bind(terms.on_failure.as_str())
         .bind(terms.reverts.map(OperationId::uuid))
+        .bind((operation.kind != class).then_some(operation.kind.as_str()))
         .execute(&mut *self.inner)
         .await
         .map_err(Error::from_sqlx)?;
         Ok(())
     }
 
-    /// The newest operation of a kind that a database has.
+    /// The newest operation of a kind's class that a database has.
     pub async fn newest_operation(
         &mut self,
         database: DatabaseId,
@@ -191,7 +195,7 @@ impl Transaction {
             "where o.database_id = $1 and o.kind = $2 order by o.epoch desc, o.seq desc limit 1"
         ))
         .bind(database.uuid())
-        .bind(kind.as_str())
+        .bind(kind.class().as_str())
         .fetch_optional(&mut *self.inner)
         .await
         .map_err(Error::from_sqlx)?;

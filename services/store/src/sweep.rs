@@ -4,6 +4,7 @@
 //! meanwhile is left alone. *Invariant:* replicas take turns by a row with the database's clock, and what is sent again in
 //! a turn is counted in that row, so the cap holds for all of them together.
 
+mod aside;
 mod rows;
 
 use std::time::Duration;
@@ -88,9 +89,9 @@ pub struct Subject {
 pub enum Letters {
     /// Nothing.
     None,
-    /// Other states of it.
+    /// Other states of it, or the one that should be for a reason that may have passed: sent again, it may be taken.
     Others,
-    /// The very state that should be.
+    /// The very state that should be, for good.
     This,
 }
 
@@ -191,7 +192,7 @@ impl Store {
              s.epoch as seen_epoch, s.seq as seen_seq, s.term, s.present, s.content_hash as seen_hash, \
              s.carried_epoch, s.carried_seq, p.epoch as parked_epoch, p.seq as parked_seq, \
              exists (select from dead_letters l where l.database_id = d.id and l.superseded_at is null \
-             and l.topic <> $3 and l.epoch = d.epoch and l.seq = d.seq) as dead, \
+             and l.topic <> $3 and l.epoch = d.epoch and l.seq = d.seq and l.code = any($4)) as dead, \
              exists (select from dead_letters l where l.database_id = d.id and l.superseded_at is null \
              and l.topic <> $3) as dead_letters, \
              t.database_id is not null as burying \
@@ -203,6 +204,7 @@ impl Store {
         .bind(after.map(DatabaseId::uuid))
         .bind(i64::from(limit))
         .bind(gossip)
+        .bind(domain::operation::FINAL)
         .fetch_all(&self.pool)
         .await
         .map_err(Error::from_sqlx)?;
@@ -260,7 +262,7 @@ impl Store {
              on s.id = d.id and s.epoch = d.epoch and s.seq = d.seq \
              where not d.unpublished order by d.id for no key update of d) \
              update databases d set published_epoch = 0, published_seq = 0, resent_at = clock_timestamp(), \
-             resends = d.resends + 1 from due where d.id = due.id",
+             resent_by = null, resends = d.resends + 1 from due where d.id = due.id",
         )
         .bind(ids)
         .bind(epochs)

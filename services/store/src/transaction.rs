@@ -10,7 +10,8 @@ use domain::{
 use jiff::Timestamp;
 use sqlx::Postgres;
 
-use crate::{Database, Error, EventKind, Instruction, Store, events, observations};
+use crate::observations::{self, Held};
+use crate::{Database, Error, EventKind, Instruction, Store, events};
 
 /// A transaction that is rolled back unless committed.
 #[derive(Debug)]
@@ -95,26 +96,39 @@ impl Transaction {
 
     /// Mints the next desired state of a locked database.
     ///
-    /// A volume that was seen enters the desired state here: from then on its absence is an alarm. Where the cluster is
-    /// known to hold what was never minted (rows were lost), the new state stands above that too.
+    /// A volume that was seen enters the desired state here: from then on its absence is an alarm, and the size that it
+    /// has is the least that is asked for. Where the cluster is known to hold what was never minted (rows were lost), the
+    /// new state stands above that too.
     pub async fn change(&mut self, locked: &Database, mint: Mint) -> Result<Minted, Error> {
         let held = observations::held(&mut self.inner, locked.id).await?;
-        let position = match held.filter(|held| *held > locked.position) {
-            Some(held) => locked.position.above(held),
+        let ahead = held.and_then(|held| held.position).filter(|held| *held > locked.position);
+        let position = match ahead {
+            Some(ahead) => locked.position.above(ahead),
             None => locked.position.next(),
         };
-        self.mint(locked, position.ok_or(Error::Exhausted)?, mint).await
+        self.mint(locked, position.ok_or(Error::Exhausted)?, held, mint).await
     }
 
     /// Mints a desired state of a locked database above `held`, which its cluster holds although it was never minted:
     /// rows were lost, and what is left of them wins.
     pub async fn repair(&mut self, locked: &Database, held: Position, mint: Mint) -> Result<Minted, Error> {
         let position = locked.position.above(held).ok_or(Error::Exhausted)?;
-        self.mint(locked, position, mint).await
+        let held = observations::held(&mut self.inner, locked.id).await?;
+        self.mint(locked, position, held, mint).await
     }
 
-    async fn mint(&mut self, locked: &Database, position: Position, mut mint: Mint) -> Result<Minted, Error> {
-        mint.desired.storage.provisioned |= locked.provisioned || locked.desired.storage.provisioned;
+    async fn mint(
+        &mut self,
+        locked: &Database,
+        position: Position,
+        held: Option<Held>,
+        mut mint: Mint,
+    ) -> Result<Minted, Error> {
+        let storage = &mut mint.desired.storage;
+        storage.provisioned |= locked.provisioned || locked.desired.storage.provisioned;
+        // A volume cannot shrink, and the attempt would be refused: rows may be lost that knew how it grew.
+        let size_gib = held.and_then(|held| held.volume_size_gib).unwrap_or(0);
+        storage.size_gib = storage.size_gib.max(size_gib);
         let content_hash = (mint.hash)(&mint.desired);
         self.update_desired(locked.id, position, &mint.desired, &content_hash).await?;
         let place =

@@ -7,7 +7,7 @@ use serde_json::Value;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::databases::Page;
+use crate::aside::{About, AboutColumns, AsideFilter, about_columns};
 use crate::{Error, Observation, Store};
 
 /// Why something that was said is not believed as it stands.
@@ -40,6 +40,8 @@ impl UnclaimedCode {
 pub struct Unclaimed {
     /// The database, as the cluster calls it.
     pub database: DatabaseId,
+    /// What is known of that database.
+    pub about: Option<About>,
     /// Who said it.
     pub cluster: String,
     /// Why it is not believed.
@@ -70,6 +72,8 @@ struct Row {
     first_seen: jiff_sqlx::Timestamp,
     last_seen: jiff_sqlx::Timestamp,
     resolved_at: Option<jiff_sqlx::Timestamp>,
+    #[sqlx(flatten)]
+    about: AboutColumns,
 }
 
 impl Store {
@@ -83,16 +87,32 @@ impl Store {
         .map_err(Error::from_sqlx)
     }
 
-    /// What is unclaimed, by identity, the latest database first; what is resolved only if asked for.
-    pub async fn unclaimed(&self, with_resolved: bool, page: Page) -> Result<Vec<Unclaimed>, Error> {
-        let rows: Vec<Row> = sqlx::query_as(
-            "select database_id, cluster_id, code, epoch, seq, body, seen, first_seen, last_seen, resolved_at \
-             from unclaimed where ($1 or resolved_at is null) and ($2::uuid is null or database_id < $2) \
-             order by database_id desc, cluster_id limit $3",
-        )
+    /// What is unclaimed, by identity, the latest database first and its clusters by name, behind the row of `after`; what
+    /// is resolved only if asked for. Several clusters may speak of one database: both name a row.
+    pub async fn unclaimed(
+        &self,
+        filter: &AsideFilter,
+        with_resolved: bool,
+        after: Option<(Uuid, &str)>,
+        limit: u32,
+    ) -> Result<Vec<Unclaimed>, Error> {
+        let rows: Vec<Row> = sqlx::query_as(concat!(
+            "select u.database_id, u.cluster_id, u.code, u.epoch, u.seq, u.body, u.seen, u.first_seen, u.last_seen, \
+             u.resolved_at, ",
+            about_columns!(),
+            " from unclaimed u left join databases d on d.id = u.database_id \
+             where ($1 or u.resolved_at is null) \
+             and ($2::uuid is null or u.database_id < $2 or (u.database_id = $2 and u.cluster_id > $3)) \
+             and ($5::uuid is null or u.database_id = $5) and ($6::text is null or u.cluster_id = $6) \
+             and ($7::text is null or u.code = $7) order by u.database_id desc, u.cluster_id limit $4"
+        ))
         .bind(with_resolved)
-        .bind(page.after)
-        .bind(i64::from(page.limit))
+        .bind(after.map(|(database, _)| database))
+        .bind(after.map(|(_, cluster)| cluster))
+        .bind(i64::from(limit))
+        .bind(filter.database.map(DatabaseId::uuid))
+        .bind(&filter.cluster)
+        .bind(&filter.code)
         .fetch_all(&self.pool)
         .await
         .map_err(Error::from_sqlx)?;
@@ -123,7 +143,7 @@ pub(crate) async fn record(
     said: &Observation,
     code: UnclaimedCode,
 ) -> Result<(), Error> {
-    let body: &Value = &said.body;
+    let body = &said.body;
     sqlx::query(
         "insert into unclaimed as t (database_id, cluster_id, code, epoch, seq, body, term, resolved_at) \
          values ($1, $2, $3, $4, $5, $6, $8, case when not $7 then now() end) \
@@ -149,6 +169,7 @@ impl From<Row> for Unclaimed {
     fn from(row: Row) -> Self {
         Self {
             database: DatabaseId::new(row.database_id),
+            about: row.about.about(),
             cluster: row.cluster_id,
             code: row.code,
             position: Position { epoch: row.epoch, seq: row.seq },

@@ -49,6 +49,12 @@ impl Handlings {
     /// The arguments by which a provisioner tells what is looked for here.
     pub const ARGUMENTS: [&str; 2] = ["--log", LOG];
 
+    /// Handlings that nobody saw to their end.
+    pub fn unended(&self) -> Vec<Handled> {
+        let ended = |handled: &&Handled| ENDS.iter().any(|end| handled.said.starts_with(end));
+        self.all.iter().filter(|handled| !ended(handled)).cloned().collect()
+    }
+
     /// The handlings of a database.
     pub fn of(&self, database: &str) -> Vec<&Handled> {
         self.all.iter().filter(|handled| handled.database == database).collect()
@@ -126,6 +132,7 @@ mod tests {
         assert_eq!(ends[..2], [(1, "instruction applied"), (3, "instruction parked: unreachable")]);
         assert_eq!(ends[2..], [(2, "instruction superseded"), (4, "requesting")]);
         assert_eq!(found.of("b").len(), 1);
+        assert_eq!(found.unended(), found.all[3..]);
     }
 
     #[test]

@@ -7,17 +7,22 @@
 mod ledger;
 mod user;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use tokio::task::JoinHandle;
 
 pub use ledger::{Entry, Ledger, percentile};
 
-use crate::{Console, Random, Readers, eventually};
+use crate::{Console, Random, Readers};
 use user::User;
+
+/// How long the load may stand still.
+const PATIENCE: Duration = Duration::from_mins(2);
+const POLL: Duration = Duration::from_millis(50);
 
 /// How much is asked for.
 #[derive(Debug, Clone)]
@@ -65,6 +70,26 @@ pub struct Load {
 struct Shared {
     stop: AtomicBool,
     accepted: AtomicUsize,
+    /// What last kept each user from being answered, and when: told when the load does not go on.
+    troubles: Mutex<BTreeMap<u64, (Instant, String)>>,
+}
+
+impl Shared {
+    fn trouble(&self, user: u64, said: String) {
+        self.lock().insert(user, (Instant::now(), said));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, (Instant, String)>> {
+        self.troubles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn troubles(&self) -> Vec<String> {
+        let troubles = self.lock();
+        let told = troubles
+            .iter()
+            .map(|(user, (when, said))| format!("user {user}, {:?} ago: {said}", when.elapsed()));
+        told.collect()
+    }
 }
 
 impl Load {
@@ -74,8 +99,8 @@ impl Load {
         let users = (0..plan.users).map(|number| {
             // Any odd factor: the users' choices must only not be each other's.
             let random = Random::new(plan.seed.wrapping_mul(31).wrapping_add(number));
-            let user = User::new(number, console.clone(), plan.clone(), random);
-            tokio::spawn(user.work(Arc::clone(&shared)))
+            let user = User::new(number, console.clone(), plan.clone(), random, Arc::clone(&shared));
+            tokio::spawn(user.work())
         });
         Self { users: users.collect(), shared: Arc::clone(&shared) }
     }
@@ -86,11 +111,20 @@ impl Load {
     }
 
     /// Waits until so many more were accepted: the load goes on, whatever was done meanwhile.
+    ///
+    /// # Panics
+    /// When it does not: the message says what last kept each user.
     pub async fn goes_on(&self, more: usize) {
-        let before = self.accepted();
-        let what = format!("{more} more changes accepted");
-        eventually(Duration::from_mins(2), &what, async || (self.accepted() >= before + more).then_some(()))
-            .await;
+        let (begun, wanted) = (Instant::now(), self.accepted() + more);
+        while self.accepted() < wanted {
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "{} of {more} more changes were not accepted within {PATIENCE:?}: {:#?}",
+                wanted - self.accepted(),
+                self.shared.troubles()
+            );
+            tokio::time::sleep(POLL).await;
+        }
     }
 
     /// Ends it; gives what was accepted.

@@ -55,7 +55,9 @@ impl Oracle<'_> {
             if open.is_empty() {
                 return begun.elapsed();
             }
-            assert!(begun.elapsed() < limit, "after {limit:?} there is still open: {open:#?}");
+            let late = begun.elapsed() >= limit;
+            let details = if late { self.details().await } else { String::new() };
+            assert!(!late, "after {limit:?} there is still open: {open:#?}\n{details}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }

@@ -51,6 +51,19 @@ impl Spawned {
         folder: &Path,
         places: &[&Failpoint],
     ) -> anyhow::Result<Self> {
+        Self::start_in(program, arguments, folder, (places, &[]))
+    }
+
+    /// The same, with variables of its own.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_in(
+        program: &str,
+        arguments: &[String],
+        folder: &Path,
+        (places, environment): (&[&Failpoint], &[(&'static str, &Path)]),
+    ) -> anyhow::Result<Self> {
         let ops = free_address()?;
         let name = unique(program);
         let log = folder.join(format!("{name}.log"));
@@ -59,6 +72,7 @@ impl Spawned {
             .args(arguments)
             .args(["--ops-listen", &ops.to_string()])
             .env(failpoint::VARIABLE, failpoint::orders(places))
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file)

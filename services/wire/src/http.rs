@@ -6,7 +6,9 @@ pub mod database;
 pub mod operation;
 pub mod problem;
 
-pub use aside::{DeadLetterList, ParkedList, UnclaimedList};
+pub use aside::{
+    DeadLetterList, Intervention, ParkedList, Resent, SettledLetter, UnclaimedList, WholeLetter,
+};
 pub use cluster::{Cluster, ClusterList, RegisterCluster, UpdateCluster};
 pub use database::{Accepted, CreateDatabase, Database, DatabaseList, UpdateDatabase};
 pub use operation::{Operation, OperationEvent, OperationList};

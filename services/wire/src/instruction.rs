@@ -19,7 +19,7 @@ pub struct Instruction {
     pub cluster: ClusterId,
     /// The operation that asked for it.
     pub operation: OperationId,
-    /// What that operation asked for.
+    /// What that operation asked for, by its class.
     pub operation_kind: OperationKind,
     /// Where it stands in the database's history.
     pub position: Position,
@@ -132,11 +132,16 @@ pub(crate) fn position(epoch: i64, seq: i64) -> Result<Position, Error> {
     }
 }
 
+/// By its class: readers of before know three kinds, would set aside what they do not know, and decide nothing by it.
 const fn kind(kind: OperationKind) -> proto::OperationKind {
     match kind {
         OperationKind::Create => proto::OperationKind::Create,
-        OperationKind::Update => proto::OperationKind::Update,
         OperationKind::Delete => proto::OperationKind::Delete,
+        OperationKind::Update
+        | OperationKind::Pause
+        | OperationKind::Resume
+        | OperationKind::Restart
+        | OperationKind::Undelete => proto::OperationKind::Update,
     }
 }
 

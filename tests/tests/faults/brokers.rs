@@ -16,10 +16,11 @@ const BOUND: i64 = 25;
 
 impl Rig {
     /// A rig whose topics have a copy on each of two brokers.
-    async fn on_two(first: &Broker) -> Self {
+    pub(crate) async fn on_two(first: &Broker) -> Self {
         let brokers = bus::Admin::new(&bus::Connection::new(first.bootstrap(), "test")).unwrap();
         eventually(PATIENCE, "both brokers", async || {
-            (brokers.ping(PATIENCE).await.ok()? == 2).then_some(())
+            let copied = [bus::TopicSettings::new("on-both", 1, 2)];
+            brokers.ensure_topics(&copied, PATIENCE).await.ok()
         })
         .await;
         Self::on(Ground { kafka: Some((first.bootstrap(), 2)), ..Ground::default() }).await

@@ -6,8 +6,12 @@
 
 mod broker;
 mod brokers;
+mod clocks;
 mod clusters;
+mod coordinator;
 mod failover;
+mod former;
+mod lost_rows;
 mod members;
 mod oracles;
 mod postgres;

@@ -2,10 +2,11 @@
 
 #![cfg(test)]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::rig::{FAR, GRACE, NEAR, Rig, recovered};
-use testkit::Mode;
+use testkit::{Handled, Mode};
+
+use crate::rig::{FAR, GRACE, NEAR, PATIENCE, Rig, recovered};
 
 /// How long a halted member is away: longer than its session of six seconds.
 const ASLEEP: Duration = Duration::from_secs(9);
@@ -117,4 +118,39 @@ async fn restarts_in_turn_are_not_noticed() {
     recovered("SIGTERM of each program in turn (slowest end)", slowest);
     recovered("SIGTERM of a provisioner after its successor began", longest);
     rig.proven(load, &[]).await;
+}
+
+/// How often a provisioner makes place for its successor.
+const ROLLS: usize = 20;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn twenty_rolls_with_work_in_hand_leave_nothing_half_done() {
+    let rig = Rig::new().await;
+    let _backend = rig.backend().await;
+    let mut provisioner = rig.provisioner().await;
+    let (load, readers) = rig.followed(63);
+    // So that there is always something in hand.
+    let slow = Mode::Slow(Duration::from_millis(400));
+    rig.near.set(slow.clone());
+    rig.far.set(slow);
+    let (mut slowest, mut in_hand) = (Duration::ZERO, 0);
+    for _ in 0..ROLLS {
+        let next = rig.provisioner().await;
+        load.goes_on(5).await;
+        in_hand += usize::from(provisioner.metric("provisioner_in_flight", "").await > 0.0);
+        slowest = slowest.max(provisioner.terminate(GRACE).await.unwrap());
+        provisioner = next;
+    }
+    assert!(in_hand > ROLLS / 4, "the fault did not fire: {in_hand} of {ROLLS} had work in hand");
+    rig.near.set(Mode::Pass);
+    rig.far.set(Mode::Pass);
+    let begun = Instant::now();
+    rig.recovery().await;
+    recovered("twenty rolls of a provisioner, the last one over", begun.elapsed());
+    recovered("SIGTERM of a provisioner with work in hand (slowest end)", slowest);
+    rig.proven(load, &[]).await;
+    let (streams, _) = readers.check(&rig.database_url, PATIENCE).await.unwrap();
+    let half_done: Vec<Handled> = rig.handled().flat_map(|(_, found)| found.unended()).collect();
+    assert_eq!(half_done, [], "somebody ended with work in hand");
+    println!("{in_hand} of {ROLLS} had work in hand; {streams} streams showed each event once");
 }

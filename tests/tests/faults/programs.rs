@@ -11,6 +11,11 @@ use crate::rig::{PARTITIONS, Rig};
 
 /// All parts of a backend.
 const ROLES: &str = "api,relay,sink";
+/// A provisioner's first start.
+const EARLIEST: [&str; 2] = ["--offset-reset", "earliest"];
+
+/// Variables beside the usual ones.
+pub(crate) type Environment<'a> = &'a [(&'static str, &'a Path)];
 
 impl Rig {
     /// A backend in all its roles, at the address that the console knows.
@@ -20,7 +25,7 @@ impl Rig {
 
     /// A backend at the address that the console knows, in some roles and with further arguments.
     pub(crate) async fn backend_with(&self, roles: &str, more: &[&str]) -> Spawned {
-        let backend = self.backend_of((roles, self.api), more, &[]);
+        let backend = self.backend_of((roles, self.api), more, &[], &[]);
         backend.ready().await;
         backend
     }
@@ -32,18 +37,37 @@ impl Rig {
 
     /// The same; it dies or is held at these places.
     pub(crate) async fn backend_failing_at(&self, roles: &str, places: &[&Failpoint]) -> Spawned {
-        let backend = self.backend_of((roles, testkit::free_address().unwrap()), &[], places);
+        let backend = self.backend_of((roles, testkit::free_address().unwrap()), &[], places, &[]);
         backend.ready().await;
         backend
     }
 
-    fn backend_of(&self, (roles, api): (&str, SocketAddr), more: &[&str], places: &[&Failpoint]) -> Spawned {
+    /// A sink at an address of its own, with further arguments.
+    pub(crate) async fn sink(&self, more: &[&str]) -> Spawned {
+        let sink = self.backend_of(("sink", testkit::free_address().unwrap()), more, &[], &[]);
+        sink.ready().await;
+        sink
+    }
+
+    /// A backend in some roles in an environment of its own; where it has the API, that is what the console knows.
+    pub(crate) fn backend_by(&self, roles: &str, environment: Environment<'_>) -> Spawned {
+        let api = if roles.contains("api") { self.api } else { testkit::free_address().unwrap() };
+        self.backend_of((roles, api), &[], &[], environment)
+    }
+
+    fn backend_of(
+        &self,
+        (roles, api): (&str, SocketAddr),
+        more: &[&str],
+        places: &[&Failpoint],
+        environment: Environment<'_>,
+    ) -> Spawned {
         let api = api.to_string();
         let own = ["--api-listen", &api, "--roles", roles];
         let arguments = [&["serve"][..], &own, more].concat();
         let arguments = arguments.iter().map(ToString::to_string).chain(self.common());
         let arguments: Vec<String> = arguments.collect();
-        Spawned::start_failing_at("slipway-backend", &arguments, &self.folder, places).unwrap()
+        Spawned::start_in("slipway-backend", &arguments, &self.folder, (places, environment)).unwrap()
     }
 
     /// A provisioner that is ready.
@@ -53,23 +77,28 @@ impl Rig {
 
     /// A provisioner that is ready, and dies or is held at these places.
     pub(crate) async fn provisioner_failing_at(&self, places: &[&Failpoint]) -> Spawned {
-        let provisioner = self.provisioner_of(&["--offset-reset", "earliest"], places);
+        let provisioner = self.provisioner_of(&EARLIEST, places, &[]);
         provisioner.ready().await;
         provisioner
     }
 
     /// A provisioner with further arguments.
     pub(crate) fn provisioner_with(&self, more: &[&str]) -> Spawned {
-        self.provisioner_of(more, &[])
+        self.provisioner_of(more, &[], &[])
     }
 
-    fn provisioner_of(&self, more: &[&str], places: &[&Failpoint]) -> Spawned {
+    /// A provisioner in an environment of its own.
+    pub(crate) fn provisioner_by(&self, environment: Environment<'_>) -> Spawned {
+        self.provisioner_of(&EARLIEST, &[], environment)
+    }
+
+    fn provisioner_of(&self, more: &[&str], places: &[&Failpoint], environment: Environment<'_>) -> Spawned {
         let folder = self.folder.display().to_string();
         let own = ["--consumer-group", &self.group, "--credentials-dir", &folder, "--call-timeout", "3"];
         let arguments = [&own[..], &Handlings::ARGUMENTS, more].concat();
         let arguments = arguments.iter().map(ToString::to_string).chain(self.common());
         let arguments: Vec<String> = arguments.collect();
-        Spawned::start_failing_at("slipway-provisioner", &arguments, &self.folder, places).unwrap()
+        Spawned::start_in("slipway-provisioner", &arguments, &self.folder, (places, environment)).unwrap()
     }
 
     /// Where the servers are.
@@ -88,15 +117,22 @@ impl Rig {
     /// Nobody panicked, and nobody had two records of one database in hand at once.
     pub(crate) fn nobody_went_wrong(&self) {
         let mut handled = 0;
-        for log in self.logs() {
+        for (log, found) in self.handled() {
             let text = std::fs::read_to_string(&log).unwrap();
             let panics: Vec<&str> = text.lines().filter(|line| line.contains("panicked")).collect();
             assert!(panics.is_empty(), "{}: {panics:#?}", log.display());
-            let found = handlings(&text);
             assert!(found.wrong.is_empty(), "{}: {:#?}", log.display(), found.wrong);
             handled += found.all.len();
         }
         assert!(handled > 0, "no provisioner tells what it handles");
+    }
+
+    /// What each program's log says of the records that it had in its hands.
+    pub(crate) fn handled(&self) -> impl Iterator<Item = (PathBuf, Handlings)> {
+        self.logs().into_iter().map(|log| {
+            let found = handlings(&std::fs::read_to_string(&log).unwrap());
+            (log, found)
+        })
     }
 
     fn logs(&self) -> Vec<PathBuf> {

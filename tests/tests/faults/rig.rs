@@ -29,12 +29,12 @@ pub(crate) const GRACE: Duration = Duration::from_secs(20);
 pub(crate) const PARTITIONS: i32 = 4;
 
 /// The size a database is born with.
-const BORN: i64 = 50;
+pub(crate) const BORN: i64 = 50;
 /// Databases that are asked for to see whether all is well again.
 const PROBES: usize = 12;
 
-/// Tests that harm servers are alone.
-static ALONE: Mutex<()> = Mutex::const_new(());
+/// Tests that harm servers are alone. What they left, namespace by namespace, goes when the next one begins.
+static ALONE: Mutex<Vec<String>> = Mutex::const_new(Vec::new());
 
 /// What a test works with.
 pub(crate) struct Rig {
@@ -55,7 +55,7 @@ pub(crate) struct Rig {
     pub(crate) folder: PathBuf,
     pub(crate) api: SocketAddr,
     store: Store,
-    _alone: MutexGuard<'static, ()>,
+    _alone: MutexGuard<'static, Vec<String>>,
 }
 
 /// What a rig stands on: the stack's servers, but for those that a test brings along.
@@ -75,7 +75,7 @@ impl Rig {
 
     /// The same, on servers of the test's own.
     pub(crate) async fn on(ground: Ground) -> Self {
-        let alone = ALONE.lock().await;
+        let mut alone = ALONE.lock().await;
         let (database_url, programs_url) = match ground.postgres {
             Some((ours, theirs)) => (ours, Some(theirs)),
             None => (testkit::fresh_database().await.unwrap(), None),
@@ -96,7 +96,11 @@ impl Rig {
         let bare = testkit::bare_cluster();
         let api_server = bare.server.trim_start_matches("https://").parse().unwrap();
         let client = testkit::client(&bare.kubeconfig).await.unwrap();
+        for namespace in alone.drain(..) {
+            crate::former::clear(&client, &namespace).await;
+        }
         let (api, tenant) = (testkit::free_address().unwrap(), unique("t"));
+        alone.push(format!("qdb-{tenant}"));
         let wish =
             backend::tokens::Wish { role: Role::Sre, tenant: None, name: "faults".to_owned(), days: None };
         let token = backend::tokens::create(&store, wish).await.unwrap();

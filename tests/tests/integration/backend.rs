@@ -18,6 +18,8 @@ use testkit::query;
 use crate::support::database;
 
 mod access;
+mod aside;
+mod batches;
 mod changes;
 mod create;
 mod endings;

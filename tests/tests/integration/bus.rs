@@ -1,6 +1,7 @@
 //! Producing and consuming against a real broker; each test has topics and groups of its own.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod blocked;
 mod bounds;
 mod consuming;
 mod producing;
@@ -13,6 +14,8 @@ use std::time::Duration;
 
 use bus::{Admin, Connection, Message, Producer, TopicSettings};
 use testkit::unique;
+
+pub(crate) use consuming::grow;
 
 const PATIENCE: Duration = Duration::from_mins(1);
 

@@ -8,3 +8,4 @@ mod late;
 mod life;
 mod policies;
 mod rig;
+mod states;

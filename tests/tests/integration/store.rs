@@ -24,6 +24,7 @@ mod outbox;
 mod plain;
 mod programs;
 mod schema;
+mod states;
 mod sweep;
 
 /// A database with its tenant and two clusters, to try things on.
@@ -129,7 +130,7 @@ fn observation(database: DatabaseId, position: Position) -> Observation {
         carried_out: None,
         volume: false,
         steps: Vec::new(),
-        body: json!({}),
+        body: json!({}).into(),
         body_schema: 1,
         said_at: jiff::Timestamp::now(),
     }

@@ -92,6 +92,14 @@ async fn a_database_by_hand() {
     let uri = find_uri(&connection).expect("a PostgreSQL URI");
     assert_eq!(testkit::query(&uri, "select 41 + 1").await.unwrap(), "42");
 
+    // The state that it has, once more: nothing changes, and it is seen that it went.
+    let planned = person.gets(&["databases", "resend", "ledger", "--dry-run"]).await;
+    assert!(planned.contains("WOULD-BE") && planned.contains("is published again"), "{planned}");
+    let words = ["databases", "resend", "ledger", "--reason", "a test", "--wait", "-o", "json"];
+    let resent: serde_json::Value = serde_json::from_str(&person.gets(&words).await).unwrap();
+    let database = &resent["database"];
+    assert!(database["published_at"].as_str() > database["resent_at"].as_str(), "{resent:#}");
+
     person.gets(&["databases", "delete", "ledger", "--yes", "--wait"]).await;
     assert_eq!(person.gets(&["databases", "list", "-o", "name"]).await, "");
 }
@@ -117,6 +125,13 @@ async fn mistakes_have_their_exit_codes() {
         (&["databases", "create", "a", "--region", "mars-1"], 2, "/region"),
         (&["databases", "create"], 2, "NAME"),
         (&["--token", "slipway_wrong", "databases", "list"], 4, "token"),
+        (&["databases", "resend", "nothing-here"], 2, "--reason"),
+        (&["dead-letters", "describe", "9999999999"], 3, "dead letter"),
+        (&["dead-letters", "describe", "twelve"], 2, "twelve"),
+        (&["dead-letters", "redrive", "9999999999", "--yes"], 2, "--reason"),
+        (&["dead-letters", "redrive", "9999999999", "--yes", "--reason", "a test"], 3, "dead letter"),
+        (&["dead-letters", "discard", "9999999999", "--dry-run"], 3, "dead letter"),
+        (&["parked", "describe", "0192f3a4-5b6c-7d8e-9f00-112233445566"], 3, "parked"),
     ];
     for (words, code, text) in table {
         let output = person.types(words).await;
@@ -124,5 +139,19 @@ async fn mistakes_have_their_exit_codes() {
         assert_eq!(output.status.code(), Some(*code), "{words:?}: {said}");
         assert!(said.contains(text), "{words:?}: {said}");
         assert!(output.stdout.is_empty(), "errors go to stderr only");
+    }
+}
+
+#[tokio::test]
+async fn what_was_set_aside_is_listed_in_every_form() {
+    let _whole = whole().await;
+    let person = Person { tenant: unique("aside") };
+    for (noun, field) in [("dead-letters", "dead_letters"), ("parked", "parked"), ("unclaimed", "unclaimed")]
+    {
+        let json: serde_json::Value =
+            serde_json::from_str(&person.gets(&[noun, "list", "-o", "json"]).await).unwrap();
+        assert!(json[field].is_array(), "{noun}: {json}");
+        let nowhere = [noun, "list", "--cluster", "nowhere"];
+        assert_eq!(person.gets(&nowhere).await, "", "{noun}: nothing is printed where there is nothing");
     }
 }

@@ -3,5 +3,6 @@
 mod cli;
 mod crash;
 mod main_job;
+mod states;
 mod support;
 mod trace;

@@ -17,8 +17,8 @@ pub(crate) struct Ready {
     resource: String,
     endpoint: String,
     user: String,
-    password: String,
-    volume: String,
+    pub(crate) password: String,
+    pub(crate) volume: String,
 }
 
 /// Creates a database and waits until it is ready.
@@ -54,13 +54,13 @@ impl Ready {
         sql(&self.endpoint, &self.user, &self.password, statement).await
     }
 
-    async fn count(&self) -> Option<i64> {
+    pub(crate) async fn count(&self) -> Option<i64> {
         self.ask("select count() from trades").await.ok()?["dataset"][0][0].as_i64()
     }
 }
 
 /// A volume as EC2 shows it.
-async fn volumes(cluster: &ClusterFacts, id: &str) -> Vec<cloud::Volume> {
+pub(crate) async fn volumes(cluster: &ClusterFacts, id: &str) -> Vec<cloud::Volume> {
     let aws = aws(cluster).await;
     aws.describe_volumes(&Select::one(VolumeId::new(id))).await.unwrap()
 }

@@ -37,8 +37,8 @@ pub(crate) async fn act(
 ///
 /// Only the newest operation of a database, and only while it is under way. A new database is taken back; a changed one
 /// returns to its last good state. That is an operation of its own, which the answer holds and which names the cancelled
-/// one in `reverts`; the cancelled one is `superseded` by it at once. A deletion is not cancelled, nor is what takes back
-/// another operation. The same `Idempotency-Key` is answered the same for at least 24 hours.
+/// one in `reverts`; the cancelled one is `superseded` by it at once. A deletion or a restart is not cancelled, nor is what
+/// takes back another operation. The same `Idempotency-Key` is answered the same for at least 24 hours.
 #[utoipa::path(
     post,
     path = "/v1/operations/{id}:cancel",
@@ -133,8 +133,9 @@ fn refusal(why: Uncancellable, record: &OperationRecord, newest: domain::Positio
             "no_way_back",
             "it takes back another operation; ask for the change that you want instead",
         ),
-        Uncancellable::NoWayBack => {
-            Failure::uncancellable("no_way_back", "a deletion is not cancelled: it has no state to return to")
-        }
+        Uncancellable::NoWayBack => Failure::uncancellable(
+            "no_way_back",
+            &format!("a {} is not cancelled: it has no state to return to", record.operation.kind),
+        ),
     }
 }

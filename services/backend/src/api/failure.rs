@@ -128,6 +128,11 @@ impl Failure {
             .detail(format!("no such {what}"))
     }
 
+    /// Something names a database that nobody knows.
+    pub(crate) fn unknown_database(detail: &str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "unknown_database", "Nothing was sent").detail(detail)
+    }
+
     /// No such path.
     pub(crate) fn no_route() -> Self {
         Self::new(StatusCode::NOT_FOUND, "no_such_path", "There is no such path").detail("see /openapi.json")

@@ -46,6 +46,7 @@ struct Inner {
     pages: Pages,
     deadlines: Deadlines,
     gate: Gate,
+    gossip_topic: String,
 }
 
 impl Api {
@@ -60,7 +61,15 @@ impl Api {
     ) -> Self {
         let deadlines = Deadlines::default();
         let gate = Gate::new(Limits::default(), metrics.clone());
-        Self(Arc::new(Inner { store, doorbell, streams, metrics, pages, deadlines, gate }))
+        let gossip_topic = "provisioning.gossip".to_owned();
+        Self(Arc::new(Inner { store, doorbell, streams, metrics, pages, deadlines, gate, gossip_topic }))
+    }
+
+    /// The same API with another topic of gossip, whose dead letters are no instructions.
+    #[must_use]
+    pub fn with_gossip_topic(mut self, topic: String) -> Self {
+        Arc::make_mut(&mut self.0).gossip_topic = topic;
+        self
     }
 
     /// The same API behind a gate that somebody runs; its own one stays open.
@@ -79,6 +88,10 @@ impl Api {
 
     fn deadlines(&self) -> &Deadlines {
         &self.0.deadlines
+    }
+
+    fn gossip_topic(&self) -> &str {
+        &self.0.gossip_topic
     }
 
     fn gate(&self) -> &Gate {

@@ -11,7 +11,8 @@ use crate::sink::BODY_SCHEMA;
 
 /// A database as its readers see it.
 pub(crate) fn database(view: DatabaseView) -> Database {
-    let DatabaseView { database, region, observed, operation, diverged, purged_at } = view;
+    let DatabaseView { database, region, observed, operation, diverged, purged_at, published_at, resent_at } =
+        view;
     let desired = database.desired;
     Database {
         id: database.id.uuid(),
@@ -40,6 +41,8 @@ pub(crate) fn database(view: DatabaseView) -> Database {
         diverged: diverged.map(|(kind, _)| kind.as_str().to_owned()),
         diverged_since: diverged.map(|(_, since)| since),
         purged_at,
+        published_at,
+        resent_at,
         observed: observed.map(observation),
         operation_id: operation.map(domain::OperationId::uuid),
     }

@@ -48,12 +48,18 @@ impl Parameters {
         value.transpose().map_err(|_| Failure::bad_query(name, Rule::Format, &format!("must be {expected}")))
     }
 
-    /// Takes `limit` and `cursor`.
-    pub(crate) fn page(&mut self) -> Result<Page, Failure> {
+    /// Takes `limit`.
+    pub(crate) fn limit(&mut self) -> Result<u32, Failure> {
         let limit = self.take_as::<u32>("limit", "a number")?.unwrap_or(DEFAULT_LIMIT);
         if !(1..=LIMIT).contains(&limit) {
             return Err(Failure::bad_query("limit", Rule::Range, &format!("must be 1 to {LIMIT}")));
         }
+        Ok(limit)
+    }
+
+    /// Takes `limit` and `cursor`.
+    pub(crate) fn page(&mut self) -> Result<Page, Failure> {
+        let limit = self.limit()?;
         let after = self.take_as::<Uuid>("cursor", "the next_cursor of the page before")?;
         Ok(Page { after, limit })
     }
@@ -75,11 +81,20 @@ pub(crate) const fn one_more(page: Page) -> Page {
 }
 
 /// Cuts a list that was read with one row more than the page has, and says where the next page begins.
-pub(crate) fn cut<T>(mut rows: Vec<T>, limit: u32, id: impl Fn(&T) -> Uuid) -> (Vec<T>, Option<String>) {
+pub(crate) fn cut<T>(rows: Vec<T>, limit: u32, id: impl Fn(&T) -> Uuid) -> (Vec<T>, Option<String>) {
+    cut_by(rows, limit, |row| id(row).simple().to_string())
+}
+
+/// The same for rows whose place is more than an identity.
+pub(crate) fn cut_by<T>(
+    mut rows: Vec<T>,
+    limit: u32,
+    place: impl Fn(&T) -> String,
+) -> (Vec<T>, Option<String>) {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let more = rows.len() > limit;
     rows.truncate(limit);
-    let next = rows.last().filter(|_| more).map(|last| id(last).simple().to_string());
+    let next = rows.last().filter(|_| more).map(place);
     (rows, next)
 }
 

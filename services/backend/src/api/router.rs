@@ -11,7 +11,7 @@ use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::databases::{create, delete, read, update};
+use super::databases::{act, create, delete, read, resend, states, update};
 use super::failure::Failure;
 use super::{Api, aside, cancel, clusters, events, middleware, operations, pages};
 
@@ -29,8 +29,9 @@ use super::{Api, aside, cancel, clusters, events, middleware, operations, pages}
         (name = "clusters", description = "The registry of Kubernetes clusters (role sre)"),
         (name = "fleet", description = "What was set aside and waits for people (role sre)"),
     ),
-    // Its path holds a verb, which the router cannot tell from the identity: it is routed by hand below.
-    paths(cancel::cancel),
+    // Their paths hold a verb, which the router cannot tell from the identity: they are routed by hand below.
+    paths(cancel::cancel, states::pause, states::resume, states::restart, states::undelete, resend::resend,
+        aside::letter::redrive, aside::letter::discard),
     security(("token" = [])),
     modifiers(&Token)
 )]
@@ -57,6 +58,7 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(aside::unclaimed))
         .routes(routes!(aside::parked))
         .routes(routes!(aside::dead_letters))
+        .routes(routes!(aside::letter::get))
 }
 
 /// The description of the API.
@@ -70,6 +72,8 @@ pub fn router(api: Api) -> Router {
     let document = Json(document);
     routes
         .route("/v1/operations/{id}", post(cancel::act))
+        .route("/v1/databases/{id}", post(act::act))
+        .route("/v1/dead-letters/{id}", post(aside::letter::act))
         .route("/openapi.json", get(move || async move { document }))
         .route("/healthz", get(pages::healthz))
         .route("/readyz", get(pages::readyz))

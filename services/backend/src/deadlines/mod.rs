@@ -1,4 +1,5 @@
-//! The judge of operations: fails what ran out of time, and mints what follows from a failure. Any number of replicas.
+//! The judge of operations: fails what ran out of time and what was set aside for good, and mints what follows from a
+//! failure. Any number of replicas.
 //!
 //! *Invariant:* each operation is judged in a transaction of its own, under the locks of its database and then its own,
 //! by what the rows say at that moment and by the database's clock. What another replica holds is left to it.
@@ -13,7 +14,7 @@ use domain::operation::Failure;
 use domain::recovery::{
     Aftermath, AtDeadline, DEADLINE, Deadlines, WayBack, aftermath, at_deadline, kind_of,
 };
-use domain::{OnFailure, OperationId, OperationKind};
+use domain::{OnFailure, OperationId, OperationKind, OperationState};
 use runtime::backoff::Retry;
 use runtime::{Backoff, CancellationToken};
 use serde_json::json;
@@ -52,7 +53,7 @@ pub struct Judge {
 /// What a round did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Round {
-    /// Operations that ran out of time and failed.
+    /// Operations that ran out of time, or whose state was set aside for good, and failed.
     pub failed: usize,
     /// Operations that are late from now on, and go on.
     pub overdue: usize,
@@ -101,18 +102,27 @@ impl Judge {
         let deaf = self.store.silence().await?.is_some_and(|seconds| seconds > self.silence.as_secs_f64());
         let mut round = Round { deaf, ..Round::default() };
         let mut after = None;
-        loop {
-            let page = self.store.due(after, PAGE).await?;
-            after = page.last().map(|due| due.operation);
-            for due in page.iter().take_while(|_| !stop.is_cancelled()) {
-                self.judge(*due, &mut round).await?;
-            }
-            if page.len() < PAGE as usize || stop.is_cancelled() {
-                break;
-            }
+        while let Some(page) = next(self.store.due(after, PAGE).await?, &mut after, stop) {
+            self.judge_all(&page, stop, &mut round).await?;
+        }
+        let mut after = None;
+        while let Some(page) = next(self.store.lying_aside(after, PAGE).await?, &mut after, stop) {
+            self.judge_all(&page, stop, &mut round).await?;
         }
         self.metrics.operations.overdue.set(self.store.overdue_count().await?);
         Ok(round)
+    }
+
+    async fn judge_all(
+        &self,
+        page: &[Due],
+        stop: &CancellationToken,
+        round: &mut Round,
+    ) -> Result<(), Error> {
+        for due in page.iter().take_while(|_| !stop.is_cancelled()) {
+            self.judge(*due, round).await?;
+        }
+        Ok(())
     }
 
     async fn judge(&self, due: Due, round: &mut Round) -> Result<(), Error> {
@@ -143,7 +153,9 @@ impl Judge {
         let Some(locked) = transaction.try_lock_database(due.database).await? else { return Ok(None) };
         let mut verdict = Verdict::default();
         let Some(record) = transaction.lock_operation(due.operation).await? else { return Ok(Some(verdict)) };
-        if record.late && record.overdue_since.is_none() && !deaf {
+        if let Some(failure) = set_aside(&mut transaction, &record).await? {
+            verdict.ended = Some(transaction.fail(&record, failure).await?);
+        } else if record.late && record.overdue_since.is_none() && !deaf {
             out_of_time(&mut transaction, &locked, &record, &mut verdict).await?;
         }
         // As it is now: what just failed is followed up in the same transaction.
@@ -174,7 +186,7 @@ impl Judge {
             Aftermath::Alarm => verdict.stuck = true,
             Aftermath::Nothing => {}
         }
-        if record.operation.state == domain::OperationState::Failed {
+        if record.operation.state == OperationState::Failed {
             transaction.settle(record.operation.id).await?;
         }
         Ok(())
@@ -225,6 +237,25 @@ impl Judge {
     }
 }
 
+/// A page, if anybody is on it and there is time for it; the next one begins after its last.
+fn next(page: Vec<Due>, after: &mut Option<OperationId>, stop: &CancellationToken) -> Option<Vec<Due>> {
+    *after = Some(page.last().filter(|_| !stop.is_cancelled())?.operation);
+    Some(page)
+}
+
+/// Why the state of an operation that no cluster has taken was set aside for good, if it was: its record can never be taken,
+/// whatever time it still has.
+async fn set_aside(
+    transaction: &mut Transaction,
+    record: &OperationRecord,
+) -> Result<Option<Failure>, Error> {
+    let operation = &record.operation;
+    if operation.state != OperationState::Pending {
+        return Ok(None);
+    }
+    transaction.why_aside(operation.database, operation.position).await
+}
+
 async fn out_of_time(
     transaction: &mut Transaction,
     locked: &Database,
@@ -263,8 +294,10 @@ fn entry(locked: &Database, record: &OperationRecord, minted: &Minted) -> Audit 
 
 fn log(record: &OperationRecord, verdict: &Verdict) {
     let (operation, database) = (record.operation.id, record.operation.database);
-    if verdict.ended.is_some() {
-        tracing::warn!(operation.id = %operation, db.id = %database, "operation ran out of time");
+    if let Some(ended) = &verdict.ended {
+        let code = ended.code.as_deref().unwrap_or_default();
+        let why = if code == DEADLINE { "ran out of time" } else { "failed: its state was set aside" };
+        tracing::warn!(operation.id = %operation, db.id = %database, code, "operation {why}");
     }
     if verdict.overdue {
         tracing::error!(

@@ -49,8 +49,77 @@ pub(crate) fn message(topic: &str, instruction: &Instruction) -> Message {
     if let Some(traceparent) = &instruction.traceparent {
         headers.push((headers::TRACEPARENT.to_owned(), traceparent.clone().into_bytes()));
     }
-    if instruction.said_again {
+    if is_bulk(instruction) {
         headers.push((headers::CLASS.to_owned(), headers::CLASS_BULK.as_bytes().to_vec()));
     }
     Message { topic: topic.to_owned(), key: record.key(), payload: record.encode(), headers }
+}
+
+/// Whether nobody waits for it: the sweep says it again or minted it again, or the judge takes back what failed. There are
+/// as many of these as databases when a region was away, and whoever asks for one meanwhile, be it a person, a console or
+/// the one on call, comes first. The provisioner's lanes see to it that these go on all the same.
+fn is_bulk(instruction: &Instruction) -> bool {
+    instruction.said_again || is_ours(&instruction.actor)
+}
+
+/// Whether a program of ours asks, and not somebody with a token.
+fn is_ours(actor: &str) -> bool {
+    [crate::deadlines::ACTOR, crate::sweep::ACTOR].contains(&actor)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use domain::request::{Change, Create};
+
+    use super::*;
+
+    fn instruction(actor: &str, said_again: bool) -> Instruction {
+        let cluster = domain::Cluster {
+            id: "eu".parse().unwrap(),
+            region: "eu-west-1".to_owned(),
+            account: "0".to_owned(),
+            zones: BTreeMap::new(),
+            hosted_zone_id: "Z".to_owned(),
+            dns_suffix: "eu.example.com".to_owned(),
+            namespace_template: "qdb-{tenant}".to_owned(),
+            state: domain::ClusterState::Active,
+            credentials: "file:x".to_owned(),
+        };
+        let (name, region) = ("trades".to_owned(), cluster.region.clone());
+        let wish = Create { name, region, change: Change::default() }.validate().unwrap();
+        let database = DatabaseId::mint();
+        Instruction {
+            id: InstructionId::mint(),
+            database,
+            tenant: "acme".parse().unwrap(),
+            cluster: "eu".parse().unwrap(),
+            operation: OperationId::mint(),
+            operation_kind: OperationKind::Update,
+            position: Position::FIRST,
+            desired: wish.place(database, &cluster),
+            minted_at: jiff::Timestamp::UNIX_EPOCH,
+            actor: actor.to_owned(),
+            traceparent: None,
+            said_again,
+        }
+    }
+
+    #[test]
+    fn what_nobody_waits_for_lets_others_go_first() {
+        let table = [
+            ("tenant:acme/console", false, false),
+            ("sre:on-call", false, false),
+            ("sre:on-call", true, true),
+            (crate::deadlines::ACTOR, false, true),
+            (crate::sweep::ACTOR, false, true),
+        ];
+        for (actor, said_again, bulk) in table {
+            let message = message("t", &instruction(actor, said_again));
+            let class = message.headers.iter().find(|(name, _)| name == headers::CLASS);
+            let expected = bulk.then(|| headers::CLASS_BULK.as_bytes());
+            assert_eq!(class.map(|(_, value)| value.as_slice()), expected, "{actor} {said_again}");
+        }
+    }
 }

@@ -3,16 +3,31 @@
 use std::collections::BTreeMap;
 
 use domain::{ClusterId, DatabaseId, Position};
+use jiff::Timestamp;
 use store::Observation;
 
-/// Folds observations: whatever order they come in, the newest of each database stays.
+/// Where an observation stands among those of its database: position, term, resource version, and when it was said. What is
+/// said again is newer than what was said before.
+pub type Order = (Position, i64, i64, Timestamp);
+
+/// An observation, in whatever form it is at hand.
+pub trait Seen {
+    /// Of which database.
+    fn database(&self) -> DatabaseId;
+    /// The cluster that speaks.
+    fn cluster(&self) -> &ClusterId;
+    /// Where it stands.
+    fn order(&self) -> Order;
+}
+
+/// Folds observations as they come: whatever their order, the newest of each database stays, and nothing else is kept.
 ///
 /// By cluster too: what a foreign cluster says must not push aside what a database's own one says.
-pub fn fold(observations: Vec<Observation>) -> Vec<Observation> {
-    let mut newest: BTreeMap<(DatabaseId, ClusterId), Observation> = BTreeMap::new();
+pub fn fold<S: Seen>(observations: impl IntoIterator<Item = S>) -> Vec<S> {
+    let mut newest: BTreeMap<(DatabaseId, ClusterId), S> = BTreeMap::new();
     for seen in observations {
-        let key = (seen.database, seen.cluster.clone());
-        let is_newer = newest.get(&key).is_none_or(|kept| order(kept) < order(&seen));
+        let key = (seen.database(), seen.cluster().clone());
+        let is_newer = newest.get(&key).is_none_or(|kept| kept.order() < seen.order());
         if is_newer {
             newest.insert(key, seen);
         }
@@ -20,9 +35,18 @@ pub fn fold(observations: Vec<Observation>) -> Vec<Observation> {
     newest.into_values().collect()
 }
 
-/// The order of observations of one database; what is said again is newer than what was said before.
-fn order(seen: &Observation) -> (Position, i64, i64, jiff::Timestamp) {
-    (seen.position, seen.term, seen.resource_version, seen.said_at)
+impl Seen for Observation {
+    fn database(&self) -> DatabaseId {
+        self.database
+    }
+
+    fn cluster(&self) -> &ClusterId {
+        &self.cluster
+    }
+
+    fn order(&self) -> Order {
+        (self.position, self.term, self.resource_version, self.said_at)
+    }
 }
 
 #[cfg(test)]
@@ -47,9 +71,9 @@ mod tests {
                 carried_out: None,
                 volume: false,
                 steps: Vec::new(),
-                body: serde_json::Value::Null,
+                body: serde_json::Value::Null.into(),
                 body_schema: 1,
-                said_at: jiff::Timestamp::from_second(second).unwrap(),
+                said_at: Timestamp::from_second(second).unwrap(),
             },
         )
     }
@@ -65,7 +89,7 @@ mod tests {
             for seen in &all {
                 let of_it = |other: &&Observation| (other.database, &other.cluster) == (seen.database, &seen.cluster);
                 prop_assert_eq!(kept.iter().filter(of_it).count(), 1);
-                prop_assert!(kept.iter().filter(of_it).all(|newest| order(newest) >= order(seen)));
+                prop_assert!(kept.iter().filter(of_it).all(|newest| newest.order() >= seen.order()));
             }
             prop_assert!(kept.iter().all(|seen| all.contains(seen)), "nothing is made up");
         }

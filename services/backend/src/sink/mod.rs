@@ -13,7 +13,7 @@ use bus::BoxError;
 use bus::sink::{Batch, Stored};
 use store::{Advance, Store};
 
-use translate::Row;
+use translate::Heard;
 
 pub use translate::BODY_SCHEMA;
 
@@ -57,26 +57,35 @@ impl GossipSink {
             advance: Advance { partition: batch.partition, from: batch.start, to: batch.end },
             ..store::Batch::default()
         };
-        let mut observations = Vec::with_capacity(batch.records.len());
-        for record in &batch.records {
-            match translate::row(record) {
-                Ok(Row::Observation(seen)) => observations.push(seen),
-                Ok(Row::Outcome(outcome)) => taken.outcomes.push(outcome),
-                Err(error) => taken.dead_letters.push(translate::dead_letter(record, &self.consumer, &error)),
+        let dead = |record, error: &_| translate::dead_letter(record, &self.consumer, error);
+        let sightings = batch.records.iter().filter_map(|record| match translate::hear(record) {
+            Ok(Heard::Sighting(sighting)) => Some(sighting),
+            Ok(Heard::Outcome(outcome)) => {
+                taken.outcomes.push(outcome);
+                None
+            }
+            Err(error) => {
+                taken.dead_letters.push(dead(record, &error));
+                None
+            }
+        });
+        for sighting in fold::fold(sightings) {
+            match translate::observation(sighting) {
+                Ok(seen) => taken.observations.push(seen),
+                Err((record, error)) => taken.dead_letters.push(dead(record, &error)),
             }
         }
-        taken.observations = fold::fold(observations);
         taken
     }
 
-    fn report(&self, batch: &Batch, report: &store::Report) {
-        self.metrics.gossip.inc_by(batch.records.len() as u64);
+    fn report(&self, records: usize, advance: Advance, report: &store::Report) {
+        self.metrics.gossip.inc_by(records as u64);
         self.metrics.gossip_stale.inc_by(report.stale as u64);
         self.metrics.dead_letters.inc_by(report.dead_letters as u64);
         if report.dead_letters > 0 {
             tracing::warn!(
                 kafka.topic = self.topic,
-                kafka.partition = batch.partition,
+                kafka.partition = advance.partition,
                 count = report.dead_letters,
                 "gossip that cannot be understood was set aside as dead letters"
             );
@@ -104,8 +113,8 @@ impl GossipSink {
             );
         }
         tracing::debug!(
-            kafka.partition = batch.partition,
-            kafka.offset = batch.end,
+            kafka.partition = advance.partition,
+            kafka.offset = advance.to,
             news = report.news,
             stale = report.stale,
             "gossip taken in"
@@ -119,10 +128,13 @@ impl bus::sink::Sink for GossipSink {
     }
 
     async fn store(&self, batch: Arc<Batch>) -> Result<Stored, BoxError> {
-        match self.store.absorb(&self.read(&batch)).await {
+        let (taken, records) = (self.read(&batch), batch.records.len());
+        // What was understood is all that is needed, and Postgres takes its time.
+        drop(batch);
+        match self.store.absorb(&taken).await {
             Ok(report) => {
-                runtime::failpoint::hit(STORED, batch.partition).await;
-                self.report(&batch, &report);
+                runtime::failpoint::hit(STORED, taken.advance.partition).await;
+                self.report(records, taken.advance, &report);
                 Ok(Stored::Done)
             }
             Err(store::Error::OffsetsMoved) => Ok(Stored::OutOfStep),

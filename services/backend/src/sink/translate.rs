@@ -3,10 +3,13 @@
 use bus::Record;
 use domain::{ClusterId, DatabaseId};
 use jiff::Timestamp;
+use serde_json::Value;
 use wire::decode::Error;
 use wire::http::database::{Condition, Endpoints, Node, Observed};
 use wire::http::operation;
 use wire::{Gossip, Said, headers};
+
+use super::fold::{Order, Seen};
 
 /// Schema of the JSON that holds an observation: it is the body that readers get.
 pub const BODY_SCHEMA: i32 = 1;
@@ -14,17 +17,43 @@ pub const BODY_SCHEMA: i32 = 1;
 /// Most bytes of a dead letter's headers, each.
 const HEADER_LENGTH: usize = 1_024;
 
-/// Gossip as it is written.
+/// Gossip as it was understood.
 #[derive(Debug)]
-pub(crate) enum Row {
-    /// About an instruction.
+pub(crate) enum Heard<'a> {
+    /// About an instruction, as it is written.
     Outcome(store::Outcome),
     /// About a custom resource.
-    Observation(store::Observation),
+    Sighting(Sighting<'a>),
 }
 
-/// A record as it is written, or why it cannot be.
-pub(crate) fn row(record: &Record) -> Result<Row, Error> {
+/// An observation before it is known whether it is worth writing: of a backlog few are, and the document that readers get
+/// takes more work than all the rest.
+#[derive(Debug)]
+pub(crate) struct Sighting<'a> {
+    record: &'a Record,
+    database: DatabaseId,
+    cluster: ClusterId,
+    said_at: Timestamp,
+    resource_version: i64,
+    seen: Box<wire::Observation>,
+}
+
+impl Seen for Sighting<'_> {
+    fn database(&self) -> DatabaseId {
+        self.database
+    }
+
+    fn cluster(&self) -> &ClusterId {
+        &self.cluster
+    }
+
+    fn order(&self) -> Order {
+        (self.seen.position, self.seen.term, self.resource_version, self.said_at)
+    }
+}
+
+/// What a record says, or why it cannot be understood.
+pub(crate) fn hear(record: &Record) -> Result<Heard<'_>, Error> {
     let Gossip { database, cluster, said_at, said } =
         Gossip::decode(record.payload.as_deref().unwrap_or_default())?;
     if record.key_text() != Some(database.to_string().as_str()) {
@@ -33,8 +62,15 @@ pub(crate) fn row(record: &Record) -> Result<Row, Error> {
         return Err(Error::BadField { field: "database_id", reason });
     }
     match said {
-        Said::Outcome(said) => Ok(Row::Outcome(outcome(database, cluster, said_at, said))),
-        Said::Observation(seen) => observation(database, cluster, said_at, *seen).map(Row::Observation),
+        Said::Outcome(said) => Ok(Heard::Outcome(outcome(database, cluster, said_at, said))),
+        Said::Observation(seen) => {
+            let resource_version = i64::try_from(seen.resource_version).map_err(|_| Error::BadField {
+                field: "resource_version",
+                reason: format!("{} is out of range", seen.resource_version),
+            })?;
+            let sighting = Sighting { record, database, cluster, said_at, resource_version, seen };
+            Ok(Heard::Sighting(sighting))
+        }
     }
 }
 
@@ -54,19 +90,16 @@ fn outcome(
     // A failure without a code could not be told from one that never was.
     let code =
         if kind == store::OutcomeKind::Refused && code.is_empty() { "refused".to_owned() } else { code };
+    let (code, message) = (storable(code), storable(message));
     store::Outcome { database, cluster, position, kind, code, message, said_at }
 }
 
-fn observation(
-    database: DatabaseId,
-    cluster: ClusterId,
-    said_at: Timestamp,
-    seen: wire::Observation,
-) -> Result<store::Observation, Error> {
-    let no_row = |field, reason: String| Error::BadField { field, reason };
-    let resource_version = i64::try_from(seen.resource_version)
-        .map_err(|_| no_row("resource_version", format!("{} is out of range", seen.resource_version)))?;
-    let body = serde_json::to_value(body(&seen)).map_err(|error| no_row("observation", error.to_string()))?;
+/// An observation as it is written; or its record, and why it cannot be.
+pub(crate) fn observation(sighting: Sighting<'_>) -> Result<store::Observation, (&Record, Error)> {
+    let Sighting { record, database, cluster, said_at, resource_version, seen } = sighting;
+    let body = document(&body(&seen))
+        .map_err(|error| (record, Error::BadField { field: "observation", reason: error.to_string() }))?;
+    let seen = *seen;
     Ok(store::Observation {
         database,
         cluster,
@@ -74,8 +107,8 @@ fn observation(
         term: seen.term,
         resource_version,
         present: seen.present,
-        content_hash: seen.content_hash,
-        phase: seen.phase,
+        content_hash: storable(seen.content_hash),
+        phase: storable(seen.phase),
         carried_out: seen.carried_out,
         volume: seen.volume.is_some_and(|volume| !volume.id.is_empty()),
         steps: seen.steps.into_iter().map(step).collect(),
@@ -89,8 +122,7 @@ fn observation(
 pub(crate) fn dead_letter(record: &Record, consumer: &str, error: &Error) -> store::DeadLetter {
     let text = |bytes: &[u8]| {
         let end = bytes.len().min(HEADER_LENGTH);
-        // Postgres takes every character but this one.
-        String::from_utf8_lossy(&bytes[..end]).replace('\0', "\u{fffd}")
+        storable(String::from_utf8_lossy(&bytes[..end]).into_owned())
     };
     store::DeadLetter {
         topic: record.topic.to_string(),
@@ -105,6 +137,32 @@ pub(crate) fn dead_letter(record: &Record, consumer: &str, error: &Error) -> sto
         code: error.code().to_owned(),
         message: text(error.to_string().as_bytes()),
         consumer: consumer.to_owned(),
+    }
+}
+
+/// Postgres takes every character but this one, in texts and in documents: no cluster must be able to stop the sink by
+/// saying it.
+fn storable(text: String) -> String {
+    if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
+}
+
+/// A body as it is written.
+fn document(body: &Observed) -> Result<store::Body, serde_json::Error> {
+    let written = store::Body::of(body)?;
+    if !written.text().contains("\\u0000") {
+        return Ok(written);
+    }
+    let mut tree = serde_json::to_value(body)?;
+    clean(&mut tree);
+    Ok(store::Body::from(tree))
+}
+
+fn clean(tree: &mut Value) {
+    match tree {
+        Value::String(text) => *text = storable(std::mem::take(text)),
+        Value::Array(rows) => rows.iter_mut().for_each(clean),
+        Value::Object(fields) => fields.values_mut().for_each(clean),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -160,9 +218,9 @@ fn step_body(step: &wire::gossip::Step) -> operation::Step {
 
 fn step(step: wire::gossip::Step) -> store::Step {
     store::Step {
-        name: step.name,
+        name: storable(step.name),
         state: step.state,
-        message: step.message,
+        message: storable(step.message),
         started_at: step.started_at,
         ended_at: step.ended_at,
     }

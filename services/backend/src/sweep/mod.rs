@@ -5,9 +5,12 @@
 //! turn is bounded for all replicas together. *Invariant:* this only mints again and has tombstones of purged databases
 //! removed: databases that nobody knows are shown to people and left alone.
 //!
-//! Other content at an equal position is reported and left: a hash that two versions of a program compute differently
-//! looks just the same, and minting for it would go round in a circle. Whoever asked for the state that lost is told by
-//! the refusal, and the next change outranks both.
+//! Other content at an equal position is reported and left: on the database with since when, among what is unclaimed, and in
+//! the metric of what differs. Two hands wrote one position, or two versions of a program compute one hash differently;
+//! from here the two look alike, and minting for the second would go round in a circle, each time above the last, with
+//! nothing that would ever end it. The first needs no sweep: whoever asked for the state that lost is told so by the
+//! refusal, the operation fails at once, and the way back is minted above both. What is left is for people (`on_failure:
+//! keep`, a hash that changed), and the next change outranks it.
 
 pub mod decide;
 
@@ -20,14 +23,13 @@ use runtime::health::Heartbeat;
 use runtime::{Backoff, CancellationToken};
 use serde_json::json;
 use store::{Audit, Database, DatabaseView, Divergence, Listing, Mint, Store, Subject, Terms, Turn};
-use wire::http::database::Observed;
 
 use self::decide::{Act, Judgement, Rules, Why, is_listed, judge};
 use crate::doorbell::Doorbell;
 use crate::metrics::Metrics;
 
 /// Who asks for what the sweep mints.
-const ACTOR: &str = "slipway:sweep";
+pub(crate) const ACTOR: &str = "slipway:sweep";
 /// Databases looked at in one statement.
 const BATCH: u32 = 500;
 /// Patience with one turn.
@@ -212,7 +214,7 @@ impl Sweep {
         let Some(held) = view.as_ref().and_then(held).filter(|held| *held > locked.position) else {
             return Ok(false);
         };
-        let minted = transaction.repair(&locked, held, again(&locked, view.as_ref())).await?;
+        let minted = transaction.repair(&locked, held, again(&locked)).await?;
         let entry = Audit {
             tenant: Some(locked.tenant.clone()),
             principal: ACTOR.to_owned(),
@@ -262,14 +264,9 @@ fn held(view: &DatabaseView) -> Option<Position> {
     view.observed.as_ref().map(|observed| observed.position)
 }
 
-/// What should be, once more. A volume that is larger by now stays so: it cannot shrink, and the attempt would be refused.
-fn again(locked: &Database, view: Option<&DatabaseView>) -> Mint {
-    let mut desired = locked.desired.clone();
-    let seen = view.and_then(|view| view.observed.as_ref());
-    let body = seen.and_then(|seen| serde_json::from_value::<Observed>(seen.body.clone()).ok());
-    if let Some(size_gib) = body.and_then(|body| body.volume_size_gib) {
-        desired.storage.size_gib = desired.storage.size_gib.max(size_gib);
-    }
+/// What should be, once more.
+fn again(locked: &Database) -> Mint {
+    let desired = locked.desired.clone();
     Mint {
         kind: kind_of(&desired),
         desired,

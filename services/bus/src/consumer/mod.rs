@@ -5,6 +5,14 @@
 //! was dealt with, or superseded by a newer record of its key that was read too. Records that are finished behind one
 //! that is not are told in the commit's metadata, and not dealt with again when the partition is read anew.
 //!
+//! *Partitions are paused together*, not one by one. Keys are spread over partitions by their hash, so what fills the memory
+//! (a backlog, a slow cluster, nobody who could take anything) stands in all of them alike: to pause one of them would
+//! protect nobody. One alone fills it only with as many different keys as the bound, because of each only the newest
+//! waits; a share for each would then leave most of the memory, and of the parallel work, unused. While work goes on
+//! nothing is paused at all, the loop only breathes, and a partition with little to say is read between the others. Who
+//! goes first of those in memory is decided for all partitions at once, by the lanes: tenants in turn, clusters bounded,
+//! people before bulk work.
+//!
 //! *Memory is bounded* whatever the backlog: [`Settings::in_memory`] records and [`Settings::in_memory_bytes`] bytes of
 //! them, plus the one record that crosses the bound, plus what the library prefetches: a queue of 8 MiB, and one answer to
 //! a fetch of at most 8 MiB from each broker. The bytes are those of key, content and headers as read; what a handler

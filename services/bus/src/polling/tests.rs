@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 
-use rdkafka::mocking::MockCluster;
+use rdkafka::mocking::{MockCluster, MockCoordinator};
 use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::task::JoinHandle;
@@ -21,8 +21,12 @@ const PATIENCE: Duration = Duration::from_mins(1);
 type Cluster = MockCluster<'static, DefaultProducerContext>;
 
 fn cluster() -> Cluster {
-    let cluster = MockCluster::new(1).unwrap();
-    cluster.create_topic(TOPIC, PARTITIONS, 1).unwrap();
+    brokers(1)
+}
+
+fn brokers(count: i32) -> Cluster {
+    let cluster = MockCluster::new(count).unwrap();
+    cluster.create_topic(TOPIC, PARTITIONS, count).unwrap();
     cluster
 }
 
@@ -266,4 +270,59 @@ async fn work_that_outlasts_the_grace_is_dropped_and_read_again() {
     next.handled(1).await;
     assert_eq!(*lock(&next.counts.0), BTreeMap::from([("slow".to_owned(), 1)]));
     next.stop().await.0.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backlog_of_one_partition_does_not_hold_up_the_others() {
+    const RECORDS: usize = 6_000;
+    let cluster = cluster();
+    let mut settings = settings(&cluster);
+    settings.limits = consumer::Limits { total: 2, group: 2 };
+    settings.in_memory = 64;
+    let of = |partition| {
+        let names = (0..).map(|number| format!("brief-{number}"));
+        names.filter(move |name| crate::partition_of(name.as_bytes(), PARTITIONS) == partition)
+    };
+    let keys: Vec<String> = of(0).take(RECORDS).collect();
+    send(&settings, keys.iter().map(String::as_str)).await;
+    let consumer = Consumer::start(settings.clone());
+    let counts = Arc::clone(&consumer.counts);
+    until("the backlog to fill the memory", || lock(&counts.0).len() > 100).await;
+    let other = of(1).next().unwrap();
+    send(&settings, [other.as_str()]).await;
+    until("the other partition's record", || lock(&counts.0).contains_key(&other)).await;
+    let done = lock(&counts.0).len();
+    assert!(done < RECORDS, "it waited for the whole backlog");
+    consumer.stop().await.0.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn consuming_goes_on_when_the_coordinator_moves_and_ends_when_there_is_none() {
+    let cluster = brokers(2);
+    let coordinated_by = |broker| {
+        cluster.coordinator(MockCoordinator::Group("g".to_owned()), broker).unwrap();
+    };
+    (0..PARTITIONS).for_each(|partition| cluster.partition_leader(TOPIC, partition, Some(2)).unwrap());
+    coordinated_by(1);
+    let settings = settings(&cluster);
+    send(&settings, ["a", "b"]).await;
+    let consumer = Consumer::start(settings.clone());
+    consumer.handled(2).await;
+
+    coordinated_by(2);
+    cluster.broker_down(1).unwrap();
+    send(&settings, ["c", "d"]).await;
+    consumer.handled(4).await;
+    consumer.stop().await.0.unwrap();
+
+    // What the first one committed, it committed with the new coordinator: nothing else could answer.
+    send(&settings, ["e"]).await;
+    let next = Consumer::start(settings.clone());
+    next.handled(1).await;
+    assert_eq!(lock(&next.counts.0).keys().collect::<Vec<_>>(), ["e"]);
+
+    coordinated_by(1);
+    let (ended, took) = next.stop().await;
+    assert!(took < settings.grace + END, "{took:?}");
+    assert!(matches!(ended, Ok(()) | Err(Error::Close { .. })), "{ended:?}");
 }

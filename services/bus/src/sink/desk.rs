@@ -1,6 +1,7 @@
 //! What is done about the records of a sink: offsets asked for, batches stored, each in a task of its own.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,8 +9,9 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use rdkafka::Offset;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
-use super::shelves::{Shelves, Stretch};
+use super::shelves::{Most, Shelves, Stretch, Waiting};
 use super::{Batch, Settings, Sink, Stored};
 use crate::polling::{End, Membership};
 use crate::tracker::Mark;
@@ -23,8 +25,9 @@ pub(super) struct Desk<S> {
     sink: Arc<S>,
     runtime: Handle,
     pub(super) topic: Arc<str>,
-    batch: usize,
+    most: Most,
     deadline: Duration,
+    pace: Duration,
     pub(super) inner: Mutex<Inner>,
     /// Told whenever records were taken to be stored.
     fewer: Condvar,
@@ -34,6 +37,8 @@ pub(super) struct Inner {
     pub(super) shelves: Shelves,
     pub(super) ends: BTreeMap<i32, End>,
     pub(super) open: bool,
+    /// Whether the store is being asked if it still stands where it stood.
+    comparing: bool,
 }
 
 impl<S: Sink> Desk<S> {
@@ -43,9 +48,14 @@ impl<S: Sink> Desk<S> {
             sink,
             runtime,
             topic: settings.topic.as_str().into(),
-            batch: settings.batch,
+            most: Most {
+                records: settings.batch,
+                keys: settings.keys,
+                bytes: settings.in_memory_bytes / settings.parallel.max(1),
+            },
             deadline: settings.deadline,
-            inner: Mutex::new(Inner { shelves, ends: BTreeMap::new(), open: true }),
+            pace: settings.pace,
+            inner: Mutex::new(Inner { shelves, ends: BTreeMap::new(), open: true, comparing: false }),
             fewer: Condvar::new(),
         })
     }
@@ -56,22 +66,22 @@ impl<S: Sink> Desk<S> {
         self.start(&mut inner);
     }
 
-    /// Records that wait to be stored.
-    pub(super) fn waiting(&self) -> usize {
+    /// What waits to be stored.
+    pub(super) fn waiting(&self) -> Waiting {
         lock(&self.inner).shelves.waiting_in_all()
     }
 
-    /// Waits until fewer than so many wait, at most for the limit. Answers whether it came to that.
-    pub(super) fn wait_for_fewer(&self, bound: usize, limit: Duration) -> bool {
+    /// Waits while there is so much, at most for the limit. Answers whether it became less.
+    pub(super) fn wait_while(&self, much: impl Fn(Waiting) -> bool, limit: Duration) -> bool {
         let inner = lock(&self.inner);
-        let many = |inner: &mut Inner| inner.shelves.waiting_in_all() >= bound;
+        let many = |inner: &mut Inner| much(inner.shelves.waiting_in_all());
         let waited = self.fewer.wait_timeout_while(inner, limit, many);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     fn start(self: &Arc<Self>, inner: &mut Inner) {
         self.fewer.notify_one();
-        while let Some(stretch) = inner.open.then(|| inner.shelves.take(self.batch)).flatten() {
+        while let Some(stretch) = inner.open.then(|| inner.shelves.take(self.most)).flatten() {
             let desk = Arc::clone(self);
             self.runtime.spawn(async move { desk.store(stretch).await });
         }
@@ -80,9 +90,12 @@ impl<S: Sink> Desk<S> {
     async fn store(self: Arc<Self>, stretch: Stretch) {
         let Stretch { partition, epoch, start, end, records } = stretch;
         let batch = Arc::new(Batch { topic: Arc::clone(&self.topic), partition, start, end, records });
+        let next = Instant::now() + self.pace;
         let stored = within(self.deadline, self.sink.store(batch)).await;
         let delay = match stored {
             Ok(Stored::Done) => {
+                // Until then the place is not free: more comes together meanwhile.
+                tokio::time::sleep_until(next).await;
                 let mut inner = lock(&self.inner);
                 inner.shelves.stored(partition, epoch, end);
                 self.start(&mut inner);
@@ -127,6 +140,38 @@ impl<S: Sink> Desk<S> {
                 }
             }
             delay = (delay * 2).clamp(RETRY.0, RETRY.1);
+        }
+    }
+
+    /// Asks the store whether it still stands where it stood, of partitions that no batch would ask about. A store that was
+    /// set back, such as a standby that lagged when it was promoted, has lost what was read before: it is read again.
+    pub(super) fn compare(self: &Arc<Self>) {
+        let mut inner = lock(&self.inner);
+        let resting = inner.shelves.resting();
+        if resting.is_empty() || mem::replace(&mut inner.comparing, true) {
+            return;
+        }
+        let desk = Arc::clone(self);
+        self.runtime.spawn(async move { desk.compare_with(resting).await });
+    }
+
+    async fn compare_with(&self, resting: Vec<(i32, u64, Option<i64>)>) {
+        let numbers = resting.iter().map(|(partition, ..)| *partition).collect();
+        let answer = within(self.deadline, self.sink.offsets(numbers)).await;
+        let mut inner = lock(&self.inner);
+        inner.comparing = false;
+        // No answer is no news: it is asked again soon.
+        let Ok(offsets) = answer else { return };
+        for (partition, epoch, before) in resting {
+            let now = offsets.get(&partition).copied();
+            if inner.shelves.compared(partition, epoch, before, now) {
+                tracing::warn!(
+                    kafka.partition = partition,
+                    before,
+                    now,
+                    "the store was set back or moved by others"
+                );
+            }
         }
     }
 

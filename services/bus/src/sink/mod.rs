@@ -2,8 +2,9 @@
 //!
 //! Each partition is read in order, in batches that grow while the batch before is stored; partitions in parallel up to a
 //! bound. When a partition is assigned, and whenever storing failed or the store's offset is not where the batch began,
-//! the store is asked for its offset and reading starts again there. *Invariant:* batches of a partition join without a
-//! gap: each starts at the offset where the one before ended. Offsets committed to Kafka are for onlookers only.
+//! the store is asked for its offset and reading starts again there. Of partitions at rest it is asked now and then, so that
+//! a store that was set back gets again what it has lost. *Invariant:* batches of a partition join without a gap: each
+//! starts at the offset where the one before ended. Offsets committed to Kafka are for onlookers only.
 
 mod desk;
 mod poll;
@@ -68,10 +69,17 @@ pub struct Settings {
     pub group: String,
     /// Records in a batch.
     pub batch: usize,
+    /// Different keys in a batch: what is stored of many records is often the newest of each key.
+    pub keys: usize,
     /// Partitions that are stored at once.
     pub parallel: usize,
-    /// Records of a partition in memory before it is paused.
+    /// The least time from one batch to the next in each of these places. What comes after a silence is stored at once; what
+    /// comes in a stream is stored together, because a batch costs the store far more than a record.
+    pub pace: Duration,
+    /// Records that wait to be stored, of all partitions together, before partitions are paused.
     pub in_memory: usize,
+    /// Their bytes. As much again may be in batches that are being stored.
+    pub in_memory_bytes: usize,
     /// How long storing a batch may take.
     pub deadline: Duration,
     /// How long batches under way may take to finish at a stop.
@@ -85,9 +93,12 @@ impl Settings {
             connection,
             topic: topic.into(),
             group: group.into(),
-            batch: 500,
+            batch: 4_000,
+            keys: 2_000,
             parallel: 4,
-            in_memory: 2_000,
+            pace: Duration::from_millis(50),
+            in_memory: 16_000,
+            in_memory_bytes: 16 * 1_024 * 1_024,
             deadline: Duration::from_secs(30),
             grace: Duration::from_secs(10),
         }

@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::desk::{Desk, Member};
+use super::shelves::Waiting;
 use super::{Settings, Sink};
 use crate::consumer::{OffsetReset, Patience, Snapshot, State};
 use crate::polling::{self, Client, Duty, Membership, POLL, SOON, Start, list};
@@ -20,6 +21,8 @@ use crate::{Error, Record, lock};
 const SEEK: Duration = Duration::from_millis(500);
 /// How often offsets are shown to onlookers.
 const COMMIT_EVERY: Duration = Duration::from_secs(5);
+/// How often the store is asked whether it still stands where it stood.
+const COMPARE_EVERY: Duration = Duration::from_secs(5);
 
 pub(crate) fn run<S: Sink>(
     settings: &Settings,
@@ -39,7 +42,14 @@ pub(crate) fn run<S: Sink>(
         state,
     };
     let membership: Arc<dyn Membership> = Arc::new(Member(Arc::clone(&desk)));
-    let mut storing = Storing { desk, settings, state, paused: Vec::new(), committed: Instant::now() };
+    let mut storing = Storing {
+        desk,
+        settings,
+        state,
+        paused: Vec::new(),
+        committed: Instant::now(),
+        compared: Instant::now(),
+    };
     polling::run(&start, membership, &mut storing, |_| {}, stop)
 }
 
@@ -50,6 +60,7 @@ struct Storing<'a, S> {
     /// Partitions that we paused.
     paused: Vec<i32>,
     committed: Instant,
+    compared: Instant,
 }
 
 impl<S: Sink> Duty for Storing<'_, S> {
@@ -60,10 +71,11 @@ impl<S: Sink> Duty for Storing<'_, S> {
         Ok(if seeking { SOON } else { POLL })
     }
 
-    /// Of all partitions together not more than one may have before it is paused, as long as storing goes on.
+    /// Below the bound at which partitions are paused, so that storing that goes on never meets it.
     fn room(&mut self, limit: Duration) -> bool {
-        let bound = self.settings.in_memory;
-        self.desk.waiting() < bound || self.desk.wait_for_fewer(bound / 4 * 3, limit)
+        let bound = self.bound();
+        let full = self.desk.waiting().reaches(bound, (3, 4));
+        !full || self.desk.wait_while(|waiting| waiting.reaches(bound, (5, 8)), limit)
     }
 
     fn accept(&mut self, record: Record) {
@@ -73,6 +85,10 @@ impl<S: Sink> Duty for Storing<'_, S> {
 
     fn after(&mut self, client: &Client) -> Vec<Mark> {
         self.press(client);
+        if self.compared.elapsed() >= COMPARE_EVERY {
+            self.compared = Instant::now();
+            self.desk.compare();
+        }
         if self.committed.elapsed() < COMMIT_EVERY {
             return Vec::new();
         }
@@ -90,7 +106,8 @@ impl<S: Sink> Duty for Storing<'_, S> {
             .collect();
         snapshot.partitions = partitions;
         snapshot.paused = !self.paused.is_empty();
-        snapshot.in_memory = inner.shelves.waiting_in_all();
+        let waiting = inner.shelves.waiting_in_all();
+        (snapshot.in_memory, snapshot.bytes) = (waiting.records, waiting.bytes);
         snapshot.running = inner.shelves.storing();
     }
 
@@ -132,12 +149,24 @@ impl<S: Sink> Storing<'_, S> {
         }
     }
 
-    /// Pauses partitions with too many records in memory, each on its own, and lets them go at half of it.
+    /// What may wait.
+    fn bound(&self) -> Waiting {
+        Waiting { records: self.settings.in_memory, bytes: self.settings.in_memory_bytes }
+    }
+
+    /// Pauses partitions when too much waits, but only those of which more waits than their share, and lets each go at half
+    /// of it: one that is not stored for a while leaves the others going. So never twice the bound waits.
     fn press(&mut self, client: &Client) {
-        let bound = self.settings.in_memory;
+        let bound = self.bound();
+        let much = self.desk.waiting().reaches(bound, (1, 1));
+        if !much && self.paused.is_empty() {
+            return;
+        }
         let waiting = lock(&self.desk.inner).shelves.waiting();
-        let full = |(partition, count): &&(i32, usize)| {
-            *count >= bound || (self.paused.contains(partition) && *count > bound / 2)
+        let share = waiting.len();
+        let full = |(partition, own): &&(i32, Waiting)| {
+            let is_paused = self.paused.contains(partition);
+            (much && own.reaches(bound, (1, share))) || (is_paused && own.reaches(bound, (1, share * 2)))
         };
         let now: Vec<i32> = waiting.iter().filter(full).map(|(partition, _)| *partition).collect();
         if now == self.paused {

@@ -1,6 +1,6 @@
 //! The partitions of a sink: where each stands and which batch may be stored next. Pure.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::mem;
 
 use crate::Record;
@@ -22,6 +22,33 @@ struct Shelf {
     /// Where the store stands.
     stands_at: Option<i64>,
     records: VecDeque<Record>,
+    /// Of these records.
+    bytes: usize,
+}
+
+/// How much a stretch may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Most {
+    pub(crate) records: usize,
+    /// Different keys; records without one count as well.
+    pub(crate) keys: usize,
+    /// A record that is larger is a stretch by itself.
+    pub(crate) bytes: usize,
+}
+
+/// How much waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Waiting {
+    pub(crate) records: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Waiting {
+    /// Whether it comes to this part of a bound, in one way or the other.
+    pub(crate) const fn reaches(self, bound: Self, (part, of): (usize, usize)) -> bool {
+        self.records.saturating_mul(of) >= bound.records.saturating_mul(part)
+            || self.bytes.saturating_mul(of) >= bound.bytes.saturating_mul(part)
+    }
 }
 
 /// How far a partition is.
@@ -55,8 +82,8 @@ impl Shelves {
     /// A partition is ours. Answers the number of this assignment; the store is to be asked.
     pub(crate) fn assign(&mut self, partition: i32) -> u64 {
         self.epochs += 1;
-        let fresh =
-            Shelf { epoch: self.epochs, phase: Phase::Asking, stands_at: None, records: VecDeque::new() };
+        let (epoch, phase) = (self.epochs, Phase::Asking);
+        let fresh = Shelf { epoch, phase, stands_at: None, records: VecDeque::new(), bytes: 0 };
         self.by_partition.insert(partition, fresh);
         self.epochs
     }
@@ -92,12 +119,13 @@ impl Shelves {
         let reading = matches!(stand.phase, Phase::Reading | Phase::Storing);
         let behind = stand.records.back().map(|last| last.offset + 1).or(stand.stands_at);
         if reading && behind.is_none_or(|next| record.offset >= next) {
+            stand.bytes += record.bytes();
             stand.records.push_back(record);
         }
     }
 
-    /// The next stretch to store, partitions in turn, at most `most` records of it.
-    pub(crate) fn take(&mut self, most: usize) -> Option<Stretch> {
+    /// The next stretch to store, partitions in turn.
+    pub(crate) fn take(&mut self, most: Most) -> Option<Stretch> {
         let storing = self.by_partition.values().filter(|stand| stand.phase == Phase::Storing).count();
         if storing >= self.parallel {
             return None;
@@ -106,8 +134,10 @@ impl Shelves {
         let after = self.by_partition.range(self.last.saturating_add(1)..).find(idle);
         let (&partition, _) = after.or_else(|| self.by_partition.iter().find(idle))?;
         let stand = self.by_partition.get_mut(&partition)?;
-        let rest = stand.records.split_off(most.min(stand.records.len()));
+        let (count, bytes) = stand.fitting(most);
+        let rest = stand.records.split_off(count);
         let records: Vec<Record> = mem::replace(&mut stand.records, rest).into();
+        stand.bytes -= bytes;
         let end = records.last()?.offset + 1;
         stand.phase = Phase::Storing;
         self.last = partition;
@@ -127,6 +157,31 @@ impl Shelves {
         let Some(stand) = self.current(partition, epoch) else { return false };
         stand.phase = Phase::Asking;
         stand.records.clear();
+        stand.bytes = 0;
+        true
+    }
+
+    /// Partitions at rest, of which nothing waits and nothing is being stored, and where the store stood last.
+    pub(crate) fn resting(&self) -> Vec<(i32, u64, Option<i64>)> {
+        let resting = self.by_partition.iter().filter(|(_, stand)| stand.rests());
+        resting.map(|(&partition, stand)| (partition, stand.epoch, stand.stands_at)).collect()
+    }
+
+    /// Where the store stands now that stood at `before`. Answers whether it was moved by others; then reading follows.
+    pub(crate) fn compared(
+        &mut self,
+        partition: i32,
+        epoch: u64,
+        before: Option<i64>,
+        now: Option<i64>,
+    ) -> bool {
+        let Some(stand) = self.current(partition, epoch) else { return false };
+        // What was stored meanwhile says more than an answer that is older.
+        if !stand.rests() || stand.stands_at != before || now == before {
+            return false;
+        }
+        stand.stands_at = now;
+        stand.phase = Phase::Seeking;
         true
     }
 
@@ -139,14 +194,17 @@ impl Shelves {
         self.by_partition.keys().copied().collect()
     }
 
-    /// Records waiting, by partition.
-    pub(crate) fn waiting(&self) -> Vec<(i32, usize)> {
-        self.by_partition.iter().map(|(&partition, stand)| (partition, stand.records.len())).collect()
+    /// What waits, by partition.
+    pub(crate) fn waiting(&self) -> Vec<(i32, Waiting)> {
+        self.by_partition.iter().map(|(&partition, stand)| (partition, stand.waiting())).collect()
     }
 
-    /// Records waiting, of all partitions.
-    pub(crate) fn waiting_in_all(&self) -> usize {
-        self.by_partition.values().map(|stand| stand.records.len()).sum()
+    /// What waits, of all partitions.
+    pub(crate) fn waiting_in_all(&self) -> Waiting {
+        self.by_partition.values().map(Shelf::waiting).fold(Waiting::default(), |sum, one| Waiting {
+            records: sum.records + one.records,
+            bytes: sum.bytes + one.bytes,
+        })
     }
 
     /// Batches being stored.
@@ -164,6 +222,34 @@ impl Shelves {
 
     fn current(&mut self, partition: i32, epoch: u64) -> Option<&mut Shelf> {
         self.by_partition.get_mut(&partition).filter(|stand| stand.epoch == epoch)
+    }
+}
+
+impl Shelf {
+    fn rests(&self) -> bool {
+        self.phase == Phase::Reading && self.records.is_empty()
+    }
+
+    fn waiting(&self) -> Waiting {
+        Waiting { records: self.records.len(), bytes: self.bytes }
+    }
+
+    /// How many of the first records fit into a stretch, and their bytes; at least one does.
+    fn fitting(&self, most: Most) -> (usize, usize) {
+        let (mut keys, mut keyless, mut bytes) = (HashSet::new(), 0, 0);
+        for (count, record) in self.records.iter().enumerate() {
+            match &record.key {
+                Some(key) => _ = keys.insert(key.as_slice()),
+                None => keyless += 1,
+            }
+            let with = bytes + record.bytes();
+            let full = count >= most.records || with > most.bytes || keys.len() + keyless > most.keys;
+            if full && count > 0 {
+                return (count, bytes);
+            }
+            bytes = with;
+        }
+        (self.records.len(), bytes)
     }
 }
 
@@ -185,6 +271,11 @@ mod tests {
         }
     }
 
+    /// So many records, whatever their keys and sizes.
+    fn most(records: usize) -> Most {
+        Most { records, keys: usize::MAX, bytes: usize::MAX }
+    }
+
     fn reading(shelves: &mut Shelves, partition: i32, position: Option<i64>) -> u64 {
         let epoch = shelves.assign(partition);
         shelves.answered(partition, epoch, position);
@@ -197,7 +288,7 @@ mod tests {
         let mut shelves = Shelves::new(2);
         let epoch = shelves.assign(0);
         shelves.accept(record(0, 99));
-        assert_eq!(shelves.take(10), None);
+        assert_eq!(shelves.take(most(10)), None);
         shelves.answered(0, epoch, Some(5));
         shelves.accept(record(0, 99));
         assert_eq!(shelves.to_seek(), [(0, epoch, Some(5))]);
@@ -205,8 +296,31 @@ mod tests {
         shelves.accept(record(0, 4));
         shelves.accept(record(0, 5));
         shelves.accept(record(0, 8));
-        let stretch = shelves.take(10).unwrap();
+        let stretch = shelves.take(most(10)).unwrap();
         assert_eq!((stretch.start, stretch.end, stretch.records.len()), (Some(5), 9, 2));
+    }
+
+    #[test]
+    fn a_store_that_was_moved_by_others_is_followed_where_nothing_is_under_way() {
+        let mut shelves = Shelves::new(2);
+        let epoch = reading(&mut shelves, 0, Some(7));
+        assert_eq!(shelves.resting(), [(0, epoch, Some(7))]);
+        assert!(!shelves.compared(0, epoch, Some(7), Some(7)), "it stands where it stood");
+        assert!(!shelves.compared(0, epoch, Some(6), Some(3)), "an answer to a question of earlier");
+        assert!(!shelves.compared(0, epoch + 1, Some(7), Some(3)), "about another assignment");
+        shelves.accept(record(0, 7));
+        assert_eq!(shelves.resting(), [], "something waits");
+        assert!(!shelves.compared(0, epoch, Some(7), Some(3)), "storing it will tell");
+        let stretch = shelves.take(most(10)).unwrap();
+        assert_eq!(shelves.resting(), [], "something is being stored");
+        assert!(!shelves.compared(0, epoch, Some(7), Some(3)), "storing it will tell");
+        shelves.stored(0, epoch, stretch.end);
+        assert_eq!(shelves.resting(), [(0, epoch, Some(8))]);
+        assert!(shelves.compared(0, epoch, Some(8), Some(3)));
+        assert_eq!(shelves.to_seek(), [(0, epoch, Some(3))]);
+        shelves.sought(0, epoch);
+        assert!(shelves.compared(0, epoch, Some(3), None), "a store that has lost its offset");
+        assert_eq!(shelves.to_seek(), [(0, epoch, None)]);
     }
 
     #[test]
@@ -216,14 +330,56 @@ mod tests {
         for offset in 0..4 {
             (0..3).for_each(|partition| shelves.accept(record(partition, offset)));
         }
-        assert_eq!(shelves.take(2).unwrap().partition, 0);
-        assert_eq!(shelves.take(2).unwrap().partition, 1);
-        assert_eq!(shelves.take(2), None, "two are being stored");
+        assert_eq!(shelves.take(most(2)).unwrap().partition, 0);
+        assert_eq!(shelves.take(most(2)).unwrap().partition, 1);
+        assert_eq!(shelves.take(most(2)), None, "two are being stored");
         shelves.stored(0, epochs[0], 2);
-        assert_eq!(shelves.take(2).unwrap().partition, 2, "the partition that waited longest");
+        assert_eq!(shelves.take(most(2)).unwrap().partition, 2, "the partition that waited longest");
         shelves.stored(2, epochs[2], 2);
-        let next = shelves.take(2).unwrap();
+        let next = shelves.take(most(2)).unwrap();
         assert_eq!((next.partition, next.start, next.end), (0, Some(2), 4));
+    }
+
+    #[test]
+    fn a_stretch_ends_at_its_records_its_keys_or_its_bytes() {
+        let keyed = |offset, key: Option<&str>, length| Record {
+            key: key.map(|key| key.as_bytes().to_vec()),
+            payload: Some(vec![0; length]),
+            ..record(0, offset)
+        };
+        let records = [Some("a"), Some("b"), Some("a"), None, Some("b"), Some("c"), None];
+        let table = [
+            (Most { keys: 1, ..most(9) }, 10, 1),
+            (Most { keys: 2, ..most(9) }, 10, 3),
+            (Most { keys: 3, ..most(9) }, 10, 5),
+            (Most { keys: 9, ..most(9) }, 10, 7),
+            (most(4), 10, 4),
+            (Most { bytes: 42, ..most(9) }, 10, 3),
+            (Most { bytes: 43, ..most(9) }, 10, 4),
+            (Most { bytes: 9, ..most(9) }, 10, 1),
+            (Most { keys: 0, ..most(0) }, 10, 1),
+        ];
+        for (most, length, expected) in table {
+            let mut shelves = Shelves::new(1);
+            reading(&mut shelves, 0, Some(0));
+            records.iter().zip(0..).for_each(|(key, offset)| shelves.accept(keyed(offset, *key, length)));
+            let before = shelves.waiting_in_all();
+            let stretch = shelves.take(most).unwrap();
+            assert_eq!(stretch.records.len(), expected, "{most:?}");
+            let taken: usize = stretch.records.iter().map(Record::bytes).sum();
+            let left = Waiting { records: records.len() - expected, bytes: before.bytes - taken };
+            assert_eq!((shelves.waiting_in_all(), shelves.waiting()), (left, vec![(0, left)]));
+        }
+    }
+
+    #[test]
+    fn much_is_much_by_count_or_by_bytes() {
+        let bound = Waiting { records: 100, bytes: 1_000 };
+        for (records, bytes, expected) in
+            [(0, 0, false), (74, 749, false), (75, 0, true), (0, 750, true), (usize::MAX, 0, true)]
+        {
+            assert_eq!(Waiting { records, bytes }.reaches(bound, (3, 4)), expected, "{records} {bytes}");
+        }
     }
 
     #[test]
@@ -231,14 +387,15 @@ mod tests {
         let mut shelves = Shelves::new(1);
         let epoch = reading(&mut shelves, 0, Some(0));
         shelves.accept(record(0, 0));
-        shelves.take(1).unwrap();
+        shelves.take(most(1)).unwrap();
         assert!(shelves.failed(0, epoch));
+        assert_eq!(shelves.waiting_in_all(), Waiting::default());
         shelves.accept(record(0, 1));
-        assert_eq!(shelves.take(1), None);
+        assert_eq!(shelves.take(most(1)), None);
         shelves.answered(0, epoch, Some(1));
         shelves.sought(0, epoch);
         shelves.accept(record(0, 1));
-        assert_eq!(shelves.take(1).unwrap().start, Some(1));
+        assert_eq!(shelves.take(most(1)).unwrap().start, Some(1));
     }
 
     #[test]
@@ -246,7 +403,7 @@ mod tests {
         let mut shelves = Shelves::new(1);
         let first = reading(&mut shelves, 0, Some(0));
         shelves.accept(record(0, 0));
-        shelves.take(1).unwrap();
+        shelves.take(most(1)).unwrap();
         shelves.revoke(0);
         let second = reading(&mut shelves, 0, Some(7));
         shelves.stored(0, first, 1);
@@ -258,7 +415,7 @@ mod tests {
     proptest! {
         /// Storing fails by chance, after or before it took effect: the store still gets every record once, in order.
         #[test]
-        fn batches_join_without_a_gap(fates in prop::collection::vec(0..3_u8, 1..60), most in 1_usize..5) {
+        fn batches_join_without_a_gap(fates in prop::collection::vec(0..3_u8, 1..60), records in 1_usize..5) {
             const RECORDS: i64 = 20;
             let mut shelves = Shelves::new(1);
             let mut fates = fates.into_iter().chain(std::iter::repeat(0));
@@ -270,7 +427,7 @@ mod tests {
                     shelves.accept(record(0, read));
                     read += 1;
                 }
-                let Some(stretch) = shelves.take(most) else { continue };
+                let Some(stretch) = shelves.take(most(records)) else { continue };
                 let fate = fates.next().unwrap_or(0);
                 prop_assert_eq!(stretch.start, position);
                 if fate != 2 {

@@ -180,6 +180,26 @@ fn going_back_keeps_the_size_that_may_be_there() {
 }
 
 #[test]
+fn going_back_does_not_restart_again() {
+    let (good, mut held) = (desired(), desired());
+    held.restart_nonce = Some("2".to_owned());
+    assert_eq!(go_back(&good, &held), held, "a restart that may have been done stays done");
+}
+
+#[test]
+fn verbs_fail_and_go_back_as_changes_do_but_a_restart_is_not_cancelled() {
+    use OperationKind::{Pause, Restart, Resume, Undelete};
+    for kind in [Pause, Resume, Restart, Undelete] {
+        assert_eq!(at_deadline(subject(kind, OperationState::Running)), AtDeadline::Fail, "{kind}");
+        let back = Aftermath::Revert(WayBack::GoBack);
+        assert_eq!(aftermath(subject(kind, OperationState::Failed)), back, "{kind}");
+        let cancelled = cancel(subject(kind, OperationState::Pending));
+        let expected = if kind == Restart { Err(Uncancellable::NoWayBack) } else { Ok(WayBack::GoBack) };
+        assert_eq!(cancelled, expected, "{kind}");
+    }
+}
+
+#[test]
 fn kinds_say_what_becomes_of_the_database() {
     let table = [
         (RunState::Running, OperationKind::Update),
@@ -196,7 +216,7 @@ fn kinds_say_what_becomes_of_the_database() {
 fn each_kind_has_its_deadline() {
     let deadlines = Deadlines::default();
     let minutes = OperationKind::ALL.iter().map(|kind| deadlines.of(*kind).as_secs() / 60);
-    assert_eq!(minutes.collect::<Vec<_>>(), [30, 30, 60]);
+    assert_eq!(minutes.collect::<Vec<_>>(), [30, 30, 60, 30, 30, 30, 30]);
 }
 
 fn subjects() -> impl Strategy<Value = Subject> {

@@ -3,6 +3,7 @@
 mod aws;
 mod late;
 mod model;
+mod states;
 
 use cloud::{DnsRecord, InstanceState};
 use jiff::Timestamp;

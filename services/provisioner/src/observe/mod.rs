@@ -45,6 +45,8 @@ pub struct Observer {
     /// How often a cluster is asked whether it can still be listed, and at which version it stands: one that was restored
     /// from a backup keeps watches open and silent for minutes.
     pub check: Duration,
+    /// How long one watch lasts, in seconds. A connection that died without a word is noticed five seconds after that.
+    pub watch: u32,
     /// How long one call may take.
     pub call_timeout: Duration,
 }

@@ -32,7 +32,7 @@ const UNSENT: Duration = Duration::from_secs(1);
 /// Watches and tells, until the watch breaks for good.
 pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: &mut Book) -> End {
     let Ok(clients) = member.clients() else { return End::NoClient };
-    let config = watcher::Config::default();
+    let config = watcher::Config::default().timeout(observer.watch);
     let stream = watcher(Api::<QuestDB>::all(clients.watches), config).default_backoff();
     let mut stream = pin!(stream);
     let check_api = Api::<QuestDB>::all(clients.calls);

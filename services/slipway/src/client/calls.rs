@@ -17,7 +17,7 @@ use crate::error::Error;
 /// Databases and operations of one page: the most that the API gives.
 const PAGE: u32 = 100;
 
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Which databases to list.
@@ -170,12 +170,12 @@ impl Client {
 }
 
 /// How many to ask for next.
-fn page(limit: usize, have: usize) -> u32 {
+pub(super) fn page(limit: usize, have: usize) -> u32 {
     u32::try_from(limit.saturating_sub(have)).map_or(PAGE, |left| left.clamp(1, PAGE))
 }
 
 /// The one database of a name: living before deleted.
-fn choose(name: &str, mut found: Vec<Database>) -> Result<Database, Error> {
+pub(super) fn choose(name: &str, mut found: Vec<Database>) -> Result<Database, Error> {
     found.retain(|database| database.name == name);
     if found.len() > 1 && found.iter().any(living) {
         found.retain(living);

@@ -2,11 +2,12 @@
 
 use super::scripted::{Scripted, answer, client, header, stream};
 use super::*;
+use crate::client::aside::Which;
 use crate::client::calls::Filter;
 use crate::exit;
 use crate::follow::follow;
 use crate::render::fixture;
-use wire::http::{Accepted, CreateDatabase, DatabaseList, Operation, UpdateCluster};
+use wire::http::{Accepted, CreateDatabase, DatabaseList, Operation, UnclaimedList, UpdateCluster};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -53,6 +54,23 @@ async fn every_try_of_a_post_is_the_same_request() {
 }
 
 #[tokio::test]
+async fn a_verb_goes_to_its_database_with_its_key() {
+    let accepted = Accepted { database: fixture::database(), operation: fixture::operation("pending") };
+    let id = fixture::database().id;
+    for verb in domain::lifecycle::Verb::ALL {
+        let server = Scripted::start(vec![String::new(), json(&accepted)]).await;
+        assert_eq!(server.client(LONG).ask_state(id, *verb, "key-1").await.unwrap(), accepted);
+        for request in server.asked().await {
+            assert!(
+                request.starts_with(&format!("POST /v1/databases/{id}:{verb} HTTP/1.1\r\n")),
+                "{request}"
+            );
+            assert_eq!(header(&request, "idempotency-key").as_deref(), Some("key-1"));
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_cancellation_goes_to_its_operation_with_its_key() {
     let accepted = Accepted { database: fixture::database(), operation: fixture::operation("pending") };
     let server = Scripted::start(vec![String::new(), json(&accepted)]).await;
@@ -62,6 +80,30 @@ async fn a_cancellation_goes_to_its_operation_with_its_key() {
         assert!(request.starts_with(&format!("POST /v1/operations/{id}:cancel HTTP/1.1\r\n")), "{request}");
         assert_eq!(header(&request, "idempotency-key").as_deref(), Some("key-1"));
     }
+}
+
+#[tokio::test]
+async fn what_was_set_aside_is_narrowed_and_followed_by_its_cursor() {
+    let page = |next: Option<&str>| UnclaimedList {
+        unclaimed: vec![fixture::unclaimed()],
+        next_cursor: next.map(str::to_owned),
+    };
+    let server = Scripted::start(vec![json(&page(Some("a.eu"))), json(&page(None))]).await;
+    let which = Which {
+        database: Some(fixture::database().id),
+        cluster: Some("eu".to_owned()),
+        code: Some("ahead".to_owned()),
+        over: true,
+    };
+    assert_eq!(server.client(LONG).unclaimed(&which, 9).await.unwrap().len(), 2);
+    let asked = server.asked().await;
+    let narrowed = format!("database={}&cluster=eu&code=ahead&resolved=true", fixture::database().id);
+    assert!(asked[0].starts_with(&format!("GET /v1/unclaimed?{narrowed}&limit=9 ")), "{}", asked[0]);
+    assert!(
+        asked[1].starts_with(&format!("GET /v1/unclaimed?{narrowed}&limit=8&cursor=a.eu ")),
+        "{}",
+        asked[1]
+    );
 }
 
 #[tokio::test]

@@ -50,7 +50,9 @@ mod tests {
     fn every_shell_learns_every_noun() {
         for kind in Kind::value_variants() {
             let script = text(*kind);
-            for noun in ["databases", "operations", "clusters", "contexts"] {
+            for noun in
+                ["databases", "operations", "clusters", "dead-letters", "parked", "unclaimed", "contexts"]
+            {
                 assert!(script.contains(noun), "{kind:?} {noun}");
             }
         }

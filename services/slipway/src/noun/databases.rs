@@ -1,9 +1,11 @@
-//! Databases: create, look at, change, delete, connect to. Nothing is decided here that the API decides.
+//! Databases: create, look at, change, delete, pause, connect to. Nothing is decided here that the API decides.
 
 mod change;
 mod connect;
 pub mod kubectl;
 mod look;
+mod resend;
+mod states;
 mod wishes;
 
 use clap::Subcommand;
@@ -36,6 +38,16 @@ pub enum Command {
     /// Delete a database
     #[command(visible_alias = "rm")]
     Delete(change::Delete),
+    /// Bring a deleted database back, with the volume that was kept
+    Undelete(states::Undelete),
+    /// Stop a database; its volume stays
+    Pause(states::Pause),
+    /// Let a paused database run again
+    Resume(states::Resume),
+    /// Restart a database once
+    Restart(states::Restart),
+    /// Have a database's state published again, as it is
+    Resend(resend::Resend),
     /// Show how to connect to a database
     Connect(connect::Connect),
 }
@@ -49,6 +61,11 @@ pub async fn run(session: &Session, command: Command) -> Result<(), Error> {
         Command::Describe(command) => look::describe(session, command).await,
         Command::Update(command) => change::update(session, command).await,
         Command::Delete(command) => change::delete(session, command).await,
+        Command::Undelete(command) => states::undelete(session, command).await,
+        Command::Pause(command) => states::pause(session, command).await,
+        Command::Resume(command) => states::resume(session, command).await,
+        Command::Restart(command) => states::restart(session, command).await,
+        Command::Resend(command) => resend::resend(session, command).await,
         Command::Connect(command) => connect::connect(session, command).await,
     }
 }

@@ -1,7 +1,7 @@
 //! Databases as rows.
 
 use jiff::Timestamp;
-use wire::http::{Accepted, Database};
+use wire::http::{Accepted, Database, Resent};
 
 use super::text::{NONE, age, or_none, table};
 
@@ -74,6 +74,22 @@ pub fn accepted(accepted: &Accepted, wide: bool) -> String {
     table(&header, vec![row])
 }
 
+/// A database whose state is published again, or would be.
+pub fn resent(resent: &Resent, now: Timestamp) -> String {
+    let database = &resent.database;
+    let published = database.published_at.map(|then| format!("{} ago", age(then, now)));
+    let row = vec![
+        database.name.clone(),
+        database.id.to_string(),
+        database.cluster.clone(),
+        format!("{}/{}", database.epoch, database.seq),
+        published.unwrap_or_else(|| "not yet".to_owned()),
+        or_none(&resent.message),
+    ];
+    let message = if resent.dry_run { "WOULD-BE" } else { "MESSAGE" };
+    table(&["NAME", "ID", "CLUSTER", "STATE", "PUBLISHED", message], vec![row])
+}
+
 /// What other commands take for a database.
 pub fn name(database: &Database) -> String {
     format!("databases/{}", database.id)
@@ -105,6 +121,15 @@ mod tests {
     fn what_was_accepted() {
         let both = Accepted { database: pending(), operation: fixture::operation("pending") };
         insta::assert_snapshot!(format!("{}\n\n{}", accepted(&both, false), accepted(&both, true)));
+    }
+
+    #[test]
+    fn what_is_said_again() {
+        let message = "the state at 1/2 is published again".to_owned();
+        let mut one = Resent { database: pending(), message, dry_run: true };
+        let planned = resent(&one, fixture::now());
+        (one.dry_run, one.database.published_at) = (false, None);
+        insta::assert_snapshot!([planned, resent(&one, fixture::now())].join("\n\n"));
     }
 
     #[test]

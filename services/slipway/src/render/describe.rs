@@ -34,12 +34,12 @@ pub fn describe(
     text
 }
 
-fn line(text: &mut String, name: &str, value: &str) {
+pub(super) fn line(text: &mut String, name: &str, value: &str) {
     let name = format!("{name}:");
     let _ = writeln!(text, "{name:WIDTH$}{}", or_none(value));
 }
 
-fn inner(text: &mut String, name: &str, value: &str) {
+pub(super) fn inner(text: &mut String, name: &str, value: &str) {
     let width = WIDTH - 2;
     let name = format!("{name}:");
     let _ = writeln!(text, "  {name:width$}{}", or_none(value));
@@ -63,6 +63,13 @@ fn head(text: &mut String, database: &Database, now: Timestamp) {
     line(text, "Cluster", &database.cluster);
     line(text, "Created", &format!("{} ({} ago)", database.created_at, age(database.created_at, now)));
     line(text, "Changed", &format!("{} ({} ago)", database.updated_at, age(database.updated_at, now)));
+    let asked = database.resent_at.filter(|asked| *asked > database.updated_at);
+    let asked = asked.map(|then| format!(", asked for again {} ago", age(then, now))).unwrap_or_default();
+    let published = match database.published_at {
+        Some(then) => format!("{then} ({} ago{asked})", age(then, now)),
+        None => format!("not yet: it waits for Kafka{asked}"),
+    };
+    line(text, "Published", &published);
     if let Some(kind) = &database.diverged {
         let since = database.diverged_since.map(|then| format!(", known for {}", age(then, now)));
         line(text, "Diverged", &format!("{}{}", clean(kind), since.unwrap_or_default()));

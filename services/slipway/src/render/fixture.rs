@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use uuid::Uuid;
+use wire::http::aside::{About, DeadLetter, Header, LetterInstruction, Parked, Prospect, Settled, Unclaimed};
 use wire::http::database::{Condition, Endpoints, Node, Observed, Storage};
 use wire::http::operation::{OperationError, Step};
-use wire::http::{Cluster, Database, Operation, OperationEvent, RegisterCluster};
+use wire::http::{Cluster, Database, Operation, OperationEvent, RegisterCluster, WholeLetter};
 
 /// The moment of the tests.
 pub(crate) fn now() -> Timestamp {
@@ -45,6 +46,8 @@ pub(crate) fn database() -> Database {
         diverged: None,
         diverged_since: None,
         purged_at: None,
+        published_at: Some(at("2026-11-21T06:20:01Z")),
+        resent_at: None,
         observed: Some(observed()),
         operation_id: Some(operation("running").id),
     }
@@ -172,5 +175,101 @@ pub(crate) fn cluster() -> Cluster {
         },
         databases: 3,
         created_at: at("2026-11-20T06:00:00Z"),
+    }
+}
+
+fn about() -> About {
+    About { name: "trades".to_owned(), tenant: "acme".to_owned(), epoch: 1, seq: 2 }
+}
+
+pub(crate) fn letter() -> DeadLetter {
+    DeadLetter {
+        id: 12,
+        topic: "provisioning.instructions".to_owned(),
+        partition: 3,
+        offset: 4_711,
+        database_id: Some(database().id),
+        database: Some(about()),
+        epoch: Some(1),
+        seq: Some(2),
+        cluster: Some("eu-west-1".to_owned()),
+        code: "invalid".to_owned(),
+        message: "spec.version: Too long: may not be more than 32 bytes".to_owned(),
+        size: 412,
+        consumer: "slipway-provisioner".to_owned(),
+        received_at: at("2026-11-21T06:25:00Z"),
+        superseded_at: None,
+        settled: None,
+        advice: "change the database, or mend the cluster and redrive".to_owned(),
+    }
+}
+
+pub(crate) fn settled() -> Settled {
+    Settled {
+        how: "redriven".to_owned(),
+        at: at("2026-11-21T06:28:00Z"),
+        by: Some("sre:ann".to_owned()),
+        reason: Some("INC-42: the definition was mended".to_owned()),
+    }
+}
+
+pub(crate) fn whole_letter() -> WholeLetter {
+    let header = |name: &str, value: &str| Header { name: name.to_owned(), value: value.to_owned() };
+    WholeLetter {
+        letter: letter(),
+        redrive: Prospect {
+            possible: true,
+            outcome: "redriven".to_owned(),
+            message: "the state at 1/2 is published again".to_owned(),
+        },
+        key: Some(database().id.to_string()),
+        headers: vec![header("slipway-cluster", "eu-west-1"), header("slipway-seq", "2")],
+        instruction: Some(LetterInstruction {
+            database_id: database().id,
+            name: "trades".to_owned(),
+            tenant: "acme".to_owned(),
+            cluster: "eu-west-1".to_owned(),
+            operation_id: operation("running").id,
+            run_state: "running".to_owned(),
+            epoch: 1,
+            seq: 2,
+            actor: "tenant:console".to_owned(),
+            issued_at: at("2026-11-21T06:20:00Z"),
+        }),
+        payload_hex: Some("0a0b".to_owned()),
+    }
+}
+
+pub(crate) fn parked() -> Parked {
+    Parked {
+        database_id: database().id,
+        database: Some(about()),
+        cluster: "eu-west-1".to_owned(),
+        epoch: 1,
+        seq: 2,
+        code: "unreachable".to_owned(),
+        message: "no answer within 5s".to_owned(),
+        attempts: 7,
+        parked_at: at("2026-11-21T06:20:00Z"),
+        retry_at: at("2026-11-21T06:30:20Z"),
+        advice: "bring the cluster's API server back".to_owned(),
+    }
+}
+
+pub(crate) fn unclaimed() -> Unclaimed {
+    Unclaimed {
+        database_id: database().id,
+        database: None,
+        cluster: "eu-west-1".to_owned(),
+        code: "unknown_database".to_owned(),
+        epoch: 1,
+        seq: 9,
+        namespace: "qdb-acme".to_owned(),
+        resource_name: "trades-33445566".to_owned(),
+        seen: 41,
+        first_seen: at("2026-11-21T05:00:00Z"),
+        last_seen: at("2026-11-21T06:29:00Z"),
+        resolved_at: None,
+        advice: "restore its rows, or remove the resource by hand".to_owned(),
     }
 }

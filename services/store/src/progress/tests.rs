@@ -57,7 +57,7 @@ fn seen(position: Position, steps: Vec<Step>) -> Observation {
         carried_out: None,
         volume: false,
         steps,
-        body: Value::Null,
+        body: Value::Null.into(),
         body_schema: 1,
         said_at: Timestamp::UNIX_EPOCH,
     }

@@ -121,7 +121,7 @@ mod tests {
             carried_out: None,
             volume: false,
             steps: Vec::new(),
-            body: serde_json::Value::Null,
+            body: serde_json::Value::Null.into(),
             body_schema: 1,
             said_at: Timestamp::UNIX_EPOCH,
         }

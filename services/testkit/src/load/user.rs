@@ -28,6 +28,7 @@ pub(super) struct User {
     random: Random,
     ledger: Ledger,
     living: Vec<String>,
+    shared: Arc<Shared>,
 }
 
 /// What became of a request.
@@ -36,20 +37,31 @@ enum Answer {
     Accepted(Value),
     /// The database changed meanwhile.
     Changed,
-    /// No answer, or one that says to come again: nobody knows.
-    Unknown,
+    /// No answer, or one that says to come again: nobody knows. What was said instead.
+    Unknown(String),
 }
 
 impl User {
-    pub(super) fn new(number: u64, console: Console, plan: Plan, random: Random) -> Self {
-        Self { number, console, plan, random, ledger: Ledger::default(), living: Vec::new() }
+    pub(super) fn new(
+        number: u64,
+        console: Console,
+        plan: Plan,
+        random: Random,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Self { number, console, plan, random, ledger: Ledger::default(), living: Vec::new(), shared }
     }
 
     /// Works until it is told to stop.
-    pub(super) async fn work(mut self, shared: Arc<Shared>) -> anyhow::Result<Ledger> {
-        while !shared.stop.load(Ordering::Relaxed) {
-            if self.act().await? {
-                shared.accepted.fetch_add(1, Ordering::Relaxed);
+    pub(super) async fn work(mut self) -> anyhow::Result<Ledger> {
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            match self.act().await {
+                Ok(true) => _ = self.shared.accepted.fetch_add(1, Ordering::Relaxed),
+                Ok(false) => {}
+                Err(error) => {
+                    self.shared.trouble(self.number, format!("ended: {error:#}"));
+                    return Err(error);
+                }
             }
             tokio::time::sleep(self.plan.pause).await;
         }
@@ -93,7 +105,7 @@ impl User {
             match ask(request.json(&body)).await? {
                 Answer::Accepted(accepted) => break accepted,
                 Answer::Changed => bail!("a creation was answered with 412"),
-                Answer::Unknown => prompt = again(begun).await?,
+                Answer::Unknown(said) => prompt = self.again(begun, said).await?,
             }
         };
         let id = text(&accepted["database"]["id"])?;
@@ -113,11 +125,15 @@ impl User {
         loop {
             let body = json!({"storage": {"size_gib": size}});
             let request = self.console.request(Method::PATCH, &path).header("If-Match", &etag).json(&body);
-            if let Answer::Accepted(accepted) = ask(request).await? {
-                self.size(id, size);
-                return self.note(id, &accepted["database"], text(&accepted["operation"]["id"])?, prompt);
-            }
-            prompt = again(begun).await?;
+            let said = match ask(request).await? {
+                Answer::Accepted(accepted) => {
+                    self.size(id, size);
+                    return self.note(id, &accepted["database"], text(&accepted["operation"]["id"])?, prompt);
+                }
+                Answer::Changed => format!("412 for {etag} of {id}"),
+                Answer::Unknown(said) => said,
+            };
+            prompt = self.again(begun, said).await?;
             // Nobody else changes this database: if it has the size, the request had been accepted.
             let Answer::Accepted(now) = ask(self.console.request(Method::GET, &path)).await? else {
                 continue;
@@ -138,7 +154,8 @@ impl User {
         let accepted = loop {
             match ask(self.console.request(Method::DELETE, &path)).await? {
                 Answer::Accepted(accepted) => break accepted,
-                Answer::Changed | Answer::Unknown => prompt = again(begun).await?,
+                Answer::Changed => prompt = self.again(begun, format!("412 for a delete of {id}")).await?,
+                Answer::Unknown(said) => prompt = self.again(begun, said).await?,
             }
         };
         self.living.retain(|living| living != id);
@@ -146,6 +163,14 @@ impl User {
             entry.deleted = true;
         }
         self.note(id, &accepted["database"], text(&accepted["operation"]["id"])?, prompt)
+    }
+
+    /// Rests before another try, unless that was long enough; false, because what follows is not prompt.
+    async fn again(&self, begun: Instant, said: String) -> anyhow::Result<bool> {
+        ensure!(begun.elapsed() < PATIENCE, "the API did not answer for {PATIENCE:?}: {said}");
+        self.shared.trouble(self.number, said);
+        tokio::time::sleep(AGAIN).await;
+        Ok(false)
     }
 
     fn size(&mut self, id: &str, size: i64) {
@@ -169,27 +194,26 @@ impl User {
 
 /// Sends a request; a refusal that asking again cannot change is an error.
 async fn ask(request: RequestBuilder) -> anyhow::Result<Answer> {
-    let Ok(response) = request.timeout(CALL).send().await else { return Ok(Answer::Unknown) };
+    let response = match request.timeout(CALL).send().await {
+        Ok(response) => response,
+        Err(error) => return Ok(Answer::Unknown(format!("{error:?}"))),
+    };
     let status = response.status();
-    let Ok(body) = response.text().await else { return Ok(Answer::Unknown) };
+    let body = match response.text().await {
+        Ok(body) => body,
+        Err(error) => return Ok(Answer::Unknown(format!("{status}, then {error:?}"))),
+    };
     match status.as_u16() {
         200..300 => {
             let body = serde_json::from_str(&body).with_context(|| format!("not JSON: {body}"))?;
             Ok(Answer::Accepted(body))
         }
         412 => Ok(Answer::Changed),
-        409 if body.contains("idempotency_key_in_flight") => Ok(Answer::Unknown),
+        409 if body.contains("idempotency_key_in_flight") => Ok(Answer::Unknown(body)),
         // What a server in trouble says; every other answer is a mistake of this user or of the API.
-        429 | 502 | 503 | 504 => Ok(Answer::Unknown),
+        429 | 502 | 503 | 504 => Ok(Answer::Unknown(format!("{status}: {body}"))),
         _ => bail!("the API refused with {status}: {body}"),
     }
-}
-
-/// Rests before another try, unless that was long enough; false, because what follows is not prompt.
-async fn again(begun: Instant) -> anyhow::Result<bool> {
-    ensure!(begun.elapsed() < PATIENCE, "the API did not answer for {PATIENCE:?}");
-    tokio::time::sleep(AGAIN).await;
-    Ok(false)
 }
 
 fn position(database: &Value) -> anyhow::Result<(i64, i64)> {

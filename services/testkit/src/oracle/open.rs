@@ -19,7 +19,33 @@ const OPEN: &str = "
         where (o.epoch, o.seq) is distinct from (d.epoch, d.seq) or o.content_hash is distinct from d.content_hash
         or (o.carried_epoch, o.carried_seq) is distinct from (d.epoch, d.seq)";
 
+/// The same, row by row and all that is known of each: for whoever reads that it did not settle.
+const DETAILS: &str = "
+    select 'operation', to_jsonb(o) from operations o where ended_at is null
+    union all select 'parked', to_jsonb(p) - 'desired' from parked_instructions p
+    union all select 'database', (to_jsonb(d) - 'desired') || jsonb_build_object('observation', to_jsonb(o) - 'body')
+        from databases d left join observations o on o.database_id = d.id
+        where d.unpublished or (o.epoch, o.seq) is distinct from (d.epoch, d.seq)
+        or o.content_hash is distinct from d.content_hash
+        or (o.carried_epoch, o.carried_seq) is distinct from (d.epoch, d.seq)
+    limit 6";
+
 impl Oracle<'_> {
+    /// What Postgres knows of whatever is open; and what its witness saw last of each resource in question.
+    pub(super) async fn details(&self) -> String {
+        let rows = query(self.database, DETAILS).await.unwrap_or_else(|error| format!("{error:#}"));
+        let seen = rows.lines().filter_map(|row| {
+            let body: serde_json::Value = serde_json::from_str(row.strip_prefix("database|")?).ok()?;
+            let id = body["id"].as_str()?;
+            Some(format!("the cluster showed of {id}: {:?}", self.watched.states(id).last()))
+        });
+        let mut told: Vec<String> = std::iter::once(rows.clone()).chain(seen).collect();
+        for unread in [self.unread_instructions().await, self.unread_gossip().await] {
+            told.extend(unread.unwrap_or_else(|error| vec![format!("{error:#}")]));
+        }
+        told.join("\n")
+    }
+
     /// What is open: empty once everything has settled.
     pub(super) async fn open(&self) -> anyhow::Result<Vec<String>> {
         let rows = query(self.database, OPEN).await?;

@@ -161,6 +161,15 @@ pub struct Database {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub purged_at: Option<jiff::Timestamp>,
+    /// When Kafka took the desired state for its cluster; absent while that waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub published_at: Option<jiff::Timestamp>,
+    /// When it was last asked that the desired state is published again, by a person or because its cluster does not show
+    /// it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub resent_at: Option<jiff::Timestamp>,
     /// What is seen of it; absent until its cluster has spoken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<Observed>,

@@ -16,6 +16,7 @@ mod cancel;
 mod deadlines;
 mod placement;
 mod refusals;
+mod states;
 mod storm;
 
 const fn at(seq: i64) -> Position {
@@ -63,7 +64,7 @@ fn observation(database: DatabaseId, held: i64, carried_out: i64) -> Observation
         carried_out: (carried_out > 0).then(|| at(carried_out)),
         volume: false,
         steps: Vec::new(),
-        body: json!({}),
+        body: json!({}).into(),
         body_schema: 1,
         said_at: jiff::Timestamp::now(),
     }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ::backend::relay::{Error, Step};
+use ::backend::metrics::Metrics;
+use ::backend::relay::{Error, Relay, Step};
 use ::bus::{Connection, Producer};
 use serde_json::json;
 use testkit::eventually;
@@ -183,4 +184,25 @@ async fn a_relay_that_slept_marks_nothing_that_was_overtaken() {
     assert_eq!(road.relay().step().await.unwrap(), Step::Published { count: 1, more: false });
     assert_eq!(road.app.store.mark_published(&[(sleeper.database, sleeper.position)]).await.unwrap(), 0);
     assert_eq!(road.app.ask("select published_seq from databases").await, "2");
+}
+
+#[tokio::test]
+async fn what_waits_is_shown_while_a_round_waits_for_kafka() {
+    let road = Road::new().await;
+    let app = &road.app;
+    app.created("first").await;
+    let registry = runtime::Metrics::default();
+    let nowhere = Producer::new(&Connection::new("127.0.0.1:1", "test")).unwrap();
+    let metrics = Metrics::new(&registry);
+    let (topic, doorbell) = (road.instructions.clone(), app.doorbell.clone());
+    let relay = Relay::new(app.store.clone(), nowhere.clone(), topic, doorbell, metrics.clone());
+    let heartbeat = runtime::Health::new().liveness.heartbeat("relay", LIMIT);
+    tokio::spawn(relay.run(heartbeat, road.stop.clone()));
+    eventually(PATIENCE, "a record on its way", async || (nowhere.in_flight() == 1).then_some(())).await;
+    app.created("second").await;
+    eventually(PATIENCE, "both in the metric", async || {
+        registry.encode().ok()?.contains("outbox_pending 2").then_some(())
+    })
+    .await;
+    assert_eq!((nowhere.in_flight(), metrics.publish_failures.get()), (1, 0), "the round has not ended");
 }

@@ -249,6 +249,28 @@ async fn what_cannot_be_understood_is_kept_and_the_partition_goes_on() {
     assert_eq!(road.app.ask(letters).await, "0|undecodable|ffffff|t\n1|bad_field||t");
 }
 
+/// The one character that Postgres does not take, in every text that a cluster says.
+#[tokio::test]
+async fn no_text_of_a_cluster_stops_the_sink() {
+    let road = Road::new().await;
+    let made = road.app.created("trades").await;
+    road.start_sink(&unique("sink"));
+    let nul = || "a\0b".to_owned();
+    let mut parked = applied(id(&made));
+    if let Said::Outcome(outcome) = &mut parked.said {
+        (outcome.kind, outcome.code, outcome.message) = (OutcomeKind::Parked, nul(), nul());
+    }
+    road.say(&parked).await;
+    let mut seen = observation(id(&made), 1, None);
+    if let Said::Observation(seen) = &mut seen.said {
+        (seen.phase, seen.content_hash, seen.namespace) = (nul(), nul(), nul());
+    }
+    road.say(&seen).await;
+    road.say(&observation(id(&made), 2, Some(Position::FIRST))).await;
+    road.operation("succeeded", text(&made["operation"]["id"])).await;
+    assert_eq!(road.app.ask("select count(*) from dead_letters").await, "0", "it is understood");
+}
+
 #[tokio::test]
 async fn a_sink_goes_on_where_the_one_before_stopped() {
     let road = Road::new().await;

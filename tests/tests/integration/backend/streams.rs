@@ -94,7 +94,7 @@ pub(super) fn done(made: &Value) -> Observation {
         carried_out: Some(Position::FIRST),
         volume: true,
         steps: Vec::new(),
-        body: json!({}),
+        body: json!({}).into(),
         body_schema: 1,
         said_at: jiff::Timestamp::now(),
     }

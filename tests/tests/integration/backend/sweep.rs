@@ -61,7 +61,7 @@ fn observation(database: DatabaseId, position: Position, version: i64) -> Observ
         carried_out: Some(position),
         volume: true,
         steps: Vec::new(),
-        body: json!({}),
+        body: json!({}).into(),
         body_schema: 1,
         said_at: jiff::Timestamp::now(),
     }
@@ -168,7 +168,7 @@ async fn a_state_that_was_never_minted_is_outranked_by_what_is_left() {
         "phase": "Ready", "epoch": 3, "seq": 7, "conditions": [], "steps": [], "volume_size_gib": 333,
         "namespace": "", "resource_name": "", "credentials_secret": "",
     });
-    let lost = Observation { body, ..observation(id(&made), held, 1) };
+    let lost = Observation { body: body.into(), ..observation(id(&made), held, 1) };
     say(&app, 0, lost).await;
     let stranger = DatabaseId::mint();
     say(&app, 1, observation(stranger, held, 1)).await;
@@ -218,7 +218,10 @@ async fn other_content_at_an_equal_position_is_reported_and_left() {
     say(&app, 0, other).await;
     let tally = turn(&app, 9).await;
     assert_eq!((tally.changed, tally.resent, tally.repaired), (1, 0, 0));
-    assert_eq!(text(&shown(&app, &made).await["diverged"]), "content");
+    let differing = shown(&app, &made).await;
+    assert_eq!(text(&differing["diverged"]), "content");
+    assert!(differing["diverged_since"].is_string(), "{differing}");
+    assert_eq!(app.store.diverged_count().await.unwrap(), [("content".to_owned(), 1)], "for the alarm");
     let body = json!({"storage": {"size_gib": 100}});
     assert_eq!(app.patch(&id(&made).to_string(), "\"1-1\"", &body).await.status, 202);
     published(&app).await;

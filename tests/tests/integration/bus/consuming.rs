@@ -143,7 +143,7 @@ async fn a_topic_that_gets_more_partitions_is_not_read_on() {
 }
 
 /// Adds partitions to a topic, as nobody should: in the brokers' own protocol, because `bus` has no such thing.
-async fn grow(topic: &str, partitions: i32) {
+pub(crate) async fn grow(topic: &str, partitions: i32) {
     let text = |text: &str| {
         let length = i16::try_from(text.len()).unwrap();
         [&length.to_be_bytes(), text.as_bytes()].concat()

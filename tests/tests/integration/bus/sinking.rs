@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use bus::consumer::State;
 use bus::sink::{Settings, run};
@@ -107,4 +108,28 @@ async fn every_record_is_stored_once_whatever_fails_and_whoever_reads() {
         assert_eq!(offsets, &expected, "partition {partition}: each once and in order");
     }
     assert!(inner.largest > 1, "records are stored in batches");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_comes_in_a_stream_is_stored_together_and_what_comes_alone_at_once() {
+    const PACE: Duration = Duration::from_secs(2);
+    let (topic, group, producer, memory) =
+        (topic(1).await, unique("group"), producer(), Arc::new(Memory::default()));
+    let mut settings = Settings::new(connection(), topic.as_str(), group.as_str());
+    settings.pace = PACE;
+    let stop = CancellationToken::new();
+    let task = tokio::spawn(run(settings, Arc::clone(&memory), Arc::default(), stop.clone()));
+    producer.send(message(&topic, "key", 0)).await.unwrap();
+    eventually(PATIENCE, "the first record", async || (memory.total() == 1).then_some(())).await;
+    let begun = Instant::now();
+    for number in 1..=20 {
+        producer.send(message(&topic, "key", number)).await.unwrap();
+    }
+    let in_time = begun.elapsed() < PACE / 2;
+    eventually(PATIENCE, "all records", async || (memory.total() == 21).then_some(())).await;
+    stop.cancel();
+    task.await.unwrap().unwrap();
+    // A machine that takes so long to send twenty records shows nothing.
+    let calls = memory.inner.lock().unwrap().calls;
+    assert!(calls == 2 || !in_time, "{calls} batches");
 }

@@ -1,6 +1,7 @@
 //! An HTTP server before an API server, that sees every request and falls ill on demand: it answers in the server's
-//! place, holds requests back, or passes them on under another API group.
+//! place, holds requests back, passes them on under another API group, or keeps to itself what open watches would tell.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -8,6 +9,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use futures::StreamExt as _;
 use runtime::CancellationToken;
 use testkit::{ClusterFacts, eventually};
 use tokio::sync::watch;
@@ -23,6 +25,19 @@ pub(super) enum Act {
     Answer(u16, Option<u32>),
     /// It is passed on when [`Front::release`] says so.
     Hold,
+    /// A watch is told that what was at its version is forgotten, in the way of API servers: as an event.
+    Forget,
+}
+
+/// What becomes of what the server says to open watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Watches {
+    /// It is passed on.
+    Told,
+    /// It is lost, and the watch it was lost of stays open and silent for ever, as a connection that died without a word.
+    Silent,
+    /// The watch ends.
+    Ended,
 }
 
 /// A request that came.
@@ -42,11 +57,23 @@ impl Seen {
         self.method == Method::PATCH
     }
 
+    /// Whether it begins a watch.
+    pub(super) fn is_watch(&self) -> bool {
+        self.path.contains("watch=true")
+    }
+
     /// Whether it asks for a namespace.
     pub(super) fn is_namespace(&self) -> bool {
         self.method == Method::POST && self.path.starts_with("/api/v1/namespaces")
     }
 }
+
+/// What a watch is told of a version that is too old.
+const FORGOTTEN: &str = concat!(
+    r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","#,
+    r#""message":"too old resource version","reason":"Expired","code":410}}"#,
+    "\n"
+);
 
 type Rule = Arc<dyn Fn(&Seen) -> Act + Send + Sync>;
 
@@ -56,6 +83,8 @@ struct Shared {
     rule: Mutex<Rule>,
     seen: Mutex<Vec<(Seen, Act)>>,
     released: watch::Sender<bool>,
+    watches: watch::Sender<Watches>,
+    lost: Arc<AtomicUsize>,
 }
 
 /// The server. Ends when dropped.
@@ -84,6 +113,8 @@ impl Front {
             rule: Mutex::new(pass),
             seen: Mutex::default(),
             released: watch::Sender::new(false),
+            watches: watch::Sender::new(Watches::Told),
+            lost: Arc::default(),
         });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -113,6 +144,22 @@ impl Front {
     pub(super) fn release(&self) {
         self.set(|_| Act::Pass);
         self.shared.released.send_replace(true);
+    }
+
+    /// From now on this becomes of what watches are told, of open ones too.
+    pub(super) fn set_watches(&self, watches: Watches) {
+        self.shared.watches.send_replace(watches);
+    }
+
+    /// How many pieces of what watches were to be told were lost so far.
+    pub(super) fn lost(&self) -> usize {
+        self.shared.lost.load(Ordering::Relaxed)
+    }
+
+    /// From now on applies are held, until the next release.
+    pub(super) fn hold_applies(&self) {
+        self.shared.released.send_replace(false);
+        self.set(|seen| if seen.is_apply() { Act::Hold } else { Act::Pass });
     }
 
     /// Requests of a kind that came so far.
@@ -163,6 +210,7 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
     match act {
         Act::Pass => {}
         Act::Answer(status, retry_after) => return answer(status, retry_after),
+        Act::Forget => return FORGOTTEN.into_response(),
         Act::Hold => {
             let _ = shared.released.subscribe().wait_for(|released| *released).await;
         }
@@ -180,6 +228,7 @@ fn answer(status: u16, retry_after: Option<u32>) -> Response {
 }
 
 async fn pass(shared: &Shared, seen: Seen, headers: &HeaderMap) -> Response {
+    let is_watch = seen.is_watch();
     let (mut path, mut body) = (seen.path, seen.body);
     if let Some(group) = &shared.group {
         path = path.replace("/apis/crd.questdb.io/", &format!("/apis/{group}/"));
@@ -195,10 +244,43 @@ async fn pass(shared: &Shared, seen: Seen, headers: &HeaderMap) -> Response {
     match shared.client.send(request).await {
         Ok(answer) => {
             let mut answer = answer.map(Body::new);
+            if is_watch {
+                answer = answer.map(|body| told(shared, body));
+            }
             answer.headers_mut().remove(header::TRANSFER_ENCODING);
             answer.headers_mut().remove(header::CONNECTION);
             answer
         }
         Err(error) => (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
     }
+}
+
+/// What a watch is told until something of it is lost; then nothing any more, not even its end.
+fn told(shared: &Shared, body: Body) -> Body {
+    // What was set before does not end what begins now.
+    let watches = shared.watches.subscribe();
+    let (pieces, lost) = (body.into_data_stream(), Arc::clone(&shared.lost));
+    let pieces = futures::stream::unfold((pieces, watches), move |(mut pieces, mut watches)| {
+        let lost = Arc::clone(&lost);
+        async move {
+            loop {
+                tokio::select! {
+                    piece = pieces.next() => {
+                        if *watches.borrow() != Watches::Silent {
+                            return Some((piece?, (pieces, watches)));
+                        }
+                        lost.fetch_add(1, Ordering::Relaxed);
+                        let _ = watches.wait_for(|watches| *watches == Watches::Ended).await;
+                        return None;
+                    }
+                    Ok(()) = watches.changed() => {
+                        if *watches.borrow_and_update() == Watches::Ended {
+                            return None;
+                        }
+                    }
+                }
+            }
+        }
+    });
+    Body::from_stream(pieces)
 }

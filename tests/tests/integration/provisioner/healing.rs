@@ -24,10 +24,10 @@ use super::own::Own;
 use super::rig::{PATIENCE, Rig, name};
 
 /// How the provisioners observe here: every list is checked in short order.
-const OFTEN: [&str; 2] = ["--list-check-period", "0.5"];
+pub(super) const OFTEN: [&str; 2] = ["--list-check-period", "0.5"];
 /// The bound on healing: listing, sweep, relay, apply and observation, each within their short periods, with room for two
 /// busy processors.
-const HEALED: Duration = Duration::from_mins(1);
+pub(super) const HEALED: Duration = Duration::from_mins(1);
 
 const SETTINGS: Settings = Settings {
     period: Duration::from_millis(300),
@@ -41,14 +41,14 @@ const SETTINGS: Settings = Settings {
 };
 
 /// A rig with a backend.
-struct World {
-    rig: Rig,
+pub(super) struct World {
+    pub(super) rig: Rig,
     registry: runtime::Metrics,
     stop: CancellationToken,
 }
 
 impl World {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let rig = Rig::new().await;
         let registry = runtime::Metrics::new(runtime::service!("test"));
         let (metrics, stop) = (Metrics::new(&registry), CancellationToken::new());
@@ -68,7 +68,7 @@ impl World {
     }
 
     /// Asks for a database in `cluster`; gives it as its first instruction.
-    async fn create(&self, cluster: &str) -> Instruction {
+    pub(super) async fn create(&self, cluster: &str) -> Instruction {
         let mut first = self.rig.instruction(1);
         first.cluster = cluster.parse().unwrap();
         first.desired.name = unique("trades").parse().unwrap();
@@ -80,7 +80,7 @@ impl World {
         first
     }
 
-    async fn change(&self, of: &Instruction, edit: impl FnOnce(&mut Desired)) {
+    pub(super) async fn change(&self, of: &Instruction, edit: impl FnOnce(&mut Desired)) {
         let mut transaction = self.rig.store.begin().await.unwrap();
         let locked = transaction.lock_database(None, of.database).await.unwrap().unwrap();
         let mut desired = locked.desired.clone();
@@ -89,17 +89,17 @@ impl World {
         transaction.commit().await.unwrap();
     }
 
-    async fn ask(&self, statement: &str) -> String {
+    pub(super) async fn ask(&self, statement: &str) -> String {
         testkit::query(&self.rig.database_url, statement).await.unwrap()
     }
 
     /// A number out of the database, once it is as expected.
-    async fn count(&self, statement: &str, expected: &str) {
+    pub(super) async fn count(&self, statement: &str, expected: &str) {
         self.rig.count(statement, expected).await;
     }
 
     /// Waits until what the cluster shows is what was minted, by Postgres' own belief.
-    async fn settled(&self, of: &Instruction) {
+    pub(super) async fn settled(&self, of: &Instruction) {
         let seen = format!(
             "select count(*) from databases d join observations s on s.database_id = d.id \
              join cluster_observers o on o.cluster_id = d.cluster_id where d.id = '{}' and s.present \
@@ -110,13 +110,18 @@ impl World {
         self.count(&seen, "1").await;
     }
 
+    /// Cancelled with this world.
+    pub(super) fn stopped(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
     /// The newest term of a cluster's observer.
-    async fn term(&self, cluster: &str) -> String {
+    pub(super) async fn term(&self, cluster: &str) -> String {
         self.ask(&format!("select term from cluster_observers where cluster_id = '{cluster}'")).await
     }
 
     /// Waits until a later observer has listed everything.
-    async fn listed_after(&self, cluster: &str, term: &str) {
+    pub(super) async fn listed_after(&self, cluster: &str, term: &str) {
         let later = format!(
             "select term > {term} and listed_term = term from cluster_observers where cluster_id = '{cluster}'"
         );
@@ -124,7 +129,7 @@ impl World {
     }
 
     /// Waits until some turns of the sweep began and ended.
-    async fn turns(&self, number: u32) {
+    pub(super) async fn turns(&self, number: u32) {
         let now: u32 = self.ask("select number from turns").await.parse().unwrap();
         let enough = format!("select number > {} from turns", now + number);
         self.count(&enough, "t").await;
@@ -137,13 +142,13 @@ impl Drop for World {
     }
 }
 
-fn mint(kind: OperationKind, desired: Desired) -> Mint {
+pub(super) fn mint(kind: OperationKind, desired: Desired) -> Mint {
     let terms = Terms::within(PATIENCE);
     Mint { kind, desired, actor: "test".to_owned(), traceparent: None, hash: wire::hash::of, terms }
 }
 
 /// The resource, once it is there and fits.
-async fn resource(
+pub(super) async fn resource(
     api: &Api<QuestDB>,
     of: &Instruction,
     what: &str,
@@ -152,12 +157,12 @@ async fn resource(
     eventually(HEALED, what, async || api.get_opt(&name(of)).await.ok().flatten().filter(&fits)).await
 }
 
-fn stands_at(object: &QuestDB, position: (i64, i64)) -> bool {
+pub(super) fn stands_at(object: &QuestDB, position: (i64, i64)) -> bool {
     object.spec.instruction.as_ref().is_some_and(|held| (held.epoch, held.seq) == position)
 }
 
 /// Deletes a resource by hand, as far as the policy lets anybody: it must seem to be of a deleted database.
-async fn delete_by_hand(api: &Api<QuestDB>, of: &Instruction) -> QuestDB {
+pub(super) async fn delete_by_hand(api: &Api<QuestDB>, of: &Instruction) -> QuestDB {
     let status = json!({"status": {"phase": "Deleted"}});
     let before = api.patch_status(&name(of), &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
     api.delete(&name(of), &DeleteParams::default()).await.unwrap();
@@ -295,7 +300,7 @@ async fn an_observer_that_may_not_list_leads_to_no_sending_again() {
 
 impl World {
     /// Reports what stands in the resource as carried out: purged, as the operator does when nothing is left.
-    async fn carried_out(&self, of: &Instruction, seq: i64) {
+    pub(super) async fn carried_out(&self, of: &Instruction, seq: i64) {
         let held = json!({"id": "", "epoch": 1, "seq": seq, "render": 1, "hash": ""});
         let status = json!({"status": {"phase": "Deleted", "instruction": held}});
         let params = PatchParams::default();

@@ -55,7 +55,7 @@ fn said(of: &Created, (term, version, second): (i64, i64, i64)) -> Observation {
         said_at: jiff::Timestamp::from_second(4_000_000_000 + second).unwrap(),
         phase: format!("{term}/{version}/{second}"),
         carried_out: Some(at(1)),
-        body: serde_json::json!({"second": second}),
+        body: serde_json::json!({"second": second}).into(),
         ..observation(of.id, at(1))
     }
 }

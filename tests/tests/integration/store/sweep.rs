@@ -129,6 +129,10 @@ async fn a_subject_has_all_that_it_is_judged_by() {
     assert_eq!((after.parked, after.letters), (Some(at(1)), Letters::None));
     scene.store.dead_letter(&letter("instructions", 2)).await.unwrap();
     assert_eq!(subject(&scene, created.id).await.letters, Letters::Others);
+    let passing =
+        DeadLetter { code: "unknown_cluster".to_owned(), partition: 1, ..letter("instructions", 1) };
+    scene.store.dead_letter(&passing).await.unwrap();
+    assert_eq!(subject(&scene, created.id).await.letters, Letters::Others, "sent again it may be taken");
     scene.store.dead_letter(&letter("instructions", 1)).await.unwrap();
     assert_eq!(subject(&scene, created.id).await.letters, Letters::This);
     let page = scene.store.sweep_subjects(None, 1, GOSSIP).await.unwrap();
@@ -247,8 +251,8 @@ async fn strangers_stay_unclaimed_until_they_are_gone() {
     let stranger = DatabaseId::mint();
     let said =
         |version, present| Observation { resource_version: version, present, ..observation(stranger, at(4)) };
-    let page = ::store::Page { after: None, limit: 10 };
-    let list = async |resolved| scene.store.unclaimed(resolved, page).await.unwrap();
+    let all = ::store::AsideFilter::default();
+    let list = async |resolved| scene.store.unclaimed(&all, resolved, None, 10).await.unwrap();
     scene.store.absorb(&fresh(vec![said(1, true)])).await.unwrap();
     scene.store.resolve_unclaimed().await.unwrap();
     let found = list(false).await;

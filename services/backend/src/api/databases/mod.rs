@@ -1,8 +1,11 @@
 //! `/v1/databases`.
 
+pub(crate) mod act;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod read;
+pub(crate) mod resend;
+pub(crate) mod states;
 pub(crate) mod update;
 
 use domain::{DatabaseId, Desired, OperationId, OperationKind, Position};

@@ -1,6 +1,8 @@
 //! A state that the cluster refuses: its error stays, the last good state comes back, and it is in the way of nothing.
 
+use ::backend::deadlines::Round;
 use ::store::OutcomeKind;
+use domain::recovery::DEADLINE;
 use serde_json::json;
 
 use super::{App, id_of, observation, outcome, path_of, text};
@@ -118,4 +120,85 @@ async fn an_unknown_wish_for_failures_is_named() {
     let wish = json!({"name": "trades", "region": "eu-west-1", "on_failure": "pray"});
     let answer = app.create(&app.acme, &wish).await;
     assert_eq!((answer.status.as_u16(), answer.errors()), (422, vec![("/on_failure", "unknown")]));
+}
+
+impl App {
+    /// A dead letter of a database's second position, found so many seconds ago.
+    async fn letter(&self, made: &serde_json::Value, code: &str, seconds: u32) {
+        self.ask(&format!(
+            "insert into dead_letters (topic, kafka_partition, kafka_offset, database_id, epoch, seq, code, message, \
+             consumer, received_at) select 'i', 0, count(*), '{}', 1, 2, '{code}', 'why', 'test', \
+             now() - interval '{seconds} seconds' from dead_letters",
+            id_of(made)
+        ))
+        .await;
+    }
+
+    /// A running database and a change of it that no cluster has taken yet.
+    async fn changing(&self, name: &str) -> (serde_json::Value, serde_json::Value) {
+        let made = self.running(name).await;
+        let wish = json!({"config": {"a.b": "1"}});
+        let changed = self.patch(text(&made["database"]["id"]), "\"1-1\"", &wish).await;
+        assert_eq!(changed.status, 202, "{changed:?}");
+        (made, changed.body)
+    }
+}
+
+#[tokio::test]
+async fn a_state_that_lies_aside_for_good_fails_at_once_and_is_taken_back() {
+    let app = App::new().await;
+    let (dead, changed) = app.changing("dead").await;
+    app.letter(&dead, "undecodable", 3).await;
+    let (large, grown) = app.changing("large").await;
+    let aside = format!(
+        "insert into unpublishable (database_id, epoch, seq, code, message) \
+         values ('{}', 1, 2, 'too_large', 'why')",
+        id_of(&large)
+    );
+    app.ask(&aside).await;
+    let round = app.judged().await;
+    assert_eq!((round.failed, round.reverted), (2, 2), "{round:?}");
+    for (made, accepted, code) in [(&dead, &changed, "undecodable"), (&large, &grown, "too_large")] {
+        let failed = app.operation(&path_of(accepted)).await;
+        assert_eq!((text(&failed["state"]), text(&failed["error"]["code"])), ("failed", code));
+        assert_eq!(text(&failed["error"]["message"]), "why");
+        let shown = app.database(made).await;
+        assert_eq!((&shown["seq"], &shown["config"]), (&json!(3), &json!({})), "the last good state");
+        assert_eq!(app.newest(made).await["reverts"], failed["id"]);
+        app.hear(vec![observation(id_of(made), 3, 3)], Vec::new()).await;
+        assert_eq!(app.operation(&path_of(accepted)).await, failed, "the first error stays");
+    }
+    assert_eq!(app.judged().await, Round::default(), "once");
+}
+
+#[tokio::test]
+async fn what_lies_aside_for_a_reason_that_may_pass_goes_on_until_its_deadline() {
+    let app = App::new().await;
+    let (made, changed) = app.changing("trades").await;
+    for code in ["unknown_cluster", "newer_major", "wrong_partition", "key_mismatch", "of a later version"] {
+        app.letter(&made, code, 3).await;
+    }
+    assert_eq!(app.judged().await, Round::default());
+    assert_eq!(text(&app.operation(&path_of(&changed)).await["state"]), "pending");
+    app.run_out(&changed).await;
+    assert_eq!(app.judged().await.failed, 1);
+    assert_eq!(text(&app.operation(&path_of(&changed)).await["error"]["code"]), DEADLINE);
+}
+
+#[tokio::test]
+async fn a_letter_says_nothing_of_what_was_taken_or_came_anew() {
+    let app = App::new().await;
+    let (taken, _) = app.changing("taken").await;
+    app.hear(Vec::new(), vec![outcome(id_of(&taken), 2, OutcomeKind::Applied)]).await;
+    app.letter(&taken, "undecodable", 3).await;
+    let (anew, _) = app.changing("anew").await;
+    app.letter(&anew, "undecodable", 3).await;
+    app.ask(&format!("update dead_letters set superseded_at = now() where database_id = '{}'", id_of(&anew)))
+        .await;
+    let (young, _) = app.changing("young").await;
+    app.letter(&young, "undecodable", 0).await;
+    let (other, _) = app.changing("other").await;
+    app.letter(&other, "undecodable", 3).await;
+    app.ask(&format!("update dead_letters set seq = 1 where database_id = '{}'", id_of(&other))).await;
+    assert_eq!(app.judged().await, Round::default());
 }

@@ -1,0 +1,241 @@
+//! The verbs that move a database between its run states, and what each means in each of them. Pure.
+//!
+//! A verb asks for a run state, not for an act: where the database is asked to be in it already, nothing follows, so that
+//! asking twice is asking once. Only a restart is new each time. *Invariant:* nothing follows a purge: its volume may be
+//! gone already.
+
+use crate::desired::{Desired, RunState, words};
+use crate::operation::OperationKind;
+
+words!(
+    /// What can be asked of a database in one word.
+    Verb {
+        /// Stop: the machine goes, volume and name stay.
+        Pause => "pause",
+        /// Run again after a pause.
+        Resume => "resume",
+        /// Restart once.
+        Restart => "restart",
+        /// Run again after a deletion, with the volume that was kept.
+        Undelete => "undelete",
+    }
+);
+
+impl Verb {
+    /// The operation that carries it out.
+    pub const fn kind(self) -> OperationKind {
+        match self {
+            Self::Pause => OperationKind::Pause,
+            Self::Resume => OperationKind::Resume,
+            Self::Restart => OperationKind::Restart,
+            Self::Undelete => OperationKind::Undelete,
+        }
+    }
+}
+
+/// What is known of a database when something is asked of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Present<'a> {
+    /// The newest state that was asked for.
+    pub wanted: &'a Desired,
+    /// The newest state that was not refused: what the next one is made of.
+    pub base: &'a Desired,
+    /// Whether the operation that asked for the newest state failed.
+    pub failed: bool,
+}
+
+/// What follows from a verb.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing: this is what was asked for last.
+    Stands,
+    /// A new state.
+    Mint(Box<Desired>),
+}
+
+/// Why a verb cannot be followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The database is deleted and can be brought back.
+    Deleted,
+    /// The database is purged.
+    Purged,
+    /// The database is paused: there is nothing to restart.
+    Paused,
+}
+
+impl Refusal {
+    /// Stable code for programs.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Deleted => "deleted",
+            Self::Purged => "purged",
+            Self::Paused => "paused",
+        }
+    }
+
+    /// What is so, and what to do about it.
+    pub const fn detail(self) -> &'static str {
+        match self {
+            Self::Deleted => "it is deleted, and can be brought back with `undelete`",
+            Self::Purged => "it is purged: its volume is being destroyed or gone, so nothing brings it back",
+            Self::Paused => "it is paused, so nothing of it runs that could restart: `resume` starts it",
+        }
+    }
+}
+
+/// What follows from `verb`; `nonce` is used for a restart and must never have been used before.
+pub fn follow(verb: Verb, present: Present<'_>, nonce: &str) -> Result<Next, Refusal> {
+    let Present { wanted, base, failed } = present;
+    let target = match (wanted.run_state, verb) {
+        (RunState::Purged, Verb::Pause | Verb::Resume | Verb::Restart | Verb::Undelete) => {
+            return Err(Refusal::Purged);
+        }
+        (RunState::Deleted, Verb::Pause | Verb::Resume | Verb::Restart) => return Err(Refusal::Deleted),
+        (RunState::Paused, Verb::Restart) => return Err(Refusal::Paused),
+        // What is paused is not deleted: bringing it back leaves it paused.
+        (RunState::Running | RunState::Paused, Verb::Pause) | (RunState::Paused, Verb::Undelete) => {
+            RunState::Paused
+        }
+        (RunState::Running, Verb::Resume | Verb::Restart | Verb::Undelete)
+        | (RunState::Paused, Verb::Resume)
+        | (RunState::Deleted, Verb::Undelete) => RunState::Running,
+    };
+    if wanted.run_state == target && verb != Verb::Restart && !failed {
+        return Ok(Next::Stands);
+    }
+    let mut next = Desired { run_state: target, ..base.clone() };
+    if verb == Verb::Restart {
+        next.restart_nonce = Some(nonce.to_owned());
+    }
+    Ok(Next::Mint(Box::new(next)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::desired::{Compute, DeletionPolicy, Exposure, Network, Storage, VolumeType};
+
+    fn desired(run_state: RunState) -> Desired {
+        Desired {
+            name: "trades".parse().unwrap(),
+            run_state,
+            version: "9.9.9".to_owned(),
+            compute: Compute { instance_type: "m7i.xlarge".to_owned(), node_image: None },
+            storage: Storage {
+                size_gib: 200,
+                volume_type: VolumeType::Gp3,
+                iops: 3_000,
+                throughput: 125,
+                provisioned: true,
+                deletion_policy: DeletionPolicy::Retain,
+            },
+            config: BTreeMap::new(),
+            network: Network {
+                hostname: "trades.example.com".to_owned(),
+                allowed_cidrs: Vec::new(),
+                exposure: Exposure::Internal,
+            },
+            restart_nonce: Some("before".to_owned()),
+        }
+    }
+
+    fn ask(verb: Verb, run_state: RunState, failed: bool) -> Result<Next, Refusal> {
+        let wanted = desired(run_state);
+        follow(verb, Present { wanted: &wanted, base: &wanted, failed }, "nonce")
+    }
+
+    /// The run state that a verb leads to; `None` where nothing follows.
+    type Row = (Verb, RunState, Result<Option<RunState>, Refusal>);
+
+    #[test]
+    fn what_follows_what() {
+        use RunState::{Deleted, Paused, Purged, Running};
+        let table: &[Row] = &[
+            (Verb::Pause, Running, Ok(Some(Paused))),
+            (Verb::Pause, Paused, Ok(None)),
+            (Verb::Pause, Deleted, Err(Refusal::Deleted)),
+            (Verb::Pause, Purged, Err(Refusal::Purged)),
+            (Verb::Resume, Running, Ok(None)),
+            (Verb::Resume, Paused, Ok(Some(Running))),
+            (Verb::Resume, Deleted, Err(Refusal::Deleted)),
+            (Verb::Resume, Purged, Err(Refusal::Purged)),
+            (Verb::Restart, Running, Ok(Some(Running))),
+            (Verb::Restart, Paused, Err(Refusal::Paused)),
+            (Verb::Restart, Deleted, Err(Refusal::Deleted)),
+            (Verb::Restart, Purged, Err(Refusal::Purged)),
+            (Verb::Undelete, Running, Ok(None)),
+            (Verb::Undelete, Paused, Ok(None)),
+            (Verb::Undelete, Deleted, Ok(Some(Running))),
+            (Verb::Undelete, Purged, Err(Refusal::Purged)),
+        ];
+        assert_eq!(table.len(), Verb::ALL.len() * RunState::ALL.len());
+        for (verb, from, expected) in table {
+            let next = ask(*verb, *from, false);
+            let minted = |run_state| {
+                let nonce = (*verb == Verb::Restart).then(|| "nonce".to_owned());
+                Next::Mint(Box::new(Desired { restart_nonce: nonce, ..desired(run_state) }))
+            };
+            let expected = expected.map(|to| to.map_or(Next::Stands, minted));
+            assert_eq!(next, expected, "{verb} of what is {from}");
+        }
+    }
+
+    #[test]
+    fn what_failed_can_be_asked_for_again() {
+        for (verb, run_state) in [
+            (Verb::Pause, RunState::Paused),
+            (Verb::Resume, RunState::Running),
+            (Verb::Undelete, RunState::Running),
+        ] {
+            let expected = Next::Mint(Box::new(desired(run_state)));
+            assert_eq!(ask(verb, run_state, true), Ok(expected), "{verb}");
+        }
+    }
+
+    #[test]
+    fn a_refused_field_is_left_behind() {
+        let (wanted, mut base) = (desired(RunState::Deleted), desired(RunState::Running));
+        base.config.insert("a.b".to_owned(), "1".to_owned());
+        let present = Present { wanted: &wanted, base: &base, failed: true };
+        assert_eq!(follow(Verb::Undelete, present, ""), Ok(Next::Mint(Box::new(base.clone()))));
+        assert_eq!(follow(Verb::Pause, present, ""), Err(Refusal::Deleted), "what was asked for last counts");
+    }
+
+    #[test]
+    fn every_verb_has_an_operation_of_its_word() {
+        for verb in Verb::ALL {
+            assert_eq!(verb.as_str(), verb.kind().as_str());
+            assert_eq!(verb.kind().class(), OperationKind::Update);
+        }
+    }
+
+    proptest! {
+        /// Whatever is known: nothing follows a purge, nothing leads to one, and nothing else of a database changes.
+        #[test]
+        fn no_verb_touches_more_than_it_says(
+            verb in prop::sample::select(Verb::ALL.to_vec()),
+            wanted in prop::sample::select(RunState::ALL.to_vec()),
+            base in prop::sample::select(RunState::ALL.to_vec()),
+            failed: bool,
+        ) {
+            let (wanted, base) = (desired(wanted), desired(base));
+            match follow(verb, Present { wanted: &wanted, base: &base, failed }, "nonce") {
+                Ok(Next::Mint(next)) => {
+                    prop_assert!(wanted.run_state != RunState::Purged);
+                    prop_assert!(matches!(next.run_state, RunState::Running | RunState::Paused));
+                    let nonce = next.restart_nonce.clone();
+                    prop_assert_eq!(nonce != base.restart_nonce, verb == Verb::Restart);
+                    let restart_nonce = base.restart_nonce.clone();
+                    prop_assert_eq!(Desired { run_state: base.run_state, restart_nonce, ..*next }, base);
+                }
+                Ok(Next::Stands) => prop_assert!(verb != Verb::Restart && !failed),
+                Err(_) => prop_assert!(wanted.run_state != RunState::Running),
+            }
+        }
+    }
+}

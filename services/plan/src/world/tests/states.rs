@@ -1,0 +1,150 @@
+//! From one run state to another and back: the disk is the same one, whatever fails on the way, and a restart is one.
+
+use resources::{Phase, RunState, names};
+
+use super::model::World;
+use super::{Trouble, check_serving, pass, phase, serving, settle, troubles, wish};
+use crate::fixture::resource;
+use crate::{Plan, Step};
+
+/// A database that served, and now is at rest in a run state, with a disk that its wish knows of.
+fn resting(run_state: RunState, end: Phase) -> World {
+    let mut world = serving();
+    wish(&mut world, 2, |spec| {
+        spec.run_state = run_state;
+        spec.storage.provisioned = true;
+    });
+    settle(&mut world, None, false);
+    assert_eq!(phase(&world), Some(end));
+    world
+}
+
+/// Settles, and holds in every pass that no disk is made and none goes.
+fn settle_with_its_disk(world: &mut World, trouble: Option<Trouble>, twice: bool) -> usize {
+    let mut taken = 0;
+    let disk = world.volumes[0].id.clone();
+    let touches = |planned: &Plan| {
+        planned.actions.iter().any(|a| matches!(a.step, Step::CreateVolume(_) | Step::DeleteVolume { .. }))
+    };
+    for _ in 0..super::ENOUGH {
+        let planned = pass(world, &mut taken, trouble, twice);
+        assert!(!touches(&planned), "{trouble:?}: {:?}", planned.actions);
+        if planned.is_settled() {
+            assert_eq!((world.volumes.len(), &world.volumes[0].id), (1, &disk), "{trouble:?}");
+            return taken;
+        }
+        world.tick();
+    }
+    panic!("not settled ({trouble:?}): {:#?}", world.resource.status);
+}
+
+const WAYS: [(RunState, Phase); 2] = [(RunState::Paused, Phase::Paused), (RunState::Deleted, Phase::Deleted)];
+
+#[test]
+fn every_step_of_a_return_may_fail_once() {
+    let back = |world: &mut World| wish(world, 3, |spec| spec.run_state = RunState::Running);
+    for (from, end) in WAYS {
+        let mut world = resting(from, end);
+        back(&mut world);
+        let steps = settle_with_its_disk(&mut world, None, false);
+        check_serving(&world, None);
+        assert!(steps > 5, "{steps}");
+        for trouble in troubles(steps) {
+            let mut world = resting(from, end);
+            back(&mut world);
+            settle_with_its_disk(&mut world, Some(trouble), false);
+            check_serving(&world, Some(trouble));
+        }
+        let mut world = resting(from, end);
+        back(&mut world);
+        settle_with_its_disk(&mut world, None, true);
+        check_serving(&world, None);
+    }
+}
+
+#[test]
+fn a_wish_may_turn_round_at_every_step() {
+    for (to, _) in WAYS {
+        let mut world = serving();
+        wish(&mut world, 2, |spec| spec.run_state = to);
+        let steps = settle(&mut world, None, false);
+        for stop in 0..=steps {
+            let mut world = serving();
+            wish(&mut world, 2, |spec| spec.run_state = to);
+            let mut taken = 0;
+            while taken < stop {
+                pass(&mut world, &mut taken, None, false);
+                world.tick();
+            }
+            wish(&mut world, 3, |spec| spec.run_state = RunState::Running);
+            settle_with_its_disk(&mut world, None, false);
+            check_serving(&world, None);
+        }
+    }
+}
+
+#[test]
+fn a_return_without_its_disk_makes_no_empty_one() {
+    for (from, end) in WAYS {
+        let mut world = resting(from, end);
+        world.volumes.clear();
+        // Nothing but the wish remembers.
+        world.children.persistent_volumes.clear();
+        world.resource.status = None;
+        wish(&mut world, 3, |spec| spec.run_state = RunState::Running);
+        let mut taken = 0;
+        for _ in 0..super::ENOUGH {
+            pass(&mut world, &mut taken, None, false);
+            world.tick();
+        }
+        assert_eq!(phase(&world), Some(Phase::Degraded));
+        assert!(world.volumes.is_empty());
+        assert_eq!(world.instances.len(), 1, "no machine either, but the one that ended");
+    }
+}
+
+#[test]
+fn a_new_nonce_restarts_the_pod_once_on_its_machine() {
+    let restart = |world: &mut World, seq: i64| {
+        wish(world, seq, |spec| spec.restart_nonce = Some(format!("restart-{seq}")));
+    };
+    let uid = |world: &World| world.children.pod.as_ref().unwrap().metadata.uid.clone();
+    let mut world = serving();
+    restart(&mut world, 2);
+    let steps = settle(&mut world, None, false);
+    for trouble in troubles(steps).map(Some).chain([None]) {
+        let mut world = serving();
+        let (before, machine) = (uid(&world), world.instances[0].id.clone());
+        restart(&mut world, 2);
+        settle(&mut world, trouble, false);
+        check_serving(&world, trouble);
+        let after = uid(&world);
+        assert_ne!(after, before, "{trouble:?}");
+        assert_eq!((world.instances.len(), &world.instances[0].id), (1, &machine), "{trouble:?}");
+        // The same nonce at another position is no second one.
+        wish(&mut world, 3, |spec| spec.storage.size_gib = 80);
+        settle(&mut world, None, false);
+        assert_eq!(uid(&world), after, "{trouble:?}");
+    }
+}
+
+#[test]
+fn what_never_served_may_be_deleted_and_brought_back() {
+    let steps = settle(&mut World::new(resource(1)), None, false);
+    for stop in 0..steps {
+        let mut world = World::new(resource(1));
+        let mut taken = 0;
+        while taken <= stop {
+            pass(&mut world, &mut taken, None, false);
+            world.tick();
+        }
+        let disks = world.volumes.clone();
+        for (seq, run_state) in [(2, RunState::Deleted), (3, RunState::Running)] {
+            wish(&mut world, seq, |spec| spec.run_state = run_state);
+            settle(&mut world, None, false);
+        }
+        check_serving(&world, None);
+        assert!(disks.iter().all(|disk| disk.id == world.volumes[0].id), "step {stop}: {disks:?}");
+        assert!(world.resource.metadata.annotations.as_ref().unwrap().contains_key(names::GENERATION));
+    }
+}

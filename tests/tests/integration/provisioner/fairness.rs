@@ -1,0 +1,84 @@
+//! Somebody who wants very much at once: others, and those who wait, are served in between.
+
+use testkit::unique;
+use wire::{Instruction, OutcomeKind, headers};
+
+use super::bulkhead::behind_a_front;
+use super::front::{Front, Seen};
+use super::rig::{Rig, name};
+
+const MANY: usize = 150;
+const FEW: usize = 6;
+/// Requests at once.
+const AT_ONCE: usize = 16;
+/// Few hands, so that the order in which they are given work shows.
+const HANDS: [&str; 4] = ["--concurrency", "4", "--cluster-concurrency", "4"];
+
+/// How many applies of others came before the last of these.
+fn others_before(front: &Front, ours: &[Instruction]) -> usize {
+    let is_ours = |seen: &Seen| ours.iter().any(|one| seen.path.contains(&name(one)));
+    let applies = front.seen(Seen::is_apply);
+    let last = applies.iter().rposition(is_ours).expect("they were applied");
+    applies[..last].iter().filter(|seen| !is_ours(seen)).count()
+}
+
+impl Rig {
+    /// Takes the resources away: observers of later tests would have to tell of all of them.
+    async fn leave_nothing<'a>(&self, of: impl Iterator<Item = &'a Instruction>) {
+        for some in of.collect::<Vec<_>>().chunks(AT_ONCE) {
+            futures::future::join_all(some.iter().map(|instruction| self.take_away(instruction))).await;
+        }
+    }
+}
+
+async fn applied(rig: &Rig, instructions: &[Instruction]) {
+    for instruction in instructions {
+        rig.outcome(instruction, OutcomeKind::Applied).await;
+    }
+}
+
+/// All of the greedy one stands in the topic before anything of the modest one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_that_wants_very_much_takes_turns_with_one_that_wants_little() {
+    let (rig, front) = behind_a_front().await;
+    let greedy: Vec<Instruction> = (0..MANY).map(|_| rig.instruction(1)).collect();
+    let mut modest: Vec<Instruction> = (0..FEW).map(|_| rig.instruction(1)).collect();
+    let tenant = unique("t");
+    for instruction in &mut modest {
+        instruction.tenant = tenant.parse().unwrap();
+    }
+    for instruction in greedy.iter().chain(&modest) {
+        rig.publish(instruction).await;
+    }
+    let running = rig.start(&HANDS);
+    applied(&rig, &modest).await;
+    let before = others_before(&front, &modest);
+    assert!(before < MANY / 3, "{before} of {MANY} came first");
+    applied(&rig, &greedy).await;
+    rig.count("select count(*) from parked_instructions", "0").await;
+    println!("{before} of the greedy tenant's {MANY} came before the {FEW} of the modest one");
+    running.stop().await;
+    rig.leave_nothing(greedy.iter().chain(&modest)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_who_wait_are_served_before_bulk_work_of_their_own_tenant() {
+    let (rig, front) = behind_a_front().await;
+    let bulk: Vec<Instruction> = (0..MANY).map(|_| rig.instruction(1)).collect();
+    let people: Vec<Instruction> = (0..FEW).map(|_| rig.instruction(1)).collect();
+    let class = [(headers::CLASS, headers::CLASS_BULK.to_owned())];
+    for instruction in &bulk {
+        rig.publish_with(&instruction.key(), instruction.encode(), &class).await;
+    }
+    for instruction in &people {
+        rig.publish(instruction).await;
+    }
+    let running = rig.start(&HANDS);
+    applied(&rig, &people).await;
+    let before = others_before(&front, &people);
+    assert!(before < MANY / 3, "{before} of {MANY} came first");
+    applied(&rig, &bulk).await;
+    println!("{before} of {MANY} in bulk came before the {FEW} that somebody waits for");
+    running.stop().await;
+    rig.leave_nothing(bulk.iter().chain(&people)).await;
+}

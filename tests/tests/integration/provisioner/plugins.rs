@@ -1,0 +1,64 @@
+//! Credentials by way of a program that a kubeconfig names: it fails, its tokens run out, and nobody starts anything anew.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use wire::OutcomeKind;
+
+use super::front::{Act, Front, Seen};
+use super::rig::{Rig, kubeconfig};
+
+/// Gives the token in a file for a moment; without the file it fails.
+const PROGRAM: &str = r#"token=$(cat "$0") || exit 3
+until=$(date -u -d '+20 seconds' +%Y-%m-%dT%H:%M:%SZ)
+printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s","expirationTimestamp":"%s"}}' "$token" "$until"
+"#;
+
+/// The kubeconfig of `bare` with a program for the token.
+fn with_program(server: &str, file: &str) -> String {
+    let mut config: Value = serde_json::from_str(&kubeconfig(server)).unwrap();
+    config["users"][0]["user"] = json!({"exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", PROGRAM, file],
+        "interactiveMode": "Never",
+    }});
+    config.to_string()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_for_tokens_that_fails_parks_until_it_works_again() {
+    let rig = Rig::new().await;
+    let front = Front::of(testkit::bare_cluster()).await;
+    let good = Arc::new(Mutex::new("one"));
+    let wanted = Arc::clone(&good);
+    front.set(move |seen: &Seen| {
+        let wanted = format!("Bearer {}", wanted.lock().unwrap());
+        if seen.authorization == wanted { Act::Pass } else { Act::Answer(401, None) }
+    });
+    let file = rig.credentials.join("token-of-the-program");
+    let config = with_program(front.url(), &file.display().to_string());
+    rig.write_credentials("bare.kubeconfig", &config);
+    let running = rig.start(&[]);
+    let early = rig.instruction(1);
+    rig.publish(&early).await;
+    let outcome = rig.outcome(&early, OutcomeKind::Parked).await;
+    assert_eq!(outcome.code, "credentials", "{outcome:?}");
+    assert_eq!(front.applies(), 0, "nobody asks without a token");
+    rig.write_credentials("token-of-the-program", "one");
+    rig.outcome(&early, OutcomeKind::Applied).await;
+    // Another token counts from now on, and the program knows it.
+    *good.lock().unwrap() = "two";
+    rig.write_credentials("token-of-the-program", "two");
+    let second = rig.instruction(1);
+    rig.publish(&second).await;
+    rig.outcome(&second, OutcomeKind::Applied).await;
+    // It breaks while it is needed.
+    std::fs::remove_file(&file).unwrap();
+    let late = rig.instruction(1);
+    rig.publish(&late).await;
+    assert_eq!(rig.outcome(&late, OutcomeKind::Parked).await.code, "credentials");
+    rig.write_credentials("token-of-the-program", "two");
+    rig.outcome(&late, OutcomeKind::Applied).await;
+    rig.count("select count(*) from parked_instructions", "0").await;
+    rig.count("select count(*) from dead_letters", "0").await;
+    running.stop().await;
+}

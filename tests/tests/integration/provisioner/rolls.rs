@@ -1,0 +1,128 @@
+//! Provisioners replaced one by the next, again and again, each time with work under way.
+
+use std::time::{Duration, Instant};
+
+use domain::Position;
+use testkit::Watched;
+use wire::{Instruction, OutcomeKind};
+
+use super::front::{Front, Seen};
+use super::rig::{Rig, Running, name};
+
+const ROLLS: i64 = 20;
+const DATABASES: usize = 12;
+/// How long work under way may take at a stop, where it does not end.
+const SHORT: [&str; 2] = ["--grace", "1"];
+/// How long any end may take: the usual grace, and what the end of a consumer may take beyond it.
+const END: Duration = Duration::from_secs(10 + 6 + 2);
+
+/// How a provisioner is replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Roll {
+    /// Its work ends within its grace; then the next one begins.
+    InTurn,
+    /// The next one begins first; the work ends within the grace of the old one.
+    Overlapping,
+    /// The next one begins first; the work of the old one does not end, and is left where it stands.
+    Abandoned,
+}
+
+impl Roll {
+    fn number(roll: i64) -> Self {
+        [Self::InTurn, Self::Overlapping, Self::Abandoned][usize::try_from(roll % 3).unwrap()]
+    }
+
+    /// Starts the one that will be replaced like this.
+    fn starts(self, rig: &Rig) -> Running {
+        rig.start(if self == Self::Abandoned { &SHORT } else { &[] })
+    }
+}
+
+fn at(instruction: &Instruction, seq: i64) -> Instruction {
+    let mut next = instruction.clone();
+    next.position = Position { epoch: 1, seq };
+    next.desired.storage.size_gib = 50 + u32::try_from(seq).unwrap();
+    next
+}
+
+/// Lets every database have a next state, and replaces the provisioner while it works on all of them.
+async fn replaced(rig: &Rig, front: &Front, first: &[Instruction], running: Running, roll: i64) -> Replaced {
+    let (how, then) = (Roll::number(roll), Roll::number(roll + 1));
+    let (what, seq) = (format!("roll {roll}, {how:?}"), roll + 1);
+    let next: Vec<Instruction> = first.iter().map(|instruction| at(instruction, seq)).collect();
+    let before = front.harmed();
+    front.hold_applies();
+    for instruction in &next {
+        rig.publish(instruction).await;
+    }
+    front.fired(before + DATABASES).await;
+    let heir = (how != Roll::InTurn).then(|| then.starts(rig));
+    let begun = Instant::now();
+    let stopping = tokio::spawn(running.stop());
+    if how == Roll::Abandoned {
+        stopping.await.unwrap();
+        front.release();
+    } else {
+        front.release();
+        stopping.await.unwrap();
+    }
+    let took = begun.elapsed();
+    assert!(took < END, "{what}: ended after {took:?}");
+    let running = heir.unwrap_or_else(|| then.starts(rig));
+    for instruction in &next {
+        rig.outcome(instruction, OutcomeKind::Applied).await;
+    }
+    let of_this = |seen: &Seen| seen.is_apply() && seen.body.contains(&format!("\"seq\":{seq},"));
+    let sent = front.seen(of_this).len();
+    match how {
+        Roll::InTurn => assert_eq!(sent, DATABASES, "{what}: what was done was done again"),
+        Roll::Overlapping => assert!(sent >= DATABASES, "{what}: {sent} applies"),
+        Roll::Abandoned => assert!(sent > DATABASES, "{what}: nothing was left where it stood"),
+    }
+    Replaced { running, took }
+}
+
+/// The one in its place, and how long the end took.
+struct Replaced {
+    running: Running,
+    took: Duration,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn twenty_rolls_with_work_under_way_lose_nothing_and_repeat_nothing_that_was_done() {
+    let rig = Rig::with_partitions(4).await;
+    let front = Front::of(testkit::bare_cluster()).await;
+    rig.credentials_at("bare", front.url());
+    let watched = Watched::start(&rig.client, &format!("qdb-{}", rig.tenant));
+    let first: Vec<Instruction> = (0..DATABASES).map(|_| rig.instruction(1)).collect();
+    let mut running = Roll::number(1).starts(&rig);
+    for instruction in &first {
+        rig.publish(instruction).await;
+        rig.outcome(instruction, OutcomeKind::Applied).await;
+    }
+    let mut slowest = Duration::ZERO;
+    for roll in 1..=ROLLS {
+        let replaced = replaced(&rig, &front, &first, running, roll).await;
+        slowest = slowest.max(replaced.took);
+        running = replaced.running;
+    }
+    // Whoever finished its work before it ended left nothing of it to the next one.
+    running.stop().await;
+    let last = rig.instruction(1);
+    rig.publish(&last).await;
+    let before = front.applies();
+    let running = rig.start(&["--offset-reset", "error"]);
+    rig.outcome(&last, OutcomeKind::Applied).await;
+    let applies = front.seen(Seen::is_apply).split_off(before);
+    let again = applies.iter().filter(|seen| !seen.path.contains(&name(&last))).count();
+    assert_eq!(again, 0, "what was done was done again");
+    running.stop().await;
+    assert_eq!(watched.wrong(), [""; 0]);
+    for instruction in &first {
+        let held: Vec<i64> = watched.states(&instruction.key()).iter().map(|seen| seen.position.1).collect();
+        assert_eq!(held, (1..=ROLLS + 1).collect::<Vec<_>>(), "each state once, in order");
+    }
+    rig.count("select count(*) from parked_instructions", "0").await;
+    rig.count("select count(*) from dead_letters", "0").await;
+    println!("the slowest of {ROLLS} ends took {slowest:?}");
+}

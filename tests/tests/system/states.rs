@@ -1,0 +1,65 @@
+//! A database that is paused, restarted or deleted comes back with every row, on the volume that it had.
+
+#![cfg(test)]
+
+use reqwest::Method;
+use serde_json::Value;
+use testkit::{Console, cluster, eventually, unique};
+
+use crate::main_job::{Ready, ready_of, volumes};
+use crate::support::{ROAD, create, ended, whole};
+
+/// Asks something of a database in one word and waits until it is carried out.
+async fn ask(console: &Console, id: &str, verb: &str) -> Value {
+    let request = console.request(Method::POST, &format!("/v1/databases/{id}:{verb}"));
+    let answer = request.header("Idempotency-Key", unique("key")).send().await.unwrap();
+    let status = answer.status();
+    let accepted: Value = answer.json().await.unwrap();
+    assert_eq!(status, 202, "{accepted:#}");
+    let operation = ended(console, accepted["operation"]["id"].as_str().unwrap()).await;
+    assert_eq!(operation["state"], "succeeded", "{operation:#}");
+    assert_eq!(operation["kind"], verb);
+    accepted
+}
+
+async fn has_both_rows(database: &Ready, when: &str) {
+    eventually(ROAD, &format!("the rows {when}"), async || (database.count().await? == 2).then_some(()))
+        .await;
+}
+
+#[tokio::test]
+async fn a_database_comes_back_from_wherever_it_was_with_every_row() {
+    let _whole = whole().await;
+    let console = Console::of(&unique("states"));
+    let home = cluster("eu-west-1");
+    let accepted = create(&console, "moody", home, "retain").await.unwrap();
+    let database = ready_of(&console, home, &accepted).await;
+    let table = "create table trades (ts timestamp, price double) timestamp(ts) partition by day wal";
+    database.ask(table).await.unwrap();
+    database.ask("insert into trades values (now(), 1.5), (now(), 2.5)").await.unwrap();
+    has_both_rows(&database, "after they were inserted").await;
+    let volume = database.volume.clone();
+    let path = format!("/v1/databases/{}", database.id);
+
+    let accepted = ask(&console, &database.id, "restart").await;
+    has_both_rows(&ready_of(&console, home, &accepted).await, "after a restart").await;
+
+    for (away, back) in [("pause", "resume"), ("delete", "undelete")] {
+        if away == "delete" {
+            let accepted = console.delete(&path).await.unwrap();
+            let operation = ended(&console, accepted["operation"]["id"].as_str().unwrap()).await;
+            assert_eq!(operation["state"], "succeeded", "{operation:#}");
+        } else {
+            ask(&console, &database.id, away).await;
+        }
+        assert!(database.count().await.is_none(), "it answers although it was asked to {away}");
+        let kept = volumes(home, &volume).await;
+        assert!(kept.len() == 1 && kept[0].attachments.is_empty(), "{away}: {kept:?}");
+        let accepted = ask(&console, &database.id, back).await;
+        let again = ready_of(&console, home, &accepted).await;
+        assert_eq!((&again.volume, &again.password), (&volume, &database.password), "{away} and {back}");
+        has_both_rows(&again, &format!("after {away} and {back}")).await;
+    }
+    let accepted = console.delete(&path).await.unwrap();
+    ended(&console, accepted["operation"]["id"].as_str().unwrap()).await;
+}
