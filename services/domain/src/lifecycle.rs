@@ -177,8 +177,10 @@ mod tests {
         for (verb, from, expected) in table {
             let next = ask(*verb, *from, false);
             let minted = |run_state| {
+                let same = desired(run_state);
                 let nonce = (*verb == Verb::Restart).then(|| "nonce".to_owned());
-                Next::Mint(Box::new(Desired { restart_nonce: nonce, ..desired(run_state) }))
+                let restart_nonce = nonce.or_else(|| same.restart_nonce.clone());
+                Next::Mint(Box::new(Desired { restart_nonce, ..same }))
             };
             let expected = expected.map(|to| to.map_or(Next::Stands, minted));
             assert_eq!(next, expected, "{verb} of what is {from}");
