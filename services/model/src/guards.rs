@@ -185,7 +185,7 @@ pub fn unpark(parked: Option<Instruction>, done: Position, guards: Guards) -> Op
     parked.filter(|parked| guards.hold(Guard::UnparkExactly) && parked.position != done)
 }
 
-/// Marks: mirrors `mark_published` in store/src/outbox.rs, `d.epoch = sent.epoch and d.seq = sent.seq`.
+/// Marks: mirrors `mark` in store/src/outbox.rs, `d.epoch = sent.epoch and d.seq = sent.seq`.
 pub fn published(row: &Row, sent: Position, guards: Guards) -> Option<Position> {
     let stands = row.desired.map(|desired| desired.position);
     if !guards.hold(Guard::MarkWhatWasSent) {

@@ -119,13 +119,8 @@ impl Store {
         Ok(done.rows_affected() == 1)
     }
 
-    /// Records what Kafka acknowledged, where it is still what the database should be. What was minted meanwhile stays
-    /// unpublished, and so does for now what others hold locked: nobody waits for them here.
-    pub async fn mark_published(&self, sent: &[(DatabaseId, Position)]) -> Result<u64, Error> {
-        Ok(self.mark(sent).await?.len() as u64)
-    }
-
-    /// The same, naming those that moved.
+    /// Records what Kafka acknowledged, where it is still what the database should be; names the databases that moved. What
+    /// was minted meanwhile stays unpublished, and so does for now what others hold locked: nobody waits for them here.
     pub async fn mark(&self, sent: &[(DatabaseId, Position)]) -> Result<Vec<DatabaseId>, Error> {
         let (ids, (epochs, seqs)): (Vec<Uuid>, (Vec<i64>, Vec<i64>)) =
             sent.iter().map(|(id, position)| (id.uuid(), (position.epoch, position.seq))).unzip();

@@ -50,7 +50,7 @@ impl App {
     async fn all_published(&self) {
         let waiting = self.store.unpublished(100).await.unwrap().instructions;
         let sent: Vec<_> = waiting.iter().map(|one| (one.database, one.position)).collect();
-        self.store.mark_published(&sent).await.unwrap();
+        self.store.mark(&sent).await.unwrap();
         assert!(self.to_be_sent().await.is_empty());
     }
 

@@ -41,7 +41,7 @@ async fn listed(app: &App) -> Term {
 async fn published(app: &App) {
     let waiting = app.store.unpublished(100).await.unwrap().instructions;
     let sent: Vec<_> = waiting.iter().map(|one| (one.database, one.position)).collect();
-    app.store.mark_published(&sent).await.unwrap();
+    app.store.mark(&sent).await.unwrap();
 }
 
 fn id(made: &Value) -> DatabaseId {

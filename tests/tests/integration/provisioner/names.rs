@@ -113,7 +113,9 @@ async fn a_name_that_goes_from_hand_to_hand_is_never_mixed_up() {
         deleted > 3 && grown > 3 && created > NAMES + 3,
         "seed {seed}: hardly anything happened: {total:?}"
     );
-    assert!(front.harmed() > 0, "seed {seed}: the fault did not fire");
+    // People may be done before the members have joined their group.
+    let fired = format!("seed {seed}: an apply that is turned away");
+    eventually(HEALED, &fired, async || (front.harmed() > 0).then_some(())).await;
     front.release();
 
     let api = world.rig.api();

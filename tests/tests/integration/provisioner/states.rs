@@ -49,7 +49,7 @@ async fn carried_out(console: &Console, method: Method, path: &str, body: Option
     accepted
 }
 
-/// A database of which the API server refused the second state: volumes do not shrink.
+/// A database of which the API server refused the second state: no volume is so slow.
 async fn refused(world: &World) -> Instruction {
     let first = world.create("bare").await;
     let ended = format!(
@@ -59,9 +59,9 @@ async fn refused(world: &World) -> Instruction {
     world.count(&ended, "1").await;
     let mut transaction = world.rig.store.begin().await.unwrap();
     let locked = transaction.lock_database(None, first.database).await.unwrap().unwrap();
-    let mut smaller = locked.desired.clone();
-    smaller.storage.size_gib = BORN - 1;
-    transaction.change(&locked, mint(OperationKind::Update, smaller)).await.unwrap();
+    let mut slower = locked.desired.clone();
+    slower.storage.iops = 1;
+    transaction.change(&locked, mint(OperationKind::Update, slower)).await.unwrap();
     transaction.commit().await.unwrap();
     let fired = format!(
         "select count(*) from operations where database_id = '{}' and seq = 2 and failure_code = 'invalid'",

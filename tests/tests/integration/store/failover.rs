@@ -198,7 +198,7 @@ async fn commits_that_an_asynchronous_standby_lost_show_as_positions_ahead() {
     new.stop("fast").await.unwrap();
     let lost = scene.change(created.id, |desired| desired.storage.size_gib = 100).await;
     assert_eq!(lost.position, at(2));
-    assert_eq!(scene.store.mark_published(&[(created.id, at(2))]).await.unwrap(), 1, "its cluster has it");
+    assert_eq!(scene.store.mark(&[(created.id, at(2))]).await.unwrap().len(), 1, "its cluster has it");
     old.stop("immediate").await.unwrap();
     new.start().await.unwrap();
     new.promote().await.unwrap();
@@ -208,7 +208,7 @@ async fn commits_that_an_asynchronous_standby_lost_show_as_positions_ahead() {
     .await
     .database;
     assert_eq!(database.position, at(1), "the change is lost");
-    assert_eq!(scene.store.mark_published(&[(created.id, at(2))]).await.unwrap(), 0);
+    assert_eq!(scene.store.mark(&[(created.id, at(2))]).await.unwrap().len(), 0);
     let ahead = observation(created.id, at(2));
     let batch = Batch {
         consumer: "test".to_owned(),

@@ -25,11 +25,11 @@ async fn a_position_is_marked_only_while_it_is_what_should_be() {
     let scene = Try::new().await;
     let created = scene.create("trades").await;
     scene.change(created.id, |desired| desired.storage.size_gib = 100).await;
-    assert_eq!(scene.store.mark_published(&[(created.id, at(1))]).await.unwrap(), 0, "it was overtaken");
+    assert_eq!(scene.store.mark(&[(created.id, at(1))]).await.unwrap().len(), 0, "it was overtaken");
     assert_eq!(scene.store.unpublished(10).await.unwrap().instructions.len(), 1);
-    assert_eq!(scene.store.mark_published(&[(created.id, at(2))]).await.unwrap(), 1);
+    assert_eq!(scene.store.mark(&[(created.id, at(2))]).await.unwrap().len(), 1);
     assert_eq!(
-        scene.store.mark_published(&[(created.id, at(2))]).await.unwrap(),
+        scene.store.mark(&[(created.id, at(2))]).await.unwrap().len(),
         0,
         "a repetition changes nothing"
     );
@@ -50,10 +50,10 @@ async fn relays_and_the_api_do_not_lock_each_other_out() {
     let marks = (0..20).map(|number| {
         let sent = if number % 2 == 0 { forwards } else { backwards };
         let store = scene.store.clone();
-        async move { store.mark_published(&sent).await }
+        async move { store.mark(&sent).await }
     });
     let all = tokio::time::timeout(Duration::from_secs(30), futures::future::join_all(marks)).await.unwrap();
-    let marked: u64 = all.into_iter().map(Result::unwrap).sum();
+    let marked: usize = all.into_iter().map(|marked| marked.unwrap().len()).sum();
     assert_eq!(marked, 2, "each of the two moved once");
 }
 
@@ -99,11 +99,11 @@ async fn what_somebody_holds_is_marked_later_and_the_others_now() {
     holder.lock_database(None, held.id).await.unwrap().unwrap();
     let sent = [(held.id, at(1)), (free.id, at(1))];
     let started = std::time::Instant::now();
-    assert_eq!(scene.store.mark_published(&sent).await.unwrap(), 1);
+    assert_eq!(scene.store.mark(&sent).await.unwrap().len(), 1);
     assert!(started.elapsed() < Duration::from_secs(4), "nobody waited for the lock");
     drop(holder);
     testkit::eventually(Duration::from_secs(20), "the other one", async || {
-        (scene.store.mark_published(&sent).await.unwrap() == 1).then_some(())
+        (scene.store.mark(&sent).await.unwrap().len() == 1).then_some(())
     })
     .await;
 }

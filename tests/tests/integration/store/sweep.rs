@@ -24,7 +24,7 @@ async fn subject(scene: &Try, id: DatabaseId) -> Subject {
 /// Created and taken by Kafka.
 async fn published(scene: &Try, name: &str) -> Created {
     let created = scene.create(name).await;
-    scene.store.mark_published(&[(created.id, at(1))]).await.unwrap();
+    scene.store.mark(&[(created.id, at(1))]).await.unwrap();
     created
 }
 
@@ -80,8 +80,8 @@ async fn only_the_state_that_was_judged_is_sent_again_behind_what_is_new() {
     assert!(sent.published_ago.is_none() && sent.resent_ago.is_some_and(|ago| ago < LONG));
     // What was sent again is marked as ever: only while it is what should be.
     scene.change(old.id, |desired| desired.storage.size_gib = 100).await;
-    assert_eq!(scene.store.mark_published(&[(old.id, at(1))]).await.unwrap(), 0);
-    assert_eq!(scene.store.mark_published(&[(old.id, at(2))]).await.unwrap(), 1);
+    assert_eq!(scene.store.mark(&[(old.id, at(1))]).await.unwrap().len(), 0);
+    assert_eq!(scene.store.mark(&[(old.id, at(2))]).await.unwrap().len(), 1);
     assert!(!waiting(&scene.store).await.iter().any(|(id, _)| *id == old.id));
     assert_eq!(scene.store.resend(turn, 9, &[(old.id, at(1))]).await.unwrap(), 0, "another state was judged");
     assert_eq!(scene.store.resend(turn, 9, &[(old.id, at(2))]).await.unwrap(), 1);
