@@ -35,6 +35,8 @@ const STRETCH: usize = 1_000;
 const FLOOR: Duration = Duration::from_millis(500);
 /// Patience with one round: longer than the producer's own.
 pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
+/// How long a round may go on when the program is to end: brokers that are away must not hold up a restart.
+const LAST_ROUND: Duration = Duration::from_secs(5);
 /// How often the backlog is measured.
 const MEASURE_EVERY: Duration = Duration::from_secs(5);
 /// Patience with one measurement.
@@ -87,6 +89,12 @@ pub enum Error {
     },
 }
 
+/// The moment at which a round that is still under way has lasted too long for a program that is to end.
+async fn overtime(stop: &CancellationToken) {
+    stop.cancelled().await;
+    tokio::time::sleep(LAST_ROUND).await;
+}
+
 impl Relay {
     /// A relay from a store to a topic; `doorbell` is rung after each mint of this process.
     pub fn new(
@@ -105,8 +113,8 @@ impl Relay {
         &self.topic
     }
 
-    /// Publishes until `stop`; a round under way is finished. What waits is measured beside the rounds: one that Kafka does
-    /// not answer lasts as long as the producer's patience, and that is when people look.
+    /// Publishes until `stop`; a round under way has a few seconds more. What waits is measured beside the rounds: one that
+    /// Kafka does not answer lasts as long as the producer's patience, and that is when people look.
     pub async fn run(self, heartbeat: Heartbeat, stop: CancellationToken) {
         tokio::join!(self.publish_until(&heartbeat, &stop), self.measure_until(&stop));
     }
@@ -115,7 +123,11 @@ impl Relay {
         let mut retry = BACKOFF.start();
         while !stop.is_cancelled() {
             heartbeat.beat();
-            let round = runtime::deadline(DEADLINE, "a round of the relay", self.step()).await;
+            let round = tokio::select! {
+                round = runtime::deadline(DEADLINE, "a round of the relay", self.step()) => round,
+                // What Kafka took meanwhile is not marked, and so is published once more by whoever comes next.
+                () = overtime(stop) => return,
+            };
             let wait = match round {
                 Ok(Ok(Step::Published { more: true, .. })) => Duration::ZERO,
                 Ok(Ok(Step::Idle | Step::Published { more: false, .. })) => {
