@@ -3,6 +3,7 @@
 
 use bus::consumer::Class;
 use domain::{ClusterId, DatabaseId, InstructionId, OperationId, Position};
+use store::storable;
 use wire::{Instruction, headers};
 
 /// A record, decided upon.
@@ -214,7 +215,7 @@ fn position(record: &bus::Record) -> Option<Position> {
 
 /// The trace of the request; a text that Postgres does not take is none.
 fn traceparent(record: &bus::Record) -> Option<String> {
-    record.header_text(headers::TRACEPARENT).filter(|text| *text == storable(text)).map(ToOwned::to_owned)
+    record.header_text(headers::TRACEPARENT).filter(|text| *text == storable(*text)).map(ToOwned::to_owned)
 }
 
 /// Where the work belongs: a database's instructions follow each other, a dead letter waits for nobody.
@@ -278,12 +279,7 @@ pub fn letter(record: &bus::Record, reason: &Reason, consumer: &str) -> store::D
 
 /// Headers as text, as far as they are.
 pub fn texts(headers: &[(String, Vec<u8>)]) -> Vec<(String, String)> {
-    headers.iter().map(|(name, value)| (storable(name), storable(&String::from_utf8_lossy(value)))).collect()
-}
-
-/// Postgres takes every character but this one; a record must not be able to stand in the way for ever by having it.
-pub fn storable(text: &str) -> String {
-    text.replace('\0', "\u{fffd}")
+    headers.iter().map(|(name, value)| (storable(name), storable(String::from_utf8_lossy(value)))).collect()
 }
 
 #[cfg(test)]

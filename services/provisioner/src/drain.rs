@@ -183,7 +183,7 @@ async fn settle(worker: &Worker, parked: &Parked) -> Result<Tried, Error> {
 }
 
 async fn longer(worker: &Worker, parked: &Parked, rest: Duration, reason: (&str, &str)) -> Result<(), Error> {
-    let message = decide::storable(reason.1);
+    let message = store::storable(reason.1);
     let rested =
         worker.store.park_longer(parked.database, parked.position, rest, (reason.0, message.as_str())).await;
     rested.map(drop).map_err(Error::Park)

@@ -251,7 +251,7 @@ impl Worker {
             origin: Some(origin(&early.record)),
             traceparent: early.traceparent.clone(),
             code: trouble.code.to_owned(),
-            message: decide::storable(&trouble.message),
+            message: store::storable(&trouble.message),
             attempts: 0,
             parked_at: jiff::Timestamp::now(),
         };

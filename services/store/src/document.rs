@@ -119,6 +119,13 @@ pub(crate) fn word<T>(field: &str, text: &str, parse: fn(&str) -> Option<T>) -> 
     parse(text).ok_or_else(|| format!("{field}: unknown word {text:?}"))
 }
 
+/// A text as Postgres takes it, which is every character but NUL, in columns and in documents: nobody must be able to stand
+/// in the way of everybody else by saying it.
+pub fn storable(text: impl Into<String>) -> String {
+    let text = text.into();
+    if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

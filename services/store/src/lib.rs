@@ -45,6 +45,7 @@ pub use clusters::ClusterRecord;
 pub use constraint::Conflict;
 pub use databases::{Database, DatabaseView, Page};
 pub use dead_letters::{DeadLetter, Taken};
+pub use document::storable;
 pub use endings::Due;
 pub use error::Error;
 pub use events::{Event, EventKind};

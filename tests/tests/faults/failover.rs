@@ -128,8 +128,7 @@ async fn commits_that_a_late_standby_lost_are_noticed_and_nothing_is_destroyed()
     let backend = rig.backend_with("api,relay,sink", &LOOKING).await;
     let _provisioner = rig.provisioner().await;
     let (grown, deleted, written) = (rig.victim(NEAR).await, rig.victim(FAR).await, rig.victim(NEAR).await);
-    let sent = old.query("select pg_current_wal_lsn()").await.unwrap();
-    new.wait_for("t", &format!("select pg_last_wal_replay_lsn() >= '{sent}'")).await;
+    old.followed_by(&new).await.unwrap();
     new.stop("fast").await.unwrap();
     let lost = Lost::with(&rig, grown, deleted).await;
     old.stop("immediate").await.unwrap();

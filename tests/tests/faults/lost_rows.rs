@@ -78,8 +78,7 @@ async fn what_is_accepted_before_lost_rows_are_noticed_is_told_and_outranked() {
     let sink = rig.sink(&SWEEP).await;
     let provisioner = rig.provisioner().await;
     let id = rig.victim(NEAR).await;
-    let sent = old.query("select pg_current_wal_lsn()").await.unwrap();
-    new.wait_for("t", &format!("select pg_last_wal_replay_lsn() >= '{sent}'")).await;
+    old.followed_by(&new).await.unwrap();
     new.stop("fast").await.unwrap();
     // This does not reach the standby, but it reaches the cluster. Nothing that follows may ask for less: a disk does not
     // shrink.

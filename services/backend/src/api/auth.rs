@@ -4,8 +4,9 @@ use axum::extract::FromRequestParts;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use domain::{Rule, TenantId};
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use store::{Principal, Role};
+use store::{Audit, Principal, Role};
 
 use super::Api;
 use super::failure::Failure;
@@ -49,6 +50,20 @@ impl Caller {
         match self.principal.role {
             Role::Sre => Ok(()),
             Role::Tenant | Role::Console => Err(Failure::forbidden("only tokens of role sre may do this")),
+        }
+    }
+
+    /// What this caller did to what, as it is kept for people; for no tenant and without an operation.
+    pub(crate) fn entry(&self, action: &str, subject: String, detail: Value) -> Audit {
+        Audit {
+            tenant: None,
+            principal: self.principal.name.clone(),
+            role: self.principal.role.as_str().to_owned(),
+            action: action.to_owned(),
+            subject,
+            operation: None,
+            request_id: Some(self.request_id.clone()),
+            detail,
         }
     }
 

@@ -6,8 +6,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use domain::{Cluster, ClusterId, ClusterState, Rule, Violation, Violations};
-use serde_json::{Value, json};
-use store::Audit;
+use serde_json::json;
 use wire::http::{self, ClusterList, Problem, RegisterCluster, UpdateCluster};
 
 use super::auth::Caller;
@@ -46,7 +45,7 @@ pub(crate) async fn register(
     }
     let is_new = api.store().put_cluster(&cluster).await?;
     let detail = json!({"region": cluster.region, "state": cluster.state.as_str(), "new": is_new});
-    api.store().audit(&entry(&caller, "clusters.register", &cluster.id, detail)).await?;
+    api.store().audit(&caller.entry("clusters.register", cluster.id.to_string(), detail)).await?;
     tracing::info!(cluster.name = %cluster.id, cluster.new = is_new, "cluster registered");
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(show(&api, &cluster.id).await?)))
@@ -84,7 +83,7 @@ pub(crate) async fn update(
     let before = transaction.set_cluster_state(&id, state).await?;
     let before = before.ok_or_else(|| Failure::not_found("cluster"))?;
     let detail = json!({"state": state.as_str(), "before": before.as_str()});
-    transaction.audit(&entry(&caller, "clusters.update", &id, detail)).await?;
+    transaction.audit(&caller.entry("clusters.update", id.to_string(), detail)).await?;
     transaction.commit().await?;
     tracing::info!(cluster.name = %id, cluster.state = %state, cluster.before = %before, "cluster changed");
     Ok(Json(show(&api, &id).await?))
@@ -132,20 +131,6 @@ pub(crate) async fn list(State(api): State<Api>, caller: Caller) -> Result<Json<
         })
         .collect();
     Ok(Json(ClusterList { clusters }))
-}
-
-/// Who did what to a cluster.
-fn entry(caller: &Caller, action: &str, id: &ClusterId, detail: Value) -> Audit {
-    Audit {
-        tenant: None,
-        principal: caller.principal.name.clone(),
-        role: caller.principal.role.as_str().to_owned(),
-        action: action.to_owned(),
-        subject: id.to_string(),
-        operation: None,
-        request_id: Some(caller.request_id.clone()),
-        detail,
-    }
 }
 
 async fn show(api: &Api, id: &ClusterId) -> Result<http::Cluster, Failure> {

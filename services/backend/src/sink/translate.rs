@@ -4,6 +4,7 @@ use bus::Record;
 use domain::{ClusterId, DatabaseId};
 use jiff::Timestamp;
 use serde_json::Value;
+use store::storable;
 use wire::decode::Error;
 use wire::http::database::{Condition, Endpoints, Node, Observed};
 use wire::http::operation;
@@ -122,7 +123,7 @@ pub(crate) fn observation(sighting: Sighting<'_>) -> Result<store::Observation, 
 pub(crate) fn dead_letter(record: &Record, consumer: &str, error: &Error) -> store::DeadLetter {
     let text = |bytes: &[u8]| {
         let end = bytes.len().min(HEADER_LENGTH);
-        storable(String::from_utf8_lossy(&bytes[..end]).into_owned())
+        storable(String::from_utf8_lossy(&bytes[..end]))
     };
     store::DeadLetter {
         topic: record.topic.to_string(),
@@ -138,12 +139,6 @@ pub(crate) fn dead_letter(record: &Record, consumer: &str, error: &Error) -> sto
         message: text(error.to_string().as_bytes()),
         consumer: consumer.to_owned(),
     }
-}
-
-/// Postgres takes every character but this one, in texts and in documents: no cluster must be able to stop the sink by
-/// saying it.
-fn storable(text: String) -> String {
-    if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
 }
 
 /// A body as it is written.

@@ -15,7 +15,7 @@ pub(super) fn parked(job: &Job, trouble: &Trouble) -> Parked {
         origin: Some(origin(&job.record)),
         traceparent: job.traceparent.clone(),
         code: trouble.code.to_owned(),
-        message: decide::storable(&trouble.message),
+        message: store::storable(&trouble.message),
         attempts: 0,
         parked_at: jiff::Timestamp::now(),
     }

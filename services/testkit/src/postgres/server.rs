@@ -117,6 +117,16 @@ impl Server {
         Ok(())
     }
 
+    /// Waits until a standby has everything that this server has now.
+    ///
+    /// # Errors
+    /// When this server does not answer.
+    pub async fn followed_by(&self, standby: &Self) -> anyhow::Result<()> {
+        let sent = self.query("select pg_current_wal_lsn()").await?;
+        standby.wait_for("t", &format!("select pg_last_wal_replay_lsn() >= '{sent}'")).await;
+        Ok(())
+    }
+
     /// Where the server's database is.
     pub fn url(&self) -> String {
         url_of(&[self])

@@ -124,8 +124,7 @@ async fn a_server_that_refuses_writes_is_left() {
     assert_ne!(connections(&old).await, "0");
     // Planned: the old one refuses writes first, so that nothing is lost; it stays up.
     old.refuse_writes(true).await.unwrap();
-    let sent = old.query("select pg_current_wal_lsn()").await.unwrap();
-    new.wait_for("t", &format!("select pg_last_wal_replay_lsn() >= '{sent}'")).await;
+    old.followed_by(&new).await.unwrap();
     new.promote().await.unwrap();
     let (_, took, _) = scene.go_on("after").await;
     eprintln!("writes went on {took:?} after the change");
@@ -193,8 +192,7 @@ async fn commits_that_an_asynchronous_standby_lost_show_as_positions_ahead() {
     let new = old.standby().await.unwrap();
     let scene = Try::on(url_of(&[&old, &new])).await;
     let created = scene.create("trades").await;
-    let sent = old.query("select pg_current_wal_lsn()").await.unwrap();
-    new.wait_for("t", &format!("select pg_last_wal_replay_lsn() >= '{sent}'")).await;
+    old.followed_by(&new).await.unwrap();
     new.stop("fast").await.unwrap();
     let lost = scene.change(created.id, |desired| desired.storage.size_gib = 100).await;
     assert_eq!(lost.position, at(2));

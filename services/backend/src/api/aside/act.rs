@@ -8,8 +8,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use domain::{DatabaseId, Rule, Violation};
 use serde::Serialize;
-use serde_json::{Value, json};
-use store::{Answer, Audit, Key, Standing, Transaction};
+use serde_json::json;
+use store::{Answer, Audit, Key, Transaction};
 use wire::http::{Intervention, Resent, SettledLetter};
 
 use super::super::auth::Caller;
@@ -66,7 +66,8 @@ pub(crate) async fn settle(api: &Api, wish: Wish<'_>, id: i64, verb: Verb) -> Re
         "letter": letter.position.map(|position| position.to_string()),
         "minted": standing.as_ref().map(|standing| standing.minted.to_string()),
     });
-    transaction.audit(&entry(wish.caller, standing.as_ref(), (verb.action(), subject), detail)).await?;
+    let tenant = standing.map(|standing| standing.tenant);
+    transaction.audit(&Audit { tenant, ..wish.caller.entry(verb.action(), subject, detail) }).await?;
     let dead_letter = show::letter(letter, api.gossip_topic());
     let answer = stored(&SettledLetter { dead_letter, outcome, message, dry_run }, None)?;
     transaction.store_answer(&key, &answer).await?;
@@ -99,7 +100,8 @@ pub(crate) async fn resend(api: &Api, wish: Wish<'_>, id: DatabaseId) -> Result<
     transaction.resend(&standing, &actor).await?;
     let database = present::database(transaction.database(id).await?.ok_or_else(none)?);
     let detail = json!({"reason": reason, "minted": standing.minted.to_string(), "waited": standing.waits});
-    transaction.audit(&entry(wish.caller, Some(&standing), (ACTION, id.to_string()), detail)).await?;
+    let entry = wish.caller.entry(ACTION, id.to_string(), detail);
+    transaction.audit(&Audit { tenant: Some(standing.tenant), ..entry }).await?;
     let answer = stored(&Resent { database, message, dry_run }, Some(format!("/v1/databases/{id}")))?;
     transaction.store_answer(&key, &answer).await?;
     transaction.commit().await?;
@@ -164,17 +166,4 @@ fn refused(refusal: &Refusal) -> Failure {
 fn stored(body: &impl Serialize, location: Option<String>) -> Result<Answer, Failure> {
     let body = serde_json::to_value(body).map_err(|error| Failure::internal(error.to_string()))?;
     Ok(Answer { status: StatusCode::ACCEPTED.as_u16(), location, etag: None, body })
-}
-
-fn entry(caller: &Caller, standing: Option<&Standing>, what: (&str, String), detail: Value) -> Audit {
-    Audit {
-        tenant: standing.map(|standing| standing.tenant.clone()),
-        principal: caller.principal.name.clone(),
-        role: caller.principal.role.as_str().to_owned(),
-        action: what.0.to_owned(),
-        subject: what.1,
-        operation: None,
-        request_id: Some(caller.request_id.clone()),
-        detail,
-    }
 }

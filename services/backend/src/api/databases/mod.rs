@@ -54,15 +54,11 @@ pub(crate) async fn audit(
     action: &str,
     body: &Accepted,
 ) -> Result<(), Failure> {
+    let detail = json!({"name": body.database.name, "epoch": body.database.epoch, "seq": body.database.seq});
     let entry = Audit {
         tenant: body.database.tenant.parse().ok(),
-        principal: caller.principal.name.clone(),
-        role: caller.principal.role.as_str().to_owned(),
-        action: action.to_owned(),
-        subject: body.database.id.to_string(),
         operation: Some(OperationId::new(body.operation.id)),
-        request_id: Some(caller.request_id.clone()),
-        detail: json!({"name": body.database.name, "epoch": body.database.epoch, "seq": body.database.seq}),
+        ..caller.entry(action, body.database.id.to_string(), detail)
     };
     Ok(transaction.audit(&entry).await?)
 }
