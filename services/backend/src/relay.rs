@@ -6,20 +6,23 @@
 //! what somebody holds locked is marked later.
 
 mod portion;
+mod reading;
 mod record;
+mod sent;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bus::{Delivered, Producer};
+use bus::Producer;
 use domain::{DatabaseId, Position};
 use runtime::backoff::Retry;
 use runtime::health::Heartbeat;
 use runtime::{Backoff, CancellationToken};
-use store::{Instruction, SetAside, Store, Unreadable};
+use store::{Instruction, SetAside, Store, Unpublished, Unreadable};
 
-use portion::Portion;
+use reading::Reading;
+use sent::{Sent, told};
 
 pub(crate) use record::{message, size};
 
@@ -29,6 +32,8 @@ use crate::metrics::Metrics;
 /// Passed after Kafka took an instruction and before that is marked; its subject is the database.
 pub const SENT: &str = "backend.relay.sent";
 
+/// Instructions of a round that are told of one by one.
+const FEW: usize = 50;
 /// Instructions that are marked at once.
 const STRETCH: usize = 1_000;
 /// How long the table is left alone when nothing rings.
@@ -53,7 +58,7 @@ pub struct Relay {
     metrics: Metrics,
     /// What Kafka took in the last round and could not be marked then: it is not sent again.
     delivered: Mutex<BTreeMap<DatabaseId, Position>>,
-    portion: Portion,
+    reading: Reading,
 }
 
 /// What a round did.
@@ -104,8 +109,8 @@ impl Relay {
         doorbell: Doorbell,
         metrics: Metrics,
     ) -> Self {
-        let (delivered, portion) = (Mutex::default(), Portion::default());
-        Self { store, producer, topic, doorbell, metrics, delivered, portion }
+        let (delivered, reading) = (Mutex::default(), Reading::of(store.clone()));
+        Self { store, producer, topic, doorbell, metrics, delivered, reading }
     }
 
     /// The topic it publishes to.
@@ -144,12 +149,18 @@ impl Relay {
         }
     }
 
-    /// One round: reads, publishes, marks.
+    /// One round: reads, publishes, marks; and reads ahead meanwhile if there is more.
     pub async fn step(&self) -> Result<Step, Error> {
-        let waiting = self.store.unpublished(self.portion.size()).await.map_err(Error::Store)?;
+        let waiting = self.reading.next().await.map_err(Error::Store)?;
         let count = waiting.instructions.len();
+        let these = databases(&waiting);
         let (known, fresh) = self.part(waiting.instructions);
-        let sent = self.publish(&known, &fresh).await;
+        let ahead = self.reading.read_ahead(waiting.more, &these);
+        let (sent, ()) = tokio::join!(self.publish(&known, &fresh), ahead);
+        if !matches!(sent.marked, Ok(marked) if marked == count) {
+            // Some are not marked: they wait longest, and Kafka may have them already.
+            self.reading.forget();
+        }
         self.metrics.published.inc_by(sent.taken as u64);
         self.metrics.publish_failures.inc_by(sent.failures.len() as u64);
         let marked = sent.marked?;
@@ -194,20 +205,24 @@ impl Relay {
                 Err(error) => sent.refused(instruction, error),
             }
         }
-        self.portion.learn(instructions.len(), bytes);
+        self.reading.learn(instructions.len(), bytes);
         self.delivered().clear();
         self.note(known, &mut sent).await;
+        let few = instructions.len() <= FEW;
         let mut queued = queued.into_iter().peekable();
         while queued.peek().is_some() {
             let mut taken = Vec::with_capacity(STRETCH);
             for (instruction, pending) in queued.by_ref().take(STRETCH) {
                 match pending.wait().await {
-                    Ok(delivered) => taken.push(told(instruction, delivered)),
+                    Ok(delivered) => taken.push(told(instruction, delivered, few)),
                     Err(error) => sent.refused(instruction, error),
                 }
             }
             sent.taken += taken.len();
             self.note(&taken, &mut sent).await;
+        }
+        if !few {
+            tracing::info!(count = sent.taken, kafka.topic = self.topic, "many instructions published");
         }
         sent
     }
@@ -241,7 +256,7 @@ impl Relay {
         let (database, position) = (instruction.database, instruction.position);
         match self.producer.send(message(&self.topic, instruction)).await {
             Ok(delivered) => {
-                told(instruction, delivered);
+                told(instruction, delivered, true);
                 self.metrics.published.inc();
                 self.mark(&[(database, position)]).await?;
                 Ok(())
@@ -322,40 +337,8 @@ impl Relay {
     }
 }
 
-/// What became of a round's instructions.
-#[derive(Debug)]
-struct Sent<'a> {
-    /// How many Kafka took.
-    taken: usize,
-    /// How many were marked as long as Postgres took it.
-    marked: Result<usize, Error>,
-    too_large: Vec<&'a Instruction>,
-    failures: Vec<bus::Error>,
-}
-
-impl Default for Sent<'_> {
-    fn default() -> Self {
-        Self { taken: 0, marked: Ok(0), too_large: Vec::new(), failures: Vec::new() }
-    }
-}
-
-impl<'a> Sent<'a> {
-    fn refused(&mut self, instruction: &'a Instruction, error: bus::Error) {
-        match error {
-            bus::Error::TooLarge { .. } => self.too_large.push(instruction),
-            error => self.failures.push(error),
-        }
-    }
-}
-
-fn told(instruction: &Instruction, delivered: Delivered) -> (DatabaseId, Position) {
-    let (database, position) = (instruction.database, instruction.position);
-    tracing::info!(
-        db.id = %database,
-        db.position = %position,
-        kafka.partition = delivered.partition,
-        kafka.offset = delivered.offset,
-        "instruction published"
-    );
-    (database, position)
+/// Those of a portion.
+fn databases(portion: &Unpublished) -> Vec<DatabaseId> {
+    let unreadable = portion.unreadable.iter().map(|one| one.database);
+    portion.instructions.iter().map(|one| one.database).chain(unreadable).collect()
 }

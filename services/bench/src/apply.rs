@@ -1,8 +1,9 @@
 //! B1, saturation: instructions enough for the whole slice lie in the outbox at its start; how fast they become resources.
 //!
 //! Product: resources seen a second, on a watch of the bench's own, while relay, provisioner, observer and sink do their
-//! work; no operator. Anchor: applies of the same bodies a second from a bare loop with the same rights, sixteen in flight,
-//! beyond which an API server on few processors is only slower. Both are counted from the tenth to the ninetieth percent.
+//! work; no operator. Anchor: resources seen a second, on a watch as well, while a bare loop with the same rights applies the
+//! same bodies, sixteen in flight, beyond which an API server on few processors is only slower. Both are counted from the
+//! tenth to the ninetieth percent.
 
 use std::collections::BTreeSet;
 use std::time::Instant;

@@ -202,6 +202,7 @@ fn record(database: usize, version: u64) -> anyhow::Result<(String, Vec<u8>)> {
         resource_name: "b".to_owned(),
         credentials_secret: "b-credentials".to_owned(),
         traceparent: String::new(),
+        asked_size_gib: 50,
     };
     let gossip = Gossip {
         database: identity(database).parse()?,
@@ -244,6 +245,7 @@ fn document() -> anyhow::Result<http::database::Observed> {
         }),
         volume_id: None,
         volume_size_gib: None,
+        asked_size_gib: None,
         dns_state: None,
         namespace: "qdb-bench".to_owned(),
         resource_name: "b".to_owned(),

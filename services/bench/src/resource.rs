@@ -59,14 +59,23 @@ impl<'a> Floor<'a> {
         Ok(samples)
     }
 
-    /// Applies so many new resources, this many at once; when each was answered.
+    /// Applies so many new resources, this many at once; when a watch told of each.
     pub(crate) async fn saturate(&self, count: usize, in_flight: usize) -> anyhow::Result<Vec<Instant>> {
+        let mut watch = Watch::start(&self.ground.admin, NAMESPACE).await?;
         let names = (0..count).map(|number| format!("number-{number}"));
-        futures::stream::iter(names)
-            .map(|name| async move { self.apply(&name).await.map(|()| Instant::now()) })
+        let applies = futures::stream::iter(names)
+            .map(|name| async move { self.apply(&name).await })
             .buffer_unordered(in_flight)
-            .try_collect()
-            .await
+            .try_collect::<()>();
+        let seen = async {
+            let mut times = Vec::with_capacity(count);
+            while times.len() < count {
+                times.push(watch.find("the next resource", |_| true).await?.at);
+            }
+            anyhow::Ok(times)
+        };
+        let ((), times) = tokio::try_join!(applies, seen)?;
+        Ok(times)
     }
 
     /// Patches the status of one resource each round and takes the time until a watch tells of it.

@@ -17,6 +17,7 @@ pub mod groups;
 pub mod lanes;
 #[cfg(test)]
 mod liar;
+mod pace;
 mod partition;
 mod polling;
 pub mod producer;
@@ -28,6 +29,7 @@ pub use admin::{Admin, TopicSettings};
 pub use connection::Connection;
 pub use consumer::{Disposition, Handler};
 pub use error::Error;
+pub use pace::Pace;
 pub use partition::partition_of;
 pub use producer::{Delivered, Pending, Producer};
 pub use record::{Message, Record};

@@ -124,6 +124,7 @@ fn subject(row: &Row, desired: &Instruction) -> Subject {
         parked: row.parked.map(|parked| parked.position),
         letters: if refused { Letters::This } else { Letters::None },
         burying: false,
+        outgrown: false,
     }
 }
 

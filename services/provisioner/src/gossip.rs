@@ -1,5 +1,8 @@
 //! What is told on the gossip topic: outcomes and observations, keyed by database. Never read here.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use domain::{ClusterId, DatabaseId, InstructionId, OperationId, Position};
 use wire::{Gossip, Observation, Outcome, OutcomeKind, Said, headers};
 
@@ -10,7 +13,11 @@ use crate::decide::Job;
 pub struct Teller {
     producer: bus::Producer,
     topic: String,
+    pace: Arc<bus::Pace>,
 }
+
+/// What is told within this time goes together, beyond so many that come after a silence.
+const PERIOD: (Duration, u32) = (Duration::from_millis(25), 8);
 
 /// The instruction that an outcome is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +54,8 @@ impl<'a> About<'a> {
 impl Teller {
     /// A teller of one topic.
     pub fn new(producer: bus::Producer, topic: impl Into<String>) -> Self {
-        Self { producer, topic: topic.into() }
+        let pace = Arc::new(bus::Pace::new(PERIOD.0, PERIOD.1));
+        Self { producer, topic: topic.into(), pace }
     }
 
     /// Tells what became of an instruction and waits until it is written.
@@ -69,7 +77,7 @@ impl Teller {
         let trace =
             runtime::trace::current_traceparent().or_else(|| about.traceparent.map(ToOwned::to_owned));
         let gossip = gossip(about.database, about.cluster.clone(), Said::Outcome(outcome));
-        self.producer.send(self.message(&gossip, trace)).await.map(drop)
+        self.send(self.message(&gossip, trace)).await
     }
 
     /// The record of an observation.
@@ -80,6 +88,7 @@ impl Teller {
 
     /// Sends a record that was made here.
     pub async fn send(&self, message: bus::Message) -> Result<(), bus::Error> {
+        self.pace.turn().await;
         self.producer.send(message).await.map(drop)
     }
 

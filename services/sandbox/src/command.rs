@@ -1,6 +1,7 @@
 //! Runs a command to its end: with a deadline, its output in a log, its user, and an error that shows the log's last lines.
 
 use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -116,12 +117,24 @@ pub fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<ExitStatus> {
     }
 }
 
+/// How much of a file its last lines are looked for in: whoever shows how a test goes on looks ten times a second.
+const END: u64 = 256 * 1_024;
+
 /// The last lines of a file; what cannot be read is empty.
 pub fn tail(path: &Path, count: usize) -> String {
-    let bytes = fs::read(path).unwrap_or_default();
+    let bytes = end_of(path).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+fn end_of(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(END)))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]

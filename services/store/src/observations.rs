@@ -229,24 +229,34 @@ pub(crate) async fn standing(
 pub(crate) struct Held {
     /// The position of its resource, if that is one.
     pub(crate) position: Option<Position>,
-    /// The size of its volume, if it has one.
-    pub(crate) volume_size_gib: Option<u32>,
+    /// The size in GiB of its volume, or the one that its resource asks for where that is larger.
+    pub(crate) size_gib: Option<u32>,
 }
 
-/// What the cluster holds of a database, as far as anybody has told; the size is the one field of the body that is read
+/// The size below which nothing can be asked for, as a JSON number: the API server refuses a resource that asks for less,
+/// and a volume cannot shrink. Null where nobody told.
+macro_rules! held_size {
+    ($body:literal) => {
+        concat!("greatest(", $body, " -> 'volume_size_gib', ", $body, " -> 'asked_size_gib')")
+    };
+}
+pub(crate) use held_size;
+
+/// What the cluster holds of a database, as far as anybody has told; sizes are the only fields of the body that are read
 /// here.
 pub(crate) async fn held(connection: &mut PgConnection, database: DatabaseId) -> Result<Option<Held>, Error> {
-    let row: Option<(i64, i64, Option<i64>)> = sqlx::query_as(
-        "select epoch, seq, (body ->> 'volume_size_gib')::bigint from observations \
-         where database_id = $1 and present",
-    )
+    let row: Option<(i64, i64, Option<i64>)> = sqlx::query_as(concat!(
+        "select epoch, seq, ",
+        held_size!("body"),
+        "::bigint from observations where database_id = $1 and present",
+    ))
     .bind(database.uuid())
     .fetch_optional(connection)
     .await
     .map_err(Error::from_sqlx)?;
     Ok(row.map(|(epoch, seq, size)| Held {
         position: Some(Position { epoch, seq }).filter(|position| position.is_valid()),
-        volume_size_gib: size.and_then(|size| u32::try_from(size).ok()),
+        size_gib: size.and_then(|size| u32::try_from(size).ok()),
     }))
 }
 

@@ -69,16 +69,23 @@ impl Store {
     /// publishing twice does no harm. States that were set aside, or that a newer build wrote, are left out, so that they
     /// take nobody's place.
     pub async fn unpublished(&self, limit: u32) -> Result<Unpublished, Error> {
+        self.unpublished_beside(limit, &[]).await
+    }
+
+    /// The same without these databases.
+    pub async fn unpublished_beside(&self, limit: u32, these: &[DatabaseId]) -> Result<Unpublished, Error> {
+        let these: Vec<Uuid> = these.iter().map(|id| id.uuid()).collect();
         let rows: Vec<PgRow> = sqlx::query(concat!(
             "select ",
             instruction_columns!(),
             " from databases d join instructions i on i.database_id = d.id and i.epoch = d.epoch and i.seq = d.seq \
-             where d.unpublished and i.desired_schema <= $2 and not exists (select from unpublishable u \
+             where d.unpublished and d.id <> all($3) and i.desired_schema <= $2 and not exists (select from unpublishable u \
              where u.database_id = d.id and u.epoch = d.epoch and u.seq = d.seq) \
              order by greatest(d.minted_at, d.resent_at) limit $1"
         ))
         .bind(i64::from(limit))
         .bind(SCHEMA)
+        .bind(these)
         .fetch_all(&self.pool)
         .await
         .map_err(Error::from_sqlx)?;

@@ -14,6 +14,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use self::rows::{ListingRow, Row};
+use crate::observations::held_size;
 use crate::{Error, Store, Transaction};
 
 /// Name of the row by which replicas take turns.
@@ -82,6 +83,9 @@ pub struct Subject {
     pub letters: Letters,
     /// The removal of its tombstone was asked for.
     pub burying: bool,
+    /// Its cluster holds a larger volume, or asks for one, than the state that should be, and no operation is open that
+    /// could take that back.
+    pub outgrown: bool,
 }
 
 /// What of a database lies among the dead letters.
@@ -183,7 +187,7 @@ impl Store {
         limit: u32,
         gossip: &str,
     ) -> Result<Subjects, Error> {
-        let rows: Vec<Row> = sqlx::query_as(
+        let rows: Vec<Row> = sqlx::query_as(concat!(
             "select d.id, d.cluster_id, d.epoch, d.seq, d.content_hash, d.desired ->> 'run_state' as run_state, \
              d.unpublished, extract(epoch from now() - d.minted_at)::float8 as minted_ago, \
              extract(epoch from now() - d.published_at)::float8 as published_ago, \
@@ -195,12 +199,16 @@ impl Store {
              and l.topic <> $3 and l.epoch = d.epoch and l.seq = d.seq and l.code = any($4)) as dead, \
              exists (select from dead_letters l where l.database_id = d.id and l.superseded_at is null \
              and l.topic <> $3) as dead_letters, \
-             t.database_id is not null as burying \
+             t.database_id is not null as burying, \
+             coalesce(d.desired #> '{storage,size_gib}' < ",
+            held_size!("s.body"),
+            " and s.present, false) and not exists (select from operations o where o.database_id = d.id \
+             and o.epoch = d.epoch and o.seq = d.seq and o.ended_at is null) as outgrown \
              from databases d left join observations s on s.database_id = d.id \
              left join parked_instructions p on p.database_id = d.id \
              left join tombstones t on t.database_id = d.id \
              where ($1::uuid is null or d.id > $1) and (d.purged_at is null or s.present) order by d.id limit $2",
-        )
+        ))
         .bind(after.map(DatabaseId::uuid))
         .bind(i64::from(limit))
         .bind(gossip)

@@ -97,7 +97,7 @@ impl Transaction {
     /// Mints the next desired state of a locked database.
     ///
     /// A volume that was seen enters the desired state here: from then on its absence is an alarm, and the size that it
-    /// has is the least that is asked for. Where the cluster is known to hold what was never minted (rows were lost), the
+    /// has, or is growing to, is the least that is asked for. Where the cluster is known to hold what was never minted (rows were lost), the
     /// new state stands above that too.
     pub async fn change(&mut self, locked: &Database, mint: Mint) -> Result<Minted, Error> {
         let held = observations::held(&mut self.inner, locked.id).await?;
@@ -127,7 +127,7 @@ impl Transaction {
         let storage = &mut mint.desired.storage;
         storage.provisioned |= locked.provisioned || locked.desired.storage.provisioned;
         // A volume cannot shrink, and the attempt would be refused: rows may be lost that knew how it grew.
-        let size_gib = held.and_then(|held| held.volume_size_gib).unwrap_or(0);
+        let size_gib = held.and_then(|held| held.size_gib).unwrap_or(0);
         storage.size_gib = storage.size_gib.max(size_gib);
         let content_hash = (mint.hash)(&mint.desired);
         self.update_desired(locked.id, position, &mint.desired, &content_hash).await?;

@@ -60,7 +60,7 @@ fn steps() -> Vec<Step> {
     ]
 }
 
-/// With every field set.
+/// With every field set that the first programs knew.
 fn observation() -> Observation {
     let text = str::to_owned;
     Observation {
@@ -98,6 +98,7 @@ fn observation() -> Observation {
         resource_name: text("trades-0000abcd"),
         credentials_secret: text("trades-0000abcd-credentials"),
         traceparent: text("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+        asked_size_gib: 0,
     }
 }
 
@@ -122,6 +123,7 @@ fn bare() -> Observation {
         resource_name: text(),
         credentials_secret: text(),
         traceparent: text(),
+        asked_size_gib: 0,
     }
 }
 
@@ -131,6 +133,10 @@ fn gossip_of_schema_1_is_written_and_read_as_ever() {
         (include_str!("golden/outcome.hex"), Said::Outcome(outcome())),
         (include_str!("golden/observation.hex"), Said::Observation(Box::new(observation()))),
         (include_str!("golden/absent.hex"), Said::Observation(Box::new(bare()))),
+        (
+            include_str!("golden/growing.hex"),
+            Said::Observation(Box::new(Observation { asked_size_gib: 300, ..observation() })),
+        ),
     ];
     for (golden, said) in cases {
         let said = gossip(said);

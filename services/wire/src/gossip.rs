@@ -97,6 +97,8 @@ pub struct Observation {
     pub credentials_secret: String,
     /// Trace of the instruction last applied.
     pub traceparent: String,
+    /// Size of the volume in GiB that the spec asks for, whatever size it has by now; 0 if that was not told.
+    pub asked_size_gib: u32,
 }
 
 /// A condition of the custom resource.
@@ -241,6 +243,7 @@ impl From<&Observation> for proto::Observation {
             resource_name: seen.resource_name.clone(),
             credentials_secret: seen.credentials_secret.clone(),
             traceparent: seen.traceparent.clone(),
+            asked_size_gib: seen.asked_size_gib,
         }
     }
 }
@@ -271,6 +274,7 @@ impl TryFrom<proto::Observation> for Observation {
             resource_name: message.resource_name,
             credentials_secret: message.credentials_secret,
             traceparent: message.traceparent,
+            asked_size_gib: message.asked_size_gib,
         })
     }
 }

@@ -111,8 +111,13 @@ impl Lost {
         assert!(states.len() == 1 && !states[0].deleted, "touched, and nobody knows it: {states:?}");
         let ahead = "select count(*) from unclaimed where code = 'ahead' and resolved_at is not null";
         assert_eq!(rig.ask(ahead).await, "2", "each database that was ahead was shown, and is no more");
-        let repairs = "select count(*) from audit where action = 'databases.repair'";
-        assert_eq!(rig.ask(repairs).await, "2", "each was minted again once");
+        // What grew may be minted twice: on old news first, which is refused, and then on the newest.
+        let repairs = |id: &str| {
+            format!("select count(*) from audit where action = 'databases.repair' and subject = '{id}'")
+        };
+        let minted = rig.ask(&repairs(&self.grown)).await;
+        assert!(["1", "2"].contains(&minted.as_str()), "minted again {minted} times");
+        assert_eq!(rig.ask(&repairs(&self.deleted)).await, "1", "minted again once");
         let wrong = rig.watched.wrong();
         let [came_back] = &wrong[..] else { panic!("{wrong:?}") };
         assert!(came_back.starts_with(&self.deleted) && came_back.contains("came back"), "{came_back}");

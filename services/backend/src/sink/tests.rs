@@ -31,6 +31,7 @@ fn observation(seq: i64, term: i64, resource_version: u64) -> Said {
         resource_name: String::new(),
         credentials_secret: String::new(),
         traceparent: String::new(),
+        asked_size_gib: 0,
     }))
 }
 

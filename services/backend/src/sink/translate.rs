@@ -183,6 +183,7 @@ fn body(seen: &wire::Observation) -> Observed {
         }),
         volume_id: seen.volume.as_ref().map(|volume| volume.id.clone()),
         volume_size_gib: seen.volume.as_ref().map(|volume| volume.size_gib).filter(|size| *size > 0),
+        asked_size_gib: Some(seen.asked_size_gib).filter(|size| *size > 0),
         dns_state: seen.dns.as_ref().map(|dns| dns.state.clone()),
         namespace: seen.namespace.clone(),
         resource_name: seen.resource_name.clone(),

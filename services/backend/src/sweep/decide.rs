@@ -37,7 +37,7 @@ pub enum Act {
     Leave(Why),
     /// Publish the state again.
     Resend,
-    /// Mint the state again above what the cluster holds.
+    /// Mint the state again, above what the cluster holds and no smaller.
     Repair,
     /// Have the tombstone removed.
     Bury,
@@ -96,6 +96,10 @@ pub fn judge(subject: &Subject, listing: Option<&Listing>, rules: &Rules) -> Jud
         }
         None => Divergence::Missing,
     };
+    // It was refused, and would be for ever: a volume cannot shrink. Minted once more it asks for what is there by now.
+    if subject.outgrown && subject.letters == Letters::This {
+        return Judgement { diverged: Some(diverged), act: Act::Repair };
+    }
     if subject.minted_ago < rules.grace {
         return Judgement { diverged: None, act: Act::Leave(Why::Young) };
     }

@@ -38,6 +38,12 @@ const DEADLINE: Duration = Duration::from_mins(2);
 const REPAIR: Duration = Duration::from_hours(1);
 /// Most databases of one kind that a turn names in the log.
 const NAMED: usize = 20;
+/// What is told of a state that was never minted.
+const AHEAD: &str =
+    "the cluster held a state that was never minted, so rows were lost: what is left was minted above it";
+/// What is told of a state that asked for a smaller volume than there is.
+const OUTGROWN: &str = "the state was refused, because the volume is larger by now than it asks for, so rows were lost: it was \
+                        minted again with the size that is there";
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
 
 /// How to sweep.
@@ -87,7 +93,7 @@ pub struct Tally {
 #[derive(Debug, Default)]
 struct Due {
     resend: Vec<(DatabaseId, Position)>,
-    repair: Vec<DatabaseId>,
+    repair: Vec<(DatabaseId, Position)>,
     bury: Vec<(DatabaseId, Position)>,
     keep: Vec<DatabaseId>,
     purged: Vec<(DatabaseId, Position)>,
@@ -161,7 +167,7 @@ impl Sweep {
             match judgement.act {
                 Act::Leave(why) => self.metrics.left(judgement.diverged, why),
                 Act::Resend => due.resend.push(at),
-                Act::Repair => due.repair.push(subject.database),
+                Act::Repair => due.repair.push(at),
                 Act::Bury => due.bury.push(at),
                 Act::KeepTombstone => due.keep.push(subject.database),
                 Act::MarkPurged => due.purged.push(at),
@@ -176,8 +182,8 @@ impl Sweep {
         if !due.diverged.is_empty() {
             tally.changed += store.mark_diverged(&due.diverged).await?;
         }
-        for database in due.repair {
-            tally.repaired += u64::from(self.repair(turn, database).await?);
+        for (database, judged) in due.repair {
+            tally.repaired += u64::from(self.repair(turn, database, judged).await?);
         }
         if !due.resend.is_empty() {
             let resent = store.resend(turn, cap, &due.resend).await?;
@@ -203,18 +209,25 @@ impl Sweep {
         Ok(())
     }
 
-    /// Mints what should be again, above what the cluster holds: what is left in Postgres wins. Says whether it did.
-    async fn repair(&self, turn: Turn, database: DatabaseId) -> Result<bool, store::Error> {
+    /// Mints what should be again, above what the cluster holds and no smaller: what is left in Postgres wins. Says
+    /// whether it did.
+    async fn repair(&self, turn: Turn, database: DatabaseId, judged: Position) -> Result<bool, store::Error> {
         let mut transaction = self.store.begin().await?;
         if !transaction.spend(turn, self.settings.cap).await? {
             return Ok(false);
         }
         let Some(locked) = transaction.lock_database(None, database).await? else { return Ok(false) };
         let view = transaction.database(database).await?;
-        let Some(held) = view.as_ref().and_then(held).filter(|held| *held > locked.position) else {
+        let Some(held) = view.as_ref().and_then(held) else { return Ok(false) };
+        let ahead = held > locked.position;
+        if !ahead && locked.position != judged {
             return Ok(false);
+        }
+        let minted = if ahead {
+            transaction.repair(&locked, held, again(&locked)).await?
+        } else {
+            transaction.change(&locked, again(&locked)).await?
         };
-        let minted = transaction.repair(&locked, held, again(&locked)).await?;
         let entry = Audit {
             tenant: Some(locked.tenant.clone()),
             principal: ACTOR.to_owned(),
@@ -237,7 +250,8 @@ impl Sweep {
             cluster.name = %locked.cluster,
             db.held = %held,
             db.position = %minted.position,
-            "the cluster held a state that was never minted, so rows were lost: what is left was minted above it"
+            "{}",
+            if ahead { AHEAD } else { OUTGROWN }
         );
         Ok(true)
     }

@@ -89,13 +89,15 @@ impl<S: Sink> Desk<S> {
 
     async fn store(self: Arc<Self>, stretch: Stretch) {
         let Stretch { partition, epoch, start, end, records } = stretch;
+        let count = records.len();
         let batch = Arc::new(Batch { topic: Arc::clone(&self.topic), partition, start, end, records });
-        let next = Instant::now() + self.pace;
+        let begun = Instant::now();
         let stored = within(self.deadline, self.sink.store(batch)).await;
         let delay = match stored {
             Ok(Stored::Done) => {
                 // Until then the place is not free: more comes together meanwhile.
-                tokio::time::sleep_until(next).await;
+                let rest = self.pace * lock(&self.inner).shelves.rest(count);
+                tokio::time::sleep_until(begun + rest).await;
                 let mut inner = lock(&self.inner);
                 inner.shelves.stored(partition, epoch, end);
                 self.start(&mut inner);

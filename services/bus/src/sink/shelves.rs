@@ -5,6 +5,9 @@ use std::mem;
 
 use crate::Record;
 
+/// Records of a batch that costs hardly more than one of a single record.
+const SMALL: usize = 100;
+
 /// All partitions that are ours.
 #[derive(Debug)]
 pub(crate) struct Shelves {
@@ -150,6 +153,13 @@ impl Shelves {
             stand.stands_at = Some(end);
             stand.phase = Phase::Reading;
         }
+    }
+
+    /// How many places' time a place rests after a batch of so many records: one, or all of them together where small
+    /// batches of more partitions than there are places take turns. A batch costs the store far more than a record.
+    pub(crate) fn rest(&self, stored: usize) -> u32 {
+        let waiting = self.by_partition.values().filter(|stand| !stand.records.is_empty()).count();
+        if stored < SMALL && waiting >= self.parallel { u32::try_from(self.parallel).unwrap_or(1) } else { 1 }
     }
 
     /// A stretch is not stored, or nobody knows. Answers whether the store is to be asked again.
@@ -321,6 +331,19 @@ mod tests {
         shelves.sought(0, epoch);
         assert!(shelves.compared(0, epoch, Some(3), None), "a store that has lost its offset");
         assert_eq!(shelves.to_seek(), [(0, epoch, None)]);
+    }
+
+    #[test]
+    fn small_batches_of_many_partitions_come_together() {
+        let cases = [(0, 1, 1), (2, 1, 1), (3, 1, 3), (5, 99, 3), (5, 100, 1), (5, 4_000, 1)];
+        for (waiting, stored, expected) in cases {
+            let mut shelves = Shelves::new(3);
+            for partition in 0..5 {
+                reading(&mut shelves, partition, None);
+            }
+            (0..waiting).for_each(|partition| shelves.accept(record(partition, 0)));
+            assert_eq!(shelves.rest(stored), expected, "{waiting} wait, {stored} were stored");
+        }
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub fn observation(object: &QuestDB, term: i64, present: bool) -> Option<(Databa
         resource_name: object.name_any(),
         credentials_secret: status.credentials_secret.clone().unwrap_or_default(),
         traceparent: object.annotations().get(names::TRACEPARENT).cloned().unwrap_or_default(),
+        asked_size_gib: object.spec.storage.size_gib,
     };
     position.is_valid().then_some((database, observation))
 }
@@ -161,6 +162,7 @@ pub(crate) mod tests {
         assert_eq!(seen.carried_out, Some(Position { epoch: 1, seq: 6 }));
         assert_eq!((seen.phase.as_str(), seen.content_hash.as_str()), ("Ready", "abc"));
         assert_eq!(seen.volume.map(|volume| volume.id).as_deref(), Some("vol-1"));
+        assert_eq!(seen.asked_size_gib, 50);
         assert!(seen.node.is_some_and(|node| node.ready));
         assert_eq!(seen.steps.len(), 1);
         assert_eq!((seen.namespace.as_str(), seen.traceparent.as_str()), ("qdb-acme", "00-a-b-01"));

@@ -36,6 +36,7 @@ pub(super) struct Row {
     dead: bool,
     dead_letters: bool,
     burying: bool,
+    outgrown: bool,
 }
 
 #[derive(sqlx::FromRow)]
@@ -88,6 +89,7 @@ impl TryFrom<Row> for Subject {
                 (false, false) => Letters::None,
             },
             burying: row.burying,
+            outgrown: row.outgrown,
         })
     }
 }

@@ -179,6 +179,9 @@ pub struct Observation {
     pub credentials_secret: ::prost::alloc::string::String,
     #[prost(string, tag = "19")]
     pub traceparent: ::prost::alloc::string::String,
+    /// size of the volume that the spec asks for; 0 from programs older than the field
+    #[prost(uint32, tag = "20")]
+    pub asked_size_gib: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Condition {

@@ -36,6 +36,7 @@ fn observation() -> Observation {
         resource_name: "trades-0000abcd".to_owned(),
         credentials_secret: "trades-0000abcd-credentials".to_owned(),
         traceparent: String::new(),
+        asked_size_gib: 100,
     }
 }
 

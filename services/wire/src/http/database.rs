@@ -219,6 +219,9 @@ pub struct Observed {
     /// Its size in GiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_size_gib: Option<u32>,
+    /// The size in GiB that the custom resource asks for: larger while the volume grows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_size_gib: Option<u32>,
     /// State of the DNS name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns_state: Option<String>,

@@ -11,7 +11,32 @@ pub(super) fn of_libtest(output: &str) -> Vec<String> {
     }
     names.sort_unstable();
     names.dedup();
-    names.iter().map(|name| format!("{name}{}", reason(name, &lines))).collect()
+    names.iter().map(|name| format!("{name}{}", reason(name, &lines))).chain(crash(&lines)).collect()
+}
+
+/// Finished tests that are named when a test program crashed: those that ran then come soon after them in its list.
+const BEFORE: usize = 4;
+
+/// How a test program ended that a signal ended: it names no test itself.
+fn crash(lines: &[&str]) -> Option<String> {
+    let signal = lines.iter().rev().find_map(|line| {
+        let at = line.find("(signal: ").filter(|_| line.contains("process didn't exit successfully"))?;
+        Some(line[at..].trim_matches(['(', ')']))
+    })?;
+    let is_end = |line: &&&str| line.starts_with("test ") && line.ends_with(" ... ok");
+    let mut before: Vec<&str> = lines.iter().rev().filter(is_end).take(BEFORE).copied().collect();
+    before.reverse();
+    let panic = lines.iter().rfind(|line| line.starts_with("thread '") && line.contains("panicked at "));
+    let panicked = panic.map_or(String::new(), |line| format!("; the last panic: {line}"));
+    Some(format!("the test program crashed ({signal}) after: {}{panicked}", before.join(", ")))
+}
+
+/// The last lines of an output without what programs under test wrote into their own log, which would take all the room.
+pub(super) fn shown(output: &str, count: usize) -> String {
+    let mut lines: Vec<&str> =
+        output.lines().rev().filter(|line| !line.starts_with("{\"timestamp\"")).take(count).collect();
+    lines.reverse();
+    lines.join("\n")
 }
 
 /// Of pytest's short summary.
@@ -69,6 +94,31 @@ test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; 
             ["relay::loud", "sink::late at tests/sink.rs:20:9: waited 60s in vain for: a row"]
         );
         assert_eq!(of_libtest("test a ... ok\n\ntest result: ok. 1 passed; 0 failed\n"), [""; 0]);
+    }
+
+    #[test]
+    fn a_crash_names_the_signal_and_what_ran_before() {
+        let output = "\
+test a::b ... ok
+test a::c ... ok
+thread 'a::d' (7) panicked at library/core/src/panicking.rs:233:5:
+panic in a destructor during cleanup
+error: test failed, to rerun pass `-p e2e --test integration`
+
+Caused by:
+  process didn't exit successfully: `/target/integration-1 --test-threads=8` (signal: 6, SIGABRT: process abort signal)
+";
+        assert_eq!(
+            of_libtest(output),
+            ["the test program crashed (signal: 6, SIGABRT: process abort signal) after: test a::b ... ok, \
+              test a::c ... ok; the last panic: thread 'a::d' (7) panicked at library/core/src/panicking.rs:233:5:"]
+        );
+    }
+
+    #[test]
+    fn what_programs_logged_is_not_shown() {
+        let output = "one\ntwo\n{\"timestamp\":\"2026\",\"level\":\"INFO\"}\nthree\n";
+        assert_eq!(shown(output, 2), "two\nthree");
     }
 
     #[test]

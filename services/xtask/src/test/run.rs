@@ -133,9 +133,10 @@ impl Runner<'_> {
                 tally
             }
             Ok(tally) => {
-                self.remember(step, &log);
+                let output = fs::read_to_string(&log).unwrap_or_default();
+                self.remember(step, &log, &output);
                 let hint = format!("{tally}; the whole output is in {}", log.display());
-                self.terminal.failed(step.name, &tail(&log, SHOWN), &hint);
+                self.terminal.failed(step.name, &failures::shown(&output, SHOWN), &hint);
                 tally
             }
             Err(error) => {
@@ -151,11 +152,10 @@ impl Runner<'_> {
     }
 
     /// Keeps what failed in a step for the end.
-    fn remember(&self, step: Step, log: &Path) {
-        let output = fs::read_to_string(log).unwrap_or_default();
+    fn remember(&self, step: Step, log: &Path, output: &str) {
         let failed = match step.work {
-            Work::CargoTest(_) => failures::of_libtest(&output),
-            Work::Pytest => failures::of_pytest(&output),
+            Work::CargoTest(_) => failures::of_libtest(output),
+            Work::Pytest => failures::of_pytest(output),
             _ => Vec::new(),
         };
         let mut failures = self.failures.borrow_mut();

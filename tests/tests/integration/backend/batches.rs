@@ -52,6 +52,7 @@ fn observation(database: DatabaseId, place: Place) -> Gossip {
         resource_name: String::new(),
         credentials_secret: String::new(),
         traceparent: String::new(),
+        asked_size_gib: 0,
     }));
     gossip(database, said)
 }

@@ -123,6 +123,59 @@ async fn damaged_rows_are_set_aside_until_the_next_change() {
     assert_eq!(road.records(2).await[1].key_text(), Some(id(&broken).to_string().as_str()));
 }
 
+/// Copies of the one database there is, as many as are wanted, minted one after the other.
+async fn copies(app: &App, count: u32) {
+    for text in [
+        format!(
+            "insert into databases (id, tenant_id, cluster_id, name, desired, desired_schema, content_hash, epoch, seq, minted_at) \
+             select gen_random_uuid(), tenant_id, cluster_id, 'copy-' || n, desired, desired_schema, content_hash, 1, 1, \
+             minted_at + n * interval '1 millisecond' from databases, generate_series(1, {count}) n"
+        ),
+        "insert into operations (id, tenant_id, database_id, kind, epoch, seq, state, actor) \
+         select id, tenant_id, id, 'create', 1, 1, 'pending', 'test' from databases where name like 'copy-%'"
+            .to_owned(),
+        "insert into instructions (id, database_id, epoch, seq, operation_id, operation_kind, desired, desired_schema, \
+         content_hash, actor, minted_at) select id, id, 1, 1, id, 'create', desired, desired_schema, content_hash, 'test', \
+         minted_at from databases where name like 'copy-%'"
+            .to_owned(),
+    ] {
+        app.ask(&text).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_read_ahead_is_sent_once_and_does_not_hide_what_was_minted_meanwhile() {
+    let road = Road::new().await;
+    let app = &road.app;
+    app.created("trades").await;
+    copies(app, 599).await;
+    let mut long = Session::open(&app.url).await.unwrap();
+    let lock = "begin; select 1 from databases order by minted_at limit 1 for update";
+    assert_eq!(long.run(lock).await.unwrap(), "1");
+    let relay = road.relay();
+    assert_eq!(relay.step().await.unwrap(), Step::Published { count: 500, more: true });
+    assert_eq!(waiting(app).await, 101, "one is locked");
+    // Nobody looked at it while it was locked; it is marked now, and not sent again.
+    long.run("rollback").await.unwrap();
+    assert_eq!(relay.step().await.unwrap(), Step::Published { count: 101, more: false });
+    assert_eq!(relay.step().await.unwrap(), Step::Idle);
+    assert_eq!(road.records(600).await.len(), 600, "each once");
+
+    app.ask("update databases set published_epoch = 0, published_seq = 0").await;
+    let relay = road.relay();
+    assert_eq!(relay.step().await.unwrap(), Step::Published { count: 500, more: true });
+    let last = app.ask("select id from databases where unpublished order by minted_at desc limit 1").await;
+    grow(app, &last, 200).await;
+    assert_eq!(relay.step().await.unwrap(), Step::Published { count: 100, more: false }, "as it was read");
+    assert_eq!(relay.step().await.unwrap(), Step::Published { count: 1, more: false });
+    let records = road.records(1_201).await;
+    assert_eq!(records.len(), 1_201);
+    let newest = Instruction::decode(
+        records.iter().rfind(|one| one.key_text() == Some(&last)).unwrap().payload.as_deref().unwrap(),
+    );
+    assert_eq!(newest.unwrap().desired.storage.size_gib, 200);
+}
+
 #[tokio::test]
 async fn a_record_that_is_too_large_is_set_aside_and_blocks_nobody() {
     let road = Road::new().await;

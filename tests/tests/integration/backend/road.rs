@@ -130,6 +130,7 @@ fn observation(database: DatabaseId, resource_version: u64, carried_out: Option<
         resource_name: "trades".to_owned(),
         credentials_secret: "trades-credentials".to_owned(),
         traceparent: String::new(),
+        asked_size_gib: 0,
     }));
     Gossip { database, cluster: "eu".parse().unwrap(), said_at: jiff::Timestamp::now(), said }
 }

@@ -195,6 +195,50 @@ async fn a_state_that_was_never_minted_is_outranked_by_what_is_left() {
     assert_eq!(app.ask(unclaimed).await, expected, "the stranger is shown and left alone");
 }
 
+/// What an observer tells of a volume that has a size while its resource asks for another.
+fn sized(has: u32, asked: u32) -> ::store::Body {
+    json!({
+        "phase": "Ready", "epoch": 1, "seq": 1, "conditions": [], "steps": [], "volume_size_gib": has,
+        "asked_size_gib": asked, "namespace": "", "resource_name": "", "credentials_secret": "",
+    })
+    .into()
+}
+
+/// After lost rows gossip is read again from its middle: what is minted on old news is refused when newer news tell of
+/// more.
+#[tokio::test]
+async fn a_repair_that_was_refused_for_its_size_is_minted_again_with_the_size_that_is_there() {
+    let app = App::new().await;
+    let made = app.created("trades").await;
+    published(&app).await;
+    listed(&app).await;
+    let told = |seq, body| Observation { body, ..observation(id(&made), Position { epoch: 1, seq }, seq) };
+    say(&app, 0, told(2, sized(60, 70))).await;
+    assert_eq!(turn(&app, 9).await.repaired, 1);
+    let size = async || shown(&app, &made).await["storage"]["size_gib"].clone();
+    assert_eq!(size().await, json!(70), "what the resource asks for, not only what the volume has by now");
+    published(&app).await;
+    say(&app, 1, told(3, sized(60, 90))).await;
+    assert_eq!(turn(&app, 9).await.repaired, 0, "it is on its way");
+    let refused = format!(
+        "insert into dead_letters (topic, kafka_partition, kafka_offset, headers, database_id, cluster_id, code, message, \
+         consumer, epoch, seq) values ('instructions', 0, 7, '[]', '{}', 'eu', 'refused', 'can only grow', 'p', 2, 1)",
+        id(&made)
+    );
+    app.ask(&refused).await;
+    assert_eq!(turn(&app, 9).await.repaired, 0, "its operation is open: whoever asked is told first");
+    app.ask(
+        "update operations set state = 'failed', ended_at = now(), failure_code = 'refused' where epoch = 2",
+    )
+    .await;
+    let again = turn(&app, 9).await;
+    assert_eq!((again.repaired, again.resent), (1, 0));
+    assert_eq!(size().await, json!(90));
+    let minted = "select string_agg(detail ->> 'minted', ' ' order by id) from audit where role = 'system'";
+    assert_eq!(app.ask(minted).await, "2/1 2/2");
+    assert_eq!(turn(&app, 9).await.repaired, 0, "once");
+}
+
 #[tokio::test]
 async fn repairs_are_under_the_cap_too() {
     let app = App::new().await;

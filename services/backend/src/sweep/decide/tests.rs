@@ -46,6 +46,7 @@ fn healthy() -> (Subject, Listing) {
         parked: None,
         letters: Letters::None,
         burying: false,
+        outgrown: false,
     };
     let listing = Listing {
         cluster: "a".parse().unwrap(),
@@ -127,6 +128,30 @@ fn what_is_not_shown_is_sent_again() {
                 s.resent_ago = Some(LONG);
             },
             Some(Divergence::Missing),
+            Act::Resend,
+        ),
+    ]);
+}
+
+#[test]
+fn what_was_refused_because_the_volume_grew_is_minted_again() {
+    check(&[
+        (
+            "smaller than what is there, and refused for it",
+            |s, _| {
+                lagging(s);
+                (s.outgrown, s.letters) = (true, Letters::This);
+            },
+            Some(Divergence::Lagging),
+            Act::Repair,
+        ),
+        (
+            "smaller than what is there, but not refused",
+            |s, _| {
+                lagging(s);
+                s.outgrown = true;
+            },
+            Some(Divergence::Lagging),
             Act::Resend,
         ),
     ]);

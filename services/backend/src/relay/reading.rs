@@ -1,0 +1,63 @@
+//! What the relay reads, a portion at a time. While Kafka writes one portion and Postgres marks it, the next is read, so
+//! that neither waits for the other.
+//!
+//! What was read ahead may be outdated when it is published, as anything may that was read: readers keep the newest, and
+//! what was minted meanwhile stays unpublished.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use domain::DatabaseId;
+use store::{Error, Store, Unpublished};
+
+use super::portion::Portion;
+
+/// Reads what is unpublished.
+#[derive(Debug)]
+pub(super) struct Reading {
+    store: Store,
+    portion: Portion,
+    ahead: Mutex<Option<Unpublished>>,
+}
+
+impl Reading {
+    /// Nothing read yet.
+    pub(super) fn of(store: Store) -> Self {
+        Self { store, portion: Portion::default(), ahead: Mutex::default() }
+    }
+
+    /// The next portion.
+    pub(super) async fn next(&self) -> Result<Unpublished, Error> {
+        let ahead = self.ahead().take();
+        match ahead {
+            Some(ahead) => Ok(ahead),
+            None => self.store.unpublished(self.portion.size()).await,
+        }
+    }
+
+    /// Reads the portion behind this one, if there is any. What fails here is only read later.
+    pub(super) async fn read_ahead(&self, more: bool, these: &[DatabaseId]) {
+        if !more {
+            return;
+        }
+        match self.store.unpublished_beside(self.portion.size(), these).await {
+            Ok(ahead) => *self.ahead() = Some(ahead),
+            Err(error) => {
+                tracing::debug!(reason = runtime::telemetry::chain(&error), "nothing was read ahead");
+            }
+        }
+    }
+
+    /// Forgets what was read ahead: the next portion begins with whoever waits longest.
+    pub(super) fn forget(&self) {
+        *self.ahead() = None;
+    }
+
+    /// Learns from a round of so many records with so many bytes.
+    pub(super) fn learn(&self, records: usize, bytes: usize) {
+        self.portion.learn(records, bytes);
+    }
+
+    fn ahead(&self) -> MutexGuard<'_, Option<Unpublished>> {
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,55 @@
+//! What became of a round of the relay.
+
+use bus::Delivered;
+use domain::{DatabaseId, Position};
+use store::Instruction;
+
+use super::Error;
+
+/// What became of a round's instructions.
+#[derive(Debug)]
+pub(super) struct Sent<'a> {
+    /// How many Kafka took.
+    pub(super) taken: usize,
+    /// How many were marked as long as Postgres took it.
+    pub(super) marked: Result<usize, Error>,
+    pub(super) too_large: Vec<&'a Instruction>,
+    pub(super) failures: Vec<bus::Error>,
+}
+
+impl Default for Sent<'_> {
+    fn default() -> Self {
+        Self { taken: 0, marked: Ok(0), too_large: Vec::new(), failures: Vec::new() }
+    }
+}
+
+impl<'a> Sent<'a> {
+    pub(super) fn refused(&mut self, instruction: &'a Instruction, error: bus::Error) {
+        match error {
+            bus::Error::TooLarge { .. } => self.too_large.push(instruction),
+            error => self.failures.push(error),
+        }
+    }
+}
+
+/// Says that Kafka took an instruction: aloud while they are few, because a line each of a backlog hides all others.
+pub(super) fn told(instruction: &Instruction, delivered: Delivered, few: bool) -> (DatabaseId, Position) {
+    macro_rules! tell {
+        ($level:expr) => {
+            tracing::event!(
+                $level,
+                db.id = %instruction.database,
+                db.position = %instruction.position,
+                kafka.partition = delivered.partition,
+                kafka.offset = delivered.offset,
+                "instruction published"
+            )
+        };
+    }
+    if few {
+        tell!(tracing::Level::INFO);
+    } else {
+        tell!(tracing::Level::DEBUG);
+    }
+    (instruction.database, instruction.position)
+}
