@@ -10,16 +10,17 @@ mod reading;
 mod record;
 mod sent;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bus::Producer;
+use bus::{Pending, Producer};
 use domain::{DatabaseId, Position};
 use runtime::backoff::Retry;
 use runtime::health::Heartbeat;
 use runtime::{Backoff, CancellationToken};
 use store::{Instruction, SetAside, Store, Unpublished, Unreadable};
+use tokio::sync::mpsc;
 
 use reading::Reading;
 use sent::{Sent, told};
@@ -35,7 +36,7 @@ pub const SENT: &str = "backend.relay.sent";
 /// Instructions of a round that are told of one by one.
 const FEW: usize = 50;
 /// Instructions that are marked at once.
-const STRETCH: usize = 1_000;
+const STRETCH: usize = 500;
 /// How long the table is left alone when nothing rings.
 const FLOOR: Duration = Duration::from_millis(500);
 /// Patience with one round: longer than the producer's own.
@@ -60,6 +61,9 @@ pub struct Relay {
     delivered: Mutex<BTreeMap<DatabaseId, Position>>,
     reading: Reading,
 }
+
+/// An instruction that Kafka has not answered for yet.
+type Queued<'a> = (&'a Instruction, Pending);
 
 /// What a round did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -188,43 +192,69 @@ impl Relay {
         (known.into_iter().map(|one| (one.database, one.position)).collect(), fresh)
     }
 
-    /// Queues all and then waits for all, marking stretch by stretch what Kafka took and first what it took before: Postgres
-    /// marks while Kafka writes the rest.
+    /// Queues stretch by stretch, and marks what Kafka took meanwhile, first what it took before: Postgres marks while Kafka
+    /// writes the rest.
     async fn publish<'a>(
         &self,
         known: &[(DatabaseId, Position)],
         instructions: &'a [Instruction],
     ) -> Sent<'a> {
         let mut sent = Sent::default();
-        let (mut queued, mut bytes) = (Vec::with_capacity(instructions.len()), 0);
-        for instruction in instructions {
-            let record = message(&self.topic, instruction);
-            bytes += record.payload.len();
-            match self.producer.enqueue(&record) {
-                Ok(pending) => queued.push((instruction, pending)),
-                Err(error) => sent.refused(instruction, error),
-            }
-        }
-        self.reading.learn(instructions.len(), bytes);
         self.delivered().clear();
         self.note(known, &mut sent).await;
-        let few = instructions.len() <= FEW;
-        let mut queued = queued.into_iter().peekable();
-        while queued.peek().is_some() {
-            let mut taken = Vec::with_capacity(STRETCH);
-            for (instruction, pending) in queued.by_ref().take(STRETCH) {
+        let (tell, queued) = mpsc::channel(instructions.len().max(1));
+        let (refused, ()) = tokio::join!(
+            self.enqueue(instructions, tell),
+            self.settle(queued, instructions.len(), &mut sent)
+        );
+        for (instruction, error) in refused {
+            sent.refused(instruction, error);
+        }
+        sent
+    }
+
+    /// Queues all; those that cannot be queued are given back.
+    async fn enqueue<'a>(
+        &self,
+        instructions: &'a [Instruction],
+        queued: mpsc::Sender<Queued<'a>>,
+    ) -> Vec<(&'a Instruction, bus::Error)> {
+        let (mut refused, mut bytes) = (Vec::new(), 0);
+        for stretch in instructions.chunks(STRETCH) {
+            for instruction in stretch {
+                let record = message(&self.topic, instruction);
+                bytes += record.payload.len();
+                match self.producer.enqueue(&record) {
+                    // There is room for all of them, and whoever reads stays until the last.
+                    Ok(pending) => drop(queued.try_send((instruction, pending))),
+                    Err(error) => refused.push((instruction, error)),
+                }
+            }
+            // So that those before can be marked.
+            tokio::task::yield_now().await;
+        }
+        self.reading.learn(instructions.len(), bytes);
+        refused
+    }
+
+    /// Waits for Kafka's word on each and marks what it took.
+    async fn settle<'a>(&self, mut queued: mpsc::Receiver<Queued<'a>>, count: usize, sent: &mut Sent<'a>) {
+        let few = count <= FEW;
+        let mut stretch = Vec::with_capacity(STRETCH);
+        while queued.recv_many(&mut stretch, STRETCH).await > 0 {
+            let mut taken = Vec::with_capacity(stretch.len());
+            for (instruction, pending) in stretch.drain(..) {
                 match pending.wait().await {
                     Ok(delivered) => taken.push(told(instruction, delivered, few)),
                     Err(error) => sent.refused(instruction, error),
                 }
             }
             sent.taken += taken.len();
-            self.note(&taken, &mut sent).await;
+            self.note(&taken, sent).await;
         }
         if !few {
             tracing::info!(count = sent.taken, kafka.topic = self.topic, "many instructions published");
         }
-        sent
     }
 
     /// Marks what Kafka took. After Postgres failed once it is only remembered, to be marked in the next round.
@@ -245,7 +275,8 @@ impl Relay {
         for (database, _) in sent {
             runtime::failpoint::hit(SENT, database).await;
         }
-        let marked = self.store.mark(sent).await.map_err(Error::Store)?;
+        let marked: BTreeSet<DatabaseId> =
+            self.store.mark(sent).await.map_err(Error::Store)?.into_iter().collect();
         // Marked, it is forgotten: whoever asks for it once more wants it sent.
         self.delivered().retain(|database, _| !marked.contains(database));
         Ok(marked.len())

@@ -74,12 +74,13 @@ impl Store {
 
     /// The same without these databases.
     pub async fn unpublished_beside(&self, limit: u32, these: &[DatabaseId]) -> Result<Unpublished, Error> {
+        // As a sub-select they are looked up in a hash; as an array each row would be compared with each of them.
         let these: Vec<Uuid> = these.iter().map(|id| id.uuid()).collect();
         let rows: Vec<PgRow> = sqlx::query(concat!(
             "select ",
             instruction_columns!(),
             " from databases d join instructions i on i.database_id = d.id and i.epoch = d.epoch and i.seq = d.seq \
-             where d.unpublished and d.id <> all($3) and i.desired_schema <= $2 and not exists (select from unpublishable u \
+             where d.unpublished and d.id not in (select unnest($3)) and i.desired_schema <= $2 and not exists (select from unpublishable u \
              where u.database_id = d.id and u.epoch = d.epoch and u.seq = d.seq) \
              order by greatest(d.minted_at, d.resent_at) limit $1"
         ))

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use domain::DatabaseId;
 use store::{Error, Store, Unpublished};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::portion::Portion;
 
@@ -39,11 +40,15 @@ impl Reading {
         if !more {
             return;
         }
-        match self.store.unpublished_beside(self.portion.size(), these).await {
-            Ok(ahead) => *self.ahead() = Some(ahead),
-            Err(error) => {
+        let (store, size, these) = (self.store.clone(), self.portion.size(), these.to_vec());
+        // A task of its own: what is read takes the processor for a while, and so does what is written.
+        let read = tokio::spawn(async move { store.unpublished_beside(size, &these).await });
+        match AbortOnDropHandle::new(read).await {
+            Ok(Ok(ahead)) => *self.ahead() = Some(ahead),
+            Ok(Err(error)) => {
                 tracing::debug!(reason = runtime::telemetry::chain(&error), "nothing was read ahead");
             }
+            Err(error) => tracing::debug!(reason = %error, "nothing was read ahead"),
         }
     }
 
