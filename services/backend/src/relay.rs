@@ -193,7 +193,7 @@ impl Relay {
     }
 
     /// Queues stretch by stretch, and marks what Kafka took meanwhile, first what it took before: Postgres marks while Kafka
-    /// writes the rest.
+    /// writes the rest, and one stretch while it is still busy with another.
     async fn publish<'a>(
         &self,
         known: &[(DatabaseId, Position)],
@@ -202,13 +202,20 @@ impl Relay {
         let mut sent = Sent::default();
         self.delivered().clear();
         self.note(known, &mut sent).await;
+        let few = instructions.len() <= FEW;
         let (tell, queued) = mpsc::channel(instructions.len().max(1));
-        let (refused, ()) = tokio::join!(
+        let queued = tokio::sync::Mutex::new(queued);
+        let (refused, one, other) = tokio::join!(
             self.enqueue(instructions, tell),
-            self.settle(queued, instructions.len(), &mut sent)
+            self.settle(&queued, few),
+            self.settle(&queued, few)
         );
+        let mut sent = sent.and(one).and(other);
         for (instruction, error) in refused {
             sent.refused(instruction, error);
+        }
+        if !few {
+            tracing::info!(count = sent.taken, kafka.topic = self.topic, "many instructions published");
         }
         sent
     }
@@ -237,11 +244,15 @@ impl Relay {
         refused
     }
 
-    /// Waits for Kafka's word on each and marks what it took.
-    async fn settle<'a>(&self, mut queued: mpsc::Receiver<Queued<'a>>, count: usize, sent: &mut Sent<'a>) {
-        let few = count <= FEW;
+    /// Waits for Kafka's word on each and marks what it took, stretch by stretch.
+    async fn settle<'a>(
+        &self,
+        queued: &tokio::sync::Mutex<mpsc::Receiver<Queued<'a>>>,
+        few: bool,
+    ) -> Sent<'a> {
+        let mut sent = Sent::default();
         let mut stretch = Vec::with_capacity(STRETCH);
-        while queued.recv_many(&mut stretch, STRETCH).await > 0 {
+        while queued.lock().await.recv_many(&mut stretch, STRETCH).await > 0 {
             let mut taken = Vec::with_capacity(stretch.len());
             for (instruction, pending) in stretch.drain(..) {
                 match pending.wait().await {
@@ -250,11 +261,9 @@ impl Relay {
                 }
             }
             sent.taken += taken.len();
-            self.note(&taken, sent).await;
+            self.note(&taken, &mut sent).await;
         }
-        if !few {
-            tracing::info!(count = sent.taken, kafka.topic = self.topic, "many instructions published");
-        }
+        sent
     }
 
     /// Marks what Kafka took. After Postgres failed once it is only remembered, to be marked in the next round.

@@ -24,6 +24,15 @@ impl Default for Sent<'_> {
 }
 
 impl<'a> Sent<'a> {
+    /// Both together.
+    pub(super) fn and(mut self, other: Self) -> Self {
+        self.taken += other.taken;
+        self.marked = self.marked.and_then(|before| other.marked.map(|marked| before + marked));
+        self.too_large.extend(other.too_large);
+        self.failures.extend(other.failures);
+        self
+    }
+
     pub(super) fn refused(&mut self, instruction: &'a Instruction, error: bus::Error) {
         match error {
             bus::Error::TooLarge { .. } => self.too_large.push(instruction),
