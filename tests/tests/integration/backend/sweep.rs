@@ -222,20 +222,20 @@ async fn a_repair_that_was_refused_for_its_size_is_minted_again_with_the_size_th
     assert_eq!(turn(&app, 9).await.repaired, 0, "it is on its way");
     let refused = format!(
         "insert into dead_letters (topic, kafka_partition, kafka_offset, headers, database_id, cluster_id, code, message, \
-         consumer, epoch, seq) values ('instructions', 0, 7, '[]', '{}', 'eu', 'refused', 'can only grow', 'p', 2, 1)",
+         consumer, epoch, seq) values ('instructions', 0, 7, '[]', '{}', 'eu', 'invalid', 'can only grow', 'p', 2, 2)",
         id(&made)
     );
     app.ask(&refused).await;
     assert_eq!(turn(&app, 9).await.repaired, 0, "its operation is open: whoever asked is told first");
     app.ask(
-        "update operations set state = 'failed', ended_at = now(), failure_code = 'refused' where epoch = 2",
+        "update operations set state = 'failed', ended_at = now(), failure_code = 'invalid' where epoch = 2",
     )
     .await;
     let again = turn(&app, 9).await;
     assert_eq!((again.repaired, again.resent), (1, 0));
     assert_eq!(size().await, json!(90));
     let minted = "select string_agg(detail ->> 'minted', ' ' order by id) from audit where role = 'system'";
-    assert_eq!(app.ask(minted).await, "2/1 2/2");
+    assert_eq!(app.ask(minted).await, "2/2 2/3");
     assert_eq!(turn(&app, 9).await.repaired, 0, "once");
 }
 
