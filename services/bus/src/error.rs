@@ -31,6 +31,16 @@ pub enum Error {
         /// What the library says of the group.
         state: String,
     },
+    /// No broker has answered for a while: it may be that all are away, or that the library has lost its way.
+    #[error(
+        "consume {topic}: no broker has answered for {seconds} s; another consumer begins with the addresses that are configured"
+    )]
+    Alone {
+        /// The topic.
+        topic: String,
+        /// For how long.
+        seconds: u64,
+    },
     /// The library has forgotten every broker, those it was given included: a new client begins with those again.
     #[error(
         "the Kafka {what} knows no broker any more; a new one begins with the addresses that are configured"

@@ -132,11 +132,14 @@ impl Context {
     /// An error once the consumer has been outside of its group for too long, or knows no broker any more: it is to be made
     /// anew.
     pub(super) fn check_standing(&self) -> Result<(), Error> {
-        let standing = lock(&self.standing);
+        let (mut standing, now) = (lock(&self.standing), Instant::now());
         if standing.has_no_brokers() {
             return Err(Error::NoBrokers { what: "consumer" });
         }
-        let Some((outside, state)) = standing.too_long(Instant::now(), self.patience) else { return Ok(()) };
+        if let Some(alone) = standing.too_lonely(now, self.patience) {
+            return Err(Error::Alone { topic: self.topic.clone(), seconds: alone.as_secs() });
+        }
+        let Some((outside, state)) = standing.too_long(now, self.patience) else { return Ok(()) };
         let (group, topic, state) = (self.group.clone(), self.topic.clone(), state.to_owned());
         Err(Error::Adrift { group, topic, seconds: outside.as_secs(), state })
     }

@@ -18,13 +18,24 @@ pub struct Patience {
     pub others: Duration,
     /// All in all, whatever it does: members may hang one after the other, but not for ever.
     pub all: Duration,
+    /// Without a word that any broker answers. A client that is well finds a broker that is back within two seconds, so
+    /// another one loses nothing while all are away; one that has lost its way may not even tell that it has.
+    pub alone: Duration,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { own: Duration::from_secs(30), others: 2 * MAX_POLL, all: 5 * MAX_POLL }
+        Self {
+            own: Duration::from_secs(30),
+            others: 2 * MAX_POLL,
+            all: 5 * MAX_POLL,
+            alone: Duration::from_secs(20),
+        }
     }
 }
+
+/// The most that counts between two looks: a process that was stopped has not waited.
+const LOOKS: Duration = Duration::from_secs(2);
 
 /// How a consumer stands with its group.
 #[derive(Debug, Default)]
@@ -33,6 +44,10 @@ pub(crate) struct Standing {
     outside: Option<Outside>,
     /// There is no broker left that it could ask.
     no_brokers: bool,
+    /// How long nothing was heard of a broker that answers.
+    alone: Duration,
+    /// When somebody looked last.
+    looked: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -49,6 +64,9 @@ impl Standing {
     /// Takes in what the library says now.
     pub(crate) fn hear(&mut self, now: Instant, join_state: &str, brokers: Brokers) {
         self.no_brokers = brokers == Brokers::Forgotten;
+        if brokers == Brokers::Reachable {
+            self.alone = Duration::ZERO;
+        }
         if join_state == "steady" || brokers != Brokers::Reachable {
             self.outside = None;
             return;
@@ -69,6 +87,13 @@ impl Standing {
     /// Whether it can never come back by itself.
     pub(crate) const fn has_no_brokers(&self) -> bool {
         self.no_brokers
+    }
+
+    /// For how long nothing was heard of any broker, once that is too long. To be asked every moment.
+    pub(crate) fn too_lonely(&mut self, now: Instant, patience: Patience) -> Option<Duration> {
+        let since = self.looked.replace(now).map_or(Duration::ZERO, |before| now.duration_since(before));
+        self.alone += since.min(LOOKS);
+        (self.alone >= patience.alone).then_some(self.alone)
     }
 
     /// For how long it has been outside, once that is too long.
@@ -132,6 +157,37 @@ mod tests {
             }
             let lost = standing.too_long(at(*when), Patience::default()).is_some();
             assert_eq!(lost, *expected, "{heard:?} at {when}");
+        }
+    }
+
+    /// What is heard at which second, the seconds at which nobody looks, and when it is too long.
+    type Lonely = (&'static [(u64, Brokers)], std::ops::Range<u64>, Option<u64>);
+
+    fn lonely(heard: &[(u64, Brokers)], asleep: &std::ops::Range<u64>) -> Option<u64> {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut standing = Standing::default();
+        (0..99).filter(|second| !asleep.contains(second)).find(|second| {
+            for (_, brokers) in heard.iter().filter(|(when, _)| when == second) {
+                standing.hear(at(*second), "steady", *brokers);
+            }
+            standing.too_lonely(at(*second), Patience::default()).is_some()
+        })
+    }
+
+    #[test]
+    fn a_consumer_that_hears_of_no_broker_is_noticed_even_if_it_hears_nothing() {
+        let table: [Lonely; 6] = [
+            (&[], 0..0, Some(20)),
+            (&[(5, Brokers::Away), (10, Brokers::Away)], 0..0, Some(20)),
+            (&[(5, Brokers::Reachable), (10, Brokers::Away)], 0..0, Some(24)),
+            (&[(5, Brokers::Reachable), (24, Brokers::Reachable), (43, Brokers::Reachable)], 0..0, Some(62)),
+            // Stopped for a quarter of a minute, of which two seconds count.
+            (&[(5, Brokers::Reachable)], 6..21, Some(38)),
+            (&[(5, Brokers::Reachable), (24, Brokers::Reachable), (43, Brokers::Reachable)], 44..99, None),
+        ];
+        for (heard, asleep, expected) in table {
+            assert_eq!(lonely(heard, &asleep), expected, "{heard:?}, asleep {asleep:?}");
         }
     }
 

@@ -147,8 +147,7 @@ async fn a_consumer_that_its_group_does_not_let_in_gives_up() {
         &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS; 500],
     );
     let mut settings = settings(&cluster);
-    settings.patience =
-        Patience { own: Duration::from_secs(2), others: Duration::from_mins(1), all: Duration::from_mins(5) };
+    settings.patience = Patience { own: Duration::from_secs(2), ..Patience::default() };
     let consumer = Consumer::start(settings.clone());
     let ended = in_time("the consumer to give up", consumer.task).await.unwrap();
     assert!(matches!(&ended, Err(Error::Adrift { group, .. }) if group == "g"), "{ended:?}");
@@ -158,6 +157,25 @@ async fn a_consumer_that_its_group_does_not_let_in_gives_up() {
     send(&settings, ["a"]).await;
     let next = Consumer::start(settings);
     next.handled(1).await;
+    next.stop().await.0.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_that_no_broker_answers_gives_up_and_the_next_one_goes_on() {
+    let cluster = cluster();
+    let mut settings = settings(&cluster);
+    settings.patience = Patience { alone: Duration::from_secs(8), ..Patience::default() };
+    send(&settings, ["a"]).await;
+    let consumer = Consumer::start(settings.clone());
+    consumer.handled(1).await;
+    cluster.broker_down(1).unwrap();
+    let ended = in_time("the consumer to give up", consumer.task).await.unwrap();
+    assert!(matches!(ended, Err(Error::Alone { seconds: 8.., .. })), "{ended:?}");
+    cluster.broker_up(1).unwrap();
+    settings.group = "another".to_owned();
+    send(&settings, ["b"]).await;
+    let next = Consumer::start(settings);
+    next.handled(2).await;
     next.stop().await.0.unwrap();
 }
 
