@@ -76,6 +76,11 @@ impl Error {
         }
     }
 
+    /// Whether AWS allows it only now and then: neither another wish nor anything done here makes it sooner.
+    pub fn is_rationed(&self) -> bool {
+        matches!(self, Self::Aws { source, .. } if matches!(**source, cloud::Error::TooSoon { .. }))
+    }
+
     /// For metrics.
     pub fn category(&self) -> &'static str {
         match self {

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use plan::Memory;
+use jiff::{SignedDuration, Timestamp, Unit};
+use plan::{Failure, Memory, Part};
 use runtime::Backoff;
 
 /// Between attempts that failed.
@@ -14,6 +15,8 @@ const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(
 const PATIENCE: Backoff = Backoff::new(Duration::from_secs(15), Duration::from_mins(5));
 /// How long a zone counts as exhausted.
 const EXHAUSTED: Duration = Duration::from_mins(10);
+/// Between two attempts at what AWS allows only a few times a day.
+const RATIONED: Duration = Duration::from_mins(5);
 
 /// One database.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +26,16 @@ struct Entry {
     wrote: Option<Instant>,
     asked: Option<Instant>,
     failures: u32,
+    held: Option<Held>,
+}
+
+/// A part that nobody needs, which failed and rests while the others go on.
+#[derive(Clone, Debug)]
+struct Held {
+    generation: i64,
+    until: Instant,
+    attempts: u32,
+    failure: Failure,
 }
 
 /// All databases, by uid of their resource.
@@ -93,6 +106,45 @@ impl Memories {
         policy.delay(attempt, 0.5 + runtime::backoff::random_share() / 2.0)
     }
 
+    /// Lets a part rest that failed under a wish; what is to be said of it. `rationed` is what AWS allows only now and then.
+    pub(crate) fn hold(&self, uid: &str, generation: i64, failure: Failure, rationed: bool) -> Failure {
+        let mut entries = self.lock();
+        let entry = entries.entry(uid.to_owned()).or_default();
+        let same = |held: &&Held| held.generation == generation && held.failure.part == failure.part;
+        let attempts = entry.held.as_ref().filter(same).map_or(0, |held| held.attempts.saturating_add(1));
+        let policy = if failure.lasting { PATIENCE } else { RETRY };
+        let (delay, failure) = if rationed {
+            (RATIONED, Failure { message: told(&failure.message, Timestamp::now(), RATIONED), ..failure })
+        } else {
+            (policy.delay(attempts, 0.5 + runtime::backoff::random_share() / 2.0), failure)
+        };
+        let until = Instant::now() + delay;
+        entry.held = Some(Held { generation, until, attempts, failure: failure.clone() });
+        failure
+    }
+
+    /// The failure of a part that rests under this wish.
+    pub(crate) fn held(&self, uid: &str, generation: i64, part: Part) -> Option<Failure> {
+        let entries = self.lock();
+        let held = entries.get(uid)?.held.as_ref()?;
+        let rests = held.generation == generation && held.failure.part == part && Instant::now() < held.until;
+        rests.then(|| held.failure.clone())
+    }
+
+    /// How long a part still rests.
+    pub(crate) fn rests_for(&self, uid: &str) -> Option<Duration> {
+        let entries = self.lock();
+        let held = entries.get(uid)?.held.as_ref()?;
+        Some(held.until.saturating_duration_since(Instant::now()))
+    }
+
+    /// A part went well.
+    pub(crate) fn went_well(&self, uid: &str, part: Part) {
+        if let Some(entry) = self.lock().get_mut(uid) {
+            entry.held.take_if(|held| held.failure.part == part);
+        }
+    }
+
     pub(crate) fn succeeded(&self, uid: &str) {
         if let Some(entry) = self.lock().get_mut(uid) {
             entry.failures = 0;
@@ -109,9 +161,47 @@ impl Memories {
     }
 }
 
+/// A message with the time of the next attempt.
+fn told(message: &str, now: Timestamp, delay: Duration) -> String {
+    let next = SignedDuration::try_from(delay).ok().and_then(|delay| now.checked_add(delay).ok());
+    match next.and_then(|next| next.round(Unit::Second).ok()) {
+        Some(next) => format!("{message}; tried again after {next}"),
+        None => message.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn failure(lasting: bool) -> Failure {
+        Failure { part: Part::Tuning, message: "no".to_owned(), lasting }
+    }
+
+    #[test]
+    fn what_rests_is_not_tried_before_its_time_unless_the_wish_changes() {
+        let memories = Memories::default();
+        assert_eq!(memories.held("a", 1, Part::Tuning), None);
+        let said = memories.hold("a", 1, failure(false), true);
+        assert!(said.message.starts_with("no; tried again after 2"), "{}", said.message);
+        assert_eq!(memories.held("a", 1, Part::Tuning), Some(said));
+        assert_eq!(memories.held("a", 1, Part::Config), None);
+        assert_eq!(memories.held("a", 2, Part::Tuning), None, "another wish may be accepted at once");
+        let left = |memories: &Memories| memories.rests_for("a").unwrap();
+        assert!(left(&memories) > RATIONED / 2);
+        memories.hold("a", 2, failure(true), false);
+        assert!(left(&memories) <= Duration::from_secs(15));
+        memories.went_well("a", Part::Config);
+        assert!(memories.held("a", 2, Part::Tuning).is_some());
+        memories.went_well("a", Part::Tuning);
+        assert_eq!((memories.held("a", 2, Part::Tuning), memories.rests_for("a")), (None, None));
+    }
+
+    #[test]
+    fn the_time_of_the_next_attempt_is_told() {
+        let now: Timestamp = "2026-01-01T23:59:59.4Z".parse().unwrap();
+        assert_eq!(told("no", now, RATIONED), "no; tried again after 2026-01-02T00:04:59Z");
+    }
 
     #[test]
     fn failures_wait_longer_each_time_and_success_forgets() {

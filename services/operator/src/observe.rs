@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use cloud::InstanceState;
-use plan::{Account, Dns, DnsQuestion, Goal, Observed, Subject, Validated};
+use cloud::{InstanceState, Protection};
+use jiff::Timestamp;
+use plan::{Account, Dns, DnsQuestion, Goal, Observed, Plan, Subject, Validated};
 use resources::{Phase, QuestDB, names};
 
 use crate::context::Context;
@@ -26,6 +27,7 @@ pub(crate) async fn observe(
         account: account(context, validated, settled).await?,
         dns: Dns::default(),
         memory: context.memories.recall(&validated.subject.uid),
+        at: Timestamp::now(),
     };
     if !settled {
         look_closer(context, resource, validated, &mut observed).await?;
@@ -87,6 +89,27 @@ async fn look_closer(
         }
     }
     Ok(())
+}
+
+/// The protection of the machine that is to serve, if this plan asks for it: whoever gets one plans again.
+pub(crate) async fn protection(
+    context: &Context,
+    resource: &QuestDB,
+    (validated, observed): (&Validated, &Observed),
+    plan: &Plan,
+) -> Result<Option<Protection>, Error> {
+    // Of a database at rest it was read when it came to rest.
+    if is_settled(resource) {
+        return Ok(None);
+    }
+    let Some(instance) = plan::machine_to_check(resource, validated, observed, plan) else { return Ok(None) };
+    match context.cloud.describe_protection(&instance.id).await {
+        Ok(protection) => Ok(Some(protection)),
+        Err(cloud::Error::NotFound { .. }) => {
+            Err(Error::Stale { what: format!("{} is not there any more", instance.id) })
+        }
+        Err(error) => Err(Error::aws("read the machine's protection")(error)),
+    }
 }
 
 async fn dns(

@@ -72,8 +72,12 @@ async fn pass(resource: &QuestDB, context: &Context) -> Result<Action, Error> {
             return Ok(Action::requeue(AT_REST));
         }
     };
-    let observed = observe::observe(context, resource, &validated).await?;
-    let plan = plan::plan(resource, &validated, &observed, &context.settings);
+    let mut observed = observe::observe(context, resource, &validated).await?;
+    let mut plan = plan::plan(resource, &validated, &observed, &context.settings);
+    if let Some(found) = observe::protection(context, resource, (&validated, &observed), &plan).await? {
+        observed.account.protection = Some(found);
+        plan = plan::plan(resource, &validated, &observed, &context.settings);
+    }
     let written = apply::apply(context, resource, &validated, &plan).await;
     let now = Timestamp::now();
     if !written.released {
@@ -86,8 +90,10 @@ async fn pass(resource: &QuestDB, context: &Context) -> Result<Action, Error> {
 /// When to look again after a pass.
 fn next(context: &Context, validated: &Validated, plan: &Plan, written: &Written) -> Action {
     let uid = &validated.subject.uid;
-    if let Some(failure) = &written.applied.failure {
-        return Action::requeue(context.memories.failed(uid, failure.lasting));
+    if !written.failed_now.is_empty() {
+        // One that may heal by itself is tried as if it were alone.
+        let lasting = written.failed_now.iter().all(|failure| failure.lasting);
+        return Action::requeue(context.memories.failed(uid, lasting));
     }
     context.memories.succeeded(uid);
     if written.released {
@@ -96,11 +102,17 @@ fn next(context: &Context, validated: &Validated, plan: &Plan, written: &Written
     if plan.is_settled() {
         return Action::requeue(AT_REST.mul_f64(1.0 + runtime::backoff::random_share() / 2.0));
     }
-    let waits = plan.progress.iter().any(|progress| matches!(progress.state, State::Running(_)));
+    // A part that rests keeps its own time.
+    let rests = |part| written.applied.holds_back(part);
+    let waits = plan
+        .progress
+        .iter()
+        .any(|progress| matches!(progress.state, State::Running(_)) && !rests(progress.part));
     Action::requeue(match (written.applied.wrote, waits) {
         (true, _) => AFTER_WRITE,
         (false, true) => AT_WORK,
-        (false, false) => BROKEN,
+        (false, false) if written.applied.failures.is_empty() => BROKEN,
+        (false, false) => context.memories.rests_for(uid).unwrap_or(BROKEN).clamp(AT_WORK, BROKEN),
     })
 }
 

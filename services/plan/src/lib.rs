@@ -11,6 +11,7 @@ pub mod build;
 mod goal;
 mod matches;
 mod observed;
+mod part;
 mod planner;
 mod report;
 mod settings;
@@ -19,14 +20,15 @@ mod subject;
 mod validate;
 
 pub use goal::Goal;
-pub use matches::covers;
 pub use observed::{Account, Children, Dns, Memory, Observed};
+pub use part::Part;
 pub use planner::{
-    DnsQuestion, dns_question, modification_must_be_read, name_to_release, plan, pod_is_ready, serving,
+    DnsQuestion, dns_question, machine_to_check, modification_must_be_read, name_to_release, plan,
+    pod_is_ready, serving,
 };
 pub use report::{Applied, Failure, refused, status};
 pub use settings::Settings;
-pub use step::{Action, Kind, Manifest, Part, Plan, Progress, State, Step, Target};
+pub use step::{Action, Kind, Manifest, Plan, Progress, State, Step, Target};
 pub use subject::Subject;
 pub use validate::{Validated, hostname, validate};
 

@@ -1,14 +1,18 @@
 //! Whether an object already is what we intend: our fields, as observed. A hash of the intention alone would miss what
 //! somebody edited by hand.
+//!
+//! What others added beside our fields is theirs: server-side apply would not take it away, so that asking for it again
+//! would have no end.
 
 use serde_json::Value;
 
-/// Whether everything `intended` says is so in `observed`. Maps may hold more (defaults, other owners' fields), lists may
-/// not, and an empty map, list, text or null is the same as its absence, because the API server drops those.
-pub fn covers(observed: &Value, intended: &Value) -> bool {
+/// Whether everything `intended` says is so in `observed`. Maps may hold more (defaults, other owners' fields), and so may
+/// lists whose elements have a key. An empty map, list, text or null is the same as its absence, because the API server
+/// drops those.
+pub(crate) fn covers(observed: &Value, intended: &Value) -> bool {
     match (observed, intended) {
-        (Value::Object(observed), Value::Object(intended)) => intended.iter().all(|(key, value)| {
-            observed.get(key).map_or_else(|| is_empty(value), |found| covers(found, value))
+        (Value::Object(observed), Value::Object(intended)) => intended.iter().all(|(field, value)| {
+            observed.get(field).map_or_else(|| is_empty(value), |found| has(found, value, keys(field)))
         }),
         (Value::Array(observed), Value::Array(intended)) => {
             observed.len() == intended.len()
@@ -17,6 +21,29 @@ pub fn covers(observed: &Value, intended: &Value) -> bool {
         (Value::Number(observed), Value::Number(intended)) => observed.as_f64() == intended.as_f64(),
         (observed, intended) => observed == intended,
     }
+}
+
+/// The keys by which the API server tells elements of a list apart, for the lists that we write; none, and the list is one
+/// value with one owner.
+fn keys(field: &str) -> &'static [&'static str] {
+    match field {
+        "containers" | "env" | "volumes" => &["name"],
+        "volumeMounts" => &["mountPath"],
+        // Of a container by the first and the last, of a Service by the last two.
+        "ports" => &["containerPort", "port", "protocol"],
+        "ownerReferences" => &["uid"],
+        _ => &[],
+    }
+}
+
+fn has(observed: &Value, intended: &Value, keys: &[&str]) -> bool {
+    let (Value::Array(found), Value::Array(wanted), [_, ..]) = (observed, intended, keys) else {
+        return covers(observed, intended);
+    };
+    wanted.iter().all(|wanted| {
+        let same = |found: &&Value| keys.iter().all(|key| found.get(key) == wanted.get(key));
+        found.iter().find(same).is_some_and(|found| covers(found, wanted))
+    })
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -49,5 +76,43 @@ mod tests {
         check(json!({"l": [2, 1]}), json!({"l": [1, 2]}), false);
         check(json!({"a": 1.0}), json!({"a": 1}), true);
         check(json!("x"), json!("x"), true);
+    }
+
+    #[test]
+    fn what_others_added_to_a_list_with_keys_is_theirs() {
+        let check = |field: &str, observed: Value, expected: bool| {
+            let intended = match field {
+                "ports" => json!([{ "port": 1, "protocol": "TCP", "name": "a" }]),
+                "volumeMounts" => json!([{ "mountPath": "/a", "name": "a" }]),
+                "ownerReferences" => json!([{ "uid": "a", "controller": true }]),
+                "tolerations" => json!([{ "key": "a" }]),
+                _ => json!([{ "name": "a", "value": "1" }]),
+            };
+            let pair = (json!({ field: observed }), json!({ field: intended }));
+            assert_eq!(covers(&pair.0, &pair.1), expected, "{pair:?}");
+        };
+        for field in ["containers", "env", "volumes"] {
+            check(field, json!([{ "name": "a", "value": "1" }]), true);
+            check(field, json!([{ "name": "b" }, { "name": "a", "value": "1", "default": 7 }]), true);
+            check(field, json!([{ "name": "a", "value": "2" }, { "name": "b", "value": "1" }]), false);
+            check(field, json!([{ "name": "b", "value": "1" }]), false);
+            check(field, json!([]), false);
+        }
+        check(
+            "volumeMounts",
+            json!([{ "mountPath": "/b", "name": "a" }, { "mountPath": "/a", "name": "a" }]),
+            true,
+        );
+        check("volumeMounts", json!([{ "mountPath": "/b", "name": "a" }]), false);
+        let port = |number: u16, protocol: &str| json!({ "port": number, "protocol": protocol, "name": "a" });
+        check("ports", json!([port(1, "UDP"), port(1, "TCP")]), true);
+        check("ports", json!([port(1, "UDP"), port(2, "TCP")]), false);
+        check(
+            "ownerReferences",
+            json!([{ "uid": "b", "controller": true }, { "uid": "a", "controller": true }]),
+            true,
+        );
+        check("ownerReferences", json!([{ "uid": "a", "controller": false }]), false);
+        check("tolerations", json!([{ "key": "a" }, { "key": "b" }]), false);
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use cloud::{DnsChange, DnsRecord, Instance, Protection, SecurityGroup, Volume, VolumeModification};
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
@@ -20,6 +21,8 @@ pub struct Observed {
     pub dns: Dns,
     /// What this process remembers of its own attempts. Losing it costs a repeated call, never a duplicate.
     pub memory: Memory,
+    /// When this was looked at.
+    pub at: Timestamp,
 }
 
 /// Kubernetes objects of the database, ours by label.
@@ -61,7 +64,7 @@ pub struct Account {
     pub conclusive: bool,
     /// The latest modification of the volume, when it was asked for.
     pub modification: Option<VolumeModification>,
-    /// Protection of an instance that is to be taken down, when it was asked for.
+    /// Protection of the instance that is to serve, when it was asked for ([`crate::machine_to_check`]).
     pub protection: Option<Protection>,
 }
 

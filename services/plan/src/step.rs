@@ -1,10 +1,10 @@
 //! Steps as data: what is to be done, to which part of the database, and why.
 
-use std::fmt;
-
 use cloud::{IngressRule, InstanceId, Launch, NewSecurityGroup, NewVolume, RecordChange, SecurityGroupId};
 use cloud::{Tags, VolumeChange, VolumeId};
 use serde_json::Value;
+
+use crate::Part;
 
 /// Kinds of Kubernetes objects that the operator writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -71,6 +71,8 @@ pub struct Target {
     pub uid: String,
     /// Version at which it was decided.
     pub resource_version: Option<String>,
+    /// Without waiting for anybody's word that it has ended: its machine is proved to be down.
+    pub at_once: bool,
 }
 
 /// Something to do. Each can be done twice.
@@ -158,6 +160,11 @@ pub enum Step {
         /// Generation.
         generation: u64,
     },
+    /// Put the protection back on a machine that serves after all.
+    Protect {
+        /// Instance.
+        instance: InstanceId,
+    },
     /// Take the protection off.
     Unprotect {
         /// Instance.
@@ -203,12 +210,25 @@ impl Step {
             Self::LabelNode { .. } => "LabelNode",
             Self::ChangeRecords { .. } => "ChangeRecords",
             Self::WriteReleased { .. } => "WriteReleased",
+            Self::Protect { .. } => "Protect",
             Self::Unprotect { .. } => "Unprotect",
             Self::TerminateInstance { .. } => "TerminateInstance",
             Self::DeleteSecurityGroup { .. } => "DeleteSecurityGroup",
             Self::DeleteVolume { .. } => "DeleteVolume",
             Self::RemoveFinalizer => "RemoveFinalizer",
         }
+    }
+
+    /// Whether it writes to the resource itself, with the version that was seen: where that is refused, the whole plan rests
+    /// on something older.
+    pub const fn writes_resource(&self) -> bool {
+        matches!(
+            self,
+            Self::AddFinalizer { .. }
+                | Self::WriteGeneration { .. }
+                | Self::WriteReleased { .. }
+                | Self::RemoveFinalizer
+        )
     }
 
     /// Whether it makes something in EC2, which may show it only later, and may do so although nobody heard an answer.
@@ -242,64 +262,6 @@ pub struct Action {
     pub reason: String,
 }
 
-macro_rules! parts {
-    ($($(#[$doc:meta])* $variant:ident => $text:literal),+ $(,)?) => {
-        /// A part of a database's progress, as users see it.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum Part { $($(#[$doc])* $variant),+ }
-
-        impl Part {
-            /// Its name in status.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $text),+ }
-            }
-        }
-    };
-}
-
-parts!(
-    /// Finalizer and identity.
-    Resource => "resource",
-    /// Credentials.
-    Credentials => "credentials",
-    /// Firewall.
-    SecurityGroup => "security-group",
-    /// Machine.
-    Instance => "instance",
-    /// Disk.
-    Volume => "volume",
-    /// Machine within Kubernetes.
-    Node => "node",
-    /// server.conf and Services.
-    Config => "config",
-    /// Disk on machine.
-    Attachment => "attachment",
-    /// QuestDB itself.
-    Pod => "pod",
-    /// Name.
-    Dns => "dns",
-    /// The name is given back.
-    DnsRelease => "dns-release",
-    /// QuestDB is stopped.
-    PodStop => "pod-stop",
-    /// The disk leaves the machine.
-    Detachment => "detachment",
-    /// The machine is ended.
-    InstanceStop => "instance-stop",
-    /// The firewall is removed.
-    SecurityGroupRemoval => "security-group-removal",
-    /// The disk is destroyed.
-    VolumeRemoval => "volume-removal",
-    /// What remains in Kubernetes is removed.
-    Cleanup => "cleanup",
-);
-
-impl fmt::Display for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 /// How far a part came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
@@ -329,7 +291,7 @@ pub struct Progress {
 /// What to do now, and how far everything is.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Plan {
-    /// Steps, to be done in order; the first failure ends the pass.
+    /// Steps, to be done in order. One that fails takes those with it whose parts need its own ([`Part::depends_on`]).
     pub actions: Vec<Action>,
     /// Parts in order.
     pub progress: Vec<Progress>,

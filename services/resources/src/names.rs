@@ -35,6 +35,8 @@ pub const LAUNCH_ZONE: &str = "crd.questdb.io/instance-zone";
 pub const RELEASED: &str = "crd.questdb.io/instance-released";
 /// Annotation of a Secret: name of the resource that it belongs to.
 pub const SECRET_OF: &str = "crd.questdb.io/name";
+/// Annotation of a child: hash of what the operator applied last.
+pub const APPLIED: &str = "crd.questdb.io/applied";
 /// Annotation of a pod template: hash of everything that needs a restart to be heeded.
 pub const CHECKSUM: &str = "crd.questdb.io/checksum";
 /// Annotation of a pod template: the restart that was asked for.

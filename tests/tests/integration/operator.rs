@@ -3,9 +3,13 @@
 
 #![cfg(test)]
 
+mod apart;
+mod drift;
+mod endpoint;
 mod fence;
 mod late;
 mod life;
 mod policies;
 mod rig;
 mod states;
+mod subject;

@@ -27,7 +27,11 @@ impl<'a> Sent<'a> {
     /// Both together.
     pub(super) fn and(mut self, other: Self) -> Self {
         self.taken += other.taken;
-        self.marked = self.marked.and_then(|before| other.marked.map(|marked| before + marked));
+        match (&mut self.marked, other.marked) {
+            (Ok(before), Ok(marked)) => *before += marked,
+            (Ok(_), Err(error)) => self.marked = Err(error),
+            (Err(_), _) => {}
+        }
         self.too_large.extend(other.too_large);
         self.failures.extend(other.failures);
         self

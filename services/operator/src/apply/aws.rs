@@ -31,6 +31,10 @@ pub(super) async fn step(pass: &Pass<'_>, step: &Step) -> Result<(), Error> {
         Step::ModifyVolume { volume, change } => {
             cloud.modify_volume(volume, change).await.map(drop).map_err(Error::aws("change the volume"))
         }
+        Step::Protect { instance } => cloud
+            .set_protection(instance, Protection::ON)
+            .await
+            .map_err(Error::aws("put the machine's protection back on")),
         Step::Unprotect { instance } => unprotect(pass, instance).await,
         Step::TerminateInstance { instance } => {
             let ended = unless_gone(cloud.terminate_instance(instance).await.map(drop));

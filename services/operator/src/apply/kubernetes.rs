@@ -95,7 +95,11 @@ pub(super) async fn delete(pass: &Pass<'_>, target: &Target) -> Result<(), Error
     let api = dynamic(pass.context, target.kind, target.namespace.as_deref());
     let preconditions =
         Preconditions { uid: Some(target.uid.clone()), resource_version: target.resource_version.clone() };
-    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+    let parameters = DeleteParams {
+        preconditions: Some(preconditions),
+        grace_period_seconds: target.at_once.then_some(0),
+        ..DeleteParams::background()
+    };
     match pass.context.call("delete an object", api.delete(&target.name, &parameters)).await {
         Err(Error::Kubernetes { source, .. }) if is_missing(&source) => Ok(()),
         other => other.map(drop),

@@ -1,5 +1,5 @@
-//! Doing: the steps of a plan, in order, until one fails. The only place that writes to AWS, and with `report` the only
-//! one that writes to Kubernetes.
+//! Doing: the steps of a plan, in order; a failure holds back the parts that need the failed one and no others. The only
+//! place that writes to AWS, and with `report` the only one that writes to Kubernetes.
 //!
 //! *Invariant:* whatever cannot be undone is decided again on a live read, right before it is done.
 
@@ -9,7 +9,7 @@ pub(crate) mod kubernetes;
 mod last_look;
 mod secret;
 
-use plan::{Action, Applied, Failure, Plan, Step, Validated};
+use plan::{Action, Applied, Failure, Part, Plan, Step, Validated};
 use resources::QuestDB;
 
 use crate::context::Context;
@@ -24,6 +24,8 @@ pub(crate) struct Written {
     pub(crate) resource_version: Option<String>,
     /// The resource was let go: there is nothing left to report on.
     pub(crate) released: bool,
+    /// Failures of this very pass; the others of `applied` were remembered, and their steps not tried.
+    pub(crate) failed_now: Vec<Failure>,
 }
 
 /// One pass's steps.
@@ -43,23 +45,23 @@ pub(crate) async fn apply(
     let pass = Pass { context, resource, validated };
     let mut written = Written::default();
     for action in &plan.actions {
-        let name = action.step.name();
-        let result = if action.step.is_destructive() {
-            context.within_lease(pass.step(&action.step, &mut written)).await
-        } else {
-            pass.step(&action.step, &mut written).await
-        };
-        context.measures.step(name, if result.is_ok() { "done" } else { "failed" });
-        match result {
-            Ok(()) => {
-                written.applied.wrote = true;
-                tracing::info!(step.name = name, step.part = %action.part, step.reason = action.reason, "did {name}");
-                if !written.released {
-                    announce(&pass, action).await;
-                }
+        if written.applied.holds_back(action.part) {
+            continue;
+        }
+        if let Some(failure) =
+            context.memories.held(&pass.validated.subject.uid, pass.validated.generation, action.part)
+        {
+            written.applied.failures.push(failure);
+            continue;
+        }
+        if let Err(error) = pass.act(action, &mut written).await {
+            let failure = fail(&pass, action, &error).await;
+            if !rests(action.part) {
+                written.failed_now.push(failure.clone());
             }
-            Err(error) => {
-                written.applied.failure = Some(fail(&pass, action, &error).await);
+            written.applied.failures.push(failure);
+            if matches!(error, Error::Lease) || action.step.writes_resource() {
+                // Nobody else's turn is taken, and nothing more is done by a plan that rests on an older resource.
                 break;
             }
         }
@@ -67,7 +69,30 @@ pub(crate) async fn apply(
     written
 }
 
+/// Whether a part that failed keeps a time of its own, because nobody needs it. The others are tried again together.
+const fn rests(part: Part) -> bool {
+    matches!(part, Part::Tuning)
+}
+
 impl Pass<'_> {
+    async fn act(&self, action: &Action, written: &mut Written) -> Result<(), Error> {
+        let name = action.step.name();
+        let result = if action.step.is_destructive() {
+            self.context.within_lease(self.step(&action.step, written)).await
+        } else {
+            self.step(&action.step, written).await
+        };
+        self.context.measures.step(name, if result.is_ok() { "done" } else { "failed" });
+        result?;
+        written.applied.wrote = true;
+        self.context.memories.went_well(&self.validated.subject.uid, action.part);
+        tracing::info!(step.name = name, step.part = %action.part, step.reason = action.reason, "did {name}");
+        if !written.released {
+            announce(self, action).await;
+        }
+        Ok(())
+    }
+
     async fn step(&self, step: &Step, written: &mut Written) -> Result<(), Error> {
         match step {
             Step::AddFinalizer { .. }
@@ -94,6 +119,7 @@ impl Pass<'_> {
             | Step::CreateVolume(_)
             | Step::TagVolume { .. }
             | Step::ModifyVolume { .. }
+            | Step::Protect { .. }
             | Step::Unprotect { .. }
             | Step::TerminateInstance { .. }
             | Step::DeleteSecurityGroup { .. }
@@ -165,7 +191,12 @@ async fn fail(pass: &Pass<'_>, action: &Action, error: &Error) -> Failure {
             .wrong(pass.resource, &format!("{name}Failed"), format!("{}: {text}", action.part))
             .await;
     }
-    Failure { part: action.part, message: stable(error), lasting: error.is_lasting() }
+    let failure = Failure { part: action.part, message: stable(error), lasting: error.is_lasting() };
+    if !rests(action.part) {
+        return failure;
+    }
+    let subject = &pass.validated.subject;
+    pass.context.memories.hold(&subject.uid, pass.validated.generation, failure, error.is_rationed())
 }
 
 /// The error without what differs every time (request ids), so that a status that means the same is the same.

@@ -2,15 +2,29 @@
 
 use cloud::{Instance, ModificationState, Owner, Role, Volume, VolumeChange, VolumeKind, VolumeState, key};
 use resources::{VolumeType, names};
-use serde_json::Value;
 
 use super::World;
+use super::child::ensure;
 use super::existing::Disk;
 use super::machine::generation_of;
-use crate::{Kind, Manifest, Part, Plan, State, Step, Validated, build, covers};
+use crate::{Part, Plan, State, Step, Validated, build};
 
-/// The disk, once it can be attached.
+/// The disk, once it can be attached. How large and fast it is nobody waits for.
 pub(super) fn volume<'a>(
+    world: &World<'_>,
+    plan: &mut Plan,
+    disk: Disk<'a>,
+    instance: Option<&Instance>,
+) -> Option<&'a Volume> {
+    let found = usable(world, plan, disk, instance);
+    match found {
+        Some(volume) => tune(world, plan, volume),
+        None => plan.say(Part::Tuning, State::Pending),
+    }
+    found
+}
+
+fn usable<'a>(
     world: &World<'_>,
     plan: &mut Plan,
     disk: Disk<'a>,
@@ -44,7 +58,7 @@ pub(super) fn volume<'a>(
         }
         _ => {}
     }
-    tune(world, plan, volume);
+    plan.say(Part::Volume, State::Done);
     Some(volume)
 }
 
@@ -66,27 +80,6 @@ pub(super) fn claim(world: &World<'_>, plan: &mut Plan, volume: Option<&Volume>)
     }
     let second = ensure(plan, Part::Attachment, intended, value.as_ref());
     first && second
-}
-
-/// Plans an apply where our fields are not as intended; whether they are.
-pub(super) fn ensure(plan: &mut Plan, part: Part, mut intended: Manifest, observed: Option<&Value>) -> bool {
-    let differs = observed.is_some();
-    if let Some(observed) = observed {
-        if covers(observed, &intended.body) && has_no_more_data(observed, &intended) {
-            return true;
-        }
-        intended.uid = observed.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
-    }
-    let what = if differs { "differs from what is intended" } else { "is not there" };
-    let reason = format!("{} {} {what}", intended.kind.as_str(), intended.name);
-    plan.act(part, Step::Apply(intended), reason);
-    false
-}
-
-/// A map of data is ours whole: a key too many is a difference.
-fn has_no_more_data(observed: &Value, intended: &Manifest) -> bool {
-    let keys = |value: &Value| value.get("data").and_then(Value::as_object).map_or(0, serde_json::Map::len);
-    intended.kind != Kind::ConfigMap || keys(observed) == keys(&intended.body)
 }
 
 /// Whether the state of the volume's last modification decides anything now.
@@ -113,17 +106,17 @@ fn tune(world: &World<'_>, plan: &mut Plan, volume: &Volume) {
     let state = modification.map(|modification| &modification.state);
     match (change.is_empty(), state) {
         (true, Some(ModificationState::Modifying)) => {
-            plan.wait(Part::Volume, format!("EC2 is resizing {}", volume.id));
+            plan.wait(Part::Tuning, format!("EC2 is resizing {}", volume.id));
         }
-        (true, _) => plan.say(Part::Volume, State::Done),
+        (true, _) => plan.say(Part::Tuning, State::Done),
         (false, Some(ModificationState::Modifying)) => {
-            plan.wait(Part::Volume, format!("EC2 is still working on the last change of {}", volume.id));
+            plan.wait(Part::Tuning, format!("EC2 is still working on the last change of {}", volume.id));
         }
         (false, _) => {
             let reason = format!("{} is not as large or as fast as asked for", volume.id);
             let text = format!("{} is to be {} GiB", volume.id, world.validated.storage.size_gib);
-            plan.act(Part::Volume, Step::ModifyVolume { volume: volume.id.clone(), change }, reason);
-            plan.wait(Part::Volume, text);
+            plan.act(Part::Tuning, Step::ModifyVolume { volume: volume.id.clone(), change }, reason);
+            plan.wait(Part::Tuning, text);
         }
     }
 }

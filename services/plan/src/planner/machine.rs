@@ -3,16 +3,20 @@
 //! *Invariant:* the generation of a machine is written down, with a hash of its parameters, before the machine is asked
 //! for; a launch whose answer was lost is asked for again under the same token and gives the same machine, and a machine
 //! that is gone is followed by the next generation.
+//!
+//! *Invariant:* a machine that serves is protected. Its protection may be off because the wish turned back after it was
+//! taken off, so nothing is called settled before it was read.
 
 use std::sync::Arc;
 
-use cloud::{Instance, InstanceState, SecurityGroup, Volume, key};
+use cloud::{Instance, InstanceState, Protection, SecurityGroup, Volume, key};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use resources::{QuestDB, names};
 
 use super::World;
 use super::existing::Disk;
-use crate::{Kind, Observed, Part, Plan, State, Step, Target, build};
+use crate::{Goal, Kind, Observed, Part, Plan, State, Step, Target, Validated, build};
 
 /// The serving instance, once it runs.
 pub(super) fn instance<'a>(
@@ -103,6 +107,26 @@ pub fn serving<'a>(resource: &QuestDB, observed: &'a Observed) -> Option<&'a Ins
     running.find(|found| written.is_some() && generation_of(found) == written)
 }
 
+/// The instance whose protection is to be read before a plan is carried out: one that serves and was to be taken down once,
+/// or one of which the plan says that nothing is left to do. With what was read the plan is made again.
+pub fn machine_to_check<'a>(
+    resource: &QuestDB,
+    validated: &Validated,
+    observed: &'a Observed,
+    plan: &Plan,
+) -> Option<&'a Instance> {
+    if validated.goal != Goal::Serve || observed.account.protection.is_some() {
+        return None;
+    }
+    let number = |key| resource.metadata.annotations.as_ref()?.get(key)?.parse::<u64>().ok();
+    let written = number(names::GENERATION)?;
+    let was_released = number(names::RELEASED).is_some_and(|released| released >= written);
+    let mut living = observed.account.instances.iter().filter(|instance| !instance.state.is_ending());
+    living
+        .find(|instance| generation_of(instance) == Some(written))
+        .filter(|_| was_released || plan.is_settled())
+}
+
 /// Removes a Node whose machine is proved to be gone.
 pub(super) fn delete_node(plan: &mut Plan, node: &Node, part: Part) {
     let target = Target {
@@ -111,6 +135,7 @@ pub(super) fn delete_node(plan: &mut Plan, node: &Node, part: Part) {
         name: node.metadata.name.clone().unwrap_or_default(),
         uid: node.metadata.uid.clone().unwrap_or_default(),
         resource_version: None,
+        at_once: false,
     };
     plan.act(part, Step::Delete(target), "its machine is terminated");
 }
@@ -135,6 +160,17 @@ pub(super) fn is_ready(node: &Node) -> bool {
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
+/// Since when a Node is not ready; `None` while it is.
+pub(super) fn not_ready_since(node: &Node) -> Option<Timestamp> {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
+    if ready.is_some_and(|condition| condition.status == "True") {
+        return None;
+    }
+    let changed = ready.and_then(|condition| condition.last_transition_time.as_ref());
+    changed.or(node.metadata.creation_timestamp.as_ref()).map(|time| time.0)
+}
+
 fn living<'a>(world: &World<'a>, generation: u64) -> Option<&'a Instance> {
     let instances = world.observed.account.instances.iter();
     instances
@@ -144,6 +180,7 @@ fn living<'a>(world: &World<'a>, generation: u64) -> Option<&'a Instance> {
 
 fn judge<'a>(world: &World<'a>, plan: &mut Plan, instance: &'a Instance) -> Option<&'a Instance> {
     let wish = world.validated;
+    protect(world, plan, instance);
     match &instance.state {
         InstanceState::Pending => {
             plan.wait(Part::Instance, format!("waiting for {} to run", instance.id));
@@ -167,6 +204,16 @@ fn judge<'a>(world: &World<'a>, plan: &mut Plan, instance: &'a Instance) -> Opti
         plan.say(Part::Instance, State::Done);
     }
     Some(instance)
+}
+
+/// The wish turned back after the protection was taken off, or somebody took it off.
+fn protect(world: &World<'_>, plan: &mut Plan, instance: &Instance) {
+    let found = world.observed.account.protection;
+    if found.is_some_and(|found| found != Protection::ON) {
+        let reason = "a machine that serves is not to be ended by whoever comes late";
+        plan.act(Part::Instance, Step::Protect { instance: instance.id.clone() }, reason);
+        plan.wait(Part::Instance, format!("{} is being protected", instance.id));
+    }
 }
 
 /// No machine of the written generation lives: ask for it, or write down the next.

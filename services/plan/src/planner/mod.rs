@@ -1,6 +1,7 @@
 //! The planner: what is observed, compared with what is asked for, gives the steps that can be taken now and how far
 //! every part is. Reads top-down in the order of a machine's life.
 
+mod child;
 mod disk;
 mod existing;
 mod machine;
@@ -14,7 +15,7 @@ use resources::{QuestDB, names};
 use crate::{Goal, Observed, Part, Plan, Settings, State, Step, Validated};
 
 pub use disk::modification_must_be_read;
-pub use machine::serving;
+pub use machine::{machine_to_check, serving};
 pub use name::{DnsQuestion, dns_question, name_to_release};
 pub use workload::pod_is_ready;
 

@@ -5,6 +5,8 @@
 //! then nothing is called ended and the resource is not let go: nobody would look for a machine that shows up later.
 
 use cloud::{Instance, InstanceState, Volume, VolumeState};
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Pod;
 use kube::core::ObjectMeta;
 use resources::names;
 
@@ -13,6 +15,9 @@ use super::existing::living;
 use super::machine::{generation_of, is_ready, of_instance};
 use super::{disk, machine, name, workload};
 use crate::{Goal, Kind, Part, Plan, State, Step, Target};
+
+/// How long a Node may be silent before its machine is ended without its help: as long as Kubernetes itself waits.
+const SILENCE: SignedDuration = SignedDuration::from_mins(5);
 
 pub(super) fn plan(world: &World<'_>, plan: &mut Plan) {
     let order: [fn(&World<'_>, &mut Plan) -> bool; 6] =
@@ -90,16 +95,42 @@ fn stop_pod(world: &World<'_>, plan: &mut Plan) -> bool {
         return false;
     }
     let Some(pod) = &children.pod else { return true };
-    if pod.metadata.deletion_timestamp.is_none() {
-        plan.act(Part::PodStop, Step::Delete(workload::target(pod)), "QuestDB is to stop");
-    }
     let instances = &world.observed.account.instances;
     if instances.iter().all(|instance| instance.state.is_confirmed_down()) && !instances.is_empty() {
         // Nobody is left to confirm the end of the pod; its machine is proved to be down.
+        if pod.metadata.deletion_grace_period_seconds != Some(0) || pod.metadata.deletion_timestamp.is_none()
+        {
+            let target = Target { at_once: true, ..workload::target(pod) };
+            plan.act(
+                Part::PodStop,
+                Step::Delete(target),
+                "its machine is down, and nobody is left to stop it",
+            );
+        }
+        return true;
+    }
+    if pod.metadata.deletion_timestamp.is_none() {
+        plan.act(Part::PodStop, Step::Delete(workload::target(pod)), "QuestDB is to stop");
+    }
+    if let Some(node) = silent_node(world, pod) {
+        // Ending the machine stops QuestDB for sure; only then its pod is removed.
+        plan.wait(
+            Part::PodStop,
+            format!("Node {node} has been silent for too long: its machine is ended first"),
+        );
         return true;
     }
     plan.wait(Part::PodStop, "waiting for QuestDB to stop");
     false
+}
+
+/// The Node of a pod, when it has not been ready for so long that nobody there is expected to stop anything.
+fn silent_node(world: &World<'_>, pod: &Pod) -> Option<String> {
+    let name = pod.spec.as_ref()?.node_name.as_ref()?;
+    let nodes = &world.observed.children.nodes;
+    let node = nodes.iter().find(|node| node.metadata.name.as_ref() == Some(name))?;
+    let since = machine::not_ready_since(node)?;
+    (world.observed.at.duration_since(since) >= SILENCE).then(|| name.clone())
 }
 
 fn detach(world: &World<'_>, plan: &mut Plan) -> bool {
@@ -235,5 +266,6 @@ fn target(kind: Kind, metadata: &ObjectMeta) -> Target {
         name: metadata.name.clone().unwrap_or_default(),
         uid: metadata.uid.clone().unwrap_or_default(),
         resource_version: metadata.resource_version.clone(),
+        at_once: false,
     }
 }

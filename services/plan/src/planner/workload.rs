@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use resources::names;
 
 use super::World;
-use super::disk::ensure;
+use super::child::ensure;
 use crate::{Kind, Observed, Part, Plan, State, Step, Target, Validated, build};
 
 /// The keys that a Secret must have.
@@ -106,6 +106,7 @@ pub(super) fn target(pod: &Pod) -> Target {
         name: pod.metadata.name.clone().unwrap_or_default(),
         uid: pod.metadata.uid.clone().unwrap_or_default(),
         resource_version: None,
+        at_once: false,
     }
 }
 

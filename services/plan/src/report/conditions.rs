@@ -92,7 +92,7 @@ fn ready(outcome: &Outcome<'_>) -> Word {
     if [Part::Node, Part::Pod, Part::Dns].into_iter().all(stands) {
         return yes("Serving", "QuestDB answers its probes and its name");
     }
-    match outcome.first_open() {
+    match outcome.first_missing() {
         Some((part, text)) => no(&reason(part), &format!("{part}: {text}")),
         None => no("Waiting", "nothing is known yet"),
     }
@@ -129,7 +129,10 @@ fn dns(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
 fn resizing(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
     let asked = outcome.plan.actions.iter().any(|action| matches!(action.step, Step::ModifyVolume { .. }));
     let known = status.conditions.iter().any(|found| found.type_ == condition::VOLUME_RESIZING);
-    match outcome.plan.state(Part::Volume) {
+    if let Some(failure) = outcome.applied.failure(Part::Tuning) {
+        return Some(no(if failure.lasting { "Refused" } else { "Delayed" }, &failure.message));
+    }
+    match outcome.plan.state(Part::Tuning) {
         Some(State::Running(text)) if asked || (known && outcome.observed.account.modification.is_some()) => {
             Some(yes("Modifying", text))
         }

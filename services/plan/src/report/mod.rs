@@ -19,8 +19,8 @@ use crate::{Observed, Part, Plan, State, Validated};
 pub struct Applied {
     /// Whether anything was written, so that a fresh look is worth its price.
     pub wrote: bool,
-    /// The step that failed, if one did; those after it were not tried.
-    pub failure: Option<Failure>,
+    /// The steps that failed, in order; those that need their parts were not tried.
+    pub failures: Vec<Failure>,
     /// The DNS change that was made, with the address the name then has.
     pub dns: Option<(DnsChange, Option<String>)>,
 }
@@ -34,6 +34,18 @@ pub struct Failure {
     pub message: String,
     /// Whether only a person or another wish cures it.
     pub lasting: bool,
+}
+
+impl Applied {
+    /// Whether a step of this part is not to be tried after what failed.
+    pub fn holds_back(&self, part: Part) -> bool {
+        self.failures.iter().any(|failure| part.depends_on(failure.part))
+    }
+
+    /// What failed in a part.
+    pub(crate) fn failure(&self, part: Part) -> Option<&Failure> {
+        self.failures.iter().find(|failure| failure.part == part)
+    }
 }
 
 /// The status after a pass.
@@ -85,7 +97,7 @@ pub(crate) struct Outcome<'a> {
 
 impl Outcome<'_> {
     pub(crate) fn is_settled(&self) -> bool {
-        self.plan.is_settled() && self.applied.failure.is_none()
+        self.plan.is_settled() && self.applied.failures.is_empty()
     }
 
     pub(crate) fn is_done(&self, part: Part) -> bool {
@@ -94,10 +106,19 @@ impl Outcome<'_> {
 
     /// The first part that is not as intended, with its text.
     pub(crate) fn first_open(&self) -> Option<(Part, String)> {
-        if let Some(failure) = &self.applied.failure {
+        self.first_open_of(|_| true)
+    }
+
+    /// The same of what stands between the database and its readiness: it serves with a disk that is still too small.
+    pub(crate) fn first_missing(&self) -> Option<(Part, String)> {
+        self.first_open_of(|part| part != Part::Tuning)
+    }
+
+    fn first_open_of(&self, counts: impl Fn(Part) -> bool) -> Option<(Part, String)> {
+        if let Some(failure) = self.applied.failures.iter().find(|failure| counts(failure.part)) {
             return Some((failure.part, failure.message.clone()));
         }
-        self.plan.progress.iter().find_map(|progress| {
+        self.plan.progress.iter().filter(|progress| counts(progress.part)).find_map(|progress| {
             let text = match &progress.state {
                 State::Done | State::Pending => return None,
                 State::Running(text) | State::Broken(text) | State::Conflict(text) | State::Refused(text) => {
@@ -110,7 +131,7 @@ impl Outcome<'_> {
 
     /// The first part that does not heal by itself, with its text.
     pub(crate) fn first_broken(&self) -> Option<(Part, String)> {
-        let lasting = self.applied.failure.as_ref().filter(|failure| failure.lasting);
+        let lasting = self.applied.failures.iter().find(|failure| failure.lasting);
         let of_plan = || {
             self.plan.progress.iter().find_map(|progress| match &progress.state {
                 State::Broken(text) | State::Conflict(text) => Some((progress.part, text.clone())),

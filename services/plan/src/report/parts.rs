@@ -14,7 +14,6 @@ use crate::{Goal, Part, State, serving};
 
 /// The steps of this pass, with the times of those before.
 pub(super) fn steps(before: &[StepStatus], outcome: &Outcome<'_>, now: Timestamp) -> Vec<StepStatus> {
-    let failure = outcome.applied.failure.as_ref();
     let progress = outcome.plan.progress.iter();
     progress
         .map(|progress| {
@@ -26,7 +25,7 @@ pub(super) fn steps(before: &[StepStatus], outcome: &Outcome<'_>, now: Timestamp
                     (StepState::Failed, Some(text.clone()))
                 }
             };
-            if let Some(failure) = failure.filter(|failure| failure.part == progress.part) {
+            if let Some(failure) = outcome.applied.failure(progress.part) {
                 state = StepState::Failed;
                 message = Some(failure.message.clone());
             }

@@ -1,8 +1,11 @@
 //! Every step fails once, every step runs twice: the end is the same, with nothing double and nothing left over.
 
+mod apart;
 mod aws;
+mod drift;
 mod late;
 mod model;
+mod silent;
 mod states;
 
 use cloud::{DnsRecord, InstanceState};
@@ -11,7 +14,7 @@ use resources::{Phase, RunState, names};
 use serde_json::json;
 
 use crate::fixture::{resource, settings, validated};
-use crate::{Applied, Failure, Plan, State, Step, plan, refused, status};
+use crate::{Applied, Failure, Part, Plan, State, Step, machine_to_check, plan, refused, status};
 use model::{Lost, World};
 
 /// Passes after which an end must have been reached.
@@ -29,12 +32,23 @@ struct Trouble {
 /// One pass; the number of steps begun so far goes up.
 fn pass(world: &mut World, taken: &mut usize, trouble: Option<Trouble>, twice: bool) -> Plan {
     let validated = validated(&world.resource);
-    let observed = world.look();
-    let planned = plan(&world.resource, &validated, &observed, &settings());
+    let mut observed = world.look();
+    let mut planned = plan(&world.resource, &validated, &observed, &settings());
+    if let Some(instance) = machine_to_check(&world.resource, &validated, &observed, &planned) {
+        observed.account.protection = Some(world.protection(&instance.id));
+        planned = plan(&world.resource, &validated, &observed, &settings());
+    }
     let mut applied = Applied::default();
     for action in &planned.actions {
+        if applied.holds_back(action.part) {
+            continue;
+        }
         let number = *taken;
         *taken += 1;
+        if world.refuses(&action.step) {
+            applied.failures.push(failure(action.part, "too soon"));
+            continue;
+        }
         let fails = trouble.filter(|trouble| trouble.at == number);
         if fails.is_none_or(|trouble| trouble.lost == Lost::Answer) {
             let first = world.apply(&action.step);
@@ -46,15 +60,21 @@ fn pass(world: &mut World, taken: &mut usize, trouble: Option<Trouble>, twice: b
                 return planned;
             }
             applied.dns = None;
-            let message = "lost".to_owned();
-            applied.failure = Some(Failure { part: action.part, message, lasting: false });
-            break;
+            applied.failures.push(failure(action.part, "lost"));
+            if action.step.writes_resource() {
+                break;
+            }
+            continue;
         }
         applied.wrote = true;
     }
     let now = Timestamp::UNIX_EPOCH;
     world.resource.status = Some(status(&world.resource, &validated, &observed, (&planned, &applied), now));
     planned
+}
+
+fn failure(part: Part, message: &str) -> Failure {
+    Failure { part, message: message.to_owned(), lasting: false }
 }
 
 /// Passes until nothing is left to do; the number of steps taken.
@@ -76,8 +96,13 @@ fn phase(world: &World) -> Option<Phase> {
 
 fn check_serving(world: &World, trouble: Option<Trouble>) {
     assert_eq!(phase(world), Some(Phase::Ready), "{trouble:?}");
-    let living = world.instances.iter().filter(|instance| !instance.state.is_ending()).count();
-    let counts = (living, world.volumes.len(), world.groups.len(), world.records.len(), world.secrets_drawn);
+    let living: Vec<_> = world.instances.iter().filter(|instance| !instance.state.is_ending()).collect();
+    assert!(
+        living.iter().all(|instance| world.protected.contains(&instance.id)),
+        "{trouble:?}: not protected"
+    );
+    let counts =
+        (living.len(), world.volumes.len(), world.groups.len(), world.records.len(), world.secrets_drawn);
     assert_eq!(counts, (1, 1, 1, 2, 1), "{trouble:?}");
     let status = world.resource.status.as_ref().unwrap();
     assert_eq!(status.instruction.as_ref().map(|done| done.seq), world.resource.metadata.generation);
@@ -261,9 +286,7 @@ fn a_missing_disk_is_told_and_never_replaced() {
     let mut taken = 0;
     pass(&mut provisioned, &mut taken, None, false);
     let planned = pass(&mut provisioned, &mut taken, None, false);
-    assert!(
-        matches!(planned.state(crate::Part::Volume), Some(State::Broken(text)) if text.contains("provisioned"))
-    );
+    assert!(matches!(planned.state(Part::Volume), Some(State::Broken(text)) if text.contains("provisioned")));
     assert!(provisioned.volumes.is_empty() && provisioned.instances.is_empty());
 }
 

@@ -9,8 +9,8 @@ use resources::Phase;
 use serde_json::{Value, json};
 use testkit::eventually;
 
+use super::endpoint::{control, fault, serial};
 use super::rig::{PATIENCE, Rig, apply};
-use crate::support::stack;
 
 /// From how long ago EC2 answers: long enough that it shows nothing of what was made in a test so far.
 const PAST: Duration = Duration::from_secs(4);
@@ -109,22 +109,4 @@ async fn stale_answers(rig: &Rig, since: u64) -> usize {
     let of_rig = |call: &&Value| call["params"].to_string().contains(&rig.cluster);
     let calls = answer["calls"].as_array().unwrap();
     calls.iter().filter(of_rig).filter(|call| call["stale"] == true).count()
-}
-
-/// The number of the latest call.
-async fn serial() -> u64 {
-    let answer = control("GET", "/journal", &Value::Null).await;
-    answer["calls"].as_array().unwrap().last().unwrap()["serial"].as_u64().unwrap()
-}
-
-async fn fault(fault: &Value) -> String {
-    let answer = control("POST", "/faults", fault).await;
-    answer["id"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
-}
-
-async fn control(method: &str, path: &str, body: &Value) -> Value {
-    let control = stack().aws_control_url.as_deref().expect("an endpoint with the strict layer");
-    let request = testkit::http().request(method.parse().unwrap(), format!("{control}{path}"));
-    let request = if body.is_null() { request } else { request.json(body) };
-    request.send().await.unwrap().json().await.unwrap()
 }

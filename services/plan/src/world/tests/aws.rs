@@ -47,9 +47,14 @@ impl World {
                 volume.iops = change.iops.or(volume.iops);
                 volume.throughput = change.throughput.or(volume.throughput);
             }
+            Step::Protect { instance } => {
+                self.protected.retain(|id| id != instance);
+                self.protected.push(instance.clone());
+            }
             Step::Unprotect { instance } => self.protected.retain(|id| id != instance),
             Step::TerminateInstance { instance } => {
                 assert!(!self.protected.contains(instance), "{instance} is ended while it is protected");
+                assert!(self.children.pod.is_none() || !self.listens(), "{instance} is ended under its pod");
                 let found = self.instances.iter_mut().find(|found| found.id == *instance).unwrap();
                 if found.state != InstanceState::Terminated {
                     found.state = InstanceState::ShuttingDown;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use cloud::{
     Attachment, AttachmentState, ChangeId, DnsChange, DnsChangeState, DnsRecord, Instance, InstanceId,
-    InstanceState, RecordChange, SecurityGroup, Volume, key,
+    InstanceState, Protection, RecordChange, SecurityGroup, Volume, key,
 };
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use resources::{QuestDB, names};
@@ -38,6 +39,12 @@ pub(crate) struct World {
     pub(crate) released: bool,
     /// For so many ticks EC2 answers from a time before the database.
     pub(crate) hidden: usize,
+    /// EC2 takes no change of a volume for now.
+    pub(crate) too_soon: bool,
+    /// The API server takes no objects for now.
+    pub(crate) read_only: bool,
+    /// Time of day.
+    pub(crate) now: Timestamp,
     pub(super) number: u32,
 }
 
@@ -55,13 +62,16 @@ impl World {
             secrets_drawn: 0,
             released: false,
             hidden: 0,
+            too_soon: false,
+            read_only: false,
+            now: Timestamp::UNIX_EPOCH,
             number: 0,
         }
     }
 
     /// What an observer sees.
     pub(crate) fn look(&self) -> Observed {
-        let mut observed = Observed { children: self.children.clone(), ..Observed::default() };
+        let mut observed = Observed { children: self.children.clone(), at: self.now, ..Observed::default() };
         if self.hidden == 0 {
             observed.account.instances.clone_from(&self.instances);
             observed.account.volumes.clone_from(&self.volumes);
@@ -75,6 +85,20 @@ impl World {
         let records = change.is_none().then(|| self.records.clone());
         observed.dns = Dns { records, change };
         observed
+    }
+
+    /// What EC2 says of an instance's protection.
+    pub(crate) fn protection(&self, instance: &InstanceId) -> Protection {
+        if self.protected.contains(instance) { Protection::ON } else { Protection::OFF }
+    }
+
+    /// Whether the other side says no to a step.
+    pub(crate) fn refuses(&self, step: &Step) -> bool {
+        match step {
+            Step::ModifyVolume { .. } => self.too_soon,
+            Step::Apply(_) => self.read_only,
+            _ => false,
+        }
     }
 
     /// Carries out a step, as the real ones would.
@@ -117,10 +141,14 @@ impl World {
     fn tick_pod(&mut self) {
         let leaving = self.children.pod.as_ref().is_some_and(|pod| pod.metadata.deletion_timestamp.is_some());
         if leaving || (self.children.pod.is_some() && self.children.stateful_set.is_none()) {
-            self.children.pod = None;
-            self.children.attachments.clear();
-            self.volumes.iter_mut().for_each(|volume| volume.attachments.clear());
+            if self.is_stopped_by_its_kubelet() {
+                self.children.pod = None;
+                self.let_go();
+            }
             return;
+        }
+        if self.children.pod.is_none() && self.children.stateful_set.is_none() && self.listens() {
+            self.let_go();
         }
         let Some(set) = &self.children.stateful_set else { return };
         let template = &set.spec.as_ref().unwrap().template;
@@ -143,6 +171,24 @@ impl World {
         self.number += 1;
         self.attach(&node);
         self.children.pod = Some(Arc::new(pod(&uid, &json!(annotations), &node, ready)));
+    }
+
+    /// Whether the kubelets are alive: without them no pod ends and no disk is let go.
+    pub(super) fn listens(&self) -> bool {
+        let conditions =
+            self.children.nodes.iter().filter_map(|node| node.status.as_ref()?.conditions.as_ref());
+        conditions.flatten().all(|condition| condition.status == "True")
+    }
+
+    /// Nobody but the kubelet of its own Node ends a pod.
+    fn is_stopped_by_its_kubelet(&self) -> bool {
+        let node = self.children.pod.as_ref().and_then(|pod| pod.spec.as_ref()?.node_name.as_ref());
+        self.listens() && self.children.nodes.iter().any(|found| found.metadata.name.as_ref() == node)
+    }
+
+    fn let_go(&mut self) {
+        self.children.attachments.clear();
+        self.volumes.iter_mut().for_each(|volume| volume.attachments.clear());
     }
 
     fn attach(&mut self, node: &Node) {
@@ -210,6 +256,11 @@ impl World {
             Kind::Service if target.name == names::headless("trades-33445566") => children.headless = None,
             Kind::Service => children.service = None,
             Kind::StatefulSet => children.stateful_set = None,
+            Kind::Pod if target.at_once => {
+                let down = self.instances.iter().all(|instance| instance.state.is_confirmed_down());
+                assert!(down, "a pod is forgotten while its machine runs");
+                children.pod = None;
+            }
             Kind::Pod => {
                 if let Some(pod) =
                     children.pod.as_mut().filter(|pod| pod.metadata.uid.as_ref() == Some(&target.uid))

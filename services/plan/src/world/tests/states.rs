@@ -2,7 +2,7 @@
 
 use resources::{Phase, RunState, names};
 
-use super::model::World;
+use super::model::{Lost, World};
 use super::{Trouble, check_serving, pass, phase, serving, settle, troubles, wish};
 use crate::fixture::resource;
 use crate::{Plan, Step};
@@ -80,6 +80,70 @@ fn a_wish_may_turn_round_at_every_step() {
             settle_with_its_disk(&mut world, None, false);
             check_serving(&world, None);
         }
+    }
+}
+
+#[test]
+fn a_wish_may_turn_round_after_every_single_step() {
+    for (to, _) in WAYS {
+        let mut world = serving();
+        wish(&mut world, 2, |spec| spec.run_state = to);
+        let steps = settle(&mut world, None, false);
+        let mut unprotected = 0;
+        for at in 0..steps {
+            let mut world = serving();
+            let machine = world.instances[0].id.clone();
+            wish(&mut world, 2, |spec| spec.run_state = to);
+            // The process dies right after the step, in the midst of a pass.
+            let (mut taken, trouble) = (0, Trouble { at, lost: Lost::Answer, crash: true });
+            pass(&mut world, &mut taken, Some(trouble), false);
+            while taken <= at {
+                world.tick();
+                pass(&mut world, &mut taken, Some(trouble), false);
+            }
+            let lives = world.instances.iter().any(|found| found.id == machine && !found.state.is_ending());
+            unprotected += usize::from(lives && !world.protected.contains(&machine));
+            wish(&mut world, 3, |spec| spec.run_state = RunState::Running);
+            settle_with_its_disk(&mut world, None, false);
+            check_serving(&world, Some(trouble));
+            let kept = world.instances.iter().any(|found| found.id == machine && !found.state.is_ending());
+            assert_eq!(kept, lives, "{trouble:?}: the machine that lives serves on");
+        }
+        assert!(unprotected > 0, "no turn came between the end of the protection and that of the machine");
+    }
+}
+
+#[test]
+fn a_machine_is_protected_again_although_something_else_takes_long() {
+    let mut world = serving();
+    wish(&mut world, 2, |spec| spec.run_state = RunState::Paused);
+    let mut taken = 0;
+    while !world.protected.is_empty() {
+        // The process dies after each step.
+        let trouble = Trouble { at: taken, lost: Lost::Answer, crash: true };
+        pass(&mut world, &mut taken, Some(trouble), false);
+        world.tick();
+    }
+    world.too_soon = true;
+    wish(&mut world, 3, |spec| {
+        spec.run_state = RunState::Running;
+        spec.storage.size_gib = 80;
+    });
+    for _ in 0..super::ENOUGH {
+        assert!(!pass(&mut world, &mut taken, None, false).is_settled());
+        world.tick();
+    }
+    assert_eq!(world.protected, [world.instances[0].id.clone()]);
+}
+
+#[test]
+fn a_protection_that_somebody_took_off_comes_back_with_the_next_change() {
+    for every_step in [false, true] {
+        let mut world = serving();
+        world.protected.clear();
+        wish(&mut world, 2, |spec| spec.restart_nonce = Some("once".to_owned()));
+        settle(&mut world, None, every_step);
+        check_serving(&world, None);
     }
 }
 

@@ -1,0 +1,134 @@
+//! The parts of a database's progress, and which of them need which others.
+
+use std::fmt;
+
+macro_rules! parts {
+    ($($(#[$doc:meta])* $variant:ident => $text:literal),+ $(,)?) => {
+        /// A part of a database's progress, as users see it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Part { $($(#[$doc])* $variant),+ }
+
+        impl Part {
+            /// Its name in status.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text),+ }
+            }
+        }
+    };
+}
+
+parts!(
+    /// Finalizer and identity.
+    Resource => "resource",
+    /// Credentials.
+    Credentials => "credentials",
+    /// Firewall.
+    SecurityGroup => "security-group",
+    /// Machine.
+    Instance => "instance",
+    /// Disk.
+    Volume => "volume",
+    /// The disk is as large and as fast as asked for. Nothing needs it: AWS may refuse a change for hours.
+    Tuning => "tuning",
+    /// Machine within Kubernetes.
+    Node => "node",
+    /// server.conf and Services.
+    Config => "config",
+    /// Disk on machine.
+    Attachment => "attachment",
+    /// QuestDB itself.
+    Pod => "pod",
+    /// Name.
+    Dns => "dns",
+    /// The name is given back.
+    DnsRelease => "dns-release",
+    /// QuestDB is stopped.
+    PodStop => "pod-stop",
+    /// The disk leaves the machine.
+    Detachment => "detachment",
+    /// The machine is ended.
+    InstanceStop => "instance-stop",
+    /// The firewall is removed.
+    SecurityGroupRemoval => "security-group-removal",
+    /// The disk is destroyed.
+    VolumeRemoval => "volume-removal",
+    /// What remains in Kubernetes is removed.
+    Cleanup => "cleanup",
+);
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Part {
+    /// The parts without which this one is not to be touched. What waits for something to be *seen* is not among them: it
+    /// is not planned before.
+    const fn needs(self) -> &'static [Self] {
+        match self {
+            Self::Resource
+            | Self::Credentials
+            | Self::SecurityGroup
+            | Self::Volume
+            | Self::Node
+            | Self::Config
+            | Self::DnsRelease => &[],
+            // Nobody may come in who is not allowed, not even for a moment.
+            Self::Instance => &[Self::SecurityGroup],
+            Self::Tuning | Self::Attachment => &[Self::Volume],
+            Self::Pod => &[Self::Credentials, Self::Node, Self::Config, Self::Attachment],
+            Self::Dns => &[Self::Pod],
+            // The way back is one row: nothing is pulled from under a QuestDB that still writes.
+            Self::PodStop => &[Self::DnsRelease],
+            Self::Detachment => &[Self::PodStop],
+            Self::InstanceStop => &[Self::Detachment],
+            Self::SecurityGroupRemoval => &[Self::InstanceStop],
+            Self::VolumeRemoval => &[Self::SecurityGroupRemoval],
+            Self::Cleanup => &[Self::VolumeRemoval, Self::InstanceStop],
+        }
+    }
+
+    /// Whether a failure of `other` holds this part back: it is the same, or needed on some way.
+    pub fn depends_on(self, other: Self) -> bool {
+        self == other || self.needs().iter().any(|needed| needed.depends_on(other))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_holds_back_what_needs_it_and_nothing_else() {
+        let check = |part: Part, failed: Part, expected: bool| {
+            assert_eq!(part.depends_on(failed), expected, "{part} {failed}");
+        };
+        for part in [Part::Config, Part::Attachment, Part::Node, Part::Pod, Part::Dns, Part::Instance] {
+            check(part, Part::Tuning, false);
+            check(part, part, true);
+        }
+        check(Part::Tuning, Part::Volume, true);
+        for failed in [Part::Config, Part::Credentials, Part::Node, Part::Attachment, Part::Volume] {
+            check(Part::Pod, failed, true);
+            check(Part::Dns, failed, true);
+        }
+        check(Part::Instance, Part::SecurityGroup, true);
+        check(Part::SecurityGroup, Part::Config, false);
+        check(Part::Config, Part::Instance, false);
+        let row = [
+            Part::DnsRelease,
+            Part::PodStop,
+            Part::Detachment,
+            Part::InstanceStop,
+            Part::SecurityGroupRemoval,
+            Part::VolumeRemoval,
+            Part::Cleanup,
+        ];
+        for (number, failed) in row.into_iter().enumerate() {
+            for (later, part) in row.into_iter().enumerate() {
+                check(part, failed, later >= number);
+            }
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! An object of ours in Kubernetes: applied where our fields, as observed, are not what we intend, and left alone otherwise.
+//!
+//! What we once wrote and no longer intend (an older operator had more fields) only an apply takes away, and no comparison
+//! shows it as ours. So each object carries a hash of what was applied last: another intention is another hash.
+
+use resources::names;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::matches::covers;
+use crate::{Manifest, Part, Plan, Step};
+
+/// Plans an apply where our fields are not as intended; whether they are.
+pub(super) fn ensure(plan: &mut Plan, part: Part, mut intended: Manifest, observed: Option<&Value>) -> bool {
+    intended.body["metadata"]["annotations"][names::APPLIED] = json!(fingerprint(&intended.body));
+    let differs = observed.is_some();
+    if let Some(observed) = observed {
+        if covers(observed, &intended.body) {
+            return true;
+        }
+        intended.uid = observed.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
+    }
+    let what = if differs { "differs from what is intended" } else { "is not there" };
+    let reason = format!("{} {} {what}", intended.kind.as_str(), intended.name);
+    plan.act(part, Step::Apply(intended), reason);
+    false
+}
+
+fn fingerprint(body: &Value) -> String {
+    hex::encode(&Sha256::digest(body.to_string())[..8])
+}

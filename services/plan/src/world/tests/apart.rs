@@ -1,0 +1,105 @@
+//! What fails holds back what needs it and nothing else.
+
+use resources::names::condition;
+use resources::{Phase, RunState, StepState};
+
+use super::model::World;
+use super::{ENOUGH, check_serving, pass, phase, serving, settle, wish};
+use crate::Step;
+
+/// A database whose disk is to grow, which EC2 refuses, and whose wish has a second part.
+fn refused(change: impl FnOnce(&mut resources::QuestDBSpec)) -> World {
+    let mut world = serving();
+    world.too_soon = true;
+    wish(&mut world, 2, |spec| {
+        spec.storage.size_gib = 80;
+        change(spec);
+    });
+    let mut taken = 0;
+    for _ in 0..ENOUGH {
+        pass(&mut world, &mut taken, None, false);
+        world.tick();
+    }
+    world
+}
+
+fn told<'a>(world: &'a World, kind: &str) -> (&'a str, &'a str, &'a str) {
+    let conditions = &world.resource.status.as_ref().unwrap().conditions;
+    let found = conditions.iter().find(|found| found.type_ == kind).unwrap();
+    (&found.status, &found.reason, &found.message)
+}
+
+#[test]
+fn a_disk_that_may_not_grow_yet_holds_nothing_else_back() {
+    let before = serving().children.pod.as_ref().unwrap().metadata.uid.clone();
+    let mut world = refused(|spec| {
+        spec.config.insert("cairo.max.uncommitted.rows".to_owned(), "7".to_owned());
+        spec.restart_nonce = Some("once".to_owned());
+    });
+    assert_eq!(world.volumes[0].size_gib, 50, "the change was refused");
+    let config = world.children.config.as_ref().unwrap().data.as_ref().unwrap();
+    assert!(config["server.conf"].contains("cairo.max.uncommitted.rows=7"), "{config:?}");
+    assert_ne!(world.children.pod.as_ref().unwrap().metadata.uid, before, "it was restarted");
+    assert_eq!(phase(&world), Some(Phase::Updating));
+    assert_eq!(told(&world, condition::READY).0, "True");
+    assert_eq!(told(&world, condition::VOLUME_RESIZING), ("False", "Delayed", "too soon"));
+    let steps = &world.resource.status.as_ref().unwrap().steps;
+    let failed: Vec<&str> =
+        steps.iter().filter(|step| step.state == StepState::Failed).map(|step| step.name.as_str()).collect();
+    assert_eq!(failed, ["tuning"]);
+    assert_eq!(
+        world.resource.status.as_ref().unwrap().instruction.as_ref().unwrap().seq,
+        1,
+        "not all is done"
+    );
+
+    world.too_soon = false;
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    assert_eq!(world.volumes[0].size_gib, 80);
+    assert_eq!(told(&world, condition::VOLUME_RESIZING).0, "False");
+}
+
+#[test]
+fn a_disk_that_may_not_grow_yet_is_no_reason_for_a_pod_that_is_not_ready() {
+    let mut world = refused(|_| {});
+    world.children.pod = None;
+    pass(&mut world, &mut 0, None, false);
+    let (status, reason, message) = told(&world, condition::READY);
+    assert_eq!((status, reason), ("False", "Pod"), "{message}");
+}
+
+#[test]
+fn a_database_whose_disk_may_not_grow_yet_stops_all_the_same() {
+    for (to, end) in [(RunState::Paused, Phase::Paused), (RunState::Purged, Phase::Deleted)] {
+        let mut world = refused(|_| {});
+        wish(&mut world, 3, |spec| spec.run_state = to);
+        settle(&mut world, None, false);
+        assert_eq!(phase(&world), Some(end));
+    }
+}
+
+#[test]
+fn a_child_that_cannot_be_written_holds_back_the_pod_and_not_the_disk() {
+    let mut world = serving();
+    wish(&mut world, 2, |spec| {
+        spec.storage.size_gib = 80;
+        spec.config.insert("cairo.max.uncommitted.rows".to_owned(), "7".to_owned());
+    });
+    world.read_only = true;
+    let before = world.children.pod.clone();
+    let mut taken = 0;
+    for _ in 0..ENOUGH {
+        let planned = pass(&mut world, &mut taken, None, false);
+        assert!(!planned.actions.iter().any(|action| matches!(action.step, Step::Delete(_))));
+        world.tick();
+    }
+    assert_eq!(world.volumes[0].size_gib, 80);
+    assert_eq!(
+        world.children.pod.as_ref().map(|pod| &pod.metadata.uid),
+        before.as_ref().map(|pod| &pod.metadata.uid)
+    );
+    world.read_only = false;
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+}

@@ -1,0 +1,139 @@
+//! What others write into our objects: our fields come back, theirs are left, and neither keeps us busy.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use resources::names;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::model::World;
+use super::{check_serving, pass, phase, serving, settle};
+use crate::{Kind, Step};
+
+/// Edits a child by hand.
+fn edit<K: Serialize + DeserializeOwned>(child: &mut Option<Arc<K>>, change: impl FnOnce(&mut Value)) {
+    let mut value = serde_json::to_value(child.as_deref().unwrap()).unwrap();
+    change(&mut value);
+    *child = Some(Arc::new(serde_json::from_value(value).unwrap()));
+}
+
+fn set(world: &mut World) -> &mut Option<Arc<StatefulSet>> {
+    &mut world.children.stateful_set
+}
+
+fn config(world: &mut World) -> &mut Option<Arc<ConfigMap>> {
+    &mut world.children.config
+}
+
+fn service(world: &mut World) -> &mut Option<Arc<Service>> {
+    &mut world.children.service
+}
+
+fn push(value: &mut Value, list: &str, element: Value) {
+    value.pointer_mut(list).unwrap().as_array_mut().unwrap().push(element);
+}
+
+const POD: &str = "/spec/template/spec";
+const CONTAINER: &str = "/spec/template/spec/containers/0";
+
+#[test]
+fn what_others_added_is_left_and_not_fought_over() {
+    let mut world = serving();
+    edit(set(&mut world), |value| {
+        push(value, &format!("{CONTAINER}/env"), json!({ "name": "EXTRA", "value": "1" }));
+        push(value, &format!("{CONTAINER}/ports"), json!({ "containerPort": 7, "protocol": "TCP" }));
+        push(
+            value,
+            &format!("{CONTAINER}/volumeMounts"),
+            json!({ "name": "scratch", "mountPath": "/scratch" }),
+        );
+        push(value, &format!("{POD}/volumes"), json!({ "name": "scratch", "emptyDir": {} }));
+        push(value, &format!("{POD}/containers"), json!({ "name": "agent", "image": "agent" }));
+        value["metadata"]["labels"]["team"] = json!("a");
+        value["metadata"]["annotations"]["note"] = json!("a");
+    });
+    edit(config(&mut world), |value| value["data"]["log.conf"] = json!("x"));
+    edit(service(&mut world), |value| {
+        push(value, "/spec/ports", json!({ "name": "extra", "port": 7, "protocol": "TCP" }));
+    });
+    let before = (world.children.clone(), world.resource.status.clone());
+    let planned = pass(&mut world, &mut 0, None, false);
+    assert_eq!(planned.actions, []);
+    assert!(planned.is_settled(), "{:?}", planned.progress);
+    assert_eq!(world.resource.status, before.1, "nothing is said to be wrong");
+    check_serving(&world, None);
+    assert_eq!(format!("{:?}", world.children), format!("{:?}", before.0));
+}
+
+#[test]
+fn each_field_of_ours_comes_back_by_one_apply() {
+    type Edit = fn(&mut World);
+    let edits: [(Kind, Edit); 9] = [
+        (Kind::StatefulSet, |world| edit(set(world), |value| value["spec"]["replicas"] = json!(0))),
+        (Kind::StatefulSet, |world| {
+            edit(set(world), |value| {
+                value.pointer_mut(CONTAINER).unwrap()["env"][0]["value"] = json!("true");
+            });
+        }),
+        (Kind::StatefulSet, |world| {
+            edit(set(world), |value| {
+                value.pointer_mut(&format!("{CONTAINER}/env")).unwrap().as_array_mut().unwrap().remove(0);
+            });
+        }),
+        (Kind::StatefulSet, |world| {
+            edit(set(world), |value| {
+                push(value, &format!("{POD}/tolerations"), json!({ "operator": "Exists" }));
+            });
+        }),
+        (Kind::StatefulSet, |world| {
+            edit(set(world), |value| {
+                push(value, &format!("{POD}/containers"), json!({ "name": "agent", "image": "agent" }));
+                value.pointer_mut(CONTAINER).unwrap()["image"] = json!("other");
+            });
+        }),
+        (Kind::ConfigMap, |world| edit(config(world), |value| value["data"]["server.conf"] = json!("x"))),
+        (Kind::ConfigMap, |world| {
+            edit(config(world), |value| value["data"] = json!({ "other": "x" }));
+        }),
+        (Kind::Service, |world| edit(service(world), |value| value["spec"]["ports"][1]["port"] = json!(7))),
+        (Kind::Service, |world| {
+            edit(service(world), |value| value["metadata"]["ownerReferences"] = json!([]));
+        }),
+    ];
+    for (number, (kind, change)) in edits.into_iter().enumerate() {
+        let mut world = serving();
+        let intended = world.children.config.as_ref().unwrap().data.clone();
+        change(&mut world);
+        let planned = pass(&mut world, &mut 0, None, false);
+        let steps: Vec<&Step> = planned.actions.iter().map(|action| &action.step).collect();
+        assert!(
+            matches!(steps.as_slice(), [Step::Apply(manifest)] if manifest.kind == kind),
+            "edit {number}: {steps:?}"
+        );
+        world.tick();
+        settle(&mut world, None, false);
+        check_serving(&world, None);
+        assert_eq!(world.children.config.as_ref().unwrap().data, intended, "edit {number}");
+    }
+}
+
+#[test]
+fn what_an_older_operator_wrote_is_taken_away_by_one_apply() {
+    let mut world = serving();
+    edit(config(&mut world), |value| {
+        // Its intention had one key more, so it was another.
+        value["metadata"]["annotations"][names::APPLIED] = json!("0123456789abcdef");
+        value["data"]["former"] = json!("x");
+    });
+    let planned = pass(&mut world, &mut 0, None, false);
+    assert!(matches!(planned.actions.as_slice(), [action] if matches!(&action.step, Step::Apply(manifest)
+            if manifest.kind == Kind::ConfigMap && manifest.uid.is_some())));
+    world.tick();
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    assert_eq!(phase(&world), Some(resources::Phase::Ready));
+    assert!(!world.children.config.as_ref().unwrap().data.as_ref().unwrap().contains_key("former"));
+}

@@ -1,0 +1,118 @@
+//! A machine whose kubelet is dead: nobody there stops the pod or lets go of the disk, and the database ends all the same.
+
+use std::sync::Arc;
+
+use cloud::InstanceState;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use resources::{Phase, RunState};
+
+use super::model::World;
+use super::{Trouble, check_gone, check_serving, pass, phase, serving, settle, troubles, wish};
+
+/// Longest silence that is waited for.
+const LONG: SignedDuration = SignedDuration::from_mins(5);
+
+const ENDS: [(RunState, Phase); 3] = [
+    (RunState::Paused, Phase::Paused),
+    (RunState::Deleted, Phase::Deleted),
+    (RunState::Purged, Phase::Deleted),
+];
+
+/// A database that is to stop, whose Node has been in this state since the epoch.
+fn stopping(to: RunState, status: &str) -> World {
+    let mut world = serving();
+    say(&mut world, status);
+    wish(&mut world, 2, |spec| {
+        spec.run_state = to;
+        spec.storage.provisioned = true;
+    });
+    world
+}
+
+fn say(world: &mut World, status: &str) {
+    let condition = &mut Arc::make_mut(&mut world.children.nodes[0])
+        .status
+        .as_mut()
+        .unwrap()
+        .conditions
+        .as_mut()
+        .unwrap()[0];
+    status.clone_into(&mut condition.status);
+    condition.last_transition_time = Some(Time(Timestamp::UNIX_EPOCH));
+}
+
+fn check_down(world: &World, to: RunState, end: Phase, trouble: Option<Trouble>) {
+    assert_eq!(phase(world), Some(end), "{trouble:?}");
+    assert!(world.children.pod.is_none() && world.children.nodes.is_empty(), "{trouble:?}");
+    assert!(world.instances.iter().all(|found| found.state == InstanceState::Terminated), "{trouble:?}");
+    if to == RunState::Purged {
+        check_gone(world, trouble);
+    } else {
+        assert_eq!(world.volumes.len(), 1, "{trouble:?}: the disk stays");
+    }
+}
+
+#[test]
+fn a_machine_that_is_silent_for_long_is_ended_before_its_pod() {
+    for (to, end) in ENDS {
+        let mut world = stopping(to, "Unknown");
+        world.now = Timestamp::UNIX_EPOCH + LONG - SignedDuration::from_secs(1);
+        let mut taken = 0;
+        for _ in 0..20 {
+            pass(&mut world, &mut taken, None, false);
+            world.tick();
+        }
+        assert_eq!(world.instances[0].state, InstanceState::Running, "it may come back");
+        assert_eq!(world.protected.len(), 1);
+        assert!(world.children.pod.is_some());
+        world.now += SignedDuration::from_secs(1);
+        let steps = settle(&mut world, None, false);
+        check_down(&world, to, end, None);
+        assert!(steps > 3, "{steps}");
+    }
+}
+
+#[test]
+fn every_step_of_an_end_without_a_kubelet_may_fail_once() {
+    for (to, end) in ENDS {
+        let late = || {
+            let mut world = stopping(to, "Unknown");
+            world.now = Timestamp::UNIX_EPOCH + LONG;
+            world
+        };
+        let steps = settle(&mut late(), None, false);
+        for trouble in troubles(steps).map(Some).chain([None]) {
+            let mut world = late();
+            settle(&mut world, trouble, trouble.is_none());
+            check_down(&world, to, end, trouble);
+        }
+    }
+}
+
+#[test]
+fn a_machine_that_is_ready_again_in_time_stops_its_pod_itself() {
+    for (to, end) in ENDS {
+        let mut world = stopping(to, "Unknown");
+        let mut taken = 0;
+        for _ in 0..5 {
+            pass(&mut world, &mut taken, None, false);
+            world.tick();
+        }
+        say(&mut world, "True");
+        world.now = Timestamp::UNIX_EPOCH + LONG * 2;
+        // The model ends no machine under a pod whose kubelet listens.
+        settle(&mut world, None, false);
+        check_down(&world, to, end, None);
+    }
+}
+
+#[test]
+fn a_wish_that_turns_back_after_a_silent_machine_was_ended_serves_again() {
+    let mut world = stopping(RunState::Paused, "Unknown");
+    world.now = Timestamp::UNIX_EPOCH + LONG;
+    settle(&mut world, None, false);
+    wish(&mut world, 3, |spec| spec.run_state = RunState::Running);
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+}

@@ -1,0 +1,169 @@
+//! A database that a test leads through its life, standing in for the machine that joins, for the kubelet and for
+//! Kubernetes' own controllers.
+
+use cloud::{InstanceState, Volume, key};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use resources::{Phase, QuestDB, names};
+use serde_json::{Value, json};
+use testkit::eventually;
+
+use super::rig::{PATIENCE, Rig};
+
+/// A database of this test and how far its wish came.
+pub(super) struct Subject {
+    pub(super) rig: Rig,
+    pub(super) name: String,
+    database: String,
+    seq: i64,
+}
+
+impl Subject {
+    pub(super) async fn new(name: &str) -> Self {
+        let database = uuid::Uuid::now_v7().hyphenated().to_string();
+        Self { rig: Rig::new().await, name: name.to_owned(), database, seq: 0 }
+    }
+
+    /// A database that serves; the test stands in for everybody else.
+    pub(super) async fn serving(&mut self) -> QuestDB {
+        self.wish_run_state("Running").await;
+        self.join(1).await;
+        self.play_controller(None).await;
+        self.answer().await;
+        let (volume, machine) = (self.volume().await, self.rig.instances().await.remove(0));
+        self.rig.aws.attach_volume(&volume.id, &machine.id, "/dev/sdf").await.unwrap();
+        self.carried_out(Phase::Ready).await
+    }
+
+    /// The pod answers its probes.
+    pub(super) async fn answer(&self) {
+        let condition = |kind: &str| json!({ "type": kind, "status": "True" });
+        let status = json!({ "status": { "conditions": [condition("PodScheduled"), condition("Ready")] } });
+        let name = names::pod(&self.name);
+        self.pods().patch_status(&name, &PatchParams::default(), &Patch::Strategic(&status)).await.unwrap();
+    }
+
+    /// Ends the database, so that its name is free again.
+    pub(super) async fn purge(&mut self) {
+        let size = self.rig.as_admin().get(&self.name).await.unwrap().spec.storage.size_gib;
+        self.wish(move |spec| {
+            spec["runState"] = json!("Purged");
+            spec["storage"]["sizeGib"] = json!(size);
+        })
+        .await;
+        let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        eventually(PATIENCE, "the end of the StatefulSet", async || {
+            self.sets().get_opt(&self.name).await.unwrap().is_none().then_some(())
+        })
+        .await;
+        let _ = self.pods().delete(&names::pod(&self.name), &at_once).await;
+        let volume = self.volume().await;
+        for attachment in volume.live_attachments() {
+            self.rig.aws.detach_volume(&volume.id, &attachment.instance).await.unwrap();
+        }
+        self.no_machine().await;
+        self.rig.end().await;
+    }
+
+    /// Another wish for the database, as the provisioner applies it.
+    pub(super) async fn wish(&mut self, change: impl FnOnce(&mut Value)) {
+        self.seq += 1;
+        let mut object = self.rig.unique(&self.name, &self.database, self.seq);
+        object["spec"]["storage"]["provisioned"] = json!(self.seq > 1);
+        change(&mut object["spec"]);
+        self.rig.provision(&object).await.unwrap();
+    }
+
+    pub(super) async fn wish_run_state(&mut self, run_state: &str) {
+        let run_state = run_state.to_owned();
+        self.wish(move |spec| spec["runState"] = json!(run_state)).await;
+    }
+
+    /// Waits until the newest wish was carried out in full.
+    pub(super) async fn carried_out(&self, end: Phase) -> QuestDB {
+        let api = self.rig.as_admin();
+        eventually(PATIENCE, &format!("seq {} carried out", self.seq), async || {
+            let found = api.get(&self.name).await.ok()?;
+            let status = found.status.as_ref()?;
+            let done = status.instruction.as_ref().is_some_and(|done| done.seq == self.seq);
+            (done && status.phase == Some(end)).then_some(found)
+        })
+        .await
+    }
+
+    /// The machine of a generation, once it runs; it joins as a ready Node.
+    pub(super) async fn join(&self, generation: u64) {
+        let text = generation.to_string();
+        let instance = eventually(PATIENCE, &format!("machine {generation}"), async || {
+            let all = self.rig.instances().await;
+            assert!(all.len() < 2, "two machines of one database: {all:?}");
+            all.into_iter().find(|found| {
+                found.state == InstanceState::Running && found.tags.get(key::GENERATION) == Some(&text)
+            })
+        })
+        .await;
+        let nodes: Api<Node> = Api::all(self.rig.admin.clone());
+        let name = names::node(&self.database[28..], generation);
+        let labels = json!({
+            names::LABEL_DATABASE: self.database, names::LABEL_NAME: self.name, names::LABEL_NAMESPACE: self.rig.namespace,
+        });
+        let node: Node = serde_json::from_value(json!({
+            "metadata": { "name": name, "labels": labels },
+            "spec": { "providerID": format!("aws:///{}/{}", instance.zone, instance.id) },
+        }))
+        .unwrap();
+        nodes.create(&PostParams::default(), &node).await.unwrap();
+        let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
+        nodes.patch_status(&name, &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
+    }
+
+    pub(super) fn sets(&self) -> Api<StatefulSet> {
+        Api::namespaced(self.rig.admin.clone(), &self.rig.namespace)
+    }
+
+    pub(super) fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.rig.admin.clone(), &self.rig.namespace)
+    }
+
+    /// The StatefulSet, once its pods would carry (or lack) this nonce.
+    pub(super) async fn set(&self, nonce: Option<&str>) -> StatefulSet {
+        eventually(PATIENCE, &format!("a StatefulSet with nonce {nonce:?}"), async || {
+            let set = self.sets().get_opt(&self.name).await.unwrap()?;
+            let metadata = set.spec.as_ref()?.template.metadata.as_ref()?;
+            let found = metadata.annotations.as_ref()?.get(names::RESTART).map(String::as_str);
+            (found == nonce && set.metadata.deletion_timestamp.is_none()).then_some(set)
+        })
+        .await
+    }
+
+    /// The StatefulSet's controller sees its newest form and, where there is none, makes the pod.
+    pub(super) async fn play_controller(&self, nonce: Option<&str>) -> Pod {
+        let set = self.set(nonce).await;
+        let status = json!({"status": {"replicas": 1, "observedGeneration": set.metadata.generation}});
+        self.sets().patch_status(&self.name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+        let name = names::pod(&self.name);
+        if let Some(pod) = self.pods().get_opt(&name).await.unwrap() {
+            return pod;
+        }
+        let template = serde_json::to_value(&set.spec.unwrap().template).unwrap();
+        let mut pod = json!({ "metadata": template["metadata"], "spec": template["spec"] });
+        pod["metadata"]["name"] = json!(name);
+        self.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap()
+    }
+
+    /// The one volume there is.
+    pub(super) async fn volume(&self) -> Volume {
+        let mut all = self.rig.volumes().await;
+        assert_eq!(all.len(), 1, "{all:?}");
+        all.remove(0)
+    }
+
+    pub(super) async fn no_machine(&self) {
+        eventually(PATIENCE, "the end of the machine", async || {
+            self.rig.instances().await.is_empty().then_some(())
+        })
+        .await;
+    }
+}
