@@ -1,8 +1,8 @@
 //! The verbs that move a database between its run states, and what each means in each of them. Pure.
 //!
 //! A verb asks for a run state, not for an act: where the database is asked to be in it already, nothing follows, so that
-//! asking twice is asking once. Only a restart is new each time. *Invariant:* nothing follows a purge: its volume may be
-//! gone already.
+//! asking twice is asking once. Only a restart is new each time. *Invariant:* nothing but the same once more follows a
+//! purge: its volume may be gone already. *Invariant:* only the word itself leads to one, and only from a deletion.
 
 use crate::desired::{Desired, RunState, words};
 use crate::operation::OperationKind;
@@ -18,6 +18,8 @@ words!(
         Restart => "restart",
         /// Run again after a deletion, with the volume that was kept.
         Undelete => "undelete",
+        /// Destroy the volume that a deletion kept.
+        Purge => "purge",
     }
 );
 
@@ -29,6 +31,7 @@ impl Verb {
             Self::Resume => OperationKind::Resume,
             Self::Restart => OperationKind::Restart,
             Self::Undelete => OperationKind::Undelete,
+            Self::Purge => OperationKind::Purge,
         }
     }
 }
@@ -62,6 +65,8 @@ pub enum Refusal {
     Purged,
     /// The database is paused: there is nothing to restart.
     Paused,
+    /// The database is not deleted: its volume is in use, or may be at any moment.
+    Living,
 }
 
 impl Refusal {
@@ -71,6 +76,7 @@ impl Refusal {
             Self::Deleted => "deleted",
             Self::Purged => "purged",
             Self::Paused => "paused",
+            Self::Living => "living",
         }
     }
 
@@ -80,6 +86,7 @@ impl Refusal {
             Self::Deleted => "it is deleted, and can be brought back with `undelete`",
             Self::Purged => "it is purged: its volume is being destroyed or gone, so nothing brings it back",
             Self::Paused => "it is paused, so nothing of it runs that could restart: `resume` starts it",
+            Self::Living => "it is living, and only what is deleted is purged: delete it first",
         }
     }
 }
@@ -100,6 +107,9 @@ pub fn follow(verb: Verb, present: Present<'_>, nonce: &str) -> Result<Next, Ref
         (RunState::Running, Verb::Resume | Verb::Restart | Verb::Undelete)
         | (RunState::Paused, Verb::Resume)
         | (RunState::Deleted, Verb::Undelete) => RunState::Running,
+        (RunState::Running | RunState::Paused, Verb::Purge) => return Err(Refusal::Living),
+        // Whatever the deletion policy says: that is about a deletion, and this is asked for by its own name.
+        (RunState::Deleted | RunState::Purged, Verb::Purge) => RunState::Purged,
     };
     if wanted.run_state == target && verb != Verb::Restart && !failed {
         return Ok(Next::Stands);
@@ -172,6 +182,10 @@ mod tests {
             (Verb::Undelete, Paused, Ok(None)),
             (Verb::Undelete, Deleted, Ok(Some(Running))),
             (Verb::Undelete, Purged, Err(Refusal::Purged)),
+            (Verb::Purge, Running, Err(Refusal::Living)),
+            (Verb::Purge, Paused, Err(Refusal::Living)),
+            (Verb::Purge, Deleted, Ok(Some(Purged))),
+            (Verb::Purge, Purged, Ok(None)),
         ];
         assert_eq!(table.len(), Verb::ALL.len() * RunState::ALL.len());
         for (verb, from, expected) in table {
@@ -193,6 +207,7 @@ mod tests {
             (Verb::Pause, RunState::Paused),
             (Verb::Resume, RunState::Running),
             (Verb::Undelete, RunState::Running),
+            (Verb::Purge, RunState::Purged),
         ] {
             let expected = Next::Mint(Box::new(desired(run_state)));
             assert_eq!(ask(verb, run_state, true), Ok(expected), "{verb}");
@@ -212,12 +227,25 @@ mod tests {
     fn every_verb_has_an_operation_of_its_word() {
         for verb in Verb::ALL {
             assert_eq!(verb.as_str(), verb.kind().as_str());
-            assert_eq!(verb.kind().class(), OperationKind::Update);
+            let class = if *verb == Verb::Purge { OperationKind::Delete } else { OperationKind::Update };
+            assert_eq!(verb.kind().class(), class, "{verb}");
+        }
+    }
+
+    #[test]
+    fn a_purge_asks_no_policy() {
+        for policy in DeletionPolicy::ALL {
+            let mut wanted = desired(RunState::Deleted);
+            wanted.storage.deletion_policy = *policy;
+            let present = Present { wanted: &wanted, base: &wanted, failed: false };
+            let expected = Desired { run_state: RunState::Purged, ..wanted.clone() };
+            assert_eq!(follow(Verb::Purge, present, ""), Ok(Next::Mint(Box::new(expected))), "{policy}");
         }
     }
 
     proptest! {
-        /// Whatever is known: nothing follows a purge, nothing leads to one, and nothing else of a database changes.
+        /// Whatever is known: nothing but itself follows a purge, only the word leads to one, from a deletion, and nothing
+        /// else of a database changes.
         #[test]
         fn no_verb_touches_more_than_it_says(
             verb in prop::sample::select(Verb::ALL.to_vec()),
@@ -228,15 +256,19 @@ mod tests {
             let (wanted, base) = (desired(wanted), desired(base));
             match follow(verb, Present { wanted: &wanted, base: &base, failed }, "nonce") {
                 Ok(Next::Mint(next)) => {
-                    prop_assert!(wanted.run_state != RunState::Purged);
-                    prop_assert!(matches!(next.run_state, RunState::Running | RunState::Paused));
+                    let purge = next.run_state == RunState::Purged;
+                    prop_assert_eq!(purge, verb == Verb::Purge);
+                    prop_assert!(next.run_state != RunState::Deleted);
+                    let ended = matches!(wanted.run_state, RunState::Deleted | RunState::Purged);
+                    prop_assert!(ended || !purge, "only what is deleted is purged");
+                    prop_assert!(purge || wanted.run_state != RunState::Purged, "nothing brings it back");
                     let nonce = next.restart_nonce.clone();
                     prop_assert_eq!(nonce != base.restart_nonce, verb == Verb::Restart);
                     let restart_nonce = base.restart_nonce.clone();
                     prop_assert_eq!(Desired { run_state: base.run_state, restart_nonce, ..*next }, base);
                 }
                 Ok(Next::Stands) => prop_assert!(verb != Verb::Restart && !failed),
-                Err(_) => prop_assert!(wanted.run_state != RunState::Running),
+                Err(_) => prop_assert!(wanted.run_state != RunState::Running || verb == Verb::Purge),
             }
         }
     }

@@ -21,6 +21,8 @@ words!(
         Restart => "restart",
         /// A deleted database comes back with its volume.
         Undelete => "undelete",
+        /// The volume that a deletion kept is destroyed.
+        Purge => "purge",
     }
 );
 
@@ -31,7 +33,7 @@ impl OperationKind {
         match self {
             Self::Create => Self::Create,
             Self::Update | Self::Pause | Self::Resume | Self::Restart | Self::Undelete => Self::Update,
-            Self::Delete => Self::Delete,
+            Self::Delete | Self::Purge => Self::Delete,
         }
     }
 }

@@ -30,7 +30,7 @@ pub struct Deadlines {
     pub create: Duration,
     /// A change, a pause or a restart.
     pub update: Duration,
-    /// A deletion.
+    /// A deletion, or the purge of what it kept.
     pub delete: Duration,
 }
 
@@ -50,7 +50,7 @@ impl Deadlines {
         match kind {
             OperationKind::Create | OperationKind::Resume | OperationKind::Undelete => self.create,
             OperationKind::Update | OperationKind::Pause | OperationKind::Restart => self.update,
-            OperationKind::Delete => self.delete,
+            OperationKind::Delete | OperationKind::Purge => self.delete,
         }
     }
 }
@@ -104,7 +104,7 @@ pub enum WayBack {
     GoBack,
 }
 
-/// The way back from what an operation of this kind asks for; a deletion has none.
+/// The way back from what an operation of this kind asks for; a deletion or a purge has none.
 const fn way_back(kind: OperationKind) -> Option<WayBack> {
     match kind {
         OperationKind::Create => Some(WayBack::TakeBack),
@@ -113,7 +113,7 @@ const fn way_back(kind: OperationKind) -> Option<WayBack> {
         | OperationKind::Resume
         | OperationKind::Restart
         | OperationKind::Undelete => Some(WayBack::GoBack),
-        OperationKind::Delete => None,
+        OperationKind::Delete | OperationKind::Purge => None,
     }
 }
 
@@ -157,7 +157,7 @@ pub enum Uncancellable {
     Ended,
     /// Something newer takes its place anyway.
     NotNewest,
-    /// A deletion, a restart, or what takes another operation back: there is no good state to return to.
+    /// A deletion, a purge, a restart, or what takes another operation back: there is no good state to return to.
     NoWayBack,
 }
 

@@ -76,6 +76,7 @@ struct Row {
     database_id: Uuid,
     database_name: String,
     kind: String,
+    verb: Option<String>,
     epoch: i64,
     seq: i64,
     state: String,
@@ -99,7 +100,7 @@ struct Row {
 
 macro_rules! select {
     () => {
-        "select o.id, o.tenant_id, o.database_id, d.name as database_name, coalesce(o.verb, o.kind) as kind, \
+        "select o.id, o.tenant_id, o.database_id, d.name as database_name, o.kind, o.verb, \
          o.epoch, o.seq, o.state, \
          o.failure_code, o.failure_message, o.steps, o.last_event, o.actor, o.traceparent, o.created_at, o.updated_at, \
          o.ended_at, o.on_failure, o.deadline_at, o.deadline_at <= now() as late, o.overdue_since, o.reverts, \
@@ -281,12 +282,17 @@ impl TryFrom<Row> for OperationRecord {
         let corrupt = |what: String| Error::corrupt("operations", format!("{}: {what}", row.id));
         let steps =
             row.steps.0.into_iter().map(StepDocument::read).collect::<Result<_, _>>().map_err(corrupt)?;
+        // A word that only a newer program knows is read as its class.
+        let kind = match row.verb.as_deref().and_then(OperationKind::parse) {
+            Some(verb) => verb,
+            None => word("kind", &row.kind, OperationKind::parse).map_err(corrupt)?,
+        };
         let failure =
             row.failure_code.map(|code| Failure { code, message: row.failure_message.unwrap_or_default() });
         Ok(Self {
             operation: Operation {
                 id: OperationId::new(row.id),
-                kind: word("kind", &row.kind, OperationKind::parse).map_err(corrupt)?,
+                kind,
                 tenant: row
                     .tenant_id
                     .parse()

@@ -10,6 +10,6 @@ pub use aside::{
     DeadLetterList, Intervention, ParkedList, Resent, SettledLetter, UnclaimedList, WholeLetter,
 };
 pub use cluster::{Cluster, ClusterList, RegisterCluster, UpdateCluster};
-pub use database::{Accepted, CreateDatabase, Database, DatabaseList, UpdateDatabase};
+pub use database::{Accepted, CreateDatabase, Database, DatabaseList, PurgeDatabase, UpdateDatabase};
 pub use operation::{Operation, OperationEvent, OperationList};
 pub use problem::{FieldProblem, Problem};

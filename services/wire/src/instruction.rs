@@ -136,7 +136,7 @@ pub(crate) fn position(epoch: i64, seq: i64) -> Result<Position, Error> {
 const fn kind(kind: OperationKind) -> proto::OperationKind {
     match kind {
         OperationKind::Create => proto::OperationKind::Create,
-        OperationKind::Delete => proto::OperationKind::Delete,
+        OperationKind::Delete | OperationKind::Purge => proto::OperationKind::Delete,
         OperationKind::Update
         | OperationKind::Pause
         | OperationKind::Resume

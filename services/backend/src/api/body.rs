@@ -13,6 +13,22 @@ use super::failure::Failure;
 /// Most bytes of a body.
 pub(crate) const LIMIT: usize = 64 * 1024;
 
+/// The longest reason.
+const REASON: usize = 500;
+
+/// A reason that a person gave, for people who look later.
+pub(crate) fn reason(text: &str, needed: bool) -> Result<String, Failure> {
+    let refuse = |rule, detail: &str| Err(Failure::violation(Violation::new("/reason", rule, detail)));
+    let text = text.trim();
+    if text.is_empty() && needed {
+        return refuse(Rule::Required, "say why, for those who look later");
+    }
+    if text.chars().count() > REASON || text.chars().any(char::is_control) {
+        return refuse(Rule::Format, "must be 1 to 500 characters on one line");
+    }
+    Ok(text.to_owned())
+}
+
 /// A body that is still bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct Body(Bytes);

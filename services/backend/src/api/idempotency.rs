@@ -41,6 +41,18 @@ pub(crate) fn key_about(
     })
 }
 
+/// The key of a request with a body about one thing.
+pub(crate) fn key_of(
+    headers: &HeaderMap,
+    caller: &Caller,
+    tenant: &TenantId,
+    (route, subject): (&str, &str),
+    body: &Body,
+) -> Result<Key, Failure> {
+    let about = Sha256::new_with_prefix(subject).chain_update([0]).chain_update(body.hash());
+    Ok(Key { body_hash: about.finalize().into(), ..key_about(headers, caller, tenant, (route, subject))? })
+}
+
 /// Stands for a tenant in the keys of those who run the fleet, whose requests are about no tenant. A tenant of this name
 /// takes nobody's keys: they are each principal's own.
 const FLEET: &str = "fleet";
@@ -49,12 +61,11 @@ const FLEET: &str = "fleet";
 pub(crate) fn key_of_the_fleet(
     headers: &HeaderMap,
     caller: &Caller,
-    (route, subject): (&str, &str),
+    about: (&str, &str),
     body: &Body,
 ) -> Result<Key, Failure> {
     let fleet = FLEET.parse().map_err(|error: domain::id::Error| Failure::internal(error.to_string()))?;
-    let about = Sha256::new_with_prefix(subject).chain_update([0]).chain_update(body.hash());
-    Ok(Key { body_hash: about.finalize().into(), ..key_about(headers, caller, &fleet, (route, subject))? })
+    key_of(headers, caller, &fleet, about, body)
 }
 
 /// Claims a key. An answer means that the request was carried out before.

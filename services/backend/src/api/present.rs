@@ -38,6 +38,7 @@ pub(crate) fn database(view: DatabaseView) -> Database {
         seq: database.position.seq,
         created_at: database.created_at,
         updated_at: database.minted_at,
+        deleted_at: database.deleted_at,
         diverged: diverged.map(|(kind, _)| kind.as_str().to_owned()),
         diverged_since: diverged.map(|(_, since)| since),
         purged_at,

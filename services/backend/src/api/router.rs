@@ -11,7 +11,7 @@ use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::databases::{act, create, delete, read, resend, states, update};
+use super::databases::{act, create, delete, purge, read, resend, states, update};
 use super::failure::Failure;
 use super::{Api, aside, cancel, clusters, events, middleware, operations, pages};
 
@@ -30,8 +30,8 @@ use super::{Api, aside, cancel, clusters, events, middleware, operations, pages}
         (name = "fleet", description = "What was set aside and waits for people (role sre)"),
     ),
     // Their paths hold a verb, which the router cannot tell from the identity: they are routed by hand below.
-    paths(cancel::cancel, states::pause, states::resume, states::restart, states::undelete, resend::resend,
-        aside::letter::redrive, aside::letter::discard),
+    paths(cancel::cancel, states::pause, states::resume, states::restart, states::undelete, purge::purge,
+        resend::resend, aside::letter::redrive, aside::letter::discard),
     security(("token" = [])),
     modifiers(&Token)
 )]

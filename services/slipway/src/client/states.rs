@@ -2,9 +2,9 @@
 
 use domain::lifecycle::Verb;
 use reqwest::Method;
-use reqwest::header::HeaderValue;
+use reqwest::header::{HeaderValue, IF_MATCH};
 use uuid::Uuid;
-use wire::http::{Accepted, Database};
+use wire::http::{Accepted, Database, PurgeDatabase};
 
 use super::calls::{Filter, IDEMPOTENCY_KEY, choose};
 use super::{Client, Request};
@@ -19,6 +19,20 @@ impl Client {
         let key = HeaderValue::from_str(key).map_err(|_| Error::usage("that is no idempotency key"))?;
         let request = Request::new(Method::POST, format!("v1/databases/{id}:{verb}"));
         Ok(self.ask(request.header(IDEMPOTENCY_KEY, key)).await?.body)
+    }
+
+    /// Asks that the volume of a deleted database is destroyed, if it is still what was read. The same key never does it
+    /// twice.
+    pub async fn purge_database(
+        &self,
+        id: Uuid,
+        body: &PurgeDatabase,
+        (key, etag): (&str, HeaderValue),
+    ) -> Result<Accepted, Error> {
+        let key = HeaderValue::from_str(key).map_err(|_| Error::usage("that is no idempotency key"))?;
+        let request = Request::new(Method::POST, format!("v1/databases/{id}:{}", Verb::Purge));
+        let request = request.header(IDEMPOTENCY_KEY, key).header(IF_MATCH, etag);
+        Ok(self.ask(request.body(body)?).await?.body)
     }
 
     /// The deleted database of an id or a name.

@@ -7,7 +7,9 @@ use crate::client::calls::Filter;
 use crate::exit;
 use crate::follow::follow;
 use crate::render::fixture;
-use wire::http::{Accepted, CreateDatabase, DatabaseList, Operation, UnclaimedList, UpdateCluster};
+use wire::http::{
+    Accepted, CreateDatabase, DatabaseList, Operation, PurgeDatabase, UnclaimedList, UpdateCluster,
+};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -67,6 +69,24 @@ async fn a_verb_goes_to_its_database_with_its_key() {
             );
             assert_eq!(header(&request, "idempotency-key").as_deref(), Some("key-1"));
         }
+    }
+}
+
+#[tokio::test]
+async fn a_purge_names_its_database_and_what_was_read_of_it() {
+    let accepted = Accepted { database: fixture::database(), operation: fixture::operation("pending") };
+    let id = fixture::database().id;
+    let server = Scripted::start(vec![String::new(), json(&accepted)]).await;
+    let body = PurgeDatabase { confirm: "trades".to_owned(), reason: "INC-42".to_owned() };
+    let asked = ("key-1", HeaderValue::from_static("\"1-2\""));
+    assert_eq!(server.client(LONG).purge_database(id, &body, asked).await.unwrap(), accepted);
+    let asked = server.asked().await;
+    assert_eq!(asked.len(), 2);
+    for request in asked {
+        assert!(request.starts_with(&format!("POST /v1/databases/{id}:purge HTTP/1.1\r\n")), "{request}");
+        assert!(request.ends_with(r#"{"confirm":"trades","reason":"INC-42"}"#), "{request}");
+        assert_eq!(header(&request, "idempotency-key").as_deref(), Some("key-1"));
+        assert_eq!(header(&request, "if-match").as_deref(), Some("\"1-2\""));
     }
 }
 

@@ -4,6 +4,7 @@ mod change;
 mod connect;
 pub mod kubectl;
 mod look;
+mod purge;
 mod resend;
 mod states;
 mod wishes;
@@ -40,6 +41,8 @@ pub enum Command {
     Delete(change::Delete),
     /// Bring a deleted database back, with the volume that was kept
     Undelete(states::Undelete),
+    /// Destroy the volume of a deleted database, for good
+    Purge(purge::Purge),
     /// Stop a database; its volume stays
     Pause(states::Pause),
     /// Let a paused database run again
@@ -62,6 +65,7 @@ pub async fn run(session: &Session, command: Command) -> Result<(), Error> {
         Command::Update(command) => change::update(session, command).await,
         Command::Delete(command) => change::delete(session, command).await,
         Command::Undelete(command) => states::undelete(session, command).await,
+        Command::Purge(command) => purge::purge(session, command).await,
         Command::Pause(command) => states::pause(session, command).await,
         Command::Resume(command) => states::resume(session, command).await,
         Command::Restart(command) => states::restart(session, command).await,

@@ -7,16 +7,28 @@ use super::text::{NONE, age, or_none, table};
 
 /// Columns that are always shown.
 const HEADER: [&str; 7] = ["NAME", "STATUS", "VERSION", "INSTANCE", "SIZE", "REGION", "AGE"];
+/// A column that is shown where some are deleted: since when.
+const DELETED: &str = "DELETED";
+/// Another one there, as it may still be paid for.
+const VOLUME: &str = "VOLUME";
 /// Columns that are shown when more is asked for.
 const MORE: [&str; 8] = ["ID", "TENANT", "CLUSTER", "NODE", "VOLUME", "HOSTNAME", "DESIRED", "CARRIED-OUT"];
 
 /// Databases, one a line.
 pub fn list(databases: &[Database], now: Timestamp, wide: bool) -> String {
-    let header: Vec<&str> = if wide { [&HEADER[..], &MORE[..]].concat() } else { HEADER.to_vec() };
-    table(&header, databases.iter().map(|database| row(database, now, wide)).collect())
+    let gone = databases.iter().any(|database| database.deleted_at.is_some());
+    let mut header = HEADER.to_vec();
+    header.extend(gone.then_some(DELETED));
+    header.extend(if wide { &MORE[..] } else { &[] });
+    header.extend((gone && !wide).then_some(VOLUME));
+    table(&header, databases.iter().map(|database| row(database, now, (wide, gone))).collect())
 }
 
-fn row(database: &Database, now: Timestamp, wide: bool) -> Vec<String> {
+fn row(database: &Database, now: Timestamp, (wide, gone): (bool, bool)) -> Vec<String> {
+    let observed = database.observed.as_ref();
+    // What is told of a volume outlives it.
+    let held = observed.filter(|seen| !is_destroyed(database, (seen.epoch, seen.seq)));
+    let volume = || held.and_then(|seen| seen.volume_id.clone()).unwrap_or_else(|| NONE.to_owned());
     let mut row = vec![
         database.name.clone(),
         status(database),
@@ -26,8 +38,10 @@ fn row(database: &Database, now: Timestamp, wide: bool) -> Vec<String> {
         database.region.clone(),
         age(database.created_at, now),
     ];
+    if gone {
+        row.push(database.deleted_at.map_or_else(|| NONE.to_owned(), |at| age(at, now)));
+    }
     if wide {
-        let observed = database.observed.as_ref();
         row.extend([
             database.id.to_string(),
             database.tenant.clone(),
@@ -35,13 +49,20 @@ fn row(database: &Database, now: Timestamp, wide: bool) -> Vec<String> {
             observed
                 .and_then(|seen| seen.node.as_ref())
                 .map_or_else(|| NONE.to_owned(), |node| or_none(&node.name)),
-            observed.and_then(|seen| seen.volume_id.clone()).unwrap_or_else(|| NONE.to_owned()),
+            volume(),
             database.hostname.clone(),
             format!("{}/{}", database.epoch, database.seq),
             observed.map_or_else(|| NONE.to_owned(), |seen| format!("{}/{}", seen.epoch, seen.seq)),
         ]);
+    } else if gone {
+        row.push(volume());
     }
     row
+}
+
+/// Whether a purge is what was asked for last, and is carried out.
+fn is_destroyed(database: &Database, carried_out: (i64, i64)) -> bool {
+    database.run_state == "purged" && carried_out == (database.epoch, database.seq)
 }
 
 /// One word on a database: what is seen of it; where nothing is seen yet, what should be.
@@ -115,6 +136,21 @@ mod tests {
     #[test]
     fn as_a_wide_table() {
         insta::assert_snapshot!(list(&[fixture::database(), pending()], fixture::now(), true));
+    }
+
+    #[test]
+    fn with_deleted_ones() {
+        let mut kept = fixture::database();
+        (kept.run_state, kept.deleted_at) = ("deleted".to_owned(), Some(fixture::at("2026-11-21T06:20:00Z")));
+        kept.observed.as_mut().unwrap().seq = kept.seq;
+        let mut going = Database { run_state: "purged".to_owned(), seq: kept.seq + 1, ..kept.clone() };
+        let mut gone = going.clone();
+        gone.observed.as_mut().unwrap().seq = gone.seq;
+        "going".clone_into(&mut going.name);
+        "gone".clone_into(&mut gone.name);
+        let all = [kept, going, gone, pending()];
+        let texts = [false, true].map(|wide| list(&all, fixture::now(), wide));
+        insta::assert_snapshot!(texts.join("\n\n"));
     }
 
     #[test]

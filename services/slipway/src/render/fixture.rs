@@ -43,6 +43,7 @@ pub(crate) fn database() -> Database {
         seq: 2,
         created_at: at("2026-11-21T06:00:00Z"),
         updated_at: at("2026-11-21T06:20:00Z"),
+        deleted_at: None,
         diverged: None,
         diverged_since: None,
         purged_at: None,

@@ -67,6 +67,18 @@ pub struct UpdateDatabase {
     pub on_failure: Option<String>,
 }
 
+/// Asks that the volume is destroyed which a deletion kept: `:purge`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PurgeDatabase {
+    /// The database's name once more, so that no other one is meant.
+    #[schema(example = "trades")]
+    pub confirm: String,
+    /// Why, for those who look later: 1 to 500 characters on one line.
+    #[schema(example = "INC-42: the customer left")]
+    pub reason: String,
+}
+
 /// A wish about the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -148,6 +160,10 @@ pub struct Database {
     /// When its desired state last changed.
     #[schema(value_type = String, format = DateTime)]
     pub updated_at: jiff::Timestamp,
+    /// When its deletion was asked for; absent while it lives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub deleted_at: Option<jiff::Timestamp>,
     /// How its cluster is known to differ from what should be: `missing`, `lagging` (shows an older state), `ahead` (shows
     /// a state that was never asked for) or `content`; absent while it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]

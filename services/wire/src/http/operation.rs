@@ -9,8 +9,8 @@ use uuid::Uuid;
 pub struct Operation {
     /// Identity.
     pub id: Uuid,
-    /// `create`, `update` or `delete`: what it does to the database. One that takes another operation back is an update or
-    /// a delete too, and names the other in `reverts`.
+    /// `create`, `update`, `delete`, or the word it was asked for with: `pause`, `resume`, `restart`, `undelete`, `purge`.
+    /// One that takes another operation back is an update or a delete, and names the other in `reverts`.
     pub kind: String,
     /// Which database.
     pub database_id: Uuid,
@@ -32,7 +32,7 @@ pub struct Operation {
     #[schema(example = "revert")]
     pub on_failure: String,
     /// By when it should be done; absent once it has ended. A create or update with `on_failure` `revert` fails then with
-    /// the code `deadline`. Every other operation (a delete, one with `keep`, one that takes back) is never given up:
+    /// the code `deadline`. Every other operation (a delete, a purge, one with `keep`, one that takes back) is never given up:
     /// it is overdue from then on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]

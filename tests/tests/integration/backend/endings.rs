@@ -15,6 +15,7 @@ use super::{Answer, App, text};
 mod cancel;
 mod deadlines;
 mod placement;
+mod purge;
 mod refusals;
 mod states;
 mod storm;

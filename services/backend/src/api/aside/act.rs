@@ -6,21 +6,18 @@
 use axum::Json;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use domain::{DatabaseId, Rule, Violation};
+use domain::DatabaseId;
 use serde::Serialize;
 use serde_json::json;
 use store::{Answer, Audit, Key, Transaction};
 use wire::http::{Intervention, Resent, SettledLetter};
 
 use super::super::auth::Caller;
-use super::super::body::Body;
+use super::super::body::{self, Body};
 use super::super::failure::Failure;
 use super::super::{Api, answer, idempotency, present};
 use super::decide::{self, Refusal, Verb};
 use super::show;
-
-/// The longest reason.
-const REASON: usize = 500;
 
 /// Who wants it, and how they asked.
 #[derive(Debug, Clone, Copy)]
@@ -129,14 +126,7 @@ impl Verb {
 /// What is asked for. A reason is for people who look later: without one nothing is done.
 fn read(body: &Body) -> Result<Intervention, Failure> {
     let mut wish: Intervention = body.parse()?;
-    let refuse = |rule, detail: &str| Err(Failure::violation(Violation::new("/reason", rule, detail)));
-    wish.reason = wish.reason.trim().to_owned();
-    if wish.reason.is_empty() && !wish.dry_run {
-        return refuse(Rule::Required, "say why, for those who look later");
-    }
-    if wish.reason.chars().count() > REASON || wish.reason.chars().any(char::is_control) {
-        return refuse(Rule::Format, "must be 1 to 500 characters on one line");
-    }
+    wish.reason = body::reason(&wish.reason, !wish.dry_run)?;
     Ok(wish)
 }
 

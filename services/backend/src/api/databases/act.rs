@@ -11,7 +11,7 @@ use super::super::auth::Caller;
 use super::super::body::Body;
 use super::super::failure::Failure;
 use super::states::{self, Wish};
-use super::{id, resend};
+use super::{id, purge, resend};
 
 /// Does what the path says.
 pub(crate) async fn act(
@@ -28,8 +28,11 @@ pub(crate) async fn act(
         "resume" => states::resume(wish, id(text)?).await,
         "restart" => states::restart(wish, id(text)?).await,
         "undelete" => states::undelete(wish, id(text)?).await,
+        "purge" => {
+            let body = Body::from_request(request, &api).await?;
+            purge::purge(wish, id(text)?, &body).await
+        }
         "resend" => {
-            // The only one with a body.
             let body = Body::from_request(request, &api).await?;
             let wish = act::Wish { caller: &caller, headers: &headers, body: &body };
             resend::resend(&api, wish, id(text)?).await

@@ -15,8 +15,8 @@ use super::{accepted, audit, etag, id, mint};
 
 /// Delete a database
 ///
-/// Its machine and its name go. Its volume goes only where the deletion policy is `delete`. Deleting what is deleted
-/// answers with the operation that did it.
+/// Its machine and its name go. Its volume goes only where the deletion policy is `delete`; what is kept goes by a purge
+/// alone. Deleting what is deleted answers with the operation that did it.
 #[utoipa::path(
     delete,
     path = "/v1/databases/{id}",

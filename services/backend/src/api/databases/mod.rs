@@ -3,13 +3,14 @@
 pub(crate) mod act;
 pub(crate) mod create;
 pub(crate) mod delete;
+pub(crate) mod purge;
 pub(crate) mod read;
 pub(crate) mod resend;
 pub(crate) mod states;
 pub(crate) mod update;
 
 use domain::{DatabaseId, Desired, OperationId, OperationKind, Position};
-use serde_json::json;
+use serde_json::{Value, json};
 use store::{Audit, Mint, Terms, Transaction};
 use wire::http::Accepted;
 
@@ -54,7 +55,20 @@ pub(crate) async fn audit(
     action: &str,
     body: &Accepted,
 ) -> Result<(), Failure> {
-    let detail = json!({"name": body.database.name, "epoch": body.database.epoch, "seq": body.database.seq});
+    audit_with(transaction, caller, action, (body, json!({}))).await
+}
+
+/// The same with what else is worth keeping.
+async fn audit_with(
+    transaction: &mut Transaction,
+    caller: &Caller,
+    action: &str,
+    (body, mut detail): (&Accepted, Value),
+) -> Result<(), Failure> {
+    let database = &body.database;
+    detail["name"] = json!(database.name);
+    detail["epoch"] = json!(database.epoch);
+    detail["seq"] = json!(database.seq);
     let entry = Audit {
         tenant: body.database.tenant.parse().ok(),
         operation: Some(OperationId::new(body.operation.id)),

@@ -1,18 +1,20 @@
 //! `POST /v1/databases/{id}:pause`, `:resume`, `:restart` and `:undelete`. What follows what is decided in
-//! `domain::lifecycle`, under the database's row lock.
+//! `domain::lifecycle`, under the database's row lock; so it is for `:purge`, which is described in its own file.
 
 use axum::http::HeaderMap;
 use axum::response::Response;
 use domain::lifecycle::{Next, Present, Refusal, Verb, follow};
-use domain::{DatabaseId, Desired, OperationId, OperationState};
+use domain::{DatabaseId, Desired, OperationId, OperationState, Rule, Violation};
+use serde_json::json;
 use store::{Conflict, Database, Page, Transaction};
 use utoipa::IntoResponses;
 use wire::http::{Accepted, Problem};
 
 use super::super::auth::Caller;
+use super::super::body::Body;
 use super::super::failure::Failure;
 use super::super::{Api, answer, idempotency, precondition};
-use super::{accepted, audit, etag, mint};
+use super::{accepted, audit_with, etag, mint};
 
 /// What each of these verbs is answered with.
 #[derive(IntoResponses)]
@@ -62,7 +64,7 @@ pub(crate) enum Answers {
     responses(Answers)
 )]
 pub(crate) async fn pause(wish: Wish<'_>, id: DatabaseId) -> Result<Response, Failure> {
-    ask(wish, Verb::Pause, id).await
+    ask(wish, Verb::Pause, id, None).await
 }
 
 /// Resume a paused database
@@ -83,7 +85,7 @@ pub(crate) async fn pause(wish: Wish<'_>, id: DatabaseId) -> Result<Response, Fa
     responses(Answers)
 )]
 pub(crate) async fn resume(wish: Wish<'_>, id: DatabaseId) -> Result<Response, Failure> {
-    ask(wish, Verb::Resume, id).await
+    ask(wish, Verb::Resume, id, None).await
 }
 
 /// Restart a database
@@ -104,7 +106,7 @@ pub(crate) async fn resume(wish: Wish<'_>, id: DatabaseId) -> Result<Response, F
     responses(Answers)
 )]
 pub(crate) async fn restart(wish: Wish<'_>, id: DatabaseId) -> Result<Response, Failure> {
-    ask(wish, Verb::Restart, id).await
+    ask(wish, Verb::Restart, id, None).await
 }
 
 /// Bring a deleted database back
@@ -126,7 +128,7 @@ pub(crate) async fn restart(wish: Wish<'_>, id: DatabaseId) -> Result<Response, 
     responses(Answers)
 )]
 pub(crate) async fn undelete(wish: Wish<'_>, id: DatabaseId) -> Result<Response, Failure> {
-    ask(wish, Verb::Undelete, id).await
+    ask(wish, Verb::Undelete, id, None).await
 }
 
 /// What a request brings along besides the database and the verb.
@@ -137,16 +139,35 @@ pub(crate) struct Wish<'a> {
     pub(crate) headers: &'a HeaderMap,
 }
 
-async fn ask(
+/// What came in the body of a request that has one.
+pub(super) struct Said<'a> {
+    /// Its bytes, which the idempotency key stands for too.
+    pub(super) body: &'a Body,
+    /// The name of the database that is meant.
+    pub(super) confirm: String,
+    /// Why.
+    pub(super) reason: String,
+}
+
+/// Follows a verb.
+pub(super) async fn ask(
     Wish { api, caller, headers }: Wish<'_>,
     verb: Verb,
     id: DatabaseId,
+    said: Option<Said<'_>>,
 ) -> Result<Response, Failure> {
     let none = || Failure::not_found("database");
     let seen = api.store().database(caller.scope()?, id).await?.ok_or_else(none)?;
     let route = format!("POST /v1/databases/{{id}}:{verb}");
-    let about = (route.as_str(), id.to_string());
-    let key = idempotency::key_about(headers, caller, &seen.database.tenant, (about.0, &about.1))?;
+    let (tenant, subject) = (&seen.database.tenant, id.to_string());
+    let about = (route.as_str(), subject.as_str());
+    let key = match &said {
+        Some(said) => idempotency::key_of(headers, caller, tenant, about, said.body)?,
+        None => idempotency::key_about(headers, caller, tenant, about)?,
+    };
+    if let Some(said) = &said {
+        confirm(&said.confirm, seen.database.desired.name.as_str())?;
+    }
     let mut transaction = api.store().begin().await?;
     if let Some(before) = idempotency::claim(&mut transaction, &key).await? {
         return Ok(answer::send(before, true));
@@ -169,7 +190,10 @@ async fn ask(
     let answer = answer::accepted(&body, etag(position))?;
     transaction.store_answer(&key, &answer).await?;
     if minted.is_some() {
-        audit(&mut transaction, caller, &format!("databases.{verb}"), &body).await?;
+        // What is destroyed is told beside why: nothing else remembers it for ever.
+        let volume = body.database.observed.as_ref().and_then(|seen| seen.volume_id.as_deref());
+        let detail = said.map_or_else(|| json!({}), |said| json!({"reason": said.reason, "volume": volume}));
+        audit_with(&mut transaction, caller, &format!("databases.{verb}"), (&body, detail)).await?;
     }
     transaction.commit().await?;
     if minted.is_some() {
@@ -177,6 +201,15 @@ async fn ask(
         tracing::info!(db.id = %id, db.position = %position, operation.kind = %verb, "change of run state asked for");
     }
     Ok(answer::send(answer, false))
+}
+
+/// Whoever names another database means another one.
+fn confirm(said: &str, name: &str) -> Result<(), Failure> {
+    if said == name {
+        return Ok(());
+    }
+    let detail = format!("must be the database's name, {name}: is another one meant?");
+    Err(Failure::violation(Violation::new("/confirm", Rule::Conflict, detail)))
 }
 
 /// The operation that asked for what should be now, and how far it came.
@@ -218,6 +251,7 @@ fn refusal(why: Refusal) -> Failure {
         Refusal::Deleted => "The database is deleted",
         Refusal::Purged => "The database is purged",
         Refusal::Paused => "The database is paused",
+        Refusal::Living => "The database is not deleted",
     };
     Failure::conflict(why.code(), title, why.detail())
 }

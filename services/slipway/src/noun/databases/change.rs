@@ -105,9 +105,25 @@ pub(super) async fn delete(session: &Session, command: Delete) -> Result<(), Err
     let client = client(session, wait)?;
     let found = client.find_database(&database).await?;
     let (present, etag) = read(&client, found.id).await?;
-    let consequence = consequence(&present);
+    agree(session, &consequence(&present), yes)?;
+    // The policy that was shown is the one that is carried out: a change in between makes this a conflict.
+    let accepted = client.delete_database(found.id, etag).await?;
+    let kept = accepted.database.run_state == "deleted";
+    finish(session, &client, accepted, wait).await?;
+    if kept {
+        let id = found.id;
+        session.output.hint(&format!(
+            "its volume is kept and paid for: bring it back with `slipway databases undelete {id}`, \
+             destroy it with `slipway databases purge {id}`"
+        ));
+    }
+    Ok(())
+}
+
+/// Goes on only if that is agreed to.
+pub(super) fn agree(session: &Session, consequence: &str, yes: bool) -> Result<(), Error> {
     if yes {
-        session.output.progress(&consequence);
+        session.output.progress(consequence);
     } else if !std::io::stdin().is_terminal() {
         return Err(Error::Usage {
             message: format!("{consequence} Nobody is there to be asked"),
@@ -116,13 +132,11 @@ pub(super) async fn delete(session: &Session, command: Delete) -> Result<(), Err
     } else if !session.output.confirm(&format!("{consequence} Go on?"))? {
         return Err(Error::Declined);
     }
-    // The policy that was shown is the one that is carried out: a change in between makes this a conflict.
-    let accepted = client.delete_database(found.id, etag).await?;
-    finish(session, &client, accepted, wait).await
+    Ok(())
 }
 
 /// A database and the version that was read.
-async fn read(client: &Client, id: Uuid) -> Result<(Database, HeaderValue), Error> {
+pub(super) async fn read(client: &Client, id: Uuid) -> Result<(Database, HeaderValue), Error> {
     let Answer { body, etag } = client.database(id).await?;
     let etag = etag.ok_or_else(|| Error::Answer {
         request: format!("GET /v1/databases/{id}"),
@@ -133,13 +147,7 @@ async fn read(client: &Client, id: Uuid) -> Result<(Database, HeaderValue), Erro
 
 /// What a delete does, in words. Pure.
 fn consequence(database: &Database) -> String {
-    let volume = match (
-        database.observed.as_ref().and_then(|seen| seen.volume_id.as_deref()),
-        database.storage.size_gib,
-    ) {
-        (Some(id), size) => format!("{size} GiB volume {id}"),
-        (None, size) => format!("{size} GiB volume"),
-    };
+    let volume = volume(database);
     let fate = match database.storage.deletion_policy.as_str() {
         "delete" => format!("Its {volume} is DESTROYED with all data, and cannot be brought back."),
         "retain" => format!("Its {volume} is kept, with all data."),
@@ -149,6 +157,15 @@ fn consequence(database: &Database) -> String {
         "Database {} ({}) in {} stops serving and loses its name. {fate}",
         database.name, database.id, database.region
     )
+}
+
+/// The volume of a database, in words. Pure.
+pub(super) fn volume(database: &Database) -> String {
+    let size = database.storage.size_gib;
+    match database.observed.as_ref().and_then(|seen| seen.volume_id.as_deref()) {
+        Some(id) => format!("{size} GiB volume {id}"),
+        None => format!("{size} GiB volume"),
+    }
 }
 
 #[cfg(test)]

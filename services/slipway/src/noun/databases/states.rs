@@ -90,7 +90,7 @@ async fn ask(session: &Session, verb: Verb, target: Target) -> Result<(), Error>
     let Target { database, wait, idempotency_key } = target;
     let client = client(session, wait)?;
     let found = match verb {
-        Verb::Undelete => client.find_deleted(&database).await?,
+        Verb::Undelete | Verb::Purge => client.find_deleted(&database).await?,
         Verb::Pause | Verb::Resume | Verb::Restart => client.find_database(&database).await?,
     };
     let key = idempotency_key.unwrap_or_else(|| Uuid::now_v7().to_string());

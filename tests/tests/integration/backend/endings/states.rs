@@ -12,7 +12,7 @@ const VERBS: [&str; 4] = ["pause", "resume", "restart", "undelete"];
 
 impl App {
     /// Asks something of a database in one word, with a new key.
-    async fn act(&self, id: &str, verb: &str) -> Answer {
+    pub(super) async fn act(&self, id: &str, verb: &str) -> Answer {
         self.act_with(id, verb, &testkit::unique("key")).await
     }
 
@@ -31,13 +31,13 @@ impl App {
     }
 
     /// The newest position is carried out in full.
-    async fn done(&self, made: &Value, seq: i64) {
+    pub(super) async fn done(&self, made: &Value, seq: i64) {
         self.hear(vec![observation(id_of(made), seq, seq)], Vec::new()).await;
         assert_eq!(text(&self.newest(made).await["state"]), "succeeded");
     }
 }
 
-fn state_of(answer: &Answer) -> (u16, &str, i64, &str) {
+pub(super) fn state_of(answer: &Answer) -> (u16, &str, i64, &str) {
     let database = &answer.body["database"];
     let kind = text(&answer.body["operation"]["kind"]);
     (answer.status.as_u16(), text(&database["run_state"]), database["seq"].as_i64().unwrap_or_default(), kind)
@@ -292,12 +292,13 @@ struct Tally {
     undeleted: usize,
     too_late: usize,
     purged: usize,
+    purged_later: usize,
 }
 
 async fn somebody(app: &App, id: &str, mut random: Random) -> Tally {
     let mut tally = Tally::default();
     for _ in 0..12 {
-        match random.below(4) {
+        match random.below(6) {
             0 => {
                 let policy = if random.chance(40) { "delete" } else { "retain" };
                 app.patch(id, "*", &json!({"storage": {"deletion_policy": policy}})).await;
@@ -305,6 +306,18 @@ async fn somebody(app: &App, id: &str, mut random: Random) -> Tally {
             1 => {
                 let answer = app.delete(id).await;
                 tally.purged += usize::from(text(&answer.body["database"]["run_state"]) == "purged");
+            }
+            2 | 3 if random.chance(70) => {
+                let shown = app.get(&app.acme, &format!("/v1/databases/{id}")).await.body;
+                let answer = app.purge(id, text(&shown["name"])).await;
+                match (answer.status.as_u16(), text(&answer.body["code"])) {
+                    (202, _) => {
+                        assert_eq!(text(&answer.body["database"]["run_state"]), "purged", "{answer:?}");
+                        tally.purged_later += usize::from(text(&answer.body["operation"]["kind"]) == "purge");
+                    }
+                    (409, "living") => {}
+                    other => panic!("{other:?}: {answer:?}"),
+                }
             }
             _ => {
                 let answer = app.act(id, "undelete").await;
@@ -327,7 +340,7 @@ async fn nothing_comes_back_from_a_purge_whoever_asks_when() {
     let app = App::new().await;
     let seed = u64::from(std::process::id());
     let mut sum = Tally::default();
-    for round in 0..12 {
+    for round in 0..16 {
         let made = app.created(&format!("trades-{round}")).await;
         let id = text(&made["database"]["id"]);
         let people = (0..4).map(|one| somebody(&app, id, Random::new(seed + 100 * round + one)));
@@ -335,12 +348,19 @@ async fn nothing_comes_back_from_a_purge_whoever_asks_when() {
             sum.undeleted += tally.undeleted;
             sum.too_late += tally.too_late;
             sum.purged += tally.purged;
+            sum.purged_later += tally.purged_later;
         }
         let after = format!(
             "select count(*) from instructions i where i.database_id = '{id}' and exists (select from instructions p \
              where p.database_id = i.database_id and p.seq < i.seq and p.desired ->> 'run_state' = 'purged')"
         );
         assert_eq!(app.ask(&after).await, "0", "seed {seed}: something was minted after a purge");
+        let kept = format!(
+            "select count(*) from operations o where o.database_id = '{id}' and o.verb = 'purge' and not exists \
+             (select from instructions i where i.database_id = o.database_id and i.seq = o.seq - 1 \
+             and i.desired ->> 'run_state' = 'deleted')"
+        );
+        assert_eq!(app.ask(&kept).await, "0", "seed {seed}: something was purged that was not deleted");
         let newest = format!(
             "select i.desired = d.desired from databases d join instructions i \
              on i.database_id = d.id and i.seq = d.seq where d.id = '{id}'"
@@ -348,7 +368,7 @@ async fn nothing_comes_back_from_a_purge_whoever_asks_when() {
         assert_eq!(app.ask(&newest).await, "t");
     }
     assert!(
-        sum.undeleted > 0 && sum.too_late > 0 && sum.purged > 0,
+        sum.undeleted > 0 && sum.too_late > 0 && sum.purged > 0 && sum.purged_later > 0,
         "seed {seed}: hardly anything happened: {sum:?}"
     );
 }
