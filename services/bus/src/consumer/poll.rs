@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::engine::{Engine, Load};
 use super::questions::{Answer, Assigned, Questions};
 use super::state::{Snapshot, State};
-use super::{Handler, Settings};
+use super::{Handler, OffsetReset, Settings};
 use crate::polling::{self, Client, Duty, Membership, POLL, SOON, Start, list};
 use crate::tracker::Mark;
 use crate::{Error, Record};
@@ -42,8 +42,13 @@ pub(crate) fn run<H: Handler>(
     };
     let (ask, asked) = sync_channel(WAITING);
     let (answers, answered) = sync_channel(WAITING);
-    let questions =
-        Questions { topic: settings.topic.clone(), count_every: settings.count_every, asked, answers };
+    let questions = Questions {
+        topic: settings.topic.clone(),
+        count_every: settings.count_every,
+        may_begin: settings.offset_reset == OffsetReset::Earliest,
+        asked,
+        answers,
+    };
     let mut reading = Reading {
         engine,
         settings,

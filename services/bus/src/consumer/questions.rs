@@ -29,6 +29,8 @@ pub(super) struct Questions {
     pub(super) topic: String,
     /// How often the partitions are counted.
     pub(super) count_every: Duration,
+    /// Whether a partition without a commit is begun at its oldest record.
+    pub(super) may_begin: bool,
     pub(super) asked: Receiver<Assigned>,
     pub(super) answers: SyncSender<Answer>,
 }
@@ -57,7 +59,10 @@ impl Questions {
         // The library panics on metadata that is no text; then nothing is known.
         let asked = std::panic::catch_unwind(AssertUnwindSafe(|| self.marks(client, &partitions)));
         let marks = match asked {
-            Ok(Ok(marks)) => marks,
+            Ok(Ok(marks)) => {
+                self.begin(client, &partitions, &marks);
+                marks
+            }
             Ok(Err(error)) => {
                 tracing::warn!(
                     kafka.topic = self.topic,
@@ -72,6 +77,29 @@ impl Questions {
             }
         };
         Answer::Committed(assigned, marks)
+    }
+
+    /// Commits where partitions begin that have no record yet. Nothing of them would ever be committed otherwise, and a later
+    /// start that is to go on where the group left off would find that its offsets are lost.
+    fn begin(&self, client: &Client, partitions: &[i32], marks: &[Mark]) {
+        let is_new = |partition: &&i32| marks.iter().all(|mark| mark.partition != **partition);
+        let mut empty = Vec::new();
+        for &partition in partitions.iter().filter(|_| self.may_begin).filter(is_new) {
+            // Brokers that do not answer for one are not asked for the others: somebody may wait for us to end.
+            let Ok((low, high)) = client.fetch_watermarks(&self.topic, partition, QUESTION) else { break };
+            if low == high {
+                empty.push(Mark { partition, offset: high, metadata: String::new() });
+            }
+        }
+        if empty.is_empty() {
+            return;
+        }
+        if let Err(error) = client.context().commit(client, &empty) {
+            tracing::debug!(
+                kafka.topic = self.topic,
+                "the beginning of empty partitions was not committed: {error}"
+            );
+        }
     }
 
     fn marks(&self, client: &Client, partitions: &[i32]) -> KafkaResult<Vec<Mark>> {

@@ -150,7 +150,7 @@ impl Context {
     }
 
     /// Hands marks over to be committed. The answer comes to [`ConsumerContext::commit_callback`].
-    pub(super) fn commit(&self, consumer: &BaseConsumer<Self>, marks: &[Mark]) -> KafkaResult<()> {
+    pub(crate) fn commit(&self, consumer: &BaseConsumer<Self>, marks: &[Mark]) -> KafkaResult<()> {
         let mut list = TopicPartitionList::new();
         for mark in marks {
             let mut element = list.add_partition(&self.topic, mark.partition);

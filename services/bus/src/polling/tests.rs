@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 
+use rdkafka::Offset;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::mocking::{MockCluster, MockCoordinator};
 use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
@@ -157,6 +159,35 @@ async fn a_consumer_that_its_group_does_not_let_in_gives_up() {
     send(&settings, ["a"]).await;
     let next = Consumer::start(settings);
     next.handled(1).await;
+    next.stop().await.0.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn partitions_without_a_record_have_an_offset_after_the_first_start() {
+    let cluster = cluster();
+    let settings = settings(&cluster);
+    // In one of the partitions.
+    send(&settings, ["a"]).await;
+    let consumer = Consumer::start(settings.clone());
+    consumer.handled(1).await;
+    let reader: BaseConsumer = settings.connection.config(&[("group.id", "g".to_owned())]).create().unwrap();
+    let all: Vec<i32> = (0..PARTITIONS).collect();
+    until("an offset of each", || {
+        let committed = reader.committed_offsets(list(TOPIC, &all), Duration::from_secs(5)).unwrap();
+        let offsets: Vec<Offset> = committed
+            .elements()
+            .iter()
+            .map(rdkafka::topic_partition_list::TopicPartitionListElem::offset)
+            .collect();
+        offsets.iter().all(|offset| matches!(offset, Offset::Offset(0 | 1)))
+            && offsets.contains(&Offset::Offset(1))
+    })
+    .await;
+    consumer.stop().await.0.unwrap();
+    let strict = Settings { offset_reset: OffsetReset::Error, ..settings.clone() };
+    let next = Consumer::start(strict);
+    send(&settings, ["b", "c", "d", "e", "f", "g"]).await;
+    next.handled(6).await;
     next.stop().await.0.unwrap();
 }
 
