@@ -85,7 +85,7 @@ impl Part {
             Self::InstanceStop => &[Self::Detachment],
             Self::SecurityGroupRemoval => &[Self::InstanceStop],
             Self::VolumeRemoval => &[Self::SecurityGroupRemoval],
-            Self::Cleanup => &[Self::VolumeRemoval, Self::InstanceStop],
+            Self::Cleanup => &[Self::VolumeRemoval],
         }
     }
 

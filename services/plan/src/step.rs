@@ -2,6 +2,7 @@
 
 use cloud::{IngressRule, InstanceId, Launch, NewSecurityGroup, NewVolume, RecordChange, SecurityGroupId};
 use cloud::{Tags, VolumeChange, VolumeId};
+use kube::core::ObjectMeta;
 use serde_json::Value;
 
 use crate::Part;
@@ -73,6 +74,20 @@ pub struct Target {
     pub resource_version: Option<String>,
     /// Without waiting for anybody's word that it has ended: its machine is proved to be down.
     pub at_once: bool,
+}
+
+impl Target {
+    /// The object of this kind with this metadata, at whatever version.
+    pub(crate) fn of(kind: Kind, metadata: &ObjectMeta) -> Self {
+        Self {
+            kind,
+            namespace: metadata.namespace.clone(),
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            resource_version: None,
+            at_once: false,
+        }
+    }
 }
 
 /// Something to do. Each can be done twice.

@@ -80,8 +80,8 @@ impl Store {
             "select ",
             instruction_columns!(),
             " from databases d join instructions i on i.database_id = d.id and i.epoch = d.epoch and i.seq = d.seq \
-             where d.unpublished and d.id not in (select unnest($3)) and i.desired_schema <= $2 and not exists (select from unpublishable u \
-             where u.database_id = d.id and u.epoch = d.epoch and u.seq = d.seq) \
+             where d.unpublished and d.id not in (select unnest($3)) and i.desired_schema <= $2 \
+             and not exists (select from unpublishable u where u.database_id = d.id and u.epoch = d.epoch and u.seq = d.seq) \
              order by greatest(d.minted_at, d.resent_at) limit $1"
         ))
         .bind(i64::from(limit))

@@ -97,8 +97,8 @@ impl Transaction {
     /// Mints the next desired state of a locked database.
     ///
     /// A volume that was seen enters the desired state here: from then on its absence is an alarm, and the size that it
-    /// has, or is growing to, is the least that is asked for. Where the cluster is known to hold what was never minted (rows were lost), the
-    /// new state stands above that too.
+    /// has, or is growing to, is the least that is asked for. Where the cluster is known to hold what was never minted (rows
+    /// were lost), the new state stands above that too.
     pub async fn change(&mut self, locked: &Database, mint: Mint) -> Result<Minted, Error> {
         let held = observations::held(&mut self.inner, locked.id).await?;
         let ahead = held.and_then(|held| held.position).filter(|held| *held > locked.position);

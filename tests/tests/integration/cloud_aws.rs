@@ -15,6 +15,7 @@ use cloud::{
 use serde_json::{Value, json};
 use testkit::eventually;
 
+use crate::endpoint;
 use crate::support::stack;
 
 mod groups;
@@ -173,22 +174,14 @@ struct Fault(String);
 
 impl Fault {
     async fn new(fault: Value) -> Self {
-        let answer = control("POST", "/faults", &fault).await;
-        Self(answer["id"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned())
+        Self(endpoint::fault(&fault).await)
     }
 
     /// A fault that never struck proves nothing.
     async fn end(self) {
-        let answer = control("DELETE", &format!("/faults/{}", self.0), &Value::Null).await;
+        let answer = endpoint::control("DELETE", &format!("/faults/{}", self.0), &Value::Null).await;
         assert!(answer["fired"].as_u64().is_some_and(|fired| fired > 0), "never fired: {answer}");
     }
-}
-
-async fn control(method: &str, path: &str, body: &Value) -> Value {
-    let control = stack().aws_control_url.as_deref().expect("an endpoint with the strict layer");
-    let request = testkit::http().request(method.parse().unwrap(), format!("{control}{path}"));
-    let request = if body.is_null() { request } else { request.json(body) };
-    request.send().await.unwrap().json().await.unwrap()
 }
 
 /// A zone takes one change after the other, and this suite makes many: a throttled change is said again.

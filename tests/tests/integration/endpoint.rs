@@ -1,23 +1,25 @@
 //! The control side of the AWS endpoint: faults and the journal of calls.
 
+#![cfg(test)]
+
 use serde_json::Value;
 
 use crate::support::stack;
 
 /// The number of the latest call.
-pub(super) async fn serial() -> u64 {
+pub(crate) async fn serial() -> u64 {
     let answer = control("GET", "/journal", &Value::Null).await;
     answer["calls"].as_array().unwrap().last().unwrap()["serial"].as_u64().unwrap()
 }
 
 /// Switches a fault on; its id.
-pub(super) async fn fault(fault: &Value) -> String {
+pub(crate) async fn fault(fault: &Value) -> String {
     let answer = control("POST", "/faults", fault).await;
     answer["id"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
 }
 
 /// A request to the endpoint's control API.
-pub(super) async fn control(method: &str, path: &str, body: &Value) -> Value {
+pub(crate) async fn control(method: &str, path: &str, body: &Value) -> Value {
     let control = stack().aws_control_url.as_deref().expect("an endpoint with the strict layer");
     let request = testkit::http().request(method.parse().unwrap(), format!("{control}{path}"));
     let request = if body.is_null() { request } else { request.json(body) };

@@ -3,6 +3,7 @@
 mod backend;
 mod bus;
 mod cloud_aws;
+mod endpoint;
 mod node_agent;
 mod operator;
 mod provisioner;

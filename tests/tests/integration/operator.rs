@@ -5,7 +5,6 @@
 
 mod apart;
 mod drift;
-mod endpoint;
 mod fence;
 mod late;
 mod life;

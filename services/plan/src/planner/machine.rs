@@ -129,15 +129,7 @@ pub fn machine_to_check<'a>(
 
 /// Removes a Node whose machine is proved to be gone.
 pub(super) fn delete_node(plan: &mut Plan, node: &Node, part: Part) {
-    let target = Target {
-        kind: Kind::Node,
-        namespace: None,
-        name: node.metadata.name.clone().unwrap_or_default(),
-        uid: node.metadata.uid.clone().unwrap_or_default(),
-        resource_version: None,
-        at_once: false,
-    };
-    plan.act(part, Step::Delete(target), "its machine is terminated");
+    plan.act(part, Step::Delete(Target::of(Kind::Node, &node.metadata)), "its machine is terminated");
 }
 
 /// Which generation an instance is.

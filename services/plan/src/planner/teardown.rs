@@ -260,12 +260,5 @@ fn lasting<'a>(world: &World<'a>) -> Vec<(Kind, &'a ObjectMeta)> {
 }
 
 fn target(kind: Kind, metadata: &ObjectMeta) -> Target {
-    Target {
-        kind,
-        namespace: metadata.namespace.clone(),
-        name: metadata.name.clone().unwrap_or_default(),
-        uid: metadata.uid.clone().unwrap_or_default(),
-        resource_version: metadata.resource_version.clone(),
-        at_once: false,
-    }
+    Target { resource_version: metadata.resource_version.clone(), ..Target::of(kind, metadata) }
 }

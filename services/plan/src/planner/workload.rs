@@ -100,14 +100,7 @@ pub(super) fn pinned(world: &World<'_>) -> Option<String> {
 }
 
 pub(super) fn target(pod: &Pod) -> Target {
-    Target {
-        kind: Kind::Pod,
-        namespace: pod.metadata.namespace.clone(),
-        name: pod.metadata.name.clone().unwrap_or_default(),
-        uid: pod.metadata.uid.clone().unwrap_or_default(),
-        resource_version: None,
-        at_once: false,
-    }
+    Target::of(Kind::Pod, &pod.metadata)
 }
 
 /// Whether the pod answers its probes: before that nobody is sent to it.

@@ -6,9 +6,9 @@ use resources::{Phase, QuestDB};
 use serde_json::{Value, json};
 use testkit::{eventually, unique};
 
-use super::endpoint::{control, fault, serial};
 use super::rig::PATIENCE;
 use super::subject::Subject;
+use crate::endpoint::{control, fault, serial};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_that_aws_does_not_grow_yet_holds_no_restart_back() {

@@ -9,8 +9,8 @@ use resources::Phase;
 use serde_json::{Value, json};
 use testkit::eventually;
 
-use super::endpoint::{control, fault, serial};
 use super::rig::{PATIENCE, Rig, apply};
+use crate::endpoint::{control, fault, serial};
 
 /// From how long ago EC2 answers: long enough that it shows nothing of what was made in a test so far.
 const PAST: Duration = Duration::from_secs(4);

@@ -147,19 +147,7 @@ async fn join(rig: &Rig, database: &str) {
         rig.instances().await.pop().filter(|instance| instance.state == cloud::InstanceState::Running)
     })
     .await;
-    let nodes: Api<Node> = Api::all(rig.admin.clone());
-    let name = node_name(database);
-    let labels = json!({
-        names::LABEL_DATABASE: database, names::LABEL_NAME: "once", names::LABEL_NAMESPACE: rig.namespace,
-    });
-    let node: Node = serde_json::from_value(json!({
-        "metadata": { "name": name, "labels": labels },
-        "spec": { "providerID": format!("aws:///{}/{}", instance.zone, instance.id) },
-    }))
-    .unwrap();
-    nodes.create(&PostParams::default(), &node).await.unwrap();
-    let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
-    nodes.patch_status(&name, &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
+    rig.node(&node_name(database), &instance, (database, "once")).await;
 }
 
 /// What Kubernetes' controllers would do: objects that are being deleted and that nothing uses are let go.

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use ::cloud_aws::{Aws, Credentials, Settings};
 use cloud::{Cloud, Instance, SecurityGroup, Select, Volume};
-use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use resources::QuestDB;
+use resources::{QuestDB, names};
 use serde_json::{Value, json};
 use testkit::{ClusterFacts, bare_cluster, unique};
 use tokio::process::{Child, Command};
@@ -130,6 +130,22 @@ impl Rig {
         let mut object = self.managed(name, seq);
         object["spec"]["instruction"]["databaseId"] = json!(database);
         object
+    }
+
+    /// The machine joins: a ready Node with its provider id, for the database and the resource of its labels.
+    pub(super) async fn node(&self, name: &str, instance: &Instance, (database, resource): (&str, &str)) {
+        let nodes: Api<Node> = Api::all(self.admin.clone());
+        let labels = json!({
+            names::LABEL_DATABASE: database, names::LABEL_NAME: resource, names::LABEL_NAMESPACE: self.namespace,
+        });
+        let node: Node = serde_json::from_value(json!({
+            "metadata": { "name": name, "labels": labels },
+            "spec": { "providerID": format!("aws:///{}/{}", instance.zone, instance.id) },
+        }))
+        .unwrap();
+        nodes.create(&PostParams::default(), &node).await.unwrap();
+        let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
+        nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
     }
 
     pub(super) async fn instances(&self) -> Vec<Instance> {

@@ -3,7 +3,7 @@
 
 use cloud::{InstanceState, Volume, key};
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use resources::{Phase, QuestDB, names};
@@ -104,19 +104,8 @@ impl Subject {
             })
         })
         .await;
-        let nodes: Api<Node> = Api::all(self.rig.admin.clone());
         let name = names::node(&self.database[28..], generation);
-        let labels = json!({
-            names::LABEL_DATABASE: self.database, names::LABEL_NAME: self.name, names::LABEL_NAMESPACE: self.rig.namespace,
-        });
-        let node: Node = serde_json::from_value(json!({
-            "metadata": { "name": name, "labels": labels },
-            "spec": { "providerID": format!("aws:///{}/{}", instance.zone, instance.id) },
-        }))
-        .unwrap();
-        nodes.create(&PostParams::default(), &node).await.unwrap();
-        let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
-        nodes.patch_status(&name, &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
+        self.rig.node(&name, &instance, (&self.database, &self.name)).await;
     }
 
     pub(super) fn sets(&self) -> Api<StatefulSet> {
