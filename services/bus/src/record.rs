@@ -63,6 +63,13 @@ impl Record {
         }
     }
 
+    /// A record with nothing in it.
+    #[cfg(test)]
+    pub(crate) fn bare(partition: i32, offset: i64) -> Self {
+        let (key, payload, headers) = (None, None, Vec::new());
+        Self { topic: "t".into(), partition, offset, timestamp_ms: None, key, payload, headers }
+    }
+
     /// The last header of that name.
     pub fn header(&self, name: &str) -> Option<&[u8]> {
         self.headers.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_slice())

@@ -232,3 +232,53 @@ impl<S: Sink> Membership for Member<S> {
         Some(Offset::End)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Connection;
+
+    /// Remembers when which batch was stored.
+    #[derive(Default)]
+    struct Notes(Mutex<Vec<(Instant, usize)>>);
+
+    impl Sink for Notes {
+        async fn offsets(&self, _: Vec<i32>) -> Result<BTreeMap<i32, i64>, BoxError> {
+            Ok(BTreeMap::new())
+        }
+
+        async fn store(&self, batch: Arc<Batch>) -> Result<Stored, BoxError> {
+            lock(&self.0).push((Instant::now(), batch.records.len()));
+            Ok(Stored::Done)
+        }
+    }
+
+    #[tokio::test]
+    async fn what_comes_alone_is_stored_at_once_and_what_follows_is_stored_together() {
+        const PACE: Duration = Duration::from_millis(300);
+        let connection = Connection::new("nobody:1", "test");
+        let settings = Settings { pace: PACE, ..Settings::new(connection, "t", "g") };
+        let notes = Arc::new(Notes::default());
+        let desk = Desk::new(&settings, Arc::clone(&notes), Handle::current());
+        {
+            let mut inner = lock(&desk.inner);
+            let epoch = inner.shelves.assign(0);
+            inner.shelves.answered(0, epoch, None);
+            inner.shelves.sought(0, epoch);
+        }
+        let begun = Instant::now();
+        for offset in 0..5 {
+            desk.accept(Record::bare(0, offset));
+        }
+        let mut beat = tokio::time::interval(Duration::from_millis(5));
+        let all = async {
+            while lock(&notes.0).iter().map(|(_, count)| count).sum::<usize>() < 5 {
+                beat.tick().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), all).await.unwrap();
+        let stored = lock(&notes.0).clone();
+        assert_eq!(stored.iter().map(|(_, count)| *count).collect::<Vec<_>>(), [1, 4]);
+        assert!(stored[1].0 - begun >= PACE, "the place rests: {stored:?}");
+    }
+}

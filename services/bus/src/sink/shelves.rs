@@ -269,18 +269,6 @@ mod tests {
 
     use super::*;
 
-    fn record(partition: i32, offset: i64) -> Record {
-        Record {
-            topic: "t".into(),
-            partition,
-            offset,
-            timestamp_ms: None,
-            key: None,
-            payload: None,
-            headers: Vec::new(),
-        }
-    }
-
     /// So many records, whatever their keys and sizes.
     fn most(records: usize) -> Most {
         Most { records, keys: usize::MAX, bytes: usize::MAX }
@@ -297,15 +285,15 @@ mod tests {
     fn records_are_not_taken_before_reading_stands_where_the_store_does() {
         let mut shelves = Shelves::new(2);
         let epoch = shelves.assign(0);
-        shelves.accept(record(0, 99));
+        shelves.accept(Record::bare(0, 99));
         assert_eq!(shelves.take(most(10)), None);
         shelves.answered(0, epoch, Some(5));
-        shelves.accept(record(0, 99));
+        shelves.accept(Record::bare(0, 99));
         assert_eq!(shelves.to_seek(), [(0, epoch, Some(5))]);
         shelves.sought(0, epoch);
-        shelves.accept(record(0, 4));
-        shelves.accept(record(0, 5));
-        shelves.accept(record(0, 8));
+        shelves.accept(Record::bare(0, 4));
+        shelves.accept(Record::bare(0, 5));
+        shelves.accept(Record::bare(0, 8));
         let stretch = shelves.take(most(10)).unwrap();
         assert_eq!((stretch.start, stretch.end, stretch.records.len()), (Some(5), 9, 2));
     }
@@ -318,7 +306,7 @@ mod tests {
         assert!(!shelves.compared(0, epoch, Some(7), Some(7)), "it stands where it stood");
         assert!(!shelves.compared(0, epoch, Some(6), Some(3)), "an answer to a question of earlier");
         assert!(!shelves.compared(0, epoch + 1, Some(7), Some(3)), "about another assignment");
-        shelves.accept(record(0, 7));
+        shelves.accept(Record::bare(0, 7));
         assert_eq!(shelves.resting(), [], "something waits");
         assert!(!shelves.compared(0, epoch, Some(7), Some(3)), "storing it will tell");
         let stretch = shelves.take(most(10)).unwrap();
@@ -341,7 +329,7 @@ mod tests {
             for partition in 0..5 {
                 reading(&mut shelves, partition, None);
             }
-            (0..waiting).for_each(|partition| shelves.accept(record(partition, 0)));
+            (0..waiting).for_each(|partition| shelves.accept(Record::bare(partition, 0)));
             assert_eq!(shelves.rest(stored), expected, "{waiting} wait, {stored} were stored");
         }
     }
@@ -351,7 +339,7 @@ mod tests {
         let mut shelves = Shelves::new(2);
         let epochs: Vec<u64> = (0..3).map(|partition| reading(&mut shelves, partition, None)).collect();
         for offset in 0..4 {
-            (0..3).for_each(|partition| shelves.accept(record(partition, offset)));
+            (0..3).for_each(|partition| shelves.accept(Record::bare(partition, offset)));
         }
         assert_eq!(shelves.take(most(2)).unwrap().partition, 0);
         assert_eq!(shelves.take(most(2)).unwrap().partition, 1);
@@ -368,7 +356,7 @@ mod tests {
         let keyed = |offset, key: Option<&str>, length| Record {
             key: key.map(|key| key.as_bytes().to_vec()),
             payload: Some(vec![0; length]),
-            ..record(0, offset)
+            ..Record::bare(0, offset)
         };
         let records = [Some("a"), Some("b"), Some("a"), None, Some("b"), Some("c"), None];
         let table = [
@@ -409,15 +397,15 @@ mod tests {
     fn after_a_failure_the_store_is_asked_again() {
         let mut shelves = Shelves::new(1);
         let epoch = reading(&mut shelves, 0, Some(0));
-        shelves.accept(record(0, 0));
+        shelves.accept(Record::bare(0, 0));
         shelves.take(most(1)).unwrap();
         assert!(shelves.failed(0, epoch));
         assert_eq!(shelves.waiting_in_all(), Waiting::default());
-        shelves.accept(record(0, 1));
+        shelves.accept(Record::bare(0, 1));
         assert_eq!(shelves.take(most(1)), None);
         shelves.answered(0, epoch, Some(1));
         shelves.sought(0, epoch);
-        shelves.accept(record(0, 1));
+        shelves.accept(Record::bare(0, 1));
         assert_eq!(shelves.take(most(1)).unwrap().start, Some(1));
     }
 
@@ -425,7 +413,7 @@ mod tests {
     fn an_earlier_assignment_moves_nothing() {
         let mut shelves = Shelves::new(1);
         let first = reading(&mut shelves, 0, Some(0));
-        shelves.accept(record(0, 0));
+        shelves.accept(Record::bare(0, 0));
         shelves.take(most(1)).unwrap();
         shelves.revoke(0);
         let second = reading(&mut shelves, 0, Some(7));
@@ -447,7 +435,7 @@ mod tests {
             let mut read = 0;
             while position != Some(RECORDS) {
                 if read < RECORDS {
-                    shelves.accept(record(0, read));
+                    shelves.accept(Record::bare(0, read));
                     read += 1;
                 }
                 let Some(stretch) = shelves.take(most(records)) else { continue };
