@@ -66,3 +66,24 @@ pub(super) fn told(instruction: &Instruction, delivered: Delivered, few: bool) -
     }
     (instruction.database, instruction.position)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn half(marked: Result<usize, Error>) -> Sent<'static> {
+        Sent { taken: 3, marked, ..Sent::default() }
+    }
+
+    fn failed() -> Error {
+        Error::Store(store::Error::OffsetsMoved)
+    }
+
+    #[test]
+    fn what_postgres_did_not_take_in_one_half_is_told_of_both() {
+        assert!(matches!(half(Ok(3)).and(half(Ok(2))), Sent { taken: 6, marked: Ok(5), .. }));
+        for (one, other) in [(Ok(3), Err(failed())), (Err(failed()), Ok(3)), (Err(failed()), Err(failed()))] {
+            assert!(half(one).and(half(other)).marked.is_err());
+        }
+    }
+}

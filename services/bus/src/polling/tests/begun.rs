@@ -14,15 +14,8 @@ async fn partitions_without_a_record_have_an_offset_after_the_first_start() {
     send(&settings, ["a"]).await;
     let consumer = Consumer::start(settings.clone());
     consumer.handled(1).await;
-    let reader: BaseConsumer = settings.connection.config(&[("group.id", "g".to_owned())]).create().unwrap();
-    let all: Vec<i32> = (0..PARTITIONS).collect();
     until("an offset of each", || {
-        let committed = reader.committed_offsets(list(TOPIC, &all), Duration::from_secs(5)).unwrap();
-        let offsets: Vec<Offset> = committed
-            .elements()
-            .iter()
-            .map(rdkafka::topic_partition_list::TopicPartitionListElem::offset)
-            .collect();
+        let offsets = committed(&settings);
         offsets.iter().all(|offset| matches!(offset, Offset::Offset(0 | 1)))
             && offsets.contains(&Offset::Offset(1))
     })
@@ -33,6 +26,33 @@ async fn partitions_without_a_record_have_an_offset_after_the_first_start() {
     send(&settings, ["b", "c", "d", "e", "f", "g"]).await;
     next.handled(6).await;
     next.stop().await.0.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_that_is_not_done_is_never_passed_over() {
+    let cluster = cluster();
+    // What is done is committed later, so that only the beginnings are seen.
+    let settings = Settings { commit_every: PATIENCE, ..settings(&cluster) };
+    send(&settings, ["slow"]).await;
+    let consumer = Consumer::start(settings.clone());
+    consumer.handled(1).await;
+    let begun = |offsets: &[Offset]| offsets.iter().filter(|offset| **offset == Offset::Offset(0)).count();
+    until("an offset of the others", || begun(&committed(&settings)) >= 3).await;
+    assert!(!committed(&settings).contains(&Offset::Offset(1)), "a crash now would lose it");
+    consumer.stop().await.0.unwrap();
+    let next = Consumer::start(settings.clone());
+    next.handled(1).await;
+    next.stop().await.0.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_not_to_guess_where_to_begin_commits_nothing() {
+    let cluster = cluster();
+    let settings = Settings { offset_reset: OffsetReset::Error, ..settings(&cluster) };
+    let consumer = Consumer::start(settings.clone());
+    let ended = in_time("the consumer to give up", consumer.task).await.unwrap();
+    assert!(matches!(ended, Err(Error::NoOffset { .. })), "{ended:?}");
+    assert_eq!(committed(&settings), [Offset::Invalid; PARTITIONS as usize]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -76,4 +96,13 @@ async fn a_consumer_that_was_told_that_there_are_no_brokers_gives_up() {
     let next = Consumer::start(settings);
     next.handled(2).await;
     next.stop().await.0.unwrap();
+}
+
+/// The group's offsets, a partition each.
+fn committed(settings: &Settings) -> Vec<Offset> {
+    let group = [("group.id", settings.group.clone())];
+    let reader: BaseConsumer = settings.connection.config(&group).create().unwrap();
+    let all: Vec<i32> = (0..PARTITIONS).collect();
+    let committed = reader.committed_offsets(list(TOPIC, &all), Duration::from_secs(5)).unwrap();
+    committed.elements().iter().map(rdkafka::topic_partition_list::TopicPartitionListElem::offset).collect()
 }
