@@ -242,6 +242,16 @@ mod tests {
     #[derive(Default)]
     struct Notes(Mutex<Vec<(Instant, usize)>>);
 
+    impl Notes {
+        /// Until so many records are stored.
+        async fn count(&self, records: usize) {
+            let mut beat = tokio::time::interval(Duration::from_millis(5));
+            while lock(&self.0).iter().map(|(_, count)| count).sum::<usize>() < records {
+                beat.tick().await;
+            }
+        }
+    }
+
     impl Sink for Notes {
         async fn offsets(&self, _: Vec<i32>) -> Result<BTreeMap<i32, i64>, BoxError> {
             Ok(BTreeMap::new())
@@ -270,13 +280,7 @@ mod tests {
         for offset in 0..5 {
             desk.accept(Record::bare(0, offset));
         }
-        let mut beat = tokio::time::interval(Duration::from_millis(5));
-        let all = async {
-            while lock(&notes.0).iter().map(|(_, count)| count).sum::<usize>() < 5 {
-                beat.tick().await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(20), all).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(20), notes.count(5)).await.unwrap();
         let stored = lock(&notes.0).clone();
         assert_eq!(stored.iter().map(|(_, count)| *count).collect::<Vec<_>>(), [1, 4]);
         assert!(stored[1].0 - begun >= PACE, "the place rests: {stored:?}");
