@@ -52,7 +52,7 @@ pub struct Args {
     #[arg(long, env = "SLIPWAY_CONCURRENCY", default_value_t = 256, value_parser = positive, value_name = "NUMBER")]
     pub concurrency: usize,
     /// Instructions carried out at once in one cluster, those that were parked included
-    #[arg(long, env = "SLIPWAY_CLUSTER_CONCURRENCY", default_value_t = 32, value_parser = positive, value_name = "NUMBER")]
+    #[arg(long, env = "SLIPWAY_CLUSTER_CONCURRENCY", default_value_t = 16, value_parser = positive, value_name = "NUMBER")]
     pub cluster_concurrency: usize,
     /// Largest record that is taken for an instruction, in bytes; a larger one becomes a dead letter
     #[arg(long, env = "SLIPWAY_LARGEST_RECORD", default_value_t = 1_048_576, value_name = "BYTES")]

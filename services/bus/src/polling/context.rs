@@ -1,8 +1,9 @@
 //! What the Kafka library calls back: rebalances and statistics. Runs on the poll loop, so nothing here waits.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _, ConsumerContext};
@@ -48,10 +49,19 @@ pub(crate) trait Membership: Send + Sync {
     /// How far partitions reach, as the broker told it lately.
     fn ends(&self, ends: &[End]);
 
-    /// Where to begin a partition that is assigned; `None` means where the group left off.
-    fn start(&self) -> Option<Offset> {
-        None
+    /// Where reading of a partition that is assigned begins.
+    fn begin(&self) -> Begin {
+        Begin::WhereTheGroupLeftOff
     }
+}
+
+/// Where reading of a partition that is assigned begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begin {
+    WhereTheGroupLeftOff,
+    /// Nowhere before [`Context::read_from`] says where. It must not begin at the partition's end meanwhile: a library that is
+    /// sent elsewhere while it asks the broker for the end asks once more half a second later, and goes there.
+    WhereWeSay,
 }
 
 /// The context of a consumer of one topic.
@@ -61,6 +71,8 @@ pub(crate) struct Context {
     patience: Patience,
     membership: Arc<dyn Membership>,
     standing: Mutex<Standing>,
+    /// Partitions that the library reads. Others of ours wait to be told from where.
+    reading: Mutex<BTreeSet<i32>>,
     /// Commits without an answer yet.
     commits: AtomicUsize,
 }
@@ -100,7 +112,7 @@ impl ConsumerContext for Context {
         let result = if event == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
             self.assign(consumer, list, &numbers)
         } else {
-            self.revoke(consumer, list, &numbers)
+            self.revoke(consumer, &numbers)
         };
         if let Err(error) = result {
             tracing::error!(kafka.topic = self.topic, partitions = ?numbers, "rebalancing failed: {error}");
@@ -125,6 +137,7 @@ impl Context {
             patience: start.patience,
             membership,
             standing: Mutex::default(),
+            reading: Mutex::default(),
             commits: AtomicUsize::new(0),
         }
     }
@@ -171,26 +184,44 @@ impl Context {
         let _ = self.commits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
     }
 
-    fn assign(
+    /// Reading of a partition of ours goes on there. To be called from the poll loop, as rebalances are.
+    pub(crate) fn read_from(
         &self,
         consumer: &BaseConsumer<Self>,
-        list: &mut TopicPartitionList,
-        numbers: &[i32],
+        partition: i32,
+        offset: Offset,
+        limit: Duration,
     ) -> KafkaResult<()> {
-        tracing::info!(kafka.topic = self.topic, partitions = ?numbers, "partitions assigned");
-        if let Some(beginning) = self.membership.start() {
-            list.set_all_offsets(beginning)?;
+        if lock(&self.reading).contains(&partition) {
+            return consumer.seek(&self.topic, partition, offset, limit);
         }
-        self.membership.assigned(numbers);
-        consumer.incremental_assign(list)
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(&self.topic, partition, offset)?;
+        consumer.incremental_assign(&list)?;
+        lock(&self.reading).insert(partition);
+        Ok(())
     }
 
-    fn revoke(
+    fn assign(
         &self,
         consumer: &BaseConsumer<Self>,
         list: &TopicPartitionList,
         partitions: &[i32],
     ) -> KafkaResult<()> {
+        tracing::info!(kafka.topic = self.topic, ?partitions, "partitions assigned");
+        self.membership.assigned(partitions);
+        match self.membership.begin() {
+            Begin::WhereTheGroupLeftOff => {
+                consumer.incremental_assign(list)?;
+                lock(&self.reading).extend(partitions);
+                Ok(())
+            }
+            // The group is told that the partitions are taken, all the same.
+            Begin::WhereWeSay => consumer.incremental_assign(&TopicPartitionList::new()),
+        }
+    }
+
+    fn revoke(&self, consumer: &BaseConsumer<Self>, partitions: &[i32]) -> KafkaResult<()> {
         let by_force = consumer.assignment_lost();
         tracing::info!(kafka.topic = self.topic, ?partitions, by_force, "partitions revoked");
         let marks = self.membership.revoked(partitions);
@@ -200,6 +231,10 @@ impl Context {
                 tracing::warn!(kafka.topic = self.topic, "the last offsets were not committed: {error}");
             }
         }
-        consumer.incremental_unassign(list)
+        let read: Vec<i32> = {
+            let mut reading = lock(&self.reading);
+            partitions.iter().copied().filter(|partition| reading.remove(partition)).collect()
+        };
+        consumer.incremental_unassign(&super::list(&self.topic, &read))
     }
 }

@@ -17,7 +17,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use context::{Context, End, Membership};
+pub(crate) use context::{Begin, Context, End, Membership};
 pub use standing::Patience;
 
 use crate::connection::STATISTICS;

@@ -7,13 +7,12 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use rdkafka::Offset;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::shelves::{Most, Shelves, Stretch, Waiting};
 use super::{Batch, Settings, Sink, Stored};
-use crate::polling::{End, Membership};
+use crate::polling::{Begin, End, Membership};
 use crate::tracker::Mark;
 use crate::{BoxError, Record, lock};
 
@@ -228,8 +227,8 @@ impl<S: Sink> Membership for Member<S> {
     }
 
     /// Nothing is fetched before the store has said where to begin.
-    fn start(&self) -> Option<Offset> {
-        Some(Offset::End)
+    fn begin(&self) -> Begin {
+        Begin::WhereWeSay
     }
 }
 

@@ -9,6 +9,8 @@
 mod desk;
 mod poll;
 mod shelves;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::future::Future;

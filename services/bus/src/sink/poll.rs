@@ -137,7 +137,7 @@ impl<S: Sink> Storing<'_, S> {
         let wanted = lock(&self.desk.inner).shelves.to_seek();
         for (partition, epoch, position) in wanted {
             let offset = position.map_or(Offset::Beginning, Offset::Offset);
-            match client.seek(&self.settings.topic, partition, offset, SEEK) {
+            match client.context().read_from(client, partition, offset, SEEK) {
                 Ok(()) => lock(&self.desk.inner).shelves.sought(partition, epoch),
                 Err(error) => {
                     tracing::debug!(

@@ -180,15 +180,15 @@ def test_describe_by_tag_in_pages(strict: Endpoint) -> None:
 
 
 def test_page_token_survives_a_vanished_machine(strict: Endpoint) -> None:
-    for _ in range(6):
-        strict.launch()
+    ours = [{"Name": "instance-id", "Values": [strict.launch()["InstanceId"] for _ in range(6)]}]
     strict.advance(2)
-    first = strict.ec2.describe_instances(MaxResults=5)
+    first = strict.ec2.describe_instances(Filters=ours, MaxResults=5)
     last = first["Reservations"][-1]["Instances"][0]["InstanceId"]
     strict.ec2.terminate_instances(InstanceIds=[last])
     strict.advance(2)
     strict.advance(3700)
-    second = strict.ec2.describe_instances(MaxResults=1000, NextToken=first["NextToken"])
+    token = first["NextToken"]
+    second = strict.ec2.describe_instances(Filters=ours, MaxResults=1000, NextToken=token)
     assert second["Reservations"]
     assert "NextToken" not in second
 
