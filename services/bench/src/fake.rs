@@ -72,14 +72,19 @@ impl Server {
 
     /// A kubeconfig that leads here.
     pub(crate) fn kubeconfig(&self) -> String {
-        let config = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "bench",
-            "clusters": [{"name": "bench", "cluster": {"server": self.url}}],
-            "users": [{"name": "bench", "user": {}}],
-            "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
-        });
-        config.to_string()
+        kubeconfig(&self.url)
     }
+}
+
+/// A kubeconfig that leads to a server without TLS.
+pub(crate) fn kubeconfig(url: &str) -> String {
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "bench",
+        "clusters": [{"name": "bench", "cluster": {"server": url}}],
+        "users": [{"name": "bench", "user": {}}],
+        "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
+    });
+    config.to_string()
 }
 
 impl Drop for Server {
@@ -90,11 +95,11 @@ impl Drop for Server {
 
 /// A request as far as it matters.
 #[derive(Debug, PartialEq, Eq)]
-struct Request {
-    method: String,
-    path: String,
-    query: String,
-    body: Vec<u8>,
+pub(crate) struct Request {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) query: String,
+    pub(crate) body: Vec<u8>,
 }
 
 async fn accept(listener: TcpListener, state: Arc<State>) {
@@ -194,7 +199,7 @@ fn response(status: u16, answer: &Value) -> Vec<u8> {
 }
 
 /// The next request of a connection; nothing when the other side is done.
-async fn read(stream: &mut TcpStream, input: &mut Vec<u8>) -> anyhow::Result<Option<Request>> {
+pub(crate) async fn read(stream: &mut TcpStream, input: &mut Vec<u8>) -> anyhow::Result<Option<Request>> {
     loop {
         if let Some((request, length)) = parse(input) {
             input.drain(..length);

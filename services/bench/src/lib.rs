@@ -8,14 +8,18 @@
 //! - Against the whole running product: [`apply`], [`request`], [`status`].
 //! - Against one of its programs with a database and topics of its own: [`create`], [`ingest`], [`drain`], [`blast`],
 //!   [`cost`], [`backlog`], [`streams`].
+//! - Against the operator with an API server and an AWS account that are none ([`passes`], [`idle`], [`memory`],
+//!   [`cold`]).
 //! - Against the consumer engine in this process: [`engine`], [`partitions`], [`parallel`].
 //!
 //! *Invariant:* nothing here makes a machine: databases are asked for in a cluster without an operator.
 
+mod account;
 mod alarm;
 pub mod apply;
 pub mod backlog;
 pub mod blast;
+pub mod cold;
 pub mod cost;
 pub mod create;
 pub mod drain;
@@ -23,13 +27,18 @@ pub mod engine;
 mod fake;
 mod fleet;
 mod ground;
+mod herd;
+pub mod idle;
 pub mod ingest;
 mod kafka;
+mod keeper;
 mod line;
+pub mod memory;
 mod meter;
 mod pace;
 pub mod parallel;
 pub mod partitions;
+pub mod passes;
 mod pgbench;
 mod populate;
 mod process;

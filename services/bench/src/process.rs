@@ -16,6 +16,9 @@ const READY: Duration = Duration::from_secs(30);
 /// The kernel counts processor time in hundredths of a second, on every Linux.
 const TICKS: f64 = 100.0;
 
+/// The most memory that was ever resident, as the kernel calls it.
+const PEAK: &str = "VmHWM:";
+
 /// A running program; it ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
@@ -72,6 +75,18 @@ impl Process {
         peak(self.id()?)
     }
 
+    /// Memory that it has resident now, in MB.
+    pub(crate) fn resident(&self) -> anyhow::Result<f64> {
+        parse_memory(&read(self.id()?, "status")?, "VmRSS:").context("an unusual /proc/PID/status")
+    }
+
+    /// The sum of all lines of a metric whose labels hold `label`.
+    pub(crate) async fn metric(&self, name: &str, label: &str) -> anyhow::Result<f64> {
+        let text = testkit::http().get(format!("{}/metrics", self.ops)).send().await?.text().await?;
+        let lines = text.lines().filter(|line| line.starts_with(name) && line.contains(label));
+        Ok(lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
+    }
+
     fn id(&self) -> anyhow::Result<u32> {
         self.child.id().context("the program has ended")
     }
@@ -89,7 +104,7 @@ pub(crate) fn cpu(id: u32) -> anyhow::Result<f64> {
 
 /// The most memory that a process ever had resident, in MB.
 pub(crate) fn peak(id: u32) -> anyhow::Result<f64> {
-    parse_peak(&read(id, "status")?).context("an unusual /proc/PID/status")
+    parse_memory(&read(id, "status")?, PEAK).context("an unusual /proc/PID/status")
 }
 
 fn read(id: u32, file: &str) -> anyhow::Result<String> {
@@ -104,8 +119,8 @@ fn parse_cpu(stat: &str) -> Option<f64> {
     Some((f64::from(ticks()?) + f64::from(ticks()?)) / TICKS)
 }
 
-fn parse_peak(status: &str) -> Option<f64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+fn parse_memory(status: &str, key: &str) -> Option<f64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
     let kib: u32 = line.split_whitespace().next()?.parse().ok()?;
     Some(f64::from(kib) * 1_024.0 / 1_000_000.0)
 }
@@ -131,8 +146,8 @@ mod tests {
         let stat = "71 (a (b) c) S 1 71 71 0 -1 4194304 2000 0 0 0 125 75 0 0 20 0 9 0 4 5 6";
         assert_eq!(parse_cpu(stat), Some(2.0));
         assert_eq!(parse_cpu("71"), None);
-        assert_eq!(parse_peak("Name:\tx\nVmHWM:\t   15625 kB\nVmRSS:\t 1 kB\n"), Some(16.0));
-        assert_eq!(parse_peak("VmRSS: 1 kB"), None);
+        assert_eq!(parse_memory("Name:\tx\nVmHWM:\t   15625 kB\nVmRSS:\t 1 kB\n", PEAK), Some(16.0));
+        assert_eq!(parse_memory("VmRSS: 1 kB", PEAK), None);
     }
 
     #[test]

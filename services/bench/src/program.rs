@@ -8,8 +8,8 @@ use clap::{Parser, ValueEnum};
 use tokio::runtime::Builder;
 
 use crate::{
-    apply, backlog, blast, cost, create, drain, engine, ingest, parallel, partitions, request, status,
-    streams,
+    apply, backlog, blast, cold, cost, create, drain, engine, idle, ingest, memory, parallel, partitions,
+    passes, request, status, streams,
 };
 
 /// Case → number.
@@ -49,8 +49,16 @@ enum Bench {
     RelayDrain,
     /// B9
     CostGrowth,
+    /// B9o
+    PassCost,
+    /// B10
+    Idle,
+    /// B11
+    CacheMemory,
     /// B11b
     BacklogMemory,
+    /// B12
+    ColdStart,
     /// B15
     BlastRadius,
     /// From a commit to the streams of two replicas
@@ -119,6 +127,10 @@ async fn measure(arguments: &Arguments) -> anyhow::Result<Results> {
         Bench::CreateThroughput => create::measure(slice, seconds).await,
         Bench::RelayDrain => drain::measure(slice).await,
         Bench::CostGrowth => cost::measure(slice).await,
+        Bench::PassCost => passes::measure(slice, seconds).await,
+        Bench::Idle => idle::measure(slice, seconds).await,
+        Bench::CacheMemory => memory::measure(slice).await,
+        Bench::ColdStart => cold::measure(slice).await,
         Bench::BacklogMemory => backlog::measure(slice, seconds).await,
         Bench::BlastRadius => blast::measure(slice, seconds).await,
         Bench::Streams => streams::measure(slice, seconds).await,

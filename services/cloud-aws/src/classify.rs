@@ -32,7 +32,16 @@ pub(crate) fn classify(code: &str, message: &str, status: u16, subject: Resource
 /// Codes that mean one thing, by what they mean.
 const CODES: &[(Class, &[&str])] = &[
     (Class::AlreadyExists, &["InvalidGroup.Duplicate", "InvalidPermission.Duplicate"]),
-    (Class::InUse, &["VolumeInUse", "DependencyViolation", "InvalidGroup.InUse", "ResourceInUse"]),
+    (
+        Class::InUse,
+        &[
+            "VolumeInUse",
+            "DependencyViolation",
+            "InvalidGroup.InUse",
+            "InvalidSnapshot.InUse",
+            "ResourceInUse",
+        ],
+    ),
     (
         Class::Throttled,
         &[
@@ -86,7 +95,16 @@ const CODES: &[(Class, &[&str])] = &[
         Class::IncorrectState,
         &["IncorrectInstanceState", "IncorrectState", "IncorrectStateException", "InvalidNextToken"],
     ),
-    (Class::TooSoon, &["VolumeModificationRateExceeded", "IncorrectModificationState"]),
+    (
+        Class::TooSoon,
+        &[
+            "VolumeModificationRateExceeded",
+            "IncorrectModificationState",
+            "SnapshotCreationPerVolumeRateExceeded",
+            // Those under way have to end first; nobody has to raise anything.
+            "ConcurrentSnapshotLimitExceeded",
+        ],
+    ),
     (Class::NotPermitted, &["OperationNotPermitted"]),
     (
         Class::Denied,
@@ -231,6 +249,10 @@ mod tests {
             ("IncorrectState", Class::IncorrectState),
             ("VolumeModificationRateExceeded", Class::TooSoon),
             ("IncorrectModificationState", Class::TooSoon),
+            ("SnapshotCreationPerVolumeRateExceeded", Class::TooSoon),
+            ("ConcurrentSnapshotLimitExceeded", Class::TooSoon),
+            ("SnapshotLimitExceeded", Class::Quota),
+            ("InvalidSnapshot.InUse", Class::InUse),
             ("OperationNotPermitted", Class::NotPermitted),
             ("UnauthorizedOperation", Class::Denied),
             ("AccessDenied", Class::Denied),

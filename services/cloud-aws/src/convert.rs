@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use aws_sdk_ec2::types as ec2;
 use cloud::{
     Attachment, Error, IngressRule, Instance, PeerRange, SecurityGroup, Tags, Volume, VolumeModification,
+    VolumeSnapshot,
 };
 
 use crate::request::{Request, lacks};
@@ -94,6 +95,21 @@ pub(crate) fn modification(seen: ec2::VolumeModification) -> Result<VolumeModifi
         progress: seen.progress.and_then(|progress| u8::try_from(progress).ok()),
         target_size_gib: number(seen.target_size),
         message: seen.status_message.filter(|message| !message.is_empty()),
+        started_at: time(seen.start_time),
+    })
+}
+
+pub(crate) fn snapshot(seen: ec2::Snapshot) -> Result<VolumeSnapshot, Missing> {
+    let progress = seen.progress.as_deref().and_then(|progress| progress.trim_end_matches('%').parse().ok());
+    Ok(VolumeSnapshot {
+        id: required(seen.snapshot_id, "snapshot id")?.into(),
+        state: required(seen.state, "snapshot state")?.as_str().into(),
+        volume: required(seen.volume_id, "volume id of the snapshot")?.into(),
+        size_gib: required(number(seen.volume_size), "size of the snapshot's volume")?,
+        progress,
+        message: seen.state_message.filter(|message| !message.is_empty()),
+        encrypted: seen.encrypted.unwrap_or_default(),
+        tags: tags(seen.tags),
         started_at: time(seen.start_time),
     })
 }
@@ -201,6 +217,21 @@ mod tests {
         );
         let error = all(DESCRIBE_VOLUMES, vec![sdk_volume().set_state(None).build()], volume).unwrap_err();
         assert!(error.outcome_unknown());
+    }
+
+    #[test]
+    fn the_progress_of_a_snapshot_is_a_number() {
+        let seen = |progress: Option<&str>| {
+            let seen = ec2::Snapshot::builder().snapshot_id("snap-1").state(ec2::SnapshotState::Pending);
+            let seen = seen.volume_id("vol-1").volume_size(10).set_progress(progress.map(str::to_owned));
+            snapshot(seen.build()).unwrap().progress
+        };
+        assert_eq!(
+            [seen(Some("42%")), seen(Some("")), seen(Some("?")), seen(None)],
+            [Some(42), None, None, None]
+        );
+        let lacking = ec2::Snapshot::builder().snapshot_id("snap-1").build();
+        assert_eq!(snapshot(lacking).unwrap_err(), Missing("snapshot state"));
     }
 
     #[test]

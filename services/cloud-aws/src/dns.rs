@@ -18,6 +18,8 @@ use crate::request::{CHANGE_RECORDS, GET_CHANGE, LIST_RECORDS, lacks};
 
 /// Records of one name that a page may hold; a name has a handful of kinds.
 const PAGE: i32 = 50;
+/// Records of a whole zone that a page may hold: as many as Route 53 gives.
+const WHOLE_PAGE: i32 = 300;
 
 impl Aws {
     /// Route 53 lists in the order of names, from a name on: those wanted come first.
@@ -43,6 +45,35 @@ impl Aws {
                 return Err(lacks(LIST_RECORDS, "last page"));
             }
             from = Some(next);
+        }
+    }
+
+    /// The whole zone, page by page.
+    pub(crate) async fn all_records(&self, zone: &HostedZoneId) -> Result<Vec<DnsRecord>, Error> {
+        let mut found = Vec::new();
+        let mut from: Option<(String, r53::RrType, Option<String>)> = None;
+        loop {
+            let sent =
+                self.route53.list_resource_record_sets().hosted_zone_id(zone.as_str()).max_items(WHOLE_PAGE);
+            let sent = match from.take() {
+                Some((name, kind, identifier)) => sent
+                    .start_record_name(name)
+                    .start_record_type(kind)
+                    .set_start_record_identifier(identifier),
+                None => sent,
+            };
+            let answer = self.call(LIST_RECORDS, sent.send()).await?;
+            let before = found.len();
+            found.extend(answer.resource_record_sets.into_iter().map(record));
+            if !answer.is_truncated {
+                return Ok(found);
+            }
+            if found.len() == before {
+                return Err(lacks(LIST_RECORDS, "last page"));
+            }
+            let name = answer.next_record_name.ok_or_else(|| lacks(LIST_RECORDS, "name to go on from"))?;
+            let kind = answer.next_record_type.ok_or_else(|| lacks(LIST_RECORDS, "type to go on from"))?;
+            from = Some((name, kind, answer.next_record_identifier));
         }
     }
 

@@ -3,9 +3,9 @@
 use async_trait::async_trait;
 use cloud::{
     Attachment, ChangeId, ClientToken, Cloud, DnsChange, DnsRecord, Error, HostedZoneId, IngressRule,
-    Instance, InstanceId, InstanceState, Launch, NewSecurityGroup, NewVolume, Protection, RecordChange,
-    SecurityGroup, SecurityGroupId, Select, Tags, UserData, Volume, VolumeChange, VolumeId,
-    VolumeModification,
+    Instance, InstanceId, InstanceState, Launch, NewSecurityGroup, NewSnapshot, NewVolume, Protection,
+    RecordChange, SecurityGroup, SecurityGroupId, Select, SnapshotId, Tags, UserData, Volume, VolumeChange,
+    VolumeId, VolumeModification, VolumeSnapshot,
 };
 
 use crate::client::Aws;
@@ -80,6 +80,18 @@ impl Cloud for Aws {
         self.modifications(volumes).await
     }
 
+    async fn create_snapshot(&self, snapshot: &NewSnapshot) -> Result<VolumeSnapshot, Error> {
+        self.begin_snapshot(snapshot).await
+    }
+
+    async fn describe_snapshots(&self, select: &Select<SnapshotId>) -> Result<Vec<VolumeSnapshot>, Error> {
+        self.snapshots(select).await
+    }
+
+    async fn delete_snapshot(&self, snapshot: &SnapshotId) -> Result<(), Error> {
+        self.destroy_snapshot(snapshot).await
+    }
+
     async fn create_security_group(&self, group: &NewSecurityGroup) -> Result<SecurityGroupId, Error> {
         self.create_group(group).await
     }
@@ -113,6 +125,10 @@ impl Cloud for Aws {
 
     async fn list_records(&self, zone: &HostedZoneId, name: &str) -> Result<Vec<DnsRecord>, Error> {
         self.records(zone, name).await
+    }
+
+    async fn list_zone(&self, zone: &HostedZoneId) -> Result<Vec<DnsRecord>, Error> {
+        self.all_records(zone).await
     }
 
     async fn change_records(

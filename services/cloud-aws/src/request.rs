@@ -41,6 +41,9 @@ requests! {
     DELETE_VOLUME = "DeleteVolume", Write, Volume;
     MODIFY_VOLUME = "ModifyVolume", Write, Volume;
     DESCRIBE_VOLUMES_MODIFICATIONS = "DescribeVolumesModifications", Read, Volume;
+    CREATE_SNAPSHOT = "CreateSnapshot", Write, Volume;
+    DESCRIBE_SNAPSHOTS = "DescribeSnapshots", Read, Snapshot;
+    DELETE_SNAPSHOT = "DeleteSnapshot", Write, Snapshot;
     CREATE_SECURITY_GROUP = "CreateSecurityGroup", Write, SecurityGroup;
     DESCRIBE_SECURITY_GROUPS = "DescribeSecurityGroups", Read, SecurityGroup;
     AUTHORIZE_INGRESS = "AuthorizeSecurityGroupIngress", Write, SecurityGroup;

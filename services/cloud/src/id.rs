@@ -60,6 +60,10 @@ id! {
     VolumeId
 }
 id! {
+    /// An EBS snapshot, `snap-…`.
+    SnapshotId
+}
+id! {
     /// A security group, `sg-…`.
     SecurityGroupId
 }

@@ -8,8 +8,9 @@ use async_trait::async_trait;
 
 use crate::{
     Attachment, ChangeId, ClientToken, DnsChange, DnsRecord, Error, HostedZoneId, IngressRule, Instance,
-    InstanceId, InstanceState, Launch, NewSecurityGroup, NewVolume, Protection, RecordChange, SecurityGroup,
-    SecurityGroupId, Select, Tags, UserData, Volume, VolumeChange, VolumeId, VolumeModification,
+    InstanceId, InstanceState, Launch, NewSecurityGroup, NewSnapshot, NewVolume, Protection, RecordChange,
+    SecurityGroup, SecurityGroupId, Select, SnapshotId, Tags, UserData, Volume, VolumeChange, VolumeId,
+    VolumeModification, VolumeSnapshot,
 };
 
 /// Everything Slipway asks of one AWS account in one region. Held as `Arc<dyn Cloud>`.
@@ -74,6 +75,17 @@ pub trait Cloud: Send + Sync + 'static {
         volumes: &[VolumeId],
     ) -> Result<Vec<VolumeModification>, Error>;
 
+    /// Begins a snapshot of a volume as it is now; sent once and never repeated by itself. There is no client token: after
+    /// an error with an unknown outcome only a describe by tags, begun long enough afterwards, tells whether there is one.
+    /// [`Error::TooSoon`] when one of this volume was begun a moment ago, or too many are under way.
+    async fn create_snapshot(&self, snapshot: &NewSnapshot) -> Result<VolumeSnapshot, Error>;
+
+    /// The snapshots selected, of this account only. Unknown ids are absent, not an error.
+    async fn describe_snapshots(&self, select: &Select<SnapshotId>) -> Result<Vec<VolumeSnapshot>, Error>;
+
+    /// Destroys a snapshot. [`Error::InUse`] while a machine image rests on it.
+    async fn delete_snapshot(&self, snapshot: &SnapshotId) -> Result<(), Error>;
+
     /// Creates a security group. It has no client token: the name, unique in its VPC, is the fence, and a second
     /// call is [`Error::AlreadyExists`]; find it with [`Cloud::find_security_group`] and check its owner tags.
     async fn create_security_group(&self, group: &NewSecurityGroup) -> Result<SecurityGroupId, Error>;
@@ -101,6 +113,9 @@ pub trait Cloud: Send + Sync + 'static {
 
     /// Every record of exactly this name, of any kind.
     async fn list_records(&self, zone: &HostedZoneId, name: &str) -> Result<Vec<DnsRecord>, Error>;
+
+    /// Every record of a zone, of any name and kind.
+    async fn list_zone(&self, zone: &HostedZoneId) -> Result<Vec<DnsRecord>, Error>;
 
     /// Carries out all changes or none. A delete must match what is there exactly (take it from
     /// [`Cloud::list_records`]). Answers before the change is in sync: ask [`Cloud::get_change`].

@@ -15,6 +15,16 @@ pub mod key {
     pub const GENERATION: &str = "questdb.io/generation";
     /// Sequence number of the desired state that had it made.
     pub const SEQ: &str = "questdb.io/seq";
+    /// Which snapshot of its database it is, by the identity minted for it.
+    pub const SNAPSHOT: &str = "questdb.io/snapshot";
+    /// What held the database still when a snapshot was begun.
+    pub const BASIS: &str = "questdb.io/basis";
+    /// That what held the database still was still holding it after the snapshot had begun: its content can be trusted.
+    pub const CONSISTENT: &str = "questdb.io/consistent";
+    /// Namespace of the resource it was taken of: nobody else's database is made from it.
+    pub const NAMESPACE: &str = "questdb.io/namespace";
+    /// QuestDB version whose data it holds.
+    pub const QUESTDB: &str = "questdb.io/version";
     /// What the AWS console shows.
     pub const NAME: &str = "Name";
 }

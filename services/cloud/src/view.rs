@@ -1,18 +1,42 @@
 //! One shared picture of everything a cluster owns in AWS, taken by three paged describes, so that a pass over a
-//! thousand databases costs tens of requests instead of thousands.
+//! thousand databases costs tens of requests instead of thousands. And small ones of the few databases that are worked
+//! on, many in a request, so that these need not wait for a picture of all of the others.
 //!
 //! It is for noticing that something is to be done, and for finding what nobody asked for. It is *never* the ground on
 //! which something is created or destroyed: for that, read live ([`crate::Lookup`], or the port itself), because both
 //! this picture and EC2's own answers may lag behind.
+
+mod crowd;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt as _;
 use tokio::sync::Mutex;
 
-use crate::{Call, Cloud, Error, Instance, SecurityGroup, Select, Tags, Volume, key};
+use crate::{
+    Batcher, Batching, Call, Cloud, Error, Instance, SecurityGroup, Select, TagFilter, Tags, Volume,
+};
+use crate::{batch::Fetched, key};
+use crowd::Crowd;
+
+/// How long a small picture waits for others of the same moment.
+const WINDOW: Duration = Duration::from_millis(50);
+
+/// What one database owned at one moment.
+#[derive(Clone, Debug)]
+pub struct Holdings {
+    /// It tells nothing about changes made after this moment.
+    pub as_of: Instant,
+    /// Instances, terminated ones included.
+    pub instances: Vec<Instance>,
+    /// Volumes.
+    pub volumes: Vec<Volume>,
+    /// Security groups.
+    pub security_groups: Vec<SecurityGroup>,
+}
 
 /// What a cluster owned at one moment.
 #[derive(Debug)]
@@ -21,6 +45,8 @@ pub struct Snapshot {
     instances: HashMap<String, Vec<Instance>>,
     volumes: HashMap<String, Vec<Volume>>,
     security_groups: HashMap<String, Vec<SecurityGroup>>,
+    /// How many things there are.
+    size: usize,
 }
 
 impl Snapshot {
@@ -32,6 +58,7 @@ impl Snapshot {
         security_groups: Vec<SecurityGroup>,
     ) -> Self {
         Self {
+            size: instances.len() + volumes.len() + security_groups.len(),
             as_of,
             instances: by_database(instances, |instance| &instance.tags),
             volumes: by_database(volumes, |volume| &volume.tags),
@@ -64,6 +91,29 @@ impl Snapshot {
         of(&self.security_groups, database)
     }
 
+    /// Everything of a database.
+    pub fn of(&self, database: &str) -> Arc<Holdings> {
+        Arc::new(Holdings {
+            as_of: self.as_of,
+            instances: self.instances(database).to_vec(),
+            volumes: self.volumes(database).to_vec(),
+            security_groups: self.security_groups(database).to_vec(),
+        })
+    }
+
+    /// Databases of which anything is another way than in an earlier picture. An answer may have another order.
+    pub fn changed_since(&self, before: &Self) -> BTreeSet<String> {
+        let all = self.databases().into_iter().chain(before.databases());
+        let differs = |database: &&str| {
+            !same(self.instances(database), before.instances(database), |one| one.id.as_str())
+                || !same(self.volumes(database), before.volumes(database), |one| one.id.as_str())
+                || !same(self.security_groups(database), before.security_groups(database), |one| {
+                    one.id.as_str()
+                })
+        };
+        all.filter(differs).map(str::to_owned).collect()
+    }
+
     /// Every database that owns anything. The empty name stands for things with the cluster's tag and no database's:
     /// an alarm, like any name that nobody knows; never a reason to delete.
     pub fn databases(&self) -> BTreeSet<&str> {
@@ -85,12 +135,20 @@ fn of<'a, T>(sorted: &'a HashMap<String, Vec<T>>, database: &str) -> &'a [T] {
     sorted.get(database).map_or(&[], Vec::as_slice)
 }
 
+/// Whether both are the same things, in whatever order.
+fn same<T: PartialEq>(one: &[T], other: &[T], id: impl Fn(&T) -> &str) -> bool {
+    let twin = |wanted: &T| other.iter().find(|found| id(found) == id(wanted));
+    one.len() == other.len() && one.iter().all(|wanted| twin(wanted) == Some(wanted))
+}
+
 /// Takes the picture when somebody needs it, once for all who need it at that time.
 pub struct ClusterView {
     cloud: Arc<dyn Cloud>,
     cluster: String,
     deadline: Duration,
     last: Mutex<Last>,
+    small: Batcher<String, Arc<Holdings>>,
+    crowd: Crowd,
 }
 
 #[derive(Default)]
@@ -108,7 +166,36 @@ impl fmt::Debug for ClusterView {
 impl ClusterView {
     /// `deadline` bounds one taking of the whole picture.
     pub fn new(cloud: Arc<dyn Cloud>, cluster: impl Into<String>, deadline: Duration) -> Self {
-        Self { cloud, cluster: cluster.into(), deadline, last: Mutex::default() }
+        let (cluster, asked) = (cluster.into(), Arc::clone(&cloud));
+        let batching = Batching { window: WINDOW, ..Batching::default() };
+        let name = cluster.clone();
+        let small = Batcher::new("DescribeDatabases", batching, move |databases| {
+            let (cloud, cluster) = (Arc::clone(&asked), name.clone());
+            async move { take_small(&*cloud, &cluster, databases, deadline).await }.boxed()
+        });
+        Self { cloud, cluster, deadline, last: Mutex::default(), small, crowd: Crowd::default() }
+    }
+
+    /// What one database owns, seen after this moment: for those that are being worked on. Where many are, one picture
+    /// of the whole cluster costs less than many small ones.
+    pub async fn of(&self, database: &str, moment: Instant) -> Result<Arc<Holdings>, Error> {
+        if let Some(known) = self.crowd.recall(database, moment) {
+            return Ok(known);
+        }
+        let last = self.last.lock().await.snapshot.clone();
+        if let Some(snapshot) = last.as_ref().filter(|snapshot| snapshot.as_of >= moment) {
+            return Ok(snapshot.of(database));
+        }
+        let size = last.map_or(0, |snapshot| snapshot.size);
+        if self.crowd.join(database, Instant::now()) > crowd::few(size) {
+            return Ok(self.taken_after(moment).await?.of(database));
+        }
+        let seen = self.small.get(database.to_owned()).await?;
+        let seen = seen.ok_or_else(|| Error::Unavailable {
+            call: Box::new(Call::new("DescribeDatabases", "a database was not answered for")),
+        })?;
+        self.crowd.remember(database, &seen);
+        Ok(seen)
     }
 
     /// A picture at most this old.
@@ -142,23 +229,39 @@ impl ClusterView {
     }
 
     async fn take(&self) -> Result<Arc<Snapshot>, Error> {
-        let as_of = Instant::now();
-        let (instances, volumes, groups) =
-            (Select::cluster(&self.cluster), Select::cluster(&self.cluster), Select::cluster(&self.cluster));
-        let all = async {
-            tokio::try_join!(
-                self.cloud.describe_instances(&instances),
-                self.cloud.describe_volumes(&volumes),
-                self.cloud.describe_security_groups(&groups),
-            )
-        };
-        let (instances, volumes, groups) =
-            tokio::time::timeout(self.deadline, all).await.map_err(|_| Error::Timeout {
-                call: Box::new(Call::new(
-                    "DescribeCluster",
-                    format!("no whole picture within {:?}", self.deadline),
-                )),
-            })??;
-        Ok(Arc::new(Snapshot::new(as_of, instances, volumes, groups)))
+        let filter = TagFilter::cluster(&self.cluster);
+        Ok(Arc::new(picture(&*self.cloud, &filter, self.deadline).await?))
     }
+}
+
+/// A picture of everything with these tags.
+async fn picture(cloud: &dyn Cloud, filter: &TagFilter, deadline: Duration) -> Result<Snapshot, Error> {
+    let as_of = Instant::now();
+    let (instances, volumes, groups) =
+        (Select::Tags(filter.clone()), Select::Tags(filter.clone()), Select::Tags(filter.clone()));
+    let all = async {
+        tokio::try_join!(
+            cloud.describe_instances(&instances),
+            cloud.describe_volumes(&volumes),
+            cloud.describe_security_groups(&groups),
+        )
+    };
+    let late = |_| Error::Timeout {
+        call: Box::new(Call::new("DescribeCluster", format!("no whole picture within {deadline:?}"))),
+    };
+    let (instances, volumes, groups) = tokio::time::timeout(deadline, all).await.map_err(late)??;
+    Ok(Snapshot::new(as_of, instances, volumes, groups))
+}
+
+/// A picture of some databases, each told apart; also of those that own nothing.
+async fn take_small(
+    cloud: &dyn Cloud,
+    cluster: &str,
+    databases: Vec<String>,
+    deadline: Duration,
+) -> Fetched<String, Arc<Holdings>> {
+    let names: Vec<&str> = databases.iter().map(String::as_str).collect();
+    let filter = TagFilter::cluster(cluster).and(key::DATABASE, &names);
+    let picture = picture(cloud, &filter, deadline).await?;
+    Ok(databases.into_iter().map(|database| (database.clone(), picture.of(&database))).collect())
 }

@@ -21,13 +21,13 @@ pub const DEFAULT_INSTANCE_TYPE: &str = "m7i.large";
 pub const SIZE_GIB: (u32, u32) = (10, 16_384);
 /// Size of a volume that names none, in GiB.
 pub const DEFAULT_SIZE_GIB: u32 = 50;
-/// Least and greatest IOPS of a gp3 volume.
-pub const IOPS: (u32, u32) = (3_000, 16_000);
+/// Least and greatest IOPS of a volume of any type.
+pub const IOPS: (u32, u32) = (100, 256_000);
 /// IOPS of a volume that names none.
 pub const DEFAULT_IOPS: u32 = 3_000;
-/// Least and greatest throughput of a gp3 volume in MB/s.
-pub const THROUGHPUT: (u32, u32) = (125, 1_000);
-/// Throughput of a volume that names none, in MB/s.
+/// Least and greatest throughput of a volume in MiB/s.
+pub const THROUGHPUT: (u32, u32) = (125, 2_000);
+/// Throughput of a volume that names none, in MiB/s.
 pub const DEFAULT_THROUGHPUT: u32 = 125;
 /// Most keys of server.conf in one database.
 pub const CONFIG_KEYS: usize = 100;
@@ -47,6 +47,7 @@ pub const RESERVED_CONFIG_PREFIXES: &[&str] = &[
     "pg.readonly.",
     "http.user",
     "http.password",
+    "line.tcp.enabled",
     "line.tcp.net.bind.to",
     "line.tcp.auth",
     "cairo.root",
@@ -54,6 +55,75 @@ pub const RESERVED_CONFIG_PREFIXES: &[&str] = &[
     "metrics.enabled",
     "config.validation.strict",
 ];
+
+/// What EBS allows of each type of volume on offer, as the API reference of EC2 has it for `CreateVolume` (model of
+/// aws-sdk-ec2 1.274) and the EBS user guide under "General Purpose SSD volumes" and "Provisioned IOPS SSD volumes" for the
+/// ratios. EBS allows 65,536 GiB; how large a volume may be here is [`SIZE_GIB`].
+pub const VOLUMES: [VolumeLimits; 2] = [
+    VolumeLimits {
+        name: "gp3",
+        iops: (3_000, 80_000),
+        iops_per_gib: 500,
+        throughput: Some((125, 2_000)),
+        iops_per_throughput: 4,
+    },
+    VolumeLimits {
+        name: "io2",
+        iops: (100, 256_000),
+        iops_per_gib: 1_000,
+        throughput: None,
+        iops_per_throughput: 0,
+    },
+];
+
+/// What EBS allows of a type of volume. A volume that asks for more would be refused for good, each time it is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VolumeLimits {
+    /// EC2's name.
+    pub name: &'static str,
+    /// Least and greatest IOPS.
+    pub iops: (u32, u32),
+    /// Most IOPS for each GiB.
+    pub iops_per_gib: u32,
+    /// Least and greatest throughput in MiB/s, where it can be chosen at all.
+    pub throughput: Option<(u32, u32)>,
+    /// IOPS that each MiB/s needs.
+    pub iops_per_throughput: u32,
+}
+
+/// A field of a volume and what is wrong with it.
+pub type VolumeRefusal = (&'static str, String);
+
+impl VolumeLimits {
+    /// What EBS would refuse. A throughput that cannot be chosen is not looked at.
+    pub fn refusals(&self, size_gib: u32, iops: u32, throughput: u32) -> Vec<VolumeRefusal> {
+        let Self { name, iops: (least, most), iops_per_gib, .. } = *self;
+        let mut wrong = Vec::new();
+        let most_for_size = most.min(size_gib.saturating_mul(iops_per_gib));
+        if iops < least || iops > most {
+            wrong.push(("iops", format!("{name} allows {least} to {most}; got {iops}")));
+        } else if iops > most_for_size {
+            let detail = format!(
+                "{name} of {size_gib} GiB allows at most {most_for_size} ({iops_per_gib} for each GiB); got {iops}"
+            );
+            wrong.push(("iops", detail));
+        }
+        let Some((least, most)) = self.throughput else { return wrong };
+        let needed = throughput.saturating_mul(self.iops_per_throughput);
+        if throughput < least || throughput > most {
+            wrong.push(("throughput", format!("{name} allows {least} to {most}; got {throughput}")));
+        } else if needed > iops && wrong.is_empty() {
+            let detail = format!("{name} needs {needed} iops for {throughput} MiB/s; it has {iops}");
+            wrong.push(("throughput", detail));
+        }
+        wrong
+    }
+}
+
+/// What EBS allows of the type of that name.
+pub fn volume_limits(name: &str) -> Option<&'static VolumeLimits> {
+    VOLUMES.iter().find(|limits| limits.name == name)
+}
 
 /// An EC2 instance type on offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,5 +157,44 @@ mod tests {
         assert!((SIZE_GIB.0..=SIZE_GIB.1).contains(&DEFAULT_SIZE_GIB));
         assert!((IOPS.0..=IOPS.1).contains(&DEFAULT_IOPS));
         assert!((THROUGHPUT.0..=THROUGHPUT.1).contains(&DEFAULT_THROUGHPUT));
+        for limits in VOLUMES {
+            for size in [SIZE_GIB.0, DEFAULT_SIZE_GIB, SIZE_GIB.1] {
+                assert_eq!(
+                    limits.refusals(size, DEFAULT_IOPS, DEFAULT_THROUGHPUT),
+                    [],
+                    "{} {size}",
+                    limits.name
+                );
+            }
+            assert!(IOPS.0 <= limits.iops.0 && limits.iops.1 <= IOPS.1, "{}", limits.name);
+            let throughput = limits.throughput.unwrap_or(THROUGHPUT);
+            assert!(THROUGHPUT.0 <= throughput.0 && throughput.1 <= THROUGHPUT.1, "{}", limits.name);
+        }
+    }
+
+    #[test]
+    fn what_ebs_would_refuse_is_told_by_field() {
+        let check = |name: &str, (size, iops, throughput): (u32, u32, u32), expected: &[&str]| {
+            let refusals = volume_limits(name).unwrap().refusals(size, iops, throughput);
+            let fields: Vec<&str> = refusals.iter().map(|(field, _)| *field).collect();
+            assert_eq!(fields, expected, "{name} {size} {iops} {throughput}: {refusals:?}");
+        };
+        check("gp3", (10, 5_000, 1_250), &[]);
+        check("gp3", (10, 5_001, 125), &["iops"]);
+        check("gp3", (10, 2_999, 125), &["iops"]);
+        check("gp3", (160, 80_000, 2_000), &[]);
+        check("gp3", (16_384, 80_001, 125), &["iops"]);
+        check("gp3", (50, 3_000, 750), &[]);
+        check("gp3", (50, 3_000, 751), &["throughput"]);
+        check("gp3", (50, 3_000, 124), &["throughput"]);
+        check("gp3", (16_384, 80_000, 2_001), &["throughput"]);
+        check("gp3", (10, 6_000, 2_000), &["iops"]);
+        check("gp3", (10, 6_000, 2_001), &["iops", "throughput"]);
+        check("io2", (10, 10_000, 0), &[]);
+        check("io2", (10, 10_001, 9_999), &["iops"]);
+        check("io2", (10, 99, 0), &["iops"]);
+        check("io2", (256, 256_000, 0), &[]);
+        check("io2", (16_384, 256_001, 0), &["iops"]);
+        assert_eq!(volume_limits("st1"), None);
     }
 }

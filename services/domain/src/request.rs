@@ -195,6 +195,23 @@ impl Change {
         word("/storage/type", wish, VolumeType::ALL, wrong, &mut storage.volume_type);
         let wish = self.deletion_policy.as_deref();
         word("/storage/deletion_policy", wish, DeletionPolicy::ALL, wrong, &mut storage.deletion_policy);
+        self.check_volume(storage, wrong);
+    }
+
+    /// The numbers fit each other. Only of a disk that is asked for: another change must not fail for what was allowed once.
+    fn check_volume(&self, storage: &Storage, wrong: &mut Violations) {
+        let numbers = [self.size_gib, self.iops, self.throughput];
+        let pointers = ["/storage/size_gib", "/storage/iops", "/storage/throughput", "/storage/type"];
+        let told = wrong.0.iter().any(|violation| pointers.contains(&violation.pointer.as_str()));
+        if told || (numbers == [None; 3] && self.volume_type.is_none()) {
+            return;
+        }
+        let limits = catalogue::volume_limits(&storage.volume_type.to_string());
+        let refusals =
+            limits.map(|limits| limits.refusals(storage.size_gib, storage.iops, storage.throughput));
+        for (field, detail) in refusals.into_iter().flatten() {
+            wrong.push(Violation::new(format!("/storage/{field}"), Rule::Range, detail));
+        }
     }
 }
 
@@ -378,6 +395,13 @@ mod tests {
                 "/storage/deletion_policy",
                 Rule::Unknown,
             ),
+            (|c| (c.change.size_gib, c.change.iops) = (Some(10), Some(5_001)), "/storage/iops", Rule::Range),
+            (|c| c.change.throughput = Some(751), "/storage/throughput", Rule::Range),
+            (
+                |c| (c.change.volume_type, c.change.iops) = (Some("io2".to_owned()), Some(50_001)),
+                "/storage/iops",
+                Rule::Range,
+            ),
             (|c| c.change.exposure = Some("world".to_owned()), "/network/exposure", Rule::Unknown),
             (|c| c.change.on_failure = Some("pray".to_owned()), "/on_failure", Rule::Unknown),
             (
@@ -425,6 +449,16 @@ mod tests {
         assert_eq!(shrink.apply(&current).unwrap_err().0[0].rule, Rule::Shrinks);
         let grow = Change { size_gib: Some(100), ..Change::default() };
         assert_eq!(grow.apply(&current).unwrap().storage.size_gib, 100);
+    }
+
+    #[test]
+    fn a_disk_that_was_allowed_once_is_in_the_way_of_no_other_change() {
+        let mut current = desired();
+        current.storage.throughput = 2_000;
+        assert!(Change { config: Some(BTreeMap::new()), ..Change::default() }.apply(&current).is_ok());
+        assert!(Change { iops: Some(8_000), ..Change::default() }.apply(&current).is_ok());
+        let slower = Change { iops: Some(7_999), ..Change::default() }.apply(&current).unwrap_err();
+        assert_eq!(slower.0[0].pointer, "/storage/throughput");
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use plan::Settings;
 
+use crate::neighbours::NeighbourArgs;
+
 /// Runs QuestDB databases on machines of their own: watches QuestDB resources in one cluster and acts on AWS
 #[derive(Debug, clap::Parser)]
 #[command(name = "slipway-operator", version)]
@@ -53,6 +55,12 @@ pub struct Args {
     /// create
     #[arg(long, env = "SLIPWAY_EC2_LAG", value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub ec2_lag: Duration,
+    /// Between two looks at a database that is as it should be; what changes in Kubernetes or in AWS is noticed without
+    #[arg(long, env = "SLIPWAY_RESYNC", value_name = "DURATION", default_value = "5m", value_parser = period)]
+    pub resync: Duration,
+    /// Who else lives in the cluster.
+    #[command(flatten)]
+    pub neighbours: NeighbourArgs,
     /// Databases worked on at once
     #[arg(long, env = "SLIPWAY_CONCURRENCY", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1_000), value_name = "NUMBER")]
     pub concurrency: u16,
@@ -68,6 +76,7 @@ impl Args {
             vpc: self.vpc_id.clone(),
             zones: self.zones.iter().cloned().collect::<BTreeMap<_, _>>(),
             node_image: self.node_image.clone(),
+            neighbours: self.neighbours.settings(&self.lease_namespace, &self.dns_suffix),
         }
     }
 }
@@ -86,6 +95,16 @@ fn duration(text: &str) -> Result<Duration, String> {
     let length = text.parse::<jiff::SignedDuration>().map_err(|_| wrong())?;
     let length = Duration::try_from(length).map_err(|_| wrong())?;
     if length <= Duration::from_mins(10) { Ok(length) } else { Err(wrong()) }
+}
+
+/// A length of time that is not shorter than a second.
+fn period(text: &str) -> Result<Duration, String> {
+    let length = duration(text)?;
+    if length >= Duration::from_secs(1) {
+        Ok(length)
+    } else {
+        Err(format!("{text:?} is shorter than a second"))
+    }
 }
 
 #[cfg(test)]
@@ -111,8 +130,8 @@ mod tests {
         let args = Args::try_parse_from(least()).unwrap();
         assert_eq!(args.settings().zones.get("eu-west-1b").map(String::as_str), Some("subnet-2"));
         assert_eq!(
-            (args.lease_namespace.as_str(), args.ec2_lag),
-            ("slipway-system", Duration::from_secs(30))
+            (args.lease_namespace.as_str(), args.ec2_lag, args.resync),
+            ("slipway-system", Duration::from_secs(30), Duration::from_mins(5))
         );
     }
 
@@ -125,6 +144,8 @@ mod tests {
             ("--ec2-lag", "30"),
             ("--ec2-lag", "-1s"),
             ("--ec2-lag", "11m"),
+            ("--resync", "0s"),
+            ("--resync", "999ms"),
         ] {
             let arguments = least().into_iter().chain([flag, value]);
             assert!(Args::try_parse_from(arguments).is_err(), "{flag} {value}");

@@ -1,6 +1,6 @@
 //! What the operator sees of its cluster without asking: our own objects, by label, stripped of what we never read.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -12,10 +12,11 @@ use kube::core::ObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
-use plan::{Children, Subject};
+use plan::{Children, Settings, Subject};
 use resources::{QuestDB, names};
 
-use crate::watch::{self, Wiring};
+use crate::reach::Reach;
+use crate::watch::{self, Indexed, Wiring};
 
 /// Stores of everything watched.
 #[derive(Clone)]
@@ -27,9 +28,13 @@ pub(crate) struct Caches {
     stateful_sets: Store<StatefulSet>,
     pods: Store<Pod>,
     claims: Store<PersistentVolumeClaim>,
-    volumes: Store<PersistentVolume>,
-    nodes: Store<Node>,
-    attachments: Store<VolumeAttachment>,
+    /// By database.
+    volumes: Indexed<PersistentVolume>,
+    /// By database.
+    nodes: Indexed<Node>,
+    /// By volume.
+    attachments: Indexed<VolumeAttachment>,
+    reach: Reach,
 }
 
 impl Caches {
@@ -37,18 +42,23 @@ impl Caches {
     pub(crate) fn start(client: &Client, wiring: &Wiring, namespace: Option<&str>) -> Self {
         let ours = || watcher::Config::default().labels(names::LABEL_DATABASE);
         let all = watcher::Config::default;
-        let volumes = watch::start(wiring, Api::all(client.clone()), ours(), |volume: &PersistentVolume| {
-            owner(&volume.metadata)
-        });
-        let known = volumes.clone();
+        let volumes = watch::start_indexed(
+            wiring,
+            Api::all(client.clone()),
+            ours(),
+            |volume: &PersistentVolume| database(&volume.metadata),
+            |volume| owner(&volume.metadata),
+        );
+        let known = volumes.store.clone();
         let resources = match namespace {
             Some(namespace) => Api::namespaced(client.clone(), namespace),
             None => Api::all(client.clone()),
         };
+        let resources =
+            watch::start(wiring, resources, all(), |resource: &QuestDB| Some(ObjectRef::from_obj(resource)));
         Self {
-            resources: watch::start(wiring, resources, all(), |resource: &QuestDB| {
-                Some(ObjectRef::from_obj(resource))
-            }),
+            reach: Reach::start(client, wiring, &resources),
+            resources,
             secrets: watch::start(wiring, Api::all(client.clone()), ours(), |object: &Secret| {
                 owner(&object.metadata)
             }),
@@ -70,15 +80,20 @@ impl Caches {
                 ours(),
                 |object: &PersistentVolumeClaim| owner(&object.metadata),
             ),
-            nodes: watch::start(wiring, Api::all(client.clone()), ours(), |node: &Node| {
-                owner(&node.metadata)
-            }),
+            nodes: watch::start_indexed(
+                wiring,
+                Api::all(client.clone()),
+                ours(),
+                |node: &Node| database(&node.metadata),
+                |node| owner(&node.metadata),
+            ),
             // Made by Kubernetes, so without our labels: their volume leads to their owner.
-            attachments: watch::start(
+            attachments: watch::start_indexed(
                 wiring,
                 Api::all(client.clone()),
                 all(),
-                move |attachment: &VolumeAttachment| {
+                |attachment: &VolumeAttachment| attachment.spec.source.persistent_volume_name.clone(),
+                move |attachment| {
                     let name = attachment.spec.source.persistent_volume_name.as_deref()?;
                     owner(&known.get(&ObjectRef::new(name))?.metadata)
                 },
@@ -97,27 +112,45 @@ impl Caches {
             self.stateful_sets.wait_until_ready(),
             self.pods.wait_until_ready(),
             self.claims.wait_until_ready(),
-            self.volumes.wait_until_ready(),
-            self.nodes.wait_until_ready(),
-            self.attachments.wait_until_ready(),
+            self.volumes.store.wait_until_ready(),
+            self.nodes.store.wait_until_ready(),
+            self.attachments.store.wait_until_ready(),
+            self.reach.ready(),
         );
-        let (resources, secrets, configs, services, sets, pods, claims, volumes, nodes, attachments) = waits;
+        let (resources, secrets, configs, services, sets, pods, claims, volumes, nodes, attachments, reach) =
+            waits;
         [resources, secrets, configs, services, sets, pods, claims, volumes, nodes, attachments]
             .iter()
             .all(Result::is_ok)
+            && reach
+    }
+
+    /// The resources of these databases.
+    pub(crate) fn resources_of(
+        &self,
+        databases: &BTreeSet<String>,
+        settings: &Settings,
+    ) -> Vec<ObjectRef<QuestDB>> {
+        if databases.is_empty() {
+            return Vec::new();
+        }
+        let known = self.resources.state();
+        let of_them = |resource: &&Arc<QuestDB>| {
+            Subject::of(resource, settings).is_some_and(|subject| databases.contains(&subject.database))
+        };
+        known.iter().filter(of_them).map(|resource| ObjectRef::from_obj(&**resource)).collect()
     }
 
     /// The objects of one database. An object of its name that is not its own is not among them.
     pub(crate) fn children(&self, subject: &Subject) -> Children {
         let namespace = subject.namespace.as_str();
-        let own = |labels: &Option<BTreeMap<String, String>>| subject.owns(labels.as_ref());
-        let persistent_volumes = self.volumes.state_filter(|volume| own(&volume.metadata.labels));
-        let named: Vec<&str> =
-            persistent_volumes.iter().filter_map(|volume| volume.metadata.name.as_deref()).collect();
-        let attachments = self.attachments.state_filter(|attachment| {
-            attachment.spec.source.persistent_volume_name.as_deref().is_some_and(|name| named.contains(&name))
-        });
-        Children {
+        let mut persistent_volumes = self.volumes.of(&subject.database);
+        persistent_volumes.retain(|volume| subject.owns(volume.metadata.labels.as_ref()));
+        let mut nodes = self.nodes.of(&subject.database);
+        nodes.retain(|node| node.labels().get(names::LABEL_DATABASE) == Some(&subject.database));
+        let attachments =
+            persistent_volumes.iter().flat_map(|volume| self.attachments.of(&volume.name_any())).collect();
+        let mut children = Children {
             secret: get(&self.secrets, &names::credentials(&subject.name), namespace, subject),
             config: get(&self.configs, &names::config(&subject.name), namespace, subject),
             service: get(&self.services, &subject.name, namespace, subject),
@@ -125,12 +158,13 @@ impl Caches {
             stateful_set: get(&self.stateful_sets, &subject.name, namespace, subject),
             pod: get(&self.pods, &names::pod(&subject.name), namespace, subject),
             claim: get(&self.claims, &names::claim(&subject.name), namespace, subject),
-            nodes: self
-                .nodes
-                .state_filter(|node| node.labels().get(names::LABEL_DATABASE) == Some(&subject.database)),
+            nodes,
             attachments,
             persistent_volumes,
-        }
+            ..Children::default()
+        };
+        self.reach.fill(&mut children, subject);
+        children
     }
 }
 
@@ -139,11 +173,16 @@ where
     K: kube::Resource<DynamicType = ()> + Clone,
 {
     let found = store.get(&ObjectRef::new(name).within(namespace))?;
-    subject.owns(found.meta().labels.as_ref()).then_some(found)
+    subject.holds(found.meta()).then_some(found)
+}
+
+/// The database that an object's labels name.
+fn database(metadata: &ObjectMeta) -> Option<String> {
+    metadata.labels.as_ref()?.get(names::LABEL_DATABASE).cloned()
 }
 
 /// The resource that an object's labels name.
-fn owner(metadata: &ObjectMeta) -> Option<ObjectRef<QuestDB>> {
+pub(crate) fn owner(metadata: &ObjectMeta) -> Option<ObjectRef<QuestDB>> {
     let labels = metadata.labels.as_ref()?;
     let name = labels.get(names::LABEL_NAME)?;
     let namespace = labels.get(names::LABEL_NAMESPACE)?;

@@ -5,7 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use kube::Client;
+use kube::client::ClientBuilder;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+
+use crate::count::Count;
 
 /// How long an answer to a call may take.
 const READ: Duration = Duration::from_secs(15);
@@ -33,8 +36,8 @@ pub enum Error {
     Connect(#[source] kube::Error),
 }
 
-/// Prepares both clients; nothing is sent yet.
-pub(crate) async fn connect(kubeconfig: Option<&Path>) -> Result<Clients, Error> {
+/// Prepares both clients; nothing is sent yet, and everything that is sent will be counted.
+pub(crate) async fn connect(kubeconfig: Option<&Path>, count: &Count) -> Result<Clients, Error> {
     let mut config = load(kubeconfig).await?;
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT);
@@ -42,8 +45,12 @@ pub(crate) async fn connect(kubeconfig: Option<&Path>) -> Result<Clients, Error>
     calls.read_timeout = Some(READ);
     calls.write_timeout = Some(READ);
     calls.reset_reader_on_write = true;
-    let watches = Client::try_from(config).map_err(Error::Connect)?;
-    Ok(Clients { calls: Client::try_from(calls).map_err(Error::Connect)?, watches })
+    Ok(Clients { calls: counted(calls, count)?, watches: counted(config, count)? })
+}
+
+fn counted(config: Config, count: &Count) -> Result<Client, Error> {
+    let host = config.cluster_url.authority().map_or("", |authority| authority.as_str()).to_owned();
+    Ok(ClientBuilder::try_from(config).map_err(Error::Connect)?.with_layer(&count.of(&host)).build())
 }
 
 async fn load(kubeconfig: Option<&Path>) -> Result<Config, Error> {

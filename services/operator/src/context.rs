@@ -3,16 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloud::{Cloud, ClusterView, HostedZoneId, Lookup};
+use cloud::{Cloud, ClusterView, HostedZoneId, Lookup, ZoneView};
 use kube::Client;
 use plan::Settings;
 
+use crate::apply::contention::Contention;
 use crate::caches::Caches;
 use crate::error::Error;
 use crate::events::Events;
 use crate::lease::Leadership;
 use crate::memory::Memories;
 use crate::metrics::Measures;
+use crate::side::Scope;
+use crate::strays::Strays;
+use crate::work::Work;
 
 /// How long one call to the API server may take.
 const CALL: Duration = Duration::from_secs(15);
@@ -22,14 +26,22 @@ const MARGIN: Duration = Duration::from_secs(2);
 /// Everything shared by passes.
 pub(crate) struct Context {
     pub(crate) client: Client,
+    /// Where snapshots and schedules are watched.
+    pub(crate) scope: Scope,
     pub(crate) caches: Caches,
     pub(crate) cloud: Arc<dyn Cloud>,
     pub(crate) view: Arc<ClusterView>,
+    pub(crate) zone_view: ZoneView,
     pub(crate) lookup: Lookup,
     pub(crate) settings: Settings,
     /// How long EC2 may take to show what was created.
     pub(crate) ec2_lag: Duration,
+    /// Between two looks at a database that is as it should be, without jitter.
+    pub(crate) resync: Duration,
+    pub(crate) work: Work,
+    pub(crate) strays: Strays,
     pub(crate) memories: Memories,
+    pub(crate) contention: Contention,
     pub(crate) events: Events,
     pub(crate) measures: Measures,
     pub(crate) leadership: Leadership,
@@ -47,6 +59,7 @@ impl Context {
         what: &'static str,
         call: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, Error> {
+        runtime::failpoint::hit("operator.call", what).await;
         let answer = tokio::time::timeout(CALL, call).await;
         answer.map_err(|_| Error::Deadline { call: what, limit: CALL })?.map_err(Error::kubernetes(what))
     }

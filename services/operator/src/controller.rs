@@ -1,19 +1,21 @@
 //! The loop: what is to be looked at comes in, passes run, each object one at a time and all of them bounded.
 
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{FutureExt as _, StreamExt as _};
-use kube::runtime::controller::{Config, applier};
+use jiff::Timestamp;
+use kube::runtime::controller::{Action, Config, Error as TurnError, applier};
 use kube::runtime::reflector::ObjectRef;
-use resources::{Phase, QuestDB};
+use resources::QuestDB;
 use runtime::CancellationToken;
 use runtime::health::Heartbeat;
 use tokio::sync::mpsc::Receiver;
 
 use crate::context::Context;
-use crate::reconcile::{on_error, reconcile};
+use crate::turn;
 
 /// Between two counts of what there is.
 const COUNT: Duration = Duration::from_secs(10);
@@ -35,18 +37,28 @@ pub(crate) async fn run(
     });
     let known = context.caches.resources.state();
     let known = futures::stream::iter(known.into_iter().map(|resource| Ok(ObjectRef::from_obj(&*resource))));
-    let incoming = known.chain(incoming);
+    let work = context.work.clone();
+    let incoming = known.chain(incoming).inspect(move |asked: &Result<ObjectRef<QuestDB>, Infallible>| {
+        if let Ok(asked) = asked {
+            work.asked(asked.namespace.as_deref(), &asked.name);
+        }
+    });
     // Ending the queue lets passes under way finish.
     let incoming = Box::pin(incoming.take_until(stop.clone().cancelled_owned()));
     let passes = applier(
-        |resource, context| reconcile(resource, context).boxed(),
-        |resource, error, context| on_error(&resource, error, &context),
+        |resource, context| turn::take(resource, context).map(Ok::<Action, Infallible>).boxed(),
+        |_, _, _| Action::await_change(),
         Arc::clone(&context),
         context.caches.resources.clone(),
         incoming,
         Config::default().concurrency(concurrency),
     );
-    let passes = passes.for_each(|_| std::future::ready(()));
+    let passes = passes.for_each(|turn| {
+        if let Err(TurnError::ObjectNotFound(missing)) = turn {
+            context.work.forget(missing.namespace.as_deref(), &missing.name);
+        }
+        std::future::ready(())
+    });
     let count = async {
         loop {
             heartbeat.beat();
@@ -64,9 +76,7 @@ pub(crate) async fn run(
 
 fn count(context: &Context) {
     let known = context.caches.resources.state();
-    let phase = |resource: &Arc<QuestDB>| resource.status.as_ref().and_then(|status| status.phase);
-    let phases: Vec<&str> =
-        known.iter().map(|resource| phase(resource).map_or("Pending", Phase::as_str)).collect();
-    context.measures.phases(phases.into_iter());
-    context.memories.retain(|uid| known.iter().any(|resource| resource.metadata.uid.as_deref() == Some(uid)));
+    context.measures.databases(known.iter().map(AsRef::as_ref), Timestamp::now());
+    let uids: HashSet<&str> = known.iter().filter_map(|resource| resource.metadata.uid.as_deref()).collect();
+    context.memories.retain(|uid| uids.contains(uid));
 }

@@ -31,10 +31,25 @@ pub enum Error {
         #[source]
         source: Box<cloud::Error>,
     },
+    /// QuestDB did not do what was asked.
+    #[error("{call}")]
+    Database {
+        /// What was asked.
+        call: &'static str,
+        /// Why not.
+        #[source]
+        source: Box<crate::database::Error>,
+    },
     /// Something that we need is there and belongs to somebody else.
     #[error("{what} exists and is not ours: remove or rename it")]
     Foreign {
         /// What.
+        what: String,
+    },
+    /// Somebody else writes a field of ours again and again.
+    #[error("{what}")]
+    Contended {
+        /// Which, and who.
         what: String,
     },
     /// What was decided rests on something that is no longer so.
@@ -47,8 +62,11 @@ pub enum Error {
     #[error("draw a password")]
     Random(#[source] getrandom::Error),
     /// Too little of the lease is left for something that cannot be undone.
-    #[error("the leader's lease is about to end")]
+    #[error("the leader's lease has ended or is about to")]
     Lease,
+    /// A mistake of the program: it is the business of one database, and of whoever reads the log.
+    #[error("the program made a mistake (a panic): its message is in the log")]
+    Panic,
 }
 
 impl Error {
@@ -58,6 +76,18 @@ impl Error {
 
     pub(crate) fn aws(call: &'static str) -> impl FnOnce(cloud::Error) -> Self {
         move |source| Self::Aws { call, source: Box::new(source) }
+    }
+
+    pub(crate) fn database(call: &'static str) -> impl FnOnce(crate::database::Error) -> Self {
+        move |source| Self::Database { call, source: Box::new(source) }
+    }
+
+    /// The error without what differs every time (request ids), so that a status that means the same is the same.
+    pub(crate) fn stable(&self) -> String {
+        let Self::Aws { call, source } = self else { return runtime::telemetry::chain(self) };
+        let request = source.call();
+        let code = request.code.as_deref().unwrap_or("no answer");
+        format!("{call}: {source} ({}: {code})", request.operation)
     }
 
     /// Whether only a person or another wish cures it.
@@ -71,8 +101,12 @@ impl Error {
                 kube::Error::Api(status) => matches!(status.code, 400 | 401 | 403 | 422),
                 _ => false,
             },
-            Self::Foreign { .. } => true,
-            Self::Deadline { .. } | Self::Stale { .. } | Self::Random(_) | Self::Lease => false,
+            Self::Foreign { .. } | Self::Contended { .. } | Self::Panic => true,
+            Self::Database { .. }
+            | Self::Deadline { .. }
+            | Self::Stale { .. }
+            | Self::Random(_)
+            | Self::Lease => false,
         }
     }
 
@@ -87,10 +121,13 @@ impl Error {
             Self::Kubernetes { .. } => "kubernetes",
             Self::Deadline { .. } => "deadline",
             Self::Aws { .. } => "aws",
+            Self::Database { .. } => "database",
             Self::Foreign { .. } => "foreign",
+            Self::Contended { .. } => "contended",
             Self::Stale { .. } => "stale",
             Self::Random(_) => "random",
             Self::Lease => "lease",
+            Self::Panic => "panic",
         }
     }
 
@@ -103,9 +140,12 @@ impl Error {
             Self::Stale { .. } => true,
             Self::Deadline { .. }
             | Self::Aws { .. }
+            | Self::Database { .. }
             | Self::Foreign { .. }
+            | Self::Contended { .. }
             | Self::Random(_)
-            | Self::Lease => false,
+            | Self::Lease
+            | Self::Panic => false,
         }
     }
 }

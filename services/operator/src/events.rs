@@ -1,16 +1,21 @@
-//! Kubernetes Events: what was done to a database, for `kubectl describe`. Nobody decides by them, so a failure to write
+//! Kubernetes Events: what was done to a database or a snapshot, for `kubectl describe`. Nobody decides by them, so a failure to write
 //! one is logged and forgotten (a namespace on its way out takes none).
 
 use std::time::Duration;
 
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use kube::{Client, Resource as _};
-use resources::{QuestDB, names};
+use kube::{Client, Resource};
+use resources::names;
 
 /// How long writing one may take.
 const LIMIT: Duration = Duration::from_secs(5);
 /// Longest text that the API server takes.
 const LONGEST: usize = 1_000;
+
+/// What an event can be about.
+pub(crate) trait Subject: Resource<DynamicType = ()> {}
+
+impl<K: Resource<DynamicType = ()>> Subject for K {}
 
 /// Writes events.
 #[derive(Clone)]
@@ -24,16 +29,16 @@ impl Events {
     }
 
     /// Something was done.
-    pub(crate) async fn done(&self, resource: &QuestDB, action: &str, note: String) {
+    pub(crate) async fn done<K: Subject>(&self, resource: &K, action: &str, note: String) {
         self.publish(resource, EventType::Normal, action, note).await;
     }
 
     /// Something went wrong.
-    pub(crate) async fn wrong(&self, resource: &QuestDB, action: &str, note: String) {
+    pub(crate) async fn wrong<K: Subject>(&self, resource: &K, action: &str, note: String) {
         self.publish(resource, EventType::Warning, action, note).await;
     }
 
-    async fn publish(&self, resource: &QuestDB, type_: EventType, action: &str, note: String) {
+    async fn publish<K: Subject>(&self, resource: &K, type_: EventType, action: &str, note: String) {
         let note: String = note.chars().take(LONGEST).collect();
         let event = Event {
             type_,

@@ -4,7 +4,8 @@
 //! by AWS (client tokens, protections). *Invariant:* expiry is judged by how long *we* have seen the record unchanged,
 //! never by another machine's clock.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -32,20 +33,50 @@ pub(crate) struct Lost;
 /// Whether this process leads, and for how much longer at least.
 #[derive(Clone, Debug)]
 pub(crate) struct Leadership {
-    until: Arc<Mutex<Option<Instant>>>,
-    leads: watch::Receiver<bool>,
+    /// The end of the lease unless it is renewed; none while somebody else leads.
+    until: watch::Receiver<Option<Instant>>,
 }
 
 impl Leadership {
     /// What is left of the lease.
     pub(crate) fn remaining(&self) -> Duration {
-        let until = *self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        let until = *self.until.borrow();
         until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 
     /// Waits until this process leads; `false` when it never will.
     pub(crate) async fn gained(&mut self) -> bool {
-        self.leads.wait_for(|leads| *leads).await.is_ok()
+        self.until.wait_for(Option::is_some).await.is_ok()
+    }
+
+    /// Does work for as long as this process leads, and nothing of it afterwards; `None` when that was not long enough.
+    ///
+    /// The clock is asked before every single step of the work: a process that was halted while somebody else took over
+    /// goes no further when it wakes, although no task of it had time yet to notice the loss.
+    pub(crate) async fn while_leading<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let (mut work, mut ended) = (pin!(work), pin!(self.clone().ended()));
+        std::future::poll_fn(|context| {
+            if self.remaining().is_zero() || ended.as_mut().poll(context).is_ready() {
+                return Poll::Ready(None);
+            }
+            work.as_mut().poll(context).map(Some)
+        })
+        .await
+    }
+
+    /// Waits until this process does not lead, by its own clock or because it was told so.
+    async fn ended(mut self) {
+        loop {
+            let Some(until) = *self.until.borrow_and_update() else { return };
+            tokio::select! {
+                () = tokio::time::sleep_until(until.into()) => {
+                    if self.remaining().is_zero() {
+                        return;
+                    }
+                }
+                changed = self.until.changed() => if changed.is_err() { return },
+            }
+        }
     }
 }
 
@@ -53,8 +84,7 @@ impl Leadership {
 pub(crate) struct Candidate {
     api: Api<Lease>,
     identity: String,
-    until: Arc<Mutex<Option<Instant>>>,
-    leads: watch::Sender<bool>,
+    until: watch::Sender<Option<Instant>>,
     /// The record last seen, and since when it has been so.
     seen: Option<(Option<String>, Instant)>,
 }
@@ -62,11 +92,10 @@ pub(crate) struct Candidate {
 impl Candidate {
     /// A candidate with an identity of its own (never a process id: those come again).
     pub(crate) fn new(client: Client, namespace: &str) -> (Self, Leadership) {
-        let (leads, receiver) = watch::channel(false);
-        let until = Arc::new(Mutex::new(None));
-        let leadership = Leadership { until: Arc::clone(&until), leads: receiver };
+        let (until, receiver) = watch::channel(None);
         let identity = format!("slipway-operator-{}", uuid::Uuid::now_v7());
-        (Self { api: Api::namespaced(client, namespace), identity, until, leads, seen: None }, leadership)
+        let candidate = Self { api: Api::namespaced(client, namespace), identity, until, seen: None };
+        (candidate, Leadership { until: receiver })
     }
 
     /// Becomes leader when it can and stays it; an error means that it was and is no more. At the end, when `done`, the
@@ -103,10 +132,13 @@ impl Candidate {
     }
 
     fn set(&self, until: Option<Instant>) {
-        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = until;
-        let leads = until.is_some();
-        if self.leads.send_if_modified(|before| std::mem::replace(before, leads) != leads) && leads {
-            tracing::info!(leader.identity = %self.identity, "this operator leads");
+        let before = self.until.send_replace(until);
+        match (before, until) {
+            (None, Some(_)) => tracing::info!(leader.identity = %self.identity, "this operator leads"),
+            (Some(_), None) => {
+                tracing::warn!(leader.identity = %self.identity, "this operator leads no more");
+            }
+            (None, None) | (Some(_), Some(_)) => {}
         }
     }
 
@@ -174,5 +206,68 @@ fn refused(answer: kube::Result<Lease>) -> kube::Result<bool> {
         Ok(_) => Ok(true),
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_mins(10);
+
+    fn leading(left: Option<Duration>) -> (watch::Sender<Option<Instant>>, Leadership) {
+        let (sender, until) = watch::channel(left.map(|left| Instant::now() + left));
+        (sender, Leadership { until })
+    }
+
+    #[tokio::test]
+    async fn what_is_ready_is_not_done_after_the_end_of_the_lease() {
+        let touched = Cell::new(false);
+        for left in [None, Some(Duration::ZERO)] {
+            let (_candidate, leadership) = leading(left);
+            let work = std::future::ready(()).map(|()| touched.set(true));
+            assert_eq!(leadership.while_leading(work).await, None, "{left:?}");
+        }
+        assert!(!touched.get());
+        let (_candidate, leadership) = leading(Some(LONG));
+        assert_eq!(leadership.while_leading(async { 7 }).await, Some(7));
+    }
+
+    #[tokio::test]
+    async fn a_process_that_slept_through_its_lease_goes_no_further() {
+        let (_candidate, leadership) = leading(Some(Duration::from_millis(30)));
+        let further = Cell::new(false);
+        let work = async {
+            // Halted: no timer and no other task of the process runs meanwhile.
+            while !leadership.remaining().is_zero() {
+                std::hint::spin_loop();
+            }
+            tokio::task::yield_now().await;
+            further.set(true);
+        };
+        assert_eq!(leadership.while_leading(work).await, None);
+        assert!(!further.get());
+    }
+
+    #[tokio::test]
+    async fn who_waits_hears_of_the_loss_and_of_renewals() {
+        let (candidate, leadership) = leading(Some(Duration::from_millis(400)));
+        let mut waiting = pin!(leadership.while_leading(std::future::pending::<()>()));
+        assert!(futures::poll!(&mut waiting).is_pending());
+        candidate.send_replace(Some(Instant::now() + LONG));
+        let renewed = tokio::time::timeout(Duration::from_millis(800), &mut waiting).await;
+        assert!(renewed.is_err(), "it was renewed");
+        candidate.send_replace(None);
+        assert_eq!(waiting.await, None);
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_is_not_renewed_ends_by_the_clock() {
+        let (_candidate, leadership) = leading(Some(Duration::from_millis(50)));
+        assert_eq!(leadership.while_leading(std::future::pending::<()>()).await, None);
     }
 }

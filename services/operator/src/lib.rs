@@ -5,6 +5,7 @@
 //! lie only about itself.
 //!
 //! *Invariant:* only `apply` and `report` write. *Invariant:* a pass over a settled database sends no request.
+//! *Invariant:* no pass goes a step further than this process leads (`turn`).
 
 mod apply;
 mod args;
@@ -12,17 +13,31 @@ mod caches;
 mod client;
 mod context;
 mod controller;
+mod count;
+mod database;
 mod error;
 mod events;
+mod identity;
+mod index;
+mod kept;
 mod lease;
 mod memory;
 mod metrics;
+mod neighbours;
 mod observe;
 mod program;
+mod reach;
 mod reconcile;
 mod report;
+mod schedules;
+mod side;
+mod snapshots;
+mod strays;
+mod turn;
 mod watch;
+mod work;
 
 pub use args::Args;
 pub use error::Error;
+pub use neighbours::NeighbourArgs;
 pub use program::run;

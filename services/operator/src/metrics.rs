@@ -3,28 +3,41 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use resources::{Phase, QuestDB, RunState};
 use runtime::Metrics;
 use runtime::prometheus_client::metrics::counter::Counter;
 use runtime::prometheus_client::metrics::family::Family;
 use runtime::prometheus_client::metrics::gauge::Gauge;
 use runtime::prometheus_client::metrics::histogram::Histogram;
 
-/// Name of the controller in labels.
+/// Name of the controller of databases in labels.
 const CONTROLLER: &str = "questdb";
 
 /// Buckets of controller-runtime, in seconds.
-const BUCKETS: [f64; 37] = [
+const BUCKETS: [f64; 40] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25,
-    1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 30.0, 60.0,
+    1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0,
+    50.0, 60.0,
 ];
+/// How a pass can end, in the words of controller-runtime.
+const RESULTS: [&str; 4] = ["success", "error", "requeue", "requeue_after"];
 
-type Labels = Vec<(&'static str, String)>;
+/// Labels of a series.
+pub(crate) type Labels = Vec<(&'static str, String)>;
 
 /// Everything that is measured.
 #[derive(Clone)]
 pub(crate) struct Measures {
+    controller: &'static str,
     reconciles: Family<Labels, Counter>,
     errors: Family<Labels, Counter>,
+    terminal: Family<Labels, Counter>,
+    panics: Family<Labels, Counter>,
+    failures: Family<Labels, Counter>,
+    drift: Family<Labels, Counter>,
+    contended: Family<Labels, Counter>,
     time: Family<Labels, Histogram>,
     active: Family<Labels, Gauge>,
     leads: Family<Labels, Gauge>,
@@ -32,6 +45,8 @@ pub(crate) struct Measures {
     throttled: Family<Labels, Counter>,
     steps: Family<Labels, Counter>,
     databases: Family<Labels, Gauge>,
+    deleting: Gauge,
+    oldest_deleting: Gauge,
     provisioning: Family<Labels, Histogram>,
     oldest_picture: Gauge<f64, AtomicU64>,
 }
@@ -40,24 +55,39 @@ fn controller() -> Labels {
     vec![("controller", CONTROLLER.to_owned())]
 }
 
+/// Labels of the queue's series.
+pub(crate) fn queue() -> Labels {
+    vec![("name", CONTROLLER.to_owned()), ("controller", CONTROLLER.to_owned())]
+}
+
 impl Measures {
     /// Registers everything.
     pub(crate) fn new(metrics: &Metrics, concurrency: u16) -> Self {
         let histogram: fn() -> Histogram = || Histogram::new(BUCKETS);
         let long: fn() -> Histogram =
             || Histogram::new([1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0]);
-        let maximum: Family<Labels, Gauge> = metrics.register(
-            "controller_runtime_max_concurrent_reconciles",
-            "Databases that may be worked on at once",
-            Family::default(),
-        );
-        maximum.get_or_create(&controller()).set(i64::from(concurrency));
-        let counter =
-            |name: &str, help: &str| metrics.register(name, help, Family::<Labels, Counter>::default());
+        tell_concurrency(metrics, concurrency);
+        let counter = |name: &str, help: &str| counter(metrics, name, help);
+        let begun = |name: &str, help: &str| begun(metrics, name, help);
         let gauge = |name: &str, help: &str| metrics.register(name, help, Family::<Labels, Gauge>::default());
         Self {
-            reconciles: counter("controller_runtime_reconcile", "Passes, by result"),
-            errors: counter("controller_runtime_reconcile_errors", "Passes that failed, by category"),
+            controller: CONTROLLER,
+            reconciles: reconciles(metrics),
+            errors: begun("controller_runtime_reconcile_errors", "Passes that failed"),
+            terminal: begun(
+                "controller_runtime_terminal_reconcile_errors",
+                "Passes that failed in a way that only a person or another wish cures",
+            ),
+            panics: begun("controller_runtime_reconcile_panics", "Passes that panicked"),
+            failures: counter("slipway_operator_pass_failures", "Passes that failed, by category"),
+            contended: counter(
+                "slipway_contended_objects",
+                "Objects with a field that somebody else writes again and again, by kind",
+            ),
+            drift: counter(
+                "slipway_drift_corrections",
+                "Objects of databases at rest that somebody else changed and that were put right, by kind",
+            ),
             time: metrics.register(
                 "controller_runtime_reconcile_time_seconds",
                 "How long passes take",
@@ -72,6 +102,16 @@ impl Measures {
             ),
             steps: counter("slipway_operator_steps", "Steps carried out, by name and result"),
             databases: gauge("slipway_databases", "Databases, by phase"),
+            deleting: metrics.register(
+                "slipway_databases_deleting",
+                "Databases that are being taken away",
+                Gauge::default(),
+            ),
+            oldest_deleting: metrics.register(
+                "slipway_databases_deleting_oldest_seconds",
+                "For how long the one has been taken away that was begun first",
+                Gauge::default(),
+            ),
             provisioning: metrics.register(
                 "provisioning_duration_seconds",
                 "From the making of a resource to its first readiness",
@@ -85,22 +125,48 @@ impl Measures {
         }
     }
 
-    pub(crate) fn begun(&self) {
-        self.active.get_or_create(&controller()).inc();
+    /// The same for passes of another controller.
+    pub(crate) fn of(&self, controller: &'static str) -> Self {
+        Self { controller, ..self.clone() }
+    }
+
+    fn labels(&self) -> Labels {
+        vec![("controller", self.controller.to_owned())]
+    }
+
+    /// A pass begins; it is counted as under way until what is given back is dropped.
+    pub(crate) fn begun(&self) -> Active {
+        let active = self.active.get_or_create_owned(&self.labels());
+        active.inc();
+        Active(active)
     }
 
     pub(crate) fn ended(&self, result: &str, took: Duration) {
-        self.active.get_or_create(&controller()).dec();
-        let mut labels = controller();
-        self.time.get_or_create(&labels).observe(took.as_secs_f64());
-        labels.push(("result", result.to_owned()));
-        self.reconciles.get_or_create(&labels).inc();
+        self.time.get_or_create(&self.labels()).observe(took.as_secs_f64());
+        self.reconciles.get_or_create(&with(self.labels(), "result", result)).inc();
     }
 
-    pub(crate) fn failed(&self, category: &str) {
-        let mut labels = controller();
-        labels.push(("category", category.to_owned()));
-        self.errors.get_or_create(&labels).inc();
+    /// A pass failed.
+    pub(crate) fn failed(&self, category: &str, lasting: bool) {
+        self.errors.get_or_create(&self.labels()).inc();
+        if lasting {
+            self.terminal.get_or_create(&self.labels()).inc();
+        }
+        self.failures.get_or_create(&with(self.labels(), "category", category)).inc();
+    }
+
+    pub(crate) fn panicked(&self) {
+        self.panics.get_or_create(&self.labels()).inc();
+    }
+
+    /// Something of a database at rest was changed by somebody else, and put right.
+    pub(crate) fn drift(&self, kind: &str) {
+        self.drift.get_or_create(&vec![("kind", kind.to_owned())]).inc();
+    }
+
+    /// Somebody else writes a field of this kind of object again and again.
+    pub(crate) fn contended(&self, kind: &str) {
+        self.contended.get_or_create(&vec![("kind", kind.to_owned())]).inc();
     }
 
     pub(crate) fn step(&self, name: &str, result: &str) {
@@ -122,12 +188,21 @@ impl Measures {
         self.oldest_picture.set(age.as_secs_f64());
     }
 
-    /// Databases by phase, counted anew.
-    pub(crate) fn phases<'a>(&self, phases: impl Iterator<Item = &'a str>) {
+    /// What there is, counted anew.
+    pub(crate) fn databases<'a>(&self, known: impl Iterator<Item = &'a QuestDB>, now: Timestamp) {
         self.databases.clear();
-        for phase in phases {
-            self.databases.get_or_create(&vec![("phase", phase.to_owned())]).inc();
+        let (mut deleting, mut oldest) = (0, 0);
+        for resource in known {
+            let phase = resource.status.as_ref().and_then(|status| status.phase);
+            let word = phase.map_or("Pending", Phase::as_str);
+            self.databases.get_or_create(&vec![("phase", word.to_owned())]).inc();
+            if let Some(since) = deleting_since(resource) {
+                deleting += 1;
+                oldest = oldest.max(now.duration_since(since).as_secs());
+            }
         }
+        self.deleting.set(deleting);
+        self.oldest_deleting.set(oldest);
     }
 
     pub(crate) fn aws(&self, operation: &str, category: &str) {
@@ -138,3 +213,68 @@ impl Measures {
         }
     }
 }
+
+fn tell_concurrency(metrics: &Metrics, concurrency: u16) {
+    let name = "controller_runtime_max_concurrent_reconciles";
+    let help = "Databases that may be worked on at once";
+    let maximum = metrics.register(name, help, Family::<Labels, Gauge>::default());
+    maximum.get_or_create(&controller()).set(i64::from(concurrency));
+}
+
+fn counter(metrics: &Metrics, name: &str, help: &str) -> Family<Labels, Counter> {
+    metrics.register(name, help, Family::default())
+}
+
+/// A counter that is shown from the start: a rate needs the zero before the first one.
+fn begun(metrics: &Metrics, name: &str, help: &str) -> Family<Labels, Counter> {
+    let family = counter(metrics, name, help);
+    drop(family.get_or_create(&controller()));
+    family
+}
+
+fn reconciles(metrics: &Metrics) -> Family<Labels, Counter> {
+    let family = counter(metrics, "controller_runtime_reconcile", "Passes, by result");
+    for result in RESULTS {
+        drop(family.get_or_create(&with(controller(), "result", result)));
+    }
+    family
+}
+
+/// A pass under way.
+pub(crate) struct Active(Gauge);
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+fn with(mut labels: Labels, name: &'static str, value: &str) -> Labels {
+    labels.push((name, value.to_owned()));
+    labels
+}
+
+/// Since when a database is being taken away; `None` when it is not, or is gone.
+fn deleting_since(resource: &QuestDB) -> Option<Timestamp> {
+    if let Some(deleted) = &resource.metadata.deletion_timestamp {
+        return Some(deleted.0);
+    }
+    let status = resource.status.as_ref();
+    let ends = matches!(resource.spec.run_state, RunState::Deleted | RunState::Purged);
+    let carried_out = status.is_some_and(|status| {
+        status.phase == Some(Phase::Deleted) && status.observed_generation == resource.metadata.generation
+    });
+    if !ends || carried_out {
+        return None;
+    }
+    // Before the first report on it, it has only just been asked for.
+    let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let worked_on = |condition: &&Condition| {
+        condition.type_ == resources::names::condition::PROGRESSING && condition.status == "True"
+    };
+    let since = conditions.iter().find(worked_on).map(|condition| condition.last_transition_time.0);
+    Some(since.unwrap_or_else(Timestamp::now))
+}
+
+#[cfg(test)]
+mod tests;

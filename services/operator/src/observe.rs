@@ -9,10 +9,9 @@ use resources::{Phase, QuestDB, names};
 
 use crate::context::Context;
 use crate::error::Error;
+use crate::strays;
 
-/// How old the picture of EC2 may be for a database that is as it should be.
-const AT_REST: Duration = Duration::from_secs(45);
-/// And for one that is being worked on.
+/// How old the picture of EC2 may be for a database that is being worked on.
 const AT_WORK: Duration = Duration::from_secs(1);
 
 /// Everything observed of one database.
@@ -29,6 +28,9 @@ pub(crate) async fn observe(
         memory: context.memories.recall(&validated.subject.uid),
         at: Timestamp::now(),
     };
+    strays::find(context, resource, validated, &mut observed).await?;
+    find_lost(context, resource, validated, &mut observed).await?;
+    plan::put_right(resource, &validated.subject, &mut observed.account);
     if !settled {
         look_closer(context, resource, validated, &mut observed).await?;
     }
@@ -46,27 +48,47 @@ pub(crate) fn is_settled(resource: &QuestDB) -> bool {
 }
 
 async fn account(context: &Context, validated: &Validated, settled: bool) -> Result<Account, Error> {
-    let age = if settled { AT_REST } else { AT_WORK };
+    let age = if settled { context.resync } else { AT_WORK };
     let now = Instant::now();
     let moment = now.checked_sub(age).unwrap_or(now);
     // A picture from before our own last write would show the past.
     let moment = context.memories.wrote_at(&validated.subject.uid).map_or(moment, |wrote| wrote.max(moment));
-    let picture = context
-        .view
-        .taken_after(moment)
-        .await
-        .map_err(Error::aws("describe what the cluster owns in EC2"))?;
-    context.measures.picture(picture.age());
     let Subject { database, uid, .. } = &validated.subject;
+    let picture = if settled {
+        let picture = context.view.taken_after(moment).await;
+        picture.inspect(|picture| context.measures.picture(picture.age())).map(|picture| picture.of(database))
+    } else {
+        context.view.of(database, moment).await
+    };
+    let picture = picture.map_err(Error::aws("describe what the database owns in EC2"))?;
     Ok(Account {
-        instances: picture.instances(database).to_vec(),
-        volumes: picture.volumes(database).to_vec(),
-        groups: picture.security_groups(database).to_vec(),
+        instances: picture.instances.clone(),
+        volumes: picture.volumes.clone(),
+        groups: picture.security_groups.clone(),
         // That a settled database is down was proved when it settled: a new leader need not wait for it again.
-        conclusive: settled || context.memories.shows_all(uid, picture.as_of(), context.ec2_lag),
-        modification: None,
-        protection: None,
+        conclusive: settled || context.memories.shows_all(uid, picture.as_of, context.ec2_lag),
+        ..Account::default()
     })
+}
+
+/// What lost its tags in EC2 is asked for by its id; nothing has, nearly always.
+async fn find_lost(
+    context: &Context,
+    resource: &QuestDB,
+    validated: &Validated,
+    observed: &mut Observed,
+) -> Result<(), Error> {
+    let lost = plan::lost(resource, observed);
+    let is_ours = |tags: &cloud::Tags| plan::is_still_ours(&validated.subject, tags);
+    if let Some(id) = lost.instance {
+        let found = context.lookup.instance(&id).await.map_err(Error::aws("look for a machine by its id"))?;
+        observed.account.instances.extend(found.filter(|found| is_ours(&found.tags)));
+    }
+    if let Some(id) = lost.volume {
+        let found = context.lookup.volume(&id).await.map_err(Error::aws("look for a disk by its id"))?;
+        observed.account.volumes.extend(found.filter(|found| is_ours(&found.tags)));
+    }
+    Ok(())
 }
 
 /// Reads that only somebody at work needs.
@@ -119,6 +141,9 @@ async fn dns(
     observed: &Observed,
     settled: bool,
 ) -> Result<Dns, Error> {
+    if settled && let Some(found) = at_rest(context, resource, validated).await? {
+        return Ok(Dns { records: Some(found), change: None });
+    }
     if validated.goal != Goal::Serve {
         // What is settled was released; what was never given a name in status may still have one in the zone.
         let name = plan::name_to_release(resource, validated);
@@ -140,6 +165,30 @@ async fn dns(
             }
             Err(error) => Err(Error::aws("ask how far a DNS change came")(error)),
         },
+    }
+}
+
+/// The records of the name of a database at rest, listed now, when the picture of the zone shows that somebody changed them.
+async fn at_rest(
+    context: &Context,
+    resource: &QuestDB,
+    validated: &Validated,
+) -> Result<Option<Vec<cloud::DnsRecord>>, Error> {
+    // A change is noticed by the first pass after the next picture.
+    let age = context.resync / 2;
+    let before = Timestamp::now().checked_sub(age).unwrap_or_default();
+    let Some(name) = plan::name_at_rest(resource, before) else { return Ok(None) };
+    match context.zone_view.at_most(age).await {
+        Ok(picture) if plan::are_as_noted(resource, validated, picture.of(name)) => Ok(None),
+        Ok(_) => {
+            let found = records(context, name).await?;
+            Ok((!plan::are_as_noted(resource, validated, &found)).then_some(found))
+        }
+        Err(error) => {
+            // Nothing has to be done for a database at rest: the next picture tells.
+            tracing::warn!(error = %runtime::telemetry::chain(&error), "the zone could not be listed");
+            Ok(None)
+        }
     }
 }
 

@@ -3,30 +3,37 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloud::{Batching, CallReport, Cloud, ClusterView, Lookup};
+use cloud::{Batching, CallReport, Cloud, ClusterView, HostedZoneId, Lookup, Snapshot, ZoneView};
 use kube::runtime::reflector::ObjectRef;
 use resources::QuestDB;
 use runtime::health::Heartbeat;
 use runtime::{CancellationToken, Program};
 use tokio::sync::mpsc;
 
+use crate::apply::contention::Contention;
 use crate::args::Args;
 use crate::caches::Caches;
 use crate::client;
 use crate::context::Context;
 use crate::controller;
+use crate::count::Count;
 use crate::events::Events;
 use crate::lease::{Candidate, Leadership};
 use crate::memory::Memories;
 use crate::metrics::Measures;
-use crate::watch::Wiring;
+use crate::side::{self, Scope};
+use crate::strays::Strays;
+use crate::watch::{Queue, Wiring};
+use crate::work::Work;
 
 /// Looks asked for and not begun: watches wait beyond that.
 const QUEUE: usize = 1_024;
 /// How long taking a picture of everything the cluster owns may take.
 const PICTURE: Duration = Duration::from_mins(1);
-/// Between two pictures taken for their own sake.
-const PICTURE_PERIOD: Duration = Duration::from_secs(15);
+/// Between two pictures of everything the cluster owns, at most.
+const PICTURE_PERIOD: Duration = Duration::from_secs(45);
+/// Between two attempts at one while AWS does not answer.
+const PICTURE_RETRY: Duration = Duration::from_secs(2);
 /// How long ending may take.
 const DRAIN: Duration = Duration::from_secs(15);
 /// How long the loop may take for a round.
@@ -47,29 +54,40 @@ pub enum Error {
 pub async fn run(args: Args) -> Result<(), Error> {
     let service = runtime::service!("slipway-operator");
     let program = Program::start(service, &args.telemetry, &args.ops).await.map_err(Error::Program)?;
-    let clients = client::connect(args.kubeconfig.as_deref()).await.map_err(Error::Client)?;
+    let clients = client::connect(args.kubeconfig.as_deref(), &Count::new(&program.metrics))
+        .await
+        .map_err(Error::Client)?;
     let measures = Measures::new(&program.metrics, args.concurrency);
     let cloud = connect(&args, &measures).await;
     let (queue, incoming) = mpsc::channel(QUEUE);
+    let strays = Strays::default();
     let wiring = Wiring {
-        queue,
+        queue: queue.clone(),
+        strays: strays.clone(),
         health: program.health.readiness.component("api-server"),
         stop: program.stop(),
         tasks: program.tasks.clone(),
     };
     let caches = Caches::start(&clients.watches, &wiring, args.watch_namespace.as_deref());
     let view = Arc::new(ClusterView::new(Arc::clone(&cloud), &args.cluster, PICTURE));
-    watch_aws(&program, Arc::clone(&view));
+    let look_again = LookAgain { caches: caches.clone(), settings: args.settings(), queue, before: None };
+    watch_aws(&program, Arc::clone(&view), look_again, PICTURE_PERIOD.min(args.resync));
     let done = CancellationToken::new();
     let (candidate, leadership) = Candidate::new(clients.calls.clone(), &args.lease_namespace);
     program.tasks.spawn("leader", candidate.run(program.stop(), done.clone()));
     let context = Arc::new(Context {
         lookup: Lookup::new(&cloud, Batching::default()),
+        zone_view: ZoneView::new(Arc::clone(&cloud), HostedZoneId::new(&args.hosted_zone_id), PICTURE),
         events: Events::new(clients.calls.clone(), &args.cluster),
         client: clients.calls,
+        scope: Scope { client: clients.watches, namespace: args.watch_namespace.clone() },
         settings: args.settings(),
         ec2_lag: args.ec2_lag,
+        resync: args.resync,
+        work: Work::new(&program.metrics),
+        strays,
         memories: Memories::default(),
+        contention: Contention::default(),
         leadership,
         caches,
         cloud,
@@ -89,22 +107,41 @@ async fn connect(args: &Args, measures: &Measures) -> Arc<dyn Cloud> {
     Arc::new(cloud_aws::Aws::connect(settings).await)
 }
 
-/// Takes a picture now and then, also when no database asks for one: so it is known whether AWS answers.
-fn watch_aws(program: &Program, view: Arc<ClusterView>) {
+/// Where looks at databases are asked for that changed in AWS.
+struct LookAgain {
+    caches: Caches,
+    settings: plan::Settings,
+    queue: Queue,
+    before: Option<Arc<Snapshot>>,
+}
+
+impl LookAgain {
+    async fn compare(&mut self, picture: Arc<Snapshot>) {
+        let Some(before) = self.before.replace(Arc::clone(&picture)) else { return };
+        for resource in self.caches.resources_of(&picture.changed_since(&before), &self.settings) {
+            // Closed only when the program ends.
+            let _ = self.queue.send(resource).await;
+        }
+    }
+}
+
+/// Takes a picture now and then, also when no database asks for one: so it is known whether AWS answers, and a database
+/// at rest is looked at as soon as anything of it changed in AWS.
+fn watch_aws(program: &Program, view: Arc<ClusterView>, mut look_again: LookAgain, period: Duration) {
     let (health, stop) = (program.health.readiness.component("aws"), program.stop());
     program.tasks.spawn("aws", async move {
         loop {
-            let failed = match view.at_most(PICTURE_PERIOD).await {
-                Ok(_) => {
+            let pause = match view.at_most(period).await {
+                Ok(picture) => {
                     health.set_ok();
-                    false
+                    look_again.compare(picture).await;
+                    period
                 }
                 Err(error) => {
                     health.set_failing(runtime::telemetry::chain(&error));
-                    true
+                    PICTURE_RETRY
                 }
             };
-            let pause = if failed { PICTURE_PERIOD / 10 } else { PICTURE_PERIOD };
             if !runtime::backoff::sleep(pause, &stop).await {
                 return;
             }
@@ -135,7 +172,8 @@ fn lead(
         if gained {
             health.set_ok();
             context.measures.leads(true);
-            controller::run(context, incoming, concurrency, heartbeat, stop).await;
+            let beside = side::run(Arc::clone(&context), stop.clone());
+            tokio::join!(controller::run(context, incoming, concurrency, heartbeat, stop), beside);
         }
         done.cancel();
     });

@@ -1,11 +1,25 @@
 //! Saying how it is: the status, written only when it says something else than before, and only over what was read.
 
+use std::fmt;
+
 use kube::Api;
 use kube::api::PostParams;
 use resources::{Phase, QuestDB, QuestDBStatus, names};
 
 use crate::context::Context;
 use crate::error::Error;
+
+/// The place right after a write to the API server, about a [`Position`].
+pub(crate) const WRITTEN: &str = "operator.write";
+
+/// A resource by name at a generation of its spec: whom tests mean at a place.
+pub(crate) struct Position<'a>(pub(crate) &'a str, pub(crate) i64);
+
+impl fmt::Display for Position<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.0, self.1)
+    }
+}
 
 /// Writes a status. `resource_version` is that of our own last write in this pass, where there was one.
 pub(crate) async fn write(
@@ -29,6 +43,8 @@ pub(crate) async fn write(
     let api: Api<QuestDB> = Api::namespaced(context.client.clone(), namespace);
     let parameters = PostParams { field_manager: Some(names::OPERATOR.to_owned()), ..PostParams::default() };
     context.call("write the status", api.replace_status(name, &parameters, &report)).await?;
+    let generation = resource.metadata.generation.unwrap_or_default();
+    runtime::failpoint::hit(WRITTEN, Position(name, generation)).await;
     if before != after {
         announce(context, resource, before, after).await;
     }

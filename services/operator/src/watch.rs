@@ -3,8 +3,9 @@
 
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::sync::Arc;
 
-use futures::StreamExt as _;
+use futures::{StreamExt as _, TryStreamExt as _};
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
@@ -15,6 +16,10 @@ use runtime::health::Component;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::Sender;
 
+use crate::index::Index;
+use crate::kept::Kept;
+use crate::strays::Strays;
+
 /// Where looks are asked for. Bounded: a watch that is ahead of the controller waits.
 pub(crate) type Queue = Sender<ObjectRef<QuestDB>>;
 
@@ -22,24 +27,61 @@ pub(crate) type Queue = Sender<ObjectRef<QuestDB>>;
 #[derive(Clone)]
 pub(crate) struct Wiring {
     pub(crate) queue: Queue,
+    pub(crate) strays: Strays,
     pub(crate) health: Component,
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: runtime::Tasks,
 }
 
+/// A store in which objects are found by a key too.
+#[derive(Clone)]
+pub(crate) struct Indexed<K: Resource<DynamicType = ()> + Clone + 'static> {
+    pub(crate) store: Store<K>,
+    index: Arc<Index>,
+}
+
+impl<K: Resource<DynamicType = ()> + Clone> Indexed<K> {
+    /// Objects that have, or had a moment ago, this key.
+    pub(crate) fn of(&self, key: &str) -> Vec<Arc<K>> {
+        self.index.names(key).iter().filter_map(|name| self.store.get(&ObjectRef::new(name))).collect()
+    }
+}
+
 /// Starts a watch; `owner` says which resource an object belongs to.
 pub(crate) fn start<K, F>(wiring: &Wiring, api: Api<K>, config: watcher::Config, owner: F) -> Store<K>
 where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K: Kept + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K::DynamicType: Hash + Eq,
+    F: Fn(&K) -> Option<ObjectRef<QuestDB>> + Send + Sync + 'static,
+{
+    start_indexed(wiring, api, config, |_| None, owner).store
+}
+
+/// The same for objects of the whole cluster, which `key` makes findable.
+pub(crate) fn start_indexed<K, F>(
+    wiring: &Wiring,
+    api: Api<K>,
+    config: watcher::Config,
+    key: fn(&K) -> Option<String>,
+    owner: F,
+) -> Indexed<K>
+where
+    K: Kept + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     K::DynamicType: Hash + Eq,
     F: Fn(&K) -> Option<ObjectRef<QuestDB>> + Send + Sync + 'static,
 {
     let (store, writer) = reflector::store::<K>();
+    let index = Arc::<Index>::default();
+    let indexed = Indexed { store, index: Arc::clone(&index) };
     let stream = watch(api, config)
         .default_backoff()
-        .modify(|object| object.managed_fields_mut().clear())
+        .try_filter(|event| std::future::ready(may_be_ours(event)))
+        .modify(|object| {
+            object.managed_fields_mut().clear();
+            object.strip();
+        })
         .reflect(writer);
-    let Wiring { queue, health, stop, tasks } = wiring.clone();
+    let Wiring { queue, strays, health, stop, tasks } = wiring.clone();
     let kind = K::kind(&()).into_owned();
     tasks.spawn(format!("watch {kind}"), async move {
         let mut stream = Box::pin(stream.take_until(stop.cancelled()));
@@ -47,6 +89,8 @@ where
             match event {
                 Ok(event) => {
                     health.set_ok();
+                    index.take_in(&event, key);
+                    note(&strays, &event, &owner);
                     notify(&queue, event, &owner).await;
                 }
                 Err(error) => {
@@ -57,7 +101,35 @@ where
         }
         stop.cancelled().await;
     });
-    store
+    indexed
+}
+
+fn may_be_ours<K: Kept>(event: &Event<K>) -> bool {
+    match event {
+        Event::Apply(object) | Event::Delete(object) | Event::InitApply(object) => object.is_ours(),
+        Event::Init | Event::InitDone => true,
+    }
+}
+
+/// What leaves a watch may only have lost its labels.
+fn note<K, F>(strays: &Strays, event: &Event<K>, owner: &F)
+where
+    K: Resource<DynamicType = ()>,
+    F: Fn(&K) -> Option<ObjectRef<QuestDB>>,
+{
+    match event {
+        Event::Delete(object) => {
+            let Some(owner) = owner(object) else { return };
+            if K::kind(&()) == QuestDB::kind(&()) {
+                strays.forget(&owner);
+            } else {
+                strays.suspect(&owner);
+            }
+        }
+        // What left while nobody watched is told by nothing else.
+        Event::Init => strays.forget_all(),
+        Event::InitApply(_) | Event::InitDone | Event::Apply(_) => {}
+    }
 }
 
 async fn notify<K, F>(queue: &Queue, event: Event<K>, owner: &F)

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use resources::QuestDB;
+use cloud::{Role, Volume, VolumeId, VolumeKind, VolumeState};
+use resources::{QuestDB, QuestDBStatus, names};
 use serde_json::{Value, json};
 
-use crate::{Settings, Subject, Validated, validate};
+use crate::{Neighbours, Settings, Subject, Validated, validate};
 
 pub(crate) const DATABASE: &str = "0192f3a4-5b6c-7d8e-9f00-112233445566";
 
@@ -20,6 +21,14 @@ pub(crate) fn settings() -> Settings {
             ("eu-west-1b".to_owned(), "subnet-b".to_owned()),
         ]),
         node_image: "ami-1".to_owned(),
+        neighbours: Neighbours {
+            operator_namespace: "slipway-system".to_owned(),
+            operator_cidrs: Vec::new(),
+            scraper_namespaces: vec!["monitoring".to_owned()],
+            ingress_namespaces: vec!["traefik".to_owned()],
+            ingress_suffix: "apps.example.com".to_owned(),
+            cluster_cidrs: Vec::new(),
+        },
     }
 }
 
@@ -60,4 +69,31 @@ pub(crate) fn subject() -> Subject {
 
 pub(crate) fn validated(resource: &QuestDB) -> Validated {
     validate(resource, Subject::of(resource, &settings()).unwrap(), &settings()).unwrap()
+}
+
+/// The same as people write it, with an identity that was minted for it.
+pub(crate) fn plain() -> QuestDB {
+    let mut plain = resource(1);
+    plain.spec.instruction = None;
+    let annotations = plain.metadata.annotations.get_or_insert_default();
+    annotations.insert(names::ADOPTED_ID.to_owned(), DATABASE.to_owned());
+    plain.status = Some(QuestDBStatus { database_id: Some(DATABASE.to_owned()), ..QuestDBStatus::default() });
+    plain
+}
+
+pub(crate) fn volume(size_gib: u32) -> Volume {
+    Volume {
+        id: VolumeId::new("vol-1"),
+        state: VolumeState::Available,
+        zone: "eu-west-1a".to_owned(),
+        size_gib,
+        kind: VolumeKind::Gp3,
+        iops: Some(3_000),
+        throughput: Some(125),
+        encrypted: true,
+        snapshot: None,
+        attachments: Vec::new(),
+        tags: subject().owner(Role::Volume).tags(),
+        created_at: None,
+    }
 }

@@ -7,7 +7,7 @@ use resources::{DeletionPolicy, QuestDB, RunState};
 pub enum Goal {
     /// Serve.
     Serve,
-    /// No machine; disk, claim, credentials and configuration stay.
+    /// No machine; disk, name, claim, credentials and configuration stay.
     Pause,
     /// No machine, no name; disk, claim and credentials stay.
     Retire,

@@ -8,29 +8,43 @@
 //! depends on what is observed alone, never on what was planned before.
 
 pub mod build;
+mod change;
+mod contest;
 mod goal;
+mod identity;
 mod matches;
 mod observed;
 mod part;
 mod planner;
+mod reach;
+mod rehearsal;
 mod report;
+pub mod schedule;
 mod settings;
+pub mod snapshot;
 mod step;
 mod subject;
+mod tagged;
 mod validate;
 
+pub use change::Change;
+pub use contest::{Contest, contests};
 pub use goal::Goal;
+pub use identity::{Identity, Trace, annotated, claims, identify, trace_of, traces_in_aws};
 pub use observed::{Account, Children, Dns, Memory, Observed};
 pub use part::Part;
 pub use planner::{
-    DnsQuestion, dns_question, machine_to_check, modification_must_be_read, name_to_release, plan,
-    pod_is_ready, serving,
+    DnsQuestion, are_as_noted, dns_question, machine_to_check, modification_must_be_read, name_at_rest,
+    name_to_release, plan, pod_is_ready, serving,
 };
-pub use report::{Applied, Failure, refused, status};
-pub use settings::Settings;
+pub use reach::Reach;
+pub use rehearsal::rehearse;
+pub use report::{Applied, Failure, identified, is_suspended, refused, status, suspended, unidentified};
+pub use settings::{Neighbours, Settings};
 pub use step::{Action, Kind, Manifest, Plan, Progress, State, Step, Target};
 pub use subject::Subject;
-pub use validate::{Validated, hostname, validate};
+pub use tagged::{Lost, Mistagged, is_still_ours, lost, put_right};
+pub use validate::{Validated, hostname, is_cidr, validate};
 
 #[cfg(test)]
 mod fixture;

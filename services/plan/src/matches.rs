@@ -25,7 +25,7 @@ pub(crate) fn covers(observed: &Value, intended: &Value) -> bool {
 
 /// The keys by which the API server tells elements of a list apart, for the lists that we write; none, and the list is one
 /// value with one owner.
-fn keys(field: &str) -> &'static [&'static str] {
+pub(crate) fn keys(field: &str) -> &'static [&'static str] {
     match field {
         "containers" | "env" | "volumes" => &["name"],
         "volumeMounts" => &["mountPath"],
@@ -46,7 +46,7 @@ fn has(observed: &Value, intended: &Value, keys: &[&str]) -> bool {
     })
 }
 
-fn is_empty(value: &Value) -> bool {
+pub(crate) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Array(list) => list.is_empty(),

@@ -1,5 +1,6 @@
 //! The world as far as one database is concerned. Plain values; somebody else looked.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cloud::{DnsChange, DnsRecord, Instance, Protection, SecurityGroup, Volume, VolumeModification};
@@ -8,7 +9,12 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
 };
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::core::DynamicObject;
+
+use crate::{Kind, Mistagged};
 
 /// Everything observed.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +54,14 @@ pub struct Children {
     pub nodes: Vec<Arc<Node>>,
     /// Attachments of our volumes, to whatever node.
     pub attachments: Vec<Arc<VolumeAttachment>>,
+    /// Who may come in.
+    pub network_policy: Option<Arc<NetworkPolicy>>,
+    /// What keeps a drain from it.
+    pub disruption_budget: Option<Arc<PodDisruptionBudget>>,
+    /// Which of the kinds that a cluster may lack it knows.
+    pub served: BTreeSet<Kind>,
+    /// Objects of those kinds.
+    pub others: Vec<(Kind, Arc<DynamicObject>)>,
 }
 
 /// What the database owns in EC2, by tag.
@@ -62,6 +76,8 @@ pub struct Account {
     /// Whether what is not among these does not exist. EC2 shows what was created only after a while and may answer from
     /// the past, so a look proves absence only when it was begun long enough after the last thing was asked for.
     pub conclusive: bool,
+    /// What has other tags than ours; above it is shown as if it had ours ([`crate::put_right`]).
+    pub mistagged: Vec<Mistagged>,
     /// The latest modification of the volume, when it was asked for.
     pub modification: Option<VolumeModification>,
     /// Protection of the instance that is to serve, when it was asked for ([`crate::machine_to_check`]).

@@ -34,13 +34,17 @@ parts!(
     Node => "node",
     /// server.conf and Services.
     Config => "config",
+    /// The rules about who may come in.
+    Isolation => "network-policy",
     /// Disk on machine.
     Attachment => "attachment",
     /// QuestDB itself.
     Pod => "pod",
     /// Name.
     Dns => "dns",
-    /// The name is given back.
+    /// Disruption budget, monitors and routes.
+    Reach => "reach",
+    /// Nobody is sent to the database any more; unless it is only paused, its name is given back.
     DnsRelease => "dns-release",
     /// QuestDB is stopped.
     PodStop => "pod-stop",
@@ -73,6 +77,8 @@ impl Part {
             | Self::Volume
             | Self::Node
             | Self::Config
+            | Self::Isolation
+            | Self::Reach
             | Self::DnsRelease => &[],
             // Nobody may come in who is not allowed, not even for a moment.
             Self::Instance => &[Self::SecurityGroup],
@@ -87,6 +93,11 @@ impl Part {
             Self::VolumeRemoval => &[Self::SecurityGroupRemoval],
             Self::Cleanup => &[Self::VolumeRemoval],
         }
+    }
+
+    /// Whether a database serves without it.
+    pub(crate) const fn is_beside(self) -> bool {
+        matches!(self, Self::Tuning | Self::Reach)
     }
 
     /// Whether a failure of `other` holds this part back: it is the same, or needed on some way.

@@ -17,4 +17,23 @@ pub struct Settings {
     pub zones: BTreeMap<String, String>,
     /// Machine image of databases that name none.
     pub node_image: String,
+    /// Who else lives in the cluster.
+    pub neighbours: Neighbours,
+}
+
+/// Who else reaches the databases of a cluster, beside those whom a wish lets in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Neighbours {
+    /// Namespace of the operator's own pods.
+    pub operator_namespace: String,
+    /// Addresses of an operator that is not a pod there.
+    pub operator_cidrs: Vec<String>,
+    /// Namespaces whose pods read metrics.
+    pub scraper_namespaces: Vec<String>,
+    /// Namespaces of Traefik's pods.
+    pub ingress_namespaces: Vec<String>,
+    /// Suffix of the hosts of routes, below which each namespace has names of its own.
+    pub ingress_suffix: String,
+    /// Addresses of the cluster's pods and of its control plane, which the firewall of a machine lets in.
+    pub cluster_cidrs: Vec<String>,
 }

@@ -1,11 +1,13 @@
 //! Steps as data: what is to be done, to which part of the database, and why.
 
+use std::collections::BTreeMap;
+
 use cloud::{IngressRule, InstanceId, Launch, NewSecurityGroup, NewVolume, RecordChange, SecurityGroupId};
 use cloud::{Tags, VolumeChange, VolumeId};
 use kube::core::ObjectMeta;
 use serde_json::Value;
 
-use crate::Part;
+use crate::{Change, Part};
 
 /// Kinds of Kubernetes objects that the operator writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,6 +28,18 @@ pub enum Kind {
     PersistentVolumeClaim,
     /// The machine as Kubernetes knows it.
     Node,
+    /// Who may come in.
+    NetworkPolicy,
+    /// What keeps a drain from the pod.
+    PodDisruptionBudget,
+    /// Prometheus' operator's, by Service.
+    ServiceMonitor,
+    /// Prometheus' operator's, by pod.
+    PodMonitor,
+    /// Traefik's, for HTTP.
+    IngressRoute,
+    /// Traefik's, for TCP.
+    IngressRouteTcp,
 }
 
 impl Kind {
@@ -40,6 +54,42 @@ impl Kind {
             Self::PersistentVolume => "PersistentVolume",
             Self::PersistentVolumeClaim => "PersistentVolumeClaim",
             Self::Node => "Node",
+            Self::NetworkPolicy => "NetworkPolicy",
+            Self::PodDisruptionBudget => "PodDisruptionBudget",
+            Self::ServiceMonitor => "ServiceMonitor",
+            Self::PodMonitor => "PodMonitor",
+            Self::IngressRoute => "IngressRoute",
+            Self::IngressRouteTcp => "IngressRouteTCP",
+        }
+    }
+
+    /// Group, version and plural of a kind that is not Kubernetes' own, so that a cluster may lack it.
+    pub const fn definition(self) -> Option<(&'static str, &'static str, &'static str)> {
+        match self {
+            Self::ServiceMonitor => Some(("monitoring.coreos.com", "v1", "servicemonitors")),
+            Self::PodMonitor => Some(("monitoring.coreos.com", "v1", "podmonitors")),
+            Self::IngressRoute => Some(("traefik.io", "v1alpha1", "ingressroutes")),
+            Self::IngressRouteTcp => Some(("traefik.io", "v1alpha1", "ingressroutetcps")),
+            Self::Secret
+            | Self::ConfigMap
+            | Self::Service
+            | Self::StatefulSet
+            | Self::Pod
+            | Self::PersistentVolume
+            | Self::PersistentVolumeClaim
+            | Self::Node
+            | Self::NetworkPolicy
+            | Self::PodDisruptionBudget => None,
+        }
+    }
+
+    /// Fields in which nothing of others may stand beside ours, because more would mean something else: each is one value
+    /// with one owner.
+    pub(crate) const fn whole_fields(self) -> &'static [&'static str] {
+        match self {
+            Self::NetworkPolicy => &["/spec"],
+            Self::PodDisruptionBudget => &["/spec/selector"],
+            _ => &[],
         }
     }
 }
@@ -93,10 +143,10 @@ impl Target {
 /// Something to do. Each can be done twice.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Hold the resource until everything is gone, and give it an identity if it has none.
+    /// Hold the resource until everything is gone, and say beside whose it is.
     AddFinalizer {
-        /// Whether an identity is to be minted.
-        mint: bool,
+        /// Identity of the database, for the annotation of a resource without an instruction.
+        identity: Option<String>,
     },
     /// Write down which machine is about to be launched, before it is.
     WriteGeneration {
@@ -140,10 +190,10 @@ pub enum Step {
     },
     /// Create the disk.
     CreateVolume(NewVolume),
-    /// Say on the disk which machine it serves.
-    TagVolume {
-        /// Volume.
-        volume: VolumeId,
+    /// Say on something in EC2 whose it is, and on the disk which machine it serves.
+    Tag {
+        /// Its id.
+        resource: String,
         /// Tags.
         tags: Tags,
     },
@@ -160,8 +210,8 @@ pub enum Step {
         name: String,
         /// Its uid.
         uid: String,
-        /// Value of the label.
-        value: String,
+        /// Labels.
+        labels: BTreeMap<String, String>,
     },
     /// Change records, all or none.
     ChangeRecords {
@@ -220,7 +270,7 @@ impl Step {
             Self::RevokeIngress { .. } => "RevokeIngress",
             Self::RunInstance { .. } => "RunInstance",
             Self::CreateVolume(_) => "CreateVolume",
-            Self::TagVolume { .. } => "TagVolume",
+            Self::Tag { .. } => "Tag",
             Self::ModifyVolume { .. } => "ModifyVolume",
             Self::LabelNode { .. } => "LabelNode",
             Self::ChangeRecords { .. } => "ChangeRecords",
@@ -310,6 +360,8 @@ pub struct Plan {
     pub actions: Vec<Action>,
     /// Parts in order.
     pub progress: Vec<Progress>,
+    /// Differences between what is asked for and what runs, by field: what this plan, or a later one, does about the spec.
+    pub changes: Vec<Change>,
 }
 
 impl Plan {

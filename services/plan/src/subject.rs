@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 
 use cloud::{Owner, Role};
-use resources::names;
+use kube::core::ObjectMeta;
+use resources::{QuestDB, names};
 use serde_json::{Value, json};
+
+use crate::identity::{display, is_controlled_by, settled};
+use crate::{Kind, Manifest, Settings};
 
 /// A database and its custom resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +26,17 @@ pub struct Subject {
 }
 
 impl Subject {
+    /// Of a resource; `None` until its identity is settled.
+    pub fn of(resource: &QuestDB, settings: &Settings) -> Option<Self> {
+        Some(Self {
+            cluster: settings.cluster.clone(),
+            namespace: resource.metadata.namespace.clone()?,
+            name: resource.metadata.name.clone()?,
+            uid: resource.metadata.uid.clone()?,
+            database: settled(resource)?,
+        })
+    }
+
     /// The last eight digits of the identity.
     pub fn short(&self) -> &str {
         let start = self.database.len().saturating_sub(8);
@@ -72,7 +87,7 @@ impl Subject {
 
     /// What the AWS console shows.
     pub fn display(&self) -> String {
-        format!("{}/{}/{}", self.cluster, self.namespace, self.name)
+        display(&self.cluster, &self.namespace, &self.name)
     }
 
     /// Whether labels say that an object belongs to this database.
@@ -81,5 +96,67 @@ impl Subject {
             labels.get(names::LABEL_DATABASE) == Some(&self.database)
                 && labels.get(names::LABEL_NAME) == Some(&self.name)
         })
+    }
+
+    /// Whether an object is of this database: by its labels, or, should somebody have taken those off, because our resource
+    /// or its StatefulSet controls it.
+    pub fn holds(&self, object: &ObjectMeta) -> bool {
+        let mut owners = object.owner_references.iter().flatten();
+        let of_set = owners.any(|owner| {
+            owner.controller == Some(true)
+                && owner.kind == Kind::StatefulSet.as_str()
+                && owner.name == self.name
+        });
+        self.owns(object.labels.as_ref()) || is_controlled_by(object, &self.uid) || of_set
+    }
+
+    /// Whether what was found under the name of one of our objects is that object. What has no controller is known by what
+    /// it leads to: claim, disk and pod each to the next.
+    pub fn recognises(&self, intended: &Manifest, found: &Value) -> bool {
+        let metadata = found.get("metadata").cloned().unwrap_or_default();
+        if serde_json::from_value(metadata).is_ok_and(|metadata| self.holds(&metadata)) {
+            return true;
+        }
+        let same = |field: &str| {
+            let wanted = intended.body.pointer(field);
+            wanted.is_some() && found.pointer(field) == wanted
+        };
+        match intended.kind {
+            Kind::PersistentVolumeClaim => same("/spec/volumeName"),
+            Kind::PersistentVolume => {
+                let fields = ["/spec/csi/volumeHandle", "/spec/claimRef/name", "/spec/claimRef/namespace"];
+                fields.into_iter().all(same)
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build;
+    use crate::fixture::{resource, subject, validated, volume};
+
+    #[test]
+    fn an_object_without_labels_is_known_by_its_controller_or_its_disk() {
+        let subject = subject();
+        let table = [
+            (build::config_map(&validated(&resource(1))), "/metadata/ownerReferences/0/uid"),
+            (build::secret(&subject), "/metadata/ownerReferences/0/controller"),
+            (build::claim(&subject, &volume(50)), "/spec/volumeName"),
+            (build::persistent_volume(&subject, &volume(50)), "/spec/csi/volumeHandle"),
+            (build::persistent_volume(&subject, &volume(50)), "/spec/claimRef/name"),
+            (build::persistent_volume(&subject, &volume(50)), "/spec/claimRef/namespace"),
+        ];
+        for (intended, field) in table {
+            let mut found = intended.body.clone();
+            assert!(subject.recognises(&intended, &found), "{field}");
+            found["metadata"]["labels"] = json!({});
+            assert!(subject.recognises(&intended, &found), "{field}: labels taken off");
+            *found.pointer_mut(field).unwrap() =
+                if field.ends_with("controller") { json!(false) } else { json!("other") };
+            assert!(!subject.recognises(&intended, &found), "{field}: somebody else's");
+        }
     }
 }

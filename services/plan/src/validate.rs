@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use domain::catalogue;
 use domain::{Rule, Violation, Violations};
-use resources::{Exposure, InstructionSpec, QuestDB, QuestDBSpec, StorageSpec, names};
+use resources::{Exposure, InstructionSpec, QuestDB, QuestDBSpec, StorageSpec};
 
+use crate::reach::{self, Reach};
 use crate::{Goal, Settings, Subject};
 
 /// A wish that can be carried out.
@@ -44,6 +45,8 @@ pub struct Validated {
     pub restart_nonce: Option<String>,
     /// Zone, if the wish names one.
     pub zone: Option<String>,
+    /// How it is reached within its cluster.
+    pub reach: Reach,
 }
 
 /// Checks a resource whose identity is known.
@@ -79,6 +82,7 @@ pub fn validate(resource: &QuestDB, subject: Subject, settings: &Settings) -> Re
         allowed_cidrs,
         restart_nonce: spec.restart_nonce.clone(),
         zone: spec.zone.clone(),
+        reach: Reach::of(&spec.network, &subject, settings),
         subject,
     })
 }
@@ -117,12 +121,22 @@ fn check(spec: &QuestDBSpec, subject: &Subject, settings: &Settings, violations:
     {
         violations.push(one_of("/spec/zone", settings.zones.keys().map(String::as_str)));
     }
+    check_storage(&spec.storage, violations);
     check_config(&spec.config, violations);
     check_network(spec, settings, violations);
+    reach::check(&spec.network, subject, settings, violations);
 }
 
 /// Longest name of a resource: StatefulSet's labels and the DNS label need room.
 const NAME_LENGTH: usize = 52;
+
+fn check_storage(storage: &StorageSpec, violations: &mut Violations) {
+    let limits = catalogue::volume_limits(storage.volume_type.as_str());
+    let refusals = limits.map(|limits| limits.refusals(storage.size_gib, storage.iops, storage.throughput));
+    for (field, detail) in refusals.into_iter().flatten() {
+        violations.push(Violation::new(format!("/spec/storage/{field}"), Rule::Range, detail));
+    }
+}
 
 fn check_config(config: &BTreeMap<String, String>, violations: &mut Violations) {
     for (key, value) in config {
@@ -173,7 +187,8 @@ fn is_below(name: &str, suffix: &str) -> bool {
     })
 }
 
-fn is_cidr(text: &str) -> bool {
+/// Whether a text is a range of addresses.
+pub fn is_cidr(text: &str) -> bool {
     let Some((address, length)) = text.split_once('/') else { return false };
     let Ok(address) = address.parse::<std::net::IpAddr>() else { return false };
     let widest = if address.is_ipv4() { 32 } else { 128 };
@@ -186,25 +201,6 @@ fn one_of<'a>(pointer: &str, choices: impl Iterator<Item = &'a str>) -> Violatio
 
 fn unknown(pointer: &str, detail: &str) -> Violation {
     Violation::new(pointer, Rule::Unknown, detail)
-}
-
-/// The identity of a resource's database: of its instruction, else the one that was minted for it.
-pub(crate) fn identity(resource: &QuestDB) -> Option<String> {
-    let minted = || resource.metadata.annotations.as_ref()?.get(names::ADOPTED_ID).cloned();
-    resource.spec.instruction.as_ref().map(|instruction| instruction.database_id.clone()).or_else(minted)
-}
-
-impl Subject {
-    /// Of a resource; `None` until an identity was minted for it.
-    pub fn of(resource: &QuestDB, settings: &Settings) -> Option<Self> {
-        Some(Self {
-            cluster: settings.cluster.clone(),
-            namespace: resource.metadata.namespace.clone()?,
-            name: resource.metadata.name.clone()?,
-            uid: resource.metadata.uid.clone()?,
-            database: identity(resource)?,
-        })
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //!
 //! The fence stands on the whole `spec`, because a rule on an optional part is passed by leaving that part out.
 
+use domain::catalogue::VolumeLimits;
 use kube::core::{Message, Reason, Rule};
 
 /// How a refusal by the fence begins.
@@ -39,12 +40,27 @@ const STAYS_PROVISIONED: &str = "!has(oldSelf.storage) || !has(oldSelf.storage.p
 const STAYS_PURGED: &str = "!has(oldSelf.runState) || oldSelf.runState != 'Purged' || \
 (has(self.runState) && self.runState == 'Purged')";
 
+/// A load balancer without CIDRs would be open to nobody or, with many controllers, to everybody.
+const BALANCED_FOR_SOMEBODY: &str = "!has(self.service) || !has(self.service.type) || \
+self.service.type != 'LoadBalancer' || (has(self.allowedCidrs) && self.allowedCidrs.size() > 0)";
+
+/// Without TLS nothing names the host, and a TCP route takes everything that comes in on its entry points.
+const NAMED_BY_TLS: &str = "has(self.tls) || !(has(self.pg) || has(self.ilp))";
+
 /// The instruction carried out never goes back.
 const STATUS_FORWARD: &str = "!has(oldSelf.status) || !has(oldSelf.status.instruction) \
 || (has(self.status) && has(self.status.instruction) && (\
 self.status.instruction.epoch > oldSelf.status.instruction.epoch \
 || (self.status.instruction.epoch == oldSelf.status.instruction.epoch \
 && self.status.instruction.seq >= oldSelf.status.instruction.seq)))";
+
+/// The identity of a database is noted once: whoever took it away would have another machine and an empty disk made.
+const IDENTITY_STAYS: &str = "!has(oldSelf.status) || !has(oldSelf.status.databaseId) || (has(self.status) \
+&& has(self.status.databaseId) && self.status.databaseId == oldSelf.status.databaseId)";
+
+/// A resource that people wrote and that is managed later is still the same database.
+const IDENTITY_MATCHES: &str = "!has(self.spec.instruction) || !has(self.status) || !has(self.status.databaseId) \
+|| self.spec.instruction.databaseId == self.status.databaseId";
 
 pub(crate) fn forward() -> Rule {
     Rule::new(FORWARD).message(Message::Expression(HOLDER.to_owned())).reason(Reason::FieldValueForbidden)
@@ -78,11 +94,59 @@ pub(crate) fn stays_purged() -> Rule {
         .reason(Reason::FieldValueInvalid)
 }
 
+pub(crate) fn balanced_for_somebody() -> Rule {
+    Rule::new(BALANCED_FOR_SOMEBODY)
+        .message("spec.network.allowedCidrs must name whom the load balancer of spec.network.service lets in")
+        .reason(Reason::FieldValueInvalid)
+}
+
+pub(crate) fn named_by_tls() -> Rule {
+    Rule::new(NAMED_BY_TLS)
+        .message("spec.network.ingress.tls is needed by pg and ilp: else they took everything that comes in on their entry points")
+        .reason(Reason::FieldValueRequired)
+}
+
 pub(crate) fn status_forward() -> Rule {
     Rule::new(STATUS_FORWARD)
         .message("status.instruction cannot go back")
         .reason(Reason::FieldValueForbidden)
         .field_path(".status")
+}
+
+pub(crate) fn identity_stays() -> Rule {
+    Rule::new(IDENTITY_STAYS)
+        .message("status.databaseId is immutable: machine and disk are found by it")
+        .reason(Reason::FieldValueForbidden)
+        .field_path(".status")
+}
+
+pub(crate) fn identity_matches() -> Rule {
+    Rule::new(IDENTITY_MATCHES)
+        .message("spec.instruction.databaseId names another database than status.databaseId: it is another resource")
+        .reason(Reason::FieldValueInvalid)
+        .field_path(".spec")
+}
+
+/// The number of operations fits type and size, by the same table as everywhere.
+pub(crate) fn iops_fit(limits: &VolumeLimits) -> Rule {
+    let VolumeLimits { name, iops: (least, most), iops_per_gib, .. } = limits;
+    let rule = format!(
+        "self.type != '{name}' || (self.iops >= {least} && self.iops <= {most} && self.iops <= self.sizeGib * {iops_per_gib})"
+    );
+    let text = format!("{name} allows {least} to {most} iops, and at most {iops_per_gib} for each GiB");
+    Rule::new(rule).message(text.as_str()).reason(Reason::FieldValueInvalid).field_path(".iops")
+}
+
+/// The throughput fits the number of operations, where it can be chosen.
+pub(crate) fn throughput_fits(limits: &VolumeLimits) -> Rule {
+    let VolumeLimits { name, throughput, iops_per_throughput: needed, .. } = limits;
+    let (least, most) = throughput.unwrap_or_default();
+    let rule = format!(
+        "self.type != '{name}' || (self.throughput >= {least} && self.throughput <= {most} && self.throughput * {needed} <= self.iops)"
+    );
+    let text =
+        format!("{name} allows a throughput of {least} to {most}, and needs {needed} iops for each MiB/s");
+    Rule::new(rule).message(text.as_str()).reason(Reason::FieldValueInvalid).field_path(".throughput")
 }
 
 /// What stands in a resource whose fence refused a write.

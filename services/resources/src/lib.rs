@@ -1,25 +1,37 @@
-//! The custom resource `QuestDB`: its types, its fence, its names, and how a desired state becomes its spec.
+//! The custom resources `QuestDB`, `QuestDBSnapshot` and `QuestDBSnapshotSchedule`: their types, rules and names, and how a
+//! desired state becomes a `QuestDB`'s spec.
 //!
 //! Types and pure functions only: no client, no clock, no decisions about what should run. The schema that the API
-//! server holds is generated from here (`deploy/crds/questdb.yaml`) and compared by a test.
+//! server holds is generated from here (`deploy/crds`) and compared by a test.
 //!
 //! *Invariant:* the spec of a resource that carries an instruction only ever moves forward in (epoch, seq, render). The
 //! API server keeps that by the rules in [`fence`], whoever writes.
 
 pub mod fence;
+#[cfg(test)]
+mod guide;
 pub mod names;
+mod reach;
 pub mod render;
+mod schedule;
 mod schema;
+mod snapshot;
 mod spec;
 mod status;
 
+pub use reach::{IngressSpec, MonitorKind, MonitorSpec, RouteSpec, ServiceSpec, ServiceType, TlsSpec};
 pub use render::{object, render};
-pub use schema::definition;
+pub use schedule::{
+    QuestDBSnapshotSchedule, QuestDBSnapshotScheduleSpec, QuestDBSnapshotScheduleStatus, RetentionSpec,
+    SnapshotTemplate,
+};
+pub use schema::{definition, definitions};
+pub use snapshot::{QuestDBSnapshot, QuestDBSnapshotSpec, QuestDBSnapshotStatus, SnapshotPhase};
 pub use spec::{
     ComputeSpec, DeletionPolicy, Exposure, InstructionSpec, NetworkSpec, QuestDB, QuestDBSpec, RunState,
     StorageSpec, VolumeType,
 };
 pub use status::{
-    DnsState, DnsStatus, EndpointsStatus, InstructionStatus, NodeStatus, Phase, QuestDBStatus, StepState,
-    StepStatus, VolumeStatus,
+    ChangeMeans, DnsState, DnsStatus, EndpointsStatus, InstructionStatus, NodeStatus, PendingStatus, Phase,
+    QuestDBStatus, StepState, StepStatus, VolumeStatus,
 };

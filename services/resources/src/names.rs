@@ -39,6 +39,14 @@ pub const SECRET_OF: &str = "crd.questdb.io/name";
 pub const APPLIED: &str = "crd.questdb.io/applied";
 /// Annotation of a pod template: hash of everything that needs a restart to be heeded.
 pub const CHECKSUM: &str = "crd.questdb.io/checksum";
+/// Annotation of a pod template: what QuestDB is started with, field by field.
+pub const RUNNING: &str = "crd.questdb.io/running";
+/// Annotation of a pod template: hash of what nobody is restarted for.
+pub const TEMPLATE: &str = "crd.questdb.io/template";
+/// Annotation of a resource: `true` stops the operator from doing anything; it still says what is pending.
+pub const PAUSE_RECONCILE: &str = "crd.questdb.io/pause-reconcile";
+/// Annotation of a resource: a JSON merge patch of its spec, of which status says what it would take.
+pub const DRY_RUN: &str = "crd.questdb.io/dry-run";
 /// Annotation of a pod template: the restart that was asked for.
 pub const RESTART: &str = "crd.questdb.io/restart";
 /// Annotation of a resource: identity of the database of a resource without an instruction, minted once.
@@ -54,6 +62,10 @@ pub const LABEL_DATABASE: &str = "crd.questdb.io/database";
 pub const LABEL_TENANT: &str = "crd.questdb.io/tenant";
 /// Label of a resource: what people call the database.
 pub const LABEL_DATABASE_NAME: &str = "crd.questdb.io/database-name";
+/// Label of a Service: whether it is the one of the clients or the one of the pods.
+pub const LABEL_SERVICE: &str = "crd.questdb.io/service";
+/// Label of a namespace, given by Kubernetes itself: its name.
+pub const LABEL_NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 /// Label that says who looks after an object.
 pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Label of a Node that a kubelet may not give itself: the database that the machine serves.
@@ -69,6 +81,20 @@ pub mod secret {
 
     /// Type of credential in the annotation of the same name.
     pub const TYPE: &str = "crd.questdb.io/secret-type";
+}
+
+/// What snapshots and their schedules carry.
+pub mod snapshot {
+    /// Keeps a snapshot until nothing is left to be done for it.
+    pub const FINALIZER: &str = "crd.questdb.io/snapshot";
+    /// Finalizer of a snapshot for which a database may be held: it goes when the database is known to be free.
+    pub const RELEASE_OWED: &str = "crd.questdb.io/release-owed";
+    /// Annotation of a snapshot: its identity in AWS, minted once.
+    pub const IDENTITY: &str = "crd.questdb.io/snapshot-id";
+    /// Label of a snapshot that a schedule made: the schedule's name.
+    pub const LABEL_SCHEDULE: &str = "crd.questdb.io/schedule";
+    /// Annotation of a snapshot that a schedule made: the time it was made for.
+    pub const SCHEDULED_FOR: &str = "crd.questdb.io/scheduled-for";
 }
 
 /// Types of conditions in status.
@@ -87,8 +113,18 @@ pub mod condition {
     pub const DNS_READY: &str = "DNSReady";
     /// The disk is being changed.
     pub const VOLUME_RESIZING: &str = "VolumeResizing";
+    /// Somebody else writes a field of ours again and again; it is left as it is.
+    pub const CONTENDED: &str = "Contended";
+    /// Nothing is done, because an annotation of the resource says so.
+    pub const RECONCILE_PAUSED: &str = "ReconcilePaused";
     /// Something that we need belongs to somebody else.
     pub const CONFLICT: &str = "Conflict";
+    /// A database is held still for a snapshot.
+    pub const HELD: &str = "Held";
+    /// Somebody wants the machine's Node empty.
+    pub const NODE_CORDONED: &str = "NodeCordoned";
+    /// Every kind of object that the spec asks for beside Kubernetes' own is known to the cluster.
+    pub const INTEGRATIONS_READY: &str = "IntegrationsReady";
 }
 
 /// Ports of QuestDB.
@@ -101,6 +137,8 @@ pub mod port {
     pub const ILP: u16 = 9009;
     /// Health and metrics.
     pub const MIN: u16 = 9003;
+    /// The kubelet of a machine, for logs and commands.
+    pub const KUBELET: u16 = 10250;
 }
 
 /// The volume claim of a resource: StatefulSet's own scheme for the template `data` and ordinal 0.
@@ -126,6 +164,11 @@ pub fn config(resource: &str) -> String {
 /// The Service that gives the pod a name within the cluster.
 pub fn headless(resource: &str) -> String {
     format!("{resource}-pods")
+}
+
+/// A route of a resource to one of its ports over TCP.
+pub fn route(resource: &str, port: &str) -> String {
+    format!("{resource}-{port}")
 }
 
 /// The `PersistentVolume` of an EBS volume: named after it, because the handle of one cannot change.

@@ -49,6 +49,7 @@ pub fn render(desired: &Desired, instruction: Option<&Instruction>) -> QuestDBSp
                 domain::Exposure::Internal => Exposure::Internal,
                 domain::Exposure::Public => Exposure::Public,
             },
+            ..NetworkSpec::default()
         },
         restart_nonce: restart_nonce.clone(),
         zone: None,

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::status::QuestDBStatus;
-use crate::{fence, schema};
+use crate::{IngressSpec, MonitorSpec, ServiceSpec, fence, schema};
 
 /// A QuestDB database on a machine of its own.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,6 +27,8 @@ use crate::{fence, schema};
     cel,
     doc = "A QuestDB database on a machine, a disk and a name of its own.",
     validation = fence::status_forward(),
+    validation = fence::identity_stays(),
+    validation = fence::identity_matches(),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Version", type_ = "string", json_path = ".spec.version"),
     printcolumn(name = "Instance", type_ = "string", json_path = ".spec.compute.instanceType"),
@@ -146,8 +148,14 @@ impl Default for ComputeSpec {
 }
 
 /// The disk of a database.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    cel,
+    validation = fence::iops_fit(&domain::catalogue::VOLUMES[0]),
+    validation = fence::throughput_fits(&domain::catalogue::VOLUMES[0]),
+    validation = fence::iops_fit(&domain::catalogue::VOLUMES[1])
+)]
 pub struct StorageSpec {
     /// Size in GiB; only ever grows.
     #[schemars(range(min = 10, max = 16_384))]
@@ -157,11 +165,11 @@ pub struct StorageSpec {
     pub volume_type: VolumeType,
     /// I/O operations a second.
     #[serde(default = "default_iops")]
-    #[schemars(range(min = 3_000, max = 16_000))]
+    #[schemars(range(min = 100, max = 256_000))]
     pub iops: u32,
     /// Throughput in MiB/s.
     #[serde(default = "default_throughput")]
-    #[schemars(range(min = 125, max = 1_000))]
+    #[schemars(range(min = 125, max = 2_000))]
     pub throughput: u32,
     /// The database had a disk once: a missing one is an alarm, never an order to make another.
     #[serde(default)]
@@ -182,6 +190,16 @@ pub enum VolumeType {
     Io2,
 }
 
+impl VolumeType {
+    /// EC2's name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Gp3 => "gp3",
+            Self::Io2 => "io2",
+        }
+    }
+}
+
 /// What becomes of the disk on delete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DeletionPolicy {
@@ -193,8 +211,9 @@ pub enum DeletionPolicy {
 }
 
 /// How a database is reached.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = fence::balanced_for_somebody())]
 pub struct NetworkSpec {
     /// Fully qualified DNS name; resource name and the cluster's suffix when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -207,6 +226,26 @@ pub struct NetworkSpec {
     /// Who can reach it.
     #[serde(default)]
     pub exposure: Exposure,
+    /// Namespaces of this cluster whose pods may connect, beside the allowed CIDRs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::namespaces")]
+    pub allowed_namespaces: Vec<String>,
+    /// The Services.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceSpec>,
+    /// Whether a `NetworkPolicy` lets in only the allowed CIDRs and namespaces, the operator and scrapers; it does when
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_policy: Option<bool>,
+    /// Whether a `PodDisruptionBudget` keeps a drain from stopping the database; it does when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disruption_budget: Option<bool>,
+    /// Routes of Traefik; none when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ingress: Option<IngressSpec>,
+    /// How Prometheus' operator is told; not at all when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub monitor: Option<MonitorSpec>,
 }
 
 /// Who can reach a database.

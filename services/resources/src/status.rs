@@ -14,6 +14,10 @@ pub struct QuestDBStatus {
     /// How it is, in a word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
+    /// Identity of the database. Set before anything is made, and then for good: everything in AWS is found by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 36))]
+    pub database_id: Option<String>,
     /// Generation of the spec that this was written for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
@@ -42,10 +46,59 @@ pub struct QuestDBStatus {
     /// Name of the Secret with the credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials_secret: Option<String>,
+    /// Changes that are asked for and not done yet, with what each takes. A restart is announced here before it is done.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending: Vec<PendingStatus>,
+    /// What would be done for the spec in the annotation `crd.questdb.io/dry-run`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub plan: Vec<String>,
     /// Progress of what is being done, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = kube::core::ListMerge::Map(vec!["name".to_owned()]))]
     pub steps: Vec<StepStatus>,
+}
+
+/// A change that is asked for and not done yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PendingStatus {
+    /// Field of the resource, as a JSON pointer.
+    pub field: String,
+    /// What it takes.
+    pub means: ChangeMeans,
+    /// What happens, or why nothing does.
+    pub why: String,
+    /// Since when it has been asked for.
+    pub since: Time,
+}
+
+/// What a change takes, from the cheapest to the dearest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ChangeMeans {
+    /// Nothing is interrupted.
+    Online,
+    /// QuestDB is restarted on its machine.
+    Restart,
+    /// QuestDB goes to another machine.
+    Move,
+    /// QuestDB is stopped.
+    Stop,
+    /// It is not done while the database lives as it is.
+    Refused,
+}
+
+impl ChangeMeans {
+    /// The word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Online => "online",
+            Self::Restart => "restart",
+            Self::Move => "move",
+            Self::Stop => "stop",
+            Self::Refused => "refused",
+        }
+    }
 }
 
 /// How a database is, in a word.
@@ -164,6 +217,8 @@ pub enum DnsState {
     InSync,
     /// Being taken away; the removal is not on all name servers yet.
     Releasing,
+    /// Kept for a paused database: nobody answers to it and nobody else can take it.
+    Reserved,
     /// Somebody else has the name.
     Conflict,
 }
@@ -176,7 +231,7 @@ pub struct EndpointsStatus {
     pub http: String,
     /// Postgres wire protocol.
     pub pg: String,
-    /// Line protocol over TCP.
+    /// Line protocol over HTTP.
     pub ilp: String,
     /// Health and metrics.
     pub min: String,

@@ -23,6 +23,11 @@ impl Failpoint {
         Self::of(place, subject, "abort", folder)
     }
 
+    /// The program dies when it passes the place about a subject for the `passing`th time.
+    pub fn abort_at(place: &str, subject: &str, passing: u32, folder: &Path) -> Self {
+        Self::of(place, subject, &format!("abort@{passing}"), folder)
+    }
+
     /// Whoever passes the place about a subject for the first time is held there until released.
     pub fn hold(place: &str, subject: &str, folder: &Path) -> Self {
         Self::of(place, subject, "hold", folder)

@@ -96,10 +96,13 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Resul
     Ok(if all_hold { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Builds what the benches need, which is not all: the operator alone would cost many minutes.
+/// Builds what the benches need, which is not all: the operator alone costs many minutes.
 fn build(workspace: &Workspace, benches: &[&Bench], terminal: &Terminal) -> anyhow::Result<()> {
     terminal.line("build in release mode");
-    let words = ["build", "--release", "--bins", "-p", "bench", "-p", "backend", "-p", "provisioner"];
+    let mut words = vec!["build", "--release", "--bins", "-p", "bench", "-p", "backend", "-p", "provisioner"];
+    if benches.iter().any(|bench| bench.operator) {
+        words.extend(["-p", "operator"]);
+    }
     let status = workspace.cargo(&words).stdout(Stdio::null()).status().context("running cargo")?;
     if !status.success() {
         bail!("the release build failed");
@@ -248,6 +251,7 @@ mod tests {
         ],
         most_pairs: 9,
         java: false,
+        operator: false,
     };
 
     fn slices(p50: f64, p99: f64) -> BTreeMap<String, f64> {

@@ -37,7 +37,7 @@ enum Target {
 }
 
 const GENERATORS: &[Generator] = &[
-    Generator { command: &["examples/crd"], target: Target::File("deploy/crds/questdb.yaml") },
+    Generator { command: &["examples/crd"], target: Target::Folder("deploy/crds") },
     Generator { command: &["slipway-backend", "openapi"], target: Target::File("deploy/openapi.json") },
     Generator { command: &["examples/generate"], target: Target::Folder("services/wire/src/generated") },
 ];
@@ -102,7 +102,8 @@ fn generate(workspace: &Workspace) -> anyhow::Result<Vec<(String, String)>> {
         match generator.target {
             Target::File(path) => files.push((path.to_owned(), call(workspace, generator, &scratch, &[])?)),
             Target::Folder(folder) => {
-                let into = scratch.join("files");
+                // Of its own: what another generator wrote is not its output.
+                let into = scratch.join(folder);
                 fs::create_dir_all(&into)?;
                 call(workspace, generator, &scratch, &[&into.display().to_string()])?;
                 files.extend(read_folder(&into, folder)?);

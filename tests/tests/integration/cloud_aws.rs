@@ -22,6 +22,7 @@ mod groups;
 mod instances;
 mod records;
 mod sharing;
+mod snapshots;
 mod volumes;
 
 const DEADLINE: Duration = Duration::from_secs(20);

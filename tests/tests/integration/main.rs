@@ -4,6 +4,7 @@ mod backend;
 mod bus;
 mod cloud_aws;
 mod endpoint;
+mod front;
 mod node_agent;
 mod operator;
 mod provisioner;

@@ -4,11 +4,22 @@
 #![cfg(test)]
 
 mod apart;
+mod crash;
 mod drift;
+mod edits;
 mod fence;
+mod frugal;
 mod late;
+mod leader;
 mod life;
+mod others;
 mod policies;
+mod questdb;
+mod quiet;
+mod reach;
 mod rig;
+mod snapshots;
+mod stale;
 mod states;
 mod subject;
+mod truth;

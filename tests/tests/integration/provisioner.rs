@@ -10,7 +10,6 @@ mod deleting;
 mod fairness;
 mod fencing;
 mod flow;
-mod front;
 mod healing;
 mod managers;
 mod names;

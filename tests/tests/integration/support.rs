@@ -9,3 +9,14 @@ pub(crate) async fn database() -> (::store::Store, String) {
     store.migrate().await.expect("migrations");
     (store, url)
 }
+
+/// Folder of the QuestDB that was installed beside the other servers of the stack.
+pub(crate) fn questdb_lib() -> std::path::PathBuf {
+    let cache = stack().kubectl.ancestors().nth(3).expect("kubectl lies in the cache");
+    let entries =
+        std::fs::read_dir(cache).expect("the cache can be read").flatten().map(|entry| entry.path());
+    let installed = entries.filter(|path| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("questdb-"))
+    });
+    installed.max().expect("an installed QuestDB").join("lib")
+}

@@ -25,8 +25,8 @@ pub(super) async fn step(pass: &Pass<'_>, step: &Step) -> Result<(), Error> {
         }
         Step::RunInstance { generation, zone, launch } => run_instance(pass, *generation, zone, launch).await,
         Step::CreateVolume(volume) => create_volume(pass, volume).await,
-        Step::TagVolume { volume, tags } => {
-            cloud.create_tags(&[volume.as_str()], tags).await.map_err(Error::aws("tag the volume"))
+        Step::Tag { resource, tags } => {
+            cloud.create_tags(&[resource], tags).await.map_err(Error::aws("say whose it is"))
         }
         Step::ModifyVolume { volume, change } => {
             cloud.modify_volume(volume, change).await.map(drop).map_err(Error::aws("change the volume"))
@@ -97,6 +97,7 @@ async fn run_instance(pass: &Pass<'_>, generation: u64, zone: &str, launch: &Lau
     }
     let token = ClientToken::new(&subject.cluster, &subject.database, Role::Instance, generation);
     let memories = &pass.context.memories;
+    runtime::failpoint::hit("operator.launch", &subject.database).await;
     match pass.context.cloud.run_instance(launch, &token).await {
         Ok(instance) => {
             if instance.state.is_ending() {

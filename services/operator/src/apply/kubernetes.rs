@@ -1,9 +1,13 @@
 //! Writes to Kubernetes: server-side apply of our fields, merges with a `resourceVersion`, deletes with a uid.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
 };
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::DynamicObject;
@@ -14,18 +18,30 @@ use resources::{QuestDB, names};
 use serde_json::{Value, json};
 
 use super::Pass;
+use super::contention::Repair;
 use crate::context::Context;
 use crate::error::Error;
 
-/// Adds the finalizer, and an identity where there is none.
-pub(crate) async fn hold(context: &Context, resource: &QuestDB, mint: bool) -> Result<QuestDB, Error> {
+/// A version that no object has: an apply that names it makes what is not there, and is refused where something is.
+const NEVER: &str = "1";
+
+/// Adds the finalizer, and writes down the identity of the database beside it.
+pub(crate) async fn hold(
+    context: &Context,
+    resource: &QuestDB,
+    identity: Option<&str>,
+) -> Result<QuestDB, Error> {
     let mut finalizers = resource.metadata.finalizers.clone().unwrap_or_default();
     if !finalizers.iter().any(|finalizer| finalizer == names::FINALIZER) {
         finalizers.push(names::FINALIZER.to_owned());
     }
-    let mut metadata = json!({ "finalizers": finalizers });
-    if mint {
-        metadata["annotations"] = json!({ names::ADOPTED_ID: uuid::Uuid::now_v7().hyphenated().to_string() });
+    let mut metadata = json!({});
+    // Nobody may add one to what is being deleted.
+    if resource.metadata.deletion_timestamp.is_none() {
+        metadata["finalizers"] = json!(finalizers);
+    }
+    if let Some(identity) = identity {
+        metadata["annotations"] = json!({ names::ADOPTED_ID: identity });
     }
     merge(context, resource, "add the finalizer", metadata).await
 }
@@ -51,11 +67,10 @@ pub(super) async fn write_released(pass: &Pass<'_>, generation: u64) -> Result<Q
 }
 
 /// Lets the resource go.
-pub(super) async fn release(pass: &Pass<'_>) -> Result<(), Error> {
-    let finalizers = pass.resource.metadata.finalizers.clone().unwrap_or_default();
+pub(crate) async fn release(context: &Context, resource: &QuestDB) -> Result<(), Error> {
+    let finalizers = resource.metadata.finalizers.clone().unwrap_or_default();
     let others: Vec<_> = finalizers.into_iter().filter(|finalizer| finalizer != names::FINALIZER).collect();
-    let result =
-        merge(pass.context, pass.resource, "remove the finalizer", json!({ "finalizers": others })).await;
+    let result = merge(context, resource, "remove the finalizer", json!({ "finalizers": others })).await;
     match result {
         Err(Error::Kubernetes { source, .. }) if is_missing(&source) => Ok(()),
         other => other.map(drop),
@@ -66,28 +81,47 @@ pub(super) async fn release(pass: &Pass<'_>) -> Result<(), Error> {
 pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), Error> {
     let api = dynamic(pass.context, manifest.kind, manifest.namespace.as_deref());
     let mut body = manifest.body.clone();
-    match &manifest.uid {
-        Some(uid) => body["metadata"]["uid"] = json!(uid),
-        None => check_ours(pass, &api, manifest).await?,
-    }
     let parameters = PatchParams::apply(names::OPERATOR).force();
+    let mut repair = None;
+    if let Some(uid) = &manifest.uid {
+        repair = Some(Repair::begin(pass, &api, manifest).await?);
+        body["metadata"]["uid"] = json!(uid);
+    } else {
+        let mut made = body.clone();
+        made["metadata"]["resourceVersion"] = json!(NEVER);
+        let patch = Patch::Apply(&made);
+        match pass.context.call("make an object", api.patch(&manifest.name, &parameters, &patch)).await {
+            Err(error) if error.is_conflict() => {}
+            made => return made.map(drop),
+        }
+        let Some(found) = check_ours(pass, &api, manifest).await? else {
+            return Err(Error::Stale { what: format!("{} is not there any more", manifest.name) });
+        };
+        body["metadata"]["uid"] = json!(found.metadata.uid);
+    }
     let patch = Patch::Apply(&body);
-    pass.context.call("apply an object", api.patch(&manifest.name, &parameters, &patch)).await.map(drop)
+    pass.context.call("apply an object", api.patch(&manifest.name, &parameters, &patch)).await?;
+    if let Some(repair) = repair {
+        repair.done(pass);
+    }
+    Ok(())
 }
 
-/// A name that our caches do not show may still be taken.
+/// A name that our caches do not show may still be taken: by somebody else, or by our own object whose labels, by which the
+/// caches find it, somebody took off.
 pub(super) async fn check_ours(
     pass: &Pass<'_>,
     api: &Api<DynamicObject>,
     manifest: &Manifest,
-) -> Result<(), Error> {
-    let found = pass.context.call("look for an object", api.get_metadata_opt(&manifest.name)).await?;
-    match found {
-        Some(found) if !pass.validated.subject.owns(found.metadata.labels.as_ref()) => {
-            Err(Error::Foreign { what: format!("{} {}", manifest.kind.as_str(), manifest.name) })
-        }
-        Some(_) | None => Ok(()),
+) -> Result<Option<DynamicObject>, Error> {
+    let Some(found) = pass.context.call("look for an object", api.get_opt(&manifest.name)).await? else {
+        return Ok(None);
+    };
+    let value = serde_json::to_value(&found).unwrap_or_default();
+    if pass.validated.subject.recognises(manifest, &value) {
+        return Ok(Some(found));
     }
+    Err(Error::Foreign { what: format!("{} {}", manifest.kind.as_str(), manifest.name) })
 }
 
 /// Deletes exactly what was seen; gone already is done.
@@ -107,16 +141,21 @@ pub(super) async fn delete(pass: &Pass<'_>, target: &Target) -> Result<(), Error
 }
 
 /// Says on a Node whose machine it is.
-pub(super) async fn label_node(pass: &Pass<'_>, name: &str, uid: &str, value: &str) -> Result<(), Error> {
+pub(super) async fn label_node(
+    pass: &Pass<'_>,
+    name: &str,
+    uid: &str,
+    labels: &BTreeMap<String, String>,
+) -> Result<(), Error> {
     let api: Api<Node> = Api::all(pass.context.client.clone());
-    let body = json!({ "metadata": { "uid": uid, "labels": { names::LABEL_NODE: value } } });
+    let body = json!({ "metadata": { "uid": uid, "labels": labels } });
     let parameters =
         PatchParams { field_manager: Some(names::OPERATOR.to_owned()), ..PatchParams::default() };
     pass.context.call("label a Node", api.patch(name, &parameters, &Patch::Merge(&body))).await.map(drop)
 }
 
 /// An API for any of the kinds that we write.
-pub(super) fn dynamic(context: &Context, kind: Kind, namespace: Option<&str>) -> Api<DynamicObject> {
+pub(crate) fn dynamic(context: &Context, kind: Kind, namespace: Option<&str>) -> Api<DynamicObject> {
     let resource = match kind {
         Kind::Secret => namespaced::<Secret>(),
         Kind::ConfigMap => namespaced::<ConfigMap>(),
@@ -126,6 +165,11 @@ pub(super) fn dynamic(context: &Context, kind: Kind, namespace: Option<&str>) ->
         Kind::PersistentVolumeClaim => namespaced::<PersistentVolumeClaim>(),
         Kind::PersistentVolume => clustered::<PersistentVolume>(),
         Kind::Node => clustered::<Node>(),
+        Kind::NetworkPolicy => namespaced::<NetworkPolicy>(),
+        Kind::PodDisruptionBudget => namespaced::<PodDisruptionBudget>(),
+        Kind::ServiceMonitor | Kind::PodMonitor | Kind::IngressRoute | Kind::IngressRouteTcp => {
+            crate::reach::api_resource(kind)
+        }
     };
     match namespace {
         Some(namespace) => Api::namespaced_with(context.client.clone(), namespace, &resource),
@@ -158,6 +202,6 @@ async fn merge(
     context.call(what, api.patch(name, &parameters, &Patch::Merge(&body))).await
 }
 
-pub(super) fn is_missing(error: &kube::Error) -> bool {
+pub(crate) fn is_missing(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }

@@ -4,16 +4,18 @@
 //! *Invariant:* whatever cannot be undone is decided again on a live read, right before it is done.
 
 mod aws;
+pub(crate) mod contention;
 mod dns;
 pub(crate) mod kubernetes;
 mod last_look;
 mod secret;
 
-use plan::{Action, Applied, Failure, Part, Plan, Step, Validated};
+use plan::{Action, Applied, Failure, Kind, Manifest, Part, Plan, Step, Validated};
 use resources::QuestDB;
 
 use crate::context::Context;
 use crate::error::Error;
+use crate::report::{Position, WRITTEN};
 
 /// What became of a plan, for the report and for the next look.
 #[derive(Default)]
@@ -55,6 +57,9 @@ pub(crate) async fn apply(
             continue;
         }
         if let Err(error) = pass.act(action, &mut written).await {
+            if let Error::Contended { what } = &error {
+                written.applied.contended.push(what.clone());
+            }
             let failure = fail(&pass, action, &error).await;
             if !rests(action.part) {
                 written.failed_now.push(failure.clone());
@@ -84,7 +89,14 @@ impl Pass<'_> {
         };
         self.context.measures.step(name, if result.is_ok() { "done" } else { "failed" });
         result?;
+        let position = Position(&self.validated.subject.name, self.validated.generation);
+        runtime::failpoint::hit(place(&action.step), position).await;
         written.applied.wrote = true;
+        if let Step::Apply(Manifest { kind, uid: Some(_), .. }) = &action.step
+            && crate::observe::is_settled(self.resource)
+        {
+            self.context.measures.drift(kind.as_str());
+        }
         self.context.memories.went_well(&self.validated.subject.uid, action.part);
         tracing::info!(step.name = name, step.part = %action.part, step.reason = action.reason, "did {name}");
         if !written.released {
@@ -102,7 +114,7 @@ impl Pass<'_> {
             Step::CreateSecret(manifest) => secret::create(self, manifest).await,
             Step::Apply(manifest) => kubernetes::apply(self, manifest).await,
             Step::Delete(target) => kubernetes::delete(self, target).await,
-            Step::LabelNode { name, uid, value } => kubernetes::label_node(self, name, uid, value).await,
+            Step::LabelNode { name, uid, labels } => kubernetes::label_node(self, name, uid, labels).await,
             Step::ChangeRecords { changes, address } => {
                 let change = dns::change(self, changes).await;
                 if change.is_err() && address.is_some() {
@@ -117,7 +129,7 @@ impl Pass<'_> {
             | Step::RevokeIngress { .. }
             | Step::RunInstance { .. }
             | Step::CreateVolume(_)
-            | Step::TagVolume { .. }
+            | Step::Tag { .. }
             | Step::ModifyVolume { .. }
             | Step::Protect { .. }
             | Step::Unprotect { .. }
@@ -151,27 +163,63 @@ impl Pass<'_> {
             Step::WriteReleased { generation } => kubernetes::write_released(self, *generation).await?,
             Step::RemoveFinalizer => {
                 last_look::check_nothing_left(self).await?;
-                kubernetes::release(self).await?;
+                kubernetes::release(self.context, self.resource).await?;
                 written.released = true;
                 return Ok(());
             }
-            _ => kubernetes::hold(self.context, self.resource, false).await?,
+            Step::AddFinalizer { identity } => {
+                kubernetes::hold(self.context, self.resource, identity.as_deref()).await?
+            }
+            other => {
+                return Err(Error::Stale { what: format!("{} is not a step on the resource", other.name()) });
+            }
         };
         written.resource_version = after.metadata.resource_version;
         Ok(())
     }
 }
 
-/// Users see what was done to their database; bookkeeping is for the log.
-async fn announce(pass: &Pass<'_>, action: &Action) {
-    let bookkeeping = matches!(
-        action.step,
+/// Where a test may end the process: right after a write.
+const fn place(step: &Step) -> &'static str {
+    match step {
         Step::AddFinalizer { .. }
-            | Step::WriteGeneration { .. }
-            | Step::WriteReleased { .. }
-            | Step::TagVolume { .. }
-    );
-    if !bookkeeping {
+        | Step::WriteGeneration { .. }
+        | Step::WriteReleased { .. }
+        | Step::RemoveFinalizer
+        | Step::CreateSecret(_)
+        | Step::Apply(_)
+        | Step::Delete(_)
+        | Step::LabelNode { .. } => WRITTEN,
+        Step::CreateSecurityGroup(_)
+        | Step::AuthorizeIngress { .. }
+        | Step::RevokeIngress { .. }
+        | Step::RunInstance { .. }
+        | Step::CreateVolume(_)
+        | Step::Tag { .. }
+        | Step::ModifyVolume { .. }
+        | Step::Protect { .. }
+        | Step::Unprotect { .. }
+        | Step::TerminateInstance { .. }
+        | Step::DeleteSecurityGroup { .. }
+        | Step::DeleteVolume { .. }
+        | Step::ChangeRecords { .. } => "operator.aws",
+    }
+}
+
+/// Users see what becomes of machine, disk, pod and name; the rest is in the log, and phases are told by the report. Each
+/// event is a write.
+async fn announce(pass: &Pass<'_>, action: &Action) {
+    let told = match &action.step {
+        Step::RunInstance { .. }
+        | Step::CreateVolume(_)
+        | Step::ModifyVolume { .. }
+        | Step::ChangeRecords { .. }
+        | Step::TerminateInstance { .. }
+        | Step::DeleteVolume { .. } => true,
+        Step::Delete(target) => target.kind == Kind::Pod,
+        _ => false,
+    };
+    if told {
         pass.context
             .events
             .done(pass.resource, action.step.name(), format!("{}: {}", action.part, action.reason))
@@ -191,18 +239,10 @@ async fn fail(pass: &Pass<'_>, action: &Action, error: &Error) -> Failure {
             .wrong(pass.resource, &format!("{name}Failed"), format!("{}: {text}", action.part))
             .await;
     }
-    let failure = Failure { part: action.part, message: stable(error), lasting: error.is_lasting() };
+    let failure = Failure { part: action.part, message: error.stable(), lasting: error.is_lasting() };
     if !rests(action.part) {
         return failure;
     }
     let subject = &pass.validated.subject;
     pass.context.memories.hold(&subject.uid, pass.validated.generation, failure, error.is_rationed())
-}
-
-/// The error without what differs every time (request ids), so that a status that means the same is the same.
-fn stable(error: &Error) -> String {
-    let Error::Aws { call, source } = error else { return runtime::telemetry::chain(error) };
-    let request = source.call();
-    let code = request.code.as_deref().unwrap_or("no answer");
-    format!("{call}: {source} ({}: {code})", request.operation)
 }

@@ -23,23 +23,27 @@ const LENGTH: usize = 32;
 pub(super) async fn create(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), Error> {
     let context = pass.context;
     let api = dynamic(context, manifest.kind, manifest.namespace.as_deref());
-    check_ours(pass, &api, manifest).await?;
-    let found = context.call("look for the Secret", api.get_opt(&manifest.name)).await?;
     let parameters = Some(names::OPERATOR.to_owned());
-    let Some(found) = found else {
+    if manifest.uid.is_none() {
         let mut body = manifest.body.clone();
         body["data"] = Value::Object(data(&Map::new())?);
         let object: DynamicObject = serde_json::from_value(body)
             .map_err(|error| Error::kubernetes("build the Secret")(kube::Error::SerdeError(error)))?;
-        let parameters = PostParams { field_manager: parameters, ..PostParams::default() };
-        return context.call("create the Secret", api.create(&parameters, &object)).await.map(drop);
+        let parameters = PostParams { field_manager: parameters.clone(), ..PostParams::default() };
+        match context.call("create the Secret", api.create(&parameters, &object)).await {
+            // One of its name is there: perhaps ours, without the labels by which it is found.
+            Err(error) if error.is_conflict() => {}
+            created => return created.map(drop),
+        }
+    }
+    let Some(found) = check_ours(pass, &api, manifest).await? else {
+        return Err(Error::Stale { what: format!("{} is not there any more", manifest.name) });
     };
     let there = found.data.get("data").and_then(Value::as_object).cloned().unwrap_or_default();
     let missing = data(&there)?;
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let metadata = json!({ "resourceVersion": found.metadata.resource_version });
+    // Labels and owner too: it may be here because somebody took them off.
+    let mut metadata = manifest.body["metadata"].clone();
+    metadata["resourceVersion"] = json!(found.metadata.resource_version);
     let body = json!({ "metadata": metadata, "data": missing });
     let parameters = PatchParams { field_manager: parameters, ..PatchParams::default() };
     let patch = Patch::Merge(&body);

@@ -12,22 +12,30 @@ use crate::{Kind, Manifest, Validated};
 /// Keys of ours: health and metrics on their own port with one worker (more would only starve the probes of small
 /// machines), and a start that fails on a key that QuestDB does not know.
 ///
+/// The line protocol over TCP asks for no password: it stays off. Over HTTP it asks for one.
+///
 /// Probes carry no password, so health and metrics (on a port that the firewall lets nobody reach) ask for none.
-const FIXED: [(&str, &str); 6] = [
+const FIXED: [(&str, &str); 7] = [
     ("config.validation.strict", "true"),
     ("http.health.check.authentication.required", "false"),
     ("http.min.enabled", "true"),
     ("http.min.worker.count", "1"),
+    ("line.tcp.enabled", "false"),
     ("metrics.enabled", "true"),
     ("telemetry.enabled", "false"),
 ];
 
-/// The text of server.conf.
-pub fn server_conf(validated: &Validated) -> String {
+/// The keys of server.conf with their values: the user's and ours, which win.
+pub(crate) fn server_keys(validated: &Validated) -> BTreeMap<&str, &str> {
     let mut keys: BTreeMap<&str, &str> =
         validated.config.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     keys.extend(FIXED);
-    keys.iter().fold(String::new(), |mut text, (key, value)| {
+    keys
+}
+
+/// The text of server.conf.
+pub fn server_conf(validated: &Validated) -> String {
+    server_keys(validated).iter().fold(String::new(), |mut text, (key, value)| {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{key}={}", escape(value));
         text

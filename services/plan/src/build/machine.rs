@@ -6,6 +6,7 @@ use cloud::{IngressRule, Launch, NewSecurityGroup, Owner, Protection, Role, Secu
 use resources::names::{self, port};
 use serde_json::json;
 
+use super::ports::of_clients;
 use crate::{Settings, Subject, Validated};
 
 /// Value of the label by which the pod finds its machine: one machine of one database.
@@ -34,12 +35,22 @@ pub fn security_group(subject: &Subject, settings: &Settings) -> NewSecurityGrou
 }
 
 /// Who may come in, sorted.
-pub fn security_group_rules(validated: &Validated) -> Vec<IngressRule> {
-    let ports = [port::HTTP, port::PG, port::ILP];
-    let of = |cidr: &String| ports.map(|port| IngressRule::tcp(port, cidr));
-    let mut rules: Vec<_> = validated.allowed_cidrs.iter().flat_map(of).collect();
-    rules.sort();
-    rules
+pub fn security_group_rules(validated: &Validated, settings: &Settings) -> Vec<IngressRule> {
+    let clients: Vec<u16> = of_clients(validated).into_iter().map(|(_, port)| port).collect();
+    // The cluster itself: the operator's SQL, scrapers, and the control plane's way to logs and commands. Which of its
+    // pods may connect beside those is for the NetworkPolicy to say.
+    let mut cluster = vec![port::HTTP, port::MIN, port::KUBELET];
+    if validated.reach.ingress.is_some() || !validated.reach.namespaces.is_empty() {
+        cluster.extend(&clients);
+    }
+    let rules = |cidrs: &[String], ports: &[u16]| -> Vec<IngressRule> {
+        cidrs.iter().flat_map(|cidr| ports.iter().map(move |port| IngressRule::tcp(*port, cidr))).collect()
+    };
+    let mut all = rules(&validated.allowed_cidrs, &clients);
+    all.extend(rules(&settings.neighbours.cluster_cidrs, &cluster));
+    all.sort();
+    all.dedup();
+    all
 }
 
 /// The machine of a generation, protected from its first moment on.

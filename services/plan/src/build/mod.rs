@@ -2,18 +2,28 @@
 //! Total functions of valid values.
 
 mod config;
+mod disruption_budget;
+mod ingress;
 mod machine;
+mod monitor;
+mod network_policy;
 mod persistent_volume;
+mod ports;
 mod secret;
 mod service;
 mod stateful_set;
 
+pub(crate) use config::server_keys;
 pub use config::{checksum, config_map, server_conf};
+pub use disruption_budget::disruption_budget;
+pub use ingress::routes;
 pub use machine::{launch, node_labels, node_value, security_group, security_group_rules};
+pub use monitor::monitor;
+pub use network_policy::network_policy;
 pub use persistent_volume::{claim, new_volume, persistent_volume};
 pub use secret::secret;
 pub use service::{headless, service};
-pub use stateful_set::stateful_set;
+pub use stateful_set::{pod_labels, stateful_set};
 
 /// A size as Kubernetes writes it back: in the greatest unit that divides it. Any other spelling would look edited.
 fn gibibytes(gib: u32) -> String {

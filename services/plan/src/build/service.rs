@@ -1,42 +1,87 @@
 //! The two Services: one address for clients within the cluster, and the name of the pod.
 
+use std::collections::BTreeMap;
+
+use resources::ServiceType;
 use resources::names::{self, port};
 use serde_json::{Value, json};
 
-use crate::{Kind, Manifest, Subject};
+use super::ports::of_clients;
+use crate::{Kind, Manifest, Subject, Validated};
 
-fn ports() -> Value {
-    json!([
-        { "name": "http", "port": port::HTTP, "targetPort": "http", "protocol": "TCP" },
-        { "name": "pg", "port": port::PG, "targetPort": "pg", "protocol": "TCP" },
-        { "name": "ilp", "port": port::ILP, "targetPort": "ilp", "protocol": "TCP" },
-        { "name": "min", "port": port::MIN, "targetPort": "min", "protocol": "TCP" },
-    ])
+/// The Service of the clients.
+const OF_CLIENTS: &str = "clients";
+/// The Service of the pods.
+pub(super) const OF_PODS: &str = "pods";
+
+fn ports(validated: &Validated) -> Vec<Value> {
+    let of_clients = of_clients(validated).into_iter();
+    of_clients
+        .map(|(name, port)| json!({ "name": name, "port": port, "targetPort": name, "protocol": "TCP" }))
+        .collect()
 }
 
-fn manifest(subject: &Subject, name: String, spec: &Value) -> Manifest {
+fn with_metrics(validated: &Validated) -> Vec<Value> {
+    let min = json!({ "name": "min", "port": port::MIN, "targetPort": "min", "protocol": "TCP" });
+    ports(validated).into_iter().chain([min]).collect()
+}
+
+/// Labels by which one of the two is found.
+pub(super) fn role<'a>(subject: &'a Subject, role: &'a str) -> BTreeMap<&'static str, &'a str> {
+    BTreeMap::from([(names::LABEL_DATABASE, subject.database.as_str()), (names::LABEL_SERVICE, role)])
+}
+
+fn manifest(
+    validated: &Validated,
+    name: String,
+    role: &str,
+    annotations: &BTreeMap<String, String>,
+    spec: &Value,
+) -> Manifest {
+    let subject = &validated.subject;
+    let mut metadata = subject.owned(&name);
+    metadata["labels"][names::LABEL_SERVICE] = json!(role);
+    if !annotations.is_empty() {
+        metadata["annotations"] = json!(annotations);
+    }
     Manifest {
         kind: Kind::Service,
         namespace: Some(subject.namespace.clone()),
-        body: json!({ "apiVersion": "v1", "kind": "Service", "metadata": subject.owned(&name), "spec": spec }),
+        body: json!({ "apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec }),
         name,
         uid: None,
     }
 }
 
-/// One stable address within the cluster.
-pub fn service(subject: &Subject) -> Manifest {
-    let spec = json!({ "type": "ClusterIP", "selector": subject.selector(), "ports": ports() });
-    manifest(subject, subject.name.clone(), &spec)
+/// One stable address: within the cluster or, when it is asked for, of a load balancer.
+pub fn service(validated: &Validated) -> Manifest {
+    let wish = &validated.reach.service;
+    let selector = validated.subject.selector();
+    let spec = match wish.service_type {
+        ServiceType::ClusterIP => {
+            json!({ "type": "ClusterIP", "selector": selector, "ports": with_metrics(validated) })
+        }
+        // Metrics ask for no password: they stay inside.
+        ServiceType::LoadBalancer => json!({
+            "type": "LoadBalancer",
+            "loadBalancerSourceRanges": validated.allowed_cidrs,
+            // Else every client would come from an address of the cluster.
+            "externalTrafficPolicy": "Local",
+            "selector": selector,
+            "ports": ports(validated),
+        }),
+    };
+    manifest(validated, validated.subject.name.clone(), OF_CLIENTS, &wish.annotations, &spec)
 }
 
 /// The pod's own name, also while it is not ready.
-pub fn headless(subject: &Subject) -> Manifest {
+pub fn headless(validated: &Validated) -> Manifest {
     let spec = json!({
         "clusterIP": "None",
         "publishNotReadyAddresses": true,
-        "selector": subject.selector(),
-        "ports": ports(),
+        "selector": validated.subject.selector(),
+        "ports": with_metrics(validated),
     });
-    manifest(subject, names::headless(&subject.name), &spec)
+    let annotations = &validated.reach.service.headless_annotations;
+    manifest(validated, names::headless(&validated.subject.name), OF_PODS, annotations, &spec)
 }

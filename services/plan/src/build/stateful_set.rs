@@ -1,11 +1,14 @@
 //! The StatefulSet: one pod, pinned to one machine, restarted only by the operator.
 
+use std::collections::BTreeMap;
+
 use resources::names::{self, port};
 use serde_json::{Value, json};
 
 use super::config::checksum;
 use super::mebibytes;
-use crate::{Kind, Manifest, Validated};
+use crate::change::{Running, template_digest};
+use crate::{Kind, Manifest, Subject, Validated};
 
 /// User and group of the image.
 const USER: i64 = 10_001;
@@ -32,20 +35,45 @@ pub fn stateful_set(validated: &Validated, node: &str) -> Manifest {
                 "selector": { "matchLabels": subject.selector() },
                 // The operator decides when the only writer stops.
                 "updateStrategy": { "type": "OnDelete" },
-                "template": { "metadata": template_metadata(validated, node), "spec": pod(validated, node) },
+                "template": template(validated, node),
             },
         }),
     }
 }
 
-fn template_metadata(validated: &Validated, node: &str) -> Value {
-    let mut labels = validated.subject.labels();
-    labels.extend(validated.subject.selector());
-    let mut annotations = json!({ names::CHECKSUM: checksum(validated, node) });
+/// Nothing but the labels of a pod: the StatefulSet's controller wrote the rest.
+pub fn pod_labels(subject: &Subject, uid: Option<&str>) -> Manifest {
+    let name = names::pod(&subject.name);
+    Manifest {
+        kind: Kind::Pod,
+        namespace: Some(subject.namespace.clone()),
+        body: json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": { "name": name, "namespace": subject.namespace, "labels": labels(subject) },
+        }),
+        name,
+        uid: uid.map(str::to_owned),
+    }
+}
+
+fn labels(subject: &Subject) -> BTreeMap<&'static str, &str> {
+    let mut labels = subject.labels();
+    labels.extend(subject.selector());
+    labels
+}
+
+fn template(validated: &Validated, node: &str) -> Value {
+    let spec = pod(validated, node);
+    let mut annotations = json!({
+        names::CHECKSUM: checksum(validated, node),
+        names::RUNNING: Running::of(validated).text(),
+        names::TEMPLATE: template_digest(&spec),
+    });
     if let Some(nonce) = &validated.restart_nonce {
         annotations[names::RESTART] = json!(nonce);
     }
-    json!({ "labels": labels, "annotations": annotations })
+    json!({ "metadata": { "labels": labels(&validated.subject), "annotations": annotations }, "spec": spec })
 }
 
 fn pod(validated: &Validated, node: &str) -> Value {
@@ -97,7 +125,6 @@ fn container(validated: &Validated) -> Value {
         "ports": [
             { "name": "http", "containerPort": port::HTTP, "protocol": "TCP" },
             { "name": "pg", "containerPort": port::PG, "protocol": "TCP" },
-            { "name": "ilp", "containerPort": port::ILP, "protocol": "TCP" },
             { "name": "min", "containerPort": port::MIN, "protocol": "TCP" },
         ],
         "resources": resources(validated),

@@ -1,26 +1,11 @@
 //! The objects as recorded: a change of any of them is seen in review.
 
-use cloud::{Role, SecurityGroupId, Volume, VolumeId, VolumeKind, VolumeState};
+mod reach;
+
+use cloud::SecurityGroupId;
 
 use super::*;
-use crate::fixture::{resource, settings, subject, validated};
-
-fn volume(size_gib: u32) -> Volume {
-    Volume {
-        id: VolumeId::new("vol-1"),
-        state: VolumeState::Available,
-        zone: "eu-west-1a".to_owned(),
-        size_gib,
-        kind: VolumeKind::Gp3,
-        iops: Some(3_000),
-        throughput: Some(125),
-        encrypted: true,
-        snapshot: None,
-        attachments: Vec::new(),
-        tags: subject().owner(Role::Volume).tags(),
-        created_at: None,
-    }
-}
+use crate::fixture::{resource, settings, subject, validated, volume};
 
 #[test]
 fn the_manifests_are_as_recorded() {
@@ -28,8 +13,8 @@ fn the_manifests_are_as_recorded() {
     let subject = subject();
     insta::assert_yaml_snapshot!("config_map", config_map(&wish).body);
     insta::assert_yaml_snapshot!("secret", secret(&subject).body);
-    insta::assert_yaml_snapshot!("service", service(&subject).body);
-    insta::assert_yaml_snapshot!("headless", headless(&subject).body);
+    insta::assert_yaml_snapshot!("service", service(&wish).body);
+    insta::assert_yaml_snapshot!("headless", headless(&wish).body);
     insta::assert_yaml_snapshot!("persistent_volume", persistent_volume(&subject, &volume(50)).body);
     insta::assert_yaml_snapshot!("claim", claim(&subject, &volume(50)).body);
     insta::assert_yaml_snapshot!("stateful_set", stateful_set(&wish, "qdb-33445566-g1").body);

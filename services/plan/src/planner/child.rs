@@ -15,7 +15,7 @@ pub(super) fn ensure(plan: &mut Plan, part: Part, mut intended: Manifest, observ
     intended.body["metadata"]["annotations"][names::APPLIED] = json!(fingerprint(&intended.body));
     let differs = observed.is_some();
     if let Some(observed) = observed {
-        if covers(observed, &intended.body) {
+        if is_as_intended(observed, &intended) {
             return true;
         }
         intended.uid = observed.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
@@ -24,6 +24,15 @@ pub(super) fn ensure(plan: &mut Plan, part: Part, mut intended: Manifest, observ
     let reason = format!("{} {} {what}", intended.kind.as_str(), intended.name);
     plan.act(part, Step::Apply(intended), reason);
     false
+}
+
+fn is_as_intended(observed: &Value, intended: &Manifest) -> bool {
+    let whole = |field: &&str| {
+        // Both ways round: nobody's addition is left.
+        let (found, wanted) = (observed.pointer(field), intended.body.pointer(field));
+        covers(wanted.unwrap_or(&Value::Null), found.unwrap_or(&Value::Null))
+    };
+    covers(observed, &intended.body) && intended.kind.whole_fields().iter().all(whole)
 }
 
 fn fingerprint(body: &Value) -> String {

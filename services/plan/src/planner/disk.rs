@@ -95,7 +95,7 @@ fn mirror_generation(world: &World<'_>, plan: &mut Plan, volume: &Volume, instan
     let missing = owner.tags().missing_from(&volume.tags);
     let shown = volume.tags.get(key::GENERATION).and_then(|text| text.parse::<u64>().ok());
     if !missing.is_empty() && shown.is_none_or(|shown| shown < generation) {
-        let step = Step::TagVolume { volume: volume.id.clone(), tags: missing };
+        let step = Step::Tag { resource: volume.id.to_string(), tags: missing };
         plan.act(Part::Volume, step, format!("generation {generation} is to be known from the disk alone"));
     }
 }
@@ -122,18 +122,21 @@ fn tune(world: &World<'_>, plan: &mut Plan, volume: &Volume) {
 }
 
 /// What is left to change of a volume.
-fn change(validated: &Validated, volume: &Volume) -> VolumeChange {
+pub(crate) fn change(validated: &Validated, volume: &Volume) -> VolumeChange {
     let storage = &validated.storage;
     let (kind, throughput) = match storage.volume_type {
         VolumeType::Gp3 => (VolumeKind::Gp3, Some(storage.throughput)),
         VolumeType::Io2 => (VolumeKind::Io2, None),
     };
+    let differs = |found: Option<u32>| found.is_some() && found != throughput;
+    // A type is asked for with its throughput: EC2 would choose one, and take the next change only hours later.
+    let becomes = volume.kind != kind;
     VolumeChange {
         // Never smaller: what EC2 has is the floor.
         size_gib: (volume.size_gib < storage.size_gib).then_some(storage.size_gib),
-        kind: (volume.kind != kind).then_some(kind),
+        kind: becomes.then_some(kind),
         iops: volume.iops.is_some_and(|iops| iops != storage.iops).then_some(storage.iops),
-        throughput: throughput.filter(|_| volume.throughput.is_some() && volume.throughput != throughput),
+        throughput: throughput.filter(|_| becomes || differs(volume.throughput)),
     }
 }
 

@@ -53,7 +53,7 @@ pub(super) fn volume<'a>(world: &World<'a>, plan: &mut Plan) -> Option<Disk<'a>>
 }
 
 /// Volumes that are not on their way out.
-pub(super) fn living(volumes: &[Volume]) -> impl Iterator<Item = &Volume> {
+pub(crate) fn living(volumes: &[Volume]) -> impl Iterator<Item = &Volume> {
     volumes.iter().filter(|volume| !matches!(volume.state, VolumeState::Deleting | VolumeState::Deleted))
 }
 

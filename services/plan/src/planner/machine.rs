@@ -7,6 +7,7 @@
 //! *Invariant:* a machine that serves is protected. Its protection may be off because the wish turned back after it was
 //! taken off, so nothing is called settled before it was read.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cloud::{Instance, InstanceState, Protection, SecurityGroup, Volume, key};
@@ -50,13 +51,14 @@ pub(super) fn node<'a>(
     };
     let name = node.metadata.name.clone().unwrap_or_default();
     let generation = generation_of(instance).unwrap_or_default();
-    let value = build::node_value(&world.validated.subject, generation);
-    let labelled =
-        node.metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_NODE)) == Some(&value);
-    if !labelled {
+    let labels = node_labels(world, generation);
+    let has = |(key, value): (&String, &String)| {
+        node.metadata.labels.as_ref().and_then(|labels| labels.get(key)) == Some(value)
+    };
+    if !labels.iter().all(has) {
         let uid = node.metadata.uid.clone().unwrap_or_default();
         let reason = format!("its provider id shows that it is {}", instance.id);
-        plan.act(Part::Node, Step::LabelNode { name: name.clone(), uid, value }, reason);
+        plan.act(Part::Node, Step::LabelNode { name: name.clone(), uid, labels }, reason);
         plan.wait(Part::Node, format!("Node {name} is being labelled"));
         return None;
     }
@@ -66,6 +68,13 @@ pub(super) fn node<'a>(
         plan.wait(Part::Node, format!("waiting for Node {name} to become ready"));
     }
     Some(node)
+}
+
+/// What a Node of ours is found by, and what only we may give it.
+fn node_labels(world: &World<'_>, generation: u64) -> BTreeMap<String, String> {
+    let subject = &world.validated.subject;
+    let own = build::node_labels(subject).into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
+    own.chain([(names::LABEL_NODE.to_owned(), build::node_value(subject, generation))]).collect()
 }
 
 /// Machines that serve nobody: of another generation than the one written down, and not pinned by the StatefulSet.

@@ -7,16 +7,24 @@ mod existing;
 mod machine;
 mod name;
 mod network;
+mod reach;
 mod teardown;
 mod workload;
 
+use cloud::Role;
 use resources::{QuestDB, names};
 
+use crate::Mistagged;
+use crate::change::changes;
 use crate::{Goal, Observed, Part, Plan, Settings, State, Step, Validated};
 
+pub(crate) use disk::change as volume_change;
 pub use disk::modification_must_be_read;
+pub(crate) use existing::living;
 pub use machine::{machine_to_check, serving};
-pub use name::{DnsQuestion, dns_question, name_to_release};
+pub use name::{DnsQuestion, are_as_noted, dns_question, name_at_rest, name_to_release};
+pub(crate) use name::{is_reserved, other_name};
+pub(crate) use reach::{leaving_node, missing_kinds};
 pub use workload::pod_is_ready;
 
 /// Everything a decision rests on.
@@ -31,22 +39,25 @@ pub(crate) struct World<'a> {
 pub fn plan(resource: &QuestDB, validated: &Validated, observed: &Observed, settings: &Settings) -> Plan {
     let world = World { resource, validated, observed, settings };
     let mut plan = Plan::default();
-    if !world.is_held() {
-        if !validated.removing {
-            let reason = "nothing is made before the resource is sure to be cleaned up after";
-            plan.act(Part::Resource, Step::AddFinalizer { mint: false }, reason);
-            plan.wait(Part::Resource, "the finalizer is being added");
-        }
+    if !world.is_held() && validated.removing {
+        return plan;
+    }
+    if !world.is_held() || !world.is_named() {
+        let reason = "nothing is made before the resource is sure to be cleaned up after, and known in every copy of it";
+        plan.act(Part::Resource, Step::AddFinalizer { identity: world.identity() }, reason);
+        plan.wait(Part::Resource, "finalizer and identity are being written");
         return plan;
     }
     match validated.goal {
         Goal::Serve => serve(&world, &mut plan),
         Goal::Pause | Goal::Retire | Goal::Purge => teardown::plan(&world, &mut plan),
     }
+    plan.changes = changes(&world, &plan);
     plan
 }
 
 fn serve(world: &World<'_>, plan: &mut Plan) {
+    retag(world, plan);
     workload::credentials(world, plan);
     let group = network::security_group(world, plan);
     let disk = existing::volume(world, plan);
@@ -55,8 +66,10 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
     let volume = disk::volume(world, plan, disk, instance);
     let node = machine::node(world, plan, instance);
     let configured = workload::config(world, plan);
+    // What runs already is judged whatever becomes of its rules; nothing is started without them.
+    let safe = reach::isolation(world, plan) || world.observed.children.pod.is_some();
     let claimed = disk::claim(world, plan, volume);
-    let ready = if let Some(node) = node.filter(|_| configured && claimed) {
+    let ready = if let Some(node) = node.filter(|_| configured && claimed && safe) {
         workload::pod(world, plan, node)
     } else {
         plan.say(Part::Attachment, State::Pending);
@@ -64,12 +77,37 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
         false
     };
     name::resolve(world, plan, instance.filter(|_| ready));
+    reach::beside(world, plan);
     machine::surplus(world, plan, instance);
+}
+
+/// What somebody took off or changed by hand.
+fn retag(world: &World<'_>, plan: &mut Plan) {
+    for Mistagged { role, id, missing } in &world.observed.account.mistagged {
+        let part = match role {
+            Role::Instance => Part::Instance,
+            Role::SecurityGroup => Part::SecurityGroup,
+            Role::Volume | Role::Snapshot => Part::Volume,
+        };
+        let step = Step::Tag { resource: id.clone(), tags: missing.clone() };
+        plan.act(part, step, format!("{id} is found by its tags, which somebody changed"));
+    }
 }
 
 impl World<'_> {
     fn annotation(&self, key: &str) -> Option<&str> {
         self.resource.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// Of a resource without an instruction: what its annotation has to say.
+    fn identity(&self) -> Option<String> {
+        let plain = self.validated.instruction.is_none();
+        plain.then(|| self.validated.subject.database.clone())
+    }
+
+    /// Whether the annotation says it: who copies a resource elsewhere takes annotations along, and not the status.
+    fn is_named(&self) -> bool {
+        self.identity().is_none_or(|identity| self.annotation(names::ADOPTED_ID) == Some(identity.as_str()))
     }
 
     fn number(&self, key: &str) -> Option<u64> {

@@ -1,14 +1,16 @@
 //! The DNS name: an address record beside a text record that says whose it is.
 //!
 //! *Invariant:* records that are not ours are never changed, and a name with any record that is not ours is taken.
+//! *Invariant:* a paused database keeps its name: the address goes, the text that says whose the name is stays.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use cloud::{ChangeId, DnsChangeState, DnsRecord, Instance, RecordChange, RecordKind};
-use resources::{DnsState, DnsStatus, QuestDB};
+use jiff::Timestamp;
+use resources::{DnsState, DnsStatus, QuestDB, StepStatus};
 
 use super::World;
-use crate::{Part, Plan, State, Step, Subject, Validated};
+use crate::{Goal, Part, Plan, State, Step, Subject, Validated};
 
 /// Seconds that resolvers may keep the address.
 const TTL: u32 = 30;
@@ -39,8 +41,43 @@ pub fn dns_question(resource: &QuestDB, validated: &Validated, address: Option<I
     match (status.state, &status.change_id) {
         (DnsState::InSync, _) => DnsQuestion::Nothing,
         (DnsState::Pending, Some(id)) => DnsQuestion::Change(ChangeId::new(id)),
-        (DnsState::Pending | DnsState::Releasing | DnsState::Conflict, _) => DnsQuestion::Records,
+        (DnsState::Pending | DnsState::Releasing | DnsState::Reserved | DnsState::Conflict, _) => {
+            DnsQuestion::Records
+        }
     }
+}
+
+/// The name of a database at rest whose records are worth a look: what they hold was settled before this moment, so that a
+/// picture taken since then shows it. They are compared by [`are_as_noted`].
+pub fn name_at_rest(resource: &QuestDB, before: Timestamp) -> Option<&str> {
+    let status = resource.status.as_ref()?;
+    let of_name =
+        |step: &&StepStatus| [Part::Dns, Part::DnsRelease].map(Part::as_str).contains(&step.name.as_str());
+    let ended = status.steps.iter().filter(of_name).filter_map(|step| step.ended_at.as_ref());
+    if ended.into_iter().any(|ended| ended.0 > before) {
+        return None;
+    }
+    noted_name(resource)
+}
+
+fn noted_name(resource: &QuestDB) -> Option<&str> {
+    let status = resource.status.as_ref()?.dns.as_ref()?;
+    match status.state {
+        DnsState::InSync | DnsState::Reserved => Some(&status.name),
+        DnsState::Pending | DnsState::Releasing | DnsState::Conflict => None,
+    }
+}
+
+/// Whether the records of the name of a database at rest are what its status says of them.
+pub fn are_as_noted(resource: &QuestDB, validated: &Validated, records: &[DnsRecord]) -> bool {
+    let Some(status) = resource.status.as_ref().and_then(|status| status.dns.as_ref()) else { return true };
+    let subject = &validated.subject;
+    let address = status.address.as_ref().and_then(|address| address.parse().ok());
+    let wanted = address.map(|address| DnsRecord::a(&status.name, TTL, address));
+    let addresses = records.iter().filter(|record| !is_owner(record, subject));
+    foreign(records, subject).is_none()
+        && records.iter().any(|record| is_owner(record, subject))
+        && addresses.eq(wanted.iter())
 }
 
 /// The name that a database gives back: the one it was given last, whatever its wish says by now.
@@ -50,9 +87,12 @@ pub fn name_to_release<'a>(resource: &'a QuestDB, validated: &'a Validated) -> &
 }
 
 /// The name of a database that has another one than it asks for now.
-fn other_name<'a>(world: &World<'a>) -> Option<&'a str> {
+pub(crate) fn other_name<'a>(world: &World<'a>) -> Option<&'a str> {
     let status = world.resource.status.as_ref().and_then(|status| status.dns.as_ref())?;
-    let has = matches!(status.state, DnsState::InSync | DnsState::Pending | DnsState::Releasing);
+    let has = match status.state {
+        DnsState::InSync | DnsState::Pending | DnsState::Releasing | DnsState::Reserved => true,
+        DnsState::Conflict => false,
+    };
     (has && status.name != world.validated.hostname).then_some(status.name.as_str())
 }
 
@@ -65,7 +105,7 @@ pub(super) fn resolve(world: &World<'_>, plan: &mut Plan, instance: Option<&Inst
     };
     if let Some(name) = other_name(world) {
         let text = format!(
-            "the database answers to {name}: another name for a living database is not supported yet; it goes on as it is"
+            "the database has the name {name}: another name for a living database is not supported yet; it goes on as it is"
         );
         plan.say(Part::Dns, State::Refused(text));
         return;
@@ -84,29 +124,61 @@ pub(super) fn resolve(world: &World<'_>, plan: &mut Plan, instance: Option<&Inst
     }
 }
 
-/// Records of ours that are to be removed, exactly as they are.
-pub(super) fn releases(records: &[DnsRecord], subject: &Subject) -> Vec<RecordChange> {
-    if foreign(records, subject).is_some() {
+/// Records of ours that are to be removed, exactly as they are. A pause keeps the text record of the name that the wish still
+/// asks for.
+pub(super) fn releases(world: &World<'_>, records: &[DnsRecord]) -> Vec<RecordChange> {
+    if foreign(records, &world.validated.subject).is_some() {
         return Vec::new();
     }
-    records.iter().cloned().map(RecordChange::Delete).collect()
+    let keeps = keeps_name(world.resource, world.validated);
+    if keeps && records.is_empty() && noted_name(world.resource).is_some() {
+        // Somebody took it away; nobody else has the name yet.
+        let (name, subject) = (&world.validated.hostname, &world.validated.subject);
+        return vec![RecordChange::Create(DnsRecord::txt(name, TTL, &owner_text(subject)))];
+    }
+    let removed = records.iter().filter(|record| !(keeps && record.kind == RecordKind::Txt));
+    removed.cloned().map(RecordChange::Delete).collect()
+}
+
+/// Whether a database that stops keeps the name that it has.
+fn keeps_name(resource: &QuestDB, validated: &Validated) -> bool {
+    validated.goal == Goal::Pause && name_to_release(resource, validated) == validated.hostname
+}
+
+/// Whether the name of a database that stopped is still its own, as far as anybody looked.
+pub(crate) fn is_reserved(resource: &QuestDB, validated: &Validated, records: Option<&[DnsRecord]>) -> bool {
+    let noted = || resource.status.as_ref().is_some_and(|status| status.dns.is_some());
+    let owned = |records: &[DnsRecord]| records.iter().any(|record| is_owner(record, &validated.subject));
+    keeps_name(resource, validated) && records.map_or_else(noted, owned)
 }
 
 /// The first record that is not ours: any, where our text record is missing; else any kind that we never write.
 fn foreign<'a>(records: &'a [DnsRecord], subject: &Subject) -> Option<&'a DnsRecord> {
-    let ours = owner_text(subject);
-    let is_ours = |record: &DnsRecord| {
-        record.kind == RecordKind::Txt && record.plain && record.texts() == [ours.as_str()]
-    };
-    let owned = records.iter().any(is_ours);
+    let owned = records.iter().any(|record| is_owner(record, subject));
     records.iter().find(|record| {
         let address = record.kind == RecordKind::A && record.plain && owned;
-        !(address || is_ours(record))
+        !(address || is_owner(record, subject))
     })
+}
+
+/// Whether a record says that the name is ours.
+fn is_owner(record: &DnsRecord, subject: &Subject) -> bool {
+    record.kind == RecordKind::Txt && record.plain && record.texts() == [owner_text(subject)]
 }
 
 fn point(world: &World<'_>, plan: &mut Plan, records: &[DnsRecord], address: Ipv4Addr) {
     let name = &world.validated.hostname;
+    let wanted = DnsRecord::a(name, TTL, address);
+    let text = DnsRecord::txt(name, TTL, &owner_text(&world.validated.subject));
+    let known = dns_question(world.resource, world.validated, Some(IpAddr::V4(address)));
+    if known == DnsQuestion::Nothing && records == std::slice::from_ref(&wanted) {
+        // The address is ours and was in sync: only what said so is gone.
+        let changes = vec![RecordChange::Create(text), RecordChange::Upsert(wanted)];
+        let reason = "the record that says whose the name is was taken away";
+        plan.act(Part::Dns, Step::ChangeRecords { changes, address: Some(address.to_string()) }, reason);
+        plan.wait(Part::Dns, "waiting for the change to reach all name servers");
+        return;
+    }
     if let Some(foreign) = foreign(records, &world.validated.subject) {
         let text = format!(
             "{name} has a {} record that is not ours: remove it or choose another name",
@@ -115,9 +187,6 @@ fn point(world: &World<'_>, plan: &mut Plan, records: &[DnsRecord], address: Ipv
         plan.say(Part::Dns, State::Conflict(text));
         return;
     }
-    let text = DnsRecord::txt(name, TTL, &owner_text(&world.validated.subject));
-    let wanted = DnsRecord::a(name, TTL, address);
-    let known = dns_question(world.resource, world.validated, Some(IpAddr::V4(address)));
     if records.contains(&wanted) && known == DnsQuestion::Nothing {
         plan.say(Part::Dns, State::Done);
         return;

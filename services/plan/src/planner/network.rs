@@ -19,7 +19,7 @@ pub(super) fn security_group<'a>(world: &World<'a>, plan: &mut Plan) -> Option<&
         plan.wait(Part::SecurityGroup, "the security group is being created");
         return None;
     };
-    let wanted = build::security_group_rules(world.validated);
+    let wanted = build::security_group_rules(world.validated, world.settings);
     let missing: Vec<IngressRule> =
         wanted.iter().filter(|rule| !group.ingress.contains(rule)).cloned().collect();
     let surplus: Vec<IngressRule> =

@@ -73,13 +73,13 @@ fn release_name(world: &World<'_>, plan: &mut Plan) -> bool {
         // Nobody asked, because status says that the name was released.
         return true;
     };
-    let changes = name::releases(records, &world.validated.subject);
+    let changes = name::releases(world, records);
     if changes.is_empty() {
         return true;
     }
     let reason = "nobody is to be sent to a database that stops";
     plan.act(Part::DnsRelease, Step::ChangeRecords { changes, address: None }, reason);
-    plan.wait(Part::DnsRelease, "the name is being given back");
+    plan.wait(Part::DnsRelease, "the name is being taken out of service");
     false
 }
 
@@ -248,7 +248,11 @@ fn transient<'a>(world: &World<'a>) -> Vec<(Kind, &'a ObjectMeta)> {
     let children = &world.observed.children;
     let config = children.config.iter().map(|found| (Kind::ConfigMap, &found.metadata));
     let services = children.service.iter().chain(&children.headless);
-    config.chain(services.map(|found| (Kind::Service, &found.metadata))).collect()
+    let policy = children.network_policy.iter().map(|found| (Kind::NetworkPolicy, &found.metadata));
+    let budget = children.disruption_budget.iter().map(|found| (Kind::PodDisruptionBudget, &found.metadata));
+    let others = children.others.iter().map(|(kind, found)| (*kind, &found.metadata));
+    let services = services.map(|found| (Kind::Service, &found.metadata));
+    config.chain(services).chain(policy).chain(budget).chain(others).collect()
 }
 
 fn lasting<'a>(world: &World<'a>) -> Vec<(Kind, &'a ObjectMeta)> {

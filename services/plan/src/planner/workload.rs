@@ -9,6 +9,7 @@ use resources::names;
 
 use super::World;
 use super::child::ensure;
+use crate::change::is_told;
 use crate::{Kind, Observed, Part, Plan, State, Step, Target, Validated, build};
 
 /// The keys that a Secret must have.
@@ -40,14 +41,13 @@ pub(super) fn credentials(world: &World<'_>, plan: &mut Plan) {
 /// server.conf and Services; whether they are as they should be.
 pub(super) fn config(world: &World<'_>, plan: &mut Plan) -> bool {
     let children = &world.observed.children;
-    let subject = &world.validated.subject;
     let config = children.config.as_deref().map(|found| serde_json::to_value(found).unwrap_or_default());
     let headless = children.headless.as_deref().map(|found| serde_json::to_value(found).unwrap_or_default());
     let service = children.service.as_deref().map(|found| serde_json::to_value(found).unwrap_or_default());
     let done = [
         ensure(plan, Part::Config, build::config_map(world.validated), config.as_ref()),
-        ensure(plan, Part::Config, build::headless(subject), headless.as_ref()),
-        ensure(plan, Part::Config, build::service(subject), service.as_ref()),
+        ensure(plan, Part::Config, build::headless(world.validated), headless.as_ref()),
+        ensure(plan, Part::Config, build::service(world.validated), service.as_ref()),
     ];
     if done == [true; 3] {
         plan.say(Part::Config, State::Done);
@@ -74,11 +74,19 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>) -> bool 
         plan.wait(Part::Pod, "waiting for the pod to be made");
         return false;
     };
+    if pod.metadata.deletion_timestamp.is_none()
+        && !world.validated.subject.owns(pod.metadata.labels.as_ref())
+    {
+        let labels = build::pod_labels(&world.validated.subject, pod.metadata.uid.as_deref());
+        plan.act(Part::Pod, Step::Apply(labels), "the pod is found by its labels, which somebody took off");
+        plan.wait(Part::Pod, "the pod is being labelled again");
+        return false;
+    }
     let checksum = build::checksum(world.validated, value);
     if is_current(pod, &checksum) {
         return judge(plan, pod);
     }
-    replace(world, plan, pod);
+    replace(world, plan, pod, node);
     false
 }
 
@@ -126,7 +134,7 @@ fn judge(plan: &mut Plan, pod: &Pod) -> bool {
 }
 
 /// The pod runs something older: it is restarted, once the StatefulSet's controller knows the newer.
-fn replace(world: &World<'_>, plan: &mut Plan, pod: &Pod) {
+fn replace(world: &World<'_>, plan: &mut Plan, pod: &Pod, node: &Node) {
     let stateful_set = world.observed.children.stateful_set.as_deref();
     let seen = stateful_set.and_then(|set| set.status.as_ref()?.observed_generation);
     let current = stateful_set.and_then(|set| set.metadata.generation);
@@ -134,6 +142,14 @@ fn replace(world: &World<'_>, plan: &mut Plan, pod: &Pod) {
         plan.wait(Part::Pod, "waiting for QuestDB to stop");
     } else if seen.is_none() || seen < current {
         plan.wait(Part::Pod, "waiting for the StatefulSet's controller to see the change");
+    } else if !is_told(world) {
+        plan.wait(Part::Pod, "the restart is being announced in status");
+    } else if super::reach::is_leaving(node) {
+        // What runs is worth more than the change.
+        plan.wait(
+            Part::Pod,
+            "the restart waits: the Node is cordoned, and QuestDB would not start again on it",
+        );
     } else {
         plan.act(
             Part::Pod,

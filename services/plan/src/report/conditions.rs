@@ -2,16 +2,16 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use resources::QuestDBStatus;
 use resources::names::condition;
+use resources::{QuestDB, QuestDBStatus};
 
-use super::Outcome;
+use super::{Outcome, reach};
 use crate::{Goal, Part, State, Step};
 
 /// Status, reason, message.
-type Word = (&'static str, String, String);
+pub(crate) type Word = (&'static str, String, String);
 
-pub(super) fn set(status: &mut QuestDBStatus, outcome: &Outcome<'_>, now: Timestamp) {
+pub(super) fn set(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Outcome<'_>, now: Timestamp) {
     let words = [
         (condition::CONFIG_ACCEPTED, Some(accepted(outcome))),
         (condition::READY, Some(ready(outcome))),
@@ -21,6 +21,10 @@ pub(super) fn set(status: &mut QuestDBStatus, outcome: &Outcome<'_>, now: Timest
         (condition::DNS_READY, dns(status, outcome)),
         (condition::VOLUME_RESIZING, resizing(status, outcome)),
         (condition::CONFLICT, conflict(status, outcome)),
+        (condition::CONTENDED, contended(status, outcome)),
+        (condition::RECONCILE_PAUSED, resumed(status)),
+        (condition::NODE_CORDONED, reach::cordoned(status, resource, outcome)),
+        (condition::INTEGRATIONS_READY, reach::integrations(status, outcome)),
     ];
     for (kind, word) in words {
         if let Some(word) = word {
@@ -41,15 +45,36 @@ pub(super) fn refuse(status: &mut QuestDBStatus, what: &str, generation: i64, no
     }
 }
 
-fn yes(reason: &str, message: &str) -> Word {
+/// The conditions of a resource that nobody knows the database of.
+pub(super) fn contest(status: &mut QuestDBStatus, what: &str, generation: i64, now: Timestamp) {
+    let at = (generation, now);
+    for kind in [condition::CONFLICT, condition::DEGRADED] {
+        put(&mut status.conditions, kind, yes("Identity", what), at);
+    }
+    for kind in [condition::PROGRESSING, condition::READY] {
+        put(&mut status.conditions, kind, no("Identity", "it is not clear which database this is"), at);
+    }
+}
+
+/// The condition of a resource for which nothing is done.
+pub(super) fn suspend(status: &mut QuestDBStatus, what: &str, generation: i64, now: Timestamp) {
+    put(&mut status.conditions, condition::RECONCILE_PAUSED, yes("Annotated", what), (generation, now));
+}
+
+fn resumed(status: &QuestDBStatus) -> Option<Word> {
+    let known = status.conditions.iter().any(|found| found.type_ == condition::RECONCILE_PAUSED);
+    known.then(|| no("Resumed", "the resource is looked after"))
+}
+
+pub(crate) fn yes(reason: &str, message: &str) -> Word {
     ("True", reason.to_owned(), message.to_owned())
 }
 
-fn no(reason: &str, message: &str) -> Word {
+pub(crate) fn no(reason: &str, message: &str) -> Word {
     ("False", reason.to_owned(), message.to_owned())
 }
 
-fn put(
+pub(crate) fn put(
     conditions: &mut Vec<Condition>,
     kind: &str,
     (status, reason, message): Word,
@@ -117,8 +142,12 @@ fn degraded(outcome: &Outcome<'_>) -> Word {
 }
 
 fn dns(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
-    if outcome.validated.goal != Goal::Serve {
-        return Some(no("Released", "the name is given back"));
+    match outcome.validated.goal {
+        Goal::Serve => {}
+        Goal::Pause if status.dns.is_some() => {
+            return Some(no("Reserved", "nobody answers to the name, and nobody else can take it"));
+        }
+        Goal::Pause | Goal::Retire | Goal::Purge => return Some(no("Released", "the name is given back")),
     }
     // While a known name waits for its pod, what was said of it still holds.
     let known = status.conditions.iter().any(|condition| condition.type_ == condition::DNS_READY);
@@ -147,6 +176,14 @@ fn conflict(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
     });
     let known = status.conditions.iter().any(|found| found.type_ == condition::CONFLICT);
     found.or_else(|| known.then(|| no("Resolved", "nothing that we need belongs to somebody else")))
+}
+
+fn contended(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
+    if !outcome.applied.contended.is_empty() {
+        return Some(yes("TwoWriters", &outcome.applied.contended.join("; ")));
+    }
+    let known = status.conditions.iter().any(|found| found.type_ == condition::CONTENDED);
+    known.then(|| no("Resolved", "nobody else writes fields of ours"))
 }
 
 fn of_part(outcome: &Outcome<'_>, part: Part, good: &str) -> Word {

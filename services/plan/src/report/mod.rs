@@ -3,15 +3,17 @@
 //! Messages name what is waited for or what to do and never a moving number, so that a status that means the same is the
 //! same and is not written again.
 
-mod conditions;
+pub(crate) mod conditions;
 mod parts;
 mod phase;
+mod reach;
 
 use cloud::DnsChange;
 use domain::Violations;
 use jiff::Timestamp;
-use resources::{InstructionStatus, QuestDB, QuestDBStatus};
+use resources::{InstructionStatus, QuestDB, QuestDBStatus, names};
 
+use crate::change;
 use crate::{Observed, Part, Plan, State, Validated};
 
 /// What became of a plan.
@@ -21,6 +23,8 @@ pub struct Applied {
     pub wrote: bool,
     /// The steps that failed, in order; those that need their parts were not tried.
     pub failures: Vec<Failure>,
+    /// Fields of ours that somebody else writes again and again, and that were left as they are: which, and who.
+    pub contended: Vec<String>,
     /// The DNS change that was made, with the address the name then has.
     pub dns: Option<(DnsChange, Option<String>)>,
 }
@@ -58,10 +62,12 @@ pub fn status(
 ) -> QuestDBStatus {
     let mut status = resource.status.clone().unwrap_or_default();
     let outcome = Outcome { validated, observed, plan, applied };
+    status.database_id = Some(validated.subject.database.clone());
     status.observed_generation = Some(validated.generation);
     status.steps = parts::steps(&status.steps, &outcome, now);
+    status.pending = change::pending(resource, plan.changes.clone(), now);
     parts::facts(&mut status, resource, &outcome);
-    conditions::set(&mut status, &outcome, now);
+    conditions::set(&mut status, resource, &outcome, now);
     status.phase = Some(phase::phase(&status, &outcome));
     if outcome.is_settled()
         && let Some(instruction) = &validated.instruction
@@ -74,6 +80,50 @@ pub fn status(
             hash: instruction.hash.clone(),
         });
     }
+    status
+}
+
+/// The status of a resource whose identity was found or minted: it says no more than that. Nothing was touched.
+pub fn identified(resource: &QuestDB, database: &str) -> QuestDBStatus {
+    let status = resource.status.clone().unwrap_or_default();
+    let phase = status.phase.or(Some(resources::Phase::Pending));
+    QuestDBStatus { database_id: Some(database.to_owned()), phase, ..status }
+}
+
+/// The status of a resource of which it is not clear which database it stands for. Nothing was touched.
+pub fn unidentified(resource: &QuestDB, what: &str, now: Timestamp) -> QuestDBStatus {
+    let mut status = resource.status.clone().unwrap_or_default();
+    let generation = resource.metadata.generation.unwrap_or_default();
+    status.observed_generation = Some(generation);
+    status.phase = Some(resources::Phase::Degraded);
+    conditions::contest(&mut status, what, generation, now);
+    status
+}
+
+/// Whether nothing is to be done for a resource, because its annotation says so.
+pub fn is_suspended(resource: &QuestDB) -> bool {
+    let annotations = resource.metadata.annotations.as_ref();
+    annotations
+        .and_then(|annotations| annotations.get(names::PAUSE_RECONCILE))
+        .is_some_and(|word| word == "true")
+}
+
+/// The status of a resource for which nothing is done: what waits, and nothing else than before. Without a plan it is not
+/// even known yet which database it stands for.
+pub fn suspended(resource: &QuestDB, plan: Option<&Plan>, now: Timestamp) -> QuestDBStatus {
+    let mut status = resource.status.clone().unwrap_or_default();
+    let changes = plan.map_or_else(Vec::new, |plan| plan.changes.clone());
+    status.pending = change::pending(resource, changes, now);
+    let mut text = format!("nothing is done until the annotation {} is taken off", names::PAUSE_RECONCILE);
+    if resource.metadata.deletion_timestamp.is_some() {
+        text.push_str("; the deletion waits for that too");
+    }
+    let waits: Vec<&str> =
+        plan.iter().flat_map(|plan| &plan.actions).map(|action| action.reason.as_str()).collect();
+    if !waits.is_empty() {
+        text = format!("{text}; meanwhile: {}", waits.join("; "));
+    }
+    conditions::suspend(&mut status, &text, resource.metadata.generation.unwrap_or_default(), now);
     status
 }
 
@@ -109,9 +159,10 @@ impl Outcome<'_> {
         self.first_open_of(|_| true)
     }
 
-    /// The same of what stands between the database and its readiness: it serves with a disk that is still too small.
+    /// The same of what stands between the database and its readiness: it serves with a disk that is still too
+    /// small, and without a monitor.
     pub(crate) fn first_missing(&self) -> Option<(Part, String)> {
-        self.first_open_of(|part| part != Part::Tuning)
+        self.first_open_of(|part| !part.is_beside())
     }
 
     fn first_open_of(&self, counts: impl Fn(Part) -> bool) -> Option<(Part, String)> {

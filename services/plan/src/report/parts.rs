@@ -10,6 +10,7 @@ use resources::{
 };
 
 use super::Outcome;
+use crate::planner::is_reserved;
 use crate::{Goal, Part, State, serving};
 
 /// The steps of this pass, with the times of those before.
@@ -60,7 +61,7 @@ pub(super) fn facts(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Ou
     let instance = serving(resource, outcome.observed);
     node(status, outcome, instance);
     volume(status, outcome);
-    dns(status, outcome, instance);
+    dns(status, resource, outcome, instance);
     let validated = outcome.validated;
     if validated.goal == Goal::Serve && [Part::Pod, Part::Dns].into_iter().all(|part| outcome.is_done(part)) {
         status.version = Some(validated.version.clone());
@@ -68,7 +69,7 @@ pub(super) fn facts(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Ou
         status.endpoints = Some(EndpointsStatus {
             http: format!("http://{host}:{}", port::HTTP),
             pg: format!("postgres://{host}:{}/qdb", port::PG),
-            ilp: format!("tcp://{host}:{}", port::ILP),
+            ilp: format!("http://{host}:{}", port::HTTP),
             min: format!("http://{host}:{}", port::MIN),
         });
     }
@@ -119,12 +120,14 @@ fn volume(status: &mut QuestDBStatus, outcome: &Outcome<'_>) {
     }
 }
 
-fn dns(status: &mut QuestDBStatus, outcome: &Outcome<'_>, instance: Option<&Instance>) {
+fn dns(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Outcome<'_>, instance: Option<&Instance>) {
     let name = outcome.validated.hostname.clone();
     let address = instance.and_then(|instance| instance.private_ip).map(|address| address.to_string());
     if outcome.validated.goal != Goal::Serve {
         if outcome.is_done(Part::DnsRelease) {
-            status.dns = None;
+            let reserved = is_reserved(resource, outcome.validated, outcome.observed.dns.records.as_deref());
+            let state = DnsState::Reserved;
+            status.dns = reserved.then_some(DnsStatus { name, state, change_id: None, address: None });
         } else if let Some(dns) = &mut status.dns {
             dns.state = DnsState::Releasing;
         }

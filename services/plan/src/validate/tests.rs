@@ -1,6 +1,6 @@
 //! Each rule by one change of a valid resource.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::fixture::{resource, settings, subject, with};
 use crate::{Goal, validate};
@@ -23,14 +23,20 @@ fn a_good_wish_passes() {
     assert_eq!(validated.goal, Goal::Serve);
 }
 
-#[test]
-fn each_rule_names_its_field() {
-    let table = [
+/// What is wrong with a spec: where it is put, what, where it is noticed, and the rule's code.
+type Wrong = (&'static str, Value, &'static str, &'static str);
+
+/// A field of the spec's own that breaks its rule.
+fn wrong_fields() -> Vec<Wrong> {
+    vec![
         ("/metadata/name", json!("a".repeat(53)), "/metadata/name", "range"),
         ("/spec/version", json!("1.0.0"), "/spec/version", "unknown"),
         ("/spec/image", json!("evil/questdb:9.3.4"), "/spec/image", "unknown"),
         ("/spec/compute/instanceType", json!("t2.nano"), "/spec/compute/instanceType", "unknown"),
         ("/spec/compute/nodeImage", json!("ami-other"), "/spec/compute/nodeImage", "unknown"),
+        ("/spec/storage/iops", json!(25_001), "/spec/storage/iops", "range"),
+        ("/spec/storage/throughput", json!(751), "/spec/storage/throughput", "range"),
+        ("/spec/config", json!({ "line.tcp.enabled": "true" }), "/spec/config/line.tcp.enabled", "conflict"),
         ("/spec/zone", json!("us-east-1a"), "/spec/zone", "unknown"),
         ("/spec/config", json!({ "Bad Key": "1" }), "/spec/config/Bad Key", "format"),
         ("/spec/config", json!({ "a.b": "1\nhttp.user=x" }), "/spec/config/a.b", "format"),
@@ -39,9 +45,56 @@ fn each_rule_names_its_field() {
         ("/spec/network/hostname", json!("a.b.eu.example.com"), "/spec/network/hostname", "format"),
         ("/spec/network/allowedCidrs", json!(["10.0.0.0/33"]), "/spec/network/allowedCidrs/0", "format"),
         ("/spec/network/allowedCidrs", json!(["all"]), "/spec/network/allowedCidrs/0", "format"),
+    ]
+}
+
+/// What is wrong with how a database is reached.
+fn wrong_reach() -> Vec<Wrong> {
+    vec![
         ("/spec/network", json!({ "exposure": "Public" }), "/spec/network/allowedCidrs", "required"),
-    ];
-    for (pointer, value, expected, rule) in table {
+        ("/spec/network/ingress", json!({ "host": "a.example.com" }), "/spec/network/ingress/host", "format"),
+        (
+            "/spec/network/ingress",
+            json!({ "host": "x.other.apps.example.com" }),
+            "/spec/network/ingress/host",
+            "format",
+        ),
+        (
+            "/spec/network/ingress",
+            json!({ "host": "a`) || Host(`b.qdb-acme.apps.example.com" }),
+            "/spec/network/ingress/host",
+            "format",
+        ),
+        (
+            "/spec/network/ingress",
+            json!({ "ilp": { "entryPoints": ["questdb"] }, "tls": {} }),
+            "/spec/network/ingress/ilp",
+            "conflict",
+        ),
+        (
+            "/spec/network/service",
+            json!({ "annotations": { "crd.questdb.io/applied": "x" } }),
+            "/spec/network/service/annotations/crd.questdb.io~1applied",
+            "conflict",
+        ),
+        (
+            "/spec/network/service",
+            json!({ "headlessAnnotations": { "a b": "x" } }),
+            "/spec/network/service/headlessAnnotations/a b",
+            "format",
+        ),
+        (
+            "/spec/network/monitor",
+            json!({ "labels": { "app.kubernetes.io/managed-by": "me" } }),
+            "/spec/network/monitor/labels/app.kubernetes.io~1managed-by",
+            "conflict",
+        ),
+    ]
+}
+
+#[test]
+fn each_rule_names_its_field() {
+    for (pointer, value, expected, rule) in wrong_fields().into_iter().chain(wrong_reach()) {
         let mut subject = subject();
         let changed = with(pointer, value.clone());
         subject.name.clone_from(changed.metadata.name.as_ref().unwrap());
@@ -50,6 +103,16 @@ fn each_rule_names_its_field() {
             violations.iter().map(|found| (found.pointer.as_str(), found.rule.code())).collect();
         assert_eq!(found, [(expected, rule)], "{pointer} = {value}");
     }
+}
+
+#[test]
+fn routes_have_a_host_of_their_namespace() {
+    let host = |wish: serde_json::Value| {
+        let changed = with("/spec/network/ingress", wish);
+        validate(&changed, subject(), &settings()).unwrap().reach.ingress.unwrap().0
+    };
+    assert_eq!(host(json!({})), "trades-33445566.qdb-acme.apps.example.com");
+    assert_eq!(host(json!({ "host": "a.b.qdb-acme.apps.example.com" })), "a.b.qdb-acme.apps.example.com");
 }
 
 #[test]

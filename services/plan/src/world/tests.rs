@@ -2,11 +2,25 @@
 
 mod apart;
 mod aws;
+mod change;
+mod coverage;
 mod drift;
+mod enumerated;
+mod identity;
+mod kubernetes;
 mod late;
 mod model;
+mod operations;
+mod oracle;
+mod reach;
+mod records;
+mod runner;
+mod sequences;
 mod silent;
 mod states;
+mod tags;
+
+use std::sync::LazyLock;
 
 use cloud::{DnsRecord, InstanceState};
 use jiff::Timestamp;
@@ -14,81 +28,9 @@ use resources::{Phase, RunState, names};
 use serde_json::json;
 
 use crate::fixture::{resource, settings, validated};
-use crate::{Applied, Failure, Part, Plan, State, Step, machine_to_check, plan, refused, status};
-use model::{Lost, World};
-
-/// Passes after which an end must have been reached.
-const ENOUGH: usize = 60;
-
-/// What goes wrong, at which of all steps.
-#[derive(Clone, Copy, Debug)]
-struct Trouble {
-    at: usize,
-    lost: Lost,
-    /// The process dies with it: nothing is reported.
-    crash: bool,
-}
-
-/// One pass; the number of steps begun so far goes up.
-fn pass(world: &mut World, taken: &mut usize, trouble: Option<Trouble>, twice: bool) -> Plan {
-    let validated = validated(&world.resource);
-    let mut observed = world.look();
-    let mut planned = plan(&world.resource, &validated, &observed, &settings());
-    if let Some(instance) = machine_to_check(&world.resource, &validated, &observed, &planned) {
-        observed.account.protection = Some(world.protection(&instance.id));
-        planned = plan(&world.resource, &validated, &observed, &settings());
-    }
-    let mut applied = Applied::default();
-    for action in &planned.actions {
-        if applied.holds_back(action.part) {
-            continue;
-        }
-        let number = *taken;
-        *taken += 1;
-        if world.refuses(&action.step) {
-            applied.failures.push(failure(action.part, "too soon"));
-            continue;
-        }
-        let fails = trouble.filter(|trouble| trouble.at == number);
-        if fails.is_none_or(|trouble| trouble.lost == Lost::Answer) {
-            let first = world.apply(&action.step);
-            let again = if twice { world.apply(&action.step) } else { None };
-            applied.dns = again.or(first).or(applied.dns);
-        }
-        if let Some(trouble) = fails {
-            if trouble.crash {
-                return planned;
-            }
-            applied.dns = None;
-            applied.failures.push(failure(action.part, "lost"));
-            if action.step.writes_resource() {
-                break;
-            }
-            continue;
-        }
-        applied.wrote = true;
-    }
-    let now = Timestamp::UNIX_EPOCH;
-    world.resource.status = Some(status(&world.resource, &validated, &observed, (&planned, &applied), now));
-    planned
-}
-
-fn failure(part: Part, message: &str) -> Failure {
-    Failure { part, message: message.to_owned(), lasting: false }
-}
-
-/// Passes until nothing is left to do; the number of steps taken.
-fn settle(world: &mut World, trouble: Option<Trouble>, twice: bool) -> usize {
-    let mut taken = 0;
-    for _ in 0..ENOUGH {
-        let planned = pass(world, &mut taken, trouble, twice);
-        if planned.is_settled() || world.released {
-            return taken;
-        }
-        world.tick();
-    }
-    panic!("not settled after {ENOUGH} passes ({trouble:?}): {:#?}", world.resource.status);
-}
+use crate::{Part, State, Step, refused};
+use model::World;
+use runner::{ENOUGH, Trouble, pass, settle, troubles};
 
 fn phase(world: &World) -> Option<Phase> {
     world.resource.status.as_ref().unwrap().phase
@@ -122,75 +64,21 @@ fn check_gone(world: &World, trouble: Option<Trouble>) {
 }
 
 fn serving() -> World {
-    let mut world = World::new(resource(1));
-    settle(&mut world, None, false);
-    check_serving(&world, None);
-    world
+    static SERVING: LazyLock<World> = LazyLock::new(|| {
+        let mut world = World::new(resource(1));
+        settle(&mut world, None, false);
+        check_serving(&world, None);
+        world
+    });
+    SERVING.clone()
 }
 
 /// The same world with another wish.
 fn wish(world: &mut World, seq: i64, change: impl FnOnce(&mut resources::QuestDBSpec)) {
+    world.touch();
     world.resource.metadata.generation = Some(seq);
     world.resource.spec.instruction.as_mut().unwrap().seq = seq;
     change(&mut world.resource.spec);
-}
-
-fn troubles(steps: usize) -> impl Iterator<Item = Trouble> {
-    let kinds = [(Lost::Request, false), (Lost::Request, true), (Lost::Answer, false), (Lost::Answer, true)];
-    (0..steps).flat_map(move |at| kinds.map(|(lost, crash)| Trouble { at, lost, crash }))
-}
-
-#[test]
-fn every_step_of_a_create_may_fail_once() {
-    let steps = settle(&mut World::new(resource(1)), None, false);
-    assert!(steps > 12, "{steps}");
-    for trouble in troubles(steps) {
-        let mut world = World::new(resource(1));
-        settle(&mut world, Some(trouble), false);
-        check_serving(&world, Some(trouble));
-    }
-}
-
-#[test]
-fn every_step_of_a_create_may_run_twice() {
-    let mut world = World::new(resource(1));
-    settle(&mut world, None, true);
-    check_serving(&world, None);
-}
-
-#[test]
-fn every_step_of_a_purge_may_fail_once() {
-    let purge = |world: &mut World| wish(world, 2, |spec| spec.run_state = RunState::Purged);
-    let mut world = serving();
-    purge(&mut world);
-    let steps = settle(&mut world, None, false);
-    check_gone(&world, None);
-    for trouble in troubles(steps) {
-        let mut world = serving();
-        purge(&mut world);
-        settle(&mut world, Some(trouble), false);
-        check_gone(&world, Some(trouble));
-    }
-    let mut world = serving();
-    purge(&mut world);
-    settle(&mut world, None, true);
-    check_gone(&world, None);
-}
-
-#[test]
-fn every_step_of_a_create_may_be_followed_by_a_purge() {
-    let steps = settle(&mut World::new(resource(1)), None, false);
-    for stop in 0..steps {
-        let mut world = World::new(resource(1));
-        let mut taken = 0;
-        while taken <= stop {
-            pass(&mut world, &mut taken, None, false);
-            world.tick();
-        }
-        wish(&mut world, 2, |spec| spec.run_state = RunState::Purged);
-        settle(&mut world, None, false);
-        check_gone(&world, None);
-    }
 }
 
 #[test]
@@ -351,13 +239,6 @@ fn lost_annotations_are_found_again_in_the_tags() {
 fn a_resource_that_people_delete_is_let_go_at_the_end() {
     let mut world = serving();
     world.resource.spec.instruction = None;
-    world
-        .resource
-        .metadata
-        .annotations
-        .as_mut()
-        .unwrap()
-        .insert(names::ADOPTED_ID.to_owned(), crate::fixture::DATABASE.to_owned());
     world.resource.metadata.deletion_timestamp =
         serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
     settle(&mut world, None, false);

@@ -99,6 +99,7 @@ fn dns(dns: &resources::DnsStatus) -> proto::Dns {
         resources::DnsState::Pending => "pending",
         resources::DnsState::InSync => "in_sync",
         resources::DnsState::Releasing => "releasing",
+        resources::DnsState::Reserved => "reserved",
         resources::DnsState::Conflict => "conflict",
     };
     proto::Dns { name: dns.name.clone(), state: state.to_owned() }

@@ -106,6 +106,23 @@ fn the_size_only_grows() {
 }
 
 #[test]
+fn what_ebs_would_refuse_is_refused_by_the_rules_of_the_catalogue() {
+    let numbers = [2_999_u32, 3_000, 5_000, 5_001, 10_000, 10_001, 80_000, 80_001, 99, 100, 256_000];
+    for limits in domain::catalogue::VOLUMES {
+        for size in [10, 160, 16_384] {
+            for (iops, throughput) in
+                numbers.iter().flat_map(|iops| [125, 1_250, 2_000].map(|most| (*iops, most)))
+            {
+                let storage = json!({ "sizeGib": size, "type": limits.name, "iops": iops, "throughput": throughput,
+                    "provisioned": false, "deletionPolicy": "Retain" });
+                let passes = crate::StorageSpec::validate_cel(&storage, None).is_ok();
+                assert_eq!(passes, limits.refusals(size, iops, throughput).is_empty(), "{storage}");
+            }
+        }
+    }
+}
+
+#[test]
 fn what_was_provisioned_stays_so() {
     let provisioned = |value: bool, seq| with(spec(1, seq, 0), "/storage/provisioned", json!(value));
     assert_eq!(write(&provisioned(true, 3), &provisioned(false, 2)), Ok(()));
@@ -144,6 +161,28 @@ fn the_instruction_in_status_never_goes_back() {
     assert!(!check(&at(1, 9), &at(2, 5)));
     assert!(!check(&resource(&json!({})), &at(2, 5)));
     assert!(check(&at(1, 1), &resource(&json!({}))));
+}
+
+#[test]
+fn the_identity_is_noted_once_and_for_good() {
+    const OURS: &str = "0192f3a4-5b6c-7d8e-9f00-112233445566";
+    const OTHER: &str = "0192f3a4-5b6c-7d8e-9f00-ffffffffffff";
+    let noted = |id: &str, managed: bool| {
+        let mut found = resource(&json!({ "databaseId": id }));
+        if !managed {
+            found.spec.instruction = None;
+        }
+        found
+    };
+    let check =
+        |new: &QuestDB, old: &QuestDB| new.validate_cel_update(old).map_err(|errors| format!("{errors:?}"));
+    assert_eq!(check(&noted(OURS, true), &resource(&json!({}))), Ok(()));
+    assert_eq!(check(&noted(OURS, true), &noted(OURS, false)), Ok(()), "managed from now on");
+    assert_eq!(check(&noted(OTHER, false), &noted(OTHER, false)), Ok(()));
+    for wrong in [noted(OTHER, false), resource(&json!({}))] {
+        assert!(check(&wrong, &noted(OURS, false)).unwrap_err().contains("status.databaseId is immutable"));
+    }
+    assert!(check(&noted(OTHER, true), &noted(OTHER, false)).unwrap_err().contains("another resource"));
 }
 
 #[test]

@@ -22,8 +22,6 @@ pub struct Target {
     pub pg_host: String,
     /// Its port.
     pub pg_port: String,
-    /// Host and port of ILP over TCP.
-    pub ilp: String,
     /// Health, as a URL.
     pub health: String,
     /// Namespace of the Secret.
@@ -60,8 +58,6 @@ pub struct Strings {
     pub qwp: String,
     /// Configuration of a QuestDB client that speaks ILP over HTTP.
     pub ilp_http: String,
-    /// Host and port of ILP over TCP.
-    pub ilp_tcp: String,
     /// Health, without credentials.
     pub health: String,
     /// Environment of the usual clients.
@@ -77,7 +73,7 @@ const USER: &str = "admin";
 
 /// Makes the strings; without credentials they hold a place for the password.
 pub fn strings(target: &Target, credentials: Option<&Credentials>) -> Strings {
-    let Target { http, pg_host, pg_port, ilp, health, .. } = target;
+    let Target { http, pg_host, pg_port, health, .. } = target;
     let Some(own) = credentials else { return places(target) };
     let conf = |scheme: &str| {
         format!(
@@ -101,7 +97,6 @@ pub fn strings(target: &Target, credentials: Option<&Credentials>) -> Strings {
         ),
         qwp: conf("ws"),
         ilp_http: conf("http"),
-        ilp_tcp: ilp.clone(),
         health: health.clone(),
         env: vec![
             format!("export QDB_CLIENT_CONF={}", shell(&conf("ws"))),
@@ -116,7 +111,7 @@ pub fn strings(target: &Target, credentials: Option<&Credentials>) -> Strings {
 
 /// The strings with places for the passwords. The shell puts the variables' values in: nothing of them is quoted away.
 fn places(target: &Target) -> Strings {
-    let Target { http, pg_host, pg_port, ilp, health, .. } = target;
+    let Target { http, pg_host, pg_port, health, .. } = target;
     let conf = |scheme: &str| format!("{scheme}::addr={http};username={USER};password={HTTP_PLACE};");
     Strings {
         psql: format!("PGPASSWORD=\"{PG_PLACE}\" psql -h {pg_host} -p {pg_port} -U {USER} -d qdb"),
@@ -127,7 +122,6 @@ fn places(target: &Target) -> Strings {
         ),
         qwp: conf("ws"),
         ilp_http: conf("http"),
-        ilp_tcp: ilp.clone(),
         health: health.clone(),
         env: vec![
             format!("export QDB_CLIENT_CONF=\"{}\"", conf("ws")),
@@ -169,7 +163,6 @@ pub fn text(name: &str, strings: &Strings) -> String {
     line("curl", &strings.curl);
     line("QWP client", &strings.qwp);
     line("ILP over HTTP", &strings.ilp_http);
-    line("ILP over TCP", &strings.ilp_tcp);
     line("Health", &strings.health);
     for variable in &strings.env {
         line("Environment", variable);
@@ -214,7 +207,6 @@ mod tests {
             http: format!("{host}:9000"),
             pg_host: host.to_owned(),
             pg_port: "8812".to_owned(),
-            ilp: format!("{host}:9009"),
             health: format!("http://{host}:9003/status"),
             namespace: "qdb-acme".to_owned(),
             secret: "trades-33445566-credentials".to_owned(),

@@ -79,7 +79,7 @@ fn observed() -> Observed {
         endpoints: Some(Endpoints {
             http: "http://trades-33445566.eu-west-1.example.com:9000".to_owned(),
             postgres: "trades-33445566.eu-west-1.example.com:8812".to_owned(),
-            ilp: "trades-33445566.eu-west-1.example.com:9009".to_owned(),
+            ilp: "trades-33445566.eu-west-1.example.com:9000".to_owned(),
             health: "http://trades-33445566.eu-west-1.example.com:9003/status".to_owned(),
         }),
         node: Some(Node {

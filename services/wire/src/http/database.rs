@@ -259,7 +259,7 @@ pub struct Endpoints {
     pub http: String,
     /// PostgreSQL wire protocol, as a URI without credentials.
     pub postgres: String,
-    /// ILP over TCP, as `tcp://host:port`.
+    /// ILP over HTTP, as `http://host:port`.
     pub ilp: String,
     /// Health and metrics.
     pub health: String,

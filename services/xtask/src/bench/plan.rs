@@ -17,6 +17,8 @@ pub(super) struct Bench {
     pub(super) most_pairs: u32,
     /// Whether the Java program is needed.
     pub(super) java: bool,
+    /// Whether the operator is needed, which takes minutes to compile.
+    pub(super) operator: bool,
 }
 
 /// One number of a bench.
@@ -35,7 +37,12 @@ const fn case(name: &'static str, unit: &'static str, goal: Goal) -> Case {
 
 /// A bench without peculiarities.
 const fn bench(name: &'static str, measures: &'static str, cases: &'static [Case]) -> Bench {
-    Bench { name, measures, cases, most_pairs: u32::MAX, java: false }
+    Bench { name, measures, cases, most_pairs: u32::MAX, java: false, operator: false }
+}
+
+/// A bench of the operator, which hardly varies and takes its time.
+const fn operator(name: &'static str, measures: &'static str, cases: &'static [Case]) -> Bench {
+    Bench { operator: true, most_pairs: 3, ..bench(name, measures, cases) }
 }
 
 pub(super) const BENCHES: &[Bench] = &[
@@ -110,6 +117,10 @@ pub(super) const BENCHES: &[Bench] = &[
     bench("B7a", "create-throughput", &[case("commits", "tx/s", AtLeast(0.6))]),
     bench("B7b", "relay-drain", &[case("drain", "1/s", AtLeast(0.7))]),
     Bench { most_pairs: 5, ..bench("B9", "cost-growth", &[case("cpu", "ms", AtMost(1.2))]) },
+    operator("B9o", "pass-cost", &[case("cpu", "ms", AtMost(1.2))]),
+    operator("B10", "idle", &[case("requests", "1/s", AtMost(1.2)), case("cpu", "ms/s", AtMost(1.2))]),
+    operator("B11", "cache-memory", &[case("growth", "MB", AtMost(2.5)), case("total", "MB", AtMost(1.0))]),
+    operator("B12", "cold-start", &[case("start", "ms", AtMost(2.0))]),
     Bench {
         most_pairs: 3,
         ..bench(

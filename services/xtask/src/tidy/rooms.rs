@@ -63,7 +63,7 @@ const EXCLUSIVE: &[(&str, &[&str])] = &[
     ("aws-", &["cloud-aws"]),
     ("axum", &["backend", "runtime", "e2e"]),
     ("utoipa-axum", &["backend"]),
-    ("reqwest", &["slipway", "node-agent", "testkit", "bench", "e2e"]),
+    ("reqwest", &["slipway", "operator", "node-agent", "testkit", "bench", "e2e"]),
     ("kube", &["resources", "plan", "provisioner", "operator", "node-agent", "testkit", "bench", "e2e"]),
     ("protox", &["wire"]),
     ("prost-build", &["wire"]),

@@ -10,7 +10,14 @@ const SKIPPED_FOLDERS: [&str; 8] =
     [".git", ".slipway", "target", "node_modules", "generated", "__pycache__", ".venv", ".pytest_cache"];
 
 /// Names of files that are written by tools.
-const SKIPPED_FILES: [&str; 4] = ["Cargo.lock", "go.sum", "questdb.yaml", "openapi.json"];
+const SKIPPED_FILES: [&str; 6] = [
+    "Cargo.lock",
+    "go.sum",
+    "questdb.yaml",
+    "questdbsnapshot.yaml",
+    "questdbsnapshotschedule.yaml",
+    "openapi.json",
+];
 
 /// The line before what is compiled for tests only.
 const TESTS_ONLY: &str = "#[cfg(test)]";

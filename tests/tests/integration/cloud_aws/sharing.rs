@@ -102,3 +102,59 @@ async fn a_picture_that_cannot_be_taken_fails_once_for_all_who_wait() {
     fault.end().await;
     view.at_most(Duration::from_mins(1)).await.unwrap();
 }
+
+#[tokio::test]
+async fn pictures_of_a_few_databases_travel_together_and_leave_the_others_out() {
+    let corner = Corner::new().await;
+    let volume = corner.create_volume().await;
+    let view = ClusterView::new(Arc::clone(&corner.aws), &corner.cluster, DEADLINE);
+    let before = corner.called("DescribeVolumes");
+    let names: Vec<String> = (0..20).map(|number| format!("db{number}")).collect();
+    let now = Instant::now();
+    let pictures = futures::future::join_all(names.iter().map(|name| view.of(name, now))).await;
+    for (name, picture) in names.iter().zip(pictures) {
+        let picture = picture.unwrap();
+        let found: Vec<_> = picture.volumes.iter().map(|one| &one.id).collect();
+        assert_eq!(found, if name == "db1" { vec![&volume] } else { Vec::new() }, "{name}");
+        assert!(picture.as_of >= now);
+    }
+    assert_eq!(corner.called("DescribeVolumes") - before, 1);
+
+    // What was seen a moment ago serves until somebody wrote; a whole picture serves too.
+    view.of("db1", now).await.unwrap();
+    assert_eq!(corner.called("DescribeVolumes") - before, 1);
+    corner.aws.delete_volume(&volume).await.unwrap();
+    eventually(DEADLINE, "a picture without the volume", async || {
+        view.of("db1", Instant::now()).await.unwrap().volumes.is_empty().then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn where_many_are_worked_on_one_whole_picture_serves_them() {
+    let corner = Corner::new().await;
+    let view = ClusterView::new(Arc::clone(&corner.aws), &corner.cluster, DEADLINE);
+    let before = corner.called("DescribeVolumes");
+    let names: Vec<String> = (0..300).map(|number| format!("db{number}")).collect();
+    let now = Instant::now();
+    let pictures = futures::future::join_all(names.iter().map(|name| view.of(name, now))).await;
+    assert!(pictures.iter().all(Result::is_ok));
+    let asked = corner.called("DescribeVolumes") - before;
+    assert!(asked <= 2, "the first of them together, all others by the whole picture: {asked}");
+}
+
+#[tokio::test]
+async fn what_changed_between_two_pictures_is_told_by_database() {
+    let corner = Corner::new().await;
+    let view = ClusterView::new(Arc::clone(&corner.aws), &corner.cluster, DEADLINE);
+    let before = view.taken_after(Instant::now()).await.unwrap();
+    assert!(before.changed_since(&before).is_empty());
+    let volume = corner.create_volume().await;
+    let changed = eventually(DEADLINE, "a picture with the volume", async || {
+        let after = view.taken_after(Instant::now()).await.unwrap();
+        Some(after.changed_since(&before)).filter(|changed| !changed.is_empty())
+    })
+    .await;
+    assert_eq!(changed.into_iter().collect::<Vec<_>>(), ["db1"]);
+    corner.aws.delete_volume(&volume).await.unwrap();
+}

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use testkit::{ClusterFacts, bare_cluster, eventually, unique};
 use tokio::process::{Child, Command};
 
-use crate::support::stack;
+use crate::support::{questdb_lib, stack};
 
 /// How long anything may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(90);
@@ -229,16 +229,6 @@ impl Rig {
         let object: K = serde_json::from_value(object).unwrap();
         self.api::<K>().create(&PostParams::default(), &object).await.unwrap();
     }
-}
-
-/// Beside the other things that were installed for the stack.
-fn questdb_lib() -> PathBuf {
-    let cache = stack().kubectl.ancestors().nth(3).expect("kubectl lies in the cache");
-    let entries = std::fs::read_dir(cache).unwrap().flatten().map(|entry| entry.path());
-    let installed = entries.filter(|path| {
-        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("questdb-"))
-    });
-    installed.max().expect("an installed QuestDB").join("lib")
 }
 
 /// The image of the QuestDB that is installed.

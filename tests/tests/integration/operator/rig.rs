@@ -5,19 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::cloud_aws::{Aws, Credentials, Settings};
-use cloud::{Cloud, Instance, SecurityGroup, Select, Volume};
+use cloud::{Cloud, DnsRecord, HostedZoneId, Instance, SecurityGroup, Select, Volume};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use resources::{QuestDB, names};
 use serde_json::{Value, json};
-use testkit::{ClusterFacts, bare_cluster, unique};
+use testkit::{ClusterFacts, Failpoint, Spawned, bare_cluster, unique};
 use tokio::process::{Child, Command};
 
 use crate::support::stack;
 
 /// How long anything may take.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
+
+/// The program under test.
+const PROGRAM: &str = "slipway-operator";
 
 /// What a test works with.
 pub(super) struct Rig {
@@ -72,29 +75,51 @@ impl Rig {
         self.command(lease).spawn().unwrap()
     }
 
+    /// An operator that competes for the lease of a namespace, can be halted, and dies or is held at these places.
+    /// Its way to the API server is `kubeconfig`, the rest is by default or by `more`.
+    pub(super) fn spawn(
+        &self,
+        (lease, kubeconfig): (&str, &Path),
+        places: &[&Failpoint],
+        more: &[(&'static str, &str)],
+    ) -> Spawned {
+        let ours = self.environment(lease);
+        let all = ours.iter().map(|(name, value)| (*name, Path::new(value)));
+        let more = more.iter().map(|(name, value)| (*name, Path::new(*value)));
+        let all: Vec<_> = all.chain(more).chain([("KUBECONFIG", kubeconfig)]).collect();
+        Spawned::start_in(PROGRAM, &[], &std::env::temp_dir(), (places, &all)).unwrap()
+    }
+
     fn command(&self, lease: &str) -> Command {
-        let zones: Vec<_> =
-            self.network.zones.iter().map(|(zone, subnet)| format!("{zone}={subnet}")).collect();
-        let mut command = Command::new(stack().programs.join("slipway-operator"));
+        let mut command = Command::new(stack().programs.join(PROGRAM));
         command
             .env("KUBECONFIG", &bare_cluster().kubeconfig)
-            .env("AWS_ENDPOINT_URL", &stack().aws_endpoint_url)
-            .env("AWS_ACCESS_KEY_ID", "test")
-            .env("AWS_SECRET_ACCESS_KEY", "test")
-            .env("AWS_REGION", &self.network.region)
-            .env("SLIPWAY_CLUSTER", &self.cluster)
-            .env("SLIPWAY_HOSTED_ZONE_ID", &self.network.hosted_zone_id)
-            .env("SLIPWAY_DNS_SUFFIX", &self.network.dns_suffix)
-            .env("SLIPWAY_VPC_ID", &self.network.vpc_id)
-            .env("SLIPWAY_ZONES", zones.join(","))
-            .env("SLIPWAY_NODE_IMAGE", &self.network.node_image)
-            .env("SLIPWAY_LEASE_NAMESPACE", lease)
-            .env("SLIPWAY_WATCH_NAMESPACE", &self.namespace)
             .env("SLIPWAY_OPS_LISTEN", "127.0.0.1:0")
-            // The endpoint shows new things after 0.2 s.
-            .env("SLIPWAY_EC2_LAG", "1s")
+            .envs(self.environment(lease))
             .kill_on_drop(true);
         command
+    }
+
+    fn environment(&self, lease: &str) -> Vec<(&'static str, String)> {
+        let zones: Vec<_> =
+            self.network.zones.iter().map(|(zone, subnet)| format!("{zone}={subnet}")).collect();
+        let endpoint = stack().aws_endpoint_url.clone();
+        vec![
+            ("AWS_ENDPOINT_URL", endpoint),
+            ("AWS_ACCESS_KEY_ID", "test".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", "test".to_owned()),
+            ("AWS_REGION", self.network.region.clone()),
+            ("SLIPWAY_CLUSTER", self.cluster.clone()),
+            ("SLIPWAY_HOSTED_ZONE_ID", self.network.hosted_zone_id.clone()),
+            ("SLIPWAY_DNS_SUFFIX", self.network.dns_suffix.clone()),
+            ("SLIPWAY_VPC_ID", self.network.vpc_id.clone()),
+            ("SLIPWAY_ZONES", zones.join(",")),
+            ("SLIPWAY_NODE_IMAGE", self.network.node_image.clone()),
+            ("SLIPWAY_LEASE_NAMESPACE", lease.to_owned()),
+            ("SLIPWAY_WATCH_NAMESPACE", self.namespace.clone()),
+            // The endpoint shows new things after 0.2 s.
+            ("SLIPWAY_EC2_LAG", "1s".to_owned()),
+        ]
     }
 
     pub(super) fn as_admin(&self) -> Api<QuestDB> {
@@ -160,6 +185,22 @@ impl Rig {
 
     pub(super) async fn groups(&self) -> Vec<SecurityGroup> {
         self.aws.describe_security_groups(&Select::cluster(&self.cluster)).await.unwrap()
+    }
+
+    /// The name that a resource without one of its own gets.
+    pub(super) fn hostname(&self, resource: &str) -> String {
+        format!("{resource}.{}", self.network.dns_suffix)
+    }
+
+    /// The hosted zone of all names.
+    pub(super) fn zone(&self) -> &str {
+        &self.network.hosted_zone_id
+    }
+
+    /// The records of a name.
+    pub(super) async fn records(&self, name: &str) -> Vec<DnsRecord> {
+        let zone = HostedZoneId::new(&self.network.hosted_zone_id);
+        self.aws.list_records(&zone, name).await.unwrap()
     }
 
     /// Removes the namespace's marks; nobody waits for its end, because nothing here ends it.

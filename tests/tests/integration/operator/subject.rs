@@ -1,6 +1,8 @@
 //! A database that a test leads through its life, standing in for the machine that joins, for the kubelet and for
 //! Kubernetes' own controllers.
 
+use std::sync::Arc;
+
 use cloud::{InstanceState, Volume, key};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
@@ -14,21 +16,31 @@ use super::rig::{PATIENCE, Rig};
 
 /// A database of this test and how far its wish came.
 pub(super) struct Subject {
-    pub(super) rig: Rig,
+    pub(super) rig: Arc<Rig>,
     pub(super) name: String,
-    database: String,
+    pub(super) database: String,
     seq: i64,
 }
 
 impl Subject {
     pub(super) async fn new(name: &str) -> Self {
+        Self::within(&Arc::new(Rig::new().await), name)
+    }
+
+    /// Another one, beside others in their namespace.
+    pub(super) fn within(rig: &Arc<Rig>, name: &str) -> Self {
         let database = uuid::Uuid::now_v7().hyphenated().to_string();
-        Self { rig: Rig::new().await, name: name.to_owned(), database, seq: 0 }
+        Self { rig: Arc::clone(rig), name: name.to_owned(), database, seq: 0 }
     }
 
     /// A database that serves; the test stands in for everybody else.
     pub(super) async fn serving(&mut self) -> QuestDB {
         self.wish_run_state("Running").await;
+        self.served().await
+    }
+
+    /// What was wished for serves, by the test's help.
+    pub(super) async fn served(&self) -> QuestDB {
         self.join(1).await;
         self.play_controller(None).await;
         self.answer().await;
@@ -45,14 +57,25 @@ impl Subject {
         self.pods().patch_status(&name, &PatchParams::default(), &Patch::Strategic(&status)).await.unwrap();
     }
 
-    /// Ends the database, so that its name is free again.
-    pub(super) async fn purge(&mut self) {
+    /// Ends the database where others do their part.
+    pub(super) async fn purge_with_others(&mut self) {
+        self.wish_purged().await;
+        self.carried_out(Phase::Deleted).await;
+        self.rig.end().await;
+    }
+
+    pub(super) async fn wish_purged(&mut self) {
         let size = self.rig.as_admin().get(&self.name).await.unwrap().spec.storage.size_gib;
         self.wish(move |spec| {
             spec["runState"] = json!("Purged");
             spec["storage"]["sizeGib"] = json!(size);
         })
         .await;
+    }
+
+    /// Ends the database, by the test's help, so that its name is free again.
+    pub(super) async fn purge(&mut self) {
+        self.wish_purged().await;
         let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
         eventually(PATIENCE, "the end of the StatefulSet", async || {
             self.sets().get_opt(&self.name).await.unwrap().is_none().then_some(())
@@ -65,6 +88,13 @@ impl Subject {
         }
         self.no_machine().await;
         self.rig.end().await;
+    }
+
+    /// The newest wish, said again.
+    pub(super) async fn say_again(&self) {
+        let mut object = self.rig.unique(&self.name, &self.database, self.seq);
+        object["spec"]["storage"]["provisioned"] = json!(self.seq > 1);
+        self.rig.provision(&object).await.unwrap();
     }
 
     /// Another wish for the database, as the provisioner applies it.
@@ -83,14 +113,21 @@ impl Subject {
 
     /// Waits until the newest wish was carried out in full.
     pub(super) async fn carried_out(&self, end: Phase) -> QuestDB {
-        let api = self.rig.as_admin();
         eventually(PATIENCE, &format!("seq {} carried out", self.seq), async || {
-            let found = api.get(&self.name).await.ok()?;
-            let status = found.status.as_ref()?;
-            let done = status.instruction.as_ref().is_some_and(|done| done.seq == self.seq);
-            (done && status.phase == Some(end)).then_some(found)
+            self.is_carried_out(end).await.then_some(())
         })
-        .await
+        .await;
+        self.rig.as_admin().get(&self.name).await.unwrap()
+    }
+
+    /// Whether the newest wish was carried out in full.
+    pub(super) async fn is_carried_out(&self, end: Phase) -> bool {
+        let found = self.rig.as_admin().get_opt(&self.name).await.ok().flatten();
+        let status = found.and_then(|found| found.status);
+        status.is_some_and(|status| {
+            let done = status.instruction.as_ref().is_some_and(|done| done.seq == self.seq);
+            done && status.phase == Some(end)
+        })
     }
 
     /// The machine of a generation, once it runs; it joins as a ready Node.
@@ -142,9 +179,22 @@ impl Subject {
         self.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap()
     }
 
-    /// The one volume there is.
+    /// The database has one of everything that costs or that clients find.
+    pub(super) async fn exists_once(&self, served: &QuestDB) {
+        let (machines, volumes) = (self.rig.instances().await, self.rig.volumes().await);
+        assert_eq!((machines.len(), volumes.len()), (1, 1), "{machines:?} {volumes:?}");
+        assert_eq!(self.rig.groups().await.len(), 1);
+        let name = &served.status.as_ref().unwrap().dns.as_ref().unwrap().name;
+        let records = self.rig.records(name).await;
+        let addresses: Vec<_> = records.iter().filter(|record| record.kind == cloud::RecordKind::A).collect();
+        assert_eq!(addresses.len(), 1, "{records:?}");
+        assert!(addresses[0].values.len() == 1, "{records:?}");
+    }
+
+    /// The one volume of the database.
     pub(super) async fn volume(&self) -> Volume {
         let mut all = self.rig.volumes().await;
+        all.retain(|volume| volume.tags.get(key::DATABASE) == Some(&self.database));
         assert_eq!(all.len(), 1, "{all:?}");
         all.remove(0)
     }

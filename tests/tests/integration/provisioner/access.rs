@@ -9,8 +9,8 @@ use testkit::eventually;
 use wire::OutcomeKind;
 
 use super::bulkhead::metric;
-use super::front::{Act, Front, Seen};
 use super::rig::{PATIENCE, Rig, kubeconfig};
+use crate::front::{Act, Front, Seen};
 
 /// The kubeconfig of `bare` with the token in a file.
 fn with_token_file(server: &str) -> String {

@@ -9,8 +9,8 @@ use testkit::{Random, eventually};
 
 use wire::{Instruction, OutcomeKind};
 
-use super::front::{Act, Front, Seen};
 use super::rig::{PATIENCE, Rig, Running, name};
+use crate::front::{Act, Front, Seen};
 
 /// A rig whose cluster `bare` is behind a front.
 pub(super) async fn behind_a_front() -> (Rig, Front) {

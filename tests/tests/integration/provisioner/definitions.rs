@@ -8,8 +8,8 @@ use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 use wire::OutcomeKind;
 
-use super::front::Front;
 use super::rig::Rig;
+use crate::front::Front;
 
 /// The definition under another group, without the field `restartNonce` where it is `old`.
 pub(super) fn definition(group: &str, old: bool) -> CustomResourceDefinition {

@@ -4,8 +4,8 @@ use testkit::unique;
 use wire::{Instruction, OutcomeKind, headers};
 
 use super::bulkhead::behind_a_front;
-use super::front::{Front, Seen};
 use super::rig::{Rig, name};
+use crate::front::{Front, Seen};
 
 const MANY: usize = 150;
 const FEW: usize = 6;

@@ -11,8 +11,8 @@ use wire::OutcomeKind;
 
 use super::bulkhead::behind_a_front;
 use super::definitions::{definition, install, remove};
-use super::front::Act;
 use super::rig::{PATIENCE, Rig, name};
+use crate::front::Act;
 
 const NAME: &str = "fenced";
 const ROUNDS: usize = 120;

@@ -10,8 +10,8 @@ use resources::QuestDB;
 use store::NewDatabase;
 use testkit::{Random, Watched, eventually, unique};
 
-use super::front::{Act, Front};
 use super::healing::{HEALED, OFTEN, World, mint};
+use crate::front::{Act, Front};
 
 const NAMES: usize = 2;
 const PEOPLE: u64 = 5;

@@ -7,8 +7,8 @@ use testkit::eventually;
 use wire::{Instruction, OutcomeKind, headers};
 
 use super::bulkhead::behind_a_front;
-use super::front::{Act, Seen};
 use super::rig::{PATIENCE, Rig};
+use crate::front::{Act, Seen};
 
 fn at(instruction: &Instruction, seq: i64) -> Instruction {
     let mut next = instruction.clone();

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use wire::OutcomeKind;
 
-use super::front::{Act, Front, Seen};
 use super::rig::{Rig, kubeconfig};
+use crate::front::{Act, Front, Seen};
 
 /// Gives the token in a file for a moment; without the file it fails.
 const PROGRAM: &str = r#"token=$(cat "$0") || exit 3

@@ -6,8 +6,8 @@ use domain::Position;
 use testkit::Watched;
 use wire::{Instruction, OutcomeKind};
 
-use super::front::{Front, Seen};
 use super::rig::{Rig, Running, name};
+use crate::front::{Front, Seen};
 
 const ROLLS: i64 = 20;
 const DATABASES: usize = 12;

@@ -11,8 +11,8 @@ use testkit::eventually;
 use wire::{Instruction, Observation, OutcomeKind, Said};
 
 use super::bulkhead::behind_a_front;
-use super::front::{Act, Front, Watches};
 use super::rig::{PATIENCE, Rig, name};
+use crate::front::{Act, Front, Watches};
 
 impl Rig {
     /// Where the resource of an instruction is.
@@ -134,7 +134,7 @@ async fn a_watch_that_died_without_a_word_is_begun_anew() {
     rig.report(&changed, "Ready").await;
     rig.take_away(&gone).await;
     lost(&front).await;
-    let watches = || front.seen(super::front::Seen::is_watch).len();
+    let watches = || front.seen(crate::front::Seen::is_watch).len();
     let before = watches();
     front.set_watches(Watches::Told);
     rig.observation(&changed, "the newest phase", |seen| seen.phase == "Ready").await;

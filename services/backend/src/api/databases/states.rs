@@ -47,8 +47,8 @@ pub(crate) enum Answers {
 
 /// Pause a database
 ///
-/// Its name is given back and its machine goes; volume, configuration and credentials stay, and nothing but the volume is
-/// paid for. Pausing what is paused changes nothing and answers with the operation that asked for what stands now. A pause
+/// Its machine goes; volume, name, configuration and credentials stay, and nothing but the volume is paid for. Nobody answers
+/// to the name meanwhile. Pausing what is paused changes nothing and answers with the operation that asked for what stands now. A pause
 /// that is not carried out by its operation's deadline is taken back.
 #[utoipa::path(
     post,

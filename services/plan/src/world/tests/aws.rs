@@ -4,16 +4,23 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use cloud::{
-    DnsChangeState, Instance, InstanceId, InstanceState, SecurityGroup, SecurityGroupId, Volume, VolumeId,
-    VolumeState, key,
+    ChangeId, ClientToken, DnsChange, DnsChangeState, Instance, InstanceId, InstanceState, RecordChange,
+    Role, SecurityGroup, SecurityGroupId, Tags, Volume, VolumeId, VolumeKind, VolumeState, key,
 };
-use resources::names;
+use resources::{QuestDB, names};
 
-use super::model::{World, node};
-use crate::Step;
+use super::kubernetes::node;
+use super::model::{Refusal, World};
+use crate::{Goal, Step};
+
+/// MiB per second of a gp3 volume for which nobody asked for any.
+const THROUGHPUT: u32 = 125;
 
 impl World {
-    pub(super) fn on_aws(&mut self, step: &Step) {
+    pub(super) fn on_aws(&mut self, step: &Step, seen: &QuestDB) -> Result<(), Refusal> {
+        if step.is_creation() {
+            self.quiet = 0;
+        }
         match step {
             Step::CreateSecurityGroup(new) => {
                 if self.groups.iter().all(|group| group.name != new.name) {
@@ -24,29 +31,41 @@ impl World {
                 }
             }
             Step::AuthorizeIngress { group, rules } => {
-                let group = self.groups.iter_mut().find(|found| found.id == *group).unwrap();
+                let group = self.group(group)?;
                 group.ingress.extend(rules.iter().cloned());
                 group.ingress.sort();
                 group.ingress.dedup();
             }
             Step::RevokeIngress { group, rules } => {
-                let group = self.groups.iter_mut().find(|found| found.id == *group).unwrap();
+                let group = self.group(group)?;
                 group.ingress.retain(|rule| !rules.contains(rule));
             }
-            Step::RunInstance { generation, zone, launch } => self.run(*generation, zone, launch),
+            Step::RunInstance { generation, zone, launch } => self.run(*generation, zone, launch)?,
             Step::CreateVolume(new) => self.create_volume(new),
-            Step::TagVolume { volume, tags } => {
-                let volume = self.volumes.iter_mut().find(|found| found.id == *volume).unwrap();
-                for (key, value) in tags.iter() {
-                    volume.tags = volume.tags.clone().with(key, value);
-                }
+            Step::Tag { resource, tags } => {
+                let known = self.tags_of(resource).ok_or("it is not there")?;
+                *known = tags.iter().fold(known.clone(), |known, (key, value)| known.with(key, value));
             }
             Step::ModifyVolume { volume, change } => {
-                let volume = self.volumes.iter_mut().find(|found| found.id == *volume).unwrap();
+                if self.too_soon {
+                    return Err("too soon");
+                }
+                self.modified += 1;
+                let volume = self.volume(volume)?;
+                let before = volume.throughput.filter(|_| volume.kind == VolumeKind::Gp3);
+                volume.kind = change.kind.clone().unwrap_or_else(|| volume.kind.clone());
                 volume.size_gib = change.size_gib.unwrap_or(volume.size_gib);
                 volume.iops = change.iops.or(volume.iops);
-                volume.throughput = change.throughput.or(volume.throughput);
+                let throughput = change.throughput.or(before).unwrap_or(THROUGHPUT);
+                volume.throughput = (volume.kind == VolumeKind::Gp3).then_some(throughput);
             }
+            other => return self.on_aws_at_the_end(other, seen),
+        }
+        Ok(())
+    }
+
+    fn on_aws_at_the_end(&mut self, step: &Step, seen: &QuestDB) -> Result<(), Refusal> {
+        match step {
             Step::Protect { instance } => {
                 self.protected.retain(|id| id != instance);
                 self.protected.push(instance.clone());
@@ -61,17 +80,81 @@ impl World {
                 }
             }
             Step::DeleteSecurityGroup { group } => {
-                assert!(self.instances.iter().all(|found| found.state.is_ending()), "{group} is in use");
+                if !self.instances.iter().all(|found| found.state.is_ending()) {
+                    return Err("the group is in use");
+                }
                 self.groups.retain(|found| found.id != *group);
             }
             Step::DeleteVolume { volume, .. } => {
-                assert!(self.children.attachments.is_empty(), "{volume} is attached by Kubernetes' word");
-                let Some(found) = self.volumes.iter_mut().find(|found| found.id == *volume) else { return };
-                assert!(found.live_attachments().next().is_none(), "{volume} is attached");
+                let attached = !self.children.attachments.is_empty();
+                let Some(found) = self.volumes.iter_mut().find(|found| found.id == *volume) else {
+                    return Ok(());
+                };
+                if attached || found.live_attachments().next().is_some() {
+                    return Err("something holds the volume");
+                }
+                let asked =
+                    matches!(Goal::of(seen), Goal::Purge) && matches!(Goal::of(&self.resource), Goal::Purge);
+                assert!(asked, "{volume} is destroyed, and nobody said so");
                 found.state = VolumeState::Deleting;
             }
             other => panic!("{} is not a step on EC2", other.name()),
         }
+        Ok(())
+    }
+
+    fn group(&mut self, id: &SecurityGroupId) -> Result<&mut SecurityGroup, Refusal> {
+        self.groups.iter_mut().find(|found| found.id == *id).ok_or("no such group")
+    }
+
+    /// Tags of anything by its id.
+    pub(super) fn tags_of(&mut self, id: &str) -> Option<&mut Tags> {
+        let instance = self.instances.iter_mut().find(|found| found.id.as_str() == id);
+        let volume = self.volumes.iter_mut().find(|found| found.id.as_str() == id);
+        let group = self.groups.iter_mut().find(|found| found.id.as_str() == id);
+        let tags = instance.map(|found| &mut found.tags).or_else(|| volume.map(|found| &mut found.tags));
+        tags.or_else(|| group.map(|found| &mut found.tags))
+    }
+
+    fn volume(&mut self, id: &VolumeId) -> Result<&mut Volume, Refusal> {
+        self.volumes.iter_mut().find(|found| found.id == *id).ok_or("no such volume")
+    }
+
+    /// A machine that served last and lives is not replaced: looked at live, whatever the shared picture shows.
+    pub(super) fn check_no_living(&self, next: u64, seen: &QuestDB) -> Result<(), Refusal> {
+        let written = seen.metadata.annotations.as_ref();
+        let written = written.and_then(|found| found.get(names::GENERATION)?.parse::<u64>().ok());
+        let served = seen.status.as_ref().and_then(|status| status.node.as_ref()?.instance_id.as_ref());
+        let lives = self.instances.iter().any(|found| {
+            let generation = found.tags.get(key::GENERATION).and_then(|text| text.parse().ok());
+            let of_written = written.is_some_and(|written| written < next) && generation == written;
+            of_written && !found.state.is_ending() && served.is_some_and(|id| *id == found.id.as_str())
+        });
+        if lives { Err("the machine that served is still there") } else { Ok(()) }
+    }
+
+    /// Changes records as Route 53 does: all or none.
+    pub(super) fn change_records(&mut self, changes: &[RecordChange]) -> Result<DnsChange, Refusal> {
+        let mut records = self.records.clone();
+        for change in changes {
+            let record = change.record();
+            let there =
+                records.iter().position(|found| found.kind == record.kind && found.name == record.name);
+            match (change, there) {
+                (RecordChange::Delete(record), Some(there)) if records[there] == *record => {
+                    records.remove(there);
+                }
+                (RecordChange::Delete(_), _) => return Err("no such record"),
+                (RecordChange::Create(_), Some(_)) => return Err("the record is there"),
+                (_, Some(there)) => records[there] = record.clone(),
+                (_, None) => records.push(record.clone()),
+            }
+        }
+        self.records = records;
+        let change =
+            DnsChange { id: ChangeId::new(format!("c-{}", self.next())), state: DnsChangeState::Pending };
+        self.changes.push(change.clone());
+        Ok(change)
     }
 
     pub(super) fn tick_aws(&mut self) {
@@ -95,12 +178,12 @@ impl World {
             let held = volume.live_attachments().next().is_some();
             volume.state = if held { VolumeState::InUse } else { VolumeState::Available };
         }
-        if let Some(change) = &mut self.change {
+        for change in &mut self.changes {
             change.state = DnsChangeState::InSync;
         }
     }
 
-    fn run(&mut self, generation: u64, zone: &str, launch: &cloud::Launch) {
+    fn run(&mut self, generation: u64, zone: &str, launch: &cloud::Launch) -> Result<(), Refusal> {
         let annotations = self.resource.metadata.annotations.as_ref().unwrap();
         assert_eq!(
             annotations[names::GENERATION],
@@ -110,7 +193,11 @@ impl World {
         assert_eq!(annotations[names::LAUNCH], launch.fingerprint().as_str());
         let text = generation.to_string();
         if self.instances.iter().any(|found| found.tags.get(key::GENERATION) == Some(text.as_str())) {
-            return;
+            return Ok(());
+        }
+        if self.exhausted.iter().any(|found| found == zone) {
+            self.memory.exhausted_zones.push(zone.to_owned());
+            return Err("no machine is free");
         }
         let number = self.next();
         let id = InstanceId::new(format!("i-{number}"));
@@ -128,10 +215,11 @@ impl World {
             image: launch.image.clone(),
             security_groups: launch.security_groups.clone(),
             tags: launch.tags.clone(),
-            client_token: None,
+            client_token: Some(token(generation)),
             protection: None,
             launched_at: None,
         });
+        Ok(())
     }
 
     fn create_volume(&mut self, new: &cloud::NewVolume) {
@@ -153,4 +241,10 @@ impl World {
             created_at: None,
         });
     }
+}
+
+/// The token under which a machine of the database is asked for.
+fn token(generation: u64) -> String {
+    let subject = crate::fixture::subject();
+    ClientToken::new(&subject.cluster, &subject.database, Role::Instance, generation).to_string()
 }

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
-use resources::names;
+use resources::names::{self, condition};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::model::World;
 use super::{check_serving, pass, phase, serving, settle};
-use crate::{Kind, Step};
+use crate::fixture::validated;
+use crate::{Applied, Kind, Plan, Step, status};
 
 /// Edits a child by hand.
 fn edit<K: Serialize + DeserializeOwned>(child: &mut Option<Arc<K>>, change: impl FnOnce(&mut Value)) {
@@ -136,4 +138,23 @@ fn what_an_older_operator_wrote_is_taken_away_by_one_apply() {
     check_serving(&world, None);
     assert_eq!(phase(&world), Some(resources::Phase::Ready));
     assert!(!world.children.config.as_ref().unwrap().data.as_ref().unwrap().contains_key("former"));
+}
+
+#[test]
+fn a_field_that_two_write_is_told_until_only_one_does() {
+    let mut world = serving();
+    let (wish, observed) = (validated(&world.resource), world.look());
+    let mut say = |contended: &[&str]| {
+        let contended = contended.iter().map(|text| (*text).to_owned()).collect();
+        let applied = Applied { contended, ..Applied::default() };
+        let said = (&Plan::default(), &applied);
+        let status = status(&world.resource, &wish, &observed, said, Timestamp::UNIX_EPOCH);
+        let found = status.conditions.iter().find(|found| found.type_ == condition::CONTENDED).cloned();
+        world.resource.status = Some(status);
+        found.map(|found| (found.status, found.message))
+    };
+    assert_eq!(say(&[]), None);
+    let told = say(&["/spec/replicas is written by scaler as well"]).unwrap();
+    assert!(told.0 == "True" && told.1.contains("scaler"), "{told:?}");
+    assert_eq!(say(&[]).unwrap().0, "False");
 }

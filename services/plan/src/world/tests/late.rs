@@ -7,18 +7,15 @@ use serde_json::json;
 
 use super::model::{Lost, World};
 use super::{ENOUGH, Trouble, pass, settle};
-use crate::fixture::{DATABASE, resource, settings, validated};
+use crate::fixture::{settings, validated};
 use crate::{Applied, Part, State, Step, plan, status};
 
 type Change = fn(&mut QuestDB);
 
 /// A resource that people wrote, with a disk that goes with it.
 fn plain() -> QuestDB {
-    let mut plain = resource(1);
-    plain.spec.instruction = None;
+    let mut plain = crate::fixture::plain();
     plain.spec.storage.deletion_policy = DeletionPolicy::Delete;
-    let annotations = plain.metadata.annotations.get_or_insert_default();
-    annotations.insert(names::ADOPTED_ID.to_owned(), DATABASE.to_owned());
     plain
 }
 

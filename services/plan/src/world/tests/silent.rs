@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::{Phase, RunState};
 
 use super::model::World;
-use super::{Trouble, check_gone, check_serving, pass, phase, serving, settle, troubles, wish};
+use super::{Trouble, check_gone, check_serving, pass, phase, serving, settle, wish};
 
 /// Longest silence that is waited for.
 const LONG: SignedDuration = SignedDuration::from_mins(5);
@@ -30,7 +30,7 @@ fn stopping(to: RunState, status: &str) -> World {
     world
 }
 
-fn say(world: &mut World, status: &str) {
+pub(super) fn say(world: &mut World, status: &str) {
     let condition = &mut Arc::make_mut(&mut world.children.nodes[0])
         .status
         .as_mut()
@@ -70,23 +70,6 @@ fn a_machine_that_is_silent_for_long_is_ended_before_its_pod() {
         let steps = settle(&mut world, None, false);
         check_down(&world, to, end, None);
         assert!(steps > 3, "{steps}");
-    }
-}
-
-#[test]
-fn every_step_of_an_end_without_a_kubelet_may_fail_once() {
-    for (to, end) in ENDS {
-        let late = || {
-            let mut world = stopping(to, "Unknown");
-            world.now = Timestamp::UNIX_EPOCH + LONG;
-            world
-        };
-        let steps = settle(&mut late(), None, false);
-        for trouble in troubles(steps).map(Some).chain([None]) {
-            let mut world = late();
-            settle(&mut world, trouble, trouble.is_none());
-            check_down(&world, to, end, trouble);
-        }
     }
 }
 

@@ -41,49 +41,6 @@ fn settle_with_its_disk(world: &mut World, trouble: Option<Trouble>, twice: bool
 const WAYS: [(RunState, Phase); 2] = [(RunState::Paused, Phase::Paused), (RunState::Deleted, Phase::Deleted)];
 
 #[test]
-fn every_step_of_a_return_may_fail_once() {
-    let back = |world: &mut World| wish(world, 3, |spec| spec.run_state = RunState::Running);
-    for (from, end) in WAYS {
-        let mut world = resting(from, end);
-        back(&mut world);
-        let steps = settle_with_its_disk(&mut world, None, false);
-        check_serving(&world, None);
-        assert!(steps > 5, "{steps}");
-        for trouble in troubles(steps) {
-            let mut world = resting(from, end);
-            back(&mut world);
-            settle_with_its_disk(&mut world, Some(trouble), false);
-            check_serving(&world, Some(trouble));
-        }
-        let mut world = resting(from, end);
-        back(&mut world);
-        settle_with_its_disk(&mut world, None, true);
-        check_serving(&world, None);
-    }
-}
-
-#[test]
-fn a_wish_may_turn_round_at_every_step() {
-    for (to, _) in WAYS {
-        let mut world = serving();
-        wish(&mut world, 2, |spec| spec.run_state = to);
-        let steps = settle(&mut world, None, false);
-        for stop in 0..=steps {
-            let mut world = serving();
-            wish(&mut world, 2, |spec| spec.run_state = to);
-            let mut taken = 0;
-            while taken < stop {
-                pass(&mut world, &mut taken, None, false);
-                world.tick();
-            }
-            wish(&mut world, 3, |spec| spec.run_state = RunState::Running);
-            settle_with_its_disk(&mut world, None, false);
-            check_serving(&world, None);
-        }
-    }
-}
-
-#[test]
 fn a_wish_may_turn_round_after_every_single_step() {
     for (to, _) in WAYS {
         let mut world = serving();

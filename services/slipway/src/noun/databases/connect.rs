@@ -92,7 +92,6 @@ fn target(database: &Database, by_address: bool) -> Result<Target, Error> {
         http: bare(&at(&endpoints.http)),
         pg_host: pg_host.to_owned(),
         pg_port: pg_port.to_owned(),
-        ilp: bare(&at(&endpoints.ilp)),
         health: at(&endpoints.health),
         namespace: observed.namespace.clone(),
         secret: observed.credentials_secret.clone(),

@@ -1,24 +1,30 @@
 //! An HTTP server before an API server, that sees every request and falls ill on demand: it answers in the server's
 //! place, holds requests back, passes them on under another API group, or keeps to itself what open watches would tell.
 
+#![cfg(test)]
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures::StreamExt as _;
 use runtime::CancellationToken;
-use testkit::{ClusterFacts, eventually};
+use serde_json::json;
+use testkit::{ClusterFacts, eventually, unique};
 use tokio::sync::watch;
 
-use super::rig::PATIENCE;
+/// How long a fault may take to fire.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What happens to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Act {
+pub(crate) enum Act {
     /// It is passed on.
     Pass,
     /// It is answered here: status and header `Retry-After`, in plain words as an overloaded API server does.
@@ -27,11 +33,13 @@ pub(super) enum Act {
     Hold,
     /// A watch is told that what was at its version is forgotten, in the way of API servers: as an event.
     Forget,
+    /// A list is answered as the first time after [`Front::remember_lists`].
+    Older,
 }
 
 /// What becomes of what the server says to open watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Watches {
+pub(crate) enum Watches {
     /// It is passed on.
     Told,
     /// It is lost, and the watch it was lost of stays open and silent for ever, as a connection that died without a word.
@@ -42,28 +50,53 @@ pub(super) enum Watches {
 
 /// A request that came.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
-    pub(super) method: Method,
+pub(crate) struct Seen {
+    pub(crate) method: Method,
     /// With the query.
-    pub(super) path: String,
-    pub(super) authorization: String,
-    pub(super) body: String,
-    pub(super) at: Instant,
+    pub(crate) path: String,
+    pub(crate) authorization: String,
+    pub(crate) body: String,
+    pub(crate) at: Instant,
 }
 
 impl Seen {
     /// Whether it is an apply: not a probe, not a watch.
-    pub(super) fn is_apply(&self) -> bool {
+    pub(crate) fn is_apply(&self) -> bool {
         self.method == Method::PATCH
     }
 
     /// Whether it begins a watch.
-    pub(super) fn is_watch(&self) -> bool {
+    pub(crate) fn is_watch(&self) -> bool {
         self.path.contains("watch=true")
     }
 
+    /// Whether it asks for all objects of a kind.
+    pub(crate) fn is_list(&self) -> bool {
+        self.method == Method::GET && self.path.contains("limit=") && !self.is_watch()
+    }
+
+    /// What it is about, without the query.
+    pub(crate) fn about(&self) -> &str {
+        self.path.split('?').next().unwrap_or_default()
+    }
+
+    /// Whether it changes anything but a Lease.
+    pub(crate) fn is_write(&self) -> bool {
+        self.method != Method::GET && !self.is_of_lease()
+    }
+
+    /// Whether it is about a Lease.
+    pub(crate) fn is_of_lease(&self) -> bool {
+        self.path.contains("/leases")
+    }
+
+    /// Whether it asks which kinds there are.
+    pub(crate) fn is_discovery(&self) -> bool {
+        self.path.starts_with("/apis/") && self.path.matches('/').count() == 3
+    }
+
     /// Whether it asks for a namespace.
-    pub(super) fn is_namespace(&self) -> bool {
+    pub(crate) fn is_namespace(&self) -> bool {
         self.method == Method::POST && self.path.starts_with("/api/v1/namespaces")
     }
 }
@@ -85,10 +118,12 @@ struct Shared {
     released: watch::Sender<bool>,
     watches: watch::Sender<Watches>,
     lost: Arc<AtomicUsize>,
+    /// The first answers to lists, once they are to be remembered.
+    lists: Mutex<Option<HashMap<String, Bytes>>>,
 }
 
 /// The server. Ends when dropped.
-pub(super) struct Front {
+pub(crate) struct Front {
     shared: Arc<Shared>,
     url: String,
     stop: CancellationToken,
@@ -96,12 +131,17 @@ pub(super) struct Front {
 
 impl Front {
     /// Before the API server of a cluster, as the provisioner.
-    pub(super) async fn of(cluster: &ClusterFacts) -> Self {
+    pub(crate) async fn of(cluster: &ClusterFacts) -> Self {
         Self::start(testkit::client(&cluster.provisioner_kubeconfig).await.unwrap(), None).await
     }
 
+    /// Before the API server of a cluster, as its administrator.
+    pub(crate) async fn as_admin(cluster: &ClusterFacts) -> Self {
+        Self::start(testkit::client(&cluster.kubeconfig).await.unwrap(), None).await
+    }
+
     /// Before the API server of a cluster, as its administrator; resources of our group are of `group` behind it.
-    pub(super) async fn with_group(cluster: &ClusterFacts, group: &str) -> Self {
+    pub(crate) async fn with_group(cluster: &ClusterFacts, group: &str) -> Self {
         Self::start(testkit::client(&cluster.kubeconfig).await.unwrap(), Some(group.to_owned())).await
     }
 
@@ -115,6 +155,7 @@ impl Front {
             released: watch::Sender::new(false),
             watches: watch::Sender::new(Watches::Told),
             lost: Arc::default(),
+            lists: Mutex::default(),
         });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -131,55 +172,73 @@ impl Front {
         Self { shared, url, stop }
     }
 
-    pub(super) fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
+    /// A kubeconfig that leads here.
+    pub(crate) fn kubeconfig(&self, folder: &Path) -> PathBuf {
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "front",
+            "clusters": [{ "name": "front", "cluster": { "server": self.url } }],
+            "users": [{ "name": "front", "user": {} }],
+            "contexts": [{ "name": "front", "context": { "cluster": "front", "user": "front" } }],
+        });
+        let path = folder.join(unique("kubeconfig"));
+        std::fs::write(&path, config.to_string()).unwrap();
+        path
+    }
+
     /// From now on this happens.
-    pub(super) fn set(&self, rule: impl Fn(&Seen) -> Act + Send + Sync + 'static) {
+    pub(crate) fn set(&self, rule: impl Fn(&Seen) -> Act + Send + Sync + 'static) {
         *self.shared.rule.lock().unwrap() = Arc::new(rule);
     }
 
     /// Everything passes, what is held included.
-    pub(super) fn release(&self) {
+    pub(crate) fn release(&self) {
         self.set(|_| Act::Pass);
         self.shared.released.send_replace(true);
     }
 
+    /// From now on the first answer to each list is remembered.
+    pub(crate) fn remember_lists(&self) {
+        *self.shared.lists.lock().unwrap() = Some(HashMap::new());
+    }
+
     /// From now on this becomes of what watches are told, of open ones too.
-    pub(super) fn set_watches(&self, watches: Watches) {
+    pub(crate) fn set_watches(&self, watches: Watches) {
         self.shared.watches.send_replace(watches);
     }
 
     /// How many pieces of what watches were to be told were lost so far.
-    pub(super) fn lost(&self) -> usize {
+    pub(crate) fn lost(&self) -> usize {
         self.shared.lost.load(Ordering::Relaxed)
     }
 
     /// From now on applies are held, until the next release.
-    pub(super) fn hold_applies(&self) {
+    pub(crate) fn hold_applies(&self) {
         self.shared.released.send_replace(false);
         self.set(|seen| if seen.is_apply() { Act::Hold } else { Act::Pass });
     }
 
     /// Requests of a kind that came so far.
-    pub(super) fn seen(&self, kind: impl Fn(&Seen) -> bool) -> Vec<Seen> {
+    pub(crate) fn seen(&self, kind: impl Fn(&Seen) -> bool) -> Vec<Seen> {
         let seen = self.shared.seen.lock().unwrap();
         seen.iter().filter(|(seen, _)| kind(seen)).map(|(seen, _)| seen.clone()).collect()
     }
 
     /// Applies that came so far.
-    pub(super) fn applies(&self) -> usize {
+    pub(crate) fn applies(&self) -> usize {
         self.seen(Seen::is_apply).len()
     }
 
     /// How many requests did not pass so far: more than before means that a fault fired.
-    pub(super) fn harmed(&self) -> usize {
+    pub(crate) fn harmed(&self) -> usize {
         self.shared.seen.lock().unwrap().iter().filter(|(_, act)| *act != Act::Pass).count()
     }
 
     /// Waits until a fault fired so often in all.
-    pub(super) async fn fired(&self, times: usize) {
+    pub(crate) async fn fired(&self, times: usize) {
         eventually(PATIENCE, "the fault to fire", async || (self.harmed() >= times).then_some(())).await;
     }
 }
@@ -211,6 +270,12 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
         Act::Pass => {}
         Act::Answer(status, retry_after) => return answer(status, retry_after),
         Act::Forget => return FORGOTTEN.into_response(),
+        Act::Older => {
+            let older =
+                shared.lists.lock().unwrap().as_ref().and_then(|lists| lists.get(seen.about()).cloned());
+            let older = older.expect("a list that was remembered");
+            return ([(header::CONTENT_TYPE, "application/json")], older).into_response();
+        }
         Act::Hold => {
             let _ = shared.released.subscribe().wait_for(|released| *released).await;
         }
@@ -229,6 +294,7 @@ fn answer(status: u16, retry_after: Option<u32>) -> Response {
 
 async fn pass(shared: &Shared, seen: Seen, headers: &HeaderMap) -> Response {
     let is_watch = seen.is_watch();
+    let list = seen.is_list().then(|| seen.about().to_owned());
     let (mut path, mut body) = (seen.path, seen.body);
     if let Some(group) = &shared.group {
         path = path.replace("/apis/crd.questdb.io/", &format!("/apis/{group}/"));
@@ -247,12 +313,24 @@ async fn pass(shared: &Shared, seen: Seen, headers: &HeaderMap) -> Response {
             if is_watch {
                 answer = answer.map(|body| told(shared, body));
             }
+            if let Some(list) = list {
+                answer = remembered(shared, list, answer).await;
+            }
             answer.headers_mut().remove(header::TRANSFER_ENCODING);
             answer.headers_mut().remove(header::CONNECTION);
             answer
         }
         Err(error) => (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
     }
+}
+
+async fn remembered(shared: &Shared, list: String, answer: Response) -> Response {
+    let (parts, body) = answer.into_parts();
+    let body = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
+    if let Some(lists) = shared.lists.lock().unwrap().as_mut() {
+        lists.entry(list).or_insert_with(|| body.clone());
+    }
+    Response::from_parts(parts, Body::from(body))
 }
 
 /// What a watch is told until something of it is lost; then nothing any more, not even its end.

@@ -1,0 +1,114 @@
+//! One shared picture of a hosted zone: all its records, listed in one go now and then, so that a record that somebody
+//! changed by hand is noticed although nothing is asked about the thousands of names that are as they should be.
+//!
+//! Like the picture of EC2 it is for noticing only: what is to be changed is listed again, by name.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Mutex;
+
+use crate::{Call, Cloud, DnsRecord, Error, HostedZoneId};
+
+/// What a zone held at one moment.
+#[derive(Debug)]
+pub struct ZonePicture {
+    as_of: Instant,
+    records: HashMap<String, Vec<DnsRecord>>,
+}
+
+impl ZonePicture {
+    /// Sorts records by name.
+    pub fn new(as_of: Instant, records: Vec<DnsRecord>) -> Self {
+        let mut sorted: HashMap<String, Vec<DnsRecord>> = HashMap::new();
+        for record in records {
+            sorted.entry(record.name.clone()).or_default().push(record);
+        }
+        Self { as_of, records: sorted }
+    }
+
+    /// Every record of a name, which is lower case and without the last dot.
+    pub fn of(&self, name: &str) -> &[DnsRecord] {
+        self.records.get(name).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Takes the picture when somebody needs it, once for all who need it at that time.
+pub struct ZoneView {
+    cloud: Arc<dyn Cloud>,
+    zone: HostedZoneId,
+    deadline: Duration,
+    last: Mutex<Last>,
+}
+
+#[derive(Default)]
+struct Last {
+    picture: Option<Arc<ZonePicture>>,
+    failure: Option<(Instant, Error)>,
+}
+
+impl fmt::Debug for ZoneView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZoneView").field("zone", &self.zone).finish_non_exhaustive()
+    }
+}
+
+impl ZoneView {
+    /// `deadline` bounds one listing of the whole zone.
+    pub fn new(cloud: Arc<dyn Cloud>, zone: HostedZoneId, deadline: Duration) -> Self {
+        Self { cloud, zone, deadline, last: Mutex::default() }
+    }
+
+    /// A picture at most this old. After a failure nobody tries again for a tenth of that time.
+    pub async fn at_most(&self, age: Duration) -> Result<Arc<ZonePicture>, Error> {
+        let mut last = self.last.lock().await;
+        if let Some(picture) = last.picture.as_ref().filter(|picture| picture.as_of.elapsed() <= age) {
+            return Ok(Arc::clone(picture));
+        }
+        if let Some((failed, error)) =
+            last.failure.as_ref().filter(|(failed, _)| failed.elapsed() <= age / 10)
+        {
+            tracing::debug!(age_ms = failed.elapsed().as_millis(), "the zone is not listed again so soon");
+            return Err(error.clone());
+        }
+        let taken = self.take().await;
+        match &taken {
+            Ok(picture) => last.picture = Some(Arc::clone(picture)),
+            Err(error) => last.failure = Some((Instant::now(), error.clone())),
+        }
+        taken
+    }
+
+    async fn take(&self) -> Result<Arc<ZonePicture>, Error> {
+        let as_of = Instant::now();
+        let late = |_| Error::Timeout {
+            call: Box::new(Call::new("ListZone", format!("no whole zone within {:?}", self.deadline))),
+        };
+        let records =
+            tokio::time::timeout(self.deadline, self.cloud.list_zone(&self.zone)).await.map_err(late)??;
+        Ok(Arc::new(ZonePicture::new(as_of, records)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn records_are_found_by_their_name() {
+        let (one, other) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+        let records = vec![
+            DnsRecord::a("a.example.com", 30, one),
+            DnsRecord::a("B.example.com.", 30, other),
+            DnsRecord::txt("a.example.com", 30, "x"),
+        ];
+        let picture = ZonePicture::new(Instant::now(), records.clone());
+        assert_eq!(picture.of("a.example.com"), [records[0].clone(), records[2].clone()]);
+        assert_eq!(picture.of("b.example.com"), [records[1].clone()]);
+        assert_eq!(picture.of("c.example.com"), []);
+    }
+}

@@ -1,0 +1,193 @@
+//! Two writers on one field: told, and not fought. A field that is changed again after each time it was put right is left
+//! as it is for a while, with the name of who else writes it.
+//!
+//! The first repair of an object is done without a further look; from the second on the object is read as it is on the
+//! server, which alone knows who wrote what.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use kube::Api;
+use kube::core::DynamicObject;
+use plan::{Contest, Kind, Manifest};
+use resources::names;
+
+use super::Pass;
+use crate::error::Error;
+
+/// Repairs of one intention count together for so long, and a field that is fought over is left for so long.
+const WHILE: Duration = Duration::from_mins(10);
+/// How often a field is put right, after the object's first repair, before somebody is said to write it too.
+const OFTEN: u32 = 2;
+
+/// Repairs of objects that somebody else changes.
+#[derive(Default)]
+pub(crate) struct Contention(Mutex<HashMap<Object, Repairs>>);
+
+/// Whose child, what, which.
+type Object = (String, Kind, String);
+
+struct Repairs {
+    /// Hash of what was intended: another intention has a count of its own.
+    intention: String,
+    last: Instant,
+    fields: BTreeMap<String, u32>,
+    left: Option<String>,
+}
+
+/// What is known of an object before it is put right.
+#[derive(Debug, PartialEq, Eq)]
+enum Known {
+    /// Nobody changed it lately.
+    First,
+    /// It was put right a moment ago, too.
+    Again,
+    /// It is left as it is; the text says why.
+    Left(String),
+}
+
+impl Contention {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Object, Repairs>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self, object: &Object, intention: &str, now: Instant) -> Known {
+        let mut all = self.lock();
+        all.retain(|_, repairs| now.duration_since(repairs.last) < WHILE);
+        match all.get(object).filter(|repairs| repairs.intention == intention) {
+            None => Known::First,
+            Some(Repairs { left: Some(text), .. }) => Known::Left(text.clone()),
+            Some(_) => Known::Again,
+        }
+    }
+
+    /// The first of these fields that was put right often enough. Then the object is left as it is.
+    fn judge(&self, object: &Object, contests: &[Contest], now: Instant) -> Option<String> {
+        let mut all = self.lock();
+        let repairs = all.get_mut(object)?;
+        let often =
+            |contest: &&Contest| repairs.fields.get(&contest.field).is_some_and(|count| *count >= OFTEN);
+        let text = contests.iter().find(often).map(|contest| told(object, contest))?;
+        repairs.last = now;
+        repairs.left = Some(text.clone());
+        Some(text)
+    }
+
+    fn repaired(&self, object: Object, intention: &str, contests: &[Contest], now: Instant) {
+        let mut all = self.lock();
+        let fresh =
+            || Repairs { intention: intention.to_owned(), last: now, fields: BTreeMap::new(), left: None };
+        let repairs = all.entry(object).or_insert_with(fresh);
+        if repairs.intention != intention {
+            *repairs = fresh();
+        }
+        repairs.last = now;
+        for contest in contests {
+            *repairs.fields.entry(contest.field.clone()).or_default() += 1;
+        }
+    }
+}
+
+fn told((_, kind, name): &Object, Contest { field, others }: &Contest) -> String {
+    let who = if others.is_empty() { "somebody who takes it away".to_owned() } else { others.join(", ") };
+    format!(
+        "{field} of {} {name} is written by {who} as well, and is left as it is for a while: let only one of the two write it",
+        kind.as_str()
+    )
+}
+
+/// What a repair is to be remembered by once it is done.
+pub(super) struct Repair {
+    object: Object,
+    intention: String,
+    contests: Vec<Contest>,
+}
+
+impl Repair {
+    /// An error when the object is fought over.
+    pub(super) async fn begin(
+        pass: &Pass<'_>,
+        api: &Api<DynamicObject>,
+        manifest: &Manifest,
+    ) -> Result<Self, Error> {
+        let contention = &pass.context.contention;
+        let object = (pass.validated.subject.uid.clone(), manifest.kind, manifest.name.clone());
+        let intention = manifest.body["metadata"]["annotations"][names::APPLIED].as_str();
+        let intention = intention.unwrap_or_default().to_owned();
+        let mut contests = Vec::new();
+        match contention.known(&object, &intention, Instant::now()) {
+            Known::First => {}
+            Known::Left(what) => return Err(Error::Contended { what }),
+            Known::Again => {
+                let found =
+                    pass.context.call("see who writes an object", api.get_opt(&manifest.name)).await?;
+                let found = serde_json::to_value(found).unwrap_or_default();
+                contests = plan::contests(&found, manifest);
+                if let Some(what) = contention.judge(&object, &contests, Instant::now()) {
+                    pass.context.measures.contended(manifest.kind.as_str());
+                    return Err(Error::Contended { what });
+                }
+            }
+        }
+        Ok(Self { object, intention, contests })
+    }
+
+    pub(super) fn done(self, pass: &Pass<'_>) {
+        let Self { object, intention, contests } = self;
+        pass.context.contention.repaired(object, &intention, &contests, Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object() -> Object {
+        ("uid".to_owned(), Kind::Service, "trades".to_owned())
+    }
+
+    fn field(name: &str) -> Contest {
+        Contest { field: name.to_owned(), others: vec!["kubectl".to_owned()] }
+    }
+
+    /// A field is changed again after each repair; how many repairs that takes until it is left.
+    fn fight(
+        contention: &Contention,
+        intention: &str,
+        name: impl Fn(u32) -> String,
+        now: Instant,
+    ) -> Option<u32> {
+        for repairs in 0..20 {
+            let contests = match contention.known(&object(), intention, now) {
+                Known::First => Vec::new(),
+                Known::Again => vec![field(&name(repairs))],
+                Known::Left(_) => panic!("left before it was said"),
+            };
+            if let Some(text) = contention.judge(&object(), &contests, now) {
+                assert!(text.contains("/spec/a of Service trades is written by kubectl"), "{text}");
+                return Some(repairs);
+            }
+            contention.repaired(object(), intention, &contests, now);
+        }
+        None
+    }
+
+    #[test]
+    fn a_field_that_is_changed_again_and_again_is_left_for_a_while() {
+        let (contention, now) = (Contention::default(), Instant::now());
+        let same = |_| "/spec/a".to_owned();
+        assert_eq!(fight(&contention, "one", same, now), Some(3));
+        assert!(matches!(contention.known(&object(), "one", now), Known::Left(_)));
+        // Another wish is carried out at once; later the same is tried again.
+        assert_eq!(contention.known(&object(), "two", now), Known::First);
+        assert_eq!(fight(&contention, "two", same, now), Some(3));
+        assert_eq!(contention.known(&object(), "two", now + WHILE), Known::First);
+    }
+
+    #[test]
+    fn as_many_changes_of_different_fields_are_all_put_right() {
+        let (contention, now) = (Contention::default(), Instant::now());
+        assert_eq!(fight(&contention, "one", |number| format!("/spec/{number}"), now), None);
+    }
+}

@@ -1,0 +1,126 @@
+//! QuestDB itself, asked over its HTTP port: whether a checkpoint holds it, to make one, to release it. Nothing else is
+//! ever said to a database from here.
+//!
+//! The pod is reached at its own address, so the operator must have a way there: as a pod of the same network, or from
+//! an address that `--operator-cidrs` names. The API server's proxy is no way: it keeps the header with the credentials.
+
+mod answer;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use resources::names::port;
+
+/// How long a question may take.
+const QUESTION: Duration = Duration::from_secs(5);
+/// How long QuestDB may take to come to a stand.
+const CREATE: Duration = Duration::from_mins(2);
+/// How long it may take to go on.
+const RELEASE: Duration = Duration::from_secs(30);
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(3);
+/// No answer of what is asked here is longer.
+const LONGEST: usize = 64 * 1024;
+
+/// What did not work.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No answer, or none in time. Whether it was done is unknown.
+    #[error("QuestDB at {address} does not answer")]
+    Silent {
+        /// Where it was asked.
+        address: IpAddr,
+        /// Why not.
+        #[source]
+        source: reqwest::Error,
+    },
+    /// The credentials of the Secret are not those of the process.
+    #[error("QuestDB at {address} does not accept the credentials of its Secret")]
+    Denied {
+        /// Where it was asked.
+        address: IpAddr,
+    },
+    /// It answered, and refused.
+    #[error("QuestDB refused: {message}")]
+    Refused {
+        /// Its words.
+        message: String,
+    },
+    /// It answered something else than expected.
+    #[error("QuestDB's answer cannot be read (HTTP {status})")]
+    Unreadable {
+        /// Status of the answer.
+        status: u16,
+    },
+}
+
+/// A process and how to enter.
+pub(crate) struct Door {
+    pub(crate) address: IpAddr,
+    pub(crate) user: String,
+    pub(crate) password: String,
+}
+
+impl fmt::Debug for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Door").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// Asks databases.
+#[derive(Clone, Debug)]
+pub(crate) struct Databases(reqwest::Client);
+
+impl Databases {
+    /// Nothing is sent yet.
+    pub(crate) fn new() -> Result<Self, reqwest::Error> {
+        // Credentials go to that address and to no other: no proxy, no redirection.
+        let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
+        client.connect_timeout(CONNECT).build().map(Self)
+    }
+
+    /// When the checkpoint began that holds it, if one does.
+    pub(crate) async fn held_since(&self, door: &Door) -> Result<Option<Timestamp>, Error> {
+        let (status, body) =
+            self.ask(door, "SELECT in_progress, started_at FROM checkpoint_status()", QUESTION).await?;
+        answer::checkpoint(status, &body)
+    }
+
+    /// CHECKPOINT CREATE. Refused while there is one.
+    pub(crate) async fn hold(&self, door: &Door) -> Result<(), Error> {
+        let (status, body) = self.ask(door, "CHECKPOINT CREATE", CREATE).await?;
+        answer::done(status, &body)
+    }
+
+    /// CHECKPOINT RELEASE. Repeating it is harmless.
+    pub(crate) async fn release(&self, door: &Door) -> Result<(), Error> {
+        let (status, body) = self.ask(door, "CHECKPOINT RELEASE", RELEASE).await?;
+        answer::done(status, &body)
+    }
+
+    async fn ask(&self, door: &Door, statement: &str, limit: Duration) -> Result<(u16, Vec<u8>), Error> {
+        let Door { address, user, password } = door;
+        let silent = |source| Error::Silent { address: *address, source };
+        let host = match address {
+            IpAddr::V4(address) => address.to_string(),
+            IpAddr::V6(address) => format!("[{address}]"),
+        };
+        let request = self.0.get(format!("http://{host}:{}/exec", port::HTTP)).query(&[("query", statement)]);
+        let sent = request.basic_auth(user, Some(password)).timeout(limit).send();
+        let mut response = sent.await.map_err(|error| silent(error.without_url()))?;
+        let status = response.status().as_u16();
+        if matches!(status, 401 | 403) {
+            return Err(Error::Denied { address: *address });
+        }
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| silent(error.without_url()))? {
+            if body.len() + chunk.len() > LONGEST {
+                return Err(Error::Unreadable { status });
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok((status, body))
+    }
+}

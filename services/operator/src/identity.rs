@@ -1,0 +1,133 @@
+//! Finding out which database a resource without an instruction stands for, before anything is done for it. What is found
+//! or minted is written to the annotation, which copies take along, and then to status, which nobody replaces.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use cloud::Select;
+use jiff::Timestamp;
+use kube::api::ListParams;
+use plan::{Identity, Kind, Trace};
+use resources::{QuestDB, names};
+
+use crate::apply::kubernetes;
+use crate::context::Context;
+use crate::error::Error;
+use crate::report;
+use crate::turn::Next;
+
+/// How long a resource that nobody has held yet counts as new.
+const NEW: Duration = Duration::from_mins(1);
+/// How old the picture of EC2 may be in which a namesake's machine and disk are noticed.
+const PICTURE: Duration = Duration::from_secs(45);
+
+/// Between two looks at what people have to make clear.
+const UNCLEAR: Duration = Duration::from_secs(30);
+
+/// Finds, mints or asks for the identity; the next pass knows it.
+pub(crate) async fn settle(context: &Context, resource: &QuestDB) -> Result<Next, Error> {
+    let traces = traces(context, resource).await?;
+    let database = match plan::identify(resource, &traces, |database| holder(context, resource, database)) {
+        Identity::Found(Trace { database, what }) => {
+            tracing::info!(db.id = database, "{what} knows which database this is");
+            database
+        }
+        Identity::Mint => uuid::Uuid::now_v7().hyphenated().to_string(),
+        Identity::Unneeded => {
+            kubernetes::release(context, resource).await?;
+            return Ok(Next::Change);
+        }
+        Identity::Unclear(text) => {
+            let status = plan::unidentified(resource, &text, Timestamp::now());
+            report::write(context, resource, status, None).await?;
+            return Ok(Next::Soon(UNCLEAR));
+        }
+    };
+    let held = kubernetes::hold(context, resource, Some(&database)).await?;
+    let version = held.metadata.resource_version.as_deref();
+    report::write(context, resource, plan::identified(resource, &database), version).await?;
+    Ok(Next::Change)
+}
+
+/// Everything that names a database: the annotation alone where there is one, else whatever there is.
+async fn traces(context: &Context, resource: &QuestDB) -> Result<Vec<Trace>, Error> {
+    if let Some(database) = plan::annotated(resource) {
+        let what = format!("the annotation {}", names::ADOPTED_ID);
+        return Ok(vec![Trace { database: database.to_owned(), what }]);
+    }
+    let mut traces = in_kubernetes(context, resource).await?;
+    traces.extend(in_ec2(context, resource).await?);
+    Ok(traces)
+}
+
+/// Our own objects under the resource's names. Asked for live, and only of a resource that may have some: a new one has
+/// nothing but what EC2 kept.
+async fn in_kubernetes(context: &Context, resource: &QuestDB) -> Result<Vec<Trace>, Error> {
+    let held = resource.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == names::FINALIZER);
+    if !held && age(resource) < NEW {
+        return Ok(Vec::new());
+    }
+    let name = resource.metadata.name.as_deref().unwrap_or_default();
+    let named = [
+        (Kind::PersistentVolumeClaim, names::claim(name)),
+        (Kind::StatefulSet, name.to_owned()),
+        (Kind::Secret, names::credentials(name)),
+        (Kind::ConfigMap, names::config(name)),
+    ];
+    let mut traces = Vec::new();
+    for (kind, name) in named {
+        let api = kubernetes::dynamic(context, kind, resource.metadata.namespace.as_deref());
+        let found = context.call("look for what knows the database", api.get_metadata_opt(&name)).await?;
+        traces.extend(found.and_then(|found| plan::trace_of(resource, kind.as_str(), &found.metadata)));
+    }
+    let volumes = kubernetes::dynamic(context, Kind::PersistentVolume, None);
+    let ours = ListParams::default().labels(&format!("{}={name}", names::LABEL_NAME));
+    let found = context.call("look for disks that know the database", volumes.list_metadata(&ours)).await?;
+    let kind = Kind::PersistentVolume.as_str();
+    traces.extend(found.items.iter().filter_map(|found| plan::trace_of(resource, kind, &found.metadata)));
+    Ok(traces)
+}
+
+/// What carries the resource's name in EC2: noticed in the shared picture, believed when EC2 says so again. A resource that
+/// is new waits until EC2 is sure not to show what its namesake had before it.
+async fn in_ec2(context: &Context, resource: &QuestDB) -> Result<Vec<Trace>, Error> {
+    // Taken since the resource was made, lest it be older than the disk that its namesake left.
+    let (now, seen) = (Instant::now(), age(resource).min(PICTURE));
+    let picture = context.view.taken_after(now.checked_sub(seen).unwrap_or(now)).await;
+    let picture = picture.map_err(Error::aws("look for what the resource owns in EC2"))?;
+    let databases = picture.databases();
+    let instances = databases.iter().flat_map(|database| picture.instances(database));
+    let volumes = databases.iter().flat_map(|database| picture.volumes(database));
+    let settings = &context.settings;
+    let noticed = plan::traces_in_aws(resource, settings, instances, volumes);
+    let Some(first) = noticed.first() else { return Ok(noticed) };
+    if age(resource) < context.ec2_lag {
+        let what = format!("EC2 shows {} under this name, and may be late", first.what);
+        return Err(Error::Stale { what });
+    }
+    let mut traces = Vec::new();
+    for database in noticed.iter().map(|trace| trace.database.as_str()).collect::<BTreeSet<_>>() {
+        let call = "look again for what the resource owns in EC2";
+        let instances =
+            context.cloud.describe_instances(&Select::database(&settings.cluster, database)).await;
+        let volumes = context.cloud.describe_volumes(&Select::database(&settings.cluster, database)).await;
+        let (instances, volumes) = (instances.map_err(Error::aws(call))?, volumes.map_err(Error::aws(call))?);
+        traces.extend(plan::traces_in_aws(resource, settings, instances.iter(), volumes.iter()));
+    }
+    Ok(traces)
+}
+
+fn age(resource: &QuestDB) -> Duration {
+    let made = resource.metadata.creation_timestamp.as_ref();
+    let age = made.map(|made| Timestamp::now().duration_since(made.0));
+    age.and_then(|age| Duration::try_from(age).ok()).unwrap_or_default()
+}
+
+/// Which other resource stands for a database.
+fn holder(context: &Context, resource: &QuestDB, database: &str) -> Option<String> {
+    let known = context.caches.resources.state();
+    let mut others = known.iter().filter(|other| other.metadata.uid != resource.metadata.uid);
+    let other = others.find(|other| plan::claims(other, database))?;
+    let [namespace, name] = [&other.metadata.namespace, &other.metadata.name].map(|text| text.as_deref());
+    Some(format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default()))
+}

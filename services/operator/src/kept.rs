@@ -1,0 +1,134 @@
+//! How much of each kind of object is kept in memory: what somebody here reads, and of what is not ours nothing at all.
+//!
+//! Whoever begins to read another field of a kept object takes its line out here. What is compared with our intention
+//! (`ConfigMap`, Services, the `StatefulSet`, claims, `PersistentVolume`s) is kept whole.
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Node, NodeStatus, PersistentVolume, PersistentVolumeClaim, Pod, PodSpec, PodStatus, Secret,
+    Service,
+};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use resources::{QuestDB, names};
+
+/// A kind of object that is watched.
+pub(crate) trait Kept {
+    /// Takes away what nobody reads.
+    fn strip(&mut self) {}
+
+    /// Whether it may be ours. What is not is never stored; it must never change its mind.
+    fn is_ours(&self) -> bool {
+        true
+    }
+}
+
+impl Kept for QuestDB {}
+impl Kept for ConfigMap {}
+impl Kept for Service {}
+impl Kept for StatefulSet {}
+impl Kept for PersistentVolumeClaim {}
+impl Kept for PersistentVolume {}
+
+impl Kept for Secret {
+    /// That a key is there is what counts; its value is read live by whoever needs it.
+    fn strip(&mut self) {
+        for value in self.data.iter_mut().flat_map(|data| data.values_mut()) {
+            *value = ByteString::default();
+        }
+        self.metadata.annotations = None;
+    }
+}
+
+impl Kept for Pod {
+    fn strip(&mut self) {
+        if let Some(spec) = self.spec.take() {
+            self.spec = Some(PodSpec { node_name: spec.node_name, ..PodSpec::default() });
+        }
+        if let Some(status) = self.status.take() {
+            self.status = Some(PodStatus {
+                conditions: status.conditions,
+                container_statuses: status.container_statuses,
+                phase: status.phase,
+                ..PodStatus::default()
+            });
+        }
+    }
+}
+
+impl Kept for Node {
+    fn strip(&mut self) {
+        self.metadata.annotations = None;
+        if let Some(status) = self.status.take() {
+            self.status = Some(NodeStatus {
+                conditions: status.conditions,
+                addresses: status.addresses,
+                ..NodeStatus::default()
+            });
+        }
+    }
+}
+
+impl Kept for VolumeAttachment {
+    fn strip(&mut self) {
+        self.metadata.annotations = None;
+        self.spec.source.inline_volume_spec = None;
+        self.status = None;
+    }
+
+    /// Made by Kubernetes for everybody's volumes; ours are told by their name, which cannot change.
+    fn is_ours(&self) -> bool {
+        let volume = self.spec.source.persistent_volume_name.as_deref();
+        volume.is_some_and(|volume| volume.starts_with(&names::persistent_volume("")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn stripped<K: Kept + DeserializeOwned + serde::Serialize>(object: Value) -> Value {
+        let mut object: K = serde_json::from_value(object).unwrap();
+        object.strip();
+        serde_json::to_value(object).unwrap()
+    }
+
+    #[test]
+    fn no_password_and_nothing_large_is_kept() {
+        let secret = stripped::<Secret>(json!({ "data": { "pg-password": "c2VjcmV0" } }));
+        assert_eq!(secret["data"], json!({ "pg-password": "" }));
+        let node = stripped::<Node>(json!({
+            "metadata": { "name": "n", "labels": { "a": "b" }, "annotations": { "a": "b" } },
+            "spec": { "providerID": "aws:///z/i-1", "unschedulable": true },
+            "status": { "conditions": [{ "type": "Ready", "status": "True" }], "images": [{ "names": ["large"] }] },
+        }));
+        assert_eq!(node["spec"], json!({ "providerID": "aws:///z/i-1", "unschedulable": true }));
+        assert_eq!(node["status"], json!({ "conditions": [{ "type": "Ready", "status": "True" }] }));
+        assert_eq!(node["metadata"], json!({ "name": "n", "labels": { "a": "b" } }));
+        let pod = stripped::<Pod>(json!({
+            "metadata": { "annotations": { "crd.questdb.io/checksum": "c" } },
+            "spec": { "nodeName": "n", "containers": [{ "name": "questdb" }] },
+            "status": { "podIP": "10.0.0.1", "conditions": [{ "type": "Ready", "status": "True" }] },
+        }));
+        assert_eq!(pod["spec"], json!({ "containers": [], "nodeName": "n" }));
+        assert_eq!(pod["metadata"]["annotations"]["crd.questdb.io/checksum"], "c");
+        assert_eq!(pod["status"], json!({ "conditions": [{ "type": "Ready", "status": "True" }] }));
+    }
+
+    #[test]
+    fn attachments_of_others_are_not_ours() {
+        let check = |volume: Value, expected: bool| {
+            let attachment: VolumeAttachment = serde_json::from_value(json!({
+                "spec": { "attacher": "ebs.csi.aws.com", "nodeName": "n", "source": volume },
+            }))
+            .unwrap();
+            assert_eq!(attachment.is_ours(), expected, "{volume}");
+        };
+        check(json!({ "persistentVolumeName": names::persistent_volume("vol-1") }), true);
+        check(json!({ "persistentVolumeName": "pvc-1" }), false);
+        check(json!({}), false);
+    }
+}

@@ -1,0 +1,92 @@
+//! What is measured is shown under the names that dashboards know.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn text(act: impl FnOnce(&Measures)) -> String {
+    let metrics = Metrics::default();
+    let measures = Measures::new(&metrics, 32);
+    act(&measures);
+    metrics.encode().unwrap()
+}
+
+fn check(text: &str, line: &str) {
+    assert!(text.lines().any(|found| found == line), "{line} in {text}");
+}
+
+#[test]
+fn a_pass_is_counted_by_its_result_from_zero_on() {
+    let shown = text(|_| {});
+    for result in RESULTS {
+        let labels = format!("controller=\"questdb\",result=\"{result}\"");
+        check(&shown, &format!("controller_runtime_reconcile_total{{{labels}}} 0"));
+    }
+    for name in ["reconcile_errors", "terminal_reconcile_errors", "reconcile_panics"] {
+        check(&shown, &format!("controller_runtime_{name}_total{{controller=\"questdb\"}} 0"));
+    }
+    let shown = text(|measures| {
+        let active = measures.begun();
+        measures.ended("error", Duration::from_secs(35));
+        measures.failed("aws", false);
+        measures.failed("foreign", true);
+        measures.panicked();
+        drop(active);
+        let _forgotten = measures.begun();
+    });
+    for line in [
+        "controller_runtime_reconcile_total{controller=\"questdb\",result=\"error\"} 1",
+        "controller_runtime_reconcile_errors_total{controller=\"questdb\"} 2",
+        "controller_runtime_terminal_reconcile_errors_total{controller=\"questdb\"} 1",
+        "controller_runtime_reconcile_panics_total{controller=\"questdb\"} 1",
+        "controller_runtime_active_workers{controller=\"questdb\"} 0",
+        "controller_runtime_max_concurrent_reconciles{controller=\"questdb\"} 32",
+        "controller_runtime_reconcile_time_seconds_bucket{le=\"30.0\",controller=\"questdb\"} 0",
+        "controller_runtime_reconcile_time_seconds_bucket{le=\"40.0\",controller=\"questdb\"} 1",
+        "slipway_operator_pass_failures_total{controller=\"questdb\",category=\"aws\"} 1",
+    ] {
+        check(&shown, line);
+    }
+}
+
+fn database(change: impl FnOnce(&mut Value)) -> QuestDB {
+    let mut object = json!({
+        "apiVersion": "crd.questdb.io/v1", "kind": "QuestDB",
+        "metadata": { "name": "a", "namespace": "n", "generation": 2 },
+        "spec": { "runState": "Running", "storage": { "sizeGib": 20 } },
+        "status": { "phase": "Ready", "observedGeneration": 2, "conditions": [{
+            "type": "Progressing", "status": "True", "reason": "Working", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }] },
+    });
+    change(&mut object);
+    serde_json::from_value(object).unwrap()
+}
+
+#[test]
+fn what_is_being_taken_away_is_counted_with_its_age() {
+    let now: Timestamp = "2026-01-01T00:10:00Z".parse().unwrap();
+    let known = [
+        database(|_| {}),
+        database(|object| {
+            object["spec"]["runState"] = json!("Purged");
+            object["status"]["phase"] = json!("Deleting");
+        }),
+        database(|object| {
+            object["spec"]["runState"] = json!("Deleted");
+            object["status"]["phase"] = json!("Deleted");
+        }),
+        database(|object| object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:08:00Z")),
+        database(|object| object["status"] = Value::Null),
+    ];
+    let shown = text(|measures| measures.databases(known.iter(), now));
+    for line in [
+        "slipway_databases_deleting 2",
+        "slipway_databases_deleting_oldest_seconds 600",
+        "slipway_databases{phase=\"Ready\"} 2",
+        "slipway_databases{phase=\"Deleting\"} 1",
+        "slipway_databases{phase=\"Pending\"} 1",
+    ] {
+        check(&shown, line);
+    }
+}

@@ -1,0 +1,77 @@
+//! Objects by which databases are reached within their cluster, as the operator sees them without asking.
+
+mod others;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher;
+use kube::{Api, Client, Resource};
+use plan::{Children, Subject};
+use resources::{QuestDB, names};
+
+use self::others::Others;
+pub(crate) use self::others::api_resource;
+use crate::caches::owner;
+use crate::kept::Kept;
+use crate::watch::{self, Wiring};
+
+impl Kept for NetworkPolicy {}
+
+impl Kept for PodDisruptionBudget {
+    /// Its controller counts pods in it.
+    fn strip(&mut self) {
+        self.status = None;
+    }
+}
+
+/// Stores of everything watched.
+#[derive(Clone)]
+pub(crate) struct Reach {
+    policies: Store<NetworkPolicy>,
+    budgets: Store<PodDisruptionBudget>,
+    others: Others,
+}
+
+impl Reach {
+    /// Starts all watches.
+    pub(crate) fn start(client: &Client, wiring: &Wiring, resources: &Store<QuestDB>) -> Self {
+        let ours = || watcher::Config::default().labels(names::LABEL_DATABASE);
+        Self {
+            policies: watch::start(wiring, Api::all(client.clone()), ours(), |object: &NetworkPolicy| {
+                owner(&object.metadata)
+            }),
+            budgets: watch::start(
+                wiring,
+                Api::all(client.clone()),
+                ours(),
+                |object: &PodDisruptionBudget| owner(&object.metadata),
+            ),
+            others: Others::start(client, wiring, resources),
+        }
+    }
+
+    /// Waits until every store has been filled once, and until it is known which kinds there are.
+    pub(crate) async fn ready(&self) -> bool {
+        let waits = tokio::join!(
+            self.policies.wait_until_ready(),
+            self.budgets.wait_until_ready(),
+            self.others.ready()
+        );
+        waits.0.is_ok() && waits.1.is_ok() && waits.2
+    }
+
+    /// Adds the objects of one database to the others that were seen.
+    pub(crate) fn fill(&self, children: &mut Children, subject: &Subject) {
+        children.network_policy = get(&self.policies, subject);
+        children.disruption_budget = get(&self.budgets, subject);
+        self.others.fill(children, subject);
+    }
+}
+
+fn get<K: Resource<DynamicType = ()> + Clone>(store: &Store<K>, subject: &Subject) -> Option<Arc<K>> {
+    let found = store.get(&ObjectRef::new(&subject.name).within(&subject.namespace))?;
+    subject.holds(found.meta()).then_some(found)
+}

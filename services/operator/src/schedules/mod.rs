@@ -1,0 +1,148 @@
+//! The controller of `QuestDBSnapshotSchedule`: makes snapshots by the clock and removes those that retention lets go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::runtime::reflector::Store;
+use plan::schedule::{self, Clock, Due};
+use resources::names::snapshot::LABEL_SCHEDULE;
+use resources::{QuestDBSnapshot, QuestDBSnapshotSchedule, QuestDBSnapshotScheduleStatus, names};
+
+use crate::apply::kubernetes::is_missing;
+use crate::context::Context;
+use crate::error::Error;
+use crate::turn::Next;
+
+/// The longest time between two looks: clocks may be put right meanwhile.
+const LONGEST: Duration = Duration::from_mins(30);
+/// After something was done: what was done shows soon.
+const AFTER_STEP: Duration = Duration::from_secs(1);
+
+/// What passes over schedules share.
+pub(crate) struct Schedules {
+    pub(crate) context: Arc<Context>,
+    /// Every snapshot in sight.
+    pub(crate) known: Store<QuestDBSnapshot>,
+}
+
+impl Schedules {
+    /// One pass.
+    pub(crate) async fn pass(&self, resource: &QuestDBSnapshotSchedule) -> Result<Next, Error> {
+        if resource.metadata.deletion_timestamp.is_some() {
+            return Ok(Next::Change);
+        }
+        let now = Timestamp::now();
+        let own = self.own(resource);
+        let own: Vec<&QuestDBSnapshot> = own.iter().map(AsRef::as_ref).collect();
+        let spec = &resource.spec;
+        let clock = match Clock::new(&spec.schedule, &spec.time_zone, now) {
+            Ok(clock) => clock,
+            Err(error) => {
+                self.report(resource, &schedule::status(resource, &own, Err(&error), now)).await?;
+                return Ok(Next::Change);
+            }
+        };
+        let due = schedule::due(resource, &clock, &own, now);
+        if let Some(time) = due.create {
+            self.create(resource, &schedule::snapshot(resource, time)).await?;
+        }
+        for name in &due.remove {
+            self.remove(resource, &own, name).await?;
+        }
+        self.report(resource, &schedule::status(resource, &own, Ok(&due), now)).await?;
+        let acted = due.create.is_some() || !due.remove.is_empty();
+        Ok(if acted { Next::Soon(AFTER_STEP) } else { Next::Rest(until(&due, now)) })
+    }
+
+    fn own(&self, resource: &QuestDBSnapshotSchedule) -> Vec<Arc<QuestDBSnapshot>> {
+        self.known.state_filter(|one| {
+            let labels = one.metadata.labels.as_ref();
+            one.metadata.namespace == resource.metadata.namespace
+                && labels.and_then(|labels| labels.get(LABEL_SCHEDULE)) == resource.metadata.name.as_ref()
+        })
+    }
+
+    /// The name is the fence: one time is one snapshot, however often it is made.
+    async fn create(&self, resource: &QuestDBSnapshotSchedule, made: &QuestDBSnapshot) -> Result<(), Error> {
+        let api = self.snapshots(resource);
+        let manager = Some(names::OPERATOR.to_owned());
+        let parameters = PostParams { field_manager: manager, ..PostParams::default() };
+        let name = made.metadata.name.as_deref().unwrap_or_default();
+        match self.context.call("make a snapshot", api.create(&parameters, made)).await {
+            Ok(_) => {
+                let note = format!("made QuestDBSnapshot {name}");
+                self.context.events.done(resource, "SnapshotMade", note).await;
+                Ok(())
+            }
+            Err(Error::Kubernetes { source, .. }) if is_there(&source) => {
+                let found = self.context.call("look at a snapshot", api.get_metadata_opt(name)).await?;
+                let labelled = |key: &str| found.as_ref()?.metadata.labels.as_ref()?.get(key);
+                if found.is_some() && labelled(LABEL_SCHEDULE) != resource.metadata.name.as_ref() {
+                    return Err(Error::Foreign { what: format!("QuestDBSnapshot {name}") });
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes exactly what was seen; gone already is done.
+    async fn remove(
+        &self,
+        resource: &QuestDBSnapshotSchedule,
+        own: &[&QuestDBSnapshot],
+        name: &str,
+    ) -> Result<(), Error> {
+        let Some(seen) = own.iter().find(|one| one.metadata.name.as_deref() == Some(name)) else {
+            return Ok(());
+        };
+        let preconditions = Preconditions { uid: seen.metadata.uid.clone(), resource_version: None };
+        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+        let api = self.snapshots(resource);
+        let removal = self.context.call("remove a snapshot", api.delete(name, &parameters));
+        match self.context.within_lease(removal).await {
+            Err(Error::Kubernetes { source, .. }) if is_missing(&source) => return Ok(()),
+            other => other?,
+        };
+        let note = format!("removed QuestDBSnapshot {name}, which retention does not keep");
+        self.context.events.done(resource, "SnapshotRemoved", note).await;
+        Ok(())
+    }
+
+    fn snapshots(&self, resource: &QuestDBSnapshotSchedule) -> Api<QuestDBSnapshot> {
+        let namespace = resource.metadata.namespace.as_deref().unwrap_or_default();
+        Api::namespaced(self.context.client.clone(), namespace)
+    }
+
+    /// Writes the status when it says something else than before.
+    async fn report(
+        &self,
+        resource: &QuestDBSnapshotSchedule,
+        status: &QuestDBSnapshotScheduleStatus,
+    ) -> Result<(), Error> {
+        if resource.status.as_ref() == Some(status) {
+            return Ok(());
+        }
+        let report = QuestDBSnapshotSchedule { status: Some(status.clone()), ..resource.clone() };
+        let namespace = resource.metadata.namespace.as_deref().unwrap_or_default();
+        let api: Api<QuestDBSnapshotSchedule> = Api::namespaced(self.context.client.clone(), namespace);
+        let manager = Some(names::OPERATOR.to_owned());
+        let parameters = PostParams { field_manager: manager, ..PostParams::default() };
+        let name = resource.metadata.name.as_deref().unwrap_or_default();
+        self.context.call("write the status", api.replace_status(name, &parameters, &report)).await.map(drop)
+    }
+}
+
+/// In how long the next time comes.
+fn until(due: &Due, now: Timestamp) -> Duration {
+    let next = due.next.map(|next| next.duration_since(now));
+    let next = next.and_then(|next| Duration::try_from(next).ok());
+    next.unwrap_or(LONGEST).min(LONGEST)
+}
+
+fn is_there(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}

@@ -1,0 +1,180 @@
+//! Doing one step of a snapshot. The only place that writes to QuestDB, to EC2 and to the object for its sake.
+
+use cloud::{Error as AwsError, NewSnapshot, SnapshotId, Tags, key};
+use kube::api::{ListParams, Patch, PatchParams};
+use plan::snapshot::{Step, identity, owes};
+use resources::names::snapshot::{FINALIZER, IDENTITY, RELEASE_OWED};
+use resources::{QuestDBSnapshot, names};
+use serde_json::{Value, json};
+
+use super::Snapshots;
+use crate::apply::kubernetes::is_missing;
+use crate::database::Door;
+use crate::error::Error;
+
+/// What a step changed.
+pub(super) enum Done {
+    /// The object, which is now this.
+    Written(Box<QuestDBSnapshot>),
+    /// Something else.
+    Elsewhere,
+    /// The object was let go.
+    Gone,
+}
+
+/// Carries out a step.
+pub(super) async fn carry_out(
+    snapshots: &Snapshots,
+    resource: &QuestDBSnapshot,
+    step: &Step,
+    door: Option<&Door>,
+) -> Result<Done, Error> {
+    let (context, name) = (&snapshots.context, step.name());
+    let work = async {
+        runtime::failpoint::hit("operator.snapshot.before", name).await;
+        let done = one(snapshots, resource, step, door).await;
+        runtime::failpoint::hit("operator.snapshot.after", name).await;
+        done
+    };
+    let done = if step.is_destructive() { context.within_lease(work).await } else { work.await };
+    context.measures.step(name, if done.is_ok() { "done" } else { "failed" });
+    match &done {
+        Ok(_) => tracing::info!(step.name = name, "did {name}"),
+        Err(error) if error.is_conflict() => tracing::debug!(step.name = name, "somebody was quicker"),
+        Err(error) => {
+            let text = runtime::telemetry::chain(error);
+            tracing::warn!(step.name = name, error = text, "could not do {name}");
+            context.events.wrong(resource, &format!("{name}Failed"), text).await;
+        }
+    }
+    done
+}
+
+async fn one(
+    snapshots: &Snapshots,
+    resource: &QuestDBSnapshot,
+    step: &Step,
+    door: Option<&Door>,
+) -> Result<Done, Error> {
+    match step {
+        Step::Hold => hold(snapshots, resource).await,
+        Step::Owe => owe(snapshots, resource).await,
+        Step::Strike => drop_finalizer(snapshots, resource, RELEASE_OWED).await,
+        Step::LetGo => drop_finalizer(snapshots, resource, FINALIZER).await.map(|_| Done::Gone),
+        Step::Checkpoint => checkpoint(snapshots, resource, entered(door)?).await,
+        Step::Release => {
+            let released = snapshots.databases.release(entered(door)?).await;
+            released.map(|()| Done::Elsewhere).map_err(Error::database("release the checkpoint"))
+        }
+        Step::Begin(new) => begin(snapshots, resource, new).await,
+        Step::Trust(id) => trust(snapshots, resource, id).await,
+        Step::Discard(id) => discard(snapshots, resource, id).await,
+    }
+}
+
+fn uid(resource: &QuestDBSnapshot) -> &str {
+    resource.metadata.uid.as_deref().unwrap_or_default()
+}
+
+fn entered(door: Option<&Door>) -> Result<&Door, Error> {
+    door.ok_or_else(|| Error::Stale { what: "QuestDB was not asked".to_owned() })
+}
+
+async fn hold(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> Result<Done, Error> {
+    let minted = || uuid::Uuid::now_v7().hyphenated().to_string();
+    let identity = identity(resource).map_or_else(minted, str::to_owned);
+    let metadata = json!({
+        "finalizers": with_finalizer(resource, FINALIZER),
+        "annotations": { IDENTITY: identity },
+    });
+    merge(snapshots, resource, "take the snapshot in hand", metadata).await
+}
+
+/// *Invariant:* of all snapshots of a database, at most one owes a release: two would release each other's checkpoints.
+async fn owe(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> Result<Done, Error> {
+    let _one_after_the_other = snapshots.owing.lock().await;
+    let list = snapshots.api(resource);
+    let all = snapshots.context.call("list the snapshots", list.list(&ListParams::default())).await?.items;
+    let other = all.iter().find(|other| {
+        other.spec.database == resource.spec.database
+            && other.metadata.uid != resource.metadata.uid
+            && owes(other)
+    });
+    if let Some(other) = other {
+        let name = other.metadata.name.as_deref().unwrap_or_default();
+        return Err(Error::Stale { what: format!("QuestDBSnapshot {name} of the same database is at work") });
+    }
+    let metadata = json!({ "finalizers": with_finalizer(resource, RELEASE_OWED) });
+    merge(snapshots, resource, "write down that a release is owed", metadata).await
+}
+
+async fn checkpoint(snapshots: &Snapshots, resource: &QuestDBSnapshot, door: &Door) -> Result<Done, Error> {
+    let databases = &snapshots.databases;
+    databases.hold(door).await.map_err(Error::database("make a checkpoint"))?;
+    let since = databases.held_since(door).await.map_err(Error::database("ask for the checkpoint"))?;
+    snapshots.remember(uid(resource), since);
+    Ok(Done::Elsewhere)
+}
+
+async fn begin(snapshots: &Snapshots, resource: &QuestDBSnapshot, new: &NewSnapshot) -> Result<Done, Error> {
+    let answer = snapshots.context.cloud.create_snapshot(new).await;
+    // A clear no leaves nothing to be waited for.
+    if answer.as_ref().err().is_none_or(AwsError::outcome_unknown) {
+        snapshots.memories.asked(uid(resource));
+    }
+    answer.map(|_| Done::Elsewhere).map_err(Error::aws("begin the snapshot"))
+}
+
+async fn trust(snapshots: &Snapshots, resource: &QuestDBSnapshot, id: &SnapshotId) -> Result<Done, Error> {
+    // A look that does not show the tag yet must not condemn the copy.
+    snapshots.memories.asked(uid(resource));
+    let tags = Tags::new().with(key::CONSISTENT, "true");
+    let tagged = snapshots.context.cloud.create_tags(&[id.as_str()], &tags).await;
+    tagged.map(|()| Done::Elsewhere).map_err(Error::aws("mark the snapshot as trusted"))
+}
+
+async fn discard(snapshots: &Snapshots, resource: &QuestDBSnapshot, id: &SnapshotId) -> Result<Done, Error> {
+    snapshots.memories.asked(uid(resource));
+    match snapshots.context.cloud.delete_snapshot(id).await {
+        Ok(()) | Err(AwsError::NotFound { .. }) => Ok(Done::Elsewhere),
+        Err(error) => Err(Error::aws("destroy the snapshot")(error)),
+    }
+}
+
+fn with_finalizer(resource: &QuestDBSnapshot, name: &str) -> Vec<String> {
+    let mut finalizers = resource.metadata.finalizers.clone().unwrap_or_default();
+    if !finalizers.iter().any(|finalizer| finalizer == name) {
+        finalizers.push(name.to_owned());
+    }
+    finalizers
+}
+
+async fn drop_finalizer(
+    snapshots: &Snapshots,
+    resource: &QuestDBSnapshot,
+    name: &str,
+) -> Result<Done, Error> {
+    snapshots.remember(uid(resource), None);
+    let finalizers = resource.metadata.finalizers.clone().unwrap_or_default();
+    let others: Vec<_> = finalizers.into_iter().filter(|finalizer| finalizer != name).collect();
+    match merge(snapshots, resource, "remove a finalizer", json!({ "finalizers": others })).await {
+        Err(Error::Kubernetes { source, .. }) if is_missing(&source) => Ok(Done::Gone),
+        other => other,
+    }
+}
+
+/// Changes metadata of the object as it was seen, or not at all.
+async fn merge(
+    snapshots: &Snapshots,
+    resource: &QuestDBSnapshot,
+    what: &'static str,
+    mut metadata: Value,
+) -> Result<Done, Error> {
+    metadata["resourceVersion"] = json!(resource.metadata.resource_version);
+    let manager = Some(names::OPERATOR.to_owned());
+    let parameters = PatchParams { field_manager: manager, ..PatchParams::default() };
+    let name = resource.metadata.name.as_deref().unwrap_or_default();
+    let (api, body) = (snapshots.api(resource), json!({ "metadata": metadata }));
+    let written = snapshots.context.call(what, api.patch(name, &parameters, &Patch::Merge(&body))).await?;
+    Ok(Done::Written(Box::new(written)))
+}

@@ -1,0 +1,146 @@
+//! Looking at the database that a snapshot is of: read live, because copying rests on it.
+
+use cloud::{Role, Select, TagFilter, Volume, VolumeState};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::Api;
+use kube::runtime::reflector::ObjectRef;
+use plan::Subject;
+use plan::snapshot::{Disk, Ground};
+use resources::{Phase, QuestDB, QuestDBSnapshot, names};
+
+use super::Snapshots;
+use crate::database::Door;
+use crate::error::Error;
+use crate::observe;
+
+/// What was seen, and how to enter QuestDB where it answers.
+pub(super) struct Look {
+    pub(super) ground: Ground,
+    pub(super) door: Option<Door>,
+    /// EC2 did not tell of the disk: what it is comes from the report, and nothing new may rest on it.
+    pub(super) blind: Option<Error>,
+}
+
+impl Look {
+    fn unclear(what: impl Into<String>) -> Self {
+        Self { ground: Ground::Unclear(what.into()), door: None, blind: None }
+    }
+}
+
+/// Looks.
+pub(super) async fn look(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> Result<Look, Error> {
+    let context = &snapshots.context;
+    let namespace = resource.metadata.namespace.as_deref().unwrap_or_default();
+    let name = resource.spec.database.as_str();
+    let Some(database) = context.caches.resources.get(&ObjectRef::new(name).within(namespace)) else {
+        return Ok(Look { ground: Ground::Absent, door: None, blind: None });
+    };
+    let Some(subject) = Subject::of(&database, &context.settings) else {
+        return Ok(Look::unclear(format!("QuestDB {name} has no identity yet")));
+    };
+    let pods: Api<Pod> = Api::namespaced(context.client.clone(), namespace);
+    let pod = context.call("look at the pod", pods.get_opt(&names::pod(name))).await?;
+    match pod {
+        Some(pod) => serving(snapshots, &database, &subject, &pod).await,
+        None => stopped(snapshots, &database, &subject).await,
+    }
+}
+
+async fn serving(
+    snapshots: &Snapshots,
+    database: &QuestDB,
+    subject: &Subject,
+    pod: &Pod,
+) -> Result<Look, Error> {
+    let name = &subject.name;
+    if !subject.owns(pod.metadata.labels.as_ref()) {
+        return Ok(Look::unclear(format!("the pod {name}-0 is not of this database")));
+    }
+    let status = pod.status.as_ref();
+    let address = status.and_then(|status| status.pod_ip.as_ref()?.parse().ok());
+    let Some(address) = address.filter(|_| pod.metadata.deletion_timestamp.is_none() && is_ready(pod)) else {
+        return Ok(Look::unclear(format!("the pod of QuestDB {name} is not ready")));
+    };
+    let Some((user, password)) = credentials(snapshots, subject).await? else {
+        return Ok(Look::unclear(format!("Secret {} has no credentials for HTTP", names::credentials(name))));
+    };
+    // Without EC2 a database that is held can still be let go.
+    let (disk, blind) = match disk(snapshots, database, subject).await {
+        Ok(Ok((disk, _))) => (disk, None),
+        Ok(Err(why)) => return Ok(Look::unclear(why)),
+        Err(error) => (reported(database, subject), Some(error)),
+    };
+    let door = Door { address, user, password };
+    Ok(match snapshots.databases.held_since(&door).await {
+        Ok(held_since) => Look { ground: Ground::Serving { disk, held_since }, door: Some(door), blind },
+        Err(error) => Look::unclear(runtime::telemetry::chain(&error)),
+    })
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let mut ready = conditions.filter(|condition| condition.type_ == "Ready");
+    ready.any(|condition| condition.status == "True")
+}
+
+/// Stopped is what a wish asked for and the report says was reached, and what the API server and EC2 say now.
+async fn stopped(snapshots: &Snapshots, database: &QuestDB, subject: &Subject) -> Result<Look, Error> {
+    let name = &subject.name;
+    let phase = database.status.as_ref().and_then(|status| status.phase);
+    if !observe::is_settled(database) || !matches!(phase, Some(Phase::Paused | Phase::Deleted)) {
+        return Ok(Look::unclear(format!("QuestDB {name} has no pod and is not paused")));
+    }
+    let (disk, volume) = match disk(snapshots, database, subject).await? {
+        Ok(found) => found,
+        Err(why) => return Ok(Look::unclear(why)),
+    };
+    if !volume.is_detached() {
+        return Ok(Look::unclear(format!("{} is {} and not free", volume.id, volume.state)));
+    }
+    let wish = format!("{}:{}", subject.uid, database.metadata.generation.unwrap_or_default());
+    Ok(Look { ground: Ground::Stopped { disk, wish }, door: None, blind: None })
+}
+
+/// The database's one disk, or why there is none to copy.
+async fn disk(
+    snapshots: &Snapshots,
+    database: &QuestDB,
+    subject: &Subject,
+) -> Result<Result<(Disk, Volume), String>, Error> {
+    let filter = TagFilter::cluster(&subject.cluster).database(&subject.database).role(Role::Volume);
+    let found = snapshots.context.cloud.describe_volumes(&Select::Tags(filter)).await;
+    let mut found = found.map_err(Error::aws("look for the volume"))?;
+    found.retain(|volume| !matches!(volume.state, VolumeState::Deleting | VolumeState::Deleted));
+    let count = found.len();
+    let Some(volume) = found.pop().filter(|_| count == 1) else {
+        return Ok(Err(format!("QuestDB {} has {count} volumes", subject.name)));
+    };
+    let disk = Disk { volume: volume.id.clone(), ..reported(database, subject) };
+    Ok(Ok((disk, volume)))
+}
+
+/// The disk as the database's own report has it.
+fn reported(database: &QuestDB, subject: &Subject) -> Disk {
+    let status = database.status.as_ref();
+    let volume = status.and_then(|status| Some(status.volume.as_ref()?.id.clone()));
+    let version = status.and_then(|status| status.version.clone());
+    Disk {
+        volume: volume.unwrap_or_default().into(),
+        cluster: subject.cluster.clone(),
+        database: subject.database.clone(),
+        version: version.unwrap_or_else(|| database.spec.version.clone()),
+    }
+}
+
+/// The user and password of QuestDB's HTTP port.
+async fn credentials(snapshots: &Snapshots, subject: &Subject) -> Result<Option<(String, String)>, Error> {
+    let context = &snapshots.context;
+    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &subject.namespace);
+    let name = names::credentials(&subject.name);
+    let secret = context.call("read the credentials", secrets.get_opt(&name)).await?;
+    let Some(secret) = secret.filter(|secret| subject.owns(secret.metadata.labels.as_ref())) else {
+        return Ok(None);
+    };
+    let text = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
+    Ok(text(names::secret::HTTP_USER).zip(text(names::secret::HTTP_PASSWORD)))
+}

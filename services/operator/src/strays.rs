@@ -1,0 +1,218 @@
+//! Objects of ours that lost the labels by which we watch them. Such a one leaves its watch as if it were deleted; the plan
+//! would make it again, or, what is worse, call something ended that runs. So whenever something leaves a watch, and once
+//! after a start, what is missing is asked for by name.
+//!
+//! What the plan applies it finds under its name anyway; this is for what others make (pod, Node) and for the way back.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::runtime::reflector::ObjectRef;
+use kube::{Api, Resource};
+use plan::{Goal, Observed, Subject, Validated};
+use resources::{QuestDB, names};
+use serde::de::DeserializeOwned;
+
+use crate::context::Context;
+use crate::error::Error;
+use crate::observe::is_settled;
+
+/// What is known of a database's objects. Clones share it; losing it costs a look.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Strays(Arc<Mutex<HashMap<ObjectRef<QuestDB>, bool>>>);
+
+impl Strays {
+    /// Something of this resource left a watch.
+    pub(crate) fn suspect(&self, resource: &ObjectRef<QuestDB>) {
+        self.lock().insert(resource.clone(), true);
+    }
+
+    /// The resource is gone.
+    pub(crate) fn forget(&self, resource: &ObjectRef<QuestDB>) {
+        self.lock().remove(resource);
+    }
+
+    /// Nothing is known any more.
+    pub(crate) fn forget_all(&self) {
+        self.lock().clear();
+    }
+
+    /// Whether something is missing for all we know; nothing is known of a resource that was not looked at since the start.
+    fn suspected(&self, resource: &ObjectRef<QuestDB>) -> Option<bool> {
+        self.lock().get(resource).copied()
+    }
+
+    fn none_left(&self, resource: &ObjectRef<QuestDB>) {
+        self.lock().insert(resource.clone(), false);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectRef<QuestDB>, bool>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Completes what was observed by what our watches do not show any more.
+pub(crate) async fn find(
+    context: &Context,
+    resource: &QuestDB,
+    validated: &Validated,
+    observed: &mut Observed,
+) -> Result<(), Error> {
+    let reference = ObjectRef::from_obj(resource);
+    let status = resource.status.as_ref();
+    // Of one that never served nothing can be missing, and one at rest was complete when it came to rest.
+    let served = status.is_some_and(|status| status.version.is_some());
+    let wanted = validated.goal == Goal::Serve;
+    let looks = match context.strays.suspected(&reference) {
+        Some(suspected) => suspected,
+        None => served && (wanted || !is_settled(resource)),
+    };
+    if !looks {
+        return Ok(());
+    }
+    let look = Look { context, subject: &validated.subject, resource };
+    let mut found = look.pod(observed).await? | look.node(observed).await?;
+    if !wanted {
+        found |= look.named(observed).await? | look.disk(observed).await?;
+    }
+    if !found {
+        context.strays.none_left(&reference);
+    }
+    Ok(())
+}
+
+/// One look at one database. Each part says whether it found something.
+struct Look<'a> {
+    context: &'a Context,
+    subject: &'a Subject,
+    resource: &'a QuestDB,
+}
+
+impl Look<'_> {
+    async fn live<K>(&self, api: Api<K>, name: &str) -> Result<Option<Arc<K>>, Error>
+    where
+        K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
+    {
+        let found = self.context.call("look for what left our watches", api.get_opt(name)).await?;
+        Ok(found.map(Arc::new))
+    }
+
+    /// What our resource controls.
+    async fn controlled<K>(&self, missing: &mut Option<Arc<K>>, name: &str) -> Result<bool, Error>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned,
+    {
+        if missing.is_some() {
+            return Ok(false);
+        }
+        let api = Api::namespaced(self.context.client.clone(), &self.subject.namespace);
+        let found: Option<Arc<K>> = self.live(api, name).await?;
+        *missing = found.filter(|found| self.subject.holds(found.meta()));
+        Ok(missing.is_some())
+    }
+
+    /// The StatefulSet's controller disowns a pod without its labels: it is known by the disk it holds.
+    async fn pod(&self, observed: &mut Observed) -> Result<bool, Error> {
+        if observed.children.pod.is_some() {
+            return Ok(false);
+        }
+        let api: Api<Pod> = Api::namespaced(self.context.client.clone(), &self.subject.namespace);
+        let claim = names::claim(&self.subject.name);
+        let holds_disk = |pod: &Arc<Pod>| {
+            let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+            volumes.any(|volume| {
+                volume.persistent_volume_claim.as_ref().is_some_and(|found| found.claim_name == claim)
+            })
+        };
+        let found = self.live(api, &names::pod(&self.subject.name)).await?;
+        observed.children.pod = found.filter(holds_disk);
+        Ok(observed.children.pod.is_some())
+    }
+
+    /// The Node of the machine that serves, or served last; the plan goes by its provider id.
+    async fn node(&self, observed: &mut Observed) -> Result<bool, Error> {
+        let status = self.resource.status.as_ref();
+        let Some(name) = status.and_then(|status| status.node.as_ref()?.name.as_deref()) else {
+            return Ok(false);
+        };
+        let known = &mut observed.children.nodes;
+        if known.iter().any(|node| node.metadata.name.as_deref() == Some(name)) {
+            return Ok(false);
+        }
+        let api: Api<Node> = Api::all(self.context.client.clone());
+        let found = self.live(api, name).await?;
+        known.extend(found.clone());
+        Ok(found.is_some())
+    }
+
+    async fn named(&self, observed: &mut Observed) -> Result<bool, Error> {
+        let name = &self.subject.name;
+        let children = &mut observed.children;
+        Ok(self.controlled(&mut children.stateful_set, name).await?
+            | self.controlled(&mut children.config, &names::config(name)).await?
+            | self.controlled(&mut children.service, name).await?
+            | self.controlled(&mut children.headless, &names::headless(name)).await?
+            | self.controlled(&mut children.secret, &names::credentials(name)).await?)
+    }
+
+    /// Disk and claim, which nobody controls: each leads to the other and to the volume in EC2.
+    async fn disk(&self, observed: &mut Observed) -> Result<bool, Error> {
+        let status = self.resource.status.as_ref().and_then(|status| status.volume.as_ref());
+        let volume = observed.account.volumes.first().map(|volume| volume.id.as_str());
+        let Some(volume) = volume.or_else(|| status.map(|volume| volume.id.as_str())) else {
+            return Ok(false);
+        };
+        let (disk, claim) = (names::persistent_volume(volume), names::claim(&self.subject.name));
+        let children = &mut observed.children;
+        let mut any = false;
+        if children.persistent_volumes.is_empty() {
+            let api: Api<PersistentVolume> = Api::all(self.context.client.clone());
+            let found = self.live(api, &disk).await?;
+            let found = found.filter(|found| is_claimed_by(found, self.subject, &claim));
+            any |= found.is_some();
+            children.persistent_volumes.extend(found);
+        }
+        if children.claim.is_none() {
+            let api: Api<PersistentVolumeClaim> =
+                Api::namespaced(self.context.client.clone(), &self.subject.namespace);
+            let found = self.live(api, &claim).await?;
+            let leads = |found: &Arc<PersistentVolumeClaim>| {
+                found.spec.as_ref().is_some_and(|spec| spec.volume_name.as_ref() == Some(&disk))
+            };
+            children.claim = found.filter(leads);
+            any |= children.claim.is_some();
+        }
+        Ok(any)
+    }
+}
+
+fn is_claimed_by(volume: &PersistentVolume, subject: &Subject, claim: &str) -> bool {
+    let by = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+    by.is_some_and(|by| {
+        by.name.as_deref() == Some(claim) && by.namespace.as_deref() == Some(&subject.namespace)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_left_a_watch_is_suspected_until_a_look_found_nothing() {
+        let (strays, one) = (Strays::default(), ObjectRef::<QuestDB>::new("a").within("n"));
+        assert_eq!(strays.suspected(&one), None);
+        strays.none_left(&one);
+        assert_eq!(strays.suspected(&one), Some(false));
+        strays.clone().suspect(&one);
+        assert_eq!(strays.suspected(&one), Some(true));
+        strays.forget(&one);
+        assert_eq!(strays.suspected(&one), None);
+        strays.suspect(&one);
+        strays.forget_all();
+        assert!(strays.lock().is_empty());
+    }
+}

@@ -1,0 +1,216 @@
+//! What waits for a turn, what has one, and for how long: the `workqueue_*` metrics of controller-runtime, which kube's
+//! own queue does not tell. Watches and decides nothing.
+
+mod shown;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use kube::core::ObjectMeta;
+use runtime::Metrics;
+use runtime::prometheus_client::metrics::counter::Counter;
+use runtime::prometheus_client::metrics::family::Family;
+use runtime::prometheus_client::metrics::histogram::Histogram;
+
+use crate::metrics::{Labels, queue};
+use crate::turn::Next;
+
+/// Buckets of controller-runtime's queues, in seconds: from ten nanoseconds, each ten times the one before.
+const BUCKETS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1_000.0];
+
+/// Namespace and name of a resource.
+type Key = (String, String);
+
+/// The queue as far as it can be seen. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Work {
+    state: Arc<Mutex<State>>,
+    adds: Family<Labels, Counter>,
+    retries: Family<Labels, Counter>,
+    waited: Family<Labels, Histogram>,
+    worked: Family<Labels, Histogram>,
+}
+
+/// Who waits since when, who is due when, who has a turn since when.
+#[derive(Debug, Default)]
+struct State {
+    asked: HashMap<Key, Instant>,
+    due: HashMap<Key, Instant>,
+    active: HashMap<Key, Instant>,
+}
+
+impl Work {
+    /// Registers everything.
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        let histogram: fn() -> Histogram = || Histogram::new(BUCKETS);
+        let state = Arc::<Mutex<State>>::default();
+        metrics.with_registry(|registry| {
+            registry.register_collector(Box::new(shown::Shown(Arc::clone(&state))));
+        });
+        let counter = |name: &str, help: &str| {
+            let family = metrics.register(name, help, Family::<Labels, Counter>::default());
+            drop(family.get_or_create(&queue()));
+            family
+        };
+        let length = |name: &str, help: &str| {
+            metrics.register(
+                name,
+                help,
+                Family::<Labels, Histogram, fn() -> Histogram>::new_with_constructor(histogram),
+            )
+        };
+        Self {
+            state,
+            adds: counter("workqueue_adds", "Databases put into the queue"),
+            retries: counter("workqueue_retries", "Databases put into the queue again after a failure"),
+            waited: length("workqueue_queue_duration_seconds", "How long databases wait for their turn"),
+            worked: length("workqueue_work_duration_seconds", "How long turns take"),
+        }
+    }
+
+    /// A look was asked for.
+    pub(crate) fn asked(&self, namespace: Option<&str>, name: &str) {
+        let key = (namespace.unwrap_or_default().to_owned(), name.to_owned());
+        let mut state = self.lock();
+        if let Entry::Vacant(vacant) = state.asked.entry(key) {
+            vacant.insert(Instant::now());
+            drop(state);
+            self.adds.get_or_create(&queue()).inc();
+        }
+    }
+
+    /// A turn begins.
+    pub(crate) fn begin(&self, metadata: &ObjectMeta) -> Turn {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let key = (text(&metadata.namespace), text(&metadata.name));
+        let now = Instant::now();
+        let mut state = self.lock();
+        let (asked, due) = (state.asked.remove(&key), state.due.remove(&key));
+        state.active.insert(key.clone(), now);
+        drop(state);
+        if asked.is_none() {
+            self.adds.get_or_create(&queue()).inc();
+        }
+        let since = asked.or(due).map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        self.waited.get_or_create(&queue()).observe(since.as_secs_f64());
+        Turn { work: self.clone(), key, began: now }
+    }
+
+    /// What is asked for and not there has no turn.
+    pub(crate) fn forget(&self, namespace: Option<&str>, name: &str) {
+        let key = (namespace.unwrap_or_default().to_owned(), name.to_owned());
+        let mut state = self.lock();
+        state.asked.remove(&key);
+        state.due.remove(&key);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A turn; given up when dropped.
+pub(crate) struct Turn {
+    work: Work,
+    key: Key,
+    began: Instant,
+}
+
+impl Turn {
+    /// The turn ends; how long it took.
+    pub(crate) fn end(self, next: Next) -> Duration {
+        let now = Instant::now();
+        if let Some(due) = next.delay().and_then(|delay| now.checked_add(delay)) {
+            self.work.lock().due.insert(self.key.clone(), due);
+        }
+        if matches!(next, Next::Failed { .. }) {
+            self.work.retries.get_or_create(&queue()).inc();
+        }
+        let took = now.saturating_duration_since(self.began);
+        self.work.worked.get_or_create(&queue()).observe(took.as_secs_f64());
+        took
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.work.lock().active.remove(&self.key);
+    }
+}
+
+impl State {
+    /// How many wait for a turn: asked for, or due by now. Who has a turn is asked for anew only afterwards.
+    fn depth(&self, now: Instant) -> usize {
+        let waits = |key: &&Key| !self.active.contains_key(*key);
+        let asked = self.asked.keys().filter(waits).count();
+        let due = self.due.iter().filter(|(key, at)| **at <= now && !self.asked.contains_key(*key));
+        asked + due.map(|(key, _)| key).filter(waits).count()
+    }
+
+    /// How long turns under way have taken so far, together and at most.
+    fn unfinished(&self, now: Instant) -> (Duration, Duration) {
+        let times = self.active.values().map(|began| now.saturating_duration_since(*began));
+        times.fold(Default::default(), |(sum, longest), time| (sum + time, longest.max(time)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata(name: &str) -> ObjectMeta {
+        ObjectMeta { namespace: Some("n".into()), name: Some(name.into()), ..ObjectMeta::default() }
+    }
+
+    fn depth(work: &Work, later: Duration) -> usize {
+        work.lock().depth(Instant::now() + later)
+    }
+
+    #[test]
+    fn who_waits_is_counted_until_the_turn_and_again_when_due() {
+        let work = Work::new(&Metrics::default());
+        work.asked(Some("n"), "a");
+        work.asked(Some("n"), "a");
+        work.asked(Some("n"), "b");
+        assert_eq!((depth(&work, Duration::ZERO), work.adds.get_or_create(&queue()).get()), (2, 2));
+        let turn = work.begin(&metadata("a"));
+        assert_eq!(depth(&work, Duration::ZERO), 1);
+        work.asked(Some("n"), "a");
+        assert_eq!(depth(&work, Duration::ZERO), 1, "who has a turn gets the next one only afterwards");
+        let (sum, longest) = work.lock().unfinished(Instant::now() + Duration::from_secs(5));
+        assert!(sum >= Duration::from_secs(5) && sum == longest);
+        turn.end(Next::Failed { delay: Duration::from_secs(10), lasting: false });
+        assert_eq!(depth(&work, Duration::ZERO), 2);
+        work.forget(Some("n"), "b");
+        drop(work.begin(&metadata("a")));
+        assert_eq!((depth(&work, Duration::ZERO), depth(&work, Duration::from_secs(11))), (0, 0));
+        let turn = work.begin(&metadata("a"));
+        turn.end(Next::Rest(Duration::from_secs(10)));
+        assert_eq!((depth(&work, Duration::ZERO), depth(&work, Duration::from_secs(11))), (0, 1));
+        assert_eq!(work.retries.get_or_create(&queue()).get(), 1);
+        assert_eq!(work.lock().unfinished(Instant::now()), (Duration::ZERO, Duration::ZERO));
+    }
+
+    #[test]
+    fn all_names_of_controller_runtime_are_shown() {
+        let metrics = Metrics::default();
+        let work = Work::new(&metrics);
+        work.begin(&metadata("a")).end(Next::Change);
+        let text = metrics.encode().unwrap();
+        for name in [
+            "workqueue_depth",
+            "workqueue_adds_total",
+            "workqueue_queue_duration_seconds_count",
+            "workqueue_work_duration_seconds_bucket",
+            "workqueue_unfinished_work_seconds",
+            "workqueue_longest_running_processor_seconds",
+            "workqueue_retries_total",
+        ] {
+            let of_queue = |line: &&str| line.contains("name=\"questdb\",controller=\"questdb\"");
+            let mut lines = text.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+            assert!(lines.any(|line| of_queue(&line)), "{name} in {text}");
+        }
+    }
+}

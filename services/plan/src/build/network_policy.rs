@@ -1,0 +1,69 @@
+//! Who may reach the pod: those whom the wish lets in, the operator, scrapers and, where there are routes, Traefik. The
+//! database itself calls nobody.
+//!
+//! Probes need no rule: what comes from the Node of a pod is always let in.
+
+use resources::names::{self, port};
+use serde_json::{Value, json};
+
+use super::ports::of_clients;
+use crate::{Kind, Manifest, Settings, Validated};
+
+/// The `NetworkPolicy`.
+pub fn network_policy(validated: &Validated, settings: &Settings) -> Manifest {
+    let subject = &validated.subject;
+    let name = subject.name.clone();
+    Manifest {
+        kind: Kind::NetworkPolicy,
+        namespace: Some(subject.namespace.clone()),
+        body: json!({
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": subject.owned(&name),
+            "spec": {
+                "podSelector": { "matchLabels": subject.selector() },
+                "policyTypes": ["Ingress", "Egress"],
+                "ingress": ingress(validated, settings),
+                "egress": [],
+            },
+        }),
+        name,
+        uid: None,
+    }
+}
+
+fn ingress(validated: &Validated, settings: &Settings) -> Vec<Value> {
+    let neighbours = &settings.neighbours;
+    let clients: Vec<u16> = of_clients(validated).into_iter().map(|(_, port)| port).collect();
+    let mut operator: Vec<Value> = neighbours.operator_cidrs.iter().map(block).collect();
+    operator.push(json!({
+        "namespaceSelector": { "matchLabels": { names::LABEL_NAMESPACE_NAME: neighbours.operator_namespace } },
+        "podSelector": { "matchLabels": { "app.kubernetes.io/name": names::OPERATOR } },
+    }));
+    let allowed = validated.allowed_cidrs.iter().map(block);
+    let allowed = allowed.chain(validated.reach.namespaces.iter().map(namespace)).collect();
+    let routed =
+        if validated.reach.ingress.is_some() { neighbours.ingress_namespaces.as_slice() } else { &[] };
+    let scrapers = neighbours.scraper_namespaces.iter().map(namespace).collect();
+    let rules = [
+        (allowed, clients.as_slice()),
+        (routed.iter().map(namespace).collect(), clients.as_slice()),
+        (operator, &[port::HTTP]),
+        (scrapers, &[port::MIN]),
+    ];
+    // A rule without anybody in it would let in everybody.
+    rules.into_iter().filter(|(who, _)| !who.is_empty()).map(|(who, ports)| rule(&who, ports)).collect()
+}
+
+fn rule(who: &[Value], ports: &[u16]) -> Value {
+    let ports: Vec<Value> = ports.iter().map(|port| json!({ "port": port, "protocol": "TCP" })).collect();
+    json!({ "from": who, "ports": ports })
+}
+
+fn block(cidr: &String) -> Value {
+    json!({ "ipBlock": { "cidr": cidr } })
+}
+
+fn namespace(name: &String) -> Value {
+    json!({ "namespaceSelector": { "matchLabels": { names::LABEL_NAMESPACE_NAME: name } } })
+}

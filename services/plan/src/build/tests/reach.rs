@@ -1,0 +1,101 @@
+//! The objects by which a database is reached within its cluster, as recorded.
+
+use cloud::{IngressRule, PeerRange};
+use resources::{
+    IngressSpec, MonitorKind, MonitorSpec, NetworkSpec, RouteSpec, ServiceSpec, ServiceType, TlsSpec,
+};
+
+use crate::build::{
+    disruption_budget, headless, monitor, network_policy, routes, security_group_rules, service,
+};
+use crate::fixture::{resource, settings, subject, validated};
+use crate::{Kind, Validated};
+
+fn wishing(change: impl FnOnce(&mut NetworkSpec)) -> Validated {
+    let mut resource = resource(1);
+    change(&mut resource.spec.network);
+    validated(&resource)
+}
+
+fn route(entry_point: &str) -> RouteSpec {
+    RouteSpec { entry_points: vec![entry_point.to_owned()] }
+}
+
+#[test]
+fn the_manifests_are_as_recorded() {
+    let annotations = |key: &str| [(key.to_owned(), "1".to_owned())].into();
+    let wish = wishing(|network| {
+        network.allowed_namespaces = vec!["web".to_owned(), "apps".to_owned(), "web".to_owned()];
+        network.service = Some(ServiceSpec {
+            service_type: ServiceType::LoadBalancer,
+            annotations: annotations("example.com/a"),
+            headless_annotations: annotations("example.com/b"),
+        });
+        network.ingress = Some(IngressSpec::default());
+    });
+    let mut cluster = settings();
+    cluster.neighbours.operator_cidrs = vec!["10.9.9.9/32".to_owned()];
+    insta::assert_yaml_snapshot!("load_balancer", service(&wish).body);
+    insta::assert_yaml_snapshot!("headless_with_annotations", headless(&wish).body);
+    insta::assert_yaml_snapshot!("network_policy", network_policy(&wish, &cluster).body);
+    insta::assert_yaml_snapshot!("disruption_budget", disruption_budget(&subject()).body);
+}
+
+#[test]
+fn monitors_and_routes_are_as_recorded() {
+    let labels = [("release", "prometheus"), (resources::names::LABEL_DATABASE, "theirs")];
+    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let wish = |kind| MonitorSpec { kind, labels: labels.clone().into(), interval_seconds: Some(15) };
+    let of_service = monitor(&subject(), &wish(MonitorKind::ServiceMonitor));
+    insta::assert_yaml_snapshot!("service_monitor", of_service.body);
+    insta::assert_yaml_snapshot!("pod_monitor", monitor(&subject(), &wish(MonitorKind::PodMonitor)).body);
+    let wish = IngressSpec {
+        host: None,
+        http: Some(route("web")),
+        pg: Some(route("postgres")),
+        ilp: Some(route("questdb")),
+        tls: Some(TlsSpec { secret_name: Some("certificate".to_owned()), cert_resolver: None }),
+    };
+    let routes = routes(&subject(), "trades.example.com", &wish);
+    let bodies: Vec<_> = routes.iter().map(|route| &route.body).collect();
+    insta::assert_yaml_snapshot!("routes", bodies);
+    let kinds: Vec<_> = routes.iter().map(|route| route.kind).collect();
+    assert_eq!(kinds, [Kind::IngressRoute, Kind::IngressRouteTcp, Kind::IngressRouteTcp]);
+}
+
+#[test]
+fn a_rule_without_anybody_in_it_is_left_out() {
+    let mut cluster = settings();
+    cluster.neighbours.scraper_namespaces.clear();
+    let wish = wishing(|network| network.allowed_cidrs.clear());
+    let body = network_policy(&wish, &cluster).body;
+    let rules = body["spec"]["ingress"].as_array().unwrap();
+    assert!(
+        rules.iter().all(|rule| rule["from"].as_array().is_some_and(|from| !from.is_empty())),
+        "{rules:?}"
+    );
+    assert_eq!(rules.len(), 1, "the operator alone: {rules:?}");
+}
+
+#[test]
+fn an_open_port_without_a_password_never_leaves_the_cluster() {
+    let wish = wishing(|network| {
+        network.service =
+            Some(ServiceSpec { service_type: ServiceType::LoadBalancer, ..ServiceSpec::default() });
+    });
+    let ports = service(&wish).body["spec"]["ports"].clone();
+    assert!(!ports.as_array().unwrap().iter().any(|port| port["name"] == "min"), "{ports}");
+    let mut cluster = settings();
+    let outside: Vec<u16> = security_group_rules(&wish, &cluster).iter().map(|rule| rule.from_port).collect();
+    assert!(!outside.contains(&9003) && outside.contains(&9000), "{outside:?}");
+    cluster.neighbours.cluster_cidrs = vec!["10.100.0.0/16".to_owned()];
+    let inside: Vec<_> = security_group_rules(&wish, &cluster)
+        .into_iter()
+        .filter(|rule| rule.peer == PeerRange::Ipv4("10.100.0.0/16".to_owned()))
+        .map(|rule| rule.from_port)
+        .collect();
+    assert_eq!(inside, [9000, 9003, 10250], "clients among the pods were not asked for");
+    let wish = wishing(|network| network.allowed_namespaces = vec!["apps".to_owned()]);
+    let rules = security_group_rules(&wish, &cluster);
+    assert!(rules.contains(&IngressRule::tcp(8812, "10.100.0.0/16")), "{rules:?}");
+}

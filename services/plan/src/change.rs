@@ -1,0 +1,200 @@
+//! What a change of the spec takes, told before it is done: the one place that classifies every field.
+//!
+//! What runs is read off the world (machine, disk, records, what the pod says of itself), never off an earlier spec: a
+//! change that was taken back, or made by hand, is judged by where things are.
+//!
+//! *Invariant:* nobody is restarted unannounced: a pod is replaced only when every reason for it stands in status
+//! ([`is_told`]).
+
+mod running;
+
+use resources::{ChangeMeans, PendingStatus, QuestDB};
+
+use crate::planner::{World, other_name, volume_change};
+use crate::{Goal, Kind, Plan, Step, Validated, serving};
+
+pub(crate) use running::{Running, template_digest};
+
+/// Whether the operator can carry a database to another machine. It cannot yet; what needs it is refused, and what runs
+/// goes on.
+const CAN_MOVE: bool = false;
+
+/// A difference between what is asked for and what is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Change {
+    /// Field of the resource, as a JSON pointer.
+    pub field: String,
+    /// What it takes.
+    pub means: ChangeMeans,
+    /// What happens, or why nothing does.
+    pub why: String,
+}
+
+impl Change {
+    fn new(field: impl Into<String>, means: ChangeMeans, why: impl Into<String>) -> Self {
+        Self { field: field.into(), means, why: why.into() }
+    }
+
+    fn online(field: &str, why: &str) -> Self {
+        Self::new(field, ChangeMeans::Online, why)
+    }
+}
+
+/// Everything that is still to be done to a database that runs, by field. Of one that is being made all of it is, and
+/// progress tells.
+pub(crate) fn changes(world: &World<'_>, plan: &Plan) -> Vec<Change> {
+    let children = &world.observed.children;
+    if world.validated.goal != Goal::Serve {
+        let runs = children.stateful_set.is_some() || children.pod.is_some();
+        return runs.then(|| stop(world.validated)).into_iter().collect();
+    }
+    if children.pod.is_none() {
+        return Vec::new();
+    }
+    let mut changes = machine(world);
+    changes.extend(disk(world));
+    changes.extend(name(world));
+    changes.extend(restarts(world));
+    changes.extend(plan.actions.iter().filter_map(|action| of_step(&action.step)));
+    changes.sort();
+    changes.dedup_by(|one, other| one.field == other.field && one.means == other.means);
+    changes
+}
+
+/// Why the pod has to be replaced; empty while it runs what is asked for.
+fn restarts(world: &World<'_>) -> Vec<Change> {
+    let Some(pod) = &world.observed.children.pod else { return Vec::new() };
+    let annotations = pod.metadata.annotations.as_ref();
+    let wished = Running::of(world.validated);
+    let mut changes = match Running::read(annotations) {
+        Some(running) => wished.differences(&running),
+        None => Vec::new(),
+    };
+    let template = running::of_template(world.observed.children.stateful_set.as_deref());
+    if changes.is_empty() && running::differs(annotations, template, resources::names::CHECKSUM) {
+        changes.push(Change::new(
+            "/spec",
+            ChangeMeans::Restart,
+            "QuestDB runs under an older configuration or machine",
+        ));
+    }
+    if changes.is_empty() && running::differs(annotations, template, resources::names::TEMPLATE) {
+        let why = "the operator makes pods in another way by now: it takes effect with the next restart, which nothing asks for";
+        changes.push(Change::new("/spec", ChangeMeans::Restart, why));
+    }
+    changes
+}
+
+/// Whether status says every reason for which the pod is about to be replaced.
+pub(crate) fn is_told(world: &World<'_>) -> bool {
+    let told = world.resource.status.as_ref().map_or(&[][..], |status| &status.pending);
+    let is_told = |change: &Change| {
+        told.iter().any(|found| found.field == change.field && found.means == ChangeMeans::Restart)
+    };
+    restarts(world).iter().all(is_told)
+}
+
+fn stop(validated: &Validated) -> Change {
+    let why = match validated.goal {
+        Goal::Pause => "QuestDB stops and its machine goes; disk and name stay",
+        Goal::Retire => "QuestDB stops, its machine goes and its name is given back; the disk stays",
+        Goal::Purge => "QuestDB stops, and machine, name and disk are destroyed",
+        Goal::Serve => "",
+    };
+    Change::new("/spec/runState", ChangeMeans::Stop, why)
+}
+
+fn machine(world: &World<'_>) -> Vec<Change> {
+    let Some(instance) = serving(world.resource, world.observed) else { return Vec::new() };
+    let wish = world.validated;
+    let differs = [
+        ("/spec/compute/instanceType", instance.instance_type != wish.instance_type.name),
+        ("/spec/compute/nodeImage", instance.image != wish.node_image),
+    ];
+    let fields = differs.into_iter().filter_map(|(field, differs)| differs.then_some(field));
+    fields.map(|field| moved(field, CAN_MOVE)).collect()
+}
+
+/// What needs another machine.
+fn moved(field: &str, can_move: bool) -> Change {
+    if can_move {
+        return Change::new(
+            field,
+            ChangeMeans::Move,
+            "QuestDB stops, its disk goes to another machine, and it starts there",
+        );
+    }
+    let why = "another machine needs a move, which is not supported yet: the database goes on as it is";
+    Change::new(field, ChangeMeans::Refused, why)
+}
+
+fn disk(world: &World<'_>) -> Vec<Change> {
+    let mut volumes = crate::planner::living(&world.observed.account.volumes);
+    let Some(volume) = volumes.next() else { return Vec::new() };
+    let change = volume_change(world.validated, volume);
+    let differs = [
+        ("/spec/storage/sizeGib", change.size_gib.is_some()),
+        ("/spec/storage/type", change.kind.is_some()),
+        ("/spec/storage/iops", change.iops.is_some()),
+        ("/spec/storage/throughput", change.throughput.is_some()),
+    ];
+    let fields = differs.into_iter().filter_map(|(field, differs)| differs.then_some(field));
+    fields.map(|field| Change::online(field, "EC2 changes the disk while QuestDB serves")).collect()
+}
+
+fn name(world: &World<'_>) -> Option<Change> {
+    let name = other_name(world)?;
+    let why =
+        format!("the database has the name {name}: a living one keeps it; a paused one may get another");
+    Some(Change::new("/spec/network/hostname", ChangeMeans::Refused, why))
+}
+
+/// What is done to objects beside the pod.
+fn of_step(step: &Step) -> Option<Change> {
+    match step {
+        Step::AuthorizeIngress { .. } | Step::RevokeIngress { .. } => {
+            Some(Change::online("/spec/network/allowedCidrs", "the firewall changes while QuestDB serves"))
+        }
+        Step::Apply(manifest) => of_kind(manifest.kind),
+        Step::Delete(target) => of_kind(target.kind),
+        _ => None,
+    }
+}
+
+fn of_kind(kind: Kind) -> Option<Change> {
+    let field = match kind {
+        Kind::Service => "/spec/network/service",
+        Kind::NetworkPolicy => "/spec/network/networkPolicy",
+        Kind::PodDisruptionBudget => "/spec/network/disruptionBudget",
+        Kind::ServiceMonitor | Kind::PodMonitor => "/spec/network/monitor",
+        Kind::IngressRoute | Kind::IngressRouteTcp => "/spec/network/ingress",
+        // What the pod reads only when it starts, and what stands for machine and disk.
+        Kind::Secret
+        | Kind::ConfigMap
+        | Kind::StatefulSet
+        | Kind::Pod
+        | Kind::PersistentVolume
+        | Kind::PersistentVolumeClaim
+        | Kind::Node => return None,
+    };
+    Some(Change::online(field, "the object is changed while QuestDB serves"))
+}
+
+/// The same for status, with the times of before.
+pub(crate) fn pending(resource: &QuestDB, changes: Vec<Change>, now: jiff::Timestamp) -> Vec<PendingStatus> {
+    let before = resource.status.as_ref().map_or(&[][..], |status| &status.pending);
+    let since = |change: &Change| {
+        let known = before.iter().find(|found| found.field == change.field && found.means == change.means);
+        known.map_or(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now), |known| known.since.clone())
+    };
+    let status = |change: Change| PendingStatus {
+        since: since(&change),
+        field: change.field,
+        means: change.means,
+        why: change.why,
+    };
+    changes.into_iter().take(MOST).map(status).collect()
+}
+
+/// Most changes in a status: as many as server.conf may have keys, and the others.
+const MOST: usize = 128;

@@ -1,0 +1,97 @@
+//! What a pod says of itself: written to its template, and so to the pod, in a form in which every field that QuestDB heeds
+//! only after a start can be told apart.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use resources::{ChangeMeans, names};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::Change;
+use crate::{Validated, build};
+
+/// What QuestDB was started with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Running {
+    /// Container image.
+    image: String,
+    /// The restart that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    restart_nonce: Option<String>,
+    /// Keys of server.conf with a hash of the value, which may be long.
+    config: BTreeMap<String, String>,
+}
+
+impl Running {
+    /// What a pod made now would be started with.
+    pub(crate) fn of(validated: &Validated) -> Self {
+        Self {
+            image: validated.image.clone(),
+            restart_nonce: validated.restart_nonce.clone(),
+            config: build::server_keys(validated)
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), digest(value.as_bytes())))
+                .collect(),
+        }
+    }
+
+    /// As an annotation.
+    pub(crate) fn text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// From the annotations of a pod; `None` of one that an older operator had made.
+    pub(super) fn read(annotations: Option<&BTreeMap<String, String>>) -> Option<Self> {
+        serde_json::from_str(annotations?.get(names::RUNNING)?).ok()
+    }
+
+    /// What a pod that runs this lacks of what is wished for.
+    pub(super) fn differences(&self, running: &Self) -> Vec<Change> {
+        let Self { image, restart_nonce, config } = self;
+        let restart = |field: String, why: &str| Change::new(field, ChangeMeans::Restart, why);
+        let mut changes = Vec::new();
+        if *image != running.image {
+            changes.push(restart("/spec/version".to_owned(), "another image is another process"));
+        }
+        if restart_nonce.is_some() && *restart_nonce != running.restart_nonce {
+            changes.push(restart("/spec/restartNonce".to_owned(), "a restart was asked for"));
+        }
+        let keys = config.keys().chain(running.config.keys().filter(|key| !config.contains_key(*key)));
+        let differing = keys.filter(|key| config.get(*key) != running.config.get(*key));
+        changes.extend(differing.map(|key| {
+            let field = format!("/spec/config/{}", key.replace('~', "~0").replace('/', "~1"));
+            restart(field, "QuestDB reads server.conf when it starts")
+        }));
+        changes
+    }
+}
+
+/// A hash of everything else in a template: what the operator chooses and nobody is restarted for. Which machine it is for is
+/// not of it: that alone restarts.
+pub(crate) fn template_digest(pod: &Value) -> String {
+    let mut pod = pod.clone();
+    pod["nodeSelector"] = Value::Null;
+    digest(pod.to_string().as_bytes())
+}
+
+/// The annotations of the template of a StatefulSet.
+pub(super) fn of_template(set: Option<&StatefulSet>) -> Option<&BTreeMap<String, String>> {
+    set?.spec.as_ref()?.template.metadata.as_ref()?.annotations.as_ref()
+}
+
+/// Whether a pod has another value under a key than its template. A pod without one is too old to tell.
+pub(super) fn differs(
+    pod: Option<&BTreeMap<String, String>>,
+    template: Option<&BTreeMap<String, String>>,
+    key: &str,
+) -> bool {
+    let of = |annotations: Option<&BTreeMap<String, String>>| annotations?.get(key).cloned();
+    matches!((of(pod), of(template)), (Some(pod), Some(template)) if pod != template)
+}
+
+fn digest(bytes: &[u8]) -> String {
+    hex::encode(&Sha256::digest(bytes)[..4])
+}

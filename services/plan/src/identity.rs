@@ -1,0 +1,240 @@
+//! Which database a resource stands for. A managed one says so in its spec. One that people write has an identity minted
+//! for it, and everything in AWS is found by that: losing it would lose a machine and a disk.
+//!
+//! *Invariant:* an identity is minted only when nothing anywhere knows one, and nothing is made before status holds it,
+//! because a resource may be replaced as a whole (which takes every annotation with it) and its status may not.
+
+use std::collections::BTreeSet;
+
+use cloud::{Instance, Owner, Tags, Volume, VolumeState, key};
+use kube::core::ObjectMeta;
+use resources::{QuestDB, names};
+
+use crate::Settings;
+
+/// Something that names a resource's database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trace {
+    /// Identity of the database.
+    pub database: String,
+    /// What names it, for people.
+    pub what: String,
+}
+
+/// What is to be done about the identity of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// This is it; the text says who knows.
+    Found(Trace),
+    /// Nobody knows one.
+    Mint,
+    /// Nobody knows one, and the resource is being deleted: nothing was ever made for it.
+    Unneeded,
+    /// People have to say which; the text says why and how.
+    Unclear(String),
+}
+
+/// The identity that cannot be lost any more: of the instruction, else of the status.
+pub(crate) fn settled(resource: &QuestDB) -> Option<String> {
+    let noted = || resource.status.as_ref()?.database_id.clone();
+    resource.spec.instruction.as_ref().map(|instruction| instruction.database_id.clone()).or_else(noted)
+}
+
+/// The identity in the annotation of a resource without an instruction.
+pub fn annotated(resource: &QuestDB) -> Option<&str> {
+    resource.metadata.annotations.as_ref()?.get(names::ADOPTED_ID).map(String::as_str)
+}
+
+/// Whether a resource claims this identity, however loosely.
+pub fn claims(resource: &QuestDB, database: &str) -> bool {
+    settled(resource).as_deref().or_else(|| annotated(resource)) == Some(database)
+}
+
+/// What a Kubernetes object knows: one that names the resource as its controller, or carries its name in our labels.
+pub fn trace_of(resource: &QuestDB, kind: &str, object: &ObjectMeta) -> Option<Trace> {
+    let labels = object.labels.as_ref()?;
+    let named = |key: &str, value: &Option<String>| labels.get(key) == value.as_ref();
+    let of_resource = named(names::LABEL_NAME, &resource.metadata.name)
+        && named(names::LABEL_NAMESPACE, &resource.metadata.namespace);
+    let alone = object.owner_references.as_ref().is_none_or(Vec::is_empty);
+    let controlled = resource.metadata.uid.as_deref().is_some_and(|uid| is_controlled_by(object, uid));
+    // Of an object that another resource of this name controls, the end is near.
+    let knows = controlled || (of_resource && alone && object.deletion_timestamp.is_none());
+    let database = labels.get(names::LABEL_DATABASE).filter(|_| knows)?;
+    let what = format!("{kind} {}", object.name.as_deref().unwrap_or_default());
+    Some(Trace { database: database.clone(), what })
+}
+
+/// What is tagged in EC2 with the name of a resource, and lives.
+pub fn traces_in_aws<'a>(
+    resource: &QuestDB,
+    settings: &Settings,
+    instances: impl Iterator<Item = &'a Instance>,
+    volumes: impl Iterator<Item = &'a Volume>,
+) -> Vec<Trace> {
+    let [namespace, name] = [&resource.metadata.namespace, &resource.metadata.name].map(Option::as_deref);
+    let display = display(&settings.cluster, namespace.unwrap_or_default(), name.unwrap_or_default());
+    let trace = |tags: &Tags, what: &str| {
+        let owner = Owner::parse(tags).ok()??;
+        let ours = owner.cluster == settings.cluster && tags.get(key::NAME) == Some(display.as_str());
+        ours.then(|| Trace { database: owner.database, what: what.to_owned() })
+    };
+    let gone = |state: &VolumeState| matches!(state, VolumeState::Deleting | VolumeState::Deleted);
+    let volumes = volumes.filter(|volume| !gone(&volume.state));
+    let volumes = volumes.filter_map(|volume| trace(&volume.tags, volume.id.as_str()));
+    let instances = instances.filter(|instance| !instance.state.is_ending());
+    volumes.chain(instances.filter_map(|instance| trace(&instance.tags, instance.id.as_str()))).collect()
+}
+
+/// What the AWS console shows of a resource.
+pub(crate) fn display(cluster: &str, namespace: &str, name: &str) -> String {
+    format!("{cluster}/{namespace}/{name}")
+}
+
+/// Whether an object names a resource, by uid, as its controller.
+pub(crate) fn is_controlled_by(object: &ObjectMeta, uid: &str) -> bool {
+    let mut owners = object.owner_references.iter().flatten();
+    owners.any(|owner| owner.controller == Some(true) && owner.uid == uid)
+}
+
+/// Decides. `traces` were looked for everywhere, unless the annotation names one; `holder` tells which other resource
+/// stands for a database.
+pub fn identify(resource: &QuestDB, traces: &[Trace], holder: impl Fn(&str) -> Option<String>) -> Identity {
+    let Some(found) = traces.first() else {
+        let removing = resource.metadata.deletion_timestamp.is_some();
+        return if removing { Identity::Unneeded } else { Identity::Mint };
+    };
+    if traces.iter().any(|other| other.database != found.database) {
+        let known: BTreeSet<String> =
+            traces.iter().map(|trace| format!("{} ({})", trace.database, trace.what)).collect();
+        let known = known.into_iter().collect::<Vec<_>>().join(", ");
+        let key = names::ADOPTED_ID;
+        return Identity::Unclear(format!(
+            "more than one database answers to this resource: {known}; say which by the annotation {key}"
+        ));
+    }
+    let Trace { database, what } = found;
+    if !is_uuid(database) {
+        return Identity::Unclear(format!("{what} names {database:?}, which is no identity of a database"));
+    }
+    match holder(database) {
+        Some(other) => Identity::Unclear(format!(
+            "{other} stands for database {database} already, which {what} names too"
+        )),
+        None => Identity::Found(found.clone()),
+    }
+}
+
+/// As we write identities: lower case, hyphenated.
+pub(crate) fn is_uuid(text: &str) -> bool {
+    let hex = |part: &str| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let parts: Vec<&str> = text.split('-').collect();
+    parts.iter().map(|part| part.len()).eq([8, 4, 4, 4, 12]) && parts.into_iter().all(hex)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fixture::{DATABASE, plain};
+
+    const OTHER: &str = "0192f3a4-0000-7d8e-9f00-112233445566";
+
+    fn trace(database: &str, what: &str) -> Trace {
+        Trace { database: database.to_owned(), what: what.to_owned() }
+    }
+
+    fn nobody(_: &str) -> Option<String> {
+        None
+    }
+
+    #[test]
+    fn the_instruction_then_the_status_then_nothing_is_settled() {
+        assert_eq!(settled(&crate::fixture::resource(1)).as_deref(), Some(DATABASE));
+        let mut resource = plain();
+        assert_eq!(settled(&resource).as_deref(), Some(DATABASE), "what a replacement cannot take");
+        resource.status = None;
+        assert_eq!(settled(&resource), None, "an annotation alone is a trace");
+        assert!(claims(&resource, DATABASE) && !claims(&resource, OTHER));
+    }
+
+    #[test]
+    fn one_is_minted_only_when_nobody_knows_one() {
+        let mut resource = plain();
+        resource.status = None;
+        let check = |resource: &QuestDB, traces: &[Trace], expected: &Identity| {
+            assert_eq!(&identify(resource, traces, nobody), expected, "{traces:?}");
+        };
+        let (volume, claim) = (trace(DATABASE, "vol-1"), trace(DATABASE, "claim"));
+        check(&resource, &[], &Identity::Mint);
+        check(&resource, std::slice::from_ref(&volume), &Identity::Found(volume.clone()));
+        check(&resource, &[claim.clone(), volume.clone()], &Identity::Found(claim));
+        resource.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        check(&resource, &[], &Identity::Unneeded);
+        check(&resource, std::slice::from_ref(&volume), &Identity::Found(volume.clone()));
+    }
+
+    #[test]
+    fn what_lives_in_ec2_under_the_name_of_a_resource_knows_its_database() {
+        let check = |change: fn(&mut Volume), expected: bool| {
+            let mut volume = crate::fixture::volume(50);
+            volume.tags = volume.tags.named("eu-west-1/qdb-acme/trades-33445566");
+            change(&mut volume);
+            let settings = crate::fixture::settings();
+            let found = traces_in_aws(&plain(), &settings, std::iter::empty(), std::iter::once(&volume));
+            assert_eq!(found == [trace(DATABASE, "vol-1")], expected, "{volume:?}");
+        };
+        check(|_| {}, true);
+        check(|volume| volume.state = VolumeState::Deleting, false);
+        check(|volume| volume.tags = volume.tags.clone().named("eu-west-1/qdb-acme/other"), false);
+        check(|volume| volume.tags = volume.tags.clone().with(key::CLUSTER, "us-east-1"), false);
+        check(|volume| volume.tags = Tags::new().named("eu-west-1/qdb-acme/trades-33445566"), false);
+    }
+
+    #[test]
+    fn what_is_unclear_is_for_people() {
+        let told = |traces: &[Trace], holder: fn(&str) -> Option<String>| {
+            let Identity::Unclear(text) = identify(&plain(), traces, holder) else { panic!("{traces:?}") };
+            text
+        };
+        let two = told(&[trace(DATABASE, "vol-1"), trace(OTHER, "vol-2")], nobody);
+        assert!(two.contains("vol-1") && two.contains("vol-2") && two.contains(names::ADOPTED_ID), "{two}");
+        let held = told(&[trace(DATABASE, "the annotation")], |_| Some("acme/other".to_owned()));
+        assert!(held.contains("acme/other stands for"), "{held}");
+        for wrong in ["", "x", "0192F3A4-5b6c-7d8e-9f00-112233445566", "0192f3a45b6c7d8e9f00112233445566"] {
+            assert!(told(&[trace(wrong, "the annotation")], nobody).contains("no identity"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_object_knows_the_database_only_of_its_own_resource() {
+        let resource = plain();
+        let check = |change: fn(&mut Value), expected: bool| {
+            let mut object = json!({ "name": "a", "labels": crate::fixture::subject().labels() });
+            change(&mut object);
+            let found = trace_of(&resource, "Secret", &serde_json::from_value(object.clone()).unwrap());
+            assert_eq!(found.map(|found| found.database).as_deref() == Some(DATABASE), expected, "{object}");
+        };
+        let owner = |uid: &str| json!([{ "apiVersion": "v1", "kind": "K", "name": "n", "uid": uid, "controller": true }]);
+        assert!(is_controlled_by(
+            &serde_json::from_value(json!({ "ownerReferences": owner("uid-1") })).unwrap(),
+            "uid-1"
+        ));
+        check(|_| {}, true);
+        check(|object| object["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"), false);
+        check(|object| object["labels"][names::LABEL_NAME] = json!("b"), false);
+        check(|object| object["labels"][names::LABEL_NAMESPACE] = json!("b"), false);
+        check(|object| object["labels"] = json!({ names::LABEL_DATABASE: DATABASE }), false);
+        let controlled = |uid: &str, labels: Value| {
+            let object = json!({ "name": "a", "labels": labels, "ownerReferences": owner(uid) });
+            trace_of(&resource, "Secret", &serde_json::from_value(object).unwrap()).is_some()
+        };
+        let labels = json!(crate::fixture::subject().labels());
+        assert!(controlled("uid-1", json!({ names::LABEL_DATABASE: DATABASE })));
+        assert!(
+            controlled("uid-1", labels.clone()) && !controlled("uid-2", labels),
+            "of its namesake before"
+        );
+    }
+}

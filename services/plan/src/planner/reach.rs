@@ -1,0 +1,124 @@
+//! How the database is reached within its cluster: who may come in, that nobody drains it by the way, who scrapes it,
+//! and the routes of Traefik.
+//!
+//! *Invariant:* a kind that the cluster does not know holds nothing up: it is told, and made once the kind is there.
+
+use k8s_openapi::api::core::v1::Node;
+use kube::core::ObjectMeta;
+use resources::QuestDB;
+use serde_json::Value;
+
+use super::World;
+use super::child::ensure;
+use super::machine::{is_of, serving};
+use crate::{Kind, Manifest, Observed, Part, Plan, State, Step, Target, Validated, build};
+
+/// Taints by which those who end machines say that they are about to.
+const LEAVING: [&str; 4] = [
+    "node.kubernetes.io/unschedulable",
+    "karpenter.sh/disrupted",
+    "ToBeDeletedByClusterAutoscaler",
+    "aws-node-termination-handler/scheduled-maintenance",
+];
+
+/// Who may come in; whether the rules are as they should be.
+pub(super) fn isolation(world: &World<'_>, plan: &mut Plan) -> bool {
+    let found = world.observed.children.network_policy.as_deref();
+    let wanted =
+        world.validated.reach.isolated.then(|| build::network_policy(world.validated, world.settings));
+    let value = found.map(|found| serde_json::to_value(found).unwrap_or_default());
+    let metadata = found.map(|found| &found.metadata);
+    let done = keep(plan, Part::Isolation, wanted, (Kind::NetworkPolicy, metadata), value.as_ref());
+    if done {
+        plan.say(Part::Isolation, State::Done);
+    } else {
+        plan.wait(Part::Isolation, "the rules about who may come in are being written");
+    }
+    done
+}
+
+/// What nobody waits for: the budget, monitors and routes.
+pub(super) fn beside(world: &World<'_>, plan: &mut Plan) {
+    let done = [budget(world, plan), others(world, plan)];
+    if done == [true; 2] {
+        plan.say(Part::Reach, State::Done);
+    } else {
+        plan.wait(Part::Reach, "disruption budget, monitors and routes are being written");
+    }
+}
+
+fn budget(world: &World<'_>, plan: &mut Plan) -> bool {
+    let found = world.observed.children.disruption_budget.as_deref();
+    let wanted = world.validated.reach.budgeted.then(|| build::disruption_budget(&world.validated.subject));
+    let value = found.map(|found| serde_json::to_value(found).unwrap_or_default());
+    let metadata = found.map(|found| &found.metadata);
+    keep(plan, Part::Reach, wanted, (Kind::PodDisruptionBudget, metadata), value.as_ref())
+}
+
+/// Objects of the kinds that a cluster may lack.
+fn others(world: &World<'_>, plan: &mut Plan) -> bool {
+    let children = &world.observed.children;
+    let mut done = true;
+    let wanted = wanted(world.validated);
+    for (kind, found) in &children.others {
+        let name = found.metadata.name.as_ref();
+        if !wanted.iter().any(|wanted| wanted.kind == *kind && Some(&wanted.name) == name) {
+            done &= keep(plan, Part::Reach, None, (*kind, Some(&found.metadata)), None);
+        }
+    }
+    for manifest in wanted.into_iter().filter(|manifest| children.served.contains(&manifest.kind)) {
+        let same = |kind: Kind, metadata: &ObjectMeta| {
+            kind == manifest.kind && metadata.name.as_ref() == Some(&manifest.name)
+        };
+        let found = children.others.iter().find(|(kind, found)| same(*kind, &found.metadata));
+        let value = found.map(|(_, found)| serde_json::to_value(&**found).unwrap_or_default());
+        done &= ensure(plan, Part::Reach, manifest, value.as_ref());
+    }
+    done
+}
+
+fn wanted(validated: &Validated) -> Vec<Manifest> {
+    let (subject, reach) = (&validated.subject, &validated.reach);
+    let routes = reach.ingress.iter().flat_map(|(host, wish)| build::routes(subject, host, wish));
+    routes.chain(reach.monitor.iter().map(|wish| build::monitor(subject, wish))).collect()
+}
+
+/// An object that is there when it is wanted, and not when it is not; whether that is so.
+fn keep(
+    plan: &mut Plan,
+    part: Part,
+    wanted: Option<Manifest>,
+    (kind, metadata): (Kind, Option<&ObjectMeta>),
+    observed: Option<&Value>,
+) -> bool {
+    match (wanted, metadata) {
+        (Some(wanted), _) => ensure(plan, part, wanted, observed),
+        (None, None) => true,
+        (None, Some(metadata)) => {
+            if metadata.deletion_timestamp.is_none() {
+                plan.act(part, Step::Delete(Target::of(kind, metadata)), "it is not asked for any more");
+            }
+            false
+        }
+    }
+}
+
+/// Kinds that are asked for and that the cluster does not know, with the field that asks.
+pub(crate) fn missing_kinds(validated: &Validated, observed: &Observed) -> Vec<(Kind, &'static str)> {
+    let wanted = validated.reach.kinds().into_iter();
+    wanted.filter(|(kind, _)| !observed.children.served.contains(kind)).collect()
+}
+
+/// The Node of the machine that serves, when somebody wants it empty.
+pub(crate) fn leaving_node<'a>(resource: &QuestDB, observed: &'a Observed) -> Option<&'a str> {
+    let instance = serving(resource, observed)?;
+    let node = observed.children.nodes.iter().find(|node| is_of(node, instance))?;
+    is_leaving(node).then_some(node.metadata.name.as_deref()?)
+}
+
+/// Whether somebody wants a Node empty: no pod would be started on it.
+pub(super) fn is_leaving(node: &Node) -> bool {
+    let Some(spec) = &node.spec else { return false };
+    let mut taints = spec.taints.iter().flatten();
+    spec.unschedulable == Some(true) || taints.any(|taint| LEAVING.contains(&taint.key.as_str()))
+}

@@ -1,0 +1,133 @@
+//! How a database is reached within its cluster, as far as a wish says: checked, with what it leaves out filled in.
+
+use std::collections::BTreeMap;
+
+use domain::{Rule, Violation, Violations};
+use resources::{IngressSpec, MonitorKind, MonitorSpec, NetworkSpec, ServiceSpec, names};
+
+use crate::{Kind, Settings, Subject};
+
+/// How a database is reached within its cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// The Services.
+    pub service: ServiceSpec,
+    /// Namespaces whose pods may connect, sorted.
+    pub namespaces: Vec<String>,
+    /// Nobody else may come in.
+    pub isolated: bool,
+    /// A drain does not stop it.
+    pub budgeted: bool,
+    /// Routes of Traefik, with the host that they match.
+    pub ingress: Option<(String, IngressSpec)>,
+    /// How Prometheus' operator is told.
+    pub monitor: Option<MonitorSpec>,
+}
+
+impl Reach {
+    /// What a wish says.
+    pub(crate) fn of(network: &NetworkSpec, subject: &Subject, settings: &Settings) -> Self {
+        let mut namespaces = network.allowed_namespaces.clone();
+        namespaces.sort_unstable();
+        namespaces.dedup();
+        let ingress = network.ingress.clone().map(|ingress| {
+            let own = || format!("{}.{}", subject.name, suffix(subject, settings));
+            (ingress.host.as_deref().map_or_else(own, cloud::normalise_name), ingress)
+        });
+        Self {
+            service: network.service.clone().unwrap_or_default(),
+            namespaces,
+            isolated: network.network_policy.unwrap_or(true),
+            budgeted: network.disruption_budget.unwrap_or(true),
+            ingress,
+            monitor: network.monitor.clone(),
+        }
+    }
+
+    /// The kinds that it asks for beside Kubernetes' own, with the field that does.
+    pub(crate) fn kinds(&self) -> BTreeMap<Kind, &'static str> {
+        let mut kinds = BTreeMap::new();
+        if let Some((_, ingress)) = &self.ingress {
+            if ingress.http.is_some() {
+                kinds.insert(Kind::IngressRoute, "spec.network.ingress.http");
+            }
+            if ingress.pg.is_some() || ingress.ilp.is_some() {
+                kinds.insert(Kind::IngressRouteTcp, "spec.network.ingress");
+            }
+        }
+        if let Some(monitor) = &self.monitor {
+            let kind = match monitor.kind {
+                MonitorKind::ServiceMonitor => Kind::ServiceMonitor,
+                MonitorKind::PodMonitor => Kind::PodMonitor,
+            };
+            kinds.insert(kind, "spec.network.monitor");
+        }
+        kinds
+    }
+}
+
+/// What the API server cannot know of a wish.
+pub(crate) fn check(
+    network: &NetworkSpec,
+    subject: &Subject,
+    settings: &Settings,
+    violations: &mut Violations,
+) {
+    if let Some(service) = &network.service {
+        check_keys("/spec/network/service/annotations", &service.annotations, violations);
+        check_keys("/spec/network/service/headlessAnnotations", &service.headless_annotations, violations);
+    }
+    if let Some(monitor) = &network.monitor {
+        check_keys("/spec/network/monitor/labels", &monitor.labels, violations);
+    }
+    if network.ingress.as_ref().is_some_and(|ingress| ingress.ilp.is_some()) {
+        let detail = "QuestDB does not listen on 9009, which would ask for no password: the line protocol goes over HTTP";
+        violations.push(Violation::new("/spec/network/ingress/ilp", Rule::Conflict, detail));
+    }
+    // A namespace has names of its own, so that nobody takes over what comes in for another.
+    let suffix = suffix(subject, settings);
+    let host = network.ingress.as_ref().and_then(|ingress| ingress.host.as_deref());
+    if let Some(host) = host.map(cloud::normalise_name)
+        && !is_below(&host, &suffix)
+    {
+        let detail = format!("must be a name below {suffix}");
+        violations.push(Violation::new("/spec/network/ingress/host", Rule::Format, detail));
+    }
+}
+
+fn suffix(subject: &Subject, settings: &Settings) -> String {
+    format!("{}.{}", subject.namespace, cloud::normalise_name(&settings.neighbours.ingress_suffix))
+}
+
+/// Any number of labels below the suffix, of letters that cannot end the rule that they are written into.
+fn is_below(name: &str, suffix: &str) -> bool {
+    let Some(rest) = name.strip_suffix(suffix).and_then(|rest| rest.strip_suffix('.')) else { return false };
+    let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    rest.split('.').all(|label| !label.is_empty() && label.len() <= 63 && label.bytes().all(good))
+}
+
+fn check_keys(pointer: &str, keys: &BTreeMap<String, String>, violations: &mut Violations) {
+    for key in keys.keys() {
+        let pointer = format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1"));
+        let (prefix, name) = key.split_once('/').unwrap_or(("", key));
+        if prefix == names::GROUP || key == names::LABEL_MANAGED_BY {
+            let detail = format!("keys below {} belong to the operator", names::GROUP);
+            violations.push(Violation::new(&pointer, Rule::Conflict, detail));
+        } else if !is_name(name) || (key.contains('/') && !is_prefix(prefix)) {
+            let detail = "must be a key such as name or example.com/name";
+            violations.push(Violation::new(&pointer, Rule::Format, detail));
+        }
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    let end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let good = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
+    name.len() <= 63 && end(bytes.first()) && end(bytes.last()) && bytes.iter().all(good)
+}
+
+fn is_prefix(prefix: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    !prefix.is_empty() && prefix.len() <= 253 && prefix.bytes().all(good)
+}

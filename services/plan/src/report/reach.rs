@@ -1,0 +1,51 @@
+//! Conditions about how a database is reached within its cluster.
+
+use resources::names::condition;
+use resources::{QuestDB, QuestDBStatus};
+
+use super::Outcome;
+use super::conditions::{Word, no, yes};
+use crate::Goal;
+use crate::planner::{leaving_node, missing_kinds};
+
+/// Somebody wants the machine's Node empty: nothing moves by itself, so people are told what to do.
+pub(super) fn cordoned(status: &QuestDBStatus, resource: &QuestDB, outcome: &Outcome<'_>) -> Option<Word> {
+    let node = leaving_node(resource, outcome.observed).filter(|_| outcome.validated.goal == Goal::Serve);
+    let Some(node) = node else {
+        return is_known(status, condition::NODE_CORDONED)
+            .then(|| no("Schedulable", "nobody wants the machine's Node empty"));
+    };
+    let meanwhile = if outcome.validated.reach.budgeted {
+        "its drain waits, because the disruption budget lets nobody stop QuestDB"
+    } else {
+        "a drain stops QuestDB, which does not start again on that Node"
+    };
+    let text = format!(
+        "Node {node} is cordoned: {meanwhile}. Nothing moves by itself: uncordon the Node, or give the machine up by \
+         setting spec.runState to Paused and then to Running again, which brings the database back on a new one"
+    );
+    Some(yes("Cordoned", &text))
+}
+
+/// Kinds that are asked for and that the cluster does not know.
+pub(super) fn integrations(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
+    let serves = outcome.validated.goal == Goal::Serve;
+    let missing = if serves { missing_kinds(outcome.validated, outcome.observed) } else { Vec::new() };
+    let wanted = serves && !outcome.validated.reach.kinds().is_empty();
+    if missing.is_empty() {
+        return (wanted || is_known(status, condition::INTEGRATIONS_READY))
+            .then(|| yes("Known", "the cluster knows every kind of object that is asked for"));
+    }
+    let texts: Vec<String> = missing
+        .into_iter()
+        .map(|(kind, field)| {
+            format!("{field} asks for kind {}, which this cluster does not know", kind.as_str())
+        })
+        .collect();
+    let text = format!("{}: install its definition, or take the field out", texts.join("; "));
+    Some(no("KindMissing", &text))
+}
+
+fn is_known(status: &QuestDBStatus, kind: &str) -> bool {
+    status.conditions.iter().any(|found| found.type_ == kind)
+}

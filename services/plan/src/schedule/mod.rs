@@ -1,0 +1,188 @@
+//! When a schedule's next snapshot is due, and which of its snapshots are to go.
+//!
+//! *Invariant:* the name of a snapshot is made of the schedule's and the time it is for, so that one time makes no two.
+//! *Invariant:* only snapshots that succeeded count as kept, and the newest of them is never removed.
+
+mod clock;
+#[cfg(test)]
+mod tests;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use resources::names::{self, condition, snapshot};
+use resources::{
+    QuestDBSnapshot, QuestDBSnapshotSchedule, QuestDBSnapshotScheduleStatus, QuestDBSnapshotSpec,
+    SnapshotPhase,
+};
+
+pub use clock::{Clock, Error};
+
+use crate::report::conditions::{no, put, yes};
+
+/// Snapshots that failed are kept for people to look at, and no more than this many.
+const FAILED: usize = 3;
+
+/// What is to be done for a schedule.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Due {
+    /// The time for which a snapshot is to be made now.
+    pub create: Option<Timestamp>,
+    /// Snapshots to be removed, by name.
+    pub remove: Vec<String>,
+    /// The latest time that needs no more thought once this has been done.
+    pub considered: Option<Timestamp>,
+    /// When to look again at the latest.
+    pub next: Option<Timestamp>,
+    /// Why nothing is made although something is due.
+    pub held_back: Option<String>,
+}
+
+/// Decides. `own` are the snapshots that carry the schedule's label.
+pub fn due(
+    schedule: &QuestDBSnapshotSchedule,
+    clock: &Clock,
+    own: &[&QuestDBSnapshot],
+    now: Timestamp,
+) -> Due {
+    let next = clock.after(now);
+    let latest = clock.until(now);
+    if schedule.spec.suspend {
+        // What passes meanwhile is not made up for.
+        return Due { considered: latest.max(considered(schedule, own)), next, ..Due::default() };
+    }
+    let mut due = Due { remove: surplus(schedule, own, now), next, ..Due::default() };
+    due.considered = considered(schedule, own);
+    // Of many missed times the latest stands for all.
+    let Some(time) = latest.filter(|time| Some(*time) > due.considered) else { return due };
+    if let Some(limit) = schedule.spec.starting_deadline_seconds
+        && now.duration_since(time) > SignedDuration::from_secs(i64::from(limit))
+    {
+        due.considered = Some(time);
+        due.held_back = Some(format!("the time {time} passed more than {limit} s ago and was let pass"));
+        return due;
+    }
+    if let Some(busy) = own.iter().find(|one| !is_final(one)) {
+        let busy = busy.metadata.name.as_deref().unwrap_or_default();
+        due.held_back = Some(format!("QuestDBSnapshot {busy} is not finished; the time {time} waits for it"));
+        return due;
+    }
+    Due { create: Some(time), considered: Some(time), ..due }
+}
+
+/// The latest time that was dealt with: told by the status, or else by the snapshots themselves; before any, the
+/// schedule's own beginning.
+fn considered(schedule: &QuestDBSnapshotSchedule, own: &[&QuestDBSnapshot]) -> Option<Timestamp> {
+    let told = schedule.status.as_ref().and_then(|status| status.last_time.as_ref()).map(|time| time.0);
+    let made = own.iter().filter_map(|one| scheduled_for(one)).max();
+    let begun = schedule.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    told.max(made).or(begun)
+}
+
+/// The time that a snapshot was made for.
+fn scheduled_for(one: &QuestDBSnapshot) -> Option<Timestamp> {
+    one.metadata.annotations.as_ref()?.get(snapshot::SCHEDULED_FOR)?.parse().ok()
+}
+
+fn phase(one: &QuestDBSnapshot) -> Option<SnapshotPhase> {
+    one.status.as_ref()?.phase
+}
+
+/// One that is on its way out is finished: whoever removed it does not want it waited for.
+fn is_final(one: &QuestDBSnapshot) -> bool {
+    phase(one).is_some_and(SnapshotPhase::is_final) || one.metadata.deletion_timestamp.is_some()
+}
+
+/// How old a snapshot's content is; the time it was made for stands in for one that has none.
+fn moment(one: &QuestDBSnapshot) -> Option<Timestamp> {
+    let begun = one.status.as_ref().and_then(|status| status.started_at.as_ref()).map(|time| time.0);
+    begun
+        .or_else(|| scheduled_for(one))
+        .or_else(|| one.metadata.creation_timestamp.as_ref().map(|time| time.0))
+}
+
+/// Those of a phase that are not on their way out, newest first.
+fn newest_first<'a>(own: &[&'a QuestDBSnapshot], wanted: SnapshotPhase) -> Vec<&'a QuestDBSnapshot> {
+    let of_phase =
+        |one: &&&QuestDBSnapshot| phase(one) == Some(wanted) && one.metadata.deletion_timestamp.is_none();
+    let mut found: Vec<_> = own.iter().filter(of_phase).copied().collect();
+    found.sort_by(|one, other| (moment(other), &other.metadata.name).cmp(&(moment(one), &one.metadata.name)));
+    found
+}
+
+fn surplus(schedule: &QuestDBSnapshotSchedule, own: &[&QuestDBSnapshot], now: Timestamp) -> Vec<String> {
+    let retention = &schedule.spec.retention;
+    let oldest = retention.max_age_hours.map(|hours| SignedDuration::from_hours(i64::from(hours)));
+    let is_old = |one: &QuestDBSnapshot| {
+        oldest.is_some_and(|oldest| moment(one).is_some_and(|moment| now.duration_since(moment) > oldest))
+    };
+    let keep = usize::from(retention.keep_last).max(1);
+    let succeeded = newest_first(own, SnapshotPhase::Succeeded);
+    // The newest is beyond every rule.
+    let succeeded = succeeded.iter().enumerate().skip(1);
+    let succeeded = succeeded.filter(|(place, one)| *place >= keep || is_old(one)).map(|(_, one)| *one);
+    let failed = newest_first(own, SnapshotPhase::Failed).into_iter().skip(FAILED);
+    succeeded.chain(failed).filter_map(|one| one.metadata.name.clone()).collect()
+}
+
+/// The snapshot that a schedule makes for a time.
+pub fn snapshot(schedule: &QuestDBSnapshotSchedule, time: Timestamp) -> QuestDBSnapshot {
+    let spec = &schedule.spec;
+    let name = schedule.metadata.name.as_deref().unwrap_or_default();
+    let mut made = QuestDBSnapshot::new(
+        &name_for(name, time),
+        QuestDBSnapshotSpec {
+            database: spec.database.clone(),
+            deadline_seconds: spec.snapshot_template.deadline_seconds,
+            deletion_policy: spec.snapshot_template.deletion_policy,
+        },
+    );
+    made.metadata.namespace.clone_from(&schedule.metadata.namespace);
+    // No owner: removing a schedule removes no copy of anything.
+    made.metadata.labels = Some(
+        [(snapshot::LABEL_SCHEDULE, name), (names::LABEL_MANAGED_BY, names::OPERATOR)]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+    );
+    made.metadata.annotations = Some([(snapshot::SCHEDULED_FOR.to_owned(), time.to_string())].into());
+    made
+}
+
+/// A schedule's name and a time to the minute, of UTC: in order of time, and the same whoever makes it.
+fn name_for(schedule: &str, time: Timestamp) -> String {
+    format!("{schedule}-{}", time.strftime("%Y%m%d%H%M"))
+}
+
+/// What is said of a schedule after a pass.
+pub fn status(
+    schedule: &QuestDBSnapshotSchedule,
+    own: &[&QuestDBSnapshot],
+    due: Result<&Due, &Error>,
+    now: Timestamp,
+) -> QuestDBSnapshotScheduleStatus {
+    let generation = schedule.metadata.generation.unwrap_or_default();
+    let mut status = schedule.status.clone().unwrap_or_default();
+    status.observed_generation = Some(generation);
+    let word = match due {
+        Err(error) => no("Invalid", &format!("{error}. Nothing is taken: correct the spec")),
+        Ok(_) if schedule.spec.suspend => no("Suspended", "nothing is taken and nothing removed"),
+        Ok(Due { held_back: Some(why), .. }) => yes("HeldBack", why),
+        Ok(_) => yes("Scheduled", "snapshots are taken by the clock"),
+    };
+    put(&mut status.conditions, condition::READY, word, (generation, now));
+    let next = due.ok().filter(|_| !schedule.spec.suspend).and_then(|due| due.next);
+    status.next_time = next.map(Time);
+    if let Ok(due) = due {
+        // The schedule's own beginning is no time of it.
+        let begun = schedule.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let considered = due.considered.filter(|time| Some(*time) != begun);
+        status.last_time = considered.map(Time).or(status.last_time);
+        if let (Some(time), Some(name)) = (due.create, &schedule.metadata.name) {
+            status.last_snapshot = Some(name_for(name, time));
+        }
+        let kept = newest_first(own, SnapshotPhase::Succeeded);
+        let kept =
+            kept.iter().filter(|one| !due.remove.iter().any(|name| Some(name) == one.metadata.name.as_ref()));
+        status.kept = u32::try_from(kept.count()).ok();
+    }
+    status
+}

@@ -1,0 +1,236 @@
+//! The one place that decides what is done next for a snapshot.
+
+use cloud::{NewSnapshot, Owner, Role, SnapshotState, VolumeSnapshot, key};
+use jiff::{SignedDuration, Timestamp};
+use resources::{DeletionPolicy, QuestDBSnapshot, SnapshotPhase};
+
+use super::{Disk, Ground, Plan, Seen, Step, identity, is_held, owes};
+
+/// What to do next. One step at a time: each is followed by another look.
+pub fn plan(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
+    if resource.metadata.deletion_timestamp.is_some() {
+        return end(resource, seen);
+    }
+    if !is_held(resource) {
+        return act(Step::Hold, SnapshotPhase::Pending, "Accepted", "it is being taken in hand");
+    }
+    let plan = match trusted(seen) {
+        Some(copy) => follow(resource, seen, copy),
+        None => begin(resource, seen),
+    };
+    let copy = trusted(seen).or_else(|| provable(seen)).or_else(|| seen.copies.first());
+    Plan { copy: copy.cloned(), ..plan }
+}
+
+fn act(step: Step, phase: SnapshotPhase, reason: &'static str, message: &str) -> Plan {
+    Plan { step: Some(step), ..wait(phase, reason, message) }
+}
+
+fn wait(phase: SnapshotPhase, reason: &'static str, message: impl Into<String>) -> Plan {
+    Plan { step: None, phase, reason, message: message.into(), copy: None, settled: false }
+}
+
+fn rest(phase: SnapshotPhase, reason: &'static str, message: impl Into<String>) -> Plan {
+    Plan { settled: true, ..wait(phase, reason, message) }
+}
+
+/// The earliest copy that is marked as trusted.
+fn trusted(seen: &Seen) -> Option<&VolumeSnapshot> {
+    earliest(seen, |copy| copy.tags.get(key::CONSISTENT).is_some())
+}
+
+/// The earliest copy that can be marked now: what held the database when it was begun still does.
+fn provable(seen: &Seen) -> Option<&VolumeSnapshot> {
+    let basis = seen.ground.basis()?;
+    earliest(seen, |copy| {
+        copy.state != SnapshotState::Error && copy.tags.get(key::BASIS) == Some(basis.as_str())
+    })
+}
+
+fn earliest(seen: &Seen, counts: impl Fn(&VolumeSnapshot) -> bool) -> Option<&VolumeSnapshot> {
+    let found = seen.copies.iter().filter(|copy| counts(copy));
+    found.min_by_key(|copy| (copy.started_at, copy.id.clone()))
+}
+
+/// There is a copy that can be trusted: let the database go, and see the copy through.
+fn follow(resource: &QuestDBSnapshot, seen: &Seen, copy: &VolumeSnapshot) -> Plan {
+    if owes(resource) {
+        return pay(seen, SnapshotPhase::Releasing, "Releasing", "the copy has begun");
+    }
+    let surplus = seen.copies.iter().find(|other| other.id != copy.id);
+    if let Some(surplus) = surplus.filter(|_| seen.conclusive) {
+        let message = "EC2 made more than one copy: the surplus is removed";
+        return act(Step::Discard(surplus.id.clone()), SnapshotPhase::Copying, "Copying", message);
+    }
+    match &copy.state {
+        SnapshotState::Completed => rest(SnapshotPhase::Succeeded, "Completed", "the copy is whole"),
+        SnapshotState::Error => {
+            let words = copy.message.as_deref().unwrap_or("it gives no reason");
+            rest(SnapshotPhase::Failed, "CopyFailed", format!("EC2 could not finish the copy: {words}"))
+        }
+        SnapshotState::Pending => {
+            wait(SnapshotPhase::Copying, "Copying", "EBS copies in its own time; the database is free")
+        }
+        other => wait(SnapshotPhase::Copying, "Copying", format!("EC2 says that the copy is {other}")),
+    }
+}
+
+/// There is none yet.
+fn begin(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
+    if is_late(resource, seen.now) && (seen.conclusive || owes(resource)) {
+        return fail(resource, seen);
+    }
+    if let Some(copy) = provable(seen) {
+        let message = "the copy has begun while the database stood still";
+        return act(Step::Trust(copy.id.clone()), SnapshotPhase::Checkpointing, "Beginning", message);
+    }
+    if let Ground::Unclear(what) = &seen.ground {
+        return wait(under_way(resource), "DatabaseUnclear", what);
+    }
+    // A look that may be behind shows neither all copies nor all of their tags.
+    if !seen.conclusive {
+        let message = "EC2 may still show what was asked of it before";
+        return wait(under_way(resource), "Looking", message);
+    }
+    if let Some(copy) = seen.copies.first() {
+        let message = "the database did not stand still until the copy had begun: it is taken again";
+        return act(Step::Discard(copy.id.clone()), SnapshotPhase::Checkpointing, "Torn", message);
+    }
+    copy_now(resource, seen)
+}
+
+/// Nothing is there and nothing is on its way.
+fn copy_now(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
+    let checkpointing = SnapshotPhase::Checkpointing;
+    if let (Some(other), false) = (&seen.before, owes(resource)) {
+        let message = format!("waits for QuestDBSnapshot {other} of the same database");
+        return wait(SnapshotPhase::Pending, "Waiting", message);
+    }
+    match &seen.ground {
+        Ground::Unclear(what) => wait(under_way(resource), "DatabaseUnclear", what),
+        Ground::Absent if owes(resource) => {
+            act(Step::Strike, checkpointing, "NoDatabase", "the database is gone")
+        }
+        Ground::Absent => {
+            let message = format!("there is no QuestDB {}", resource.spec.database);
+            wait(SnapshotPhase::Pending, "NoDatabase", message)
+        }
+        Ground::Stopped { .. } if owes(resource) => {
+            act(Step::Strike, checkpointing, "Stopped", "the database was stopped: nothing holds it any more")
+        }
+        Ground::Stopped { disk, .. } => {
+            let message = "the database is stopped: its disk is copied as it lies";
+            act(Step::Begin(new(resource, seen, disk)), checkpointing, "Beginning", message)
+        }
+        Ground::Serving { .. } if !owes(resource) => {
+            act(Step::Owe, checkpointing, "Holding", "the database is about to be held still")
+        }
+        Ground::Serving { held_since: None, .. } => {
+            act(Step::Checkpoint, checkpointing, "Holding", "the database is held still")
+        }
+        Ground::Serving { held_since, .. } if *held_since != seen.checkpoint => act(
+            Step::Release,
+            checkpointing,
+            "Holding",
+            "a checkpoint of before is released: what it holds is old",
+        ),
+        Ground::Serving { disk, .. } => act(
+            Step::Begin(new(resource, seen, disk)),
+            checkpointing,
+            "Beginning",
+            "the database stands still",
+        ),
+    }
+}
+
+/// Its time is over and there is nothing to trust.
+fn fail(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
+    let failed = SnapshotPhase::Failed;
+    let message = format!(
+        "no copy could be begun within {} s: {}",
+        resource.spec.deadline_seconds,
+        obstacle(resource, seen)
+    );
+    if owes(resource) {
+        return pay(seen, failed, "DeadlineExceeded", &message);
+    }
+    match seen.copies.first() {
+        Some(copy) => act(Step::Discard(copy.id.clone()), failed, "DeadlineExceeded", &message),
+        None => rest(failed, "DeadlineExceeded", message),
+    }
+}
+
+fn obstacle(resource: &QuestDBSnapshot, seen: &Seen) -> String {
+    match (&seen.before, &seen.ground) {
+        (_, Ground::Absent) => format!("there is no QuestDB {}", resource.spec.database),
+        (_, Ground::Unclear(what)) => what.clone(),
+        (Some(other), _) => format!("QuestDBSnapshot {other} of the same database came first"),
+        (None, _) => "the database did not stand still for long enough".to_owned(),
+    }
+}
+
+/// Frees the database, or strikes the debt when it is free.
+fn pay(seen: &Seen, phase: SnapshotPhase, reason: &'static str, message: &str) -> Plan {
+    match &seen.ground {
+        Ground::Serving { held_since: Some(_), .. } => act(Step::Release, phase, reason, message),
+        // A checkpoint lives in the process: without one there is none.
+        Ground::Serving { held_since: None, .. } | Ground::Stopped { .. } | Ground::Absent => {
+            act(Step::Strike, phase, reason, message)
+        }
+        Ground::Unclear(what) => wait(
+            phase,
+            reason,
+            format!("{message}; the database may still be held, and is freed once it answers: {what}"),
+        ),
+    }
+}
+
+/// The object is being deleted.
+fn end(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
+    let phase = resource.status.as_ref().and_then(|status| status.phase).unwrap_or(SnapshotPhase::Pending);
+    if owes(resource) {
+        return pay(seen, phase, "Deleting", "it is being deleted");
+    }
+    if !is_held(resource) {
+        return act(Step::LetGo, phase, "Deleting", "nothing was made for it");
+    }
+    let kept = match resource.spec.deletion_policy {
+        DeletionPolicy::Retain => trusted(seen),
+        DeletionPolicy::Delete => None,
+    };
+    if !seen.conclusive {
+        return wait(phase, "Deleting", "EC2 may still show what was asked of it before");
+    }
+    let surplus = seen.copies.iter().find(|copy| kept.is_none_or(|kept| kept.id != copy.id));
+    match surplus {
+        Some(copy) => act(Step::Discard(copy.id.clone()), phase, "Deleting", "its copy is being destroyed"),
+        None => act(Step::LetGo, phase, "Deleting", "nothing is left to be done for it"),
+    }
+}
+
+fn under_way(resource: &QuestDBSnapshot) -> SnapshotPhase {
+    if owes(resource) { SnapshotPhase::Checkpointing } else { SnapshotPhase::Pending }
+}
+
+fn is_late(resource: &QuestDBSnapshot, now: Timestamp) -> bool {
+    let Some(made) = &resource.metadata.creation_timestamp else { return false };
+    now.duration_since(made.0) > SignedDuration::from_secs(i64::from(resource.spec.deadline_seconds))
+}
+
+/// What is asked of EC2: everything that anybody will ever have to know of the copy is in its tags.
+fn new(resource: &QuestDBSnapshot, seen: &Seen, disk: &Disk) -> NewSnapshot {
+    let namespace = resource.metadata.namespace.as_deref().unwrap_or_default();
+    let name = resource.metadata.name.as_deref().unwrap_or_default();
+    let owner = Owner::new(&disk.cluster, &disk.database, Role::Snapshot);
+    NewSnapshot {
+        volume: disk.volume.clone(),
+        description: format!("{} of QuestDB {namespace}/{}", name, resource.spec.database),
+        tags: owner
+            .tags()
+            .named(format!("{}/{namespace}/{name}", disk.cluster))
+            .with(key::SNAPSHOT, identity(resource).unwrap_or_default())
+            .with(key::BASIS, seen.ground.basis().unwrap_or_default())
+            .with(key::NAMESPACE, namespace)
+            .with(key::QUESTDB, &disk.version),
+    }
+}

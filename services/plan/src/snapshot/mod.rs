@@ -1,0 +1,218 @@
+//! A snapshot of a database, from asked for to whole or failed: what to do next, and what to say of it.
+//!
+//! The order is: write down that a release is owed, CHECKPOINT CREATE, begin the EBS snapshot, see it, mark it as
+//! trusted, CHECKPOINT RELEASE, see that nothing is held, strike the debt; EBS then copies by itself. A database
+//! that is stopped is copied as it lies.
+//!
+//! *Invariant:* a copy is trusted only when what held the database still when it was begun (its **basis**, written into
+//! its tags by the request that made it) was still holding it after it had begun. So neither a restart of QuestDB nor a
+//! second leader nor a late request makes a torn copy pass for a whole one.
+//!
+//! *Invariant:* while a database may be held, its snapshot carries the finalizer that says so; whatever fails, the debt
+//! is paid or waits for a database that answers.
+
+mod decide;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use cloud::{NewSnapshot, SnapshotId, VolumeId, VolumeSnapshot};
+use jiff::Timestamp;
+use resources::{QuestDBSnapshot, SnapshotPhase, names};
+
+pub use decide::plan;
+pub use report::status;
+
+/// Everything that is known when a snapshot is looked at.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// The database's disk and what goes on over it.
+    pub ground: Ground,
+    /// Snapshots in EC2 with this one's identity.
+    pub copies: Vec<VolumeSnapshot>,
+    /// Whether what is not among the copies does not exist (EC2 shows what was asked for only after a while).
+    pub conclusive: bool,
+    /// Another snapshot of the same database that comes first.
+    pub before: Option<String>,
+    /// When the checkpoint began that this process asked for on behalf of this snapshot. Lost, it is made anew.
+    pub checkpoint: Option<Timestamp>,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// A database as far as copying its disk is concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ground {
+    /// There is no such resource.
+    Absent,
+    /// No process and no machine has the disk.
+    Stopped {
+        /// The disk.
+        disk: Disk,
+        /// The wish under which it is: another one has to be written before anything can have the disk again.
+        wish: String,
+    },
+    /// QuestDB answers.
+    Serving {
+        /// The disk.
+        disk: Disk,
+        /// When the checkpoint began that holds it; none when nothing does.
+        held_since: Option<Timestamp>,
+    },
+    /// Neither is known; what is waited for.
+    Unclear(String),
+}
+
+/// The disk to be copied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Cluster, as in every tag.
+    pub cluster: String,
+    /// Identity of the database.
+    pub database: String,
+    /// QuestDB version whose data is on it.
+    pub version: String,
+}
+
+impl Ground {
+    /// What holds the disk still, in the words of a tag; none when nothing does or nobody knows.
+    pub fn basis(&self) -> Option<String> {
+        match self {
+            Self::Stopped { wish, .. } => Some(format!("stopped:{wish}")),
+            Self::Serving { held_since: Some(since), .. } => {
+                Some(format!("checkpoint:{}", since.as_microsecond()))
+            }
+            Self::Serving { held_since: None, .. } | Self::Absent | Self::Unclear(_) => None,
+        }
+    }
+
+    /// The disk, where it is known.
+    pub fn disk(&self) -> Option<&Disk> {
+        match self {
+            Self::Stopped { disk, .. } | Self::Serving { disk, .. } => Some(disk),
+            Self::Absent | Self::Unclear(_) => None,
+        }
+    }
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Put the finalizer on, and mint an identity unless there is one.
+    Hold,
+    /// Write down that a release is owed, unless another snapshot of the database owes one.
+    Owe,
+    /// CHECKPOINT CREATE.
+    Checkpoint,
+    /// Begin the EBS snapshot.
+    Begin(NewSnapshot),
+    /// Mark a copy as trusted.
+    Trust(SnapshotId),
+    /// CHECKPOINT RELEASE.
+    Release,
+    /// Strike the debt: the database is known to be free.
+    Strike,
+    /// Destroy a copy.
+    Discard(SnapshotId),
+    /// Let the object go.
+    LetGo,
+}
+
+impl Step {
+    /// For logs, events and metrics.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Hold => "Hold",
+            Self::Owe => "OweRelease",
+            Self::Checkpoint => "CreateCheckpoint",
+            Self::Begin(_) => "CreateSnapshot",
+            Self::Trust(_) => "TrustSnapshot",
+            Self::Release => "ReleaseCheckpoint",
+            Self::Strike => "StrikeRelease",
+            Self::Discard(_) => "DeleteSnapshot",
+            Self::LetGo => "RemoveFinalizer",
+        }
+    }
+
+    /// Whether it cannot be undone.
+    pub const fn is_destructive(&self) -> bool {
+        matches!(self, Self::Discard(_) | Self::LetGo)
+    }
+}
+
+/// What to do next and how it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The next thing to do; none when something is waited for, or nothing more will come.
+    pub step: Option<Step>,
+    /// How far it came.
+    pub phase: SnapshotPhase,
+    /// Why it is so, in a word.
+    pub reason: &'static str,
+    /// What is waited for, or what went wrong.
+    pub message: String,
+    /// The copy that counts.
+    pub copy: Option<VolumeSnapshot>,
+    /// Whether nothing is left to be done or waited for: the object is not looked at again until it changes.
+    pub settled: bool,
+}
+
+/// The identity minted for a snapshot: it outlives the annotation by the status.
+pub fn identity(resource: &QuestDBSnapshot) -> Option<&str> {
+    let annotations = resource.metadata.annotations.as_ref();
+    let annotated = annotations.and_then(|annotations| annotations.get(names::snapshot::IDENTITY));
+    let told = resource.status.as_ref().and_then(|status| status.identity.as_ref());
+    annotated.or(told).map(String::as_str)
+}
+
+/// Whether the database may be held for this snapshot.
+pub fn owes(resource: &QuestDBSnapshot) -> bool {
+    has_finalizer(resource, names::snapshot::RELEASE_OWED)
+}
+
+fn is_held(resource: &QuestDBSnapshot) -> bool {
+    has_finalizer(resource, names::snapshot::FINALIZER) && identity(resource).is_some()
+}
+
+fn has_finalizer(resource: &QuestDBSnapshot, name: &str) -> bool {
+    resource.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == name)
+}
+
+/// Whether the last report says that nothing is left to be done.
+pub fn is_settled(resource: &QuestDBSnapshot) -> bool {
+    let Some(status) = &resource.status else { return false };
+    let at_rest = status
+        .conditions
+        .iter()
+        .any(|condition| condition.type_ == names::condition::PROGRESSING && condition.status == "False");
+    at_rest
+        && status.phase.is_some_and(SnapshotPhase::is_final)
+        && status.observed_generation == resource.metadata.generation
+        && resource.metadata.deletion_timestamp.is_none()
+        && is_held(resource)
+        && !owes(resource)
+}
+
+/// Of the snapshots of one database, the one that may hold it before this one may: whoever owes a release, else the
+/// oldest that is not final. Everybody who looks at the same list names the same one.
+pub fn comes_before<'a>(
+    resource: &QuestDBSnapshot,
+    all: impl IntoIterator<Item = &'a QuestDBSnapshot>,
+) -> Option<&'a QuestDBSnapshot> {
+    fn rank(one: &QuestDBSnapshot) -> (bool, Option<Timestamp>, Option<&str>) {
+        let made = one.metadata.creation_timestamp.as_ref().map(|made| made.0);
+        (!owes(one), made, one.metadata.name.as_deref())
+    }
+    let final_ = |one: &QuestDBSnapshot| {
+        one.status.as_ref().and_then(|status| status.phase).is_some_and(SnapshotPhase::is_final)
+    };
+    all.into_iter()
+        .filter(|one| one.spec.database == resource.spec.database)
+        .filter(|one| one.metadata.namespace == resource.metadata.namespace)
+        .filter(|one| one.metadata.uid != resource.metadata.uid)
+        .filter(|one| owes(one) || (!final_(one) && one.metadata.deletion_timestamp.is_none()))
+        .filter(|one| rank(one) < rank(resource))
+        .min_by(|one, other| rank(one).cmp(&rank(other)))
+}

@@ -1,0 +1,5 @@
+//! Tables of what is decided, and the whole way in a modelled world with every fault at every step.
+
+mod table;
+mod walk;
+mod world;

@@ -1,0 +1,140 @@
+//! Single decisions, and what is said of them.
+
+use cloud::SnapshotState;
+use resources::names::condition;
+use resources::{QuestDBSnapshotStatus, SnapshotPhase};
+
+use super::world::World;
+use crate::snapshot::{Ground, Seen, Step, comes_before, plan, status};
+
+/// An object in hand and what is seen of it after so many undisturbed passes.
+fn after(passes: usize) -> (World, Seen) {
+    let mut world = World::new(&["a"]);
+    while world.steps.len() < passes {
+        world.pass(0, None);
+        world.tick();
+    }
+    let seen = world.seen(0);
+    (world, seen)
+}
+
+fn said(status: &QuestDBSnapshotStatus, kind: &str) -> (String, String, String) {
+    let condition = status.conditions.iter().find(|condition| condition.type_ == kind).unwrap();
+    (condition.status.clone(), condition.reason.clone(), condition.message.clone())
+}
+
+#[test]
+fn the_tags_of_a_copy_say_all_that_anybody_will_have_to_know() {
+    let (world, mut seen) = after(3);
+    seen.ground = world.seen(0).ground;
+    let Some(Step::Begin(new)) = plan(&world.objects[0], &seen).step else { panic!("{seen:?}") };
+    let tags: Vec<_> = new.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let held = world.held_since.unwrap().as_microsecond();
+    let expect = [
+        "Name=eu/ns/a".to_owned(),
+        format!("questdb.io/basis=checkpoint:{held}"),
+        "questdb.io/cluster=eu".to_owned(),
+        "questdb.io/database=db1".to_owned(),
+        "questdb.io/namespace=ns".to_owned(),
+        "questdb.io/role=snapshot".to_owned(),
+        "questdb.io/snapshot=s1".to_owned(),
+        "questdb.io/version=9.3.4".to_owned(),
+    ];
+    assert_eq!(tags, expect);
+}
+
+#[test]
+fn a_checkpoint_that_this_process_did_not_begin_is_made_anew() {
+    let (world, mut seen) = after(3);
+    seen.checkpoint = None;
+    assert_eq!(plan(&world.objects[0], &seen).step, Some(Step::Release));
+}
+
+#[test]
+fn nothing_is_begun_by_a_look_that_may_be_behind() {
+    let (world, mut seen) = after(3);
+    seen.conclusive = false;
+    let waits = plan(&world.objects[0], &seen);
+    assert_eq!((waits.step, waits.reason), (None, "Looking"));
+}
+
+#[test]
+fn past_the_deadline_the_database_is_freed_even_if_ec2_tells_nothing() {
+    let (world, mut seen) = after(3);
+    (seen.conclusive, seen.copies) = (false, Vec::new());
+    seen.now += jiff::SignedDuration::from_secs(3_601);
+    assert_eq!(plan(&world.objects[0], &seen).step, Some(Step::Release));
+}
+
+#[test]
+fn a_database_that_nobody_knows_is_waited_for_until_the_deadline() {
+    let (world, mut seen) = after(1);
+    seen.ground = Ground::Absent;
+    let waits = plan(&world.objects[0], &seen);
+    assert_eq!((waits.step, waits.phase), (None, SnapshotPhase::Pending));
+    seen.now += jiff::SignedDuration::from_secs(3_601);
+    let failed = plan(&world.objects[0], &seen);
+    assert_eq!((failed.step.clone(), failed.phase), (None, SnapshotPhase::Failed));
+    assert!(failed.message.contains("there is no QuestDB trades"), "{}", failed.message);
+}
+
+#[test]
+fn a_copy_that_ec2_cannot_finish_fails_with_its_words() {
+    let (world, mut seen) = after(7);
+    seen.copies[0].state = SnapshotState::Error;
+    seen.copies[0].message = Some("key is disabled".to_owned());
+    let failed = plan(&world.objects[0], &seen);
+    assert_eq!((failed.step.clone(), failed.phase), (None, SnapshotPhase::Failed));
+    assert!(failed.message.contains("key is disabled"), "{}", failed.message);
+}
+
+#[test]
+fn whoever_owes_a_release_comes_first() {
+    let mut world = World::new(&["a", "b", "c"]);
+    let before = |world: &World, of: usize| {
+        comes_before(&world.objects[of], &world.objects).and_then(|one| one.metadata.name.clone())
+    };
+    assert_eq!([before(&world, 0), before(&world, 1)], [None, Some("a".to_owned())]);
+    for _ in 0..2 {
+        world.pass(0, None);
+    }
+    // An older one that is seen later waits all the same.
+    world.objects[1].metadata.creation_timestamp = None;
+    assert_eq!([before(&world, 0), before(&world, 1)], [None, Some("a".to_owned())]);
+    world.objects[2].spec.database = "other".to_owned();
+    assert_eq!(before(&world, 2), None);
+}
+
+#[test]
+fn the_status_says_what_is_so_and_what_is_owed() {
+    let (world, seen) = after(3);
+    let object = &world.objects[0];
+    let told = status(object, &seen, &plan(object, &seen), Some("EC2 is away"));
+    assert_eq!(told.phase, Some(SnapshotPhase::Checkpointing));
+    let (state, reason, message) = said(&told, condition::READY);
+    assert_eq!((state.as_str(), reason.as_str()), ("False", "Beginning"));
+    assert_eq!(message, "the database stands still; EC2 is away");
+    assert_eq!(said(&told, condition::HELD).0, "True");
+    assert_eq!(said(&told, condition::PROGRESSING).0, "True");
+
+    let (mut world, _) = after(7);
+    while !world.pass(0, None).settled {
+        world.tick();
+    }
+    let told = world.objects[0].status.clone().unwrap();
+    assert_eq!((told.phase, told.size_gib), (Some(SnapshotPhase::Succeeded), Some(20)));
+    assert_eq!((told.version.as_deref(), told.volume_id.as_deref()), (Some("9.3.4"), Some("vol-1")));
+    assert_eq!((told.database_id.as_deref(), told.identity.as_deref()), (Some("db1"), Some("s1")));
+    assert_eq!(
+        [condition::READY, condition::PROGRESSING, condition::HELD].map(|kind| said(&told, kind).0),
+        ["True", "False", "False"]
+    );
+    let (object, seen) = (&world.objects[0], world.seen(0));
+    let again = status(
+        object,
+        &Seen { now: seen.now + jiff::SignedDuration::from_mins(1), ..seen.clone() },
+        &plan(object, &seen),
+        None,
+    );
+    assert_eq!(again.ended_at, told.ended_at, "it ends once");
+}

@@ -1,0 +1,244 @@
+//! The whole way: each fault at each step, twice; deletion, pause and a deadline at every step; several at once.
+
+use resources::{DeletionPolicy, SnapshotPhase};
+
+use super::world::{FAULTS, Fault, World};
+use crate::snapshot::is_settled;
+
+/// More passes than anything may take.
+const PASSES: usize = 200;
+
+/// Passes until the object is settled or gone; `disturb` happens before each pass whose step has that number.
+fn run(world: &mut World, of: usize, mut disturb: impl FnMut(&mut World, usize) -> Option<Fault>) {
+    for _ in 0..PASSES {
+        if world.is_gone(of) || is_settled(&world.objects[of]) {
+            return;
+        }
+        let step = world.steps.len();
+        let fault = disturb(world, step);
+        world.pass(of, fault);
+        world.check();
+        world.tick();
+    }
+    panic!("not settled after {:?}: {:?}", world.steps, world.objects[of].status);
+}
+
+fn succeeded(world: &World) {
+    assert_eq!(world.phase(0), Some(SnapshotPhase::Succeeded), "{:?}", world.steps);
+    let [copy] = &world.living()[..] else { panic!("not one copy after {:?}", world.steps) };
+    assert!(copy.whole);
+    assert!(world.is_free());
+}
+
+/// The steps of an undisturbed run: faults are put at each of them.
+fn undisturbed(prepare: fn(&mut World)) -> usize {
+    let mut world = World::new(&["a"]);
+    prepare(&mut world);
+    run(&mut world, 0, |_, _| None);
+    succeeded(&world);
+    world.steps.len()
+}
+
+#[test]
+fn undisturbed_it_takes_the_shortest_way() {
+    let mut world = World::new(&["a"]);
+    run(&mut world, 0, |_, _| None);
+    succeeded(&world);
+    let expect = [
+        "Hold",
+        "OweRelease",
+        "CreateCheckpoint",
+        "CreateSnapshot",
+        "TrustSnapshot",
+        "ReleaseCheckpoint",
+        "StrikeRelease",
+    ];
+    assert_eq!(world.steps, expect);
+}
+
+#[test]
+fn a_stopped_database_is_copied_without_a_checkpoint() {
+    let mut world = World::new(&["a"]);
+    world.stopped = Some(3);
+    run(&mut world, 0, |_, _| None);
+    succeeded(&world);
+    assert_eq!(world.steps, ["Hold", "CreateSnapshot", "TrustSnapshot"]);
+}
+
+/// What a world is before the first look.
+type Prepare = fn(&mut World);
+
+#[test]
+fn every_fault_at_every_step_once_and_twice() {
+    let shapes: [(&str, Prepare); 4] = [
+        ("serving", |_| {}),
+        ("stopped", |world| world.stopped = Some(3)),
+        ("shown at once", |world| world.shows_after = 0),
+        ("held by somebody", |world| {
+            world.foreign = Some(world.now - jiff::SignedDuration::from_hours(2));
+            world.held_since = world.foreign;
+        }),
+    ];
+    let mut runs = 0;
+    for (shape, prepare) in shapes {
+        for (at, fault, times) in cases(undisturbed(prepare)) {
+            let fired = struck(prepare, (at, fault, times));
+            assert_eq!(fired, times, "{shape}: {fault:?} at {at} did not fire");
+            runs += 1;
+        }
+    }
+    assert!(runs > 300, "{runs}");
+}
+
+fn cases(steps: usize) -> impl Iterator<Item = (usize, Fault, usize)> {
+    let faults = (0..steps).flat_map(|at| FAULTS.map(|fault| (at, fault)));
+    faults.flat_map(|(at, fault)| [1, 2].map(|times| (at, fault, times)))
+}
+
+/// A run with a fault from a step on; how often it fired.
+fn struck(prepare: fn(&mut World), (at, fault, times): (usize, Fault, usize)) -> usize {
+    let mut world = World::new(&["a"]);
+    prepare(&mut world);
+    let mut fired = 0;
+    run(&mut world, 0, |_, step| {
+        let strikes = step >= at && fired < times;
+        fired += usize::from(strikes);
+        strikes.then_some(fault)
+    });
+    succeeded(&world);
+    fired
+}
+
+#[test]
+fn two_that_ask_at_once_never_share_the_database() {
+    for (shows_after, order) in [(0, [0, 1]), (10, [1, 0])] {
+        let mut world = World::new(&["a", "b"]);
+        world.shows_after = shows_after;
+        for _ in 0..PASSES {
+            for of in order {
+                look(&mut world, of);
+            }
+            world.tick();
+        }
+        assert_eq!([world.phase(0), world.phase(1)], [Some(SnapshotPhase::Succeeded); 2]);
+        assert_eq!(world.living().len(), 2);
+    }
+}
+
+fn look(world: &mut World, of: usize) {
+    if !is_settled(&world.objects[of]) {
+        world.pass(of, None);
+        world.check();
+    }
+}
+
+#[test]
+fn deleted_at_any_step_it_leaves_the_database_free() {
+    for policy in [DeletionPolicy::Retain, DeletionPolicy::Delete] {
+        // At last, when it has come to rest.
+        for at in 0..=undisturbed(|_| {}) + 1 {
+            let mut world = World::new(&["a"]);
+            run_until_deleted(&mut world, at, policy);
+            assert!(world.is_gone(0));
+            assert_eq!(world.held_since, None);
+            let whole = world.living().iter().all(|copy| copy.whole);
+            assert!(whole, "a torn copy is left behind");
+            let kept = usize::from(policy == DeletionPolicy::Retain && at > 4);
+            assert_eq!(world.living().len(), kept, "{policy:?} after {:?}", world.steps);
+        }
+    }
+}
+
+fn run_until_deleted(world: &mut World, at: usize, policy: DeletionPolicy) {
+    for _ in 0..PASSES {
+        if world.is_gone(0) {
+            return;
+        }
+        if world.steps.len() >= at || is_settled(&world.objects[0]) {
+            world.delete(0, policy);
+        }
+        world.pass(0, None);
+        world.check();
+        world.tick();
+    }
+    panic!("not gone after {:?}", world.steps);
+}
+
+#[test]
+fn stopped_or_started_at_any_step_no_torn_copy_is_trusted() {
+    for (before, after) in [(None, Some(3)), (Some(3), None), (Some(3), Some(4))] {
+        (0..8).for_each(|at| turned(at, before, after));
+    }
+}
+
+/// A run during which the database is stopped or started.
+fn turned(at: usize, before: Option<u64>, after: Option<u64>) {
+    let mut world = World::new(&["a"]);
+    world.stopped = before;
+    run(&mut world, 0, |world, step| {
+        if step >= at && world.stopped != after {
+            world.stopped = after;
+            world.held_since = None;
+        }
+        None
+    });
+    succeeded(&world);
+}
+
+#[test]
+fn past_its_deadline_it_fails_frees_the_database_and_stays_failed() {
+    for at in 1..=4 {
+        let mut world = World::new(&["a"]);
+        run(&mut world, 0, |world, step| {
+            if step >= at && world.steps.len() == at {
+                world.now += jiff::SignedDuration::from_secs(3_700);
+            }
+            None
+        });
+        assert_eq!(world.phase(0), Some(SnapshotPhase::Failed), "{:?}", world.steps);
+        assert_eq!((world.living().len(), world.held_since), (0, None));
+        // Forgotten status changes nothing.
+        world.wipe(0);
+        run(&mut world, 0, |_, _| None);
+        assert_eq!(world.phase(0), Some(SnapshotPhase::Failed));
+    }
+}
+
+#[test]
+fn what_was_owed_is_paid_when_the_database_comes_back_after_the_deadline() {
+    let mut world = World::new(&["a"]);
+    for _ in 0..3 {
+        world.pass(0, None);
+        world.tick();
+    }
+    assert!(world.held_since.is_some());
+    world.now += jiff::SignedDuration::from_secs(3_700);
+    world.silent_until = Some(world.now + jiff::SignedDuration::from_secs(600));
+    for _ in 0..20 {
+        let plan = world.pass(0, None);
+        assert_eq!((plan.step, plan.phase), (None, SnapshotPhase::Failed));
+        assert!(plan.message.contains("freed once it answers"), "{}", plan.message);
+        assert!(!is_settled(&world.objects[0]));
+        world.tick();
+    }
+    world.silent_until = None;
+    run(&mut world, 0, |_, _| None);
+    assert_eq!(world.held_since, None);
+}
+
+#[test]
+fn a_copy_that_arrives_late_is_surplus() {
+    let mut world = World::new(&["a"]);
+    let mut late = None;
+    run(&mut world, 0, |world, step| {
+        if step == 5 && late.is_none() {
+            // A second leader's request, of the same basis.
+            let tags = world.seen(0).copies.first().map(|copy| copy.tags.clone());
+            late = tags.inspect(|tags| world.arrive(tags.clone()));
+        }
+        None
+    });
+    assert!(late.is_some());
+    succeeded(&world);
+    assert_eq!(world.copies.len(), 2);
+}

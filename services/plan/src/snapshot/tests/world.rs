@@ -1,0 +1,328 @@
+//! A world with one database, EC2's snapshots of its disk, and the objects that ask for them. It knows what nobody who
+//! looks at it can know: whether a copy was really begun while the database stood still.
+
+use std::time::{Duration, SystemTime};
+
+use cloud::{NewSnapshot, SnapshotId, SnapshotState, Tags, VolumeSnapshot, key};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use resources::names::snapshot::{FINALIZER, IDENTITY, RELEASE_OWED};
+use resources::{DeletionPolicy, QuestDBSnapshot, QuestDBSnapshotSpec, SnapshotPhase};
+
+use crate::snapshot::{Disk, Ground, Plan, Seen, Step, comes_before, identity, plan, status};
+
+/// How long EC2 may take to show what was asked of it.
+const LAG: i64 = 30;
+/// Seconds from one look to the next.
+const TICK: i64 = 5;
+/// Seconds that EBS takes.
+const EBS: i64 = 60;
+
+/// What goes wrong with a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// It never arrives.
+    RequestLost,
+    /// It is done, and nobody hears of it.
+    AnswerLost,
+    /// It is done, and the process that asked dies.
+    Crash,
+    /// QuestDB is killed and starts again before it arrives.
+    Restart,
+    /// QuestDB is killed and starts again after it.
+    RestartAfter,
+    /// QuestDB is killed, starts again, and somebody else holds it before it arrives.
+    Usurped,
+    /// The database does not answer for a while, from here on.
+    Silence,
+    /// Status is wiped after it.
+    Wiped,
+}
+
+pub(super) const FAULTS: [Fault; 8] = [
+    Fault::RequestLost,
+    Fault::AnswerLost,
+    Fault::Crash,
+    Fault::Restart,
+    Fault::RestartAfter,
+    Fault::Usurped,
+    Fault::Silence,
+    Fault::Wiped,
+];
+
+/// A snapshot in EC2.
+pub(super) struct Copy {
+    shown: VolumeSnapshot,
+    /// When describes begin to show it.
+    visible: Timestamp,
+    done: Timestamp,
+    /// Whether it was really begun while the database stood still for it.
+    pub(super) whole: bool,
+    pub(super) deleted: bool,
+}
+
+pub(super) struct World {
+    pub(super) now: Timestamp,
+    pub(super) objects: Vec<QuestDBSnapshot>,
+    pub(super) copies: Vec<Copy>,
+    pub(super) held_since: Option<Timestamp>,
+    /// A checkpoint that was there before and is nobody's here.
+    pub(super) foreign: Option<Timestamp>,
+    /// The wish under which it is stopped, when it is.
+    pub(super) stopped: Option<u64>,
+    pub(super) absent: bool,
+    pub(super) silent_until: Option<Timestamp>,
+    /// What the process remembers, by object: its checkpoint, and when it last asked EC2 for something.
+    memory: Vec<(Option<Timestamp>, Timestamp)>,
+    /// Objects that are not looked at again until they change.
+    asleep: Vec<bool>,
+    /// How late EC2 shows a copy.
+    pub(super) shows_after: i64,
+    pub(super) steps: Vec<&'static str>,
+    serial: u32,
+}
+
+impl World {
+    pub(super) fn new(names: &[&str]) -> Self {
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let objects: Vec<_> = names.iter().map(|name| object(name, now)).collect();
+        let long_ago = now - SignedDuration::from_hours(1);
+        Self {
+            memory: vec![(None, long_ago); objects.len()],
+            asleep: vec![false; objects.len()],
+            now,
+            objects,
+            copies: Vec::new(),
+            held_since: None,
+            foreign: None,
+            stopped: None,
+            absent: false,
+            silent_until: None,
+            shows_after: 10,
+            steps: Vec::new(),
+            serial: 0,
+        }
+    }
+
+    pub(super) fn seen(&self, of: usize) -> Seen {
+        let object = &self.objects[of];
+        let mine = |copy: &&Copy| {
+            !copy.deleted
+                && copy.visible <= self.now
+                && copy.shown.tags.get(key::SNAPSHOT) == identity(object)
+        };
+        let (checkpoint, asked) = self.memory[of];
+        Seen {
+            ground: self.ground(),
+            copies: self.copies.iter().filter(mine).map(|copy| self.show(copy)).collect(),
+            conclusive: self.now.duration_since(asked) >= SignedDuration::from_secs(LAG),
+            before: comes_before(object, &self.objects).and_then(|one| one.metadata.name.clone()),
+            checkpoint,
+            now: self.now,
+        }
+    }
+
+    fn show(&self, copy: &Copy) -> VolumeSnapshot {
+        let mut shown = copy.shown.clone();
+        if copy.done <= self.now {
+            shown.state = SnapshotState::Completed;
+        }
+        shown
+    }
+
+    fn ground(&self) -> Ground {
+        let disk = Disk {
+            volume: "vol-1".into(),
+            cluster: "eu".to_owned(),
+            database: "db1".to_owned(),
+            version: "9.3.4".to_owned(),
+        };
+        match (self.absent, self.stopped) {
+            (true, _) => Ground::Absent,
+            (_, Some(wish)) => Ground::Stopped { disk, wish: wish.to_string() },
+            _ if self.silent_until.is_some_and(|until| self.now < until) => {
+                Ground::Unclear("QuestDB does not answer".to_owned())
+            }
+            _ => Ground::Serving { disk, held_since: self.held_since },
+        }
+    }
+
+    /// One pass over one object, with a fault at its step if one is given; what was planned.
+    pub(super) fn pass(&mut self, of: usize, fault: Option<Fault>) -> Plan {
+        assert!(!self.asleep[of], "nobody would look at it again: {:?}", self.objects[of].status);
+        let seen = self.seen(of);
+        let plan = plan(&self.objects[of], &seen);
+        self.asleep[of] = plan.settled;
+        self.objects[of].status = Some(status(&self.objects[of], &seen, &plan, None));
+        if let Some(step) = plan.step.clone() {
+            self.steps.push(step.name());
+            self.act(of, &step, fault);
+        }
+        plan
+    }
+
+    fn act(&mut self, of: usize, step: &Step, fault: Option<Fault>) {
+        match fault {
+            Some(Fault::RequestLost) => {
+                // Whoever hears nothing has to think that it was done.
+                self.memory[of].1 = self.now;
+                return;
+            }
+            Some(Fault::Restart) => self.held_since = None,
+            Some(Fault::Usurped) if self.stopped.is_none() => {
+                self.foreign = Some(self.now - SignedDuration::from_secs(1));
+                self.held_since = self.foreign;
+            }
+            Some(Fault::Silence) => self.silent_until = Some(self.now + SignedDuration::from_secs(90)),
+            _ => {}
+        }
+        let silent = self.silent_until.is_some_and(|until| self.now < until);
+        if !(silent && matches!(step, Step::Checkpoint | Step::Release)) {
+            self.carry_out(of, step, fault == Some(Fault::AnswerLost));
+        }
+        match fault {
+            Some(Fault::Crash) => self.memory.iter_mut().for_each(|memory| *memory = (None, self.now)),
+            Some(Fault::RestartAfter) => self.held_since = None,
+            Some(Fault::Wiped) => self.wipe(of),
+            _ => {}
+        }
+    }
+
+    fn carry_out(&mut self, of: usize, step: &Step, unheard: bool) {
+        match step {
+            Step::Hold => {
+                self.serial += 1;
+                let minted =
+                    identity(&self.objects[of]).map_or_else(|| format!("s{}", self.serial), str::to_owned);
+                let metadata = &mut self.objects[of].metadata;
+                metadata.annotations = Some([(IDENTITY.to_owned(), minted)].into());
+                metadata.finalizers.get_or_insert_default().push(FINALIZER.to_owned());
+            }
+            Step::Owe => {
+                self.objects[of].metadata.finalizers.get_or_insert_default().push(RELEASE_OWED.to_owned());
+            }
+            Step::Checkpoint => {
+                assert!(
+                    self.objects.iter().filter(|one| crate::snapshot::owes(one)).count() == 1,
+                    "nobody owes it"
+                );
+                // QuestDB refuses a second one.
+                if self.held_since.is_none() {
+                    self.held_since = Some(self.now);
+                    self.memory[of].0 = self.held_since.filter(|_| !unheard);
+                }
+            }
+            Step::Begin(new) => self.begin(of, new),
+            Step::Trust(id) => {
+                self.memory[of].1 = self.now;
+                let copy = self.copy(id);
+                copy.shown.tags = std::mem::take(&mut copy.shown.tags).with(key::CONSISTENT, "true");
+            }
+            Step::Release => self.held_since = None,
+            Step::Strike => {
+                assert!(self.is_free(), "a debt is struck while the database is held");
+                self.drop_finalizer(of, RELEASE_OWED);
+            }
+            Step::Discard(id) => self.copy(id).deleted = true,
+            Step::LetGo => self.drop_finalizer(of, FINALIZER),
+        }
+    }
+
+    fn begin(&mut self, of: usize, new: &NewSnapshot) {
+        self.memory[of].1 = self.now;
+        self.serial += 1;
+        let id = format!("snap-{:03}", self.serial);
+        let at = u64::try_from(self.now.as_second()).unwrap();
+        self.copies.push(Copy {
+            whole: self.stopped.is_some() || (self.held_since.is_some() && self.held_since != self.foreign),
+            deleted: false,
+            visible: self.now + SignedDuration::from_secs(self.shows_after),
+            done: self.now + SignedDuration::from_secs(EBS),
+            shown: VolumeSnapshot {
+                id: id.as_str().into(),
+                state: SnapshotState::Pending,
+                volume: new.volume.clone(),
+                size_gib: 20,
+                progress: Some(0),
+                message: None,
+                encrypted: true,
+                tags: new.tags.clone(),
+                started_at: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(at)),
+            },
+        });
+    }
+
+    /// Something that was asked for before and arrives only now.
+    pub(super) fn arrive(&mut self, tags: Tags) {
+        let new = NewSnapshot { volume: "vol-1".into(), description: String::new(), tags };
+        let asked = self.memory[0].1;
+        self.begin(0, &new);
+        self.memory[0].1 = asked;
+    }
+
+    fn copy(&mut self, id: &SnapshotId) -> &mut Copy {
+        self.copies.iter_mut().find(|copy| copy.shown.id == *id).unwrap()
+    }
+
+    fn drop_finalizer(&mut self, of: usize, name: &str) {
+        self.objects[of].metadata.finalizers.get_or_insert_default().retain(|finalizer| finalizer != name);
+    }
+
+    pub(super) fn tick(&mut self) {
+        self.now += SignedDuration::from_secs(TICK);
+    }
+
+    pub(super) fn wipe(&mut self, of: usize) {
+        self.objects[of].status = None;
+        self.asleep[of] = false;
+    }
+
+    pub(super) fn delete(&mut self, of: usize, policy: DeletionPolicy) {
+        self.objects[of].spec.deletion_policy = policy;
+        self.asleep[of] &= self.objects[of].metadata.deletion_timestamp.is_some();
+        self.objects[of].metadata.deletion_timestamp.get_or_insert(Time(self.now));
+    }
+
+    /// Whether nothing keeps the object any more.
+    pub(super) fn is_gone(&self, of: usize) -> bool {
+        let metadata = &self.objects[of].metadata;
+        metadata.deletion_timestamp.is_some() && metadata.finalizers.iter().flatten().next().is_none()
+    }
+
+    pub(super) fn phase(&self, of: usize) -> Option<SnapshotPhase> {
+        self.objects[of].status.as_ref()?.phase
+    }
+
+    pub(super) fn living(&self) -> Vec<&Copy> {
+        self.copies.iter().filter(|copy| !copy.deleted).collect()
+    }
+
+    /// Whether nothing of ours holds the database.
+    pub(super) fn is_free(&self) -> bool {
+        self.held_since.is_none() || self.held_since == self.foreign
+    }
+
+    /// What must hold at every moment.
+    pub(super) fn check(&self) {
+        for copy in self.living() {
+            let trusted = copy.shown.tags.get(key::CONSISTENT).is_some();
+            assert!(!trusted || copy.whole, "a torn copy is trusted: {:?}", copy.shown);
+        }
+        let owed = self.objects.iter().any(crate::snapshot::owes);
+        assert!(self.is_free() || owed, "the database is held and nobody owes its release");
+    }
+}
+
+fn object(name: &str, now: Timestamp) -> QuestDBSnapshot {
+    let spec = QuestDBSnapshotSpec {
+        database: "trades".to_owned(),
+        deadline_seconds: 3_600,
+        deletion_policy: DeletionPolicy::Retain,
+    };
+    let mut object = QuestDBSnapshot::new(name, spec);
+    object.metadata.namespace = Some("ns".to_owned());
+    object.metadata.uid = Some(format!("uid-{name}"));
+    object.metadata.generation = Some(1);
+    object.metadata.creation_timestamp = Some(Time(now));
+    object
+}

@@ -1,0 +1,92 @@
+//! Tags in AWS that somebody changed by hand. What is found by them would be lost without them, so each is also known by
+//! something nobody can change: a machine by the token of its launch, disk and firewall by what holds their ids.
+
+use cloud::{ClientToken, Instance, InstanceId, Owner, Role, Tags, VolumeId, VolumeState, key};
+use resources::{QuestDB, names};
+
+use crate::{Account, Children, Observed, Subject};
+
+/// Something with other tags than ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistagged {
+    /// What it is to the database.
+    pub role: Role,
+    /// Its id in EC2.
+    pub id: String,
+    /// Tags that it lacks.
+    pub missing: Tags,
+}
+
+/// What Kubernetes or the last report knows by its id, and nothing with our tags is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Machine.
+    pub instance: Option<InstanceId>,
+    /// Disk.
+    pub volume: Option<VolumeId>,
+}
+
+/// Looks for what is known by id alone.
+pub fn lost(resource: &QuestDB, observed: &Observed) -> Lost {
+    let status = resource.status.as_ref();
+    let volume = volume_id(&observed.children).or_else(|| {
+        let volume = status?.volume.as_ref().filter(|volume| volume.state != "deleted")?;
+        Some(VolumeId::new(&volume.id))
+    });
+    let instance =
+        status.and_then(|status| Some(InstanceId::new(status.node.as_ref()?.instance_id.as_ref()?)));
+    let account = &observed.account;
+    Lost {
+        instance: instance.filter(|id| account.instances.iter().all(|found| found.id != *id)),
+        volume: volume.filter(|id| account.volumes.iter().all(|found| found.id != *id)),
+    }
+}
+
+/// The disk that our `PersistentVolume` stands for: its handle cannot be changed.
+fn volume_id(children: &Children) -> Option<VolumeId> {
+    let volume = children.persistent_volumes.first()?;
+    Some(VolumeId::new(&volume.spec.as_ref()?.csi.as_ref()?.volume_handle))
+}
+
+/// Whether something that is known by its id is still ours: it is unless its tags name another database.
+pub fn is_still_ours(subject: &Subject, tags: &Tags) -> bool {
+    let other = tags.get(key::DATABASE).filter(|database| crate::identity::is_uuid(database));
+    other.is_none_or(|database| database == subject.database)
+}
+
+/// Reads what is observed as if all tags were right, and notes which are not.
+pub fn put_right(resource: &QuestDB, subject: &Subject, account: &mut Account) {
+    let annotations = resource.metadata.annotations.as_ref();
+    let written = annotations.and_then(|annotations| annotations.get(names::GENERATION)?.parse().ok());
+    let mut mistagged = Vec::new();
+    let mut check = |tags: &mut Tags, id: &str, owner: Owner| {
+        let role = owner.role;
+        let missing = owner.tags().named(subject.display()).missing_from(tags);
+        if !missing.is_empty() {
+            *tags = missing.iter().fold(tags.clone(), |tags, (key, value)| tags.with(key, value));
+            mistagged.push(Mistagged { role, id: id.to_owned(), missing });
+        }
+    };
+    for instance in account.instances.iter_mut().filter(|instance| !instance.state.is_ending()) {
+        let generation = written.filter(|written| is_of_launch(instance, subject, *written));
+        check(
+            &mut instance.tags,
+            instance.id.as_str(),
+            Owner { generation, ..subject.owner(Role::Instance) },
+        );
+    }
+    let gone = |state: &VolumeState| matches!(state, VolumeState::Deleting | VolumeState::Deleted);
+    for volume in account.volumes.iter_mut().filter(|volume| !gone(&volume.state)) {
+        check(&mut volume.tags, volume.id.as_str(), subject.owner(Role::Volume));
+    }
+    for group in &mut account.groups {
+        check(&mut group.tags, group.id.as_str(), subject.owner(Role::SecurityGroup));
+    }
+    account.mistagged = mistagged;
+}
+
+/// Whether a machine is the one that was launched under a generation, whatever its tag says.
+fn is_of_launch(instance: &Instance, subject: &Subject, generation: u64) -> bool {
+    let token = ClientToken::new(&subject.cluster, &subject.database, Role::Instance, generation);
+    instance.client_token.as_deref() == Some(token.as_str())
+}

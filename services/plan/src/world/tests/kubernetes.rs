@@ -1,0 +1,270 @@
+//! Kubernetes in the model: the API server's part in our objects, its controllers and the kubelet.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cloud::{Attachment, AttachmentState, Instance, InstanceState, key};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::core::ObjectMeta;
+use resources::names;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::model::{Refusal, World};
+use crate::{Kind, Manifest, Step, Target, build};
+
+/// The name of the resource of all these tests.
+const NAME: &str = "trades-33445566";
+
+impl World {
+    pub(super) fn on_kubernetes(&mut self, step: &Step) -> Result<(), Refusal> {
+        match step {
+            Step::CreateSecret(manifest) => {
+                self.create_secret(manifest);
+                Ok(())
+            }
+            Step::Apply(manifest) => self.write(manifest),
+            Step::Delete(target) => self.delete(target),
+            Step::LabelNode { name, uid, labels } => self.label(name, uid, labels),
+            other => panic!("{} is not a step on Kubernetes", other.name()),
+        }
+    }
+
+    /// The metadata of an object of ours, if it is there.
+    fn metadata(&self, kind: Kind, name: &str) -> Option<&ObjectMeta> {
+        let children = &self.children;
+        match kind {
+            Kind::Secret => children.secret.as_deref().map(|found| &found.metadata),
+            Kind::ConfigMap => children.config.as_deref().map(|found| &found.metadata),
+            Kind::Service if name == names::headless(NAME) => {
+                children.headless.as_deref().map(|found| &found.metadata)
+            }
+            Kind::Service => children.service.as_deref().map(|found| &found.metadata),
+            Kind::StatefulSet => children.stateful_set.as_deref().map(|found| &found.metadata),
+            Kind::Pod => children.pod.as_deref().map(|found| &found.metadata),
+            Kind::PersistentVolume => children.persistent_volumes.first().map(|found| &found.metadata),
+            Kind::PersistentVolumeClaim => children.claim.as_deref().map(|found| &found.metadata),
+            Kind::Node => {
+                let mut nodes = children.nodes.iter().map(|node| &node.metadata);
+                nodes.find(|metadata| metadata.name.as_deref() == Some(name))
+            }
+            Kind::NetworkPolicy => children.network_policy.as_deref().map(|found| &found.metadata),
+            Kind::PodDisruptionBudget => children.disruption_budget.as_deref().map(|found| &found.metadata),
+            Kind::ServiceMonitor | Kind::PodMonitor | Kind::IngressRoute | Kind::IngressRouteTcp => {
+                let of_kind = children.others.iter().filter(|(other, _)| *other == kind);
+                let mut metadata = of_kind.map(|(_, found)| &found.metadata);
+                metadata.find(|metadata| metadata.name.as_deref() == Some(name))
+            }
+        }
+    }
+
+    fn create_secret(&mut self, manifest: &Manifest) {
+        if self.children.secret.is_none() {
+            self.secrets_drawn += 1;
+            let mut body = manifest.body.clone();
+            body["metadata"]["uid"] = json!(format!("secret-{}", self.secrets_drawn));
+            body["data"] = json!({ "pg-user": "YQ==", "pg-password": "YQ==", "http-user": "YQ==", "http-password": "YQ==" });
+            self.children.secret = Some(Arc::new(parse(&body)));
+        }
+    }
+
+    fn write(&mut self, manifest: &Manifest) -> Result<(), Refusal> {
+        let found = self.metadata(manifest.kind, &manifest.name);
+        if manifest.uid.is_some() && found.and_then(|found| found.uid.as_ref()) != manifest.uid.as_ref() {
+            return Err("it is another object, or none");
+        }
+        let (uid, generation) =
+            found.map_or((None, 0), |found| (found.uid.clone(), found.generation.unwrap_or(0)));
+        let mut body = manifest.body.clone();
+        let number = self.next();
+        body["metadata"]["uid"] =
+            json!(uid.unwrap_or_else(|| format!("{}-{number}", manifest.kind.as_str())));
+        body["metadata"]["generation"] = json!(generation + 1);
+        body["metadata"]["resourceVersion"] = json!(number.to_string());
+        let children = &mut self.children;
+        match manifest.kind {
+            Kind::ConfigMap => children.config = Some(Arc::new(parse(&body))),
+            Kind::Service if manifest.name == names::headless(NAME) => {
+                children.headless = Some(Arc::new(parse(&body)));
+            }
+            Kind::Service => children.service = Some(Arc::new(parse(&body))),
+            Kind::StatefulSet => children.stateful_set = Some(Arc::new(parse(&body))),
+            Kind::PersistentVolume => children.persistent_volumes = vec![Arc::new(parse(&body))],
+            Kind::PersistentVolumeClaim => children.claim = Some(Arc::new(parse(&body))),
+            Kind::Pod => {
+                let pod = Arc::make_mut(children.pod.as_mut().ok_or("no such pod")?);
+                let labels: BTreeMap<String, String> = parse(&body["metadata"]["labels"]);
+                pod.metadata.labels.get_or_insert_default().extend(labels);
+            }
+            other @ (Kind::Secret | Kind::Node) => panic!("{} is not applied", other.as_str()),
+            other => super::reach::write(children, other, &manifest.name, &body),
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, target: &Target) -> Result<(), Refusal> {
+        let Some(found) = self.metadata(target.kind, &target.name) else { return Ok(()) };
+        let version = target.resource_version.is_none() || target.resource_version == found.resource_version;
+        if found.uid.as_ref() != Some(&target.uid) || !version {
+            return Err("it is not the object that was seen");
+        }
+        let children = &mut self.children;
+        match target.kind {
+            Kind::Secret => children.secret = None,
+            Kind::ConfigMap => children.config = None,
+            Kind::Service if target.name == names::headless(NAME) => children.headless = None,
+            Kind::Service => children.service = None,
+            Kind::StatefulSet => children.stateful_set = None,
+            Kind::Pod if target.at_once => {
+                let down = self.instances.iter().all(|instance| instance.state.is_confirmed_down());
+                assert!(down, "a pod is forgotten while its machine runs");
+                children.pod = None;
+            }
+            Kind::Pod => {
+                let now: Value = json!("2026-01-01T00:00:00Z");
+                if let Some(pod) = children.pod.as_mut() {
+                    Arc::make_mut(pod).metadata.deletion_timestamp = Some(parse(&now));
+                }
+            }
+            Kind::PersistentVolume => children.persistent_volumes.clear(),
+            Kind::PersistentVolumeClaim => children.claim = None,
+            Kind::Node => children.nodes.retain(|node| node.metadata.name.as_ref() != Some(&target.name)),
+            other => super::reach::delete(children, other, &target.name),
+        }
+        Ok(())
+    }
+
+    fn label(&mut self, name: &str, uid: &str, labels: &BTreeMap<String, String>) -> Result<(), Refusal> {
+        let mut nodes = self.children.nodes.iter_mut();
+        let node = nodes.find(|node| node.metadata.name.as_deref() == Some(name));
+        let node = node.filter(|node| node.metadata.uid.as_deref() == Some(uid)).ok_or("no such Node")?;
+        Arc::make_mut(node).metadata.labels.get_or_insert_default().extend(labels.clone());
+        Ok(())
+    }
+
+    pub(super) fn tick_kubernetes(&mut self) {
+        self.tick_pod();
+        if let Some(found) = &mut self.children.stateful_set {
+            let generation = found.metadata.generation;
+            let seen = found.status.as_ref().and_then(|status| status.observed_generation);
+            if seen != generation {
+                self.number += 1;
+                let set = Arc::make_mut(found);
+                set.status.get_or_insert_default().observed_generation = generation;
+                set.metadata.resource_version = Some(self.number.to_string());
+            }
+        }
+    }
+
+    fn tick_pod(&mut self) {
+        let leaving = self.children.pod.as_ref().is_some_and(|pod| pod.metadata.deletion_timestamp.is_some());
+        if leaving || (self.children.pod.is_some() && self.children.stateful_set.is_none()) {
+            if self.is_stopped_by_its_kubelet() {
+                self.children.pod = None;
+                self.let_go();
+            }
+            return;
+        }
+        if self.children.pod.is_none() && self.children.stateful_set.is_none() && self.listens() {
+            self.let_go();
+        }
+        let Some(set) = &self.children.stateful_set else { return };
+        let template = &set.spec.as_ref().unwrap().template;
+        let selector = template.spec.as_ref().unwrap().node_selector.as_ref().unwrap();
+        let running = self.instances.iter().filter(|found| found.state == InstanceState::Running);
+        let machines: Vec<String> = running.map(provider).collect();
+        let fits = |node: &&Arc<Node>| {
+            let labels = node.metadata.labels.clone().unwrap_or_default();
+            let provider = node.spec.as_ref().unwrap().provider_id.as_ref().unwrap();
+            machines.contains(provider) && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+        };
+        let Some(node) = self.children.nodes.iter().find(fits).cloned() else { return };
+        let ready = self.children.pod.is_some();
+        let made = self.children.pod.as_ref().map(|pod| &pod.metadata);
+        let of_template = template.metadata.as_ref().unwrap();
+        let metadata = made.unwrap_or(of_template);
+        let (labels, annotations) = (json!(metadata.labels), json!(metadata.annotations));
+        let uid = self.children.pod.as_ref().and_then(|pod| pod.metadata.uid.clone());
+        let uid = uid.unwrap_or_else(|| format!("pod-{}", self.number));
+        self.number += 1;
+        self.attach(&node);
+        self.children.pod = Some(Arc::new(pod(&uid, (&labels, &annotations), &node, ready)));
+    }
+
+    /// Whether the kubelets are alive: without them no pod ends and no disk is let go.
+    pub(super) fn listens(&self) -> bool {
+        let conditions =
+            self.children.nodes.iter().filter_map(|node| node.status.as_ref()?.conditions.as_ref());
+        conditions.flatten().all(|condition| condition.status == "True")
+    }
+
+    /// Kubelets that were silent are heard again.
+    pub(super) fn wake_kubelets(&mut self) {
+        for node in &mut self.children.nodes {
+            let status = Arc::make_mut(node).status.get_or_insert_default();
+            for condition in status.conditions.iter_mut().flatten() {
+                "True".clone_into(&mut condition.status);
+            }
+        }
+    }
+
+    /// Nobody but the kubelet of its own Node ends a pod.
+    fn is_stopped_by_its_kubelet(&self) -> bool {
+        let node = self.children.pod.as_ref().and_then(|pod| pod.spec.as_ref()?.node_name.as_ref());
+        self.listens() && self.children.nodes.iter().any(|found| found.metadata.name.as_ref() == node)
+    }
+
+    fn let_go(&mut self) {
+        self.children.attachments.clear();
+        self.volumes.iter_mut().for_each(|volume| volume.attachments.clear());
+    }
+
+    fn attach(&mut self, node: &Node) {
+        let instance =
+            self.instances.iter().find(|found| found.state == InstanceState::Running).unwrap().id.clone();
+        let Some(volume) = self.volumes.first_mut() else { return };
+        if volume.attachments.is_empty() {
+            let (volume_id, device, state) =
+                (volume.id.clone(), "/dev/sdf".to_owned(), AttachmentState::Attached);
+            volume.attachments.push(Attachment { volume: volume_id, instance, device, state });
+            let attachment: VolumeAttachment = parse(&json!({
+                "metadata": { "name": "va" },
+                "spec": { "attacher": "ebs", "nodeName": node.metadata.name,
+                    "source": { "persistentVolumeName": names::persistent_volume(volume.id.as_str()) } },
+            }));
+            self.children.attachments = vec![Arc::new(attachment)];
+        }
+    }
+}
+
+fn parse<T: DeserializeOwned>(value: &Value) -> T {
+    serde_json::from_value(value.clone()).unwrap()
+}
+
+fn provider(instance: &Instance) -> String {
+    format!("aws:///{}/{}", instance.zone, instance.id)
+}
+
+pub(super) fn node(instance: &Instance) -> Node {
+    let subject = crate::fixture::subject();
+    let generation: u64 = instance.tags.get(key::GENERATION).unwrap().parse().unwrap();
+    parse(&json!({
+        "metadata": { "name": names::node(subject.short(), generation), "uid": format!("node-{}", instance.id),
+            "labels": build::node_labels(&subject) },
+        "spec": { "providerID": provider(instance) },
+        "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
+    }))
+}
+
+fn pod(uid: &str, (labels, annotations): (&Value, &Value), node: &Node, ready: bool) -> Pod {
+    let ready = if ready { "True" } else { "False" };
+    parse(&json!({
+        "metadata": { "name": names::pod(NAME), "namespace": "qdb-acme", "uid": uid, "labels": labels,
+            "annotations": annotations },
+        "spec": { "nodeName": node.metadata.name, "containers": [] },
+        "status": { "conditions": [
+            { "type": "PodScheduled", "status": "True" }, { "type": "Ready", "status": ready },
+        ] },
+    }))
+}

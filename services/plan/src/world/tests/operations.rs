@@ -1,0 +1,291 @@
+//! Everything that can be asked of a database or happen to it, as data: a world, and what changes in it.
+//!
+//! What a spec has, each run state after each other, and every step must occur here: `coverage` does not compile without
+//! one that is new, and fails while no operation has it.
+
+use cloud::{IngressRule, InstanceState};
+use jiff::{SignedDuration, Timestamp};
+use resources::{
+    DeletionPolicy, Exposure, IngressSpec, MonitorKind, MonitorSpec, QuestDBSpec, RouteSpec, RunState,
+    ServiceSpec, ServiceType, VolumeType, names,
+};
+use serde_json::json;
+
+use super::model::World;
+use super::runner::settle;
+use super::{serving, silent, wish};
+use crate::Kind;
+use crate::fixture::{plain, resource, settings};
+
+/// Operations that give another name. Which name a database has is known from its status alone, so that these do not stand
+/// a status that is lost at the very moment: the records of the former name stay.
+pub(super) const NAMED_ANEW: [&str; 2] = ["another name, refused", "return under another name"];
+
+/// Something that is asked for or happens.
+pub(super) struct Operation {
+    pub(super) name: &'static str,
+    pub(super) start: fn() -> World,
+    pub(super) change: fn(&mut World),
+}
+
+const fn operation(name: &'static str, start: fn() -> World, change: fn(&mut World)) -> Operation {
+    Operation { name, start, change }
+}
+
+/// All of them.
+pub(super) const OPERATIONS: &[Operation] = &[
+    // A life.
+    operation("create", fresh, |_| {}),
+    operation("create with everything chosen", fresh_in_full, |_| {}),
+    operation("create as people do", fresh_plain, |_| {}),
+    operation("create where a zone is full", fresh, |world| world.exhausted = vec![zone(world)]),
+    operation("pause", serving, |world| become_(world, RunState::Paused)),
+    operation("delete", serving, |world| become_(world, RunState::Deleted)),
+    operation("purge", serving, |world| become_(world, RunState::Purged)),
+    operation("resume", paused, |world| become_(world, RunState::Running)),
+    operation("delete what is paused", paused, |world| become_(world, RunState::Deleted)),
+    operation("purge what is paused", paused, |world| become_(world, RunState::Purged)),
+    operation("return", deleted, |world| become_(world, RunState::Running)),
+    operation("pause what is deleted", deleted, |world| become_(world, RunState::Paused)),
+    operation("purge what is deleted", deleted, |world| become_(world, RunState::Purged)),
+    operation("remove", serving_plain, remove),
+    operation("remove with its disk", serving_plain, |world| {
+        world.resource.spec.storage.deletion_policy = DeletionPolicy::Delete;
+        remove(world);
+    }),
+    operation("remove what is deleted", deleted, remove),
+    operation("remove what was never made", fresh_plain, remove),
+    // Another wish.
+    operation("grow", serving, |world| change(world, |spec| spec.storage.size_gib = 80)),
+    operation("more operations a second", serving, |world| change(world, |spec| spec.storage.iops = 6_000)),
+    operation("more throughput", serving, |world| change(world, |spec| spec.storage.throughput = 500)),
+    operation("another type of disk", serving, |world| {
+        change(world, |spec| spec.storage.volume_type = VolumeType::Io2);
+    }),
+    operation("back to the first type of disk", serving_on_io2, |world| {
+        change(world, |spec| {
+            spec.storage.volume_type = VolumeType::Gp3;
+            spec.storage.throughput = 500;
+        });
+    }),
+    operation("provisioned", serving, |world| change(world, |spec| spec.storage.provisioned = true)),
+    operation("another policy", serving_plain, |world| {
+        world.resource.spec.storage.deletion_policy = DeletionPolicy::Delete;
+        world.touch();
+    }),
+    operation("another key", serving, |world| {
+        change(world, |spec| drop(spec.config.insert("shared.worker.count".to_owned(), "2".to_owned())));
+    }),
+    operation("no keys", serving, |world| change(world, |spec| spec.config.clear())),
+    operation("restart", serving, |world| change(world, |spec| spec.restart_nonce = Some("once".to_owned()))),
+    operation("its version's image by name", serving, |world| {
+        change(world, |spec| spec.image = domain::catalogue::image(&spec.version));
+    }),
+    operation("its machine's image by name", serving, |world| {
+        change(world, |spec| spec.compute.node_image = Some(settings().node_image));
+    }),
+    operation("another machine, refused", serving, |world| {
+        change(world, |spec| "m7i.xlarge".clone_into(&mut spec.compute.instance_type));
+    }),
+    operation("another name, refused", serving, |world| change(world, other_name)),
+    operation("everything that needs no move", serving, |world| {
+        change(world, |spec| {
+            spec.storage.size_gib = 80;
+            spec.config.clear();
+            spec.network.allowed_cidrs = vec!["10.9.0.0/16".to_owned()];
+            spec.restart_nonce = Some("once".to_owned());
+        });
+    }),
+    operation("return as another", deleted, |world| {
+        change(world, |spec| {
+            spec.run_state = RunState::Running;
+            spec.storage.size_gib = 80;
+            spec.config.clear();
+            "m7i.xlarge".clone_into(&mut spec.compute.instance_type);
+        });
+    }),
+    operation("return under another name", deleted, |world| {
+        change(world, |spec| {
+            spec.run_state = RunState::Running;
+            other_name(spec);
+        });
+    }),
+    // Who reaches it.
+    operation("let others in", serving, |world| {
+        change(world, |spec| spec.network.allowed_cidrs = vec!["10.9.0.0/16".to_owned()]);
+    }),
+    operation("let nobody in", serving, |world| change(world, |spec| spec.network.allowed_cidrs.clear())),
+    operation("public", serving, |world| change(world, |spec| spec.network.exposure = Exposure::Public)),
+    operation("all ways in", knowing_all_kinds, |world| change(world, all_ways_in)),
+    operation("no ways in", serving_all_ways_in, |world| {
+        change(world, |spec| {
+            let network = &mut spec.network;
+            (network.service, network.ingress, network.monitor) = (None, None, None);
+            network.allowed_namespaces.clear();
+            (network.network_policy, network.disruption_budget) = (Some(false), Some(false));
+        });
+    }),
+    // Misfortune.
+    operation("the machine ended", serving, |world| {
+        world.instances[0].state = InstanceState::Terminated;
+        world.volumes[0].attachments.clear();
+        world.children.pod = None;
+        world.children.attachments.clear();
+    }),
+    operation("children deleted by hand", serving, |world| {
+        let children = &mut world.children;
+        (children.config, children.service, children.headless) = (None, None, None);
+        (children.stateful_set, children.network_policy) = (None, None);
+    }),
+    operation("credentials deleted by hand", serving, |world| {
+        world.children.secret = None;
+        world.secrets_lost += 1;
+    }),
+    operation("rules of the firewall changed by hand", serving, |world| {
+        world.groups[0].ingress = vec![IngressRule::tcp(22, "0.0.0.0/0")];
+    }),
+    operation("annotations lost", serving, |world| {
+        world.resource.metadata.annotations = None;
+        world.touch();
+    }),
+    operation("annotations and status lost", serving, |world| {
+        world.resource.metadata.annotations = None;
+        world.wipe();
+    }),
+    operation("protection lost before a restart", serving, |world| {
+        world.protected.clear();
+        change(world, |spec| spec.restart_nonce = Some("once".to_owned()));
+    }),
+    operation("a return half way down", half_way_down, |world| become_(world, RunState::Running)),
+    operation("pause without a kubelet", serving, |world| end_in_silence(world, RunState::Paused)),
+    operation("delete without a kubelet", serving, |world| end_in_silence(world, RunState::Deleted)),
+    operation("purge without a kubelet", serving, |world| end_in_silence(world, RunState::Purged)),
+];
+
+/// Another wish at the next position.
+pub(super) fn change(world: &mut World, change: impl FnOnce(&mut QuestDBSpec)) {
+    let seq = world.resource.metadata.generation.unwrap_or_default() + 1;
+    if world.resource.spec.instruction.is_some() {
+        return wish(world, seq, change);
+    }
+    world.touch();
+    world.resource.metadata.generation = Some(seq);
+    change(&mut world.resource.spec);
+}
+
+/// Another run state, of a database whose disk its wish knows of.
+pub(super) fn become_(world: &mut World, run_state: RunState) {
+    let provisioned = !world.volumes.is_empty();
+    change(world, |spec| {
+        spec.run_state = run_state;
+        spec.storage.provisioned |= provisioned;
+    });
+}
+
+fn remove(world: &mut World) {
+    world.resource.metadata.deletion_timestamp =
+        serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    world.touch();
+}
+
+fn end_in_silence(world: &mut World, run_state: RunState) {
+    silent::say(world, "Unknown");
+    world.now = Timestamp::UNIX_EPOCH + SignedDuration::from_mins(5);
+    become_(world, run_state);
+}
+
+fn other_name(spec: &mut QuestDBSpec) {
+    spec.network.hostname = Some("other.eu.example.com".to_owned());
+}
+
+fn all_ways_in(spec: &mut QuestDBSpec) {
+    let route = |name: &str| Some(RouteSpec { entry_points: vec![name.to_owned()] });
+    let network = &mut spec.network;
+    network.allowed_namespaces = vec!["apps".to_owned()];
+    network.ingress =
+        Some(IngressSpec { http: route("web"), pg: route("postgres"), ..IngressSpec::default() });
+    network.monitor = Some(MonitorSpec { kind: MonitorKind::ServiceMonitor, ..MonitorSpec::default() });
+    network.service = Some(ServiceSpec { service_type: ServiceType::LoadBalancer, ..ServiceSpec::default() });
+    (network.network_policy, network.disruption_budget) = (Some(true), Some(true));
+}
+
+/// The zone that a database without a wish for one is made in.
+fn zone(world: &World) -> String {
+    let mut other = world.clone();
+    settle(&mut other, None, false);
+    other.volumes[0].zone.clone()
+}
+
+fn fresh() -> World {
+    World::new(resource(1))
+}
+
+fn fresh_plain() -> World {
+    World::new(plain())
+}
+
+fn fresh_in_full() -> World {
+    let mut world = fresh();
+    let spec = &mut world.resource.spec;
+    spec.image = domain::catalogue::image(&spec.version);
+    spec.zone = settings().zones.keys().next_back().cloned();
+    "r7i.2xlarge".clone_into(&mut spec.compute.instance_type);
+    spec.compute.node_image = Some(settings().node_image);
+    spec.storage.volume_type = VolumeType::Io2;
+    spec.restart_nonce = Some("born".to_owned());
+    spec.network.hostname = None;
+    world
+}
+
+fn settled(mut world: World) -> World {
+    settle(&mut world, None, false);
+    world
+}
+
+fn in_state(run_state: RunState) -> World {
+    let mut world = serving();
+    become_(&mut world, run_state);
+    settled(world)
+}
+
+fn paused() -> World {
+    in_state(RunState::Paused)
+}
+
+fn deleted() -> World {
+    in_state(RunState::Deleted)
+}
+
+fn serving_plain() -> World {
+    settled(fresh_plain())
+}
+
+fn serving_on_io2() -> World {
+    let mut world = serving();
+    change(&mut world, |spec| spec.storage.volume_type = VolumeType::Io2);
+    settled(world)
+}
+
+fn knowing_all_kinds() -> World {
+    let mut world = serving();
+    let kinds = [Kind::ServiceMonitor, Kind::PodMonitor, Kind::IngressRoute, Kind::IngressRouteTcp];
+    world.children.served = kinds.into_iter().collect();
+    world
+}
+
+fn serving_all_ways_in() -> World {
+    let mut world = knowing_all_kinds();
+    change(&mut world, all_ways_in);
+    settled(world)
+}
+
+/// The protection is off and the machine still runs.
+fn half_way_down() -> World {
+    let mut world = serving();
+    world.protected.clear();
+    let annotations = world.resource.metadata.annotations.as_mut().unwrap();
+    let written = annotations[names::GENERATION].clone();
+    annotations.insert(names::RELEASED.to_owned(), written);
+    world.resource.spec.run_state = RunState::Paused;
+    world
+}

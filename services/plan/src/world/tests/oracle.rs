@@ -1,0 +1,256 @@
+//! What must hold when nothing is left to do, whatever happened on the way.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use cloud::{Instance, InstanceState, RecordKind, key};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use resources::names::{self, condition};
+use resources::{Phase, QuestDB, QuestDBStatus};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::model::World;
+use super::runner::{pass, settle};
+use crate::Goal;
+
+/// What never may be, not even for a moment.
+pub(super) fn check_moment(world: &World, what: &str) {
+    let written = world.resource.metadata.annotations.as_ref().and_then(|found| found.get(names::GENERATION));
+    let of_written =
+        |instance: &&&Instance| instance.tags.get(key::GENERATION) == written.map(String::as_str);
+    let living: Vec<&Instance> = living(world).collect();
+    assert!(living.iter().filter(of_written).count() < 2 && living.len() < 3, "{what}: {living:#?}");
+    assert!(world.volumes.len() < 2, "{what}: {:#?}", world.volumes);
+    assert!(world.groups.len() < 2, "{what}: {:#?}", world.groups);
+    assert!(world.secrets_drawn <= 1 + world.secrets_lost, "{what}: passwords were drawn again");
+}
+
+/// What holds at the end: one of each or none, and nothing left to write.
+pub(super) fn check_end(world: &World, what: &str) {
+    check_moment(world, what);
+    check_counts(world, what);
+    if world.released {
+        return;
+    }
+    check_word(world, what);
+    let mut again = world.clone();
+    (again.lag, again.late) = (0, false);
+    let planned = pass(&mut again, &mut 0, None, false);
+    assert_eq!(planned.actions, [], "{what}: settled, and there is something to do");
+    assert_eq!(again.resource, world.resource, "{what}: settled, and there is something to say");
+}
+
+fn check_counts(world: &World, what: &str) {
+    let goal = Goal::of(&world.resource);
+    let machines = living(world).count();
+    let disks = world.volumes.len();
+    let records = world.records.len();
+    let counts = (machines, world.groups.len(), records);
+    match goal {
+        Goal::Serve => {
+            assert_eq!((counts, disks), ((1, 1, 2), 1), "{what}");
+            let machine = living(world).next().unwrap();
+            assert!(world.protected.contains(&machine.id), "{what}: {} serves unprotected", machine.id);
+            let on = world.volumes[0].live_attachments().map(|found| &found.instance);
+            assert_eq!(on.collect::<Vec<_>>(), [&machine.id], "{what}");
+            assert_eq!(world.children.nodes.len(), 1, "{what}: Nodes of machines that are gone");
+        }
+        // The firewall of a machine that comes back stays.
+        Goal::Pause => {
+            assert!(machines == 0 && disks < 2, "{what}: {counts:?} {disks}");
+            assert!(
+                world.records.iter().all(|found| found.kind == RecordKind::Txt),
+                "{what}: the name answers"
+            );
+        }
+        Goal::Retire => assert!(counts == (0, 0, 0) && disks < 2, "{what}: {counts:?} {disks}"),
+        Goal::Purge => assert_eq!((counts, disks), ((0, 0, 0), 0), "{what}"),
+    }
+    let children = &world.children;
+    if goal != Goal::Serve {
+        let none = children.pod.is_none() && children.stateful_set.is_none() && children.nodes.is_empty();
+        assert!(none, "{what}: {children:#?}");
+    }
+    if goal == Goal::Purge || world.released {
+        let none =
+            children.claim.is_none() && children.persistent_volumes.is_empty() && children.secret.is_none();
+        assert!(none && children.config.is_none() && children.service.is_none(), "{what}: {children:#?}");
+    }
+}
+
+/// What the status says is so.
+fn check_word(world: &World, what: &str) {
+    let status = world.resource.status.as_ref().unwrap();
+    if is_refused(&world.resource) {
+        return;
+    }
+    let phase = match Goal::of(&world.resource) {
+        Goal::Serve => Phase::Ready,
+        Goal::Pause => Phase::Paused,
+        Goal::Retire | Goal::Purge => Phase::Deleted,
+    };
+    assert_eq!(status.phase, Some(phase), "{what}: {status:#?}");
+    let carried = status.instruction.as_ref().map(|carried| carried.seq);
+    assert_eq!(carried, world.resource.spec.instruction.as_ref().map(|wanted| wanted.seq), "{what}");
+}
+
+/// Whether a part of the wish waits for people.
+pub(super) fn is_refused(resource: &QuestDB) -> bool {
+    let conditions = resource.status.iter().flat_map(|status| &status.conditions);
+    conditions.into_iter().any(|found| found.type_ == condition::CONFIG_ACCEPTED && found.status == "False")
+}
+
+fn living(world: &World) -> impl Iterator<Item = &Instance> {
+    world.instances.iter().filter(|instance| !instance.state.is_ending())
+}
+
+/// What a database made by the wish of this one looks like. Each wish is carried out once.
+pub(super) fn picture_of_fresh(world: &World) -> Value {
+    static KNOWN: Mutex<BTreeMap<String, Value>> = Mutex::new(BTreeMap::new());
+    let mut resource = world.resource.clone();
+    resource.metadata.annotations = None;
+    resource.metadata.finalizers = None;
+    let database_id = resource.status.take().and_then(|status| status.database_id);
+    resource.status =
+        database_id.map(|id| QuestDBStatus { database_id: Some(id), ..QuestDBStatus::default() });
+    resource.spec.storage.provisioned = false;
+    if let Some(instruction) = &mut resource.spec.instruction {
+        instruction.seq = 1;
+    }
+    let key = format!("{} {:?} {:?}", json!(resource.spec), world.exhausted, world.children.served);
+    if let Some(known) = KNOWN.lock().unwrap().get(&key) {
+        return known.clone();
+    }
+    let mut fresh = World::new(resource);
+    fresh.exhausted.clone_from(&world.exhausted);
+    fresh.children.served.clone_from(&world.children.served);
+    settle(&mut fresh, None, false);
+    let found = picture(&fresh);
+    KNOWN.lock().unwrap().insert(key, found.clone());
+    found
+}
+
+/// Everything of a world but what tells one way to it from another: ids, addresses, generations, versions.
+pub(super) fn picture(world: &World) -> Value {
+    let mut picture = json!({
+        "children": children(world),
+        "machines": living(world).map(machine).collect::<Vec<_>>(),
+        "disks": world.volumes.iter().map(|found| {
+            let kind = found.kind.to_string();
+            json!([found.zone, found.size_gib, kind, found.iops, found.throughput, found.encrypted])
+        }).collect::<Vec<_>>(),
+        "rules": world.groups.iter().map(|group| format!("{:?}", group.ingress)).collect::<Vec<_>>(),
+        "records": records(world),
+        "status": status(world),
+    });
+    plain(&mut picture);
+    picture
+}
+
+fn machine(found: &Instance) -> Value {
+    assert_ne!(found.state, InstanceState::Stopped);
+    json!([found.instance_type, found.image, found.zone, found.security_groups.len()])
+}
+
+fn records(world: &World) -> Vec<Value> {
+    let mut records: Vec<_> = world.records.iter().collect();
+    records.sort_by_key(|record| record.kind == RecordKind::A);
+    records.iter().map(|record| json!([record.name, record.kind.to_string(), record.ttl])).collect()
+}
+
+fn children(world: &World) -> Value {
+    let children = &world.children;
+    let mut others: Vec<Value> = children.others.iter().map(|(_, found)| value(&**found)).collect();
+    others.sort_by_key(Value::to_string);
+    let mut claim = value(&children.claim.as_deref());
+    if let Some(size) = claim.pointer_mut("/spec/resources/requests") {
+        // It keeps the size it was made with.
+        *size = Value::Null;
+    }
+    json!([
+        value(&children.secret.as_deref()),
+        value(&children.config.as_deref()),
+        value(&children.service.as_deref()),
+        value(&children.headless.as_deref()),
+        value(&children.stateful_set.as_deref()),
+        value(&children.pod.as_deref()),
+        claim,
+        values(&children.persistent_volumes),
+        values(&children.nodes),
+        values(&children.attachments),
+        value(&children.network_policy.as_deref()),
+        value(&children.disruption_budget.as_deref()),
+        others,
+    ])
+}
+
+fn values(of: &[Arc<impl Serialize>]) -> Vec<Value> {
+    of.iter().map(|one| value(&**one)).collect()
+}
+
+fn value(of: &impl Serialize) -> Value {
+    serde_json::to_value(of).unwrap()
+}
+
+fn status(world: &World) -> Value {
+    let Some(status) = world.resource.status.as_ref().filter(|_| !world.released) else { return Value::Null };
+    // Of what runs, or of what ran last, if that is still known.
+    let version = status.version.as_ref().filter(|_| Goal::of(&world.resource) == Goal::Serve);
+    // What was once asked for and is done is told only to those who saw it.
+    let told = |found: &&Condition| {
+        let passing =
+            [condition::VOLUME_RESIZING, condition::CONFLICT, condition::CONTENDED, condition::NODE_CORDONED];
+        let known = found.type_ == condition::INTEGRATIONS_READY && found.status == "True";
+        !(known || passing.contains(&found.type_.as_str()) && found.status == "False")
+    };
+    let conditions = status.conditions.iter().filter(told);
+    let conditions = conditions.map(|found| json!([found.type_, found.status, found.reason, found.message]));
+    let steps = status.steps.iter().map(|step| json!([step.name, step.state]));
+    json!([
+        status.phase,
+        conditions.collect::<Vec<_>>(),
+        steps.collect::<Vec<_>>(),
+        version,
+        status.endpoints,
+        status.dns.as_ref().map(|dns| json!([dns.name, dns.state])),
+        status.credentials_secret,
+    ])
+}
+
+/// Fields that count, and hashes over such.
+const COUNTED: [&str; 10] = [
+    "uid",
+    "resourceVersion",
+    "generation",
+    "observedGeneration",
+    names::CHECKSUM,
+    names::APPLIED,
+    names::TEMPLATE,
+    "deletionTimestamp",
+    "lastTransitionTime",
+    "clusterIP",
+];
+
+fn plain(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|key, _| !COUNTED.contains(&key.as_str()));
+            map.values_mut().for_each(plain);
+        }
+        Value::Array(list) => list.iter_mut().for_each(plain),
+        Value::String(text) => *text = without_numbers(text),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Without the numbers of generations and of things in EC2.
+fn without_numbers(text: &str) -> String {
+    ["33445566-g", "vol-", "/i-", "sg-"].iter().fold(text.to_owned(), |text, word| {
+        let mut parts = text.split(word);
+        let first = parts.next().unwrap_or_default().to_owned();
+        parts.fold(first, |done, part| {
+            done + word + part.trim_start_matches(|letter: char| letter.is_ascii_digit())
+        })
+    })
+}

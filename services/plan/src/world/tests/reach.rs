@@ -1,0 +1,262 @@
+//! How a database is reached within its cluster: made, put right, taken away again, and never in the way of anything else.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{NodeSpec, Taint};
+use resources::names::condition;
+use resources::{
+    IngressSpec, MonitorKind, MonitorSpec, NetworkSpec, Phase, RouteSpec, RunState, ServiceSpec, ServiceType,
+    TlsSpec,
+};
+use serde_json::{Value, json};
+
+use super::model::World;
+use super::{check_serving, pass, phase, serving, settle, troubles, wish};
+use crate::fixture::resource;
+use crate::{Children, Kind, Step};
+
+const OTHERS: [Kind; 4] = [Kind::ServiceMonitor, Kind::PodMonitor, Kind::IngressRoute, Kind::IngressRouteTcp];
+
+/// The API server's part for the kinds of this file.
+pub(super) fn write(children: &mut Children, kind: Kind, name: &str, body: &Value) {
+    match kind {
+        Kind::NetworkPolicy => {
+            children.network_policy = Some(Arc::new(serde_json::from_value(body.clone()).unwrap()));
+        }
+        Kind::PodDisruptionBudget => {
+            children.disruption_budget = Some(Arc::new(serde_json::from_value(body.clone()).unwrap()));
+        }
+        kind => {
+            assert!(children.served.contains(&kind), "{} is written and not known", kind.as_str());
+            delete(children, kind, name);
+            children.others.push((kind, Arc::new(serde_json::from_value(body.clone()).unwrap())));
+        }
+    }
+}
+
+/// Its part when they are deleted.
+pub(super) fn delete(children: &mut Children, kind: Kind, name: &str) {
+    match kind {
+        Kind::NetworkPolicy => children.network_policy = None,
+        Kind::PodDisruptionBudget => children.disruption_budget = None,
+        kind => {
+            children
+                .others
+                .retain(|(other, found)| *other != kind || found.metadata.name.as_deref() != Some(name));
+        }
+    }
+}
+
+fn everything(network: &mut NetworkSpec) {
+    let entry = |name: &str| Some(RouteSpec { entry_points: vec![name.to_owned()] });
+    network.allowed_namespaces = vec!["apps".to_owned()];
+    network.ingress = Some(IngressSpec {
+        host: None,
+        http: entry("websecure"),
+        pg: entry("postgres"),
+        ilp: None,
+        tls: Some(TlsSpec::default()),
+    });
+    network.monitor = Some(MonitorSpec { kind: MonitorKind::ServiceMonitor, ..MonitorSpec::default() });
+    network.service = Some(ServiceSpec { service_type: ServiceType::LoadBalancer, ..ServiceSpec::default() });
+}
+
+fn wanting(served: &[Kind]) -> World {
+    let mut resource = resource(1);
+    everything(&mut resource.spec.network);
+    let mut world = World::new(resource);
+    world.children.served = served.iter().copied().collect();
+    world
+}
+
+fn condition<'a>(world: &'a World, kind: &str) -> Option<(&'a str, &'a str)> {
+    let conditions = &world.resource.status.as_ref().unwrap().conditions;
+    let found = conditions.iter().find(|found| found.type_ == kind)?;
+    Some((found.status.as_str(), found.message.as_str()))
+}
+
+fn kinds(world: &World) -> Vec<Kind> {
+    let mut kinds: Vec<Kind> = world.children.others.iter().map(|(kind, _)| *kind).collect();
+    kinds.sort();
+    kinds
+}
+
+#[test]
+fn every_step_may_fail_once_with_everything_asked_for() {
+    let steps = settle(&mut wanting(&OTHERS), None, false);
+    for trouble in troubles(steps) {
+        let mut world = wanting(&OTHERS);
+        settle(&mut world, Some(trouble), false);
+        check_serving(&world, Some(trouble));
+        assert_eq!(kinds(&world), [Kind::ServiceMonitor, Kind::IngressRoute, Kind::IngressRouteTcp]);
+        assert_eq!(pass(&mut world, &mut 0, None, false).actions, []);
+    }
+}
+
+#[test]
+fn nothing_starts_before_the_rules_about_who_may_come_in() {
+    let mut world = World::new(resource(1));
+    world.read_only_for = Some(Kind::NetworkPolicy);
+    for _ in 0..super::ENOUGH {
+        pass(&mut world, &mut 0, None, false);
+        world.tick();
+    }
+    assert!(world.children.stateful_set.is_none() && world.children.pod.is_none());
+    assert!(world.children.config.is_some(), "what needs no rules goes on");
+    world.read_only_for = None;
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+}
+
+#[test]
+fn what_runs_serves_on_while_its_rules_cannot_be_written() {
+    let mut world = serving();
+    world.children.network_policy = None;
+    world.children.disruption_budget = None;
+    world.read_only_for = Some(Kind::NetworkPolicy);
+    pass(&mut world, &mut 0, None, false);
+    assert_eq!(condition(&world, condition::READY).unwrap().0, "True");
+    assert_ne!(phase(&world), Some(Phase::Ready), "what is missing is told");
+    world.read_only_for = None;
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+}
+
+#[test]
+fn a_kind_that_the_cluster_does_not_know_is_told_and_holds_nothing_up() {
+    let mut world = wanting(&[Kind::IngressRoute]);
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    assert_eq!(kinds(&world), [Kind::IngressRoute]);
+    let (status, text) = condition(&world, condition::INTEGRATIONS_READY).unwrap();
+    assert_eq!(status, "False");
+    assert!(text.contains("ServiceMonitor") && text.contains("IngressRouteTCP"), "{text}");
+    assert!(!text.contains("kind IngressRoute,"), "{text}");
+    world.children.served = OTHERS.into_iter().collect();
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    assert_eq!(kinds(&world), [Kind::ServiceMonitor, Kind::IngressRoute, Kind::IngressRouteTcp]);
+    assert_eq!(condition(&world, condition::INTEGRATIONS_READY).unwrap().0, "True");
+}
+
+#[test]
+fn what_is_not_asked_for_any_more_goes() {
+    let mut world = wanting(&OTHERS);
+    settle(&mut world, None, false);
+    wish(&mut world, 2, |spec| {
+        spec.network.ingress = None;
+        spec.network.monitor = Some(MonitorSpec { kind: MonitorKind::PodMonitor, ..MonitorSpec::default() });
+        spec.network.network_policy = Some(false);
+        spec.network.disruption_budget = Some(false);
+        spec.network.service = None;
+    });
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    assert_eq!(kinds(&world), [Kind::PodMonitor]);
+    assert!(world.children.network_policy.is_none() && world.children.disruption_budget.is_none());
+    wish(&mut world, 3, |spec| spec.run_state = RunState::Deleted);
+    settle(&mut world, None, false);
+    assert_eq!(kinds(&world), []);
+    wish(&mut world, 4, |spec| {
+        spec.run_state = RunState::Running;
+        spec.network.network_policy = None;
+        spec.network.disruption_budget = None;
+    });
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    assert!(world.children.network_policy.is_some() && world.children.disruption_budget.is_some());
+}
+
+#[test]
+fn every_step_of_taking_it_away_may_fail_once() {
+    let less = |world: &mut World| {
+        wish(world, 2, |spec| {
+            spec.network = NetworkSpec {
+                network_policy: Some(false),
+                disruption_budget: Some(false),
+                hostname: spec.network.hostname.clone(),
+                ..NetworkSpec::default()
+            };
+        });
+    };
+    let served = || {
+        let mut world = wanting(&OTHERS);
+        settle(&mut world, None, false);
+        less(&mut world);
+        world
+    };
+    let steps = settle(&mut served(), None, false);
+    assert!(steps >= 5, "{steps}");
+    // Without trouble each step runs twice.
+    for trouble in troubles(steps).map(Some).chain([None]) {
+        let mut world = served();
+        settle(&mut world, trouble, trouble.is_none());
+        check_serving(&world, trouble);
+        assert_eq!(kinds(&world), []);
+    }
+}
+
+#[test]
+fn another_hand_does_not_widen_who_may_come_in() {
+    type Edit = fn(&mut Value);
+    let edits: [Edit; 4] = [
+        |value| {
+            value["spec"]["ingress"][0]["from"]
+                .as_array_mut()
+                .unwrap()
+                .push(json!({ "ipBlock": { "cidr": "::/0" } }));
+        },
+        |value| value["spec"]["ingress"][0]["ports"][0]["endPort"] = json!(65_535),
+        |value| {
+            let port = json!({ "port": 22, "protocol": "TCP" });
+            value["spec"]["ingress"][0]["ports"].as_array_mut().unwrap().push(port);
+        },
+        |value| value["spec"]["egress"] = json!([{}]),
+    ];
+    for (number, edit) in edits.into_iter().enumerate() {
+        let mut world = serving();
+        let mut value = serde_json::to_value(world.children.network_policy.as_deref()).unwrap();
+        edit(&mut value);
+        world.children.network_policy = Some(Arc::new(serde_json::from_value(value).unwrap()));
+        let planned = pass(&mut world, &mut 0, None, false);
+        let steps: Vec<&Step> = planned.actions.iter().map(|action| &action.step).collect();
+        let right =
+            |step: &Step| matches!(step, Step::Apply(manifest) if manifest.kind == Kind::NetworkPolicy);
+        assert!(steps.len() == 1 && right(steps[0]), "edit {number}: {steps:?}");
+    }
+}
+
+#[test]
+fn a_cordoned_node_is_told_and_keeps_what_runs() {
+    let mut world = serving();
+    let pod = world.children.pod.as_ref().unwrap().metadata.uid.clone();
+    assert_eq!(condition(&world, condition::NODE_CORDONED), None);
+    let set = |world: &mut World, unschedulable: bool, taints: Option<Vec<Taint>>| {
+        let node = Arc::make_mut(&mut world.children.nodes[0]);
+        let spec: &mut NodeSpec = node.spec.as_mut().unwrap();
+        (spec.unschedulable, spec.taints) = (Some(unschedulable), taints);
+    };
+    set(&mut world, true, None);
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    let (status, text) = condition(&world, condition::NODE_CORDONED).unwrap();
+    assert!(status == "True" && text.contains("drain waits") && text.contains("Paused"), "{text}");
+    // A restart waits: QuestDB would stay down.
+    wish(&mut world, 2, |spec| spec.restart_nonce = Some("again".to_owned()));
+    for _ in 0..5 {
+        let planned = pass(&mut world, &mut 0, None, false);
+        assert!(!planned.actions.iter().any(|action| matches!(&action.step, Step::Delete(_))));
+        world.tick();
+    }
+    assert_eq!(world.children.pod.as_ref().unwrap().metadata.uid, pod);
+    let leaving =
+        serde_json::from_value(json!({ "key": "karpenter.sh/disrupted", "effect": "NoSchedule" })).unwrap();
+    set(&mut world, false, Some(vec![leaving]));
+    pass(&mut world, &mut 0, None, false);
+    assert_eq!(condition(&world, condition::NODE_CORDONED).unwrap().0, "True");
+    set(&mut world, false, None);
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    assert_ne!(world.children.pod.as_ref().unwrap().metadata.uid, pod, "the restart came");
+    assert_eq!(condition(&world, condition::NODE_CORDONED).unwrap().0, "False");
+}

@@ -1,0 +1,162 @@
+//! Passes over the model as the operator makes them, and what goes wrong in them.
+
+use jiff::Timestamp;
+
+use super::model::{Lost, Refusal, Renamed, World};
+use crate::fixture::{settings, validated};
+use crate::{Applied, Failure, Part, Plan, State, Step, machine_to_check, plan, status};
+
+/// Passes after which an end must have been reached.
+pub(super) const ENOUGH: usize = 80;
+
+/// What goes wrong, at which of all steps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trouble {
+    pub(super) at: usize,
+    pub(super) lost: Lost,
+    /// The process dies with it: nothing is reported.
+    pub(super) crash: bool,
+}
+
+/// Every trouble that so many steps can meet.
+pub(super) fn troubles(steps: usize) -> impl Iterator<Item = Trouble> {
+    (0..steps).flat_map(troubles_at)
+}
+
+/// Every trouble that one step can meet. To die before a step is to die after the one before it.
+pub(super) fn troubles_at(at: usize) -> impl Iterator<Item = Trouble> {
+    let kinds = [(Lost::Request, false), (Lost::Request, true), (Lost::Answer, false), (Lost::Answer, true)];
+    let differs = move |(lost, crash): &(Lost, bool)| at == 0 || *lost == Lost::Answer || !*crash;
+    kinds.into_iter().filter(differs).map(move |(lost, crash)| Trouble { at, lost, crash })
+}
+
+/// One pass; the number of steps begun so far goes up.
+pub(super) fn pass(world: &mut World, taken: &mut usize, trouble: Option<Trouble>, twice: bool) -> Plan {
+    if world.wiped > 0 {
+        world.wiped -= 1;
+        world.wipe();
+    }
+    let (seen, mut observed) = world.see();
+    let validated = validated(&seen);
+    let mut planned = plan(&seen, &validated, &observed, &settings());
+    if let Some(instance) = machine_to_check(&seen, &validated, &observed, &planned) {
+        observed.account.protection = Some(world.protection(&instance.id));
+        planned = plan(&seen, &validated, &observed, &settings());
+    }
+    let mut applied = Applied::default();
+    // The version that our own last write gave it, else the one that was seen.
+    let mut version = seen.metadata.resource_version.clone();
+    for action in &planned.actions {
+        if applied.holds_back(action.part) {
+            continue;
+        }
+        let fails = trouble.filter(|trouble| trouble.at == *taken);
+        *taken += 1;
+        let mut done = match fails {
+            Some(Trouble { lost: Lost::Request, .. }) => Err("lost"),
+            _ => carry_out(world, &action.step, &seen, twice),
+        };
+        if let Some(trouble) = fails {
+            if trouble.crash {
+                world.memory = crate::Memory::default();
+                return planned;
+            }
+            done = Err("lost");
+        }
+        let writes_resource = action.step.writes_resource();
+        match done {
+            Ok(renamed) => {
+                applied.wrote = true;
+                applied.dns = renamed.or(applied.dns);
+                if writes_resource {
+                    version.clone_from(&world.resource.metadata.resource_version);
+                }
+            }
+            Err(message) => {
+                applied.failures.push(failure(action.part, message));
+                if writes_resource {
+                    break;
+                }
+            }
+        }
+    }
+    if !world.released {
+        let now = Timestamp::UNIX_EPOCH;
+        world.report(version.as_ref(), status(&seen, &validated, &observed, (&planned, &applied), now));
+    }
+    planned
+}
+
+fn carry_out(
+    world: &mut World,
+    step: &Step,
+    seen: &resources::QuestDB,
+    twice: bool,
+) -> Result<Renamed, Refusal> {
+    let first = world.apply(step, seen);
+    if !twice {
+        return first;
+    }
+    // The second time it may be refused, because it is done.
+    let seen = if first.is_ok() && step.writes_resource() { world.resource.clone() } else { seen.clone() };
+    world.apply(step, &seen).or(first)
+}
+
+fn failure(part: Part, message: &str) -> Failure {
+    Failure { part, message: message.to_owned(), lasting: false }
+}
+
+/// Passes until nothing is left to do; the number of steps taken.
+pub(super) fn settle(world: &mut World, trouble: Option<Trouble>, twice: bool) -> usize {
+    settle_after(world, 0, trouble, twice)
+}
+
+/// The same after so many steps.
+pub(super) fn settle_after(
+    world: &mut World,
+    mut taken: usize,
+    trouble: Option<Trouble>,
+    twice: bool,
+) -> usize {
+    for _ in 0..ENOUGH {
+        let plain = world.is_plain_to_see();
+        let planned = pass(world, &mut taken, trouble, twice);
+        if world.released || (plain && rests(&planned)) {
+            return taken;
+        }
+        world.tick();
+    }
+    panic!("not settled after {ENOUGH} passes ({trouble:?}): {:#?}", world.resource.status);
+}
+
+/// A run without trouble.
+#[derive(Default)]
+pub(super) struct Run {
+    /// Its steps in order: of which part, what, and why.
+    pub(super) steps: Vec<String>,
+    /// Every world in which a pass began, and how many steps were taken before it.
+    pub(super) passes: Vec<(usize, World)>,
+}
+
+/// The same, written down.
+pub(super) fn record(world: &mut World) -> Run {
+    let (mut taken, mut run) = (0, Run::default());
+    for _ in 0..ENOUGH {
+        run.passes.push((taken, world.clone()));
+        let planned = pass(world, &mut taken, None, false);
+        let more = planned.actions.iter().take(taken - run.steps.len());
+        run.steps
+            .extend(more.map(|action| format!("{} {}: {}", action.part, action.step.name(), action.reason)));
+        if rests(&planned) || world.released {
+            return run;
+        }
+        world.tick();
+    }
+    panic!("not settled after {ENOUGH} passes: {:#?}", world.resource.status);
+}
+
+/// Whether nothing is left to do or to wait for; what was refused waits for people.
+fn rests(planned: &Plan) -> bool {
+    let ended = |state: &State| matches!(state, State::Done | State::Refused(_));
+    planned.actions.is_empty() && planned.progress.iter().all(|progress| ended(&progress.state))
+}

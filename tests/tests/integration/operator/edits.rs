@@ -1,0 +1,172 @@
+//! Other hands in our objects: one that is not ours is never taken over, and who writes a field of ours again and again is
+//! told and not fought.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use resources::names::{self, condition};
+use serde_json::{Value, json};
+use testkit::{Spawned, bare_cluster, eventually, unique};
+
+use super::others::Others;
+use super::rig::{PATIENCE, Rig, apply};
+use super::subject::Subject;
+use crate::front::Front;
+
+/// Objects of a database by kind and what follows its resource's name.
+const OBJECTS: [(&str, &str, &str, &str); 8] = [
+    ("", "v1", "ConfigMap", "-config"),
+    ("", "v1", "Service", ""),
+    ("", "v1", "Service", "-pods"),
+    ("", "v1", "PersistentVolumeClaim", "data-"),
+    ("", "v1", "Secret", "-credentials"),
+    ("apps", "v1", "StatefulSet", ""),
+    ("networking.k8s.io", "v1", "NetworkPolicy", ""),
+    ("policy", "v1", "PodDisruptionBudget", ""),
+];
+
+fn resource(group: &str, version: &str, kind: &str) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
+}
+
+fn name(of: &str, affix: &str) -> String {
+    if affix == "data-" { names::claim(of) } else { format!("{of}{affix}") }
+}
+
+fn api(rig: &Rig, (group, version, kind, _): (&str, &str, &str, &str)) -> Api<DynamicObject> {
+    Api::namespaced_with(rig.admin.clone(), &rig.namespace, &resource(group, version, kind))
+}
+
+/// An operator behind a front that looks at each database every second.
+async fn behind(rig: &Rig) -> (Spawned, Front) {
+    let lease = testkit::temporary_namespace(&rig.admin, "lease").await.unwrap();
+    let front = Front::as_admin(bare_cluster()).await;
+    let kubeconfig = front.kubeconfig(&std::env::temp_dir());
+    (rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]), front)
+}
+
+/// Waits for so many more passes.
+async fn passes(operator: &Spawned, more: f64) {
+    let passes = async || operator.metric("controller_runtime_reconcile_total", "").await;
+    let wanted = passes().await + more;
+    eventually(PATIENCE, "passes", async || (passes().await >= wanted).then_some(())).await;
+}
+
+/// Writes of an object that came from the operator so far; one that may only make it, and was refused, is none.
+fn writes(front: &Front, api: &Api<DynamicObject>, name: &str) -> usize {
+    let about = format!("{}/{name}", api.resource_url());
+    front
+        .seen(|seen| {
+            let makes = seen.body.contains("\"resourceVersion\":");
+            seen.is_write() && seen.about() == about && !makes
+        })
+        .len()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_object_of_somebody_else_is_taken_over() {
+    let rig = std::sync::Arc::new(Rig::new().await);
+    let others = Others::of(&rig);
+    let _operator = rig.start().await;
+    let taken = join_all(OBJECTS.iter().map(|object| taken(&rig, *object))).await;
+    assert!(taken.iter().all(|told| told.contains("is not ours")), "{taken:?}");
+    drop(others);
+    rig.end().await;
+}
+
+/// A database of which one object is there already, and what it says of it.
+async fn taken(rig: &Rig, object: (&str, &str, &str, &str)) -> String {
+    let (group, version, kind, affix) = object;
+    let (of, api) = (unique("taken"), api(rig, object));
+    let name = name(&of, affix);
+    let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    let body = json!({
+        "apiVersion": group_version, "kind": kind, "metadata": { "name": name, "namespace": rig.namespace },
+        "spec": foreign_spec(kind),
+    });
+    let theirs: DynamicObject = serde_json::from_value(body).unwrap();
+    let theirs = api.create(&PostParams::default(), &theirs).await.unwrap();
+    let mut plain = rig.managed(&of, 1);
+    plain["spec"].as_object_mut().unwrap().remove("instruction");
+    apply(&rig.as_admin(), &plain).await.unwrap();
+    let told = eventually(2 * PATIENCE, &format!("a word about {kind} {name}"), async || {
+        let status = rig.as_admin().get(&of).await.unwrap().status?;
+        let found = status.conditions.into_iter().find(|found| found.type_ == condition::DEGRADED)?;
+        (found.status == "True").then_some(found.message)
+    })
+    .await;
+    let now = api.get(&name).await.unwrap();
+    assert_eq!(now.metadata.resource_version, theirs.metadata.resource_version, "{kind} was written");
+    told
+}
+
+fn foreign_spec(kind: &str) -> Value {
+    let labels = json!({ "app": "theirs" });
+    match kind {
+        "Service" => json!({ "ports": [{ "port": 80 }] }),
+        "PersistentVolumeClaim" => json!({
+            "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } },
+        }),
+        "StatefulSet" => json!({
+            "serviceName": "theirs", "selector": { "matchLabels": labels }, "replicas": 0,
+            "template": { "metadata": { "labels": labels }, "spec": { "containers": [{ "name": "a", "image": "a" }] } },
+        }),
+        "NetworkPolicy" => json!({ "podSelector": { "matchLabels": labels } }),
+        "PodDisruptionBudget" => json!({ "minAvailable": 0, "selector": { "matchLabels": labels } }),
+        _ => Value::Null,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_writes_a_field_of_ours_again_and_again_is_told_and_not_fought() {
+    let mut subject = Subject::new(&unique("fought")).await;
+    let _others = Others::of(&subject.rig);
+    let (operator, front) = behind(&subject.rig).await;
+    subject.wish_run_state("Running").await;
+    subject.carried_out(resources::Phase::Ready).await;
+    let set = api(&subject.rig, ("apps", "v1", "StatefulSet", ""));
+    let writes = |front: &Front| writes(front, &set, &subject.name);
+    let before = writes(&front);
+    let scaler = tokio::spawn(scale(subject.sets(), subject.name.clone()));
+    let (api, name) = (subject.rig.as_admin(), subject.name.clone());
+    let told = async |what: &str, status: &str| {
+        eventually(PATIENCE, what, async || {
+            let found = api.get(&name).await.unwrap().status?;
+            let found = found.conditions.into_iter().find(|found| found.type_ == condition::CONTENDED)?;
+            (found.status == status).then_some(found.message)
+        })
+        .await
+    };
+    let text = told("a word about the other", "True").await;
+    assert!(text.contains("/spec/replicas") && text.contains("scaler"), "{text}");
+    let fought = writes(&front) - before;
+    assert!((1..=4).contains(&fought), "{fought} writes");
+    assert!(operator.metric("slipway_contended_objects", "StatefulSet").await > 0.0);
+    passes(&operator, 1.0).await;
+    assert_eq!(writes(&front) - before, fought, "it is fought on");
+    // Once the other has gone, and with another wish, it is ours again.
+    scaler.abort();
+    assert!(scaler.await.unwrap_err().is_cancelled());
+    subject.wish(|spec| spec["restartNonce"] = json!("once")).await;
+    subject.carried_out(resources::Phase::Ready).await;
+    told("that nobody else writes", "False").await;
+    let set = subject.sets().get(&subject.name).await.unwrap();
+    assert_eq!(set.spec.unwrap().replicas, Some(1));
+    subject.purge_with_others().await;
+}
+
+/// Somebody who wants no replica, whatever it takes.
+async fn scale(sets: Api<k8s_openapi::api::apps::v1::StatefulSet>, name: String) {
+    let scaler = PatchParams { field_manager: Some("scaler".to_owned()), ..PatchParams::default() };
+    let none = json!({ "spec": { "replicas": 0 } });
+    loop {
+        let found = sets.get(&name).await.unwrap();
+        if found.spec.and_then(|spec| spec.replicas) != Some(0) {
+            sets.patch(&name, &scaler, &Patch::Merge(&none)).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

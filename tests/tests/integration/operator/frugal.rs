@@ -1,0 +1,119 @@
+//! What a database's life costs the API server, request by request: every object is written once and asked for never, and
+//! a wish that is said again costs nothing.
+
+use std::collections::BTreeMap;
+
+use axum::http::Method;
+use resources::Phase;
+use serde_json::Value;
+use testkit::{bare_cluster, eventually, unique};
+
+use super::quiet::{asked, rounds};
+use super::rig::PATIENCE;
+use super::subject::Subject;
+use crate::front::{Front, Seen};
+
+/// Writes for each that is needed at least: one for the resource's own annotations, one for each object, one for each
+/// phase that people see. Beyond them is what people want to see in between: steps in status, and events.
+const MOST: f64 = 3.0;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_create_writes_everything_once_and_asks_nothing_and_a_redelivery_costs_nothing() {
+    let mut subject = Subject::new(&unique("frugal")).await;
+    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let front = Front::as_admin(bare_cluster()).await;
+    let kubeconfig = front.kubeconfig(&std::env::temp_dir());
+    let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]);
+    subject.serving().await;
+    rounds(&operator, 2.0).await;
+
+    let counts = Counts::of(&front);
+    assert_eq!(counts.reads, Vec::<String>::new(), "something was asked for");
+    let twice: Vec<_> = counts.objects.iter().filter(|(_, writes)| **writes != 1).collect();
+    assert!(twice.is_empty(), "not written once: {twice:?}");
+    assert!(counts.objects.len() >= 8, "{:?}", counts.objects);
+    assert!(counts.share() <= MOST, "{} of the least: {counts:?}", counts.share());
+
+    let before = asked(&front).len();
+    subject.say_again().await;
+    rounds(&operator, 2.0).await;
+    assert_eq!(asked(&front)[before..], *Vec::<String>::new(), "a redelivery costs requests");
+    subject.wish_run_state("Purged").await;
+    eventually(PATIENCE, "another wish to be heard", async || (asked(&front).len() > before).then_some(()))
+        .await;
+    drop(operator);
+    subject.rig.end().await;
+}
+
+/// What was asked of the API server, sorted.
+#[derive(Debug, Default)]
+struct Counts {
+    reads: Vec<String>,
+    /// Writes of each object but the resource.
+    objects: BTreeMap<String, u32>,
+    /// Writes of the resource's annotations and finalizer.
+    resource: u32,
+    /// Phases as they followed each other, and how often a status was written.
+    phases: Vec<Value>,
+    statuses: u32,
+    events: u32,
+}
+
+impl Counts {
+    fn of(front: &Front) -> Self {
+        let mut counts = Self::default();
+        let process = |seen: &Seen| seen.is_watch() || seen.is_of_lease() || seen.is_discovery();
+        for seen in front.seen(|seen| !process(seen)) {
+            counts.count(&seen);
+        }
+        // The first look at all objects of a kind is the process's: it begins the watch.
+        counts.reads.retain(|path| !path.contains("limit="));
+        counts
+    }
+
+    fn count(&mut self, seen: &Seen) {
+        let path = seen.path.split('?').next().unwrap_or_default().to_owned();
+        if seen.method == Method::GET {
+            self.reads.push(seen.path.clone());
+        } else if path.starts_with("/apis/events.k8s.io/") {
+            self.events += 1;
+        } else if path.ends_with("/status") {
+            let body: Value = serde_json::from_str(&seen.body).unwrap_or_default();
+            let phase = body["status"]["phase"].clone();
+            self.statuses += 1;
+            if self.phases.last() != Some(&phase) {
+                self.phases.push(phase);
+            }
+        } else if path.contains("/questdbs/") {
+            self.resource += 1;
+        } else {
+            *self.objects.entry(path).or_default() += 1;
+        }
+    }
+
+    /// All writes against the least that there can be.
+    fn share(&self) -> f64 {
+        let number = |count: usize| u32::try_from(count).map_or(f64::INFINITY, f64::from);
+        let written: u32 = self.objects.values().sum();
+        let all = written + self.resource + self.statuses + self.events;
+        f64::from(all) / (1.0 + number(self.objects.len()) + number(self.phases.len()))
+    }
+}
+
+/// The phases of a create, as people see them.
+#[test]
+fn phases_are_counted_once_each() {
+    let seen = |phase: Phase| Seen {
+        method: Method::PUT,
+        path: "/apis/crd.questdb.io/v1/namespaces/a/questdbs/b/status?".to_owned(),
+        authorization: String::new(),
+        body: serde_json::json!({ "status": { "phase": phase.as_str() } }).to_string(),
+        at: std::time::Instant::now(),
+    };
+    let mut counts = Counts::default();
+    for phase in [Phase::Provisioning, Phase::Provisioning, Phase::Ready] {
+        counts.count(&seen(phase));
+    }
+    assert_eq!((counts.statuses, counts.phases.len()), (3, 2));
+    assert!((counts.share() - 1.0).abs() < f64::EPSILON);
+}

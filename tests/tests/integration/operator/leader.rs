@@ -1,0 +1,107 @@
+//! Who lost the lease acts no more, from that very moment; and should two act at once all the same, no harm is done: what
+//! must not be done twice is refused by the API server and by AWS.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use resources::{Phase, names};
+use serde_json::Value;
+use testkit::{Failpoint, Spawned, bare_cluster, eventually, unique};
+
+use super::rig::{PATIENCE, Rig};
+use super::subject::Subject;
+use crate::endpoint::{control, serial};
+use crate::front::{Front, Seen};
+
+/// How long a lease lasts.
+const LEASE: Duration = Duration::from_secs(15);
+/// How much later the heir may lead: it looks every two seconds, and then once for a lease that has run out since.
+const SLACK: Duration = Duration::from_secs(5);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_slept_until_somebody_else_led_changes_nothing_when_it_wakes() {
+    let mut subject = Subject::new(&unique("slept")).await;
+    let (lease, folder) = (lease(&subject.rig).await, std::env::temp_dir());
+    let front = Front::as_admin(bare_cluster()).await;
+    // It has looked, there is no machine, and the next thing that it does is to launch one.
+    let place = Failpoint::hold("operator.launch", &subject.database, &folder);
+    let mut sleeper = subject.rig.spawn((&lease, &front.kubeconfig(&folder)), &[&place], &[]);
+    let led = holder(&subject.rig, &lease, "").await;
+    subject.wish_run_state("Running").await;
+    place.fired().await;
+    sleeper.halt().await.unwrap();
+    let halted = Instant::now();
+
+    let heir = subject.rig.spawn((&lease, direct()), &[], &[]);
+    holder(&subject.rig, &lease, &led).await;
+    let took = halted.elapsed();
+    assert!(took <= LEASE + SLACK, "the heir led only after {took:?}");
+    let served = subject.served().await;
+    subject.exists_once(&served).await;
+
+    let (before, woken) = (serial().await, Instant::now());
+    place.release().unwrap();
+    sleeper.resume().await.unwrap();
+    let (well, log) = sleeper.end(PATIENCE).await.unwrap();
+    assert!(!well && log.contains("leadership was lost"), "{log}");
+    let written = front.seen(|seen: &Seen| seen.at >= woken && seen.is_write());
+    assert!(written.is_empty(), "{written:?}");
+    assert_eq!(changes(&subject.rig, before).await, Vec::<String>::new());
+    subject.exists_once(&served).await;
+    assert!(working(&heir).await, "the heir never worked");
+    subject.purge().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_leaders_at_once_make_and_take_away_everything_once() {
+    let mut subject = Subject::new(&unique("two")).await;
+    let leases = [lease(&subject.rig).await, lease(&subject.rig).await];
+    let leaders = leases.each_ref().map(|lease| subject.rig.spawn((lease, direct()), &[], &[]));
+    let served = subject.serving().await;
+    subject.exists_once(&served).await;
+    subject.wish(|spec| spec["network"] = serde_json::json!({ "allowedCidrs": ["10.9.0.0/16"] })).await;
+    let served = subject.carried_out(Phase::Ready).await;
+    subject.exists_once(&served).await;
+    for leader in &leaders {
+        assert!(working(leader).await, "only one of them led");
+    }
+    let machine = subject.rig.instances().await.remove(0);
+    assert_eq!(machine.tags.get(cloud::key::GENERATION), Some("1"), "no launch was given up");
+    subject.purge().await;
+}
+
+fn direct() -> &'static Path {
+    &bare_cluster().kubeconfig
+}
+
+async fn lease(rig: &Rig) -> String {
+    testkit::temporary_namespace(&rig.admin, "lease").await.unwrap()
+}
+
+/// Who holds a lease, once it is another than this.
+async fn holder(rig: &Rig, lease: &str, than: &str) -> String {
+    let leases: Api<Lease> = Api::namespaced(rig.admin.clone(), lease);
+    eventually(PATIENCE, "a leader", async || {
+        let found = leases.get_opt(names::OPERATOR).await.unwrap()?;
+        found.spec?.holder_identity.filter(|holder| !holder.is_empty() && holder != than)
+    })
+    .await
+}
+
+/// Whether an operator leads and has worked.
+async fn working(operator: &Spawned) -> bool {
+    let leads = operator.metric("leader_election_master_status", "").await;
+    let passes = operator.metric("controller_runtime_reconcile_time_seconds_count", "").await;
+    leads > 0.0 && passes > 0.0
+}
+
+/// Calls that changed something of the rig's cluster in AWS since then.
+async fn changes(rig: &Rig, since: u64) -> Vec<String> {
+    let answer = control("GET", &format!("/journal?since={since}"), &Value::Null).await;
+    let calls = answer["calls"].as_array().unwrap().iter();
+    let of_rig = calls.filter(|call| call["params"].to_string().contains(&rig.cluster));
+    let actions = of_rig.filter_map(|call| call["action"].as_str());
+    actions.filter(|action| !action.starts_with("Describe")).map(ToOwned::to_owned).collect()
+}

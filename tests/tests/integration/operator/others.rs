@@ -1,0 +1,168 @@
+//! Everybody else in the cluster, for a database that a test does not lead step by step: machines that join, the
+//! StatefulSet's controller, the kubelet, what attaches disks, and what lets go of claims.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cloud::{Instance, InstanceState, key};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use resources::names;
+use serde_json::json;
+use tokio::task::AbortHandle;
+
+use super::rig::Rig;
+
+/// Between two rounds of theirs.
+const PAUSE: Duration = Duration::from_millis(150);
+
+/// They do their part until dropped.
+pub(super) struct Others(AbortHandle);
+
+impl Others {
+    /// Of a rig's namespace and its cluster in AWS.
+    pub(super) fn of(rig: &Arc<Rig>) -> Self {
+        let rig = Arc::clone(rig);
+        let rounds = tokio::spawn(async move {
+            loop {
+                // What did not work is tried again.
+                let _ = round(&rig).await;
+                tokio::time::sleep(PAUSE).await;
+            }
+        });
+        Self(rounds.abort_handle())
+    }
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn round(rig: &Rig) -> kube::Result<()> {
+    let machines = rig.instances().await;
+    for machine in machines.iter().filter(|machine| machine.state == InstanceState::Running) {
+        join(rig, machine).await?;
+    }
+    let sets: Api<StatefulSet> = Api::namespaced(rig.admin.clone(), &rig.namespace);
+    let sets = sets.list(&ListParams::default().labels(names::LABEL_DATABASE)).await?.items;
+    end_pods(rig, &sets).await?;
+    for set in &sets {
+        control(rig, set, &machines).await?;
+    }
+    let_go::<PersistentVolumeClaim>(Api::namespaced(rig.admin.clone(), &rig.namespace), "").await?;
+    let ours = format!("{}={}", names::LABEL_NAMESPACE, rig.namespace);
+    let_go::<PersistentVolume>(Api::all(rig.admin.clone()), &ours).await
+}
+
+/// A machine joins as the Node that it was told to be.
+async fn join(rig: &Rig, machine: &Instance) -> kube::Result<()> {
+    let tag = |key| machine.tags.get(key).unwrap_or_default();
+    let (database, generation) = (tag(key::DATABASE), tag(key::GENERATION).parse().unwrap_or_default());
+    let resource = tag(key::NAME).rsplit('/').next().unwrap_or_default();
+    let name = names::node(&database[28..], generation);
+    let nodes: Api<Node> = Api::all(rig.admin.clone());
+    if nodes.get_metadata_opt(&name).await?.is_none() {
+        rig.node(&name, machine, (database, resource)).await;
+    }
+    Ok(())
+}
+
+/// The StatefulSet's controller sees its newest form; the kubelet runs the pod once its disk is there.
+async fn control(rig: &Rig, set: &StatefulSet, machines: &[Instance]) -> kube::Result<()> {
+    let (pods, name) = (pods(rig), names::pod(&set.name_any()));
+    let seen = set.status.as_ref().and_then(|status| status.observed_generation);
+    if seen != set.metadata.generation {
+        let status = json!({ "status": { "replicas": 1, "observedGeneration": set.metadata.generation } });
+        let sets: Api<StatefulSet> = Api::namespaced(rig.admin.clone(), &rig.namespace);
+        sets.patch_status(&set.name_any(), &PatchParams::default(), &Patch::Merge(&status)).await?;
+    }
+    let template = &set.spec.as_ref().unwrap().template;
+    let selector = template.spec.as_ref().unwrap().node_selector.clone().unwrap_or_default();
+    let node = selector.get(names::LABEL_NODE).cloned().unwrap_or_default();
+    let found = pods.get_opt(&name).await?;
+    let Some(machine) = machines.iter().find(|machine| is_node(machine, &node)) else { return Ok(()) };
+    match found {
+        None => {
+            let template = serde_json::to_value(template).unwrap();
+            let mut pod = json!({ "metadata": template["metadata"], "spec": template["spec"] });
+            pod["metadata"]["name"] = json!(name);
+            pod["spec"]["nodeName"] = json!(node);
+            pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await?;
+        }
+        Some(pod) if !is_ready(&pod) => {
+            let condition = |kind: &str| json!({ "type": kind, "status": "True" });
+            let status =
+                json!({ "status": { "conditions": [condition("PodScheduled"), condition("Ready")] } });
+            pods.patch_status(&name, &PatchParams::default(), &Patch::Strategic(&status)).await?;
+        }
+        Some(_) => attach(rig, machine).await,
+    }
+    Ok(())
+}
+
+/// Pods that are to end, or that nobody keeps, end; the disk leaves the machine.
+async fn end_pods(rig: &Rig, sets: &[StatefulSet]) -> kube::Result<()> {
+    let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    let (mut running, pods) = (Vec::new(), pods(rig));
+    for pod in pods.list(&ListParams::default()).await?.items {
+        let kept = sets.iter().any(|set| names::pod(&set.name_any()) == pod.name_any());
+        if kept && pod.metadata.deletion_timestamp.is_none() {
+            running.push(pod.labels().get(names::LABEL_DATABASE).cloned().unwrap_or_default());
+        } else {
+            pods.delete(&pod.name_any(), &at_once).await?;
+        }
+    }
+    for volume in rig.volumes().await {
+        let database = volume.tags.get(key::DATABASE).unwrap_or_default();
+        if !running.iter().any(|running| running == database) {
+            for attachment in volume.live_attachments() {
+                let _ = rig.aws.detach_volume(&volume.id, &attachment.instance).await;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn attach(rig: &Rig, machine: &Instance) {
+    for volume in rig.volumes().await {
+        let same = volume.tags.get(key::DATABASE) == machine.tags.get(key::DATABASE);
+        if same && volume.is_detached() {
+            let _ = rig.aws.attach_volume(&volume.id, &machine.id, "/dev/sdf").await;
+        }
+    }
+}
+
+/// Objects that are being deleted go: nothing here uses them.
+async fn let_go<K>(api: Api<K>, labels: &str) -> kube::Result<()>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let free = json!({ "metadata": { "finalizers": null } });
+    for found in api.list_metadata(&ListParams::default().labels(labels)).await?.items {
+        if found.metadata.deletion_timestamp.is_some() {
+            api.patch_metadata(&found.name_any(), &PatchParams::default(), &Patch::Merge(&free)).await?;
+        }
+    }
+    Ok(())
+}
+
+fn pods(rig: &Rig) -> Api<Pod> {
+    let client: Client = rig.admin.clone();
+    Api::namespaced(client, &rig.namespace)
+}
+
+fn is_node(machine: &Instance, node: &str) -> bool {
+    let tag = |key| machine.tags.get(key).unwrap_or_default();
+    let generation = tag(key::GENERATION).parse().unwrap_or_default();
+    machine.state == InstanceState::Running
+        && tag(key::DATABASE).get(28..).is_some_and(|short| names::node(short, generation) == node)
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}

@@ -1,0 +1,124 @@
+//! A fleet at rest costs the API server nothing, however often its databases are looked at; and what is not ours costs the
+//! operator neither requests nor memory, however much there is of it.
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
+use resources::Phase;
+use serde_json::json;
+use testkit::{Spawned, bare_cluster, eventually, unique};
+
+use super::rig::{PATIENCE, Rig, apply};
+use super::subject::Subject;
+use crate::front::{Front, Seen};
+
+/// Databases beside the one that serves.
+const PAUSED: usize = 9;
+/// Looks at all of them together: eight at each.
+const ROUNDS: f64 = 80.0;
+/// Foreign objects of each kind, and bytes in each.
+const FOREIGN: (usize, usize) = (200, 500_000);
+/// What a process may take more from one moment to the next, which is the allocator's doing: a small part of what is
+/// foreign.
+const NOISE: f64 = 8_000_000.0;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fleet_at_rest_asks_for_nothing_and_what_is_foreign_is_not_even_noticed() {
+    let mut subject = Subject::new(&unique("quiet")).await;
+    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let front = Front::as_admin(bare_cluster()).await;
+    let kubeconfig = front.kubeconfig(&std::env::temp_dir());
+    let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]);
+    subject.serving().await;
+    for number in 0..PAUSED {
+        paused(&subject.rig, &format!("paused-{number}")).await;
+    }
+    at_rest(&subject.rig).await;
+
+    // Memory that comes with the first rounds is there once and for all.
+    rounds(&operator, ROUNDS).await;
+    let (before, requests) = (memory(&operator).await, asked(&front));
+    rounds(&operator, ROUNDS).await;
+    assert_eq!(asked(&front)[requests.len()..], *Vec::<String>::new(), "a settled database costs requests");
+
+    let foreign = testkit::temporary_namespace(&subject.rig.admin, "foreign").await.unwrap();
+    fill(&subject.rig, &foreign).await;
+    rounds(&operator, ROUNDS).await;
+    let grown = memory(&operator).await - before;
+    empty(&subject.rig, &foreign).await;
+    assert_eq!(asked(&front)[requests.len()..], *Vec::<String>::new(), "foreign objects cost requests");
+    assert!(grown < NOISE, "{grown} bytes more in memory for what is not ours");
+
+    // The count counts: another wish is seen by it.
+    subject.wish(|spec| spec["network"] = json!({ "allowedCidrs": ["10.9.0.0/16"] })).await;
+    subject.carried_out(Phase::Ready).await;
+    assert!(asked(&front).len() > requests.len());
+    subject.purge().await;
+}
+
+/// A database of which there is nothing but its wish.
+async fn paused(rig: &Rig, name: &str) {
+    let mut object = rig.managed(name, 1);
+    object["spec"].as_object_mut().unwrap().remove("instruction");
+    object["spec"]["runState"] = json!("Paused");
+    apply(&rig.as_admin(), &object).await.unwrap();
+}
+
+async fn at_rest(rig: &Rig) {
+    eventually(PATIENCE, "all databases at rest", async || {
+        let found = rig.as_admin().list(&ListParams::default()).await.unwrap().items;
+        let rests = |phase: Option<Phase>| matches!(phase, Some(Phase::Ready | Phase::Paused));
+        let all = found.iter().all(|one| rests(one.status.as_ref().and_then(|status| status.phase)));
+        (all && found.len() == PAUSED + 1).then_some(())
+    })
+    .await;
+}
+
+/// Waits for so many looks at databases at rest.
+pub(super) async fn rounds(operator: &Spawned, looks: f64) {
+    let passes = async || operator.metric("controller_runtime_reconcile_total", "result=\"success\"").await;
+    let wanted = passes().await + looks;
+    eventually(PATIENCE, "looks at all databases", async || (passes().await >= wanted).then_some(())).await;
+}
+
+async fn memory(operator: &Spawned) -> f64 {
+    operator.metric("process_resident_memory_bytes", "").await
+}
+
+/// Everything asked of the API server so far but what a process asks without any database: watches, its Lease, and now and
+/// then whether there are routes and monitors in this cluster.
+pub(super) fn asked(front: &Front) -> Vec<String> {
+    let process = |seen: &Seen| seen.is_watch() || seen.is_of_lease() || seen.is_discovery();
+    let seen = front.seen(|seen: &Seen| !process(seen));
+    seen.iter().map(|seen| format!("{} {}", seen.method, seen.path)).collect()
+}
+
+async fn fill(rig: &Rig, namespace: &str) {
+    let (count, size) = FOREIGN;
+    let configs: Api<ConfigMap> = Api::namespaced(rig.admin.clone(), namespace);
+    let secrets: Api<Secret> = Api::namespaced(rig.admin.clone(), namespace);
+    let metadata = |number: usize| ObjectMeta { name: Some(format!("f-{number}")), ..ObjectMeta::default() };
+    let parameters = PostParams::default();
+    let each = |number: usize| {
+        let data = [("large".to_owned(), "x".repeat(size))].into();
+        let config = ConfigMap { metadata: metadata(number), data: Some(data), ..ConfigMap::default() };
+        let data = [("large".to_owned(), ByteString(vec![b'x'; size]))].into();
+        let secret = Secret { metadata: metadata(number), data: Some(data), ..Secret::default() };
+        let (configs, secrets, parameters) = (&configs, &secrets, &parameters);
+        async move {
+            configs.create(parameters, &config).await?;
+            secrets.create(parameters, &secret).await.map(drop)
+        }
+    };
+    futures::stream::iter(0..count).map(each).buffer_unordered(4).try_collect::<()>().await.unwrap();
+}
+
+async fn empty(rig: &Rig, namespace: &str) {
+    let (parameters, all) = (DeleteParams::default(), ListParams::default());
+    let configs: Api<ConfigMap> = Api::namespaced(rig.admin.clone(), namespace);
+    let _ = configs.delete_collection(&parameters, &all).await.unwrap();
+    let secrets: Api<Secret> = Api::namespaced(rig.admin.clone(), namespace);
+    let _ = secrets.delete_collection(&parameters, &all).await.unwrap();
+}

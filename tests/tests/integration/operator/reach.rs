@@ -1,0 +1,214 @@
+//! How a database is reached within its cluster: rules, budget, Services, and kinds that a cluster may lack.
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams};
+use kube::core::{DynamicObject, GroupVersionKind};
+use kube::discovery::ApiResource;
+use resources::names::{self, condition};
+use resources::{Phase, QuestDB};
+use serde_json::{Value, json};
+use testkit::{eventually, unique};
+
+use super::rig::{PATIENCE, apply, refusal};
+use super::subject::Subject;
+
+fn found<'a>(resource: &'a QuestDB, kind: &str) -> Option<(&'a str, &'a str)> {
+    let conditions = &resource.status.as_ref()?.conditions;
+    let found = conditions.iter().find(|found| found.type_ == kind)?;
+    Some((found.status.as_str(), found.message.as_str()))
+}
+
+async fn told(subject: &Subject, kind: &str, status: &str) -> String {
+    let api = subject.rig.as_admin();
+    eventually(PATIENCE, &format!("{kind} to be {status}"), async || {
+        let resource = api.get(&subject.name).await.ok()?;
+        found(&resource, kind).filter(|found| found.0 == status).map(|found| found.1.to_owned())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_comes_in_unasked_and_no_drain_stops_a_database() {
+    let mut subject = Subject::new(&unique("reach")).await;
+    let _operator = subject.rig.start().await;
+    subject.serving().await;
+    let (client, namespace) = (subject.rig.admin.clone(), subject.rig.namespace.clone());
+    let policies: Api<NetworkPolicy> = Api::namespaced(client.clone(), &namespace);
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), &namespace);
+    let intended = policies.get(&subject.name).await.unwrap().spec.unwrap();
+    assert!(intended.egress.as_ref().is_none_or(Vec::is_empty));
+
+    // Another hand lets everybody in, by a manager of its own.
+    let somebody = PatchParams { field_manager: Some("somebody".to_owned()), ..PatchParams::default() };
+    let open = json!({ "spec": { "ingress": [{}], "egress": [{}] } });
+    policies.patch(&subject.name, &somebody, &Patch::Merge(&open)).await.unwrap();
+    eventually(PATIENCE, "the rules to come back", async || {
+        (policies.get(&subject.name).await.ok()?.spec? == intended).then_some(())
+    })
+    .await;
+
+    let before = budgets.get(&subject.name).await.unwrap().metadata.uid;
+    budgets.delete(&subject.name, &DeleteParams::default()).await.unwrap();
+    eventually(PATIENCE, "the budget to come back", async || {
+        let found = budgets.get_opt(&subject.name).await.unwrap()?;
+        (found.metadata.uid != before).then_some(())
+    })
+    .await;
+
+    // What a drain does: cordon, then evict.
+    let nodes: Api<Node> = Api::all(client.clone());
+    let resource = subject.rig.as_admin().get(&subject.name).await.unwrap();
+    let node = resource.status.unwrap().node.unwrap().name.unwrap();
+    nodes.cordon(&node).await.unwrap();
+    // The API server asks no budget about a pod that never ran.
+    let running = json!({ "status": { "phase": "Running" } });
+    let pod = names::pod(&subject.name);
+    subject.pods().patch_status(&pod, &PatchParams::default(), &Patch::Strategic(&running)).await.unwrap();
+    let refused = subject.pods().evict(&pod, &EvictParams::default()).await;
+    assert!(matches!(&refused, Err(kube::Error::Api(status)) if status.code == 429), "{refused:?}");
+    let text = told(&subject, condition::NODE_CORDONED, "True").await;
+    assert!(text.contains(&node) && text.contains("Paused"), "{text}");
+    nodes.uncordon(&node).await.unwrap();
+    told(&subject, condition::NODE_CORDONED, "False").await;
+
+    subject.wish(|spec| spec["network"] = json!({ "networkPolicy": false, "disruptionBudget": false })).await;
+    subject.carried_out(Phase::Ready).await;
+    assert!(policies.get_opt(&subject.name).await.unwrap().is_none());
+    assert!(budgets.get_opt(&subject.name).await.unwrap().is_none());
+    subject.purge().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn services_follow_their_type_and_annotations_there_and_back() {
+    let mut subject = Subject::new(&unique("service")).await;
+    let _operator = subject.rig.start().await;
+    subject.serving().await;
+    let services: Api<Service> = Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace);
+    let network = json!({
+        "allowedCidrs": ["10.9.0.0/16"],
+        "service": {
+            "type": "LoadBalancer",
+            "annotations": { "service.beta.kubernetes.io/aws-load-balancer-scheme": "internal" },
+            "headlessAnnotations": { "example.com/a": "1" },
+        },
+    });
+    subject.wish(|spec| spec["network"] = network).await;
+    subject.carried_out(Phase::Ready).await;
+    let service = services.get(&subject.name).await.unwrap();
+    let annotations = service.metadata.annotations.unwrap();
+    assert!(annotations.contains_key("service.beta.kubernetes.io/aws-load-balancer-scheme"));
+    let spec = service.spec.unwrap();
+    assert_eq!(spec.type_.as_deref(), Some("LoadBalancer"));
+    assert_eq!(spec.load_balancer_source_ranges, Some(vec!["10.9.0.0/16".to_owned()]));
+    assert!(spec.ports.unwrap().iter().all(|port| port.port != 9003));
+
+    subject.wish(|spec| spec["network"] = json!({ "service": {} })).await;
+    subject.carried_out(Phase::Ready).await;
+    let service = services.get(&subject.name).await.unwrap();
+    let annotations = service.metadata.annotations.unwrap();
+    assert_eq!(annotations.keys().collect::<Vec<_>>(), [names::APPLIED]);
+    let spec = service.spec.unwrap();
+    assert_eq!((spec.type_.as_deref(), spec.external_traffic_policy), (Some("ClusterIP"), None));
+    assert!(spec.ports.unwrap().iter().all(|port| port.node_port.is_none()));
+
+    let mut open = subject.rig.managed("open", 1);
+    open["spec"]["network"] = json!({ "service": { "type": "LoadBalancer" } });
+    open["spec"].as_object_mut().unwrap().remove("instruction");
+    let refused = refusal(apply(&subject.rig.as_admin(), &open).await);
+    assert!(refused.message.contains("whom the load balancer"), "{refused:?}");
+    open["spec"]["network"] = json!({ "ingress": { "pg": { "entryPoints": ["postgres"] } } });
+    let refused = refusal(apply(&subject.rig.as_admin(), &open).await);
+    assert!(refused.message.contains("everything that comes in"), "{refused:?}");
+    subject.purge().await;
+}
+
+/// The definitions of others, as far as their names go.
+const DEFINITIONS: [(&str, &str, &str, &str); 2] = [
+    ("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor"),
+    ("traefik.io", "v1alpha1", "ingressroutetcps", "IngressRouteTCP"),
+];
+
+fn definition((group, version, plural, kind): (&str, &str, &str, &str)) -> CustomResourceDefinition {
+    let schema: Value = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    serde_json::from_value(json!({
+        "metadata": { "name": format!("{plural}.{group}") },
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": { "plural": plural, "singular": plural.trim_end_matches('s'), "kind": kind },
+            "versions": [{
+                "name": version, "served": true, "storage": true, "schema": { "openAPIV3Schema": schema },
+            }],
+        },
+    }))
+    .unwrap()
+}
+
+async fn uninstall(definitions: &Api<CustomResourceDefinition>) {
+    for (group, _, plural, _) in DEFINITIONS {
+        let name = format!("{plural}.{group}");
+        let _ = definitions.delete(&name, &DeleteParams::default()).await;
+        eventually(PATIENCE, &format!("the end of {name}"), async || {
+            definitions.get_opt(&name).await.unwrap().is_none().then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kind_that_comes_later_is_used_without_a_restart_and_may_go_again() {
+    let mut subject = Subject::new(&unique("kinds")).await;
+    let client = subject.rig.admin.clone();
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    uninstall(&definitions).await;
+    let _operator = subject.rig.start().await;
+    subject.serving().await;
+    let network = json!({
+        "monitor": { "labels": { "release": "prometheus" } },
+        "ingress": { "pg": { "entryPoints": ["postgres"] }, "tls": {} },
+    });
+    let wanted = network.clone();
+    subject.wish(|spec| spec["network"] = wanted).await;
+    // Nothing else waits for it: the wish counts as carried out.
+    subject.carried_out(Phase::Ready).await;
+    let text = told(&subject, condition::INTEGRATIONS_READY, "False").await;
+    assert!(text.contains("ServiceMonitor") && text.contains("IngressRouteTCP"), "{text}");
+
+    for each in DEFINITIONS {
+        definitions.create(&PostParams::default(), &definition(each)).await.unwrap();
+    }
+    told(&subject, condition::INTEGRATIONS_READY, "True").await;
+    let api = |(group, version, plural, kind): (&str, &str, &str, &str)| -> Api<DynamicObject> {
+        let gvk = GroupVersionKind::gvk(group, version, kind);
+        let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
+        Api::namespaced_with(client.clone(), &subject.rig.namespace, &resource)
+    };
+    let (monitors, routes) = (api(DEFINITIONS[0]), api(DEFINITIONS[1]));
+    let monitor =
+        eventually(PATIENCE, "the monitor", async || monitors.get_opt(&subject.name).await.ok()?).await;
+    assert_eq!(monitor.metadata.labels.unwrap()["release"], "prometheus");
+    let name = names::route(&subject.name, "pg");
+    let route = eventually(PATIENCE, "the route", async || routes.get_opt(&name).await.ok()?).await;
+    let host = route.data.pointer("/spec/routes/0/match").and_then(Value::as_str).unwrap().to_owned();
+    assert!(host.starts_with(&format!("HostSNI(`{}.{}.", subject.name, subject.rig.namespace)), "{host}");
+
+    let change = json!({ "spec": { "routes": [] } });
+    routes.patch(&name, &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+    eventually(PATIENCE, "the route to be put right", async || {
+        let route = routes.get(&name).await.ok()?;
+        (route.data.pointer("/spec/routes/0/match").and_then(Value::as_str) == Some(host.as_str()))
+            .then_some(())
+    })
+    .await;
+
+    uninstall(&definitions).await;
+    let text = told(&subject, condition::INTEGRATIONS_READY, "False").await;
+    assert!(text.contains("ServiceMonitor"), "{text}");
+    subject.wish(|_| {}).await;
+    subject.carried_out(Phase::Ready).await;
+    subject.purge().await;
+}

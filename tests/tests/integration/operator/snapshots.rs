@@ -1,0 +1,386 @@
+//! Snapshots of a real QuestDB: the operator, the API server and the AWS endpoint are real; only the machine is not.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use cloud::{Select, TagFilter, VolumeSnapshot, key};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use resources::names::snapshot::{FINALIZER, LABEL_SCHEDULE, RELEASE_OWED, SCHEDULED_FOR};
+use resources::{Phase, QuestDBSnapshot, QuestDBSnapshotSchedule, SnapshotPhase, names};
+use serde_json::{Value, json};
+use testkit::{Failpoint, Spawned, bare_cluster, eventually, unique};
+use tokio::task::AbortHandle;
+
+use super::others::Others;
+use super::questdb::Questdb;
+use super::rig::PATIENCE;
+use super::subject::Subject;
+use crate::endpoint;
+
+/// A database that serves, with a real process behind it.
+struct Stage {
+    subject: Subject,
+    questdb: Questdb,
+}
+
+impl Stage {
+    /// Served by an operator that ends here.
+    async fn new() -> Self {
+        // Names of hosts are everybody's.
+        let name = &unique("kept");
+        let mut subject = Subject::new(name).await;
+        let operator = subject.rig.start().await;
+        subject.serving().await;
+        drop(operator);
+        let rig = &subject.rig;
+        let secrets: Api<Secret> = Api::namespaced(rig.admin.clone(), &rig.namespace);
+        let secret = secrets.get(&names::credentials(name)).await.unwrap();
+        let text = |key: &str| String::from_utf8(secret.data.as_ref().unwrap()[key].0.clone()).unwrap();
+        let credentials = (text(names::secret::HTTP_USER), text(names::secret::HTTP_PASSWORD));
+        let questdb = Questdb::start(credentials).await;
+        let address = questdb.address.to_string();
+        let status = json!({ "status": { "podIP": address, "podIPs": [{ "ip": address }] } });
+        let pods = subject.pods();
+        pods.patch_status(&names::pod(name), &PatchParams::default(), &Patch::Strategic(&status))
+            .await
+            .unwrap();
+        Self { subject, questdb }
+    }
+
+    async fn operator(&self, places: &[&Failpoint]) -> Spawned {
+        operator(&self.subject, places).await
+    }
+
+    /// Nothing holds the database, and nobody says that something may.
+    async fn is_free(&self, snapshot: &QuestDBSnapshot) {
+        assert_eq!(self.questdb.held_since().await, None);
+        assert_eq!(snapshot.metadata.finalizers.as_deref(), Some(&[FINALIZER.to_owned()][..]));
+    }
+
+    /// Nothing of it stays.
+    async fn end(self, operator: Spawned) {
+        end(self.subject, operator).await;
+    }
+}
+
+async fn operator(subject: &Subject, places: &[&Failpoint]) -> Spawned {
+    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let kubeconfig: &Path = &bare_cluster().kubeconfig;
+    subject.rig.spawn((&lease, kubeconfig), places, &[])
+}
+
+async fn end(mut subject: Subject, operator: Spawned) {
+    subject.purge().await;
+    drop(operator);
+}
+
+fn api(subject: &Subject) -> Api<QuestDBSnapshot> {
+    Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace)
+}
+
+async fn take(subject: &Subject, name: &str, policy: &str) {
+    let snapshot = json!({
+        "metadata": { "name": name },
+        "spec": { "database": subject.name, "deletionPolicy": policy },
+    });
+    make(subject, snapshot).await;
+}
+
+async fn make(subject: &Subject, mut snapshot: Value) {
+    (snapshot["apiVersion"], snapshot["kind"]) = (json!("crd.questdb.io/v1"), json!("QuestDBSnapshot"));
+    let snapshot = serde_json::from_value(snapshot).unwrap();
+    api(subject).create(&PostParams::default(), &snapshot).await.unwrap();
+}
+
+/// Waits until it is settled in a phase.
+async fn settled(subject: &Subject, name: &str, phase: SnapshotPhase) -> QuestDBSnapshot {
+    let api = api(subject);
+    eventually(PATIENCE, &format!("snapshot {name} {}", phase.as_str()), async || {
+        let found = api.get(name).await.ok()?;
+        let status = found.status.as_ref()?;
+        let rests = status.conditions.iter().any(|one| one.type_ == "Progressing" && one.status == "False");
+        (status.phase == Some(phase) && rests).then_some(found)
+    })
+    .await
+}
+
+/// What EC2 has of this database.
+async fn copies(subject: &Subject) -> Vec<VolumeSnapshot> {
+    let filter = TagFilter::cluster(&subject.rig.cluster).database(&subject.database);
+    subject.rig.aws.describe_snapshots(&Select::Tags(filter)).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_database_is_copied_and_free_again() {
+    let stage = Stage::new().await;
+    let operator = stage.operator(&[]).await;
+    let subject = &stage.subject;
+    take(subject, "first", "Delete").await;
+    let done = settled(subject, "first", SnapshotPhase::Succeeded).await;
+    stage.is_free(&done).await;
+    let status = done.status.unwrap();
+    let [copy] = &copies(subject).await[..] else { panic!("not one copy") };
+    assert_eq!(copy.volume, subject.volume().await.id);
+    assert_eq!(status.snapshot_id.as_deref(), Some(copy.id.as_str()));
+    assert_eq!((status.size_gib, status.progress), (Some(copy.size_gib), Some(100)));
+    assert_eq!(status.database_id.as_deref(), Some(subject.database.as_str()));
+    assert_eq!(copy.tags.get(key::CONSISTENT), Some("true"));
+    assert!(copy.tags.get(key::BASIS).is_some_and(|basis| basis.starts_with("checkpoint:")), "{copy:?}");
+    assert_eq!(copy.tags.get(key::NAMESPACE), Some(subject.rig.namespace.as_str()));
+
+    // What it asked for stays.
+    let change = json!({ "spec": { "database": "another" } });
+    let refused = api(subject).patch("first", &PatchParams::default(), &Patch::Merge(&change)).await;
+    assert!(refused.unwrap_err().to_string().contains("spec.database is immutable"));
+
+    api(subject).delete("first", &DeleteParams::default()).await.unwrap();
+    eventually(PATIENCE, "the snapshot gone", async || {
+        let object = api(subject).get_opt("first").await.unwrap();
+        (object.is_none() && copies(subject).await.is_empty()).then_some(())
+    })
+    .await;
+    stage.end(operator).await;
+}
+
+/// Writes numbers one after the other until dropped; how many were acknowledged.
+struct Writer(Arc<AtomicU64>, AbortHandle);
+
+impl Writer {
+    async fn over(questdb: &Arc<Questdb>) -> Self {
+        let table = "CREATE TABLE numbers (ts TIMESTAMP, n LONG) TIMESTAMP(ts) PARTITION BY DAY WAL";
+        questdb.sql(table).await;
+        let (acknowledged, questdb) = (Arc::<AtomicU64>::default(), Arc::clone(questdb));
+        let count = Arc::clone(&acknowledged);
+        let writing = tokio::spawn(async move {
+            loop {
+                let number = count.load(Ordering::Acquire);
+                questdb.sql(&format!("INSERT INTO numbers VALUES (now(), {number})")).await;
+                count.store(number + 1, Ordering::Release);
+            }
+        });
+        Self(acknowledged, writing.abort_handle())
+    }
+
+    fn acknowledged(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.1.abort();
+    }
+}
+
+/// The test takes the disk's content at the moment of `CreateSnapshot`, and restores from it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_acknowledged_before_is_in_the_copy() {
+    let stage = Stage::new().await;
+    let questdb = Arc::new(stage.questdb);
+    let writer = Writer::over(&questdb).await;
+    let folder = std::env::temp_dir();
+    let held = Failpoint::hold("operator.snapshot.before", "CreateCheckpoint", &folder);
+    let begun = Failpoint::hold("operator.snapshot.after", "CreateSnapshot", &folder);
+    let operating = operator(&stage.subject, &[&held, &begun]).await;
+    take(&stage.subject, "full", "Retain").await;
+    held.fired().await;
+    eventually(PATIENCE, "some rows", async || (writer.acknowledged() > 50).then_some(())).await;
+    let before = writer.acknowledged();
+    held.release().unwrap();
+    begun.fired().await;
+    assert!(questdb.held_since().await.is_some());
+    let disk = questdb.disk().await;
+    begun.release().unwrap();
+    settled(&stage.subject, "full", SnapshotPhase::Succeeded).await;
+    assert_eq!(questdb.held_since().await, None);
+    let after = writer.acknowledged();
+    assert!(after > before, "nobody wrote meanwhile");
+    let restored = questdb.restore(disk).await;
+    let count = format!("SELECT count_distinct(n) FROM numbers WHERE n < {before}");
+    eventually(PATIENCE, &format!("{before} rows"), async || {
+        let answer = restored.sql(&count).await;
+        (answer["dataset"][0][0].as_u64() == Some(before)).then_some(())
+    })
+    .await;
+    drop(writer);
+    end(stage.subject, operating).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_death_after_any_step_leaves_one_copy_and_no_debt() {
+    let stage = Stage::new().await;
+    let steps = [
+        "Hold",
+        "OweRelease",
+        "CreateCheckpoint",
+        "CreateSnapshot",
+        "TrustSnapshot",
+        "ReleaseCheckpoint",
+        "StrikeRelease",
+    ];
+    for (number, step) in steps.into_iter().enumerate() {
+        let place = Failpoint::abort("operator.snapshot.after", step, &std::env::temp_dir());
+        let mortal = stage.operator(&[&place]).await;
+        let name = format!("death-{number}");
+        take(&stage.subject, &name, "Retain").await;
+        place.fired().await;
+        drop(mortal);
+        if (2..=4).contains(&number) {
+            assert!(stage.questdb.held_since().await.is_some(), "{step}");
+            let object = api(&stage.subject).get(&name).await.unwrap();
+            assert!(object.metadata.finalizers.unwrap().iter().any(|one| one == RELEASE_OWED), "{step}");
+        }
+        let heir = stage.operator(&[]).await;
+        let done = settled(&stage.subject, &name, SnapshotPhase::Succeeded).await;
+        drop(heir);
+        stage.is_free(&done).await;
+        let found = copies(&stage.subject).await;
+        assert_eq!(found.len(), number + 1, "{step}: {found:?}");
+        assert!(found.iter().all(|copy| copy.tags.get(key::CONSISTENT).is_some()), "{step}: {found:?}");
+    }
+    let operator = stage.operator(&[]).await;
+    stage.end(operator).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_begun_before_questdb_crashed_is_not_trusted() {
+    let mut stage = Stage::new().await;
+    let place = Failpoint::hold("operator.snapshot.after", "CreateSnapshot", &std::env::temp_dir());
+    let operator = stage.operator(&[&place]).await;
+    take(&stage.subject, "torn", "Retain").await;
+    place.fired().await;
+    let torn = eventually(PATIENCE, "a copy", async || copies(&stage.subject).await.pop()).await;
+    stage.questdb.crash().await;
+    place.release().unwrap();
+    let done = settled(&stage.subject, "torn", SnapshotPhase::Succeeded).await;
+    stage.is_free(&done).await;
+    let [copy] = &copies(&stage.subject).await[..] else { panic!("not one copy") };
+    assert_ne!(copy.id, torn.id);
+    stage.end(operator).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_of_ec2_that_is_lost_costs_a_look_and_no_copy() {
+    let stage = Stage::new().await;
+    let volume = stage.subject.volume().await.id;
+    let fault =
+        json!({ "kind": "drop_reply", "action": "CreateSnapshot", "contains": volume.as_str(), "times": 1 });
+    let fault = endpoint::fault(&fault).await;
+    let operator = stage.operator(&[]).await;
+    take(&stage.subject, "unheard", "Retain").await;
+    let done = settled(&stage.subject, "unheard", SnapshotPhase::Succeeded).await;
+    let ended = endpoint::control("DELETE", &format!("/faults/{fault}"), &Value::Null).await;
+    assert_eq!(ended["fired"], 1, "{ended}");
+    stage.is_free(&done).await;
+    assert_eq!(copies(&stage.subject).await.len(), 1);
+    stage.end(operator).await;
+}
+
+/// EC2 tells nothing about this cluster while the database is held, until long after the deadline.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn past_the_deadline_the_database_is_free_though_ec2_is_away() {
+    let stage = Stage::new().await;
+    let subject = &stage.subject;
+    let place = Failpoint::hold("operator.snapshot.after", "CreateCheckpoint", &std::env::temp_dir());
+    let operator = stage.operator(&[&place]).await;
+    let snapshot = json!({
+        "metadata": { "name": "late" },
+        "spec": { "database": subject.name, "deadlineSeconds": 30 },
+    });
+    make(subject, snapshot).await;
+    place.fired().await;
+    assert!(stage.questdb.held_since().await.is_some());
+    let fault = json!({ "kind": "fail", "action": "Describe*", "contains": subject.rig.cluster });
+    let fault = endpoint::fault(&fault).await;
+    place.release().unwrap();
+    eventually(3 * PATIENCE, "the release", async || {
+        stage.questdb.held_since().await.is_none().then_some(())
+    })
+    .await;
+    let ended = endpoint::control("DELETE", &format!("/faults/{fault}"), &Value::Null).await;
+    assert!(ended["fired"].as_u64().is_some_and(|fired| fired > 0), "{ended}");
+    let failed = settled(subject, "late", SnapshotPhase::Failed).await;
+    stage.is_free(&failed).await;
+    assert!(copies(subject).await.is_empty());
+    stage.end(operator).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_database_is_copied_as_it_lies() {
+    let mut subject = Subject::new(&unique("paused")).await;
+    let others = Others::of(&subject.rig);
+    let _operator = operator(&subject, &[]).await;
+    subject.wish_run_state("Running").await;
+    subject.carried_out(Phase::Ready).await;
+    subject.wish_run_state("Paused").await;
+    subject.carried_out(Phase::Paused).await;
+    take(&subject, "still", "Retain").await;
+    let done = settled(&subject, "still", SnapshotPhase::Succeeded).await;
+    assert_eq!(done.metadata.finalizers, Some(vec![FINALIZER.to_owned()]));
+    let [copy] = &copies(&subject).await[..] else { panic!("not one copy") };
+    assert!(copy.tags.get(key::BASIS).is_some_and(|basis| basis.starts_with("stopped:")), "{copy:?}");
+    // Kept, as its policy says.
+    api(&subject).delete("still", &DeleteParams::default()).await.unwrap();
+    eventually(PATIENCE, "the object gone", async || {
+        api(&subject).get_opt("still").await.unwrap().is_none().then_some(())
+    })
+    .await;
+    assert_eq!(copies(&subject).await.len(), 1);
+    subject.purge_with_others().await;
+    drop(others);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_schedule_makes_what_it_missed_once_and_keeps_what_it_says() {
+    let stage = Stage::new().await;
+    let subject = &stage.subject;
+    let operator = stage.operator(&[]).await;
+    for hour in ["01", "02"] {
+        let name = format!("clock-2026010100{hour}");
+        let made = json!({
+            "metadata": {
+                "name": name, "labels": { LABEL_SCHEDULE: "clock" },
+                "annotations": { SCHEDULED_FOR: format!("2026-01-01T{hour}:00:00Z") },
+            },
+            "spec": { "database": subject.name, "deletionPolicy": "Delete" },
+        });
+        make(subject, made).await;
+        settled(subject, &name, SnapshotPhase::Succeeded).await;
+    }
+    let schedules: Api<QuestDBSnapshotSchedule> =
+        Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace);
+    let schedule = json!({
+        "apiVersion": "crd.questdb.io/v1", "kind": "QuestDBSnapshotSchedule",
+        "metadata": { "name": "clock" },
+        "spec": {
+            "database": subject.name, "schedule": "*/30 * * * *", "timeZone": "Europe/Berlin",
+            "retention": { "keepLast": 2 },
+        },
+    });
+    schedules.create(&PostParams::default(), &serde_json::from_value(schedule).unwrap()).await.unwrap();
+    // The two that were there before are its own: the time since then is made up for, once, and the oldest goes.
+    let latest = eventually(2 * PATIENCE, "three less one", async || {
+        let all = api(subject).list(&kube::api::ListParams::default()).await.unwrap().items;
+        let mut names: Vec<_> = all.into_iter().filter_map(|one| one.metadata.name).collect();
+        names.sort();
+        (names.len() == 2 && names[0] == "clock-202601010002").then(|| names.remove(1))
+    })
+    .await;
+    settled(subject, &latest, SnapshotPhase::Succeeded).await;
+    eventually(PATIENCE, "two copies", async || (copies(subject).await.len() == 2).then_some(())).await;
+    let status = schedules.get("clock").await.unwrap().status.unwrap();
+    assert_eq!((status.last_snapshot.as_deref(), status.next_time.is_some()), (Some(latest.as_str()), true));
+    let change = json!({ "spec": { "schedule": "61 * * * *" } });
+    schedules.patch("clock", &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+    eventually(Duration::from_secs(30), "a schedule that is refused", async || {
+        let status = schedules.get("clock").await.unwrap().status?;
+        let ready = status.conditions.into_iter().find(|one| one.type_ == "Ready")?;
+        (ready.status == "False" && ready.message.contains("spec.schedule")).then_some(())
+    })
+    .await;
+    stage.end(operator).await;
+}

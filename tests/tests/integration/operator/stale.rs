@@ -1,0 +1,171 @@
+//! Caches that show the past, between the operator and the API server: watches that fall silent, lose events and cannot be
+//! resumed, and lists that are older than what was seen before. Nothing is made twice for it, nothing that runs is stopped,
+//! and the end is the same.
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, Secret, Service};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use resources::{Phase, names};
+use serde_json::{Value, json};
+use testkit::{Spawned, bare_cluster, eventually, unique};
+
+use super::others::Others;
+use super::rig::{PATIENCE, Rig};
+use super::subject::Subject;
+use crate::endpoint::{control, serial};
+use crate::front::{Act, Front, Seen, Watches};
+
+/// An operator behind a front, which looks at its databases every second.
+async fn behind(rig: &Rig, front: &Front) -> Spawned {
+    let lease = testkit::temporary_namespace(&rig.admin, "lease").await.unwrap();
+    let kubeconfig = front.kubeconfig(&std::env::temp_dir());
+    rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")])
+}
+
+/// Each watch that begins is told once that the server does not remember where it was.
+fn forget_once() -> impl Fn(&Seen) -> Act + Send + Sync + 'static {
+    let told: Mutex<HashSet<String>> = Mutex::default();
+    move |seen| {
+        let first = seen.is_watch() && told.lock().unwrap().insert(seen.about().to_owned());
+        if first { Act::Forget } else { Act::Pass }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_watches_did_not_tell_is_seen_when_they_cannot_be_resumed() {
+    let mut subject = Subject::new(&unique("silent")).await;
+    let _others = Others::of(&subject.rig);
+    let front = Front::as_admin(bare_cluster()).await;
+    let _operator = behind(&subject.rig, &front).await;
+    subject.wish_run_state("Running").await;
+    subject.carried_out(Phase::Ready).await;
+    let before = Made::by(&subject).await;
+    let since = serial().await;
+
+    // A change, another one that covers it, an edit and an end: none of it is told.
+    front.set_watches(Watches::Silent);
+    let (services, configs) = (api::<Service>(&subject), api::<ConfigMap>(&subject));
+    services.delete(&subject.name, &DeleteParams::default()).await.unwrap();
+    let theirs = json!({ "data": { "server.conf": "theirs" } });
+    let config = names::config(&subject.name);
+    configs.patch(&config, &PatchParams::default(), &Patch::Merge(&theirs)).await.unwrap();
+    for nonce in ["one", "two"] {
+        subject.wish(|spec| spec["restartNonce"] = json!(nonce)).await;
+    }
+    eventually(PATIENCE, "something lost", async || (front.lost() > 2).then_some(())).await;
+    front.set(forget_once());
+    front.set_watches(Watches::Ended);
+    subject.carried_out(Phase::Ready).await;
+    // Every watch of the operator.
+    front.fired(8).await;
+
+    assert!(services.get_opt(&subject.name).await.unwrap().is_some(), "what was deleted is back");
+    let text = configs.get(&config).await.unwrap().data.unwrap().remove("server.conf").unwrap();
+    assert_ne!(text, "theirs");
+    let pod = subject.pods().get(&names::pod(&subject.name)).await.unwrap();
+    assert_eq!(pod.metadata.annotations.unwrap()[names::RESTART], "two");
+    let after = Made::by(&subject).await;
+    assert_eq!(Made { pod: before.pod.clone(), ..after }, before, "only the pod is another");
+    assert_eq!(launches(&subject.rig, since).await, Vec::<String>::new());
+    subject.purge_with_others().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_from_the_past_makes_nothing_twice() {
+    let mut subject = Subject::new(&unique("older")).await;
+    let _others = Others::of(&subject.rig);
+    let front = Front::as_admin(bare_cluster()).await;
+    front.remember_lists();
+    let before = serial().await;
+    let operator = behind(&subject.rig, &front).await;
+    subject.wish_run_state("Running").await;
+    subject.carried_out(Phase::Ready).await;
+    let made = Made::by(&subject).await;
+
+    // All that it knows of children is from before there were any, and no watch tells it better.
+    let again = |seen: &Seen| seen.is_apply() && seen.about().contains(&subject.rig.namespace);
+    let (lists, applies) = (front.seen(Seen::is_list).len(), front.seen(again).len());
+    let forget = forget_once();
+    front.set(move |seen| match seen {
+        seen if seen.about().ends_with("/questdbs") => Act::Pass,
+        seen if seen.is_list() => Act::Older,
+        seen if seen.is_watch() && forget(seen) == Act::Pass => Act::Hold,
+        seen if seen.is_watch() => Act::Forget,
+        _ => Act::Pass,
+    });
+    front.set_watches(Watches::Ended);
+    eventually(PATIENCE, "children to be made again", async || {
+        let more = (front.seen(Seen::is_list).len() - lists, front.seen(again).len() - applies);
+        (more.0 > 8 && more.1 > 4).then_some(())
+    })
+    .await;
+    passes(&operator, 4.0).await;
+    front.release();
+    let ready = async || {
+        let status = subject.rig.as_admin().get(&subject.name).await.unwrap().status?;
+        let still = status.steps.iter().all(|step| step.state == resources::StepState::Succeeded);
+        (status.phase == Some(Phase::Ready) && still).then_some(())
+    };
+    eventually(PATIENCE, "a database as before", ready).await;
+    assert_eq!(Made::by(&subject).await, made);
+    let launched = launches(&subject.rig, before).await;
+    assert_eq!(launched.len(), 3, "a machine, a disk and a firewall: {launched:?}");
+    subject.purge_with_others().await;
+}
+
+/// What there must be one of, and the same one.
+#[derive(Debug, PartialEq, Eq)]
+struct Made {
+    machine: String,
+    volume: String,
+    password: Vec<u8>,
+    pod: Option<String>,
+    set: Option<String>,
+    disk: Option<String>,
+}
+
+impl Made {
+    async fn by(subject: &Subject) -> Self {
+        let machines = subject.rig.instances().await;
+        let [machine] = machines.as_slice() else { panic!("{machines:?}") };
+        let volume = subject.volume().await.id.to_string();
+        let secret = api::<Secret>(subject).get(&names::credentials(&subject.name)).await.unwrap();
+        let pod = subject.pods().get(&names::pod(&subject.name)).await.unwrap();
+        let disks: Api<PersistentVolume> = Api::all(subject.rig.admin.clone());
+        Self {
+            machine: machine.id.to_string(),
+            password: secret.data.unwrap()[names::secret::PG_PASSWORD].0.clone(),
+            pod: pod.metadata.uid,
+            set: subject.sets().get(&subject.name).await.unwrap().metadata.uid,
+            disk: disks.get(&names::persistent_volume(&volume)).await.unwrap().metadata.uid,
+            volume,
+        }
+    }
+}
+
+fn api<K>(subject: &Subject) -> Api<K>
+where
+    K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+{
+    Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace)
+}
+
+async fn passes(operator: &Spawned, more: f64) {
+    let passes = async || operator.metric("controller_runtime_reconcile_total", "").await;
+    let wanted = passes().await + more;
+    eventually(PATIENCE, "passes", async || (passes().await >= wanted).then_some(())).await;
+}
+
+/// What was made in AWS for the rig's cluster since then.
+async fn launches(rig: &Rig, since: u64) -> Vec<String> {
+    let answer = control("GET", &format!("/journal?since={since}"), &Value::Null).await;
+    let calls = answer["calls"].as_array().unwrap().iter();
+    let of_rig = calls.filter(|call| call["params"].to_string().contains(&rig.cluster));
+    let actions = of_rig.filter_map(|call| call["action"].as_str()).map(ToOwned::to_owned);
+    actions
+        .filter(|action| ["RunInstances", "CreateVolume", "CreateSecurityGroup"].contains(&action.as_str()))
+        .collect()
+}

@@ -1,0 +1,262 @@
+//! Whose is what, and who says so: identity, labels, records and annotations that somebody takes away or changes by hand.
+
+use cloud::{DnsRecord, HostedZoneId, RecordChange, RecordKind, VolumeState};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Secret, Service};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use resources::{ChangeMeans, DnsState, Phase, QuestDB, names};
+use serde_json::{Value, json};
+use testkit::{bare_cluster, eventually, unique};
+
+use super::rig::{PATIENCE, Rig, apply, refusal};
+use super::subject::Subject;
+
+/// A resource that somebody wrote by hand.
+fn plain(rig: &Rig, name: &str, policy: &str) -> Value {
+    let mut plain = rig.managed(name, 1);
+    plain["spec"].as_object_mut().unwrap().remove("instruction");
+    plain["spec"]["storage"]["deletionPolicy"] = json!(policy);
+    plain
+}
+
+async fn identity(rig: &Rig, name: &str) -> String {
+    eventually(PATIENCE, "an identity", async || rig.as_admin().get(name).await.ok()?.status?.database_id)
+        .await
+}
+
+/// Its machine and its disk, once there are both.
+async fn made(rig: &Rig) -> (String, String) {
+    eventually(PATIENCE, "machine and disk", async || {
+        let (instances, mut volumes) = (rig.instances().await, rig.volumes().await);
+        volumes.retain(|volume| volume.state == VolumeState::Available);
+        assert!(instances.len() < 2 && volumes.len() < 2, "{instances:?} {volumes:?}");
+        Some((instances.first()?.id.to_string(), volumes.first()?.id.to_string()))
+    })
+    .await
+}
+
+async fn removed(rig: &Rig, name: &str) {
+    rig.as_admin().delete(name, &DeleteParams::default()).await.unwrap();
+    eventually(2 * PATIENCE, "the resource to be let go", async || {
+        unprotect(rig, name).await;
+        rig.as_admin().get_opt(name).await.unwrap().is_none().then_some(())
+    })
+    .await;
+    assert_eq!(rig.instances().await.len(), 0, "no machine is left");
+}
+
+/// The part of the controllers that protect what is in use: nothing is.
+async fn unprotect(rig: &Rig, name: &str) {
+    let none = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(rig.admin.clone(), &rig.namespace);
+    let _ = claims.patch(&names::claim(name), &PatchParams::default(), &none).await;
+    let volumes: Api<PersistentVolume> = Api::all(rig.admin.clone());
+    let ours = ListParams::default().labels(&format!("{}={}", names::LABEL_NAMESPACE, rig.namespace));
+    for volume in volumes.list(&ours).await.unwrap().items {
+        let _ = volumes.patch(&volume.name_any(), &PatchParams::default(), &none).await;
+    }
+}
+
+/// A `PUT` of spec and name alone, as `kubectl replace` sends it.
+async fn replace(rig: &Rig, name: &str) {
+    eventually(PATIENCE, "nobody to be quicker", async || {
+        let current = rig.as_admin().get(name).await.unwrap();
+        let bare = json!({
+            "apiVersion": "crd.questdb.io/v1", "kind": "QuestDB",
+            "metadata": { "name": name, "namespace": rig.namespace, "resourceVersion": current.metadata.resource_version },
+            "spec": current.spec,
+        });
+        let bare: QuestDB = serde_json::from_value(bare).unwrap();
+        rig.as_admin().replace(name, &PostParams::default(), &bare).await.ok()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replaced_resource_is_the_same_database_and_is_found_again_when_it_goes() {
+    let rig = Rig::new().await;
+    let _operator = rig.start().await;
+    apply(&rig.as_admin(), &plain(&rig, "replaced", "Delete")).await.unwrap();
+    let (id, before) = (identity(&rig, "replaced").await, made(&rig).await);
+    let wrong = json!({ "status": { "databaseId": null } });
+    let patch = Patch::Merge(&wrong);
+    let status = refusal(rig.as_admin().patch_status("replaced", &PatchParams::default(), &patch).await);
+    assert!(status.code == 422 && status.message.contains("status.databaseId is immutable"), "{status:?}");
+
+    replace(&rig, "replaced").await;
+    let again = eventually(PATIENCE, "the annotation and the finalizer to come back", async || {
+        let found = rig.as_admin().get("replaced").await.unwrap();
+        let named = found.annotations().get(names::ADOPTED_ID) == Some(&id);
+        let written = found.annotations().contains_key(names::GENERATION);
+        (named && written && !found.finalizers().is_empty()).then_some(found)
+    })
+    .await;
+    assert_eq!(again.status.unwrap().database_id.as_ref(), Some(&id));
+    assert_eq!(made(&rig).await, before);
+    removed(&rig, "replaced").await;
+    assert_eq!(rig.volumes().await.len(), 0, "its policy is to delete the disk");
+    assert_eq!(rig.groups().await.len(), 0);
+    rig.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resource_that_is_made_again_under_its_name_returns_to_the_disk_that_was_kept() {
+    let rig = Rig::new().await;
+    let _operator = rig.start().await;
+    apply(&rig.as_admin(), &plain(&rig, "again", "Retain")).await.unwrap();
+    let (id, (machine, disk)) = (identity(&rig, "again").await, made(&rig).await);
+    removed(&rig, "again").await;
+    assert_eq!(rig.volumes().await.len(), 1, "its policy is to keep the disk");
+
+    apply(&rig.as_admin(), &plain(&rig, "again", "Delete")).await.unwrap();
+    assert_eq!(identity(&rig, "again").await, id);
+    let after = made(&rig).await;
+    assert!(after.1 == disk && after.0 != machine, "{after:?}");
+    let mut other = plain(&rig, "other", "Delete");
+    other["metadata"]["annotations"] = json!({ names::ADOPTED_ID: id });
+    apply(&rig.as_admin(), &other).await.unwrap();
+    let told = eventually(PATIENCE, "the second claim on one database to be told", async || {
+        let conditions = rig.as_admin().get("other").await.ok()?.status?.conditions;
+        conditions
+            .into_iter()
+            .find(|found| found.type_ == names::condition::CONFLICT && found.status == "True")
+    })
+    .await;
+    assert!(told.message.contains("again stands for"), "{}", told.message);
+    rig.as_admin().delete("other", &DeleteParams::default()).await.unwrap();
+    removed(&rig, "again").await;
+    assert_eq!(rig.volumes().await.len(), 0);
+    rig.end().await;
+}
+
+/// Takes every label off an object, and waits until ours are back on the same object.
+async fn bare<K>(api: Api<K>, name: &str)
+where
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let before = api.get(name).await.unwrap();
+    let none = json!(
+        before.labels().keys().map(|key| (key.clone(), Value::Null)).collect::<serde_json::Map<_, _>>()
+    );
+    let patch = json!({ "metadata": { "labels": none } });
+    let after = api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    assert_eq!(after.labels().len(), 0);
+    eventually(PATIENCE, &format!("the labels of {} {name}", K::kind(&())), async || {
+        let found = api.get(name).await.unwrap();
+        assert_eq!(found.meta().uid, before.meta().uid, "made again instead of put right");
+        let ours = [names::LABEL_DATABASE, names::LABEL_NAME, names::LABEL_NAMESPACE];
+        ours.iter().all(|key| found.labels().get(*key) == before.labels().get(*key)).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_lost_its_labels_is_still_ours_and_gets_them_back() {
+    let mut subject = Subject::new(&unique("bare")).await;
+    let _operator = subject.rig.start().await;
+    let born = subject.serving().await;
+    let (client, namespace, name) =
+        (subject.rig.admin.clone(), subject.rig.namespace.clone(), subject.name.clone());
+    let status = born.status.unwrap();
+    let (node, disk) =
+        (status.node.unwrap().name.unwrap(), names::persistent_volume(&status.volume.unwrap().id));
+    bare::<ConfigMap>(Api::namespaced(client.clone(), &namespace), &names::config(&name)).await;
+    bare::<Secret>(Api::namespaced(client.clone(), &namespace), &names::credentials(&name)).await;
+    bare::<Service>(Api::namespaced(client.clone(), &namespace), &name).await;
+    bare::<PersistentVolumeClaim>(Api::namespaced(client.clone(), &namespace), &names::claim(&name)).await;
+    bare::<PersistentVolume>(Api::all(client.clone()), &disk).await;
+    bare::<Node>(Api::all(client), &node).await;
+    bare(subject.sets(), &name).await;
+    bare(subject.pods(), &names::pod(&name)).await;
+    subject.carried_out(Phase::Ready).await;
+    assert_eq!(subject.rig.instances().await.len(), 1);
+    subject.purge().await;
+}
+
+async fn addresses(rig: &Rig, name: &str) -> Vec<DnsRecord> {
+    let mut records = rig.records(name).await;
+    records.retain(|record| record.kind == RecordKind::A);
+    records
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_comes_back_when_somebody_changes_it_and_is_kept_by_a_pause() {
+    let mut subject = Subject::new(&unique("name")).await;
+    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let kubeconfig = &bare_cluster().kubeconfig;
+    let _operator = subject.rig.spawn((&lease, kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]);
+    let born = subject.serving().await;
+    let name = born.status.unwrap().dns.unwrap().name;
+    let records = subject.rig.records(&name).await;
+    assert_eq!(records.len(), 2, "{records:?}");
+    let address = addresses(&subject.rig, &name).await.remove(0);
+    let theirs = DnsRecord { values: vec!["192.0.2.9".to_owned()], ..address.clone() };
+    let gone = records.iter().cloned().map(RecordChange::Delete).collect();
+    for changes in [vec![RecordChange::Upsert(theirs)], gone] {
+        let zone = HostedZoneId::new(subject.rig.zone());
+        subject.rig.aws.change_records(&zone, &changes).await.unwrap();
+        eventually(PATIENCE, "both records to be as they were", async || {
+            let found = subject.rig.records(&name).await;
+            (found.len() == 2 && found.iter().all(|record| records.contains(record))).then_some(())
+        })
+        .await;
+        subject.carried_out(Phase::Ready).await;
+    }
+
+    subject.wish_run_state("Paused").await;
+    eventually(PATIENCE, "the address to go", async || {
+        addresses(&subject.rig, &name).await.is_empty().then_some(())
+    })
+    .await;
+    let kept = subject.rig.records(&name).await;
+    assert_eq!(kept.iter().map(|record| record.kind.clone()).collect::<Vec<_>>(), [RecordKind::Txt]);
+    eventually(PATIENCE, "the name to be reserved", async || {
+        let dns = subject.rig.as_admin().get(&subject.name).await.ok()?.status?.dns?;
+        (dns.name == name && dns.state == DnsState::Reserved).then_some(())
+    })
+    .await;
+    subject.purge().await;
+    assert_eq!(subject.rig.records(&name).await, [], "a purge gives the name back");
+}
+
+async fn annotate(subject: &Subject, key: &str, value: Value) {
+    let patch = json!({ "metadata": { "annotations": { key: value } } });
+    let api = subject.rig.as_admin();
+    api.patch(&subject.name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wish_is_told_before_it_is_done_and_waits_while_nothing_is_to_be_done() {
+    let mut subject = Subject::new(&unique("told")).await;
+    let _operator = subject.rig.start().await;
+    subject.serving().await;
+    let api = subject.rig.as_admin();
+
+    annotate(&subject, names::DRY_RUN, json!(r#"{"restartNonce":"once"}"#)).await;
+    let lines = eventually(PATIENCE, "the answer to another spec", async || {
+        let lines = api.get(&subject.name).await.ok()?.status?.plan;
+        (!lines.is_empty()).then_some(lines)
+    })
+    .await;
+    assert!(lines[0].starts_with("restart /spec/restartNonce"), "{lines:?}");
+    annotate(&subject, names::DRY_RUN, Value::Null).await;
+
+    annotate(&subject, names::PAUSE_RECONCILE, json!("true")).await;
+    subject.wish(|spec| spec["storage"]["sizeGib"] = json!(30)).await;
+    let status = eventually(PATIENCE, "what waits to be told", async || {
+        let status = api.get(&subject.name).await.ok()?.status?;
+        (!status.pending.is_empty()).then_some(status)
+    })
+    .await;
+    let pending = &status.pending[0];
+    assert_eq!((pending.field.as_str(), pending.means), ("/spec/storage/sizeGib", ChangeMeans::Online));
+    assert_eq!(status.plan, Vec::<String>::new());
+    let paused =
+        status.conditions.iter().find(|found| found.type_ == names::condition::RECONCILE_PAUSED).unwrap();
+    assert_eq!(paused.status, "True");
+    assert_eq!(subject.volume().await.size_gib, 20, "nothing is done");
+    annotate(&subject, names::PAUSE_RECONCILE, Value::Null).await;
+    let done = subject.carried_out(Phase::Ready).await.status.unwrap();
+    assert_eq!((subject.volume().await.size_gib, done.pending.len()), (30, 0));
+    subject.purge().await;
+}
