@@ -58,6 +58,15 @@ pub enum Error {
         /// What changed.
         what: String,
     },
+    /// The API server stored less than was written.
+    #[error(
+        "the status lost {fields} when it was stored: the definition of QuestDB in this cluster is older than this \
+         operator; apply the definitions (deploy/crds) that belong to it"
+    )]
+    Pruned {
+        /// The fields it does not know.
+        fields: String,
+    },
     /// The system has no randomness to give.
     #[error("draw a password")]
     Random(#[source] getrandom::Error),
@@ -101,7 +110,7 @@ impl Error {
                 kube::Error::Api(status) => matches!(status.code, 400 | 401 | 403 | 422),
                 _ => false,
             },
-            Self::Foreign { .. } | Self::Contended { .. } | Self::Panic => true,
+            Self::Foreign { .. } | Self::Contended { .. } | Self::Pruned { .. } | Self::Panic => true,
             Self::Database { .. }
             | Self::Deadline { .. }
             | Self::Stale { .. }
@@ -125,6 +134,7 @@ impl Error {
             Self::Foreign { .. } => "foreign",
             Self::Contended { .. } => "contended",
             Self::Stale { .. } => "stale",
+            Self::Pruned { .. } => "pruned",
             Self::Random(_) => "random",
             Self::Lease => "lease",
             Self::Panic => "panic",
@@ -143,6 +153,7 @@ impl Error {
             | Self::Database { .. }
             | Self::Foreign { .. }
             | Self::Contended { .. }
+            | Self::Pruned { .. }
             | Self::Random(_)
             | Self::Lease
             | Self::Panic => false,

@@ -1,10 +1,14 @@
 //! Saying how it is: the status, written only when it says something else than before, and only over what was read.
+//!
+//! What is decided may rest on what the status says. So a definition that is older than this program, and drops what it
+//! does not know, is an error and not a status that never comes.
 
 use std::fmt;
 
 use kube::Api;
 use kube::api::PostParams;
 use resources::{Phase, QuestDB, QuestDBStatus, names};
+use serde_json::{Map, Value};
 
 use crate::context::Context;
 use crate::error::Error;
@@ -42,13 +46,25 @@ pub(crate) async fn write(
     let name = resource.metadata.name.as_deref().unwrap_or_default();
     let api: Api<QuestDB> = Api::namespaced(context.client.clone(), namespace);
     let parameters = PostParams { field_manager: Some(names::OPERATOR.to_owned()), ..PostParams::default() };
-    context.call("write the status", api.replace_status(name, &parameters, &report)).await?;
+    let stored = context.call("write the status", api.replace_status(name, &parameters, &report)).await?;
     let generation = resource.metadata.generation.unwrap_or_default();
     runtime::failpoint::hit(WRITTEN, Position(name, generation)).await;
     if before != after {
         announce(context, resource, before, after).await;
     }
-    Ok(())
+    let lost = lost(report.status.as_ref(), stored.status.as_ref());
+    if lost.is_empty() { Ok(()) } else { Err(Error::Pruned { fields: lost.join(", ") }) }
+}
+
+/// Fields of a status that was written which the stored one does not have.
+fn lost(written: Option<&QuestDBStatus>, stored: Option<&QuestDBStatus>) -> Vec<String> {
+    let fields = |status: Option<&QuestDBStatus>| match status.map(serde_json::to_value) {
+        Some(Ok(Value::Object(fields))) => fields,
+        _ => Map::new(),
+    };
+    let stored = fields(stored);
+    let is_lost = |(field, value): &(String, Value)| !value.is_null() && !stored.contains_key(field);
+    fields(written).into_iter().filter(is_lost).map(|(field, _)| field).collect()
 }
 
 async fn announce(context: &Context, resource: &QuestDB, before: Option<Phase>, after: Option<Phase>) {
@@ -71,5 +87,22 @@ async fn announce(context: &Context, resource: &QuestDB, before: Option<Phase>, 
         context.events.wrong(resource, after.as_str(), note).await;
     } else {
         context.events.done(resource, after.as_str(), note).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_older_definition_drops_is_named() {
+        let status = |text: &str| -> QuestDBStatus { serde_json::from_str(text).unwrap() };
+        let pending = r#"[{"field": "/spec/config", "means": "restart", "why": "a key", "since": "2026-01-01T00:00:00Z"}]"#;
+        let written = status(&format!(r#"{{"phase": "Ready", "databaseId": "d", "pending": {pending}}}"#));
+        assert_eq!(lost(Some(&written), Some(&written)), Vec::<String>::new());
+        let stored = status(r#"{"phase": "Ready"}"#);
+        assert_eq!(lost(Some(&written), Some(&stored)), ["databaseId", "pending"]);
+        assert_eq!(lost(Some(&stored), Some(&written)), Vec::<String>::new(), "more is no loss");
+        assert_eq!(lost(Some(&stored), None), ["phase"]);
     }
 }
