@@ -237,15 +237,20 @@ mod tests {
         assert_eq!(leadership.while_leading(async { 7 }).await, Some(7));
     }
 
+    /// Keeps the thread until the lease has ended.
+    fn halt(leadership: &Leadership) {
+        while !leadership.remaining().is_zero() {
+            std::hint::spin_loop();
+        }
+    }
+
     #[tokio::test]
     async fn a_process_that_slept_through_its_lease_goes_no_further() {
         let (_candidate, leadership) = leading(Some(Duration::from_millis(30)));
         let further = Cell::new(false);
         let work = async {
             // Halted: no timer and no other task of the process runs meanwhile.
-            while !leadership.remaining().is_zero() {
-                std::hint::spin_loop();
-            }
+            halt(&leadership);
             tokio::task::yield_now().await;
             further.set(true);
         };
