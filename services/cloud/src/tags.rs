@@ -23,6 +23,8 @@ pub mod key {
     pub const CONSISTENT: &str = "questdb.io/consistent";
     /// Namespace of the resource it was taken of: nobody else's database is made from it.
     pub const NAMESPACE: &str = "questdb.io/namespace";
+    /// Name of the object in that namespace that had it made.
+    pub const OBJECT: &str = "questdb.io/object";
     /// QuestDB version whose data it holds.
     pub const QUESTDB: &str = "questdb.io/version";
     /// What the AWS console shows.

@@ -47,7 +47,6 @@ pub const RESERVED_CONFIG_PREFIXES: &[&str] = &[
     "pg.readonly.",
     "http.user",
     "http.password",
-    "line.tcp.enabled",
     "line.tcp.net.bind.to",
     "line.tcp.auth",
     "cairo.root",

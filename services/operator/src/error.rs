@@ -46,6 +46,15 @@ pub enum Error {
         /// What.
         what: String,
     },
+    /// Something that is to be destroyed does not say that it is this database's.
+    #[error(
+        "{what} does not carry the tags of this database and is not destroyed: put them back, or, to keep it, take its \
+         PersistentVolume away"
+    )]
+    NotTagged {
+        /// What.
+        what: String,
+    },
     /// Somebody else writes a field of ours again and again.
     #[error("{what}")]
     Contended {
@@ -110,7 +119,11 @@ impl Error {
                 kube::Error::Api(status) => matches!(status.code, 400 | 401 | 403 | 422),
                 _ => false,
             },
-            Self::Foreign { .. } | Self::Contended { .. } | Self::Pruned { .. } | Self::Panic => true,
+            Self::Foreign { .. }
+            | Self::NotTagged { .. }
+            | Self::Contended { .. }
+            | Self::Pruned { .. }
+            | Self::Panic => true,
             Self::Database { .. }
             | Self::Deadline { .. }
             | Self::Stale { .. }
@@ -132,6 +145,7 @@ impl Error {
             Self::Aws { .. } => "aws",
             Self::Database { .. } => "database",
             Self::Foreign { .. } => "foreign",
+            Self::NotTagged { .. } => "not_tagged",
             Self::Contended { .. } => "contended",
             Self::Stale { .. } => "stale",
             Self::Pruned { .. } => "pruned",
@@ -152,6 +166,7 @@ impl Error {
             | Self::Aws { .. }
             | Self::Database { .. }
             | Self::Foreign { .. }
+            | Self::NotTagged { .. }
             | Self::Contended { .. }
             | Self::Pruned { .. }
             | Self::Random(_)

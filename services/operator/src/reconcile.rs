@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use plan::{Plan, State, Subject, Validated};
 use resources::QuestDB;
 
-use crate::apply::{self, Written};
+use crate::apply::{self, Written, kubernetes};
 use crate::context::Context;
 use crate::error::Error;
 use crate::turn::Next;
@@ -22,6 +22,11 @@ const BROKEN: Duration = Duration::from_secs(30);
 /// One pass.
 pub(crate) async fn pass(resource: &QuestDB, context: &Context) -> Result<Next, Error> {
     let suspended = plan::is_suspended(resource);
+    if suspended && kubernetes::lost_its_hold(resource) {
+        // Nothing else is done meanwhile, but without it a deletion would not wait.
+        kubernetes::hold(context, resource, None).await?;
+        return Ok(Next::Change);
+    }
     let Some(subject) = Subject::of(resource, &context.settings) else {
         if suspended {
             return suspend(context, resource, None).await;

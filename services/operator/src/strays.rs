@@ -71,13 +71,15 @@ pub(crate) async fn find(
     if !looks {
         return Ok(());
     }
+    // Before the look: what leaves a watch meanwhile is noted again.
+    context.strays.none_left(&reference);
     let look = Look { context, subject: &validated.subject, resource };
     let mut found = look.pod(observed).await? | look.node(observed).await?;
     if !wanted {
         found |= look.named(observed).await? | look.disk(observed).await?;
     }
-    if !found {
-        context.strays.none_left(&reference);
+    if found {
+        context.strays.suspect(&reference);
     }
     Ok(())
 }

@@ -126,9 +126,9 @@ where
                 strays.suspect(&owner);
             }
         }
-        // What left while nobody watched is told by nothing else.
-        Event::Init => strays.forget_all(),
-        Event::InitApply(_) | Event::InitDone | Event::Apply(_) => {}
+        // What left while nobody watched is told by nothing else. Only now are the stores as the list was.
+        Event::InitDone => strays.forget_all(),
+        Event::Init | Event::InitApply(_) | Event::Apply(_) => {}
     }
 }
 

@@ -197,4 +197,4 @@ pub(crate) fn pending(resource: &QuestDB, changes: Vec<Change>, now: jiff::Times
 }
 
 /// Most changes in a status: as many as server.conf may have keys, and the others.
-const MOST: usize = 128;
+const MOST: usize = 256;

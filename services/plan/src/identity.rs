@@ -118,6 +118,8 @@ pub fn identify(resource: &QuestDB, traces: &[Trace], holder: impl Fn(&str) -> O
         return Identity::Unclear(format!("{what} names {database:?}, which is no identity of a database"));
     }
     match holder(database) {
+        // A copy of another resource's manifest: nothing is made before status holds the identity.
+        Some(_) if resource.metadata.deletion_timestamp.is_some() => Identity::Unneeded,
         Some(other) => Identity::Unclear(format!(
             "{other} stands for database {database} already, which {what} names too"
         )),
@@ -202,6 +204,10 @@ mod tests {
         assert!(two.contains("vol-1") && two.contains("vol-2") && two.contains(names::ADOPTED_ID), "{two}");
         let held = told(&[trace(DATABASE, "the annotation")], |_| Some("acme/other".to_owned()));
         assert!(held.contains("acme/other stands for"), "{held}");
+        let mut copy = plain();
+        copy.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        let held = |_: &str| Some("acme/other".to_owned());
+        assert_eq!(identify(&copy, &[trace(DATABASE, "the annotation")], held), Identity::Unneeded);
         for wrong in ["", "x", "0192F3A4-5b6c-7d8e-9f00-112233445566", "0192f3a45b6c7d8e9f00112233445566"] {
             assert!(told(&[trace(wrong, "the annotation")], nobody).contains("no identity"), "{wrong}");
         }

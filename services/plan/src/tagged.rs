@@ -38,7 +38,8 @@ pub fn lost(resource: &QuestDB, observed: &Observed) -> Lost {
     let account = &observed.account;
     Lost {
         instance: instance.filter(|id| account.instances.iter().all(|found| found.id != *id)),
-        volume: volume.filter(|id| account.volumes.iter().all(|found| found.id != *id)),
+        // Beside one that carries our tags another is none that lost them: people take them off a disk to be rid of it.
+        volume: volume.filter(|_| account.volumes.iter().all(|found| is_gone(&found.state))),
     }
 }
 
@@ -48,10 +49,17 @@ fn volume_id(children: &Children) -> Option<VolumeId> {
     Some(VolumeId::new(&volume.spec.as_ref()?.csi.as_ref()?.volume_handle))
 }
 
-/// Whether something that is known by its id is still ours: it is unless its tags name another database.
+/// Whether something that is known by its id is still ours: it is unless its tags name another database, or another cluster
+/// that it went to.
 pub fn is_still_ours(subject: &Subject, tags: &Tags) -> bool {
-    let other = tags.get(key::DATABASE).filter(|database| crate::identity::is_uuid(database));
-    other.is_none_or(|database| database == subject.database)
+    let database = tags.get(key::DATABASE).filter(|database| crate::identity::is_uuid(database));
+    let cluster = tags.get(key::CLUSTER).filter(|cluster| !cluster.is_empty());
+    database.is_none_or(|database| database == subject.database)
+        && cluster.is_none_or(|cluster| cluster == subject.cluster)
+}
+
+fn is_gone(state: &VolumeState) -> bool {
+    matches!(state, VolumeState::Deleting | VolumeState::Deleted)
 }
 
 /// Reads what is observed as if all tags were right, and notes which are not.
@@ -61,7 +69,10 @@ pub fn put_right(resource: &QuestDB, subject: &Subject, account: &mut Account) {
     let mut mistagged = Vec::new();
     let mut check = |tags: &mut Tags, id: &str, owner: Owner| {
         let role = owner.role;
-        let missing = owner.tags().named(subject.display()).missing_from(tags);
+        // Accounts have rules of their own for what the console shows: a name that is there is left.
+        let named = tags.get(key::NAME).is_some_and(|name| !name.is_empty());
+        let wanted = if named { owner.tags() } else { owner.tags().named(subject.display()) };
+        let missing = wanted.missing_from(tags);
         if !missing.is_empty() {
             *tags = missing.iter().fold(tags.clone(), |tags, (key, value)| tags.with(key, value));
             mistagged.push(Mistagged { role, id: id.to_owned(), missing });
@@ -75,8 +86,7 @@ pub fn put_right(resource: &QuestDB, subject: &Subject, account: &mut Account) {
             Owner { generation, ..subject.owner(Role::Instance) },
         );
     }
-    let gone = |state: &VolumeState| matches!(state, VolumeState::Deleting | VolumeState::Deleted);
-    for volume in account.volumes.iter_mut().filter(|volume| !gone(&volume.state)) {
+    for volume in account.volumes.iter_mut().filter(|volume| !is_gone(&volume.state)) {
         check(&mut volume.tags, volume.id.as_str(), subject.owner(Role::Volume));
     }
     for group in &mut account.groups {

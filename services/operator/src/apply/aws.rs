@@ -164,12 +164,18 @@ async fn unprotect(pass: &Pass<'_>, instance: &InstanceId) -> Result<(), Error> 
     }
 }
 
-/// *Invariant:* a disk is destroyed only when EC2 and Kubernetes, both asked now, say that nothing holds it.
+/// *Invariant:* a disk is destroyed only when EC2 and Kubernetes, both asked now, say that nothing holds it, and its tags
+/// that it is this database's.
 async fn delete_volume(pass: &Pass<'_>, volume: &VolumeId, persistent_volume: &str) -> Result<(), Error> {
     let cloud = &pass.context.cloud;
     let found = cloud.describe_volumes(&Select::one(volume.clone())).await;
     let found = found.map_err(Error::aws("look at the volume"))?;
     let Some(seen) = found.first() else { return Ok(()) };
+    let subject = &pass.validated.subject;
+    let is_ours = |owner: &Owner| owner.cluster == subject.cluster && owner.database == subject.database;
+    if !matches!(Owner::parse(&seen.tags), Ok(Some(ref owner)) if is_ours(owner)) {
+        return Err(Error::NotTagged { what: volume.to_string() });
+    }
     if !seen.is_detached() {
         return Err(Error::Stale { what: format!("{volume} is {} and not free yet", seen.state) });
     }

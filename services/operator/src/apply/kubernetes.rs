@@ -46,6 +46,14 @@ pub(crate) async fn hold(
     merge(context, resource, "add the finalizer", metadata).await
 }
 
+/// Whether a resource that something was made for, by its status, could be deleted at once.
+pub(crate) fn lost_its_hold(resource: &QuestDB) -> bool {
+    let held = resource.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == names::FINALIZER);
+    let made =
+        resource.status.as_ref().is_some_and(|status| status.volume.is_some() || status.node.is_some());
+    made && !held && resource.metadata.deletion_timestamp.is_none()
+}
+
 pub(super) async fn write_generation(
     pass: &Pass<'_>,
     generation: u64,

@@ -46,11 +46,12 @@ impl Schedules {
             }
         };
         let due = schedule::due(resource, &clock, &own, now);
-        if let Some(time) = due.create {
-            self.create(resource, &schedule::snapshot(resource, time)).await?;
-        }
+        // First: what may not be made for want of room is made once there is some.
         for name in &due.remove {
             self.remove(resource, &own, name).await?;
+        }
+        if let Some(time) = due.create {
+            self.create(resource, &schedule::snapshot(resource, time)).await?;
         }
         self.report(resource, &schedule::status(resource, &own, Ok(&due), now)).await?;
         let acted = due.create.is_some() || !due.remove.is_empty();
@@ -61,6 +62,7 @@ impl Schedules {
         self.known.state_filter(|one| {
             let labels = one.metadata.labels.as_ref();
             one.metadata.namespace == resource.metadata.namespace
+                && one.spec.database == resource.spec.database
                 && labels.and_then(|labels| labels.get(LABEL_SCHEDULE)) == resource.metadata.name.as_ref()
         })
     }

@@ -40,17 +40,20 @@ pub(super) async fn look(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> R
     };
     let pods: Api<Pod> = Api::namespaced(context.client.clone(), namespace);
     let pod = context.call("look at the pod", pods.get_opt(&names::pod(name))).await?;
+    let owes = plan::snapshot::owes(resource);
     match pod {
-        Some(pod) => serving(snapshots, &database, &subject, &pod).await,
+        Some(pod) => serving(snapshots, (&database, &subject), &pod, owes).await,
         None => stopped(snapshots, &database, &subject).await,
     }
 }
 
+/// A database that `owes` a release is asked although its pod is not ready, or EC2 shows something odd: its answer is enough
+/// to let it go.
 async fn serving(
     snapshots: &Snapshots,
-    database: &QuestDB,
-    subject: &Subject,
+    (database, subject): (&QuestDB, &Subject),
     pod: &Pod,
+    owes: bool,
 ) -> Result<Look, Error> {
     let name = &subject.name;
     if !subject.owns(pod.metadata.labels.as_ref()) {
@@ -58,7 +61,8 @@ async fn serving(
     }
     let status = pod.status.as_ref();
     let address = status.and_then(|status| status.pod_ip.as_ref()?.parse().ok());
-    let Some(address) = address.filter(|_| pod.metadata.deletion_timestamp.is_none() && is_ready(pod)) else {
+    let answers = pod.metadata.deletion_timestamp.is_none() && (owes || is_ready(pod));
+    let Some(address) = address.filter(|_| answers) else {
         return Ok(Look::unclear(format!("the pod of QuestDB {name} is not ready")));
     };
     let Some((user, password)) = credentials(snapshots, subject).await? else {
@@ -67,6 +71,7 @@ async fn serving(
     // Without EC2 a database that is held can still be let go.
     let (disk, blind) = match disk(snapshots, database, subject).await {
         Ok(Ok((disk, _))) => (disk, None),
+        Ok(Err(what)) if owes => (reported(database, subject), Some(Error::Stale { what })),
         Ok(Err(why)) => return Ok(Look::unclear(why)),
         Err(error) => (reported(database, subject), Some(error)),
     };

@@ -127,7 +127,10 @@ impl Snapshots {
         let Some(identity) = snapshot::identity(resource) else { return Ok(Vec::new()) };
         let filter = TagFilter::cluster(&self.context.settings.cluster).and(key::SNAPSHOT, &[identity]);
         let found = self.context.cloud.describe_snapshots(&Select::Tags(filter)).await;
-        found.map_err(Error::aws("look for snapshots"))
+        let mut found = found.map_err(Error::aws("look for snapshots"))?;
+        // An object that was copied brings the identity of the first along, and has nothing of it.
+        found.retain(|copy| snapshot::is_of(resource, &copy.tags));
+        Ok(found)
     }
 
     fn checkpoint(&self, uid: &str) -> Option<Timestamp> {

@@ -9,6 +9,10 @@ use sha2::{Digest, Sha256};
 
 use crate::{Kind, Manifest, Validated};
 
+/// A key of ours that databases which were started without it get with their next restart: the firewall and the Services keep
+/// its port shut, and nobody is stopped for it.
+const LATE: &str = "line.tcp.enabled";
+
 /// Keys of ours: health and metrics on their own port with one worker (more would only starve the probes of small
 /// machines), and a start that fails on a key that QuestDB does not know.
 ///
@@ -20,7 +24,7 @@ const FIXED: [(&str, &str); 7] = [
     ("http.health.check.authentication.required", "false"),
     ("http.min.enabled", "true"),
     ("http.min.worker.count", "1"),
-    ("line.tcp.enabled", "false"),
+    (LATE, "false"),
     ("metrics.enabled", "true"),
     ("telemetry.enabled", "false"),
 ];
@@ -35,7 +39,11 @@ pub(crate) fn server_keys(validated: &Validated) -> BTreeMap<&str, &str> {
 
 /// The text of server.conf.
 pub fn server_conf(validated: &Validated) -> String {
-    server_keys(validated).iter().fold(String::new(), |mut text, (key, value)| {
+    text_of(&server_keys(validated))
+}
+
+fn text_of(keys: &BTreeMap<&str, &str>) -> String {
+    keys.iter().fold(String::new(), |mut text, (key, value)| {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{key}={}", escape(value));
         text
@@ -70,7 +78,9 @@ pub fn config_map(validated: &Validated) -> Manifest {
 pub fn checksum(validated: &Validated, node: &str) -> String {
     let nonce = validated.restart_nonce.as_deref().unwrap_or_default();
     let mut hash = Sha256::new();
-    for part in [server_conf(validated).as_str(), &validated.image, nonce, node] {
+    let mut keys = server_keys(validated);
+    keys.remove(LATE);
+    for part in [text_of(&keys).as_str(), &validated.image, nonce, node] {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part.as_bytes());
     }

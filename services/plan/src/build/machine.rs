@@ -1,6 +1,7 @@
 //! The machine as EC2 is asked for it, and its firewall.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cloud::{IngressRule, Launch, NewSecurityGroup, Owner, Protection, Role, SecurityGroupId, UserData};
 use resources::names::{self, port};
@@ -44,13 +45,34 @@ pub fn security_group_rules(validated: &Validated, settings: &Settings) -> Vec<I
         cluster.extend(&clients);
     }
     let rules = |cidrs: &[String], ports: &[u16]| -> Vec<IngressRule> {
-        cidrs.iter().flat_map(|cidr| ports.iter().map(move |port| IngressRule::tcp(*port, cidr))).collect()
+        let ranges = cidrs.iter().map(|cidr| canonical(cidr));
+        ranges
+            .flat_map(|range| {
+                ports.iter().map(move |port| IngressRule::tcp(*port, &range)).collect::<Vec<_>>()
+            })
+            .collect()
     };
     let mut all = rules(&validated.allowed_cidrs, &clients);
     all.extend(rules(&settings.neighbours.cluster_cidrs, &cluster));
     all.sort();
     all.dedup();
     all
+}
+
+/// A range as EC2 keeps it, which drops the bits behind the prefix: the rule would never be found as it was asked for.
+fn canonical(cidr: &str) -> String {
+    let Some((address, length)) = cidr.split_once('/') else { return cidr.to_owned() };
+    match (address.parse::<IpAddr>(), length.parse::<u32>()) {
+        (Ok(IpAddr::V4(address)), Ok(length @ 0..=32)) => {
+            let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
+            format!("{}/{length}", Ipv4Addr::from_bits(address.to_bits() & mask))
+        }
+        (Ok(IpAddr::V6(address)), Ok(length @ 0..=128)) => {
+            let mask = u128::MAX.checked_shl(128 - length).unwrap_or(0);
+            format!("{}/{length}", Ipv6Addr::from_bits(address.to_bits() & mask))
+        }
+        _ => cidr.to_owned(),
+    }
 }
 
 /// The machine of a generation, protected from its first moment on.
@@ -79,5 +101,26 @@ pub fn launch(
         tags: Owner { generation: Some(generation), ..subject.owner(Role::Instance) }
             .tags()
             .named(subject.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_as_ec2_keeps_them() {
+        for (text, kept) in [
+            ("10.0.0.0/16", "10.0.0.0/16"),
+            ("10.0.1.7/16", "10.0.0.0/16"),
+            ("10.0.1.7/08", "10.0.0.0/8"),
+            ("1.2.3.4/0", "0.0.0.0/0"),
+            ("1.2.3.4/32", "1.2.3.4/32"),
+            ("2001:db8::1/32", "2001:db8::/32"),
+            ("2001:DB8::/0", "::/0"),
+            ("no range", "no range"),
+        ] {
+            assert_eq!(canonical(text), kept);
+        }
     }
 }

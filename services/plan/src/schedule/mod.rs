@@ -7,6 +7,8 @@ mod clock;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::names::{self, condition, snapshot};
@@ -116,9 +118,14 @@ fn surplus(schedule: &QuestDBSnapshotSchedule, own: &[&QuestDBSnapshot], now: Ti
         oldest.is_some_and(|oldest| moment(one).is_some_and(|moment| now.duration_since(moment) > oldest))
     };
     let keep = usize::from(retention.keep_last).max(1);
-    let succeeded = newest_first(own, SnapshotPhase::Succeeded);
-    // The newest is beyond every rule.
-    let succeeded = succeeded.iter().enumerate().skip(1);
+    // A database that was made again under its name is another one, with copies of its own.
+    let mut by_database: BTreeMap<Option<&str>, Vec<&QuestDBSnapshot>> = BTreeMap::new();
+    for one in newest_first(own, SnapshotPhase::Succeeded) {
+        let database = one.status.as_ref().and_then(|status| status.database_id.as_deref());
+        by_database.entry(database).or_default().push(one);
+    }
+    // The newest of each is beyond every rule.
+    let succeeded = by_database.values().flat_map(|copies| copies.iter().enumerate().skip(1));
     let succeeded = succeeded.filter(|(place, one)| *place >= keep || is_old(one)).map(|(_, one)| *one);
     let failed = newest_first(own, SnapshotPhase::Failed).into_iter().skip(FAILED);
     succeeded.chain(failed).filter_map(|one| one.metadata.name.clone()).collect()

@@ -1,5 +1,7 @@
 //! The table of schedules: clocks and their zones, missed times, overlap, retention.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -187,6 +189,20 @@ fn only_what_succeeded_counts_and_the_newest_of_it_stays() {
     check(&keep(7, Some(1)), &all(&["01", "02", "03"]), &["02", "01"]);
     let failed = ["01", "02", "03", "04", "05"].map(|hour| (hour, FAILED_));
     check(&keep(1, None), &failed, &["02", "01"]);
+}
+
+#[test]
+fn a_database_made_again_under_its_name_takes_no_copies_of_the_one_before() {
+    let schedule = schedule(&json!({ "retention": { "keepLast": 1 } }));
+    let of = |hour: &str, database: &str| {
+        let mut one = made(&schedule, &format!("2026-01-01T{hour}:00:00Z"), SUCCEEDED);
+        one.status.as_mut().unwrap().database_id = Some(database.to_owned());
+        one
+    };
+    let own = [of("01", "before"), of("02", "before"), of("03", "now"), of("04", "now")];
+    let removed = decide(&schedule, &own, "2026-01-01T23:30:00Z").remove;
+    let expect: Vec<_> = [&own[0], &own[2]].map(|one| one.metadata.name.clone().unwrap()).into();
+    assert_eq!(removed.iter().collect::<BTreeSet<_>>(), expect.iter().collect());
 }
 
 #[test]

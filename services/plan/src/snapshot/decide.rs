@@ -14,11 +14,11 @@ pub fn plan(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
     if !is_held(resource) {
         return act(Step::Hold, SnapshotPhase::Pending, "Accepted", "it is being taken in hand");
     }
-    let plan = match trusted(seen) {
+    let plan = match trusted(resource, seen) {
         Some(copy) => follow(resource, seen, copy),
         None => begin(resource, seen),
     };
-    let copy = trusted(seen).or_else(|| provable(seen)).or_else(|| seen.copies.first());
+    let copy = trusted(resource, seen).or_else(|| provable(seen)).or_else(|| seen.copies.first());
     Plan { copy: copy.cloned(), ..plan }
 }
 
@@ -34,9 +34,18 @@ fn rest(phase: SnapshotPhase, reason: &'static str, message: impl Into<String>) 
     Plan { settled: true, ..wait(phase, reason, message) }
 }
 
-/// The earliest copy that is marked as trusted.
-fn trusted(seen: &Seen) -> Option<&VolumeSnapshot> {
-    earliest(seen, |copy| copy.tags.get(key::CONSISTENT).is_some())
+/// The earliest copy that is marked as trusted, or that the report told of as trusted: tags can be taken off by anybody.
+fn trusted<'a>(resource: &QuestDBSnapshot, seen: &'a Seen) -> Option<&'a VolumeSnapshot> {
+    let status = resource.status.as_ref();
+    let is_told = status.and_then(|status| status.phase).is_some_and(|phase| match phase {
+        SnapshotPhase::Copying | SnapshotPhase::Succeeded => true,
+        SnapshotPhase::Pending
+        | SnapshotPhase::Checkpointing
+        | SnapshotPhase::Releasing
+        | SnapshotPhase::Failed => false,
+    });
+    let told = status.filter(|_| is_told).and_then(|status| status.snapshot_id.as_deref());
+    earliest(seen, |copy| copy.tags.get(key::CONSISTENT).is_some() || told == Some(copy.id.as_str()))
 }
 
 /// The earliest copy that can be marked now: what held the database when it was begun still does.
@@ -195,7 +204,7 @@ fn end(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
         return act(Step::LetGo, phase, "Deleting", "nothing was made for it");
     }
     let kept = match resource.spec.deletion_policy {
-        DeletionPolicy::Retain => trusted(seen),
+        DeletionPolicy::Retain => trusted(resource, seen),
         DeletionPolicy::Delete => None,
     };
     if !seen.conclusive {
@@ -231,6 +240,7 @@ fn new(resource: &QuestDBSnapshot, seen: &Seen, disk: &Disk) -> NewSnapshot {
             .with(key::SNAPSHOT, identity(resource).unwrap_or_default())
             .with(key::BASIS, seen.ground.basis().unwrap_or_default())
             .with(key::NAMESPACE, namespace)
+            .with(key::OBJECT, name)
             .with(key::QUESTDB, &disk.version),
     }
 }

@@ -16,7 +16,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-use cloud::{NewSnapshot, SnapshotId, VolumeId, VolumeSnapshot};
+use cloud::{NewSnapshot, SnapshotId, Tags, VolumeId, VolumeSnapshot, key};
 use jiff::Timestamp;
 use resources::{QuestDBSnapshot, SnapshotPhase, names};
 
@@ -167,6 +167,15 @@ pub fn identity(resource: &QuestDBSnapshot) -> Option<&str> {
     annotated.or(told).map(String::as_str)
 }
 
+/// Whether a copy with these tags was made for this very object, and not for one whose manifest it is a copy of.
+pub fn is_of(resource: &QuestDBSnapshot, tags: &Tags) -> bool {
+    let [namespace, name] = [&resource.metadata.namespace, &resource.metadata.name].map(Option::as_deref);
+    let (namespace, name) = (namespace.unwrap_or_default(), name.unwrap_or_default());
+    // Taken off by others, it says nothing; the identity alone is left then.
+    tags.get(key::NAMESPACE).is_none_or(|found| found == namespace)
+        && tags.get(key::OBJECT).is_none_or(|found| found == name)
+}
+
 /// Whether the database may be held for this snapshot.
 pub fn owes(resource: &QuestDBSnapshot) -> bool {
     has_finalizer(resource, names::snapshot::RELEASE_OWED)
@@ -205,14 +214,16 @@ pub fn comes_before<'a>(
         let made = one.metadata.creation_timestamp.as_ref().map(|made| made.0);
         (!owes(one), made, one.metadata.name.as_deref())
     }
-    let final_ = |one: &QuestDBSnapshot| {
-        one.status.as_ref().and_then(|status| status.phase).is_some_and(SnapshotPhase::is_final)
+    // EBS copies by itself: the database is free by then.
+    let is_through = |one: &QuestDBSnapshot| {
+        let phase = one.status.as_ref().and_then(|status| status.phase);
+        phase.is_some_and(|phase| phase.is_final() || phase == SnapshotPhase::Copying)
     };
     all.into_iter()
         .filter(|one| one.spec.database == resource.spec.database)
         .filter(|one| one.metadata.namespace == resource.metadata.namespace)
         .filter(|one| one.metadata.uid != resource.metadata.uid)
-        .filter(|one| owes(one) || (!final_(one) && one.metadata.deletion_timestamp.is_none()))
+        .filter(|one| owes(one) || (!is_through(one) && one.metadata.deletion_timestamp.is_none()))
         .filter(|one| rank(one) < rank(resource))
         .min_by(|one, other| rank(one).cmp(&rank(other)))
 }

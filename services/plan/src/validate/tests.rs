@@ -36,7 +36,6 @@ fn wrong_fields() -> Vec<Wrong> {
         ("/spec/compute/nodeImage", json!("ami-other"), "/spec/compute/nodeImage", "unknown"),
         ("/spec/storage/iops", json!(25_001), "/spec/storage/iops", "range"),
         ("/spec/storage/throughput", json!(751), "/spec/storage/throughput", "range"),
-        ("/spec/config", json!({ "line.tcp.enabled": "true" }), "/spec/config/line.tcp.enabled", "conflict"),
         ("/spec/zone", json!("us-east-1a"), "/spec/zone", "unknown"),
         ("/spec/config", json!({ "Bad Key": "1" }), "/spec/config/Bad Key", "format"),
         ("/spec/config", json!({ "a.b": "1\nhttp.user=x" }), "/spec/config/a.b", "format"),

@@ -1,11 +1,11 @@
 //! Single decisions, and what is said of them.
 
-use cloud::SnapshotState;
+use cloud::{SnapshotState, Tags, key};
 use resources::names::condition;
 use resources::{QuestDBSnapshotStatus, SnapshotPhase};
 
 use super::world::World;
-use crate::snapshot::{Ground, Seen, Step, comes_before, plan, status};
+use crate::snapshot::{Ground, Seen, Step, comes_before, is_of, plan, status};
 
 /// An object in hand and what is seen of it after so many undisturbed passes.
 fn after(passes: usize) -> (World, Seen) {
@@ -36,11 +36,24 @@ fn the_tags_of_a_copy_say_all_that_anybody_will_have_to_know() {
         "questdb.io/cluster=eu".to_owned(),
         "questdb.io/database=db1".to_owned(),
         "questdb.io/namespace=ns".to_owned(),
+        "questdb.io/object=a".to_owned(),
         "questdb.io/role=snapshot".to_owned(),
         "questdb.io/snapshot=s1".to_owned(),
         "questdb.io/version=9.3.4".to_owned(),
     ];
     assert_eq!(tags, expect);
+}
+
+#[test]
+fn a_copy_is_of_the_object_that_had_it_made() {
+    let (world, _) = after(3);
+    let own = Tags::new().with(key::NAMESPACE, "ns").with(key::OBJECT, "a");
+    let check =
+        |tags: &Tags, expected: bool| assert_eq!(is_of(&world.objects[0], tags), expected, "{tags:?}");
+    check(&own, true);
+    check(&Tags::new(), true);
+    check(&own.clone().with(key::NAMESPACE, "other"), false);
+    check(&own.with(key::OBJECT, "b"), false);
 }
 
 #[test]
@@ -103,6 +116,14 @@ fn whoever_owes_a_release_comes_first() {
     assert_eq!([before(&world, 0), before(&world, 1)], [None, Some("a".to_owned())]);
     world.objects[2].spec.database = "other".to_owned();
     assert_eq!(before(&world, 2), None);
+}
+
+#[test]
+fn nobody_waits_for_a_copy_that_ebs_makes_by_itself() {
+    let mut world = World::new(&["a", "b"]);
+    let status = QuestDBSnapshotStatus { phase: Some(SnapshotPhase::Copying), ..Default::default() };
+    world.objects[0].status = Some(status);
+    assert_eq!(comes_before(&world.objects[1], &world.objects), None);
 }
 
 #[test]
