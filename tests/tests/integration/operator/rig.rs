@@ -11,7 +11,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use resources::{QuestDB, names};
 use serde_json::{Value, json};
-use testkit::{ClusterFacts, Failpoint, Spawned, bare_cluster, unique};
+use testkit::{ClusterFacts, Failpoint, Spawned, bare_cluster, eventually, unique};
 use tokio::process::{Child, Command};
 
 use crate::support::stack;
@@ -174,17 +174,18 @@ impl Rig {
     }
 
     pub(super) async fn instances(&self) -> Vec<Instance> {
-        let mut found = self.aws.describe_instances(&Select::cluster(&self.cluster)).await.unwrap();
+        let mut found =
+            patiently(async || self.aws.describe_instances(&Select::cluster(&self.cluster)).await).await;
         found.retain(|instance| !instance.state.is_ending());
         found
     }
 
     pub(super) async fn volumes(&self) -> Vec<Volume> {
-        self.aws.describe_volumes(&Select::cluster(&self.cluster)).await.unwrap()
+        patiently(async || self.aws.describe_volumes(&Select::cluster(&self.cluster)).await).await
     }
 
     pub(super) async fn groups(&self) -> Vec<SecurityGroup> {
-        self.aws.describe_security_groups(&Select::cluster(&self.cluster)).await.unwrap()
+        patiently(async || self.aws.describe_security_groups(&Select::cluster(&self.cluster)).await).await
     }
 
     /// The name that a resource without one of its own gets.
@@ -225,4 +226,14 @@ pub(super) fn refusal(answer: kube::Result<QuestDB>) -> Box<kube::core::Status> 
         Err(kube::Error::Api(status)) => status,
         other => panic!("not refused: {other:?}"),
     }
+}
+
+/// What EC2 answers once it has the patience: all tests ask at one account.
+async fn patiently<T>(ask: impl AsyncFn() -> Result<T, cloud::Error>) -> T {
+    eventually(PATIENCE, "an answer of EC2", async || match ask().await {
+        Ok(answer) => Some(answer),
+        Err(cloud::Error::Throttled { .. }) => None,
+        Err(error) => panic!("{error:?}"),
+    })
+    .await
 }

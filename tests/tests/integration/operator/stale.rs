@@ -163,7 +163,9 @@ async fn passes(operator: &Spawned, more: f64) {
 async fn launches(rig: &Rig, since: u64) -> Vec<String> {
     let answer = control("GET", &format!("/journal?since={since}"), &Value::Null).await;
     let calls = answer["calls"].as_array().unwrap().iter();
-    let of_rig = calls.filter(|call| call["params"].to_string().contains(&rig.cluster));
+    // One that EC2 refused for want of patience is said again.
+    let done = calls.filter(|call| call["result"] == "ok");
+    let of_rig = done.filter(|call| call["params"].to_string().contains(&rig.cluster));
     let actions = of_rig.filter_map(|call| call["action"].as_str()).map(ToOwned::to_owned);
     actions
         .filter(|action| ["RunInstances", "CreateVolume", "CreateSecurityGroup"].contains(&action.as_str()))
