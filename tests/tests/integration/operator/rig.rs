@@ -11,7 +11,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use resources::{QuestDB, names};
 use serde_json::{Value, json};
-use testkit::{ClusterFacts, Failpoint, Spawned, bare_cluster, eventually, unique};
+use testkit::{ClusterFacts, Failpoint, Spawned, bare_cluster, unique};
 use tokio::process::{Child, Command};
 
 use crate::support::stack;
@@ -174,18 +174,26 @@ impl Rig {
     }
 
     pub(super) async fn instances(&self) -> Vec<Instance> {
-        let mut found =
-            patiently(async || self.aws.describe_instances(&Select::cluster(&self.cluster)).await).await;
+        let mut found = {
+            let ours = Select::cluster(&self.cluster);
+            patiently(|| self.aws.describe_instances(&ours)).await
+        };
         found.retain(|instance| !instance.state.is_ending());
         found
     }
 
     pub(super) async fn volumes(&self) -> Vec<Volume> {
-        patiently(async || self.aws.describe_volumes(&Select::cluster(&self.cluster)).await).await
+        {
+            let ours = Select::cluster(&self.cluster);
+            patiently(|| self.aws.describe_volumes(&ours)).await
+        }
     }
 
     pub(super) async fn groups(&self) -> Vec<SecurityGroup> {
-        patiently(async || self.aws.describe_security_groups(&Select::cluster(&self.cluster)).await).await
+        {
+            let ours = Select::cluster(&self.cluster);
+            patiently(|| self.aws.describe_security_groups(&ours)).await
+        }
     }
 
     /// The name that a resource without one of its own gets.
@@ -229,11 +237,17 @@ pub(super) fn refusal(answer: kube::Result<QuestDB>) -> Box<kube::core::Status> 
 }
 
 /// What EC2 answers once it has the patience: all tests ask at one account.
-async fn patiently<T>(ask: impl AsyncFn() -> Result<T, cloud::Error>) -> T {
-    eventually(PATIENCE, "an answer of EC2", async || match ask().await {
-        Ok(answer) => Some(answer),
-        Err(cloud::Error::Throttled { .. }) => None,
-        Err(error) => panic!("{error:?}"),
-    })
-    .await
+async fn patiently<T, F>(ask: impl Fn() -> F) -> T
+where
+    F: Future<Output = Result<T, cloud::Error>>,
+{
+    let until = tokio::time::Instant::now() + PATIENCE;
+    let mut beat = tokio::time::interval(Duration::from_millis(500));
+    loop {
+        beat.tick().await;
+        match ask().await {
+            Err(cloud::Error::Throttled { .. }) if tokio::time::Instant::now() < until => {}
+            answer => return answer.unwrap(),
+        }
+    }
 }
