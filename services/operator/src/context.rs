@@ -14,7 +14,7 @@ use crate::events::Events;
 use crate::lease::Leadership;
 use crate::memory::Memories;
 use crate::metrics::Measures;
-use crate::side::Scope;
+use crate::side::Side;
 use crate::strays::Strays;
 use crate::work::Work;
 
@@ -26,8 +26,8 @@ const MARGIN: Duration = Duration::from_secs(2);
 /// Everything shared by passes.
 pub(crate) struct Context {
     pub(crate) client: Client,
-    /// Where snapshots and schedules are watched.
-    pub(crate) scope: Scope,
+    /// Snapshots and schedules.
+    pub(crate) side: Side,
     pub(crate) caches: Caches,
     pub(crate) cloud: Arc<dyn Cloud>,
     pub(crate) view: Arc<ClusterView>,

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{
     Service,
 };
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use resources::{QuestDB, names};
+use resources::{QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule, names};
 
 /// A kind of object that is watched.
 pub(crate) trait Kept {
@@ -24,6 +24,8 @@ pub(crate) trait Kept {
 }
 
 impl Kept for QuestDB {}
+impl Kept for QuestDBSnapshot {}
+impl Kept for QuestDBSnapshotSchedule {}
 impl Kept for ConfigMap {}
 impl Kept for Service {}
 impl Kept for StatefulSet {}

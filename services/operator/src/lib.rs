@@ -4,7 +4,7 @@
 //! Everything here is I/O; every decision is in `plan`. It knows neither Kafka nor Postgres: a broken-in cluster can
 //! lie only about itself.
 //!
-//! *Invariant:* only `apply` and `report` write. *Invariant:* a pass over a settled database sends no request.
+//! *Invariant:* only `apply` and `report` write, and for the sake of snapshots `snapshots` and `schedules`. *Invariant:* a pass over a settled database sends no request.
 //! *Invariant:* no pass goes a step further than this process leads (`turn`).
 
 mod apply;
@@ -29,6 +29,8 @@ mod program;
 mod reach;
 mod reconcile;
 mod report;
+#[cfg(test)]
+mod rights;
 mod schedules;
 mod side;
 mod snapshots;
@@ -36,6 +38,7 @@ mod strays;
 mod turn;
 mod watch;
 mod work;
+mod write;
 
 pub use args::Args;
 pub use error::Error;

@@ -71,14 +71,14 @@ async fn account(context: &Context, validated: &Validated, settled: bool) -> Res
     })
 }
 
-/// What lost its tags in EC2 is asked for by its id; nothing has, nearly always.
+/// What lost its tags in EC2 is asked for by its id or name; nothing has, nearly always.
 async fn find_lost(
     context: &Context,
     resource: &QuestDB,
     validated: &Validated,
     observed: &mut Observed,
 ) -> Result<(), Error> {
-    let lost = plan::lost(resource, observed);
+    let lost = plan::lost(resource, validated, observed);
     let is_ours = |tags: &cloud::Tags| plan::is_still_ours(&validated.subject, tags);
     if let Some(id) = lost.instance {
         let found = context.lookup.instance(&id).await.map_err(Error::aws("look for a machine by its id"))?;
@@ -87,6 +87,11 @@ async fn find_lost(
     if let Some(id) = lost.volume {
         let found = context.lookup.volume(&id).await.map_err(Error::aws("look for a disk by its id"))?;
         observed.account.volumes.extend(found.filter(|found| is_ours(&found.tags)));
+    }
+    if let Some(name) = lost.group {
+        let found = context.cloud.find_security_group(&context.settings.vpc, &name).await;
+        let found = found.map_err(Error::aws("look for a security group by its name"))?;
+        observed.account.groups.extend(found.filter(|found| is_ours(&found.tags)));
     }
     Ok(())
 }

@@ -21,9 +21,9 @@ use crate::events::Events;
 use crate::lease::{Candidate, Leadership};
 use crate::memory::Memories;
 use crate::metrics::Measures;
-use crate::side::{self, Scope};
+use crate::side::{self, Side};
 use crate::strays::Strays;
-use crate::watch::{Queue, Wiring};
+use crate::watch::{Queue, Upkeep, Watches, Wiring};
 use crate::work::Work;
 
 /// Looks asked for and not begun: watches wait beyond that.
@@ -61,13 +61,13 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let cloud = connect(&args, &measures).await;
     let (queue, incoming) = mpsc::channel(QUEUE);
     let strays = Strays::default();
-    let wiring = Wiring {
-        queue: queue.clone(),
-        strays: strays.clone(),
-        health: program.health.readiness.component("api-server"),
+    let upkeep = Upkeep {
+        watches: Watches::new(&program.metrics, program.health.readiness.component("api-server")),
         stop: program.stop(),
         tasks: program.tasks.clone(),
     };
+    let side = Side::start(&clients.watches, &upkeep, args.watch_namespace.as_deref());
+    let wiring = Wiring { upkeep, queue: queue.clone(), strays: strays.clone() };
     let caches = Caches::start(&clients.watches, &wiring, args.watch_namespace.as_deref());
     let view = Arc::new(ClusterView::new(Arc::clone(&cloud), &args.cluster, PICTURE));
     let look_again = LookAgain { caches: caches.clone(), settings: args.settings(), queue, before: None };
@@ -80,7 +80,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
         zone_view: ZoneView::new(Arc::clone(&cloud), HostedZoneId::new(&args.hosted_zone_id), PICTURE),
         events: Events::new(clients.calls.clone(), &args.cluster),
         client: clients.calls,
-        scope: Scope { client: clients.watches, namespace: args.watch_namespace.clone() },
+        side,
         settings: args.settings(),
         ec2_lag: args.ec2_lag,
         resync: args.resync,

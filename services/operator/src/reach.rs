@@ -72,6 +72,6 @@ impl Reach {
 }
 
 fn get<K: Resource<DynamicType = ()> + Clone>(store: &Store<K>, subject: &Subject) -> Option<Arc<K>> {
-    let found = store.get(&ObjectRef::new(&subject.name).within(&subject.namespace))?;
+    let found = store.get(&ObjectRef::new(&names::guard(&subject.name)).within(&subject.namespace))?;
     subject.holds(found.meta()).then_some(found)
 }

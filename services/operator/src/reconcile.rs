@@ -81,7 +81,6 @@ fn next(context: &Context, validated: &Validated, plan: &Plan, written: &Written
         let lasting = written.failed_now.iter().all(|failure| failure.lasting);
         return Next::Failed { delay: context.memories.failed(uid, lasting), lasting };
     }
-    context.memories.succeeded(uid);
     if written.released {
         return Next::Change;
     }

@@ -5,13 +5,12 @@
 
 use std::fmt;
 
-use kube::Api;
-use kube::api::PostParams;
-use resources::{Phase, QuestDB, QuestDBStatus, names};
+use resources::{Phase, QuestDB, QuestDBStatus};
 use serde_json::{Map, Value};
 
 use crate::context::Context;
 use crate::error::Error;
+use crate::write;
 
 /// The place right after a write to the API server, about a [`Position`].
 pub(crate) const WRITTEN: &str = "operator.write";
@@ -42,11 +41,8 @@ pub(crate) async fn write(
     if let Some(version) = resource_version {
         report.metadata.resource_version = Some(version.to_owned());
     }
-    let namespace = resource.metadata.namespace.as_deref().unwrap_or_default();
+    let stored = write::status(context, &report).await?;
     let name = resource.metadata.name.as_deref().unwrap_or_default();
-    let api: Api<QuestDB> = Api::namespaced(context.client.clone(), namespace);
-    let parameters = PostParams { field_manager: Some(names::OPERATOR.to_owned()), ..PostParams::default() };
-    let stored = context.call("write the status", api.replace_status(name, &parameters, &report)).await?;
     let generation = resource.metadata.generation.unwrap_or_default();
     runtime::failpoint::hit(WRITTEN, Position(name, generation)).await;
     if before != after {

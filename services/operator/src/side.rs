@@ -1,23 +1,27 @@
-//! The controllers beside that of databases: snapshots and their schedules. They watch by themselves once this process
-//! leads; passes are bounded, measured, traced and end with leadership, as those over databases do.
+//! The controllers beside that of databases: snapshots and their schedules. Both kinds are watched from the start, as
+//! everything else is, and worked on once this process leads; passes are bounded, measured, traced and end with leadership,
+//! as those over databases do.
 
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::fmt::Debug;
-use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::NamespaceResourceScope;
-use kube::runtime::controller::{Action, Config};
-use kube::runtime::reflector::ObjectRef;
-use kube::runtime::{Controller, watcher};
+use kube::runtime::controller::{Action, Config, Error as TurnError, applier};
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use resources::names::snapshot::LABEL_SCHEDULE;
 use resources::{QuestDBSnapshot, QuestDBSnapshotSchedule};
 use runtime::CancellationToken;
-use serde::de::DeserializeOwned;
-use tracing::Instrument as _;
+use tokio::sync::mpsc;
 
 use crate::context::Context;
 use crate::error::Error;
@@ -25,68 +29,97 @@ use crate::memory::Memories;
 use crate::metrics::Measures;
 use crate::schedules::Schedules;
 use crate::snapshots::Snapshots;
-use crate::turn::Next;
+use crate::turn::{Next, Turns};
+use crate::watch::{self, Upkeep};
 
 /// Objects of one kind worked on at once.
 const CONCURRENCY: u16 = 16;
-
+/// Looks asked for and not begun: watches wait beyond that.
+const QUEUE: usize = 256;
 /// How long passes under way may take at the end.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Where objects are watched.
-pub(crate) struct Scope {
-    pub(crate) client: Client,
-    /// All namespaces when absent.
-    pub(crate) namespace: Option<String>,
+/// Everything of one kind in sight, and where looks at it are asked for once somebody takes them.
+#[derive(Clone)]
+struct Kind<K: Resource<DynamicType = ()> + Clone + 'static> {
+    store: Store<K>,
+    asks: Asks<K>,
 }
 
-impl Scope {
-    fn api<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>>(&self) -> Api<K> {
-        match &self.namespace {
-            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
-            None => Api::all(self.client.clone()),
+/// Where looks are asked for. Before anybody works on the kind nobody has to be told: work begins with a look at everything.
+struct Asks<K: Resource<DynamicType = ()>>(Arc<OnceLock<mpsc::Sender<ObjectRef<K>>>>);
+
+impl<K: Resource<DynamicType = ()>> Clone for Asks<K> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<K: Resource<DynamicType = ()>> Default for Asks<K> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<K: Resource<DynamicType = ()>> Asks<K> {
+    async fn ask(&self, what: Option<ObjectRef<K>>) {
+        if let (Some(what), Some(queue)) = (what, self.0.get()) {
+            // Closed only when the program ends.
+            let _ = queue.send(what).await;
         }
     }
 }
 
-/// Runs both until stopped.
-pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
-    let controller = Controller::new(context.scope.api(), watcher::Config::default());
-    let known = controller.store();
-    let snapshots = match Snapshots::new(Arc::clone(&context), known.clone()) {
-        Ok(snapshots) => Arc::new(snapshots),
-        Err(error) => {
-            tracing::error!(error = %runtime::telemetry::chain(&error), "no snapshots: no HTTP client");
-            return;
-        }
-    };
-    let measures = context.measures.of("questdbsnapshot");
-    let snapshots = serve(controller, &stop, move |resource: Arc<QuestDBSnapshot>| {
-        let (shared, measures) = (Arc::clone(&snapshots), measures.clone());
-        Box::pin(async move {
-            let pass = Box::pin(shared.pass(&resource));
-            turn(&shared.context, &measures, &shared.memories, &*resource, pass).await
-        })
-    });
-    let schedules = Arc::new(Schedules { context: Arc::clone(&context), known });
-    let memories = Arc::new(Memories::default());
-    let measures = context.measures.of("questdbsnapshotschedule");
-    let controller = Controller::new(context.scope.api(), watcher::Config::default()).watches(
-        context.scope.api(),
-        watcher::Config::default(),
-        |snapshot| schedule_of(&snapshot),
-    );
-    let schedules = serve(controller, &stop, move |resource: Arc<QuestDBSnapshotSchedule>| {
-        let (shared, measures) = (Arc::clone(&schedules), measures.clone());
-        let memories = Arc::clone(&memories);
-        Box::pin(async move {
-            let pass = Box::pin(shared.pass(&resource));
-            turn(&shared.context, &measures, &memories, &*resource, pass).await
-        })
-    });
-    tokio::select! {
-        _ = async { tokio::join!(snapshots, schedules) } => {}
-        () = async { stop.cancelled().await; tokio::time::sleep(GRACE).await } => {}
+/// What is seen of snapshots and of their schedules.
+#[derive(Clone)]
+pub(crate) struct Side {
+    snapshots: Kind<QuestDBSnapshot>,
+    schedules: Kind<QuestDBSnapshotSchedule>,
+}
+
+impl Side {
+    /// Starts both watches; of one namespace only, if one is named.
+    pub(crate) fn start(client: &Client, upkeep: &Upkeep, namespace: Option<&str>) -> Self {
+        let (asks, of_schedules) = (Asks::default(), Asks::default());
+        let (own, schedules) = (asks.clone(), of_schedules.clone());
+        let api = api(client, namespace);
+        let store = watch::keep(upkeep, api, watcher::Config::default(), move |event| {
+            let (own, schedules) = (own.clone(), schedules.clone());
+            let snapshot = watch::changed::<QuestDBSnapshot>(event);
+            async move {
+                own.ask(snapshot.as_ref().map(ObjectRef::from_obj)).await;
+                schedules.ask(snapshot.as_ref().and_then(schedule_of)).await;
+            }
+        });
+        let snapshots = Kind { store, asks };
+        let asks = of_schedules.clone();
+        let api = self::api(client, namespace);
+        let store = watch::keep(upkeep, api, watcher::Config::default(), move |event| {
+            let (asks, schedule) = (asks.clone(), watch::changed::<QuestDBSnapshotSchedule>(event));
+            async move { asks.ask(schedule.as_ref().map(ObjectRef::from_obj)).await }
+        });
+        Self { snapshots, schedules: Kind { store, asks: of_schedules } }
+    }
+
+    /// Waits until it is known which snapshots there are.
+    async fn snapshots_known(&self) -> bool {
+        self.snapshots.store.wait_until_ready().await.is_ok()
+    }
+
+    /// Waits until it is known which schedules and which snapshots there are: a schedule that sees none of its snapshots
+    /// would take them anew, and keep none of them.
+    async fn schedules_known(&self) -> bool {
+        self.snapshots_known().await && self.schedules.store.wait_until_ready().await.is_ok()
+    }
+}
+
+fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
     }
 }
 
@@ -95,27 +128,99 @@ fn schedule_of(snapshot: &QuestDBSnapshot) -> Option<ObjectRef<QuestDBSnapshotSc
     Some(ObjectRef::new(name).within(snapshot.metadata.namespace.as_deref()?))
 }
 
-async fn serve<K>(
-    controller: Controller<K>,
-    stop: &CancellationToken,
-    turn: impl Fn(Arc<K>) -> futures::future::BoxFuture<'static, Action> + Send + Sync + 'static,
-) where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-{
-    controller
-        .with_config(Config::default().concurrency(CONCURRENCY))
-        .graceful_shutdown_on(stop.clone().cancelled_owned())
-        .run(
-            move |resource, _| turn(resource).map(Ok::<Action, Infallible>),
-            |_, _, _| Action::await_change(),
-            Arc::new(()),
-        )
-        .for_each(|_| std::future::ready(()))
-        .await;
+/// Runs both until stopped. One whose kind cannot be watched waits, and holds nothing else up.
+pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
+    let both = async { tokio::join!(snapshots(&context, &stop), schedules(&context, &stop)) };
+    tokio::select! {
+        _ = both => {}
+        () = async { stop.cancelled().await; tokio::time::sleep(GRACE).await } => {}
+    }
 }
 
-/// One turn of one object: a pass that ends with this process's leadership and whose panic is the business of that
-/// object alone.
+async fn snapshots(context: &Arc<Context>, stop: &CancellationToken) {
+    let Side { snapshots: kind, .. } = &context.side;
+    let shared = match Snapshots::new(Arc::clone(context), kind.store.clone()) {
+        Ok(shared) => Arc::new(shared),
+        Err(error) => {
+            tracing::error!(error = %runtime::telemetry::chain(&error), "no snapshots: no HTTP client");
+            return;
+        }
+    };
+    let (measures, memory) = (context.measures.of("questdbsnapshot"), Arc::clone(&shared));
+    let take = move |resource: Arc<QuestDBSnapshot>| {
+        let (shared, measures) = (Arc::clone(&shared), measures.clone());
+        async move {
+            let pass = Box::pin(shared.pass(&resource));
+            turn(&shared.context, &measures, &shared.memories, &*resource, pass).await
+        }
+        .boxed()
+    };
+    let known = context.side.snapshots_known();
+    serve(kind, known, stop, take, |uids| memory.retain(|uid| uids.contains(uid))).await;
+}
+
+async fn schedules(context: &Arc<Context>, stop: &CancellationToken) {
+    let Side { snapshots, schedules: kind } = &context.side;
+    let known = snapshots.store.clone();
+    let shared = Arc::new(Schedules { context: Arc::clone(context), known });
+    let memories = Arc::new(Memories::default());
+    let (measures, memory) = (context.measures.of("questdbsnapshotschedule"), Arc::clone(&memories));
+    let take = move |resource: Arc<QuestDBSnapshotSchedule>| {
+        let (shared, measures) = (Arc::clone(&shared), measures.clone());
+        let memories = Arc::clone(&memories);
+        async move {
+            let pass = Box::pin(shared.pass(&resource));
+            turn(&shared.context, &measures, &memories, &*resource, pass).await
+        }
+        .boxed()
+    };
+    let known = context.side.schedules_known();
+    serve(kind, known, stop, take, |uids| memory.retain(|uid| uids.contains(uid))).await;
+}
+
+/// Takes turns once it is `known` what there is. `keep` forgets all but these objects, by uid.
+async fn serve<K>(
+    kind: &Kind<K>,
+    known: impl Future<Output = bool>,
+    stop: &CancellationToken,
+    take: impl Fn(Arc<K>) -> BoxFuture<'static, Action>,
+    keep: impl Fn(&HashSet<String>),
+) where
+    K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
+{
+    let known = tokio::select! {
+        known = known => known,
+        () = stop.cancelled() => false,
+    };
+    if !known {
+        return;
+    }
+    let (sender, asked) = mpsc::channel(QUEUE);
+    // Leadership is gained once. What changes from here on is asked for, what there is by now is looked at first.
+    let _ = kind.asks.0.set(sender);
+    let there = kind.store.state().into_iter().map(|object| ObjectRef::from_obj(&*object));
+    let asked = futures::stream::unfold(asked, |mut asked| async { Some((asked.recv().await?, asked)) });
+    let incoming = futures::stream::iter(there).chain(asked).map(Ok::<_, Infallible>);
+    // Ending the queue lets passes under way finish.
+    let incoming = Box::pin(incoming.take_until(stop.clone().cancelled_owned()));
+    let turns = applier(
+        |resource, _| take(resource).map(Ok::<Action, Infallible>),
+        |_, _, _| Action::await_change(),
+        Arc::new(()),
+        kind.store.clone(),
+        incoming,
+        Config::default().concurrency(CONCURRENCY),
+    );
+    let turns = turns.for_each(|turn| {
+        if let Err(TurnError::ObjectNotFound(_)) = turn {
+            let objects = kind.store.state();
+            keep(&objects.iter().filter_map(|object| object.meta().uid.clone()).collect());
+        }
+        std::future::ready(())
+    });
+    turns.await;
+}
+
 async fn turn<K: Resource<DynamicType = ()>>(
     context: &Context,
     measures: &Measures,
@@ -123,37 +228,13 @@ async fn turn<K: Resource<DynamicType = ()>>(
     resource: &K,
     pass: impl Future<Output = Result<Next, Error>>,
 ) -> Action {
-    let metadata = resource.meta();
-    let kind = K::kind(&());
+    let (metadata, started) = (resource.meta(), Instant::now());
     let span = tracing::info_span!(
         "reconcile",
-        k8s.kind = %kind,
+        k8s.kind = %K::kind(&()),
         k8s.name = metadata.name,
         k8s.namespace = metadata.namespace,
     );
-    let (started, _active) = (Instant::now(), measures.begun());
-    let pass = AssertUnwindSafe(pass).catch_unwind().instrument(span);
-    let result = match context.leadership.while_leading(pass).await {
-        Some(Ok(result)) => result,
-        Some(Err(_)) => {
-            measures.panicked();
-            Err(Error::Panic)
-        }
-        None => Err(Error::Lease),
-    };
-    let uid = metadata.uid.as_deref().unwrap_or_default();
-    if result.is_ok() {
-        memories.succeeded(uid);
-    }
-    let next = result.unwrap_or_else(|error| {
-        let lasting = error.is_lasting();
-        measures.failed(error.category(), lasting);
-        if !error.is_conflict() {
-            let text = runtime::telemetry::chain(&error);
-            tracing::warn!(k8s.kind = %kind, k8s.name = metadata.name, error = text, "a pass failed");
-        }
-        Next::Failed { delay: memories.failed(uid, lasting), lasting }
-    });
-    measures.ended(next.result(), started.elapsed());
-    next.action()
+    let turns = Turns { leadership: &context.leadership, measures, memories };
+    turns.take(resource, span, pass, |_| started.elapsed()).await.action()
 }

@@ -1,21 +1,25 @@
-//! One turn of one database: a pass, measured and traced, that ends with this process's leadership and whose panic is the
-//! business of that database alone. What becomes of it is [`Next`].
+//! One turn of one object: a pass, measured and traced, that ends with this process's leadership and whose panic is the
+//! business of that object alone. What becomes of it is [`Next`].
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use kube::Resource;
 use kube::runtime::controller::Action;
 use resources::{QuestDB, names};
 use runtime::TraceContext;
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 
 use crate::context::Context;
 use crate::error::Error;
+use crate::lease::Leadership;
+use crate::memory::Memories;
+use crate::metrics::Measures;
 use crate::{observe, reconcile};
 
-/// When a database is looked at again, and why.
+/// When an object is looked at again, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// It is as it should be.
@@ -56,44 +60,68 @@ impl Next {
     }
 }
 
-/// Takes a turn; says when the next one is.
-pub(crate) async fn take(resource: Arc<QuestDB>, context: Arc<Context>) -> Action {
-    let (turn, _active) = (context.work.begin(&resource.metadata), context.measures.begun());
-    let pass = AssertUnwindSafe(Box::pin(reconcile::pass(&resource, &context))).catch_unwind();
-    let result = match context.leadership.while_leading(pass.instrument(span(&resource))).await {
-        Some(Ok(result)) => result,
-        Some(Err(_)) => {
-            context.measures.panicked();
-            Err(Error::Panic)
-        }
-        None => Err(Error::Lease),
-    };
-    let next = match &result {
-        Ok(next) => *next,
-        Err(error) => missed(&resource, error, &context),
-    };
-    if let Next::Failed { lasting, .. } = next {
-        context.measures.failed(result.as_ref().err().map_or("step", Error::category), lasting);
-    }
-    context.measures.ended(next.result(), turn.end(next));
-    next.action()
+/// Whose turns they are: how they are measured, and where failures are remembered.
+pub(crate) struct Turns<'a> {
+    pub(crate) leadership: &'a Leadership,
+    pub(crate) measures: &'a Measures,
+    pub(crate) memories: &'a Memories,
 }
 
-/// A pass broke off: when to look again.
-fn missed(resource: &QuestDB, error: &Error, context: &Context) -> Next {
-    let uid = resource.metadata.uid.as_deref().unwrap_or_default();
-    let lasting = error.is_lasting();
-    let delay = context.memories.failed(uid, lasting);
-    if !error.is_conflict() {
-        tracing::warn!(
-            db.resource = resource.metadata.name,
-            db.namespace = resource.metadata.namespace,
-            error = %runtime::telemetry::chain(error),
-            retry_ms = runtime::telemetry::millis(delay),
-            "a pass failed"
-        );
+impl Turns<'_> {
+    /// Takes one; `end` says how long it took.
+    pub(crate) async fn take<K: Resource>(
+        &self,
+        resource: &K,
+        span: Span,
+        pass: impl Future<Output = Result<Next, Error>>,
+        end: impl FnOnce(Next) -> Duration,
+    ) -> Next {
+        let _active = self.measures.begun();
+        let pass = AssertUnwindSafe(pass).catch_unwind().instrument(span.clone());
+        let result = match self.leadership.while_leading(pass).await {
+            Some(Ok(result)) => result,
+            Some(Err(_)) => {
+                self.measures.panicked();
+                Err(Error::Panic)
+            }
+            None => Err(Error::Lease),
+        };
+        let uid = resource.meta().uid.as_deref().unwrap_or_default();
+        let next = match &result {
+            Ok(next) => *next,
+            Err(error) => span.in_scope(|| self.missed(uid, error)),
+        };
+        if let Next::Failed { lasting, .. } = next {
+            self.measures.failed(result.as_ref().err().map_or("step", Error::category), lasting);
+        } else {
+            self.memories.succeeded(uid);
+        }
+        self.measures.ended(next.result(), end(next));
+        next
     }
-    Next::Failed { delay, lasting }
+
+    /// A pass broke off: when to look again.
+    fn missed(&self, uid: &str, error: &Error) -> Next {
+        let lasting = error.is_lasting();
+        let delay = self.memories.failed(uid, lasting);
+        if !error.is_conflict() {
+            tracing::warn!(
+                error = %runtime::telemetry::chain(error),
+                retry_ms = runtime::telemetry::millis(delay),
+                "a pass failed"
+            );
+        }
+        Next::Failed { delay, lasting }
+    }
+}
+
+/// Takes a turn of a database; says when the next one is.
+pub(crate) async fn take(resource: Arc<QuestDB>, context: Arc<Context>) -> Action {
+    let Context { leadership, measures, memories, work, .. } = &*context;
+    let turn = work.begin(&resource.metadata);
+    let pass = Box::pin(reconcile::pass(&resource, &context));
+    let turns = Turns { leadership, measures, memories };
+    turns.take(&*resource, span(&resource), pass, |next| turn.end(next)).await.action()
 }
 
 /// The span of a pass; while a change is being carried out, a child of the request that asked for it.

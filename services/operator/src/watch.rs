@@ -1,9 +1,14 @@
 //! One watch: keeps a store up to date and says which resource to look at when something changes. A change only ever
 //! means "look again".
 
+mod state;
+#[cfg(test)]
+mod tests;
+
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::runtime::reflector::{self, ObjectRef, Store};
@@ -12,7 +17,6 @@ use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use kube::{Api, Resource, ResourceExt as _};
 use resources::QuestDB;
 use runtime::CancellationToken;
-use runtime::health::Component;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::Sender;
 
@@ -20,17 +24,29 @@ use crate::index::Index;
 use crate::kept::Kept;
 use crate::strays::Strays;
 
+pub(crate) use self::state::Watches;
+
+/// A watch that broke and has been silent for so long works: what is begun anew without success says so sooner, and what
+/// succeeds says nothing before something changes.
+const SILENCE: Duration = Duration::from_secs(90);
+
 /// Where looks are asked for. Bounded: a watch that is ahead of the controller waits.
 pub(crate) type Queue = Sender<ObjectRef<QuestDB>>;
 
-/// What a watch needs beside its API.
+/// What every watch needs beside its API.
 #[derive(Clone)]
-pub(crate) struct Wiring {
-    pub(crate) queue: Queue,
-    pub(crate) strays: Strays,
-    pub(crate) health: Component,
+pub(crate) struct Upkeep {
+    pub(crate) watches: Watches,
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: runtime::Tasks,
+}
+
+/// What watches for the sake of databases need.
+#[derive(Clone)]
+pub(crate) struct Wiring {
+    pub(crate) upkeep: Upkeep,
+    pub(crate) queue: Queue,
+    pub(crate) strays: Strays,
 }
 
 /// A store in which objects are found by a key too.
@@ -70,9 +86,33 @@ where
     K::DynamicType: Hash + Eq,
     F: Fn(&K) -> Option<ObjectRef<QuestDB>> + Send + Sync + 'static,
 {
-    let (store, writer) = reflector::store::<K>();
     let index = Arc::<Index>::default();
-    let indexed = Indexed { store, index: Arc::clone(&index) };
+    let Wiring { queue, strays, .. } = wiring.clone();
+    let (indexed, owner) = (Arc::clone(&index), Arc::new(owner));
+    let store = keep(&wiring.upkeep, api, config, move |event| {
+        indexed.take_in(&event, key);
+        note(&strays, &event, &*owner);
+        let owner = changed(event).and_then(|object| owner(&object));
+        let queue = queue.clone();
+        async move {
+            if let Some(owner) = owner {
+                // Closed only when the program ends.
+                let _ = queue.send(owner).await;
+            }
+        }
+    });
+    Indexed { store, index }
+}
+
+/// Keeps a store up to date until stopped; `tell` hears of each event after the store did.
+pub(crate) fn keep<K, F, T>(upkeep: &Upkeep, api: Api<K>, config: watcher::Config, tell: F) -> Store<K>
+where
+    K: Kept + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K::DynamicType: Hash + Eq,
+    F: Fn(Event<K>) -> T + Send + Sync + 'static,
+    T: Future<Output = ()> + Send + 'static,
+{
+    let (store, writer) = reflector::store::<K>();
     let stream = watch(api, config)
         .default_backoff()
         .try_filter(|event| std::future::ready(may_be_ours(event)))
@@ -81,27 +121,27 @@ where
             object.strip();
         })
         .reflect(writer);
-    let Wiring { queue, strays, health, stop, tasks } = wiring.clone();
+    let Upkeep { watches, stop, tasks } = upkeep.clone();
     let kind = K::kind(&()).into_owned();
+    watches.begun(&kind);
     tasks.spawn(format!("watch {kind}"), async move {
         let mut stream = Box::pin(stream.take_until(stop.cancelled()));
-        while let Some(event) = stream.next().await {
-            match event {
-                Ok(event) => {
-                    health.set_ok();
-                    index.take_in(&event, key);
-                    note(&strays, &event, &owner);
-                    notify(&queue, event, &owner).await;
+        loop {
+            match tokio::time::timeout(SILENCE, stream.next()).await {
+                Err(_) => watches.heals(&kind),
+                Ok(None) => break,
+                // That a list is begun is not yet an answer.
+                Ok(Some(Ok(event @ Event::Init))) => tell(event).await,
+                Ok(Some(Ok(event))) => {
+                    watches.works(&kind);
+                    tell(event).await;
                 }
-                Err(error) => {
-                    tracing::warn!(error = %runtime::telemetry::chain(&error), kind, "a watch broke and is begun again");
-                    health.set_failing(format!("watch of {kind}: {error}"));
-                }
+                Ok(Some(Err(error))) => watches.broke(&kind, &error, true),
             }
         }
         stop.cancelled().await;
     });
-    indexed
+    store
 }
 
 fn may_be_ours<K: Kept>(event: &Event<K>) -> bool {
@@ -132,16 +172,10 @@ where
     }
 }
 
-async fn notify<K, F>(queue: &Queue, event: Event<K>, owner: &F)
-where
-    F: Fn(&K) -> Option<ObjectRef<QuestDB>>,
-{
-    let object = match event {
-        Event::Apply(object) | Event::Delete(object) | Event::InitApply(object) => object,
-        Event::Init | Event::InitDone => return,
-    };
-    if let Some(owner) = owner(&object) {
-        // Closed only when the program ends.
-        let _ = queue.send(owner).await;
+/// The object that an event is about.
+pub(crate) fn changed<K>(event: Event<K>) -> Option<K> {
+    match event {
+        Event::Apply(object) | Event::Delete(object) | Event::InitApply(object) => Some(object),
+        Event::Init | Event::InitDone => None,
     }
 }

@@ -51,8 +51,8 @@ impl Reach {
             if ingress.http.is_some() {
                 kinds.insert(Kind::IngressRoute, "spec.network.ingress.http");
             }
-            if ingress.pg.is_some() || ingress.ilp.is_some() {
-                kinds.insert(Kind::IngressRouteTcp, "spec.network.ingress");
+            if ingress.pg.is_some() {
+                kinds.insert(Kind::IngressRouteTcp, "spec.network.ingress.pg");
             }
         }
         if let Some(monitor) = &self.monitor {

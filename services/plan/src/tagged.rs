@@ -1,10 +1,10 @@
 //! Tags in AWS that somebody changed by hand. What is found by them would be lost without them, so each is also known by
-//! something nobody can change: a machine by the token of its launch, disk and firewall by what holds their ids.
+//! something nobody can change: a machine by the token of its launch, a disk by what holds its id, a firewall by its name.
 
 use cloud::{ClientToken, Instance, InstanceId, Owner, Role, Tags, VolumeId, VolumeState, key};
-use resources::{QuestDB, names};
+use resources::{QuestDB, StepState, names};
 
-use crate::{Account, Children, Observed, Subject};
+use crate::{Account, Children, Goal, Observed, Part, Subject, Validated, build};
 
 /// Something with other tags than ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,17 +17,19 @@ pub struct Mistagged {
     pub missing: Tags,
 }
 
-/// What Kubernetes or the last report knows by its id, and nothing with our tags is.
+/// What is known by its id or name, and nothing with our tags is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     /// Machine.
     pub instance: Option<InstanceId>,
     /// Disk.
     pub volume: Option<VolumeId>,
+    /// Firewall, by its name in the VPC.
+    pub group: Option<String>,
 }
 
-/// Looks for what is known by id alone.
-pub fn lost(resource: &QuestDB, observed: &Observed) -> Lost {
+/// What to look for beside what has our tags.
+pub fn lost(resource: &QuestDB, validated: &Validated, observed: &Observed) -> Lost {
     let status = resource.status.as_ref();
     let volume = volume_id(&observed.children).or_else(|| {
         let volume = status?.volume.as_ref().filter(|volume| volume.state != "deleted")?;
@@ -40,7 +42,32 @@ pub fn lost(resource: &QuestDB, observed: &Observed) -> Lost {
         instance: instance.filter(|id| account.instances.iter().all(|found| found.id != *id)),
         // Beside one that carries our tags another is none that lost them: people take them off a disk to be rid of it.
         volume: volume.filter(|_| account.volumes.iter().all(|found| is_gone(&found.state))),
+        group: must_have_group(resource, validated.goal)
+            .then(|| build::security_group_name(&validated.subject))
+            .filter(|name| account.groups.iter().all(|found| found.name != *name)),
     }
+}
+
+/// Whether there must be a firewall, or may be one still: one that was never made is not looked for.
+fn must_have_group(resource: &QuestDB, goal: Goal) -> bool {
+    match goal {
+        // It is made before the generation of a machine is written down, and stays for the next.
+        Goal::Serve | Goal::Pause => {
+            let annotations = resource.metadata.annotations.as_ref();
+            annotations.is_some_and(|annotations| annotations.contains_key(names::GENERATION))
+        }
+        Goal::Retire | Goal::Purge => !is_group_removed(resource),
+    }
+}
+
+/// Whether the last report says that this very wish has removed the firewall.
+fn is_group_removed(resource: &QuestDB) -> bool {
+    let Some(status) = &resource.status else { return false };
+    let removed = status
+        .steps
+        .iter()
+        .any(|step| step.name == Part::SecurityGroupRemoval.as_str() && step.state == StepState::Succeeded);
+    removed && status.observed_generation == resource.metadata.generation
 }
 
 /// The disk that our `PersistentVolume` stands for: its handle cannot be changed.
@@ -87,7 +114,11 @@ pub fn put_right(resource: &QuestDB, subject: &Subject, account: &mut Account) {
         );
     }
     for volume in account.volumes.iter_mut().filter(|volume| !is_gone(&volume.state)) {
-        check(&mut volume.tags, volume.id.as_str(), subject.owner(Role::Volume));
+        let owner = subject.owner(Role::Volume);
+        // A disk that lost its tags lost with them which machine it served last: a return goes on from there.
+        let lost = !owner.tags().missing_from(&volume.tags).is_empty();
+        let generation = written.filter(|_| lost && volume.tags.get(key::GENERATION).is_none());
+        check(&mut volume.tags, volume.id.as_str(), Owner { generation, ..owner });
     }
     for group in &mut account.groups {
         check(&mut group.tags, group.id.as_str(), subject.owner(Role::SecurityGroup));

@@ -133,8 +133,6 @@ pub mod port {
     pub const HTTP: u16 = 9000;
     /// Postgres wire protocol.
     pub const PG: u16 = 8812;
-    /// Line protocol over TCP.
-    pub const ILP: u16 = 9009;
     /// Health and metrics.
     pub const MIN: u16 = 9003;
     /// The kubelet of a machine, for logs and commands.
@@ -166,9 +164,15 @@ pub fn headless(resource: &str) -> String {
     format!("{resource}-pods")
 }
 
-/// A route of a resource to one of its ports over TCP.
-pub fn route(resource: &str, port: &str) -> String {
-    format!("{resource}-{port}")
+/// The route of a resource for the Postgres wire protocol.
+pub fn route_pg(resource: &str) -> String {
+    format!("{resource}-pg")
+}
+
+/// The `NetworkPolicy` and the `PodDisruptionBudget` of a resource: never its own name, because that is what its users
+/// call theirs.
+pub fn guard(resource: &str) -> String {
+    format!("{resource}-questdb")
 }
 
 /// The `PersistentVolume` of an EBS volume: named after it, because the handle of one cannot change.

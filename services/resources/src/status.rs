@@ -203,9 +203,18 @@ pub struct DnsStatus {
     /// Change that is waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub change_id: Option<String>,
-    /// Address that the record holds, once it was in sync.
+    /// Address that the record holds, once it was in sync. None of a name in sync: it is kept for a paused database; nobody
+    /// answers to it and nobody else can take it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
+}
+
+impl DnsStatus {
+    /// Whether the name is only kept. This is no state of its own, because a reader that does not know a state could read none
+    /// of the resources any more.
+    pub fn is_reserved(&self) -> bool {
+        self.state == DnsState::InSync && self.address.is_none()
+    }
 }
 
 /// How far a name came.
@@ -217,8 +226,6 @@ pub enum DnsState {
     InSync,
     /// Being taken away; the removal is not on all name servers yet.
     Releasing,
-    /// Kept for a paused database: nobody answers to it and nobody else can take it.
-    Reserved,
     /// Somebody else has the name.
     Conflict,
 }

@@ -137,16 +137,17 @@ async fn create_security_group(pass: &Pass<'_>, group: &NewSecurityGroup) -> Res
         Err(AwsError::AlreadyExists { .. }) => {
             let found = cloud.find_security_group(&group.vpc, &group.name).await;
             let found = found.map_err(Error::aws("look for the security group"))?;
-            let ours = pass.validated.subject.owner(Role::SecurityGroup);
-            let is_ours = |owner: &Owner| owner.cluster == ours.cluster && owner.database == ours.database;
-            let owned = found.is_none_or(
-                |found| matches!(Owner::parse(&found.tags), Ok(Some(ref owner)) if is_ours(owner)),
-            );
-            if owned {
-                Ok(())
-            } else {
-                Err(Error::Foreign { what: format!("security group {}", group.name) })
+            let Some(found) = found else { return Ok(()) };
+            if !plan::is_still_ours(&pass.validated.subject, &found.tags) {
+                return Err(Error::Foreign { what: format!("security group {}", group.name) });
             }
+            let missing = group.tags.missing_from(&found.tags);
+            if missing.is_empty() {
+                return Ok(());
+            }
+            // The name is this database's, and no tag says otherwise: somebody took them off.
+            let tagged = cloud.create_tags(&[found.id.as_str()], &missing).await;
+            tagged.map_err(Error::aws("say whose the security group is"))
         }
         Err(error) => Err(Error::aws("create the security group")(error)),
     }

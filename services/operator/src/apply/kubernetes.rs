@@ -9,18 +9,19 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
+use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::DynamicObject;
 use kube::discovery::ApiResource;
-use kube::{Api, Resource as _};
 use plan::{Kind, Manifest, Target};
 use resources::{QuestDB, names};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::Pass;
 use super::contention::Repair;
 use crate::context::Context;
 use crate::error::Error;
+use crate::write;
 
 /// A version that no object has: an apply that names it makes what is not there, and is refused where something is.
 const NEVER: &str = "1";
@@ -43,7 +44,7 @@ pub(crate) async fn hold(
     if let Some(identity) = identity {
         metadata["annotations"] = json!({ names::ADOPTED_ID: identity });
     }
-    merge(context, resource, "add the finalizer", metadata).await
+    write::metadata(context, resource, "add the finalizer", metadata).await
 }
 
 /// Whether a resource that something was made for, by its status, could be deleted at once.
@@ -65,21 +66,21 @@ pub(super) async fn write_generation(
         names::LAUNCH: launch,
         names::LAUNCH_ZONE: zone,
     });
-    merge(pass.context, pass.resource, "write down the generation", json!({ "annotations": annotations }))
-        .await
+    let metadata = json!({ "annotations": annotations });
+    write::metadata(pass.context, pass.resource, "write down the generation", metadata).await
 }
 
 pub(super) async fn write_released(pass: &Pass<'_>, generation: u64) -> Result<QuestDB, Error> {
-    let annotations = json!({ names::RELEASED: generation.to_string() });
-    merge(pass.context, pass.resource, "write down the release", json!({ "annotations": annotations })).await
+    let metadata = json!({ "annotations": { names::RELEASED: generation.to_string() } });
+    write::metadata(pass.context, pass.resource, "write down the release", metadata).await
 }
 
 /// Lets the resource go.
 pub(crate) async fn release(context: &Context, resource: &QuestDB) -> Result<(), Error> {
     let finalizers = resource.metadata.finalizers.clone().unwrap_or_default();
     let others: Vec<_> = finalizers.into_iter().filter(|finalizer| finalizer != names::FINALIZER).collect();
-    let result = merge(context, resource, "remove the finalizer", json!({ "finalizers": others })).await;
-    match result {
+    let metadata = json!({ "finalizers": others });
+    match write::metadata(context, resource, "remove the finalizer", metadata).await {
         Err(Error::Kubernetes { source, .. }) if is_missing(&source) => Ok(()),
         other => other.map(drop),
     }
@@ -157,9 +158,7 @@ pub(super) async fn label_node(
 ) -> Result<(), Error> {
     let api: Api<Node> = Api::all(pass.context.client.clone());
     let body = json!({ "metadata": { "uid": uid, "labels": labels } });
-    let parameters =
-        PatchParams { field_manager: Some(names::OPERATOR.to_owned()), ..PatchParams::default() };
-    pass.context.call("label a Node", api.patch(name, &parameters, &Patch::Merge(&body))).await.map(drop)
+    write::merge(pass.context, &api, name, "label a Node", &body).await.map(drop)
 }
 
 /// An API for any of the kinds that we write.
@@ -191,23 +190,6 @@ fn namespaced<K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope
 
 fn clustered<K: kube::Resource<DynamicType = (), Scope = ClusterResourceScope>>() -> ApiResource {
     ApiResource::erase::<K>(&())
-}
-
-/// Changes metadata of the resource as it was seen, or not at all.
-async fn merge(
-    context: &Context,
-    resource: &QuestDB,
-    what: &'static str,
-    mut metadata: Value,
-) -> Result<QuestDB, Error> {
-    metadata["resourceVersion"] = json!(resource.meta().resource_version);
-    let namespace = resource.metadata.namespace.as_deref().unwrap_or_default();
-    let api: Api<QuestDB> = Api::namespaced(context.client.clone(), namespace);
-    let name = resource.metadata.name.as_deref().unwrap_or_default();
-    let parameters =
-        PatchParams { field_manager: Some(names::OPERATOR.to_owned()), ..PatchParams::default() };
-    let body = json!({ "metadata": metadata });
-    context.call(what, api.patch(name, &parameters, &Patch::Merge(&body))).await
 }
 
 pub(crate) fn is_missing(error: &kube::Error) -> bool {

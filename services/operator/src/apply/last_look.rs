@@ -3,7 +3,7 @@
 //! *Invariant:* what plans the end saw a shared picture and caches, which may be behind; this asks EC2 and the API server
 //! themselves. What only Kubernetes' garbage collector has to remove is not asked for.
 
-use cloud::{Select, VolumeState};
+use cloud::{Role, Select, Volume, VolumeId, VolumeState};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use kube::api::{ListParams, PartialObjectMeta};
 use kube::{Api, ResourceExt as _};
@@ -36,6 +36,9 @@ async fn in_ec2(pass: &Pass<'_>) -> Result<Option<String>, Error> {
     if let Some(group) = groups.first() {
         return Ok(Some(group.id.to_string()));
     }
+    if let Some(left) = without_tags(pass).await? {
+        return Ok(Some(left));
+    }
     if pass.validated.goal != Goal::Purge {
         return Ok(None);
     }
@@ -43,6 +46,27 @@ async fn in_ec2(pass: &Pass<'_>) -> Result<Option<String>, Error> {
     let volumes = volumes.map_err(Error::aws("look for volumes of the database"))?;
     let left = |state: &VolumeState| !matches!(state, VolumeState::Deleting | VolumeState::Deleted);
     Ok(volumes.iter().find(|volume| left(&volume.state)).map(|volume| volume.id.to_string()))
+}
+
+/// What only its name or its id leads to: the firewall, and the disk, which is to be gone or to carry our tags, as what
+/// stays is found by them alone.
+async fn without_tags(pass: &Pass<'_>) -> Result<Option<String>, Error> {
+    let (context, subject) = (pass.context, &pass.validated.subject);
+    let group = plan::build::security_group(subject, &context.settings);
+    let group = context.cloud.find_security_group(&group.vpc, &group.name).await;
+    let group = group.map_err(Error::aws("look for the security group by its name"))?;
+    if let Some(group) = group.filter(|group| plan::is_still_ours(subject, &group.tags)) {
+        return Ok(Some(group.id.to_string()));
+    }
+    let status = pass.resource.status.as_ref().and_then(|status| status.volume.as_ref());
+    let Some(id) = status.map(|volume| VolumeId::new(&volume.id)) else { return Ok(None) };
+    let disk = context.lookup.volume(&id).await.map_err(Error::aws("look for the disk by its id"))?;
+    let is_missed = |disk: &Volume| {
+        !matches!(disk.state, VolumeState::Deleting | VolumeState::Deleted)
+            && plan::is_still_ours(subject, &disk.tags)
+            && !subject.owner(Role::Volume).tags().missing_from(&disk.tags).is_empty()
+    };
+    Ok(disk.filter(is_missed).map(|disk| disk.id.to_string()))
 }
 
 async fn in_kubernetes(pass: &Pass<'_>) -> Result<Option<String>, Error> {

@@ -2,7 +2,6 @@
 //! password is ever logged.
 
 use k8s_openapi::ByteString;
-use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
 use plan::Manifest;
 use resources::names;
@@ -11,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::Pass;
 use super::kubernetes::{check_ours, dynamic};
 use crate::error::Error;
+use crate::write;
 
 /// User names that QuestDB's own tools expect.
 const USER: &str = "admin";
@@ -23,14 +23,12 @@ const LENGTH: usize = 32;
 pub(super) async fn create(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), Error> {
     let context = pass.context;
     let api = dynamic(context, manifest.kind, manifest.namespace.as_deref());
-    let parameters = Some(names::OPERATOR.to_owned());
     if manifest.uid.is_none() {
         let mut body = manifest.body.clone();
         body["data"] = Value::Object(data(&Map::new())?);
         let object: DynamicObject = serde_json::from_value(body)
             .map_err(|error| Error::kubernetes("build the Secret")(kube::Error::SerdeError(error)))?;
-        let parameters = PostParams { field_manager: parameters.clone(), ..PostParams::default() };
-        match context.call("create the Secret", api.create(&parameters, &object)).await {
+        match context.call("create the Secret", api.create(&write::parameters(), &object)).await {
             // One of its name is there: perhaps ours, without the labels by which it is found.
             Err(error) if error.is_conflict() => {}
             created => return created.map(drop),
@@ -45,9 +43,7 @@ pub(super) async fn create(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), E
     let mut metadata = manifest.body["metadata"].clone();
     metadata["resourceVersion"] = json!(found.metadata.resource_version);
     let body = json!({ "metadata": metadata, "data": missing });
-    let parameters = PatchParams { field_manager: parameters, ..PatchParams::default() };
-    let patch = Patch::Merge(&body);
-    context.call("complete the Secret", api.patch(&manifest.name, &parameters, &patch)).await.map(drop)
+    write::merge(context, &api, &manifest.name, "complete the Secret", &body).await.map(drop)
 }
 
 /// The keys that are not there, with fresh values.

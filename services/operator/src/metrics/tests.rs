@@ -1,5 +1,7 @@
 //! What is measured is shown under the names that dashboards know.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -46,6 +48,66 @@ fn a_pass_is_counted_by_its_result_from_zero_on() {
         "slipway_operator_pass_failures_total{controller=\"questdb\",category=\"aws\"} 1",
     ] {
         check(&shown, line);
+    }
+}
+
+/// Whatever the operator shows, each with one series.
+async fn everything() -> String {
+    let metrics = Metrics::default();
+    let measures = Measures::new(&metrics, 32);
+    drop(measures.begun());
+    measures.ended("error", Duration::ZERO);
+    measures.failed("aws", true);
+    for tell in [Measures::drift, Measures::contended] {
+        tell(&measures, "Service");
+    }
+    measures.step("Hold", "done");
+    measures.leads(true);
+    measures.provisioned(Duration::ZERO);
+    measures.picture(Duration::ZERO);
+    measures.aws("RunInstances", "throttled");
+    let known = [database(|_| {})];
+    measures.databases(known.iter(), Timestamp::UNIX_EPOCH);
+    let work = crate::work::Work::new(&metrics);
+    work.begin(&known[0].metadata).end(crate::turn::Next::Change);
+    let refused = kube::runtime::watcher::Error::NoResourceVersion;
+    let component = runtime::health::Readiness::default().component("api-server");
+    crate::watch::Watches::new(&metrics, component).broke("QuestDB", &refused, true);
+    let answer = tower::service_fn(async |_| Ok::<_, ()>(http::Response::new(())));
+    let mut counted = tower::Layer::layer(&crate::count::Count::new(&metrics), answer);
+    let request = http::Request::new(kube::client::Body::empty());
+    drop(tower::Service::call(&mut counted, request).await);
+    metrics.encode().unwrap()
+}
+
+/// The names in the first column of the tables.
+fn documented() -> BTreeSet<&'static str> {
+    let lines = include_str!("../../../../deploy/operator/metrics.md").lines();
+    let names = lines.filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    names.filter(|name| !name.starts_with("process_")).collect()
+}
+
+#[tokio::test]
+async fn the_document_names_every_metric_and_no_other() {
+    let shown = everything().await;
+    let types = shown.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let name = |(name, kind): (&str, &str)| {
+        if kind == "counter" { format!("{name}_total") } else { name.to_owned() }
+    };
+    let shown: BTreeSet<String> = types.map(name).filter(|name| !name.starts_with("process_")).collect();
+    assert_eq!(documented(), shown.iter().map(String::as_str).collect());
+}
+
+#[test]
+fn the_document_names_every_category_of_failures() {
+    let document = include_str!("../../../../deploy/operator/metrics.md");
+    let line = document.lines().find(|line| line.contains("`slipway_operator_pass_failures_total`")).unwrap();
+    let (_, categories) = include_str!("../error.rs").split_once("pub fn category").unwrap();
+    let (categories, _) = categories.split_once("/// Whether").unwrap();
+    let categories: Vec<_> = categories.split('"').skip(1).step_by(2).collect();
+    assert!(categories.len() > 10, "{categories:?}");
+    for category in categories {
+        assert!(line.contains(&format!("`{category}`")), "{category} in {line}");
     }
 }
 

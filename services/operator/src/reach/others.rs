@@ -19,7 +19,7 @@ use runtime::CancellationToken;
 use tokio::sync::watch;
 
 use crate::caches::owner;
-use crate::watch::{Queue, Wiring};
+use crate::watch::{Queue, Watches, Wiring};
 
 /// Between two looks for a kind.
 const PERIOD: Duration = Duration::from_secs(20);
@@ -47,6 +47,7 @@ struct Look {
     client: Client,
     stores: Stores,
     queue: Queue,
+    watches: Watches,
     resources: Store<QuestDB>,
 }
 
@@ -62,10 +63,11 @@ impl Others {
                 client: client.clone(),
                 stores: Arc::clone(&stores),
                 queue: wiring.queue.clone(),
+                watches: wiring.upkeep.watches.clone(),
                 resources: resources.clone(),
             };
-            let (stop, teller) = (wiring.stop.clone(), Arc::clone(&teller));
-            wiring.tasks.spawn(format!("watch {}", kind.as_str()), async move {
+            let (stop, teller) = (wiring.upkeep.stop.clone(), Arc::clone(&teller));
+            wiring.upkeep.tasks.spawn(format!("watch {}", kind.as_str()), async move {
                 look.run(&stop, || teller.send_modify(|known| *known += 1)).await;
             });
         }
@@ -80,10 +82,10 @@ impl Others {
     pub(super) fn fill(&self, children: &mut Children, subject: &Subject) {
         let stores = lock(&self.stores);
         children.served = stores.keys().copied().collect();
-        let routes = ["pg", "ilp"].map(|port| names::route(&subject.name, port));
+        let route = names::route_pg(&subject.name);
         for (kind, store) in &*stores {
             let resource = api_resource(*kind);
-            for name in routes.iter().chain([&subject.name]) {
+            for name in [&route, &subject.name] {
                 let key = ObjectRef::new_with(name, resource.clone()).within(&subject.namespace);
                 let found = store.get(&key).filter(|found| subject.holds(&found.metadata));
                 children.others.extend(found.map(|found| (*kind, found)));
@@ -169,12 +171,9 @@ impl Look {
     async fn take_in(&self, event: Result<watcher::Event<DynamicObject>, watcher::Error>) {
         let object = match event {
             Ok(watcher::Event::Apply(object) | watcher::Event::Delete(object)) => object,
-            Ok(watcher::Event::InitApply(_) | watcher::Event::Init | watcher::Event::InitDone) => return,
-            Err(error) => {
-                let error = runtime::telemetry::chain(&error);
-                tracing::warn!(error, kind = self.kind.as_str(), "a watch broke and is begun again");
-                return;
-            }
+            Ok(watcher::Event::InitDone) => return self.watches.works(self.kind.as_str()),
+            Ok(watcher::Event::InitApply(_) | watcher::Event::Init) => return,
+            Err(error) => return self.watches.broke(self.kind.as_str(), &error, false),
         };
         if let Some(owner) = owner(&object.metadata) {
             // Closed only when the program ends.

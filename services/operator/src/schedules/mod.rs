@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Api;
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, Preconditions};
 use kube::runtime::reflector::Store;
 use plan::schedule::{self, Clock, Due};
 use resources::names::snapshot::LABEL_SCHEDULE;
-use resources::{QuestDBSnapshot, QuestDBSnapshotSchedule, QuestDBSnapshotScheduleStatus, names};
+use resources::{QuestDBSnapshot, QuestDBSnapshotSchedule, QuestDBSnapshotScheduleStatus};
 
 use crate::apply::kubernetes::is_missing;
 use crate::context::Context;
 use crate::error::Error;
 use crate::turn::Next;
+use crate::write;
 
 /// The longest time between two looks: clocks may be put right meanwhile.
 const LONGEST: Duration = Duration::from_mins(30);
@@ -46,16 +47,33 @@ impl Schedules {
             }
         };
         let due = schedule::due(resource, &clock, &own, now);
-        // First: what may not be made for want of room is made once there is some.
-        for name in &due.remove {
-            self.remove(resource, &own, name).await?;
-        }
-        if let Some(time) = due.create {
-            self.create(resource, &schedule::snapshot(resource, time)).await?;
+        if let Err(error) = self.act(resource, &own, &due).await {
+            if !error.is_conflict() {
+                let text = error.stable();
+                self.report(resource, &schedule::failed(resource, &due, &text, now)).await?;
+                self.context.events.wrong(resource, "ScheduleFailed", text).await;
+            }
+            return Err(error);
         }
         self.report(resource, &schedule::status(resource, &own, Ok(&due), now)).await?;
         let acted = due.create.is_some() || !due.remove.is_empty();
         Ok(if acted { Next::Soon(AFTER_STEP) } else { Next::Rest(until(&due, now)) })
+    }
+
+    async fn act(
+        &self,
+        resource: &QuestDBSnapshotSchedule,
+        own: &[&QuestDBSnapshot],
+        due: &Due,
+    ) -> Result<(), Error> {
+        // First: what may not be made for want of room is made once there is some.
+        for name in &due.remove {
+            self.remove(resource, own, name).await?;
+        }
+        match due.create {
+            Some(time) => self.create(resource, &schedule::snapshot(resource, time)).await,
+            None => Ok(()),
+        }
     }
 
     fn own(&self, resource: &QuestDBSnapshotSchedule) -> Vec<Arc<QuestDBSnapshot>> {
@@ -70,10 +88,8 @@ impl Schedules {
     /// The name is the fence: one time is one snapshot, however often it is made.
     async fn create(&self, resource: &QuestDBSnapshotSchedule, made: &QuestDBSnapshot) -> Result<(), Error> {
         let api = self.snapshots(resource);
-        let manager = Some(names::OPERATOR.to_owned());
-        let parameters = PostParams { field_manager: manager, ..PostParams::default() };
         let name = made.metadata.name.as_deref().unwrap_or_default();
-        match self.context.call("make a snapshot", api.create(&parameters, made)).await {
+        match self.context.call("make a snapshot", api.create(&write::parameters(), made)).await {
             Ok(_) => {
                 let note = format!("made QuestDBSnapshot {name}");
                 self.context.events.done(resource, "SnapshotMade", note).await;
@@ -129,12 +145,7 @@ impl Schedules {
             return Ok(());
         }
         let report = QuestDBSnapshotSchedule { status: Some(status.clone()), ..resource.clone() };
-        let namespace = resource.metadata.namespace.as_deref().unwrap_or_default();
-        let api: Api<QuestDBSnapshotSchedule> = Api::namespaced(self.context.client.clone(), namespace);
-        let manager = Some(names::OPERATOR.to_owned());
-        let parameters = PostParams { field_manager: manager, ..PostParams::default() };
-        let name = resource.metadata.name.as_deref().unwrap_or_default();
-        self.context.call("write the status", api.replace_status(name, &parameters, &report)).await.map(drop)
+        write::status(&self.context, &report).await.map(drop)
     }
 }
 

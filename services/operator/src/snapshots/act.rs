@@ -1,16 +1,17 @@
 //! Doing one step of a snapshot. The only place that writes to QuestDB, to EC2 and to the object for its sake.
 
 use cloud::{Error as AwsError, NewSnapshot, SnapshotId, Tags, key};
-use kube::api::{ListParams, Patch, PatchParams};
-use plan::snapshot::{Step, identity, owes};
+use kube::api::ListParams;
+use plan::snapshot::{Checkpoint, Step, identity, owes};
+use resources::QuestDBSnapshot;
 use resources::names::snapshot::{FINALIZER, IDENTITY, RELEASE_OWED};
-use resources::{QuestDBSnapshot, names};
 use serde_json::{Value, json};
 
 use super::Snapshots;
 use crate::apply::kubernetes::is_missing;
-use crate::database::Door;
+use crate::database::{self, Door};
 use crate::error::Error;
+use crate::write;
 
 /// What a step changed.
 pub(super) enum Done {
@@ -105,14 +106,24 @@ async fn owe(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> Result<Done, 
         return Err(Error::Stale { what: format!("QuestDBSnapshot {name} of the same database is at work") });
     }
     let metadata = json!({ "finalizers": with_finalizer(resource, RELEASE_OWED) });
-    merge(snapshots, resource, "write down that a release is owed", metadata).await
+    let written = merge(snapshots, resource, "write down that a release is owed", metadata).await?;
+    snapshots.remember(uid(resource), Checkpoint::Unmade);
+    Ok(written)
 }
 
 async fn checkpoint(snapshots: &Snapshots, resource: &QuestDBSnapshot, door: &Door) -> Result<Done, Error> {
     let databases = &snapshots.databases;
-    databases.hold(door).await.map_err(Error::database("make a checkpoint"))?;
+    let before = snapshots.checkpoint(uid(resource));
+    // Given up on its way, it may be made all the same.
+    snapshots.remember(uid(resource), Checkpoint::Unknown);
+    let answer = databases.hold(door).await;
+    // A clear no made none.
+    if matches!(answer, Err(database::Error::Refused { .. } | database::Error::Denied { .. })) {
+        snapshots.remember(uid(resource), before);
+    }
+    answer.map_err(Error::database("make a checkpoint"))?;
     let since = databases.held_since(door).await.map_err(Error::database("ask for the checkpoint"))?;
-    snapshots.remember(uid(resource), since);
+    snapshots.remember(uid(resource), since.map_or(Checkpoint::Unknown, Checkpoint::Made));
     Ok(Done::Elsewhere)
 }
 
@@ -154,7 +165,7 @@ async fn drop_finalizer(
     resource: &QuestDBSnapshot,
     name: &str,
 ) -> Result<Done, Error> {
-    snapshots.remember(uid(resource), None);
+    snapshots.remember(uid(resource), Checkpoint::Unknown);
     let finalizers = resource.metadata.finalizers.clone().unwrap_or_default();
     let others: Vec<_> = finalizers.into_iter().filter(|finalizer| finalizer != name).collect();
     match merge(snapshots, resource, "remove a finalizer", json!({ "finalizers": others })).await {
@@ -163,18 +174,12 @@ async fn drop_finalizer(
     }
 }
 
-/// Changes metadata of the object as it was seen, or not at all.
 async fn merge(
     snapshots: &Snapshots,
     resource: &QuestDBSnapshot,
     what: &'static str,
-    mut metadata: Value,
+    metadata: Value,
 ) -> Result<Done, Error> {
-    metadata["resourceVersion"] = json!(resource.metadata.resource_version);
-    let manager = Some(names::OPERATOR.to_owned());
-    let parameters = PatchParams { field_manager: manager, ..PatchParams::default() };
-    let name = resource.metadata.name.as_deref().unwrap_or_default();
-    let (api, body) = (snapshots.api(resource), json!({ "metadata": metadata }));
-    let written = snapshots.context.call(what, api.patch(name, &parameters, &Patch::Merge(&body))).await?;
+    let written = write::metadata(&snapshots.context, resource, what, metadata).await?;
     Ok(Done::Written(Box::new(written)))
 }

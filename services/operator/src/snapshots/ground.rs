@@ -22,7 +22,7 @@ pub(super) struct Look {
 }
 
 impl Look {
-    fn unclear(what: impl Into<String>) -> Self {
+    pub(super) fn unclear(what: impl Into<String>) -> Self {
         Self { ground: Ground::Unclear(what.into()), door: None, blind: None }
     }
 }

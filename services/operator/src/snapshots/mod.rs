@@ -1,32 +1,35 @@
 //! The controller of `QuestDBSnapshot`: looks, lets `plan::snapshot` decide, does one thing, and says how it stands.
 //!
-//! *Invariant:* a pass over a snapshot that is whole or has failed, and owes nothing, sends no request.
+//! *Invariant:* a pass over a snapshot that is whole or has failed, and owes nothing, sends no request; one over a snapshot
+//! that EBS only copies asks EC2 alone, once, together with others.
 
 mod act;
+mod copies;
 mod ground;
+mod pace;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cloud::{Select, TagFilter, VolumeSnapshot, key};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kube::Api;
-use kube::api::PostParams;
 use kube::runtime::reflector::Store;
-use plan::snapshot::{self, Plan, Seen};
-use resources::{QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase, names};
+use plan::snapshot::{self, Checkpoint, Plan, Seen};
+use resources::{QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase};
 use tokio::sync::Mutex;
 
+use self::copies::Copies;
+use self::ground::Look;
+use self::pace::Rests;
 use crate::context::Context;
 use crate::database::Databases;
 use crate::error::Error;
 use crate::memory::Memories;
 use crate::turn::Next;
+use crate::write;
 
 /// After something was done: what was done shows soon.
 const AFTER_STEP: Duration = Duration::from_millis(400);
-/// Between two looks while something is waited for, at first and at last.
-const WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 
 /// What passes over snapshots share.
 pub(crate) struct Snapshots {
@@ -34,10 +37,12 @@ pub(crate) struct Snapshots {
     /// Every snapshot in sight.
     pub(crate) known: Store<QuestDBSnapshot>,
     databases: Databases,
+    copies: Copies,
+    rests: Rests,
     /// Attempts and what was asked of EC2, by uid of the snapshot.
     pub(crate) memories: Memories,
-    /// Checkpoints that this process asked for, by uid of the snapshot.
-    checkpoints: std::sync::Mutex<std::collections::HashMap<String, Timestamp>>,
+    /// What this process knows of its checkpoints, by uid of the snapshot.
+    checkpoints: std::sync::Mutex<std::collections::HashMap<String, Checkpoint>>,
     /// One after the other looks whether nobody owes a release and writes down that it does.
     owing: Mutex<()>,
 }
@@ -47,6 +52,8 @@ impl Snapshots {
         let memories = Memories::default();
         memories.take_over();
         Ok(Self {
+            copies: Copies::new(&context.cloud, &context.settings.cluster),
+            rests: Rests::default(),
             context,
             known,
             databases: Databases::new()?,
@@ -56,6 +63,13 @@ impl Snapshots {
         })
     }
 
+    /// Keeps in mind only these.
+    pub(crate) fn retain(&self, known: impl Fn(&str) -> bool) {
+        self.locked().retain(|uid, _| known(uid));
+        self.rests.retain(&known);
+        self.memories.retain(known);
+    }
+
     /// One pass.
     pub(crate) async fn pass(&self, resource: &QuestDBSnapshot) -> Result<Next, Error> {
         if snapshot::is_settled(resource) {
@@ -63,11 +77,20 @@ impl Snapshots {
         }
         let uid = resource.metadata.uid.as_deref().unwrap_or_default();
         let looked = Instant::now();
-        let (copies, unseen) = match self.copies(resource).await {
+        if let Some(left) = self.rests.left(resource, looked) {
+            return Ok(Next::Soon(left));
+        }
+        let (copies, unseen) = match self.copies.of(resource).await {
             Ok(copies) => (copies, None),
+            // Nothing is known anew, and the database has nothing to do with it.
+            Err(error) if snapshot::is_copying(resource) => return Err(error),
             Err(error) => (Vec::new(), Some(error)),
         };
-        let ground = ground::look(self, resource).await?;
+        let ground = if snapshot::rests_on_database(resource, &copies) {
+            ground::look(self, resource).await?
+        } else {
+            Look::unclear("nothing rests on the database any more")
+        };
         let unseen = unseen.or(ground.blind);
         let all = self.known.state();
         let before = snapshot::comes_before(resource, all.iter().map(AsRef::as_ref));
@@ -112,8 +135,15 @@ impl Snapshots {
             if plan.step.is_some() {
                 return Ok(Next::Soon(AFTER_STEP));
             }
-            self.report(resource, &snapshot::status(resource, seen, plan, None)).await?;
-            return Ok(if plan.settled { Next::Change } else { Next::Soon(pause(resource, seen.now)) });
+            let version = self.report(resource, &snapshot::status(resource, seen, plan, None)).await?;
+            if plan.settled {
+                return Ok(Next::Change);
+            }
+            let pause = pace::pause(resource, plan, seen.now);
+            if let (Some(uid), Some(version)) = (&resource.metadata.uid, version) {
+                self.rests.until(uid, &version, pause);
+            }
+            return Ok(Next::Soon(pause));
         };
         if !failure.is_conflict() {
             let text = failure.stable();
@@ -122,30 +152,19 @@ impl Snapshots {
         Err(failure)
     }
 
-    /// Snapshots in EC2 with the identity of this one.
-    async fn copies(&self, resource: &QuestDBSnapshot) -> Result<Vec<VolumeSnapshot>, Error> {
-        let Some(identity) = snapshot::identity(resource) else { return Ok(Vec::new()) };
-        let filter = TagFilter::cluster(&self.context.settings.cluster).and(key::SNAPSHOT, &[identity]);
-        let found = self.context.cloud.describe_snapshots(&Select::Tags(filter)).await;
-        let mut found = found.map_err(Error::aws("look for snapshots"))?;
-        // An object that was copied brings the identity of the first along, and has nothing of it.
-        found.retain(|copy| snapshot::is_of(resource, &copy.tags));
-        Ok(found)
+    fn checkpoint(&self, uid: &str) -> Checkpoint {
+        self.locked().get(uid).copied().unwrap_or_default()
     }
 
-    fn checkpoint(&self, uid: &str) -> Option<Timestamp> {
-        self.locked().get(uid).copied()
-    }
-
-    fn remember(&self, uid: &str, checkpoint: Option<Timestamp>) {
+    fn remember(&self, uid: &str, checkpoint: Checkpoint) {
         let mut checkpoints = self.locked();
         match checkpoint {
-            Some(since) => checkpoints.insert(uid.to_owned(), since),
-            None => checkpoints.remove(uid),
+            Checkpoint::Unknown => checkpoints.remove(uid),
+            known => checkpoints.insert(uid.to_owned(), known),
         };
     }
 
-    fn locked(&self) -> std::sync::MutexGuard<'_, std::collections::HashMap<String, Timestamp>> {
+    fn locked(&self) -> std::sync::MutexGuard<'_, std::collections::HashMap<String, Checkpoint>> {
         self.checkpoints.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
@@ -154,21 +173,20 @@ impl Snapshots {
         Api::namespaced(self.context.client.clone(), namespace)
     }
 
-    /// Writes the status when it says something else than before.
-    async fn report(&self, resource: &QuestDBSnapshot, status: &QuestDBSnapshotStatus) -> Result<(), Error> {
+    /// Writes the status when it says something else than before; the version of the object that says so.
+    async fn report(
+        &self,
+        resource: &QuestDBSnapshot,
+        status: &QuestDBSnapshotStatus,
+    ) -> Result<Option<String>, Error> {
         if resource.status.as_ref() == Some(status) {
-            return Ok(());
+            return Ok(resource.metadata.resource_version.clone());
         }
         let before = resource.status.as_ref().and_then(|status| status.phase);
         let report = QuestDBSnapshot { status: Some(status.clone()), ..resource.clone() };
-        let name = resource.metadata.name.as_deref().unwrap_or_default();
-        let manager = Some(names::OPERATOR.to_owned());
-        let parameters = PostParams { field_manager: manager, ..PostParams::default() };
-        let api = self.api(resource);
-        let written = self.context.call("write the status", api.replace_status(name, &parameters, &report));
-        match written.await {
+        let written = match write::status(&self.context, &report).await {
             Err(Error::Kubernetes { source, .. }) if crate::apply::kubernetes::is_missing(&source) => {
-                return Ok(());
+                return Ok(None);
             }
             other => other?,
         };
@@ -180,14 +198,6 @@ impl Snapshots {
                 self.context.events.done(resource, phase.as_str(), note).await;
             }
         }
-        Ok(())
+        Ok(written.metadata.resource_version)
     }
-}
-
-/// The longer something takes, the seldomer it is looked at.
-fn pause(resource: &QuestDBSnapshot, now: Timestamp) -> Duration {
-    let made = resource.metadata.creation_timestamp.as_ref();
-    let age = made.map_or(SignedDuration::ZERO, |made| now.duration_since(made.0));
-    let (shortest, longest) = WAIT;
-    Duration::try_from(age).map_or(shortest, |age| (age / 20).clamp(shortest, longest))
 }

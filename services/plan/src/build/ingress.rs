@@ -1,4 +1,6 @@
-//! Traefik's routes: one for HTTP by host, and one for each protocol over TCP by the host that TLS names.
+//! Traefik's routes: one for HTTP by host, and one for the Postgres protocol by the host that TLS names.
+//!
+//! There is none for the line protocol over TCP: QuestDB does not listen there, and a wish for one is refused.
 
 use resources::names::{self, port};
 use resources::{IngressSpec, RouteSpec, TlsSpec};
@@ -29,12 +31,11 @@ pub fn routes(subject: &Subject, host: &str, wish: &IngressSpec) -> Vec<Manifest
         let rule = json!({ "kind": "Rule", "match": format!("Host(`{host}`)"), "services": to(port::HTTP) });
         route(Kind::IngressRoute, subject.name.clone(), wish, rule)
     });
-    let tcp = [("pg", port::PG, &wish.pg), ("ilp", port::ILP, &wish.ilp)];
-    let tcp = tcp.into_iter().filter_map(|(name, port, wish)| {
-        let rule = json!({ "match": format!("HostSNI(`{host}`)"), "services": to(port) });
-        Some(route(Kind::IngressRouteTcp, names::route(&subject.name, name), wish.as_ref()?, rule))
+    let pg = wish.pg.iter().map(|wish| {
+        let rule = json!({ "match": format!("HostSNI(`{host}`)"), "services": to(port::PG) });
+        route(Kind::IngressRouteTcp, names::route_pg(&subject.name), wish, rule)
     });
-    http.chain(tcp).collect()
+    http.chain(pg).collect()
 }
 
 fn certificate(host: &str, wish: &TlsSpec) -> Value {

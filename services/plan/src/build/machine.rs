@@ -24,11 +24,15 @@ pub fn node_labels(subject: &Subject) -> BTreeMap<&'static str, &str> {
     ])
 }
 
+/// The name of the firewall. The id of the database makes it unique in the VPC, also beside namesakes of other clusters.
+pub(crate) fn security_group_name(subject: &Subject) -> String {
+    format!("questdb-{}", subject.database)
+}
+
 /// The firewall.
 pub fn security_group(subject: &Subject, settings: &Settings) -> NewSecurityGroup {
     NewSecurityGroup {
-        // The id of the database makes it unique in the VPC, also beside namesakes of other clusters.
-        name: format!("questdb-{}", subject.database),
+        name: security_group_name(subject),
         vpc: settings.vpc.clone(),
         description: format!("QuestDB {}", subject.display()),
         tags: subject.owner(Role::SecurityGroup).tags().named(subject.display()),
@@ -54,6 +58,8 @@ pub fn security_group_rules(validated: &Validated, settings: &Settings) -> Vec<I
     };
     let mut all = rules(&validated.allowed_cidrs, &clients);
     all.extend(rules(&settings.neighbours.cluster_cidrs, &cluster));
+    // An operator that is none of those pods asks QuestDB too.
+    all.extend(rules(&settings.neighbours.operator_cidrs, &[port::HTTP]));
     all.sort();
     all.dedup();
     all
@@ -107,6 +113,30 @@ pub fn launch(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::build::network_policy;
+    use crate::fixture::{resource, settings, validated};
+
+    #[test]
+    fn an_operator_outside_of_the_cluster_passes_both_fences_to_sql_and_nothing_else() {
+        let mut cluster = settings();
+        cluster.neighbours.operator_cidrs = vec!["192.0.2.7/24".to_owned()];
+        cluster.neighbours.cluster_cidrs.clear();
+        let wish = validated(&resource(1));
+        let peer = cloud::PeerRange::Ipv4("192.0.2.0/24".to_owned());
+        let rules = security_group_rules(&wish, &cluster);
+        let own: Vec<u16> =
+            rules.iter().filter(|rule| rule.peer == peer).map(|rule| rule.from_port).collect();
+        assert_eq!(own, [port::HTTP], "{rules:?}");
+        let policy = network_policy(&wish, &cluster).body;
+        let block = json!({ "ipBlock": { "cidr": "192.0.2.7/24" } });
+        let mut lets_in = policy["spec"]["ingress"].as_array().unwrap().iter();
+        assert!(
+            lets_in.any(|rule| {
+                rule["from"].as_array().unwrap().contains(&block) && rule["ports"][0]["port"] == port::HTTP
+            }),
+            "{policy}"
+        );
+    }
 
     #[test]
     fn ranges_are_as_ec2_keeps_them() {

@@ -17,6 +17,7 @@ pub(crate) use config::server_keys;
 pub use config::{checksum, config_map, server_conf};
 pub use disruption_budget::disruption_budget;
 pub use ingress::routes;
+pub(crate) use machine::security_group_name;
 pub use machine::{launch, node_labels, node_value, security_group, security_group_rules};
 pub use monitor::monitor;
 pub use network_policy::network_policy;

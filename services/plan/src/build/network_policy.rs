@@ -12,7 +12,7 @@ use crate::{Kind, Manifest, Settings, Validated};
 /// The `NetworkPolicy`.
 pub fn network_policy(validated: &Validated, settings: &Settings) -> Manifest {
     let subject = &validated.subject;
-    let name = subject.name.clone();
+    let name = names::guard(&subject.name);
     Manifest {
         kind: Kind::NetworkPolicy,
         namespace: Some(subject.namespace.clone()),

@@ -57,7 +57,7 @@ pub fn plan(resource: &QuestDB, validated: &Validated, observed: &Observed, sett
 }
 
 fn serve(world: &World<'_>, plan: &mut Plan) {
-    retag(world, plan);
+    retag(world, plan, serving_part);
     workload::credentials(world, plan);
     let group = network::security_group(world, plan);
     let disk = existing::volume(world, plan);
@@ -82,15 +82,19 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
 }
 
 /// What somebody took off or changed by hand.
-fn retag(world: &World<'_>, plan: &mut Plan) {
+fn retag(world: &World<'_>, plan: &mut Plan, part: fn(Role) -> Part) {
     for Mistagged { role, id, missing } in &world.observed.account.mistagged {
-        let part = match role {
-            Role::Instance => Part::Instance,
-            Role::SecurityGroup => Part::SecurityGroup,
-            Role::Volume | Role::Snapshot => Part::Volume,
-        };
         let step = Step::Tag { resource: id.clone(), tags: missing.clone() };
-        plan.act(part, step, format!("{id} is found by its tags, which somebody changed"));
+        plan.act(part(*role), step, format!("{id} is found by its tags, which somebody changed"));
+    }
+}
+
+/// The part of a serving database that something in EC2 is.
+const fn serving_part(role: Role) -> Part {
+    match role {
+        Role::Instance => Part::Instance,
+        Role::SecurityGroup => Part::SecurityGroup,
+        Role::Volume | Role::Snapshot => Part::Volume,
     }
 }
 

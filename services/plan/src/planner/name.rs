@@ -41,9 +41,7 @@ pub fn dns_question(resource: &QuestDB, validated: &Validated, address: Option<I
     match (status.state, &status.change_id) {
         (DnsState::InSync, _) => DnsQuestion::Nothing,
         (DnsState::Pending, Some(id)) => DnsQuestion::Change(ChangeId::new(id)),
-        (DnsState::Pending | DnsState::Releasing | DnsState::Reserved | DnsState::Conflict, _) => {
-            DnsQuestion::Records
-        }
+        (DnsState::Pending | DnsState::Releasing | DnsState::Conflict, _) => DnsQuestion::Records,
     }
 }
 
@@ -63,7 +61,7 @@ pub fn name_at_rest(resource: &QuestDB, before: Timestamp) -> Option<&str> {
 fn noted_name(resource: &QuestDB) -> Option<&str> {
     let status = resource.status.as_ref()?.dns.as_ref()?;
     match status.state {
-        DnsState::InSync | DnsState::Reserved => Some(&status.name),
+        DnsState::InSync => Some(&status.name),
         DnsState::Pending | DnsState::Releasing | DnsState::Conflict => None,
     }
 }
@@ -90,7 +88,7 @@ pub fn name_to_release<'a>(resource: &'a QuestDB, validated: &'a Validated) -> &
 pub(crate) fn other_name<'a>(world: &World<'a>) -> Option<&'a str> {
     let status = world.resource.status.as_ref().and_then(|status| status.dns.as_ref())?;
     let has = match status.state {
-        DnsState::InSync | DnsState::Pending | DnsState::Releasing | DnsState::Reserved => true,
+        DnsState::InSync | DnsState::Pending | DnsState::Releasing => true,
         DnsState::Conflict => false,
     };
     (has && status.name != world.validated.hostname).then_some(status.name.as_str())
@@ -124,19 +122,17 @@ pub(super) fn resolve(world: &World<'_>, plan: &mut Plan, instance: Option<&Inst
     }
 }
 
-/// Records of ours that are to be removed, exactly as they are. A pause keeps the text record of the name that the wish still
-/// asks for.
+/// Records of ours that are to be removed, exactly as they are, whatever others put beside them. A pause keeps the text record
+/// of the name that the wish still asks for.
 pub(super) fn releases(world: &World<'_>, records: &[DnsRecord]) -> Vec<RecordChange> {
-    if foreign(records, &world.validated.subject).is_some() {
-        return Vec::new();
-    }
     let keeps = keeps_name(world.resource, world.validated);
     if keeps && records.is_empty() && noted_name(world.resource).is_some() {
         // Somebody took it away; nobody else has the name yet.
         let (name, subject) = (&world.validated.hostname, &world.validated.subject);
         return vec![RecordChange::Create(DnsRecord::txt(name, TTL, &owner_text(subject)))];
     }
-    let removed = records.iter().filter(|record| !(keeps && record.kind == RecordKind::Txt));
+    let ours = ours(records, &world.validated.subject);
+    let removed = ours.into_iter().filter(|record| !(keeps && record.kind == RecordKind::Txt));
     removed.cloned().map(RecordChange::Delete).collect()
 }
 
@@ -152,13 +148,17 @@ pub(crate) fn is_reserved(resource: &QuestDB, validated: &Validated, records: Op
     keeps_name(resource, validated) && records.map_or_else(noted, owned)
 }
 
-/// The first record that is not ours: any, where our text record is missing; else any kind that we never write.
-fn foreign<'a>(records: &'a [DnsRecord], subject: &Subject) -> Option<&'a DnsRecord> {
+/// The records that are ours: none, where our text record is missing; else of the kinds that we write.
+fn ours<'a>(records: &'a [DnsRecord], subject: &Subject) -> Vec<&'a DnsRecord> {
     let owned = records.iter().any(|record| is_owner(record, subject));
-    records.iter().find(|record| {
-        let address = record.kind == RecordKind::A && record.plain && owned;
-        !(address || is_owner(record, subject))
-    })
+    let address = |record: &DnsRecord| record.kind == RecordKind::A && record.plain && owned;
+    records.iter().filter(|record| address(record) || is_owner(record, subject)).collect()
+}
+
+/// The first record that is not.
+fn foreign<'a>(records: &'a [DnsRecord], subject: &Subject) -> Option<&'a DnsRecord> {
+    let ours = ours(records, subject);
+    records.iter().find(|record| !ours.contains(record))
 }
 
 /// Whether a record says that the name is ours.

@@ -3,8 +3,11 @@
 //!
 //! *Invariant:* what EC2 does not show is gone only when the look is conclusive ([`crate::Account::conclusive`]). Until
 //! then nothing is called ended and the resource is not let go: nobody would look for a machine that shows up later.
+//!
+//! *Invariant:* what lost its tags is tagged again before anything is done to it, and before the resource is let go: a disk
+//! that stays is found by its tags alone.
 
-use cloud::{Instance, InstanceState, Volume, VolumeState};
+use cloud::{Instance, InstanceState, Role, Volume, VolumeState};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::ObjectMeta;
@@ -31,6 +34,7 @@ pub(super) fn plan(world: &World<'_>, plan: &mut Plan) {
         Part::VolumeRemoval,
     ];
     let goal = world.validated.goal;
+    super::retag(world, plan, ending_part);
     let mut go_on = true;
     for (step, part) in order.into_iter().zip(parts) {
         let skipped = match part {
@@ -53,6 +57,20 @@ pub(super) fn plan(world: &World<'_>, plan: &mut Plan) {
     if goal != Goal::Pause {
         clean_up(world, plan, go_on);
     }
+}
+
+/// The part of the way back that deals with something in EC2.
+const fn ending_part(role: Role) -> Part {
+    match role {
+        Role::Instance => Part::InstanceStop,
+        Role::SecurityGroup => Part::SecurityGroupRemoval,
+        Role::Volume | Role::Snapshot => Part::VolumeRemoval,
+    }
+}
+
+/// Whether a disk is only now being tagged again: it is destroyed by what its tags say, asked anew.
+fn is_mistagged(world: &World<'_>, volume: &Volume) -> bool {
+    world.observed.account.mistagged.iter().any(|found| found.id == volume.id.as_str())
 }
 
 /// Ends one machine: written down first, then unprotected, then terminated.
@@ -198,6 +216,9 @@ fn purge(world: &World<'_>, plan: &mut Plan) -> bool {
             }
             _ if is_held(world, volume) => {
                 plan.wait(Part::VolumeRemoval, format!("something still holds {}", volume.id));
+            }
+            _ if is_mistagged(world, volume) => {
+                plan.wait(Part::VolumeRemoval, format!("{} is being tagged again", volume.id));
             }
             _ => {
                 let persistent_volume = names::persistent_volume(volume.id.as_str());

@@ -126,7 +126,7 @@ fn dns(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Outcome<'_>, in
     if outcome.validated.goal != Goal::Serve {
         if outcome.is_done(Part::DnsRelease) {
             let reserved = is_reserved(resource, outcome.validated, outcome.observed.dns.records.as_deref());
-            let state = DnsState::Reserved;
+            let state = DnsState::InSync;
             status.dns = reserved.then_some(DnsStatus { name, state, change_id: None, address: None });
         } else if let Some(dns) = &mut status.dns {
             dns.state = DnsState::Releasing;

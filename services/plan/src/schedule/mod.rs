@@ -159,6 +159,27 @@ fn name_for(schedule: &str, time: Timestamp) -> String {
     format!("{schedule}-{}", time.strftime("%Y%m%d%H%M"))
 }
 
+/// What is said of a schedule after a pass that could not do what was due: everything else stays as it was, so that the
+/// time is not let pass. A pass that can takes it back.
+pub fn failed(
+    schedule: &QuestDBSnapshotSchedule,
+    due: &Due,
+    failure: &str,
+    now: Timestamp,
+) -> QuestDBSnapshotScheduleStatus {
+    let generation = schedule.metadata.generation.unwrap_or_default();
+    let mut status = schedule.status.clone().unwrap_or_default();
+    status.observed_generation = Some(generation);
+    status.next_time = due.next.map(Time);
+    let what = match due.create {
+        Some(time) => format!("the snapshot for {time} could not be made or what it replaces removed"),
+        None => "snapshots that retention does not keep could not be removed".to_owned(),
+    };
+    let word = no("Failed", &format!("{what}, and it is tried again: {failure}"));
+    put(&mut status.conditions, condition::READY, word, (generation, now));
+    status
+}
+
 /// What is said of a schedule after a pass.
 pub fn status(
     schedule: &QuestDBSnapshotSchedule,

@@ -219,6 +219,41 @@ fn the_status_tells_what_is_next() {
     assert_eq!((told.conditions[0].status.as_str(), told.next_time), ("False", None));
 }
 
+#[test]
+fn what_could_not_be_done_is_told_until_it_can_and_its_time_waits() {
+    let mut schedule = schedule(&json!({}));
+    schedule.metadata.generation = Some(3);
+    let now = at("2026-01-01T05:00:00Z");
+    let due = decide(&schedule, &[], "2026-01-01T05:00:00Z");
+    schedule.status = Some(failed(&schedule, &due, "make a snapshot: forbidden", now));
+    let told = schedule.status.clone().unwrap();
+    let ready = &told.conditions[0];
+    assert_eq!(
+        (ready.type_.as_str(), ready.status.as_str(), ready.reason.as_str()),
+        ("Ready", "False", "Failed")
+    );
+    let words = "the snapshot for 2026-01-01T05:00:00Z could not be made";
+    assert!(
+        ready.message.starts_with(words) && ready.message.ends_with(": make a snapshot: forbidden"),
+        "{ready:?}"
+    );
+    assert_eq!((ready.observed_generation, told.observed_generation), (Some(3), Some(3)));
+    assert_eq!((told.last_time, told.last_snapshot), (None, None));
+    let again = decide(&schedule, &[], "2026-01-01T05:10:00Z");
+    assert_eq!(again.create, due.create, "its time is not let pass");
+    let later = at("2026-01-01T05:10:00Z");
+    assert_eq!(
+        failed(&schedule, &again, "make a snapshot: forbidden", later),
+        schedule.status.clone().unwrap()
+    );
+    let after = status(&schedule, &[], Ok(&again), later);
+    assert_eq!(
+        (after.conditions[0].status.as_str(), after.conditions[0].reason.as_str()),
+        ("True", "Scheduled")
+    );
+    assert_eq!(after.conditions.len(), 1);
+}
+
 fn phases() -> impl Strategy<Value = Option<SnapshotPhase>> {
     prop_oneof![Just(SUCCEEDED), Just(FAILED_), Just(Some(SnapshotPhase::Copying)), Just(None)]
 }

@@ -4,7 +4,14 @@ use cloud::{NewSnapshot, Owner, Role, SnapshotState, VolumeSnapshot, key};
 use jiff::{SignedDuration, Timestamp};
 use resources::{DeletionPolicy, QuestDBSnapshot, SnapshotPhase};
 
-use super::{Disk, Ground, Plan, Seen, Step, identity, is_held, owes};
+use super::{Checkpoint, Disk, Ground, Plan, Seen, Step, identity, is_held, owes};
+
+/// Whether what is done next rests on the database, so that it has to be looked at. Nothing does while a copy that is
+/// trusted is only seen through, nor at the end of an object that owes nothing.
+pub fn rests_on_database(resource: &QuestDBSnapshot, copies: &[VolumeSnapshot]) -> bool {
+    let ends = resource.metadata.deletion_timestamp.is_some();
+    owes(resource) || (!ends && is_held(resource) && trusted(resource, copies).is_none())
+}
 
 /// What to do next. One step at a time: each is followed by another look.
 pub fn plan(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
@@ -14,11 +21,11 @@ pub fn plan(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
     if !is_held(resource) {
         return act(Step::Hold, SnapshotPhase::Pending, "Accepted", "it is being taken in hand");
     }
-    let plan = match trusted(resource, seen) {
+    let plan = match trusted(resource, &seen.copies) {
         Some(copy) => follow(resource, seen, copy),
         None => begin(resource, seen),
     };
-    let copy = trusted(resource, seen).or_else(|| provable(seen)).or_else(|| seen.copies.first());
+    let copy = trusted(resource, &seen.copies).or_else(|| provable(seen)).or_else(|| seen.copies.first());
     Plan { copy: copy.cloned(), ..plan }
 }
 
@@ -35,7 +42,7 @@ fn rest(phase: SnapshotPhase, reason: &'static str, message: impl Into<String>) 
 }
 
 /// The earliest copy that is marked as trusted, or that the report told of as trusted: tags can be taken off by anybody.
-fn trusted<'a>(resource: &QuestDBSnapshot, seen: &'a Seen) -> Option<&'a VolumeSnapshot> {
+fn trusted<'a>(resource: &QuestDBSnapshot, copies: &'a [VolumeSnapshot]) -> Option<&'a VolumeSnapshot> {
     let status = resource.status.as_ref();
     let is_told = status.and_then(|status| status.phase).is_some_and(|phase| match phase {
         SnapshotPhase::Copying | SnapshotPhase::Succeeded => true,
@@ -45,19 +52,19 @@ fn trusted<'a>(resource: &QuestDBSnapshot, seen: &'a Seen) -> Option<&'a VolumeS
         | SnapshotPhase::Failed => false,
     });
     let told = status.filter(|_| is_told).and_then(|status| status.snapshot_id.as_deref());
-    earliest(seen, |copy| copy.tags.get(key::CONSISTENT).is_some() || told == Some(copy.id.as_str()))
+    earliest(copies, |copy| copy.tags.get(key::CONSISTENT).is_some() || told == Some(copy.id.as_str()))
 }
 
 /// The earliest copy that can be marked now: what held the database when it was begun still does.
 fn provable(seen: &Seen) -> Option<&VolumeSnapshot> {
     let basis = seen.ground.basis()?;
-    earliest(seen, |copy| {
+    earliest(&seen.copies, |copy| {
         copy.state != SnapshotState::Error && copy.tags.get(key::BASIS) == Some(basis.as_str())
     })
 }
 
-fn earliest(seen: &Seen, counts: impl Fn(&VolumeSnapshot) -> bool) -> Option<&VolumeSnapshot> {
-    let found = seen.copies.iter().filter(|copy| counts(copy));
+fn earliest(copies: &[VolumeSnapshot], counts: impl Fn(&VolumeSnapshot) -> bool) -> Option<&VolumeSnapshot> {
+    let found = copies.iter().filter(|copy| counts(copy));
     found.min_by_key(|copy| (copy.started_at, copy.id.clone()))
 }
 
@@ -131,25 +138,37 @@ fn copy_now(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
             let message = "the database is stopped: its disk is copied as it lies";
             act(Step::Begin(new(resource, seen, disk)), checkpointing, "Beginning", message)
         }
-        Ground::Serving { .. } if !owes(resource) => {
-            act(Step::Owe, checkpointing, "Holding", "the database is about to be held still")
+        Ground::Serving { disk, held_since } if owes(resource) => hold(resource, seen, disk, *held_since),
+        Ground::Serving { held_since: Some(since), .. } => {
+            wait(SnapshotPhase::Pending, "HeldByOthers", held_by_others(*since))
         }
         Ground::Serving { held_since: None, .. } => {
-            act(Step::Checkpoint, checkpointing, "Holding", "the database is held still")
+            act(Step::Owe, checkpointing, "Holding", "the database is about to be held still")
         }
-        Ground::Serving { held_since, .. } if *held_since != seen.checkpoint => act(
-            Step::Release,
-            checkpointing,
-            "Holding",
-            "a checkpoint of before is released: what it holds is old",
-        ),
-        Ground::Serving { disk, .. } => act(
-            Step::Begin(new(resource, seen, disk)),
-            checkpointing,
-            "Beginning",
-            "the database stands still",
-        ),
     }
+}
+
+/// The debt is written down: the database stands still for this snapshot, or is made to.
+fn hold(resource: &QuestDBSnapshot, seen: &Seen, disk: &Disk, held_since: Option<Timestamp>) -> Plan {
+    let phase = SnapshotPhase::Checkpointing;
+    let Some(since) = held_since else {
+        return act(Step::Checkpoint, phase, "Holding", "the database is held still");
+    };
+    if !seen.checkpoint.may_be(since) {
+        return act(Step::Strike, SnapshotPhase::Pending, "HeldByOthers", &held_by_others(since));
+    }
+    if seen.checkpoint == Checkpoint::Unknown {
+        let message = "a checkpoint of before is released: what it holds is old";
+        return act(Step::Release, phase, "Holding", message);
+    }
+    act(Step::Begin(new(resource, seen, disk)), phase, "Beginning", "the database stands still")
+}
+
+fn held_by_others(since: Timestamp) -> String {
+    format!(
+        "since {since} QuestDB is held by a checkpoint that no QuestDBSnapshot owes the release of, so it is left alone: a \
+         person's, or that of a QuestDBSnapshot whose finalizer was taken off; once nobody needs it, say CHECKPOINT RELEASE"
+    )
 }
 
 /// Its time is over and there is nothing to trust.
@@ -174,16 +193,23 @@ fn obstacle(resource: &QuestDBSnapshot, seen: &Seen) -> String {
         (_, Ground::Absent) => format!("there is no QuestDB {}", resource.spec.database),
         (_, Ground::Unclear(what)) => what.clone(),
         (Some(other), _) => format!("QuestDBSnapshot {other} of the same database came first"),
+        (None, Ground::Serving { held_since: Some(since), .. })
+            if !owes(resource) || !seen.checkpoint.may_be(*since) =>
+        {
+            held_by_others(*since)
+        }
         (None, _) => "the database did not stand still for long enough".to_owned(),
     }
 }
 
-/// Frees the database, or strikes the debt when it is free.
+/// Frees the database, or strikes the debt when nothing of ours holds it.
 fn pay(seen: &Seen, phase: SnapshotPhase, reason: &'static str, message: &str) -> Plan {
     match &seen.ground {
-        Ground::Serving { held_since: Some(_), .. } => act(Step::Release, phase, reason, message),
-        // A checkpoint lives in the process: without one there is none.
-        Ground::Serving { held_since: None, .. } | Ground::Stopped { .. } | Ground::Absent => {
+        Ground::Serving { held_since: Some(since), .. } if seen.checkpoint.may_be(*since) => {
+            act(Step::Release, phase, reason, message)
+        }
+        // A checkpoint lives in the process: without one there is none. Another one's is not ours to release.
+        Ground::Serving { .. } | Ground::Stopped { .. } | Ground::Absent => {
             act(Step::Strike, phase, reason, message)
         }
         Ground::Unclear(what) => wait(
@@ -204,7 +230,7 @@ fn end(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
         return act(Step::LetGo, phase, "Deleting", "nothing was made for it");
     }
     let kept = match resource.spec.deletion_policy {
-        DeletionPolicy::Retain => trusted(resource, seen),
+        DeletionPolicy::Retain => trusted(resource, &seen.copies),
         DeletionPolicy::Delete => None,
     };
     if !seen.conclusive {

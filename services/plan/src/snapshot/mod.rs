@@ -10,6 +10,10 @@
 //!
 //! *Invariant:* while a database may be held, its snapshot carries the finalizer that says so; whatever fails, the debt
 //! is paid or waits for a database that answers.
+//!
+//! *Invariant:* a checkpoint that no snapshot owes the release of is somebody else's: it is told, waited for and never
+//! released. So that this can be known, the debt is written down before anything is asked of QuestDB, and only while
+//! nothing holds the database.
 
 mod decide;
 mod report;
@@ -20,7 +24,7 @@ use cloud::{NewSnapshot, SnapshotId, Tags, VolumeId, VolumeSnapshot, key};
 use jiff::Timestamp;
 use resources::{QuestDBSnapshot, SnapshotPhase, names};
 
-pub use decide::plan;
+pub use decide::{plan, rests_on_database};
 pub use report::status;
 
 /// Everything that is known when a snapshot is looked at.
@@ -34,10 +38,33 @@ pub struct Seen {
     pub conclusive: bool,
     /// Another snapshot of the same database that comes first.
     pub before: Option<String>,
-    /// When the checkpoint began that this process asked for on behalf of this snapshot. Lost, it is made anew.
-    pub checkpoint: Option<Timestamp>,
+    /// What this process knows of the checkpoint that this snapshot may owe the release of.
+    pub checkpoint: Checkpoint,
     /// Now.
     pub now: Timestamp,
+}
+
+/// What this process knows of the checkpoint under a debt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checkpoint {
+    /// Somebody may have asked for one under the debt: whatever holds the database counts as ours, and is made anew.
+    #[default]
+    Unknown,
+    /// This process wrote the debt down, and whatever it asked for since was clearly refused.
+    Unmade,
+    /// This process made the one that began then.
+    Made(Timestamp),
+}
+
+impl Checkpoint {
+    /// Whether the one that holds the database may be ours.
+    fn may_be(self, held_since: Timestamp) -> bool {
+        match self {
+            Self::Unknown => true,
+            Self::Unmade => false,
+            Self::Made(since) => since == held_since,
+        }
+    }
 }
 
 /// A database as far as copying its disk is concerned.
@@ -112,7 +139,7 @@ pub enum Step {
     Trust(SnapshotId),
     /// CHECKPOINT RELEASE.
     Release,
-    /// Strike the debt: the database is known to be free.
+    /// Strike the debt: nothing of ours holds the database.
     Strike,
     /// Destroy a copy.
     Discard(SnapshotId),
@@ -179,6 +206,12 @@ pub fn is_of(resource: &QuestDBSnapshot, tags: &Tags) -> bool {
 /// Whether the database may be held for this snapshot.
 pub fn owes(resource: &QuestDBSnapshot) -> bool {
     has_finalizer(resource, names::snapshot::RELEASE_OWED)
+}
+
+/// Whether EBS is copying by itself, as far as the last report knows, and the database has nothing to do with it any more.
+pub fn is_copying(resource: &QuestDBSnapshot) -> bool {
+    let phase = resource.status.as_ref().and_then(|status| status.phase);
+    phase == Some(SnapshotPhase::Copying) && resource.metadata.deletion_timestamp.is_none() && !owes(resource)
 }
 
 fn is_held(resource: &QuestDBSnapshot) -> bool {

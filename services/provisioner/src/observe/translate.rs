@@ -97,9 +97,9 @@ fn volume(volume: &resources::VolumeStatus) -> proto::Volume {
 fn dns(dns: &resources::DnsStatus) -> proto::Dns {
     let state = match dns.state {
         resources::DnsState::Pending => "pending",
+        resources::DnsState::InSync if dns.is_reserved() => "reserved",
         resources::DnsState::InSync => "in_sync",
         resources::DnsState::Releasing => "releasing",
-        resources::DnsState::Reserved => "reserved",
         resources::DnsState::Conflict => "conflict",
     };
     proto::Dns { name: dns.name.clone(), state: state.to_owned() }
@@ -168,6 +168,24 @@ pub(crate) mod tests {
         assert_eq!(seen.steps.len(), 1);
         assert_eq!((seen.namespace.as_str(), seen.traceparent.as_str()), ("qdb-acme", "00-a-b-01"));
         assert!(seen.present);
+    }
+
+    #[test]
+    fn a_name_in_sync_without_an_address_is_reserved() {
+        use resources::DnsState::{Conflict, InSync, Pending, Releasing};
+        let address = Some("10.0.0.1".to_owned());
+        for (state, address, word) in [
+            (Pending, address.clone(), "pending"),
+            (Pending, None, "pending"),
+            (InSync, address.clone(), "in_sync"),
+            (InSync, None, "reserved"),
+            (Releasing, address, "releasing"),
+            (Conflict, None, "conflict"),
+        ] {
+            let name = "a.example.com".to_owned();
+            let told = dns(&resources::DnsStatus { name, state, change_id: None, address });
+            assert_eq!(told.state, word, "{state:?}");
+        }
     }
 
     #[test]

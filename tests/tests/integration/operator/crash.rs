@@ -18,7 +18,7 @@ use super::rig::{PATIENCE, Rig};
 use super::subject::Subject;
 
 /// Lives that are led at once.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 4;
 /// No operation has as many writes to AWS.
 const MANY: u32 = 20;
 /// How many writes to the API server a death may come after: those of one round of lives. A life takes about a minute, and

@@ -24,8 +24,8 @@ const OBJECTS: [(&str, &str, &str, &str); 8] = [
     ("", "v1", "PersistentVolumeClaim", "data-"),
     ("", "v1", "Secret", "-credentials"),
     ("apps", "v1", "StatefulSet", ""),
-    ("networking.k8s.io", "v1", "NetworkPolicy", ""),
-    ("policy", "v1", "PodDisruptionBudget", ""),
+    ("networking.k8s.io", "v1", "NetworkPolicy", "-questdb"),
+    ("policy", "v1", "PodDisruptionBudget", "-questdb"),
 ];
 
 fn resource(group: &str, version: &str, kind: &str) -> ApiResource {

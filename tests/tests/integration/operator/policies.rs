@@ -45,7 +45,7 @@ async fn a_managed_resource_goes_only_once_its_database_is_gone() {
     let status = refusal(refused);
     assert!(status.code == 403 && status.message.contains("slipway-managed-delete"), "{status:?}");
     let phase = json!({ "status": { "phase": "Deleted" } });
-    rig.as_operator().patch_status("tomb", &PatchParams::default(), &Patch::Merge(&phase)).await.unwrap();
+    rig.as_admin().patch_status("tomb", &PatchParams::default(), &Patch::Merge(&phase)).await.unwrap();
     rig.as_admin().delete("tomb", &DeleteParams::default()).await.unwrap();
     rig.end().await;
 }
@@ -59,7 +59,7 @@ async fn what_was_carried_out_never_goes_back() {
     let rig = Rig::new().await;
     rig.provision(&rig.managed("status", 7)).await.unwrap();
     let carried = |seq: i64| json!({ "status": { "instruction": { "id": "i", "epoch": 1, "seq": seq, "render": 1, "hash": "h" } } });
-    let api = rig.as_operator();
+    let api = rig.as_admin();
     let write = |seq: i64| {
         let (api, body) = (api.clone(), carried(seq));
         async move { api.patch_status("status", &PatchParams::default(), &Patch::Merge(&body)).await }
@@ -96,5 +96,12 @@ async fn each_program_has_its_own_rights_and_no_others() {
     object.meta_mut().managed_fields = None;
     let made = rig.as_operator().create(&PostParams::default(), &object).await;
     assert_eq!(code(made.unwrap_err()), 403);
+    // It replaces a status that it has seen, and nothing less.
+    let status =
+        rig.as_operator().patch_status("living", &PatchParams::default(), &Patch::Merge(&body)).await;
+    assert_eq!(code(status.unwrap_err()), 403);
+    let mut seen = rig.as_admin().get("living").await.unwrap();
+    seen.status = serde_json::from_value(body["status"].clone()).unwrap();
+    rig.as_operator().replace_status("living", &PostParams::default(), &seen).await.unwrap();
     rig.end().await;
 }

@@ -34,27 +34,31 @@ async fn told(subject: &Subject, kind: &str, status: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_comes_in_unasked_and_no_drain_stops_a_database() {
     let mut subject = Subject::new(&unique("reach")).await;
-    let _operator = subject.rig.start().await;
-    subject.serving().await;
     let (client, namespace) = (subject.rig.admin.clone(), subject.rig.namespace.clone());
     let policies: Api<NetworkPolicy> = Api::namespaced(client.clone(), &namespace);
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), &namespace);
-    let intended = policies.get(&subject.name).await.unwrap().spec.unwrap();
+    let guard = names::guard(&subject.name);
+    let (policy, budget) = of_a_user(&subject.name);
+    let policy = policies.create(&PostParams::default(), &policy).await.unwrap();
+    let budget = budgets.create(&PostParams::default(), &budget).await.unwrap();
+    let _operator = subject.rig.start().await;
+    subject.serving().await;
+    let intended = policies.get(&guard).await.unwrap().spec.unwrap();
     assert!(intended.egress.as_ref().is_none_or(Vec::is_empty));
 
     // Another hand lets everybody in, by a manager of its own.
     let somebody = PatchParams { field_manager: Some("somebody".to_owned()), ..PatchParams::default() };
     let open = json!({ "spec": { "ingress": [{}], "egress": [{}] } });
-    policies.patch(&subject.name, &somebody, &Patch::Merge(&open)).await.unwrap();
+    policies.patch(&guard, &somebody, &Patch::Merge(&open)).await.unwrap();
     eventually(PATIENCE, "the rules to come back", async || {
-        (policies.get(&subject.name).await.ok()?.spec? == intended).then_some(())
+        (policies.get(&guard).await.ok()?.spec? == intended).then_some(())
     })
     .await;
 
-    let before = budgets.get(&subject.name).await.unwrap().metadata.uid;
-    budgets.delete(&subject.name, &DeleteParams::default()).await.unwrap();
+    let before = budgets.get(&guard).await.unwrap().metadata.uid;
+    budgets.delete(&guard, &DeleteParams::default()).await.unwrap();
     eventually(PATIENCE, "the budget to come back", async || {
-        let found = budgets.get_opt(&subject.name).await.unwrap()?;
+        let found = budgets.get_opt(&guard).await.unwrap()?;
         (found.metadata.uid != before).then_some(())
     })
     .await;
@@ -77,9 +81,19 @@ async fn nobody_comes_in_unasked_and_no_drain_stops_a_database() {
 
     subject.wish(|spec| spec["network"] = json!({ "networkPolicy": false, "disruptionBudget": false })).await;
     subject.carried_out(Phase::Ready).await;
-    assert!(policies.get_opt(&subject.name).await.unwrap().is_none());
-    assert!(budgets.get_opt(&subject.name).await.unwrap().is_none());
+    assert!(policies.get_opt(&guard).await.unwrap().is_none());
+    assert!(budgets.get_opt(&guard).await.unwrap().is_none());
     subject.purge().await;
+    assert_eq!(policies.get(&subject.name).await.unwrap(), policy, "a user's own was touched");
+    assert_eq!(budgets.get(&subject.name).await.unwrap().spec, budget.spec, "a user's own was touched");
+}
+
+/// A policy and a budget that users have under the name of their database, about something else.
+fn of_a_user(name: &str) -> (NetworkPolicy, PodDisruptionBudget) {
+    let (metadata, labels) = (json!({ "name": name }), json!({ "matchLabels": { "app": "theirs" } }));
+    let policy = json!({ "metadata": metadata, "spec": { "podSelector": labels } });
+    let budget = json!({ "metadata": metadata, "spec": { "minAvailable": 1, "selector": labels } });
+    (serde_json::from_value(policy).unwrap(), serde_json::from_value(budget).unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -191,7 +205,7 @@ async fn a_kind_that_comes_later_is_used_without_a_restart_and_may_go_again() {
     let monitor =
         eventually(PATIENCE, "the monitor", async || monitors.get_opt(&subject.name).await.ok()?).await;
     assert_eq!(monitor.metadata.labels.unwrap()["release"], "prometheus");
-    let name = names::route(&subject.name, "pg");
+    let name = names::route_pg(&subject.name);
     let route = eventually(PATIENCE, "the route", async || routes.get_opt(&name).await.ok()?).await;
     let host = route.data.pointer("/spec/routes/0/match").and_then(Value::as_str).unwrap().to_owned();
     assert!(host.starts_with(&format!("HostSNI(`{}.{}.", subject.name, subject.rig.namespace)), "{host}");

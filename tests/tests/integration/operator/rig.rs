@@ -174,26 +174,20 @@ impl Rig {
     }
 
     pub(super) async fn instances(&self) -> Vec<Instance> {
-        let mut found = {
-            let ours = Select::cluster(&self.cluster);
-            patiently(|| self.aws.describe_instances(&ours)).await
-        };
+        let ours = Select::cluster(&self.cluster);
+        let mut found = patiently(|| self.aws.describe_instances(&ours)).await;
         found.retain(|instance| !instance.state.is_ending());
         found
     }
 
     pub(super) async fn volumes(&self) -> Vec<Volume> {
-        {
-            let ours = Select::cluster(&self.cluster);
-            patiently(|| self.aws.describe_volumes(&ours)).await
-        }
+        let ours = Select::cluster(&self.cluster);
+        patiently(|| self.aws.describe_volumes(&ours)).await
     }
 
     pub(super) async fn groups(&self) -> Vec<SecurityGroup> {
-        {
-            let ours = Select::cluster(&self.cluster);
-            patiently(|| self.aws.describe_security_groups(&ours)).await
-        }
+        let ours = Select::cluster(&self.cluster);
+        patiently(|| self.aws.describe_security_groups(&ours)).await
     }
 
     /// The name that a resource without one of its own gets.

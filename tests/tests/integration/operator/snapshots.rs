@@ -20,6 +20,7 @@ use super::questdb::Questdb;
 use super::rig::PATIENCE;
 use super::subject::Subject;
 use crate::endpoint;
+use crate::front::Front;
 
 /// A database that serves, with a real process behind it.
 struct Stage {
@@ -246,6 +247,41 @@ async fn a_death_after_any_step_leaves_one_copy_and_no_debt() {
     stage.end(operator).await;
 }
 
+/// EBS takes longer for this copy than for those of other tests.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_but_ec2_is_asked_about_what_ebs_only_copies() {
+    let stage = Stage::new().await;
+    let subject = &stage.subject;
+    let begins = Failpoint::hold("operator.snapshot.before", "CreateSnapshot", &std::env::temp_dir());
+    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let front = Front::as_admin(bare_cluster()).await;
+    let kubeconfig = front.kubeconfig(&std::env::temp_dir());
+    let operator = subject.rig.spawn((&lease, &kubeconfig), &[&begins], &[]);
+    take(subject, "slow", "Delete").await;
+    begins.fired().await;
+    let before = endpoint::control("GET", "/settings", &Value::Null).await["snapshot_pending_s"].clone();
+    let pending = async |seconds: Value| {
+        endpoint::control("PATCH", "/settings", &json!({ "snapshot_pending_s": seconds })).await;
+    };
+    pending(json!(15)).await;
+    begins.release().unwrap();
+    eventually(PATIENCE, "a copy", async || copies(subject).await.pop()).await;
+    pending(before).await;
+    let of_pod = format!("/{}/pods/{}", subject.rig.namespace, names::pod(&subject.name));
+    let looks = || front.seen(|seen| seen.path.contains(&of_pod)).len();
+    let copying = eventually(PATIENCE, "a word that it copies", async || {
+        let found = api(subject).get("slow").await.ok()?;
+        (found.status.as_ref()?.phase == Some(SnapshotPhase::Copying)).then_some(found)
+    })
+    .await;
+    stage.is_free(&copying).await;
+    let asked = looks();
+    assert!(asked > 3, "the database was looked at before: {asked}");
+    settled(subject, "slow", SnapshotPhase::Succeeded).await;
+    assert_eq!(looks(), asked, "the database was asked about a mere copy");
+    stage.end(operator).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_begun_before_questdb_crashed_is_not_trusted() {
     let mut stage = Stage::new().await;
@@ -260,6 +296,27 @@ async fn a_copy_begun_before_questdb_crashed_is_not_trusted() {
     stage.is_free(&done).await;
     let [copy] = &copies(&stage.subject).await[..] else { panic!("not one copy") };
     assert_ne!(copy.id, torn.id);
+    stage.end(operator).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_checkpoint_of_somebody_else_is_told_waited_for_and_never_released() {
+    let stage = Stage::new().await;
+    stage.questdb.sql("CHECKPOINT CREATE").await;
+    let theirs = stage.questdb.held_since().await;
+    assert!(theirs.is_some());
+    let operator = stage.operator(&[]).await;
+    take(&stage.subject, "patient", "Retain").await;
+    eventually(PATIENCE, "words about it", async || {
+        let status = api(&stage.subject).get("patient").await.ok()?.status?;
+        let ready = status.conditions.into_iter().find(|one| one.type_ == "Ready")?;
+        (ready.reason == "HeldByOthers").then_some(())
+    })
+    .await;
+    assert_eq!(stage.questdb.held_since().await, theirs);
+    stage.questdb.sql("CHECKPOINT RELEASE").await;
+    let done = settled(&stage.subject, "patient", SnapshotPhase::Succeeded).await;
+    stage.is_free(&done).await;
     stage.end(operator).await;
 }
 

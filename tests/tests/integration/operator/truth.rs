@@ -1,10 +1,12 @@
 //! Whose is what, and who says so: identity, labels, records and annotations that somebody takes away or changes by hand.
 
-use cloud::{DnsRecord, HostedZoneId, RecordChange, RecordKind, VolumeState};
+use cloud::{
+    DnsRecord, HostedZoneId, RecordChange, RecordKind, Select, Tags, Volume, VolumeId, VolumeState, key,
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Secret, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use resources::{ChangeMeans, DnsState, Phase, QuestDB, names};
+use resources::{ChangeMeans, Phase, QuestDB, names};
 use serde_json::{Value, json};
 use testkit::{bare_cluster, eventually, unique};
 
@@ -212,7 +214,7 @@ async fn a_name_comes_back_when_somebody_changes_it_and_is_kept_by_a_pause() {
     assert_eq!(kept.iter().map(|record| record.kind.clone()).collect::<Vec<_>>(), [RecordKind::Txt]);
     eventually(PATIENCE, "the name to be reserved", async || {
         let dns = subject.rig.as_admin().get(&subject.name).await.ok()?.status?.dns?;
-        (dns.name == name && dns.state == DnsState::Reserved).then_some(())
+        (dns.name == name && dns.is_reserved()).then_some(())
     })
     .await;
     subject.purge().await;
@@ -259,4 +261,43 @@ async fn a_wish_is_told_before_it_is_done_and_waits_while_nothing_is_to_be_done(
     let done = subject.carried_out(Phase::Ready).await.status.unwrap();
     assert_eq!((subject.volume().await.size_gib, done.pending.len()), (30, 0));
     subject.purge().await;
+}
+
+/// Takes the database's tag off its disk and its firewall while nobody is there to see it, has the resource deleted, and
+/// returns the identity and what is left of the disk.
+async fn bared_and_removed(rig: &Rig, policy: &str) -> (String, Vec<Volume>) {
+    let operator = rig.start().await;
+    apply(&rig.as_admin(), &plain(rig, "bare", policy)).await.unwrap();
+    let database = identity(rig, "bare").await;
+    let (_, disk) = made(rig).await;
+    eventually(PATIENCE, "a word about the disk", async || {
+        let told = rig.as_admin().get("bare").await.ok()?.status?.volume?.id;
+        (told == disk).then_some(())
+    })
+    .await;
+    drop(operator);
+    let of_database = Select::database(&rig.cluster, &database);
+    let group = rig.aws.describe_security_groups(&of_database).await.unwrap().remove(0).id;
+    let tags = Tags::new().with(key::DATABASE, "lost");
+    rig.aws.create_tags(&[disk.as_str(), group.as_str()], &tags).await.unwrap();
+    let _operator = rig.start().await;
+    removed(rig, "bare").await;
+    let groups = rig.aws.describe_security_groups(&Select::one(group)).await.unwrap();
+    assert!(groups.is_empty(), "{policy}: a firewall leaked: {groups:?}");
+    (database, rig.aws.describe_volumes(&Select::one(VolumeId::new(disk))).await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_lost_its_tags_goes_or_is_tagged_again_when_its_resource_goes() {
+    let rig = Rig::new().await;
+    let (_, left) = bared_and_removed(&rig, "Delete").await;
+    let living = |volume: &&Volume| !matches!(volume.state, VolumeState::Deleting | VolumeState::Deleted);
+    assert_eq!(left.iter().find(living), None);
+    rig.end().await;
+
+    let rig = Rig::new().await;
+    let (database, left) = bared_and_removed(&rig, "Retain").await;
+    assert_eq!(left[0].tags.get(key::DATABASE), Some(database.as_str()), "{left:?}");
+    rig.aws.delete_volume(&left[0].id).await.unwrap();
+    rig.end().await;
 }

@@ -42,6 +42,18 @@ fn the_manifests_are_as_recorded() {
 }
 
 #[test]
+fn policy_and_budget_leave_the_name_of_the_resource_to_its_users() {
+    let mut resource = resource(1);
+    resource.metadata.name = Some("a".repeat(52));
+    let wish = validated(&resource);
+    for manifest in [network_policy(&wish, &settings()), disruption_budget(&wish.subject)] {
+        assert_ne!(manifest.name, wish.subject.name, "{}", manifest.kind.as_str());
+        assert_eq!(manifest.body["metadata"]["name"], manifest.name);
+        assert!(manifest.name.len() < 64, "{} is no DNS label", manifest.name);
+    }
+}
+
+#[test]
 fn monitors_and_routes_are_as_recorded() {
     let labels = [("release", "prometheus"), (resources::names::LABEL_DATABASE, "theirs")];
     let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
@@ -60,7 +72,11 @@ fn monitors_and_routes_are_as_recorded() {
     let bodies: Vec<_> = routes.iter().map(|route| &route.body).collect();
     insta::assert_yaml_snapshot!("routes", bodies);
     let kinds: Vec<_> = routes.iter().map(|route| route.kind).collect();
-    assert_eq!(kinds, [Kind::IngressRoute, Kind::IngressRouteTcp, Kind::IngressRouteTcp]);
+    assert_eq!(
+        kinds,
+        [Kind::IngressRoute, Kind::IngressRouteTcp],
+        "none leads to a port where nobody listens"
+    );
 }
 
 #[test]

@@ -2,10 +2,12 @@
 
 use cloud::{SnapshotState, Tags, key};
 use resources::names::condition;
-use resources::{QuestDBSnapshotStatus, SnapshotPhase};
+use resources::{QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase};
 
 use super::world::World;
-use crate::snapshot::{Ground, Seen, Step, comes_before, is_of, plan, status};
+use crate::snapshot::{
+    Checkpoint, Ground, Seen, Step, comes_before, is_copying, is_of, owes, plan, rests_on_database, status,
+};
 
 /// An object in hand and what is seen of it after so many undisturbed passes.
 fn after(passes: usize) -> (World, Seen) {
@@ -59,8 +61,46 @@ fn a_copy_is_of_the_object_that_had_it_made() {
 #[test]
 fn a_checkpoint_that_this_process_did_not_begin_is_made_anew() {
     let (world, mut seen) = after(3);
-    seen.checkpoint = None;
+    seen.checkpoint = Checkpoint::Unknown;
     assert_eq!(plan(&world.objects[0], &seen).step, Some(Step::Release));
+}
+
+#[test]
+fn without_a_debt_what_holds_the_database_is_somebody_elses() {
+    let (mut world, _) = after(1);
+    world.usurp(world.now);
+    let mut seen = world.seen(0);
+    let waits = plan(&world.objects[0], &seen);
+    assert_eq!((waits.step, waits.phase, waits.reason), (None, SnapshotPhase::Pending, "HeldByOthers"));
+    assert!(waits.message.contains("say CHECKPOINT RELEASE"), "{}", waits.message);
+    seen.now += jiff::SignedDuration::from_secs(3_601);
+    let failed = plan(&world.objects[0], &seen);
+    assert_eq!((failed.step, failed.phase, failed.settled), (None, SnapshotPhase::Failed, true));
+    assert!(failed.message.contains("say CHECKPOINT RELEASE"), "{}", failed.message);
+}
+
+#[test]
+fn under_a_debt_it_is_ours_unless_we_know_better() {
+    let (world, seen) = after(3);
+    let Ground::Serving { held_since: Some(since), .. } = seen.ground else { panic!("{seen:?}") };
+    let before = since - jiff::SignedDuration::from_secs(1);
+    let check = |checkpoint: Checkpoint, late: bool, expected: &str| {
+        let mut seen = Seen { checkpoint, ..seen.clone() };
+        if late {
+            seen.now += jiff::SignedDuration::from_secs(3_601);
+        }
+        let plan = plan(&world.objects[0], &seen);
+        assert_eq!(plan.step.map(|step| step.name()), Some(expected), "{checkpoint:?} {late}");
+    };
+    for (checkpoint, in_time, late) in [
+        (Checkpoint::Unknown, "ReleaseCheckpoint", "ReleaseCheckpoint"),
+        (Checkpoint::Made(since), "CreateSnapshot", "ReleaseCheckpoint"),
+        (Checkpoint::Made(before), "StrikeRelease", "StrikeRelease"),
+        (Checkpoint::Unmade, "StrikeRelease", "StrikeRelease"),
+    ] {
+        check(checkpoint, false, in_time);
+        check(checkpoint, true, late);
+    }
 }
 
 #[test]
@@ -89,6 +129,36 @@ fn a_database_that_nobody_knows_is_waited_for_until_the_deadline() {
     let failed = plan(&world.objects[0], &seen);
     assert_eq!((failed.step.clone(), failed.phase), (None, SnapshotPhase::Failed));
     assert!(failed.message.contains("there is no QuestDB trades"), "{}", failed.message);
+}
+
+#[test]
+fn the_database_is_asked_until_the_copy_is_trusted_and_nothing_is_owed() {
+    let deleted = |mut object: QuestDBSnapshot| {
+        object.metadata.deletion_timestamp = object.metadata.creation_timestamp.clone();
+        object
+    };
+    for passes in 0..8 {
+        let (world, seen) = after(passes);
+        let object = &world.objects[0];
+        let owed = owes(object);
+        // In hand, and not trusted before the fifth step; then released and struck.
+        let asks = passes > 0 && (passes < 5 || owed);
+        assert_eq!(rests_on_database(object, &seen.copies), asks, "after {:?}", world.steps);
+        assert_eq!(
+            rests_on_database(&deleted(object.clone()), &seen.copies),
+            owed,
+            "after {:?}",
+            world.steps
+        );
+        assert!(!is_copying(object), "after {:?}", world.steps);
+        if !asks && passes > 0 {
+            assert!(rests_on_database(object, &[]), "without a copy it is begun again");
+        }
+    }
+    let (mut world, _) = after(7);
+    world.pass(0, None);
+    assert!(is_copying(&world.objects[0]));
+    assert!(!is_copying(&deleted(world.objects[0].clone())));
 }
 
 #[test]

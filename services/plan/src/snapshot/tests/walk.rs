@@ -74,10 +74,7 @@ fn every_fault_at_every_step_once_and_twice() {
         ("serving", |_| {}),
         ("stopped", |world| world.stopped = Some(3)),
         ("shown at once", |world| world.shows_after = 0),
-        ("held by somebody", |world| {
-            world.foreign = Some(world.now - jiff::SignedDuration::from_hours(2));
-            world.held_since = world.foreign;
-        }),
+        ("held by somebody", |world| world.usurp(world.now - jiff::SignedDuration::from_hours(2))),
     ];
     let mut runs = 0;
     for (shape, prepare) in shapes {
@@ -130,6 +127,30 @@ fn look(world: &mut World, of: usize) {
         world.pass(of, None);
         world.check();
     }
+}
+
+/// What somebody else holds, before it is asked for or from any moment on at which this process knows what it made itself.
+#[test]
+fn what_somebody_else_holds_is_told_and_left_to_them() {
+    let mut told = 0;
+    for at in 0..undisturbed(|_| {}) {
+        let (mut world, mut usurped) = (World::new(&["a"]), false);
+        run(&mut world, 0, |world, step| {
+            assert!(world.foreign.is_none() || world.is_theirs(), "it is not its owner who ends it");
+            let status = world.objects[0].status.as_ref();
+            let reason =
+                status.and_then(|status| status.conditions.first()).map(|ready| ready.reason.as_str());
+            told += usize::from(world.is_theirs() && reason == Some("HeldByOthers"));
+            if step >= at && !usurped {
+                usurped = true;
+                world.usurp(world.now);
+            }
+            None
+        });
+        succeeded(&world);
+        assert!(usurped);
+    }
+    assert!(told > 50, "{told}");
 }
 
 #[test]

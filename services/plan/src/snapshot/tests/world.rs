@@ -9,7 +9,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::names::snapshot::{FINALIZER, IDENTITY, RELEASE_OWED};
 use resources::{DeletionPolicy, QuestDBSnapshot, QuestDBSnapshotSpec, SnapshotPhase};
 
-use crate::snapshot::{Disk, Ground, Plan, Seen, Step, comes_before, identity, plan, status};
+use crate::snapshot::{
+    Checkpoint, Disk, Ground, Plan, Seen, Step, comes_before, identity, owes, plan, rests_on_database, status,
+};
 
 /// How long EC2 may take to show what was asked of it.
 const LAG: i64 = 30;
@@ -17,6 +19,8 @@ const LAG: i64 = 30;
 const TICK: i64 = 5;
 /// Seconds that EBS takes.
 const EBS: i64 = 60;
+/// Seconds for which somebody else holds the database.
+const THEIRS: i64 = 120;
 
 /// What goes wrong with a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +35,7 @@ pub(super) enum Fault {
     Restart,
     /// QuestDB is killed and starts again after it.
     RestartAfter,
-    /// QuestDB is killed, starts again, and somebody else holds it before it arrives.
+    /// QuestDB is killed, starts again, and somebody else holds it for a while, from before it arrives.
     Usurped,
     /// The database does not answer for a while, from here on.
     Silence,
@@ -66,14 +70,14 @@ pub(super) struct World {
     pub(super) objects: Vec<QuestDBSnapshot>,
     pub(super) copies: Vec<Copy>,
     pub(super) held_since: Option<Timestamp>,
-    /// A checkpoint that was there before and is nobody's here.
-    pub(super) foreign: Option<Timestamp>,
+    /// A checkpoint that is nobody's here, and when it ends.
+    pub(super) foreign: Option<(Timestamp, Timestamp)>,
     /// The wish under which it is stopped, when it is.
     pub(super) stopped: Option<u64>,
     pub(super) absent: bool,
     pub(super) silent_until: Option<Timestamp>,
     /// What the process remembers, by object: its checkpoint, and when it last asked EC2 for something.
-    memory: Vec<(Option<Timestamp>, Timestamp)>,
+    memory: Vec<(Checkpoint, Timestamp)>,
     /// Objects that are not looked at again until they change.
     asleep: Vec<bool>,
     /// How late EC2 shows a copy.
@@ -88,7 +92,7 @@ impl World {
         let objects: Vec<_> = names.iter().map(|name| object(name, now)).collect();
         let long_ago = now - SignedDuration::from_hours(1);
         Self {
-            memory: vec![(None, long_ago); objects.len()],
+            memory: vec![(Checkpoint::Unknown, long_ago); objects.len()],
             asleep: vec![false; objects.len()],
             now,
             objects,
@@ -150,11 +154,18 @@ impl World {
     /// One pass over one object, with a fault at its step if one is given; what was planned.
     pub(super) fn pass(&mut self, of: usize, fault: Option<Fault>) -> Plan {
         assert!(!self.asleep[of], "nobody would look at it again: {:?}", self.objects[of].status);
-        let seen = self.seen(of);
+        let mut seen = self.seen(of);
+        if !rests_on_database(&self.objects[of], &seen.copies) {
+            let informed = plan(&self.objects[of], &seen);
+            seen.ground = Ground::Unclear("nobody asked".to_owned());
+            assert_eq!(plan(&self.objects[of], &seen), informed, "it rests on the database after all");
+        }
         let plan = plan(&self.objects[of], &seen);
         self.asleep[of] = plan.settled;
         self.objects[of].status = Some(status(&self.objects[of], &seen, &plan, None));
         if let Some(step) = plan.step.clone() {
+            let theirs = self.is_theirs() && self.memory[of].0 != Checkpoint::Unknown;
+            assert!(!theirs || step != Step::Release, "somebody else's checkpoint is to be released");
             self.steps.push(step.name());
             self.act(of, &step, fault);
         }
@@ -166,25 +177,47 @@ impl World {
             Some(Fault::RequestLost) => {
                 // Whoever hears nothing has to think that it was done.
                 self.memory[of].1 = self.now;
+                self.in_doubt(of, step);
                 return;
             }
             Some(Fault::Restart) => self.held_since = None,
             Some(Fault::Usurped) if self.stopped.is_none() => {
-                self.foreign = Some(self.now - SignedDuration::from_secs(1));
-                self.held_since = self.foreign;
+                self.usurp(self.now - SignedDuration::from_secs(1));
             }
             Some(Fault::Silence) => self.silent_until = Some(self.now + SignedDuration::from_secs(90)),
             _ => {}
         }
         let silent = self.silent_until.is_some_and(|until| self.now < until);
-        if !(silent && matches!(step, Step::Checkpoint | Step::Release)) {
+        if silent && matches!(step, Step::Checkpoint | Step::Release) {
+            self.in_doubt(of, step);
+        } else {
             self.carry_out(of, step, fault == Some(Fault::AnswerLost));
         }
         match fault {
-            Some(Fault::Crash) => self.memory.iter_mut().for_each(|memory| *memory = (None, self.now)),
+            Some(Fault::Crash) => {
+                self.memory.iter_mut().for_each(|memory| *memory = (Checkpoint::Unknown, self.now));
+            }
             Some(Fault::RestartAfter) => self.held_since = None,
             Some(Fault::Wiped) => self.wipe(of),
             _ => {}
+        }
+    }
+
+    /// Somebody else makes a checkpoint.
+    pub(super) fn usurp(&mut self, since: Timestamp) {
+        self.foreign = Some((since, self.now + SignedDuration::from_secs(THEIRS)));
+        self.held_since = Some(since);
+    }
+
+    /// Whether it is somebody else who holds the database.
+    pub(super) fn is_theirs(&self) -> bool {
+        self.held_since.is_some() && self.held_since == self.foreign.map(|(since, _)| since)
+    }
+
+    /// Nobody heard what became of a step.
+    fn in_doubt(&mut self, of: usize, step: &Step) {
+        if matches!(step, Step::Checkpoint) {
+            self.memory[of].0 = Checkpoint::Unknown;
         }
     }
 
@@ -200,16 +233,17 @@ impl World {
             }
             Step::Owe => {
                 self.objects[of].metadata.finalizers.get_or_insert_default().push(RELEASE_OWED.to_owned());
+                self.memory[of].0 = if unheard { Checkpoint::Unknown } else { Checkpoint::Unmade };
             }
             Step::Checkpoint => {
-                assert!(
-                    self.objects.iter().filter(|one| crate::snapshot::owes(one)).count() == 1,
-                    "nobody owes it"
-                );
+                assert!(self.objects.iter().filter(|one| owes(one)).count() == 1, "nobody owes it");
                 // QuestDB refuses a second one.
                 if self.held_since.is_none() {
                     self.held_since = Some(self.now);
-                    self.memory[of].0 = self.held_since.filter(|_| !unheard);
+                    self.memory[of].0 = Checkpoint::Made(self.now);
+                }
+                if unheard {
+                    self.in_doubt(of, step);
                 }
             }
             Step::Begin(new) => self.begin(of, new),
@@ -221,6 +255,7 @@ impl World {
             Step::Release => self.held_since = None,
             Step::Strike => {
                 assert!(self.is_free(), "a debt is struck while the database is held");
+                self.memory[of].0 = Checkpoint::Unknown;
                 self.drop_finalizer(of, RELEASE_OWED);
             }
             Step::Discard(id) => self.copy(id).deleted = true,
@@ -234,7 +269,7 @@ impl World {
         let id = format!("snap-{:03}", self.serial);
         let at = u64::try_from(self.now.as_second()).unwrap();
         self.copies.push(Copy {
-            whole: self.stopped.is_some() || (self.held_since.is_some() && self.held_since != self.foreign),
+            whole: self.stopped.is_some() || (self.held_since.is_some() && !self.is_theirs()),
             deleted: false,
             visible: self.now + SignedDuration::from_secs(self.shows_after),
             done: self.now + SignedDuration::from_secs(EBS),
@@ -270,6 +305,10 @@ impl World {
 
     pub(super) fn tick(&mut self) {
         self.now += SignedDuration::from_secs(TICK);
+        if self.foreign.is_some_and(|(_, until)| until <= self.now) {
+            self.held_since = self.held_since.filter(|_| !self.is_theirs());
+            self.foreign = None;
+        }
     }
 
     pub(super) fn wipe(&mut self, of: usize) {
@@ -299,7 +338,7 @@ impl World {
 
     /// Whether nothing of ours holds the database.
     pub(super) fn is_free(&self) -> bool {
-        self.held_since.is_none() || self.held_since == self.foreign
+        self.held_since.is_none() || self.is_theirs()
     }
 
     /// What must hold at every moment.
@@ -308,7 +347,7 @@ impl World {
             let trusted = copy.shown.tags.get(key::CONSISTENT).is_some();
             assert!(!trusted || copy.whole, "a torn copy is trusted: {:?}", copy.shown);
         }
-        let owed = self.objects.iter().any(crate::snapshot::owes);
+        let owed = self.objects.iter().any(owes);
         assert!(self.is_free() || owed, "the database is held and nobody owes its release");
     }
 }

@@ -11,7 +11,8 @@ use resources::{QuestDB, names};
 
 use super::kubernetes::node;
 use super::model::{Refusal, World};
-use crate::{Goal, Step};
+use crate::fixture::validated;
+use crate::{Goal, Observed, Step, is_still_ours, lost};
 
 /// MiB per second of a gp3 volume for which nobody asked for any.
 const THROUGHPUT: u32 = 125;
@@ -83,6 +84,7 @@ impl World {
                 if !self.instances.iter().all(|found| found.state.is_ending()) {
                     return Err("the group is in use");
                 }
+                self.check_tags(group.as_str());
                 self.groups.retain(|found| found.id != *group);
             }
             Step::DeleteVolume { volume, .. } => {
@@ -97,6 +99,7 @@ impl World {
                     matches!(Goal::of(seen), Goal::Purge) && matches!(Goal::of(&self.resource), Goal::Purge);
                 assert!(asked, "{volume} is destroyed, and nobody said so");
                 found.state = VolumeState::Deleting;
+                self.check_tags(volume.as_str());
             }
             other => panic!("{} is not a step on EC2", other.name()),
         }
@@ -107,6 +110,14 @@ impl World {
         self.groups.iter_mut().find(|found| found.id == *id).ok_or("no such group")
     }
 
+    /// Nothing is destroyed but by its tags.
+    fn check_tags(&mut self, id: &str) {
+        let subject = validated(&self.resource).subject;
+        let Some(tags) = self.tags_of(id) else { return };
+        let names = [tags.get(key::CLUSTER), tags.get(key::DATABASE)];
+        assert_eq!(names, [&subject.cluster, &subject.database].map(|name| Some(name.as_str())), "{id}");
+    }
+
     /// Tags of anything by its id.
     pub(super) fn tags_of(&mut self, id: &str) -> Option<&mut Tags> {
         let instance = self.instances.iter_mut().find(|found| found.id.as_str() == id);
@@ -114,6 +125,29 @@ impl World {
         let group = self.groups.iter_mut().find(|found| found.id.as_str() == id);
         let tags = instance.map(|found| &mut found.tags).or_else(|| volume.map(|found| &mut found.tags));
         tags.or_else(|| group.map(|found| &mut found.tags))
+    }
+
+    /// EC2 shows what has the tags of the database, and by its id or name what lost them.
+    pub(super) fn find_by_tags_and_ids(&self, resource: &QuestDB, observed: &mut Observed) {
+        let validated = validated(resource);
+        let subject = &validated.subject;
+        let account = &mut observed.account;
+        let has_tags = |tags: &Tags| {
+            tags.get(key::CLUSTER) == Some(&subject.cluster)
+                && tags.get(key::DATABASE) == Some(&subject.database)
+        };
+        account.instances.retain(|found| has_tags(&found.tags));
+        account.volumes.retain(|found| has_tags(&found.tags));
+        account.groups.retain(|found| has_tags(&found.tags));
+        let missing = lost(resource, &validated, observed);
+        let is_ours = |tags: &Tags| is_still_ours(subject, tags);
+        let instances = self.instances.iter().filter(|found| missing.instance.as_ref() == Some(&found.id));
+        let volumes = self.volumes.iter().filter(|found| missing.volume.as_ref() == Some(&found.id));
+        let groups = self.groups.iter().filter(|found| missing.group.as_ref() == Some(&found.name));
+        let account = &mut observed.account;
+        account.instances.extend(instances.filter(|found| is_ours(&found.tags)).cloned());
+        account.volumes.extend(volumes.filter(|found| is_ours(&found.tags)).cloned());
+        account.groups.extend(groups.filter(|found| is_ours(&found.tags)).cloned());
     }
 
     fn volume(&mut self, id: &VolumeId) -> Result<&mut Volume, Refusal> {

@@ -142,6 +142,7 @@ impl World {
             let account = &mut observed.account;
             (account.instances, account.volumes, account.groups) = (instances, volumes, groups);
             account.conclusive = self.lag == 0 || self.quiet > self.lag;
+            self.find_by_tags_and_ids(resource, &mut observed);
         }
         put_right(resource, &validated(resource).subject, &mut observed.account);
         let status = resource.status.as_ref().and_then(|status| status.dns.as_ref());

@@ -109,7 +109,7 @@ fn noted(world: &World) -> Option<(String, DnsState)> {
 fn a_pause_takes_the_address_and_keeps_the_name() {
     let mut world = paused();
     assert_eq!(world.records.iter().map(|record| record.kind.clone()).collect::<Vec<_>>(), [RecordKind::Txt]);
-    assert_eq!(noted(&world), Some((NAME.to_owned(), DnsState::Reserved)));
+    assert_eq!(noted(&world), Some((NAME.to_owned(), DnsState::InSync)));
     assert!(!is_noticed(&world));
     world.records.clear();
     assert!(is_noticed(&world), "somebody took the text away");
@@ -131,12 +131,27 @@ fn a_paused_database_that_is_deleted_gives_its_name_back() {
 }
 
 #[test]
+fn a_name_is_given_back_although_somebody_put_something_beside_it() {
+    for (to, kept) in [(RunState::Paused, 1), (RunState::Deleted, 0), (RunState::Purged, 0)] {
+        let mut world = serving();
+        let theirs = DnsRecord::cname(NAME, 300, "elsewhere.example.org");
+        world.records.push(theirs.clone());
+        wish(&mut world, 2, |spec| spec.run_state = to);
+        settle(&mut world, None, false);
+        let (left, ours): (Vec<_>, Vec<_>) = world.records.iter().partition(|record| **record == theirs);
+        assert_eq!(left.len(), 1, "{to:?}: what is not ours was touched");
+        assert_eq!(ours.len(), kept, "{to:?}: nobody is sent to a machine that is gone: {ours:?}");
+        assert!(ours.iter().all(|record| record.kind == RecordKind::Txt), "{to:?}: {ours:?}");
+    }
+}
+
+#[test]
 fn a_pause_without_a_status_knows_its_name_from_the_records() {
     let mut world = serving();
     wish(&mut world, 2, |spec| spec.run_state = RunState::Paused);
     world.resource.status = None;
     settle(&mut world, None, false);
-    assert_eq!(noted(&world), Some((NAME.to_owned(), DnsState::Reserved)));
+    assert_eq!(noted(&world), Some((NAME.to_owned(), DnsState::InSync)));
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! Tags in EC2 that somebody changed by hand come back, and nothing is lost or made again meanwhile.
 
-use cloud::{Tags, key};
+use cloud::{InstanceState, Tags, key};
+use resources::{QuestDB, RunState, StepState};
 
 use super::model::World;
-use super::{check_serving, pass, serving, settle};
-use crate::fixture::validated;
-use crate::{Children, Step, is_still_ours, lost};
+use super::runner::record;
+use super::{check_gone, check_serving, pass, serving, settle, troubles, wish};
+use crate::fixture::{plain, validated};
+use crate::{Children, Observed, Part, Plan, Step, is_still_ours, lost};
 
 /// Ids of machine, disk and firewall.
 fn ids(world: &World) -> [String; 3] {
@@ -17,6 +19,10 @@ fn each_tag_of_ours_comes_back_by_one_step() {
     let keys = [key::CLUSTER, key::DATABASE, key::ROLE, key::GENERATION, key::NAME];
     for (number, key) in (0..3).flat_map(|number| keys.map(|key| (number, key))) {
         for value in [None, Some("other")] {
+            // What went to another cluster is not ours any more.
+            if key == key::CLUSTER && value.is_some() {
+                continue;
+            }
             let mut world = serving();
             let (things, pod) = (ids(&world), world.children.pod.clone());
             let tags = world.tags_of(&things[number]).unwrap();
@@ -46,13 +52,17 @@ fn each_tag_of_ours_comes_back_by_one_step() {
 #[test]
 fn what_is_missing_by_its_tags_is_asked_for_by_its_id() {
     let world = serving();
+    let wish = validated(&world.resource);
+    let lost = |resource: &QuestDB, observed: &Observed| lost(resource, &wish, observed);
     assert_eq!(lost(&world.resource, &world.look()), crate::Lost::default());
     let mut observed = world.look();
     observed.account.instances.clear();
     observed.account.volumes.clear();
+    observed.account.groups.clear();
     let found = lost(&world.resource, &observed);
     assert_eq!(found.instance.as_ref(), Some(&world.instances[0].id));
     assert_eq!(found.volume.as_ref(), Some(&world.volumes[0].id));
+    assert_eq!(found.group.as_ref(), Some(&world.groups[0].name));
     let mut without_status = world.resource.clone();
     without_status.status = None;
     assert_eq!(
@@ -61,6 +71,7 @@ fn what_is_missing_by_its_tags_is_asked_for_by_its_id() {
         "by its PersistentVolume"
     );
     observed.children = Children::default();
+    without_status.metadata.annotations = None;
     assert_eq!(lost(&without_status, &observed), crate::Lost::default());
     assert_eq!(
         lost(&world.resource, &observed).volume.as_ref(),
@@ -76,7 +87,7 @@ fn a_disk_whose_tags_were_taken_off_in_favour_of_another_is_let_be() {
     let mut other = observed.account.volumes[0].clone();
     other.id = cloud::VolumeId::new("vol-other");
     observed.account.volumes = vec![other];
-    assert_eq!(lost(&world.resource, &observed).volume, None);
+    assert_eq!(lost(&world.resource, &validated(&world.resource), &observed).volume, None);
 }
 
 #[test]
@@ -90,4 +101,122 @@ fn what_names_another_database_is_not_taken_back() {
     check(Tags::new().with(key::CLUSTER, &subject.cluster), true);
     check(Tags::new().with(key::CLUSTER, "another"), false);
     assert_eq!(crate::fixture::subject(), subject);
+}
+
+/// Takes the tags off disk and firewall.
+fn bare(world: &mut World) {
+    world.volumes[0].tags = Tags::new();
+    world.groups[0].tags = Tags::new();
+}
+
+#[test]
+fn what_lost_its_tags_is_tagged_again_and_then_destroyed() {
+    let purged = || {
+        let mut world = serving();
+        bare(&mut world);
+        wish(&mut world, 2, |spec| spec.run_state = RunState::Purged);
+        world
+    };
+    let steps = settle(&mut purged(), None, false);
+    for trouble in troubles(steps).map(Some).chain([None]) {
+        let mut world = purged();
+        settle(&mut world, trouble, trouble.is_none());
+        check_gone(&world, trouble);
+    }
+}
+
+#[test]
+fn a_disk_that_loses_its_tags_on_the_way_to_its_end_is_asked_anew_whose_it_is() {
+    let mut world = serving();
+    wish(&mut world, 2, |spec| spec.run_state = RunState::Purged);
+    let mut destroyed = false;
+    for (_, mut world) in record(&mut world).passes {
+        let before = pass(&mut world.clone(), &mut 0, None, false);
+        destroyed |= destroys(&before);
+        let Some(disk) = world.volumes.first_mut() else { continue };
+        disk.tags = Tags::new();
+        let planned = pass(&mut world, &mut 0, None, false);
+        assert!(!destroys(&planned), "{:?}", planned.actions);
+        world.tick();
+        settle(&mut world, None, false);
+        check_gone(&world, None);
+    }
+    assert!(destroyed, "none of them was about to destroy it");
+}
+
+fn destroys(planned: &Plan) -> bool {
+    planned.actions.iter().any(|action| matches!(action.step, Step::DeleteVolume { .. }))
+}
+
+#[test]
+fn a_disk_that_is_kept_is_tagged_before_its_resource_goes() {
+    let removed = || {
+        let mut world = World::new(plain());
+        settle(&mut world, None, false);
+        let disk = world.volumes[0].clone();
+        bare(&mut world);
+        world.resource.metadata.deletion_timestamp =
+            serde_json::from_value(serde_json::json!("2026-01-01T00:00:00Z")).unwrap();
+        world.touch();
+        (world, disk)
+    };
+    let steps = settle(&mut removed().0, None, false);
+    for trouble in troubles(steps).map(Some).chain([None]) {
+        let (mut world, disk) = removed();
+        settle(&mut world, trouble, trouble.is_none());
+        assert!(world.released && world.groups.is_empty(), "{trouble:?}: {:?}", world.groups);
+        assert_eq!((&world.volumes[0].id, &world.volumes[0].tags), (&disk.id, &disk.tags), "{trouble:?}");
+    }
+}
+
+#[test]
+fn a_disk_at_rest_is_tagged_again() {
+    for run_state in [RunState::Paused, RunState::Deleted] {
+        let mut world = serving();
+        let disk = world.volumes[0].tags.clone();
+        wish(&mut world, 2, |spec| spec.run_state = run_state);
+        settle(&mut world, None, false);
+        world.volumes[0].tags = Tags::new();
+        let planned = pass(&mut world, &mut 0, None, false);
+        assert_eq!(planned.actions.len(), 1, "{:?}", planned.actions);
+        assert_eq!(world.volumes[0].tags, disk);
+    }
+}
+
+#[test]
+fn what_bears_the_tags_of_another_is_never_destroyed() {
+    for tags in [
+        Tags::new().with(key::CLUSTER, "another"),
+        Tags::new().with(key::DATABASE, "0192f3a4-0000-7d8e-9f00-112233445566"),
+    ] {
+        let mut world = serving();
+        (world.volumes[0].tags, world.groups[0].tags) = (tags.clone(), tags);
+        let before = (world.volumes[0].tags.clone(), world.groups.clone());
+        wish(&mut world, 2, |spec| spec.run_state = RunState::Purged);
+        settle(&mut world, None, false);
+        assert!(world.instances.iter().all(|found| found.state == InstanceState::Terminated));
+        assert_eq!((world.volumes[0].tags.clone(), world.groups), before);
+    }
+}
+
+#[test]
+fn a_firewall_is_looked_for_only_while_there_may_be_one() {
+    let name = Some(serving().groups[0].name.clone());
+    let looked_for = |world: &World| {
+        let mut observed = world.look();
+        observed.account.groups.clear();
+        lost(&world.resource, &validated(&world.resource), &observed).group
+    };
+    assert_eq!(looked_for(&World::new(crate::fixture::resource(1))), None, "nothing was made yet");
+    let mut world = serving();
+    assert_eq!(looked_for(&world), name);
+    wish(&mut world, 2, |spec| spec.run_state = RunState::Deleted);
+    assert_eq!(looked_for(&world), name);
+    settle(&mut world, None, false);
+    assert_eq!(looked_for(&world), None, "the report says that it is gone");
+    let steps = &world.resource.status.as_ref().unwrap().steps;
+    let removal = steps.iter().find(|step| step.name == Part::SecurityGroupRemoval.as_str()).unwrap();
+    assert_eq!(removal.state, StepState::Succeeded);
+    wish(&mut world, 3, |spec| spec.run_state = RunState::Purged);
+    assert_eq!(looked_for(&world), name, "that was another wish");
 }

@@ -1,0 +1,109 @@
+//! Nobody is worked on before it is known what there is, and nothing is remembered of what is gone.
+
+use std::sync::Mutex;
+
+use kube::core::ObjectMeta;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher::Event;
+use serde_json::json;
+
+use super::*;
+
+fn kind<K: Resource<DynamicType = ()> + Clone>() -> (Kind<K>, Writer<K>) {
+    let (store, writer) = kube::runtime::reflector::store();
+    (Kind { store, asks: Asks::default() }, writer)
+}
+
+fn fill<K: Resource<DynamicType = ()> + Clone>(writer: &mut Writer<K>, objects: Vec<K>) {
+    writer.apply_watcher_event(&Event::Init);
+    for object in objects {
+        writer.apply_watcher_event(&Event::InitApply(object));
+    }
+    writer.apply_watcher_event(&Event::InitDone);
+}
+
+fn schedule(name: &str) -> QuestDBSnapshotSchedule {
+    let spec = serde_json::from_value(json!({ "database": "trades", "schedule": "0 * * * *" })).unwrap();
+    let mut schedule = QuestDBSnapshotSchedule::new(name, spec);
+    schedule.metadata = ObjectMeta {
+        namespace: Some("ns".to_owned()),
+        uid: Some(format!("uid-{name}")),
+        ..schedule.metadata
+    };
+    schedule
+}
+
+/// Turns that are told to the test.
+fn told()
+-> (impl Fn(Arc<QuestDBSnapshotSchedule>) -> BoxFuture<'static, Action>, mpsc::UnboundedReceiver<String>) {
+    let (sender, turns) = mpsc::unbounded_channel();
+    let take = move |schedule: Arc<QuestDBSnapshotSchedule>| {
+        sender.send(schedule.metadata.name.clone().unwrap()).unwrap();
+        std::future::ready(Action::await_change()).boxed()
+    };
+    (take, turns)
+}
+
+#[tokio::test]
+async fn a_schedule_waits_until_it_is_known_which_snapshots_there_are() {
+    let ((schedules, mut of_schedules), (snapshots, mut of_snapshots)) = (kind(), kind());
+    let side = Side { snapshots, schedules };
+    fill(&mut of_schedules, vec![schedule("hourly")]);
+    let (stop, (take, mut turns)) = (CancellationToken::new(), told());
+    let waiting = serve(&side.schedules, side.schedules_known(), &stop, take, |_| {});
+    // Another kind, with everything known, for which there was time enough meanwhile.
+    let (others, mut of_others) = kind();
+    fill(&mut of_others, vec![schedule("other")]);
+    let (take, mut other_turns) = told();
+    let working = serve(&others, std::future::ready(true), &stop, take, |_| {});
+    let watching = async {
+        for _ in 0..5 {
+            assert_eq!(other_turns.recv().await.as_deref(), Some("other"));
+            others.asks.ask(Some(ObjectRef::from_obj(&schedule("other")))).await;
+        }
+        assert!(turns.try_recv().is_err(), "a turn before the snapshots are known");
+        fill(&mut of_snapshots, Vec::new());
+        assert_eq!(turns.recv().await.as_deref(), Some("hourly"));
+        stop.cancel();
+    };
+    tokio::join!(waiting, working, watching);
+}
+
+#[tokio::test]
+async fn what_is_gone_is_forgotten_and_what_stays_is_remembered() {
+    let (schedules, mut writer) = kind();
+    fill(&mut writer, ["gone", "there"].map(schedule).into());
+    let memories = Memories::default();
+    for uid in ["uid-gone", "uid-there"] {
+        memories.spent(uid, 1);
+    }
+    let (stop, (take, mut turns)) = (CancellationToken::new(), told());
+    let forgotten = Mutex::new(false);
+    let serving = serve(&schedules, std::future::ready(true), &stop, take, |uids| {
+        memories.retain(|uid| uids.contains(uid));
+        *forgotten.lock().unwrap() = true;
+        stop.cancel();
+    });
+    let deleting = async {
+        for _ in 0..2 {
+            turns.recv().await.unwrap();
+        }
+        writer.apply_watcher_event(&Event::Delete(schedule("gone")));
+        schedules.asks.ask(Some(ObjectRef::from_obj(&schedule("gone")))).await;
+    };
+    tokio::join!(serving, deleting);
+    assert!(*forgotten.lock().unwrap());
+    assert_eq!(memories.recall("uid-gone"), plan::Memory::default());
+    assert_eq!(memories.recall("uid-there").spent, Some(1));
+}
+
+#[tokio::test]
+async fn who_does_not_lead_asks_nobody() {
+    let asks = Asks::<QuestDBSnapshot>::default();
+    asks.ask(Some(ObjectRef::new("a").within("ns"))).await;
+    let (sender, mut asked) = mpsc::channel(1);
+    asks.clone().0.set(sender).unwrap();
+    asks.ask(None).await;
+    asks.ask(Some(ObjectRef::new("b").within("ns"))).await;
+    assert_eq!(asked.recv().await.unwrap().name, "b");
+}

@@ -1,0 +1,106 @@
+//! When a snapshot is looked at again.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use plan::snapshot::Plan;
+use resources::{QuestDBSnapshot, SnapshotPhase};
+
+/// Between two looks while something is waited for that holds a database up, at first and at last.
+const WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+/// Between two looks at what EBS copies by itself, once it has taken that long.
+const COPY: Duration = Duration::from_mins(1);
+
+/// The longer something takes, the seldomer it is looked at.
+pub(super) fn pause(resource: &QuestDBSnapshot, plan: &Plan, now: Timestamp) -> Duration {
+    let made = resource.metadata.creation_timestamp.as_ref();
+    let age = made.map_or(SignedDuration::ZERO, |made| now.duration_since(made.0));
+    let age = Duration::try_from(age).unwrap_or_default();
+    let (shortest, longest) = WAIT;
+    if plan.phase == SnapshotPhase::Copying {
+        let pause = age.clamp(shortest, COPY);
+        return pause.mul_f64(1.0 + runtime::backoff::random_share() / 2.0);
+    }
+    (age / 20).clamp(shortest, longest)
+}
+
+/// Objects that wait for their next look, by uid: until then, what is seen of one in the version that was looked at last is
+/// our own report coming back. Losing it costs a look.
+#[derive(Debug, Default)]
+pub(super) struct Rests(Mutex<HashMap<String, (String, Instant)>>);
+
+impl Rests {
+    /// An object was looked at, and its last report gave it this version.
+    pub(super) fn until(&self, uid: &str, version: &str, pause: Duration) {
+        self.lock().insert(uid.to_owned(), (version.to_owned(), Instant::now() + pause));
+    }
+
+    /// How long the object still waits, as far as nothing about it changed.
+    pub(super) fn left(&self, resource: &QuestDBSnapshot, now: Instant) -> Option<Duration> {
+        let (uid, version) = (resource.metadata.uid.as_ref()?, resource.metadata.resource_version.as_ref()?);
+        let rests = self.lock();
+        let (_, until) = rests.get(uid).filter(|(known, _)| known == version)?;
+        until.checked_duration_since(now).filter(|left| !left.is_zero())
+    }
+
+    pub(super) fn retain(&self, known: impl Fn(&str) -> bool) {
+        self.lock().retain(|uid, _| known(uid));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, (String, Instant)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(version: &str) -> QuestDBSnapshot {
+        let mut made = QuestDBSnapshot::new(
+            "a",
+            serde_json::from_value(serde_json::json!({ "database": "d" })).unwrap(),
+        );
+        made.metadata.uid = Some("u".to_owned());
+        made.metadata.resource_version = Some(version.to_owned());
+        made.metadata.creation_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
+        made
+    }
+
+    fn plan(phase: SnapshotPhase) -> Plan {
+        Plan { step: None, phase, reason: "", message: String::new(), copy: None, settled: false }
+    }
+
+    #[test]
+    fn a_mere_copy_is_looked_at_seldomer_the_longer_it_takes_and_not_all_at_once() {
+        let pauses = |seconds: i64, phase: SnapshotPhase| {
+            let now = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds);
+            let mut found = [(); 50].map(|()| pause(&snapshot("1"), &plan(phase), now));
+            found.sort();
+            found
+        };
+        for (age, shortest) in [(0, 1), (8, 8), (59, 59), (600, 60), (86_400, 60)] {
+            let (found, shortest) = (pauses(age, SnapshotPhase::Copying), Duration::from_secs(shortest));
+            assert!(found[0] >= shortest && found[49] <= shortest.mul_f64(1.5), "{age}: {found:?}");
+            assert!(found[0] < found[49], "{age}: all at once");
+        }
+        for (age, expected) in [(0, 1), (200, 10), (86_400, 15)] {
+            assert_eq!(pauses(age, SnapshotPhase::Checkpointing)[49], Duration::from_secs(expected));
+        }
+    }
+
+    #[test]
+    fn our_own_report_is_no_news() {
+        let (rests, now) = (Rests::default(), Instant::now());
+        let left = |version: &str, at: Instant| rests.left(&snapshot(version), at).is_some();
+        assert!(!left("1", now));
+        rests.until("u", "2", Duration::from_mins(1));
+        assert!(left("2", now) && !left("3", now), "another version is news");
+        assert!(!left("2", now + Duration::from_mins(2)), "its time has come");
+        rests.retain(|_| false);
+        assert!(!left("2", now));
+    }
+}

@@ -1,0 +1,151 @@
+//! What a watch that does not work says, and when it stops saying so.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use kube::client::Body;
+use kube::core::Status;
+use kube::{Client, Error};
+use resources::QuestDBSnapshot;
+use runtime::Metrics;
+use runtime::health::{Readiness, State};
+use serde_json::{Value, json};
+
+use super::*;
+
+struct Stand {
+    metrics: Metrics,
+    readiness: Readiness,
+    watches: Watches,
+}
+
+impl Stand {
+    fn new() -> Self {
+        let (metrics, readiness) = (Metrics::default(), Readiness::default());
+        let watches = Watches::new(&metrics, readiness.component("api-server"));
+        Self { metrics, readiness, watches }
+    }
+
+    /// What the component says of the watches; nothing when they work.
+    fn said(&self) -> Option<String> {
+        match &self.readiness.report()["api-server"].state {
+            State::Ok => None,
+            State::Failing(reason) => Some(reason.clone()),
+        }
+    }
+}
+
+fn refusal(code: u16) -> Error {
+    let status = json!({ "status": "Failure", "message": "no", "reason": "Why", "code": code });
+    Error::Api(Box::new(serde_json::from_value::<Status>(status).unwrap()))
+}
+
+#[test]
+fn each_kind_of_error_is_news_once_and_counted_every_time() {
+    let stand = Stand::new();
+    let check = |kind: &str, error: &watcher::Error, news: bool| {
+        assert_eq!(stand.watches.is_news(kind, error, true), news, "{kind} {error}");
+    };
+    let (missing, forbidden) =
+        (watcher::Error::InitialListFailed(refusal(404)), watcher::Error::InitialListFailed(refusal(403)));
+    stand.watches.begun("A");
+    check("A", &missing, true);
+    check("A", &missing, false);
+    check("A", &forbidden, true);
+    check("B", &forbidden, true);
+    stand.watches.works("A");
+    check("A", &forbidden, true);
+    let text = stand.metrics.encode().unwrap();
+    for (kind, error, count) in [("A", "missing", 2), ("A", "forbidden", 2), ("B", "forbidden", 1)] {
+        let line =
+            format!("slipway_operator_watch_failures_total{{kind=\"{kind}\",error=\"{error}\"}} {count}");
+        assert!(text.lines().any(|found| found == line), "{line} in {text}");
+    }
+}
+
+#[test]
+fn it_is_ready_once_all_that_it_needs_were_listed_and_none_of_them_is_broken() {
+    let stand = Stand::new();
+    for kind in ["A", "B"] {
+        stand.watches.begun(kind);
+    }
+    stand.watches.works("A");
+    assert_eq!(stand.said().as_deref(), Some("watch of B: not listed yet"));
+    stand.watches.works("B");
+    assert_eq!(stand.said(), None);
+    let list = watcher::Error::InitialListFailed(refusal(403));
+    stand.watches.broke("B", &list, true);
+    stand.watches.broke("C", &list, false);
+    stand.watches.works("A");
+    let said = stand.said().unwrap();
+    assert!(said.starts_with("watch of B: ") && !said.contains('C'), "{said}");
+    stand.watches.heals("B");
+    assert!(stand.said().is_some(), "a list that works says so");
+    stand.watches.broke("B", &watcher::Error::WatchStartFailed(refusal(500)), true);
+    stand.watches.heals("B");
+    assert_eq!(stand.said(), None, "a watch that works is silent");
+}
+
+/// An API server that knows the kind only from the second question on.
+fn late(asked: Arc<AtomicUsize>, second: impl Fn() + Send + Sync + 'static) -> Client {
+    let second = Arc::new(second);
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let watches = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        let (asked, second) = (Arc::clone(&asked), Arc::clone(&second));
+        async move {
+            if watches {
+                std::future::pending::<()>().await;
+            }
+            let missing = asked.fetch_add(1, Ordering::SeqCst) == 0;
+            if !missing {
+                second();
+            }
+            let (code, body) = if missing { (404, gone()) } else { (200, nothing()) };
+            let answer = http::Response::builder().status(code).header("content-type", "application/json");
+            answer.body(Body::from(body.to_string().into_bytes()))
+        }
+    });
+    Client::new(service, "default")
+}
+
+fn gone() -> Value {
+    json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "not found", "code": 404 })
+}
+
+fn nothing() -> Value {
+    json!({
+        "kind": "QuestDBSnapshotList", "apiVersion": "crd.questdb.io/v1",
+        "metadata": { "resourceVersion": "1" }, "items": [],
+    })
+}
+
+#[tokio::test]
+async fn a_kind_that_is_missing_is_told_until_it_is_there() {
+    let stand = Arc::new(Stand::new());
+    let said = Arc::<Mutex<Vec<Option<String>>>>::default();
+    let client = late(Arc::default(), {
+        let (stand, said) = (Arc::clone(&stand), Arc::clone(&said));
+        move || said.lock().unwrap().push(stand.said())
+    });
+    let stop = CancellationToken::new();
+    let tasks = runtime::Tasks::new(stop.clone());
+    let upkeep = Upkeep { watches: stand.watches.clone(), stop: stop.clone(), tasks };
+    let (listed, heard) = tokio::sync::oneshot::channel();
+    let listed = Arc::new(Mutex::new(Some(listed)));
+    let store =
+        keep(&upkeep, Api::<QuestDBSnapshot>::all(client), watcher::Config::default(), move |event| {
+            if matches!(event, Event::InitDone) {
+                listed.lock().unwrap().take().unwrap().send(()).unwrap();
+            }
+            std::future::ready(())
+        });
+    heard.await.unwrap();
+    store.wait_until_ready().await.unwrap();
+    let before = said.lock().unwrap().remove(0).unwrap();
+    assert!(
+        before.starts_with("watch of QuestDBSnapshot: failed to perform initial object list"),
+        "{before}"
+    );
+    assert_eq!(stand.said(), None);
+    stop.cancel();
+}
