@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use cloud::{InstanceState, Protection};
 use jiff::Timestamp;
+use kube::runtime::reflector::ObjectRef;
 use plan::{Account, Dns, DnsQuestion, Goal, Observed, Plan, Subject, Validated};
 use resources::{Phase, QuestDB, names};
 
@@ -20,6 +21,20 @@ pub(crate) async fn observe(
     resource: &QuestDB,
     validated: &Validated,
 ) -> Result<Observed, Error> {
+    let looks = strays::begin(context, resource, validated);
+    let observed = everything(context, resource, validated, looks).await;
+    if looks && observed.is_err() {
+        context.strays.suspect(&ObjectRef::from_obj(resource));
+    }
+    observed
+}
+
+async fn everything(
+    context: &Context,
+    resource: &QuestDB,
+    validated: &Validated,
+    looks: bool,
+) -> Result<Observed, Error> {
     let settled = is_settled(resource);
     let mut observed = Observed {
         children: context.caches.children(&validated.subject),
@@ -28,7 +43,9 @@ pub(crate) async fn observe(
         memory: context.memories.recall(&validated.subject.uid),
         at: Timestamp::now(),
     };
-    strays::find(context, resource, validated, &mut observed).await?;
+    if looks {
+        strays::find(context, resource, validated, &mut observed).await?;
+    }
     find_lost(context, resource, validated, &mut observed).await?;
     plan::put_right(resource, &validated.subject, &mut observed.account);
     if !settled {

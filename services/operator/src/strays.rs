@@ -52,13 +52,9 @@ impl Strays {
     }
 }
 
-/// Completes what was observed by what our watches do not show any more.
-pub(crate) async fn find(
-    context: &Context,
-    resource: &QuestDB,
-    validated: &Validated,
-    observed: &mut Observed,
-) -> Result<(), Error> {
+/// Whether a pass has to look for what left our watches. To be asked before the watches' stores are read: what leaves them
+/// later is noted again, for the next pass.
+pub(crate) fn begin(context: &Context, resource: &QuestDB, validated: &Validated) -> bool {
     let reference = ObjectRef::from_obj(resource);
     let status = resource.status.as_ref();
     // Of one that never served nothing can be missing, and one at rest was complete when it came to rest.
@@ -68,18 +64,23 @@ pub(crate) async fn find(
         Some(suspected) => suspected,
         None => served && (wanted || !is_settled(resource)),
     };
-    if !looks {
-        return Ok(());
+    if looks {
+        context.strays.none_left(&reference);
     }
-    // Before the look: what leaves a watch meanwhile is noted again.
-    context.strays.none_left(&reference);
+    looks
+}
+
+/// Completes what was observed by what our watches do not show any more, where a pass has to.
+pub(crate) async fn find(
+    context: &Context,
+    resource: &QuestDB,
+    validated: &Validated,
+    observed: &mut Observed,
+) -> Result<(), Error> {
     let look = Look { context, subject: &validated.subject, resource };
-    let mut found = look.pod(observed).await? | look.node(observed).await?;
-    if !wanted {
-        found |= look.named(observed).await? | look.disk(observed).await?;
-    }
-    if found {
-        context.strays.suspect(&reference);
+    // What was found is looked for until it is seen again.
+    if look.all(validated.goal, observed).await? {
+        context.strays.suspect(&ObjectRef::from_obj(resource));
     }
     Ok(())
 }
@@ -92,6 +93,14 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
+    async fn all(&self, goal: Goal, observed: &mut Observed) -> Result<bool, Error> {
+        let found = self.pod(observed).await? | self.node(observed).await?;
+        if goal == Goal::Serve {
+            return Ok(found);
+        }
+        Ok(found | self.named(observed).await? | self.disk(observed).await?)
+    }
+
     async fn live<K>(&self, api: Api<K>, name: &str) -> Result<Option<Arc<K>>, Error>
     where
         K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
