@@ -122,9 +122,10 @@ pub fn attachment(volume: &Volume, instance: &InstanceId) -> Option<AttachmentSt
 
 #[cfg(test)]
 mod tests {
-    use cloud::{Attachment, Tags, VolumeKind, VolumeState};
+    use cloud::Attachment;
 
     use super::*;
+    use crate::fixture;
 
     fn volume(id: &str, attached: Option<(&str, AttachmentState)>) -> Volume {
         let attachments = attached.into_iter().map(|(instance, state)| Attachment {
@@ -133,20 +134,7 @@ mod tests {
             device: "/dev/sdf".into(),
             state,
         });
-        Volume {
-            id: id.into(),
-            state: VolumeState::InUse,
-            zone: "z".into(),
-            size_gib: 1,
-            kind: VolumeKind::Gp3,
-            iops: None,
-            throughput: None,
-            encrypted: false,
-            snapshot: None,
-            attachments: attachments.collect(),
-            tags: Tags::default(),
-            created_at: None,
-        }
+        Volume { attachments: attachments.collect(), ..fixture::volume(id) }
     }
 
     #[test]

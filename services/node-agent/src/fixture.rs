@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use cloud::{Instance, InstanceId, InstanceState, Tags};
-use k8s_openapi::api::core::v1::Pod;
+use cloud::{Instance, InstanceId, InstanceState, Tags, Volume, VolumeKind, VolumeState};
+use k8s_openapi::api::core::v1::{Container, Pod};
 
 use crate::manifest::Machine;
 use crate::settings::{Mode, Network, Settings};
@@ -26,6 +26,7 @@ pub(crate) fn settings() -> Settings {
         crash_back_off: (Duration::from_secs(1), Duration::from_mins(5)),
         kubelet_version: "v1.34.4".into(),
         control_url: None,
+        snapshots_dir: None,
     }
 }
 
@@ -48,8 +49,37 @@ pub(crate) fn instance(id: &str, state: InstanceState) -> Instance {
     }
 }
 
+pub(crate) fn volume(id: &str) -> Volume {
+    Volume {
+        id: id.into(),
+        state: VolumeState::InUse,
+        zone: "z".into(),
+        size_gib: 1,
+        kind: VolumeKind::Gp3,
+        iops: None,
+        throughput: None,
+        encrypted: false,
+        snapshot: None,
+        attachments: Vec::new(),
+        tags: Tags::default(),
+        created_at: None,
+    }
+}
+
 pub(crate) fn machine(id: &str, node: &str) -> Machine {
     Machine { instance: instance(id, InstanceState::Running), intent: user_data::named(node).unwrap() }
+}
+
+/// What prepares the disk of a database that is made from a copy.
+pub(crate) fn init_container() -> Container {
+    serde_json::from_value(serde_json::json!({
+        "name": "restore",
+        "image": "questdb/questdb:9.3.0",
+        "command": ["/bin/sh", "-ec", "touch \"$ROOT/x\""],
+        "env": [{"name": "ROOT", "value": "/var/lib/questdb"}],
+        "volumeMounts": [{"name": "data", "mountPath": "/var/lib/questdb"}]
+    }))
+    .unwrap()
 }
 
 pub(crate) fn pod() -> Pod {

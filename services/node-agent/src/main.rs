@@ -91,6 +91,9 @@ struct MachineArgs {
     /// Where volumes and pods lie.
     #[arg(long, env = "SLIPWAY_AGENT_DATA_DIR")]
     data_dir: PathBuf,
+    /// Where the AWS endpoint keeps what snapshots hold; without it disks made from one are empty.
+    #[arg(long, env = "SLIPWAY_AGENT_SNAPSHOTS_DIR")]
+    snapshots_dir: Option<PathBuf>,
     /// Directory with the QuestDB jar.
     #[arg(long, env = "SLIPWAY_QUESTDB_LIB")]
     questdb_lib: Option<PathBuf>,
@@ -169,7 +172,7 @@ async fn cleanup(args: CleanupArgs) -> anyhow::Result<()> {
 fn settings(cluster: ClusterArgs, machine: MachineArgs) -> anyhow::Result<Settings> {
     let ClusterArgs { cluster, region, control_url, poll_ms, lease_seconds, kubelet_version, .. } = cluster;
     let MachineArgs { stack, mode, network, data_dir, questdb_lib, java, heap, node_network, .. } = machine;
-    let MachineArgs { crash_backoff_ms, crash_backoff_max_seconds, .. } = machine;
+    let MachineArgs { snapshots_dir, crash_backoff_ms, crash_backoff_max_seconds, .. } = machine;
     std::fs::create_dir_all(&data_dir).with_context(|| format!("cannot create {}", data_dir.display()))?;
     let data_dir = data_dir.canonicalize().context("cannot resolve the data directory")?;
     let root = nix::unistd::geteuid().is_root();
@@ -188,6 +191,7 @@ fn settings(cluster: ClusterArgs, machine: MachineArgs) -> anyhow::Result<Settin
         },
         network,
         data_dir,
+        snapshots_dir,
         questdb_lib,
         java,
         heap,

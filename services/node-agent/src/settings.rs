@@ -37,6 +37,8 @@ pub struct Settings {
     pub network: Network,
     /// Everything the agent writes is below.
     pub data_dir: PathBuf,
+    /// What EBS snapshots hold, a directory each; disks made from a snapshot begin with it.
+    pub snapshots_dir: Option<PathBuf>,
     /// Directory with the QuestDB jar.
     pub questdb_lib: Option<PathBuf>,
     /// The `java` program.

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use cloud::{InstanceState, Protection};
+use cloud::{InstanceState, Protection, Role, Select, SnapshotId, TagFilter, VolumeId, key};
 use jiff::Timestamp;
 use kube::runtime::reflector::ObjectRef;
-use plan::{Account, Dns, DnsQuestion, Goal, Observed, Plan, Subject, Validated};
+use plan::{Account, Dns, DnsQuestion, Goal, Observed, Plan, Source, Subject, Validated};
 use resources::{Phase, QuestDB, names};
 
 use crate::context::Context;
@@ -49,6 +49,7 @@ async fn everything(
     find_lost(context, resource, validated, &mut observed).await?;
     plan::put_right(resource, &validated.subject, &mut observed.account);
     if !settled {
+        observed.account.source = source(context, resource, validated, &observed).await?;
         look_closer(context, resource, validated, &mut observed).await?;
     }
     observed.dns = dns(context, resource, validated, &observed, settled).await?;
@@ -111,6 +112,33 @@ async fn find_lost(
         observed.account.groups.extend(found.filter(|found| is_ours(&found.tags)));
     }
     Ok(())
+}
+
+/// What the first disk is to be made from, read live: a disk is made by it.
+async fn source(
+    context: &Context,
+    resource: &QuestDB,
+    validated: &Validated,
+    observed: &Observed,
+) -> Result<Option<Source>, Error> {
+    let Some(source) = plan::source_to_look_at(resource, validated, observed) else { return Ok(None) };
+    let subject = &validated.subject;
+    if let Some(id) = &source.volume_id {
+        let found = context.cloud.describe_volumes(&Select::one(VolumeId::new(id))).await;
+        let mut found = found.map_err(Error::aws("look at the volume that becomes the disk"))?;
+        return Ok(Some(Source::Volume(found.pop().map(Box::new))));
+    }
+    let select = match (&source.snapshot_id, &source.snapshot) {
+        (Some(id), _) => Select::one(SnapshotId::new(id)),
+        (None, name) => Select::Tags(
+            TagFilter::cluster(&subject.cluster)
+                .role(Role::Snapshot)
+                .and(key::NAMESPACE, &[&subject.namespace])
+                .and(key::OBJECT, &[name.as_deref().unwrap_or_default()]),
+        ),
+    };
+    let found = context.cloud.describe_snapshots(&select).await;
+    found.map(Source::Copies).map(Some).map_err(Error::aws("look at the snapshot that the disk is made from"))
 }
 
 /// Reads that only somebody at work needs.

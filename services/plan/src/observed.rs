@@ -14,7 +14,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::core::DynamicObject;
 
-use crate::{Kind, Mistagged};
+use crate::{Kind, Mistagged, Source};
 
 /// Everything observed.
 #[derive(Clone, Debug, Default)]
@@ -80,6 +80,8 @@ pub struct Account {
     pub mistagged: Vec<Mistagged>,
     /// The latest modification of the volume, when it was asked for.
     pub modification: Option<VolumeModification>,
+    /// What the first disk is to be made from, when it was asked for ([`crate::source_to_look_at`]).
+    pub source: Option<Source>,
     /// Protection of the instance that is to serve, when it was asked for ([`crate::machine_to_check`]).
     pub protection: Option<Protection>,
 }

@@ -28,6 +28,15 @@ self.instruction.databaseId == oldSelf.instruction.databaseId";
 const SAME_ZONE: &str =
     "has(self.zone) == has(oldSelf.zone) && (!has(self.zone) || self.zone == oldSelf.zone)";
 
+/// Nothing is made from a source once there is a disk: a later one would be heeded by nobody. Immutable means presence too.
+const SAME_SOURCE: &str = "!has(oldSelf.storage) || !has(self.storage) || \
+(has(self.storage.source) == has(oldSelf.storage.source) && \
+(!has(self.storage.source) || self.storage.source == oldSelf.storage.source))";
+
+/// A disk is made from one thing.
+const ONE_SOURCE: &str =
+    "(has(self.snapshot) ? 1 : 0) + (has(self.snapshotId) ? 1 : 0) + (has(self.volumeId) ? 1 : 0) == 1";
+
 /// EBS volumes do not shrink.
 const GROWS: &str =
     "!has(oldSelf.storage) || (has(self.storage) && self.storage.sizeGib >= oldSelf.storage.sizeGib)";
@@ -75,6 +84,18 @@ pub(crate) fn same_database() -> Rule {
 pub(crate) fn same_zone() -> Rule {
     Rule::new(SAME_ZONE)
         .message("spec.zone is immutable: a volume never leaves its zone")
+        .reason(Reason::FieldValueInvalid)
+}
+
+pub(crate) fn same_source() -> Rule {
+    Rule::new(SAME_SOURCE)
+        .message("spec.storage.source is immutable: to restore another snapshot make another database")
+        .reason(Reason::FieldValueInvalid)
+}
+
+pub(crate) fn one_source() -> Rule {
+    Rule::new(ONE_SOURCE)
+        .message("spec.storage.source has exactly one of snapshot, snapshotId and volumeId")
         .reason(Reason::FieldValueInvalid)
 }
 

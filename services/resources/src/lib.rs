@@ -29,7 +29,7 @@ pub use schema::{definition, definitions};
 pub use snapshot::{QuestDBSnapshot, QuestDBSnapshotSpec, QuestDBSnapshotStatus, SnapshotPhase};
 pub use spec::{
     ComputeSpec, DeletionPolicy, Exposure, InstructionSpec, NetworkSpec, QuestDB, QuestDBSpec, RunState,
-    StorageSpec, VolumeType,
+    StorageSource, StorageSpec, VolumeType,
 };
 pub use status::{
     ChangeMeans, DnsState, DnsStatus, EndpointsStatus, InstructionStatus, NodeStatus, PendingStatus, Phase,

@@ -115,6 +115,7 @@ fn storage_spec(storage: &domain::Storage) -> StorageSpec {
             domain::DeletionPolicy::Retain => DeletionPolicy::Retain,
             domain::DeletionPolicy::Delete => DeletionPolicy::Delete,
         },
+        source: None,
     }
 }
 

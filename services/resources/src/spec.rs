@@ -45,6 +45,7 @@ use crate::{IngressSpec, MonitorSpec, ServiceSpec, fence, schema};
     validation = fence::forward(),
     validation = fence::same_database(),
     validation = fence::same_zone(),
+    validation = fence::same_source(),
     validation = fence::grows(),
     validation = fence::stays_provisioned(),
     validation = fence::stays_purged()
@@ -177,6 +178,38 @@ pub struct StorageSpec {
     /// What becomes of the disk when the resource is deleted.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
+    /// What the first disk is made from; an empty one when absent. Immutable, and of no account once there is a disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<StorageSource>,
+}
+
+/// What a database's first disk is made from: exactly one of these.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(cel, validation = fence::one_source())]
+pub struct StorageSource {
+    /// Name of the `QuestDBSnapshot` of this namespace that had the copy made. The object may be gone; the copy is found by its
+    /// tags.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub snapshot: Option<String>,
+    /// EBS snapshot of this account and region: one that was taken of a database of this namespace, or one whose tag
+    /// `questdb.io/for` names this resource as `namespace/name`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^snap-[0-9a-f]{8,17}$"), length(max = 32))]
+    pub snapshot_id: Option<String>,
+    /// EBS volume that becomes the disk itself: one that nothing uses, whose tag `questdb.io/for` names this resource as
+    /// `namespace/name`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^vol-[0-9a-f]{8,17}$"), length(max = 32))]
+    pub volume_id: Option<String>,
+}
+
+impl StorageSource {
+    /// Whether the disk is a copy that QuestDB has to restore when it starts for the first time.
+    pub const fn is_copy(&self) -> bool {
+        self.volume_id.is_none()
+    }
 }
 
 /// EBS volume types on offer.

@@ -5,4 +5,5 @@
 
 mod machines;
 mod pods;
+mod restore;
 mod rig;

@@ -19,6 +19,7 @@ mod quiet;
 mod reach;
 mod rig;
 mod snapshots;
+mod source;
 mod stale;
 mod states;
 mod subject;

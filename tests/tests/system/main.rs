@@ -3,6 +3,7 @@
 mod cli;
 mod crash;
 mod main_job;
+mod restore;
 mod states;
 mod support;
 mod trace;

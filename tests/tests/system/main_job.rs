@@ -13,8 +13,8 @@ use crate::support::{ROAD, create, ended, kubectl, objects, secret, sql, whole};
 /// A database that the API says is ready, as its user sees it.
 pub(crate) struct Ready {
     pub(crate) id: String,
-    namespace: String,
-    resource: String,
+    pub(crate) namespace: String,
+    pub(crate) resource: String,
     endpoint: String,
     user: String,
     pub(crate) password: String,
@@ -22,7 +22,7 @@ pub(crate) struct Ready {
 }
 
 /// Creates a database and waits until it is ready.
-async fn ready(console: &Console, cluster: &ClusterFacts, name: &str, policy: &str) -> Ready {
+pub(crate) async fn ready(console: &Console, cluster: &ClusterFacts, name: &str, policy: &str) -> Ready {
     let accepted = create(console, name, cluster, policy).await.unwrap();
     ready_of(console, cluster, &accepted).await
 }
@@ -46,6 +46,28 @@ pub(crate) async fn ready_of(console: &Console, cluster: &ClusterFacts, accepted
         volume: text(&observed["volume_id"]),
         namespace,
         id,
+    }
+}
+
+/// A database that people wrote down as a resource, once it is ready.
+pub(crate) async fn ready_resource(cluster: &ClusterFacts, namespace: &str, name: &str) -> Ready {
+    let get = ["get", "questdb", name, "--namespace", namespace, "--output", "json"];
+    let found = eventually(ROAD, &format!("QuestDB {name} ready"), async || {
+        let found: Value = serde_json::from_str(&kubectl(cluster, &get).await.ok()?).ok()?;
+        (found["status"]["phase"] == "Ready").then_some(found)
+    })
+    .await;
+    let status = &found["status"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let credentials = text(&status["credentialsSecret"]);
+    Ready {
+        id: text(&status["databaseId"]),
+        user: secret(cluster, namespace, &credentials, "http-user").await.unwrap(),
+        password: secret(cluster, namespace, &credentials, "http-password").await.unwrap(),
+        endpoint: format!("http://{}:9000", text(&status["node"]["ip"])),
+        volume: text(&status["volume"]["id"]),
+        namespace: namespace.to_owned(),
+        resource: name.to_owned(),
     }
 }
 

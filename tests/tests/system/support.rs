@@ -2,11 +2,13 @@
 
 #![cfg(test)]
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use testkit::{ClusterFacts, Console, eventually};
+use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -85,6 +87,24 @@ pub(crate) async fn kubectl(cluster: &ClusterFacts, arguments: &[&str]) -> anyho
         tokio::time::timeout(Duration::from_mins(1), run).await.context("kubectl did not end in time")??;
     ensure!(output.status.success(), "kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+/// Applies an object the way people do, as the cluster's administrator.
+pub(crate) async fn apply(cluster: &ClusterFacts, object: &Value) -> anyhow::Result<()> {
+    let mut child = Command::new(&testkit::stack().kubectl)
+        .arg("--kubeconfig")
+        .arg(&cluster.kubeconfig)
+        .args(["apply", "--filename", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()?;
+    let mut input = child.stdin.take().context("kubectl has no standard input")?;
+    input.write_all(object.to_string().as_bytes()).await?;
+    drop(input);
+    let ended = tokio::time::timeout(Duration::from_mins(1), child.wait()).await;
+    ensure!(ended.context("kubectl did not end in time")??.success(), "not applied: {object}");
+    Ok(())
 }
 
 /// Names of all objects of a kind that belong to a database; empty when there are none.

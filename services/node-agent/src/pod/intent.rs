@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVar, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
+use super::container::{self, ContainerIntent, Identity};
 use super::content::{self, Source};
-use super::probe::{self, Probe};
+use super::record::Stage;
 
 /// The container name that means "a QuestDB".
 pub const QUESTDB: &str = "questdb";
@@ -76,64 +77,33 @@ pub enum VolumeSource {
     Content(Vec<Source>),
 }
 
-/// A volume at a path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mount {
-    /// The volume.
-    pub volume: String,
-    /// Absolute path in the container.
-    pub path: String,
-    /// Only this part of the volume.
-    pub sub_path: Option<String>,
-    /// The process may not write.
-    pub read_only: bool,
-}
-
-/// The container that becomes a process.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ContainerIntent {
-    /// Its image.
-    pub image: String,
-    /// Variables, unresolved.
-    pub env: Vec<EnvVar>,
-    /// Objects whose keys become variables.
-    pub env_from: Vec<EnvFromSource>,
-    /// Volumes at paths, shortest path first.
-    pub mounts: Vec<Mount>,
-    /// Until it succeeds, the others wait.
-    pub startup: Option<Probe>,
-    /// Whether the pod may get traffic.
-    pub readiness: Option<Probe>,
-    /// Whether the process has to be started again.
-    pub liveness: Option<Probe>,
-}
-
-/// User, group and the group that owns the volumes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
-    /// `runAsUser`; root when absent.
-    pub user: u32,
-    /// `runAsGroup`; the user's number when absent.
-    pub group: u32,
-    /// `fsGroup`.
-    pub fs_group: Option<u32>,
-}
-
 /// A pod with a QuestDB in it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodIntent {
     /// Which pod.
     pub key: PodKey,
+    /// What has to end well before, in this order.
+    pub init: Vec<ContainerIntent>,
     /// The process.
     pub container: ContainerIntent,
     /// Volumes.
     pub volumes: Vec<VolumeIntent>,
-    /// Who it runs as.
+    /// Who the volumes belong to.
     pub identity: Identity,
     /// Between SIGTERM and SIGKILL.
     pub grace: Duration,
     /// What to do when the process ends.
     pub restart: RestartPolicy,
+}
+
+impl PodIntent {
+    /// The container whose turn it is.
+    pub fn at(&self, stage: Stage) -> Option<&ContainerIntent> {
+        match stage {
+            Stage::Init(index) => self.init.get(index),
+            Stage::Main => Some(&self.container),
+        }
+    }
 }
 
 /// Something the agent cannot do.
@@ -153,6 +123,11 @@ pub fn has_process(pod: &Pod) -> bool {
     pod.spec.as_ref().is_some_and(|spec| spec.containers.iter().any(|container| container.name == QUESTDB))
 }
 
+/// How many containers have to end well before the others begin.
+pub fn init_count(pod: &Pod) -> usize {
+    pod.spec.as_ref().and_then(|spec| spec.init_containers.as_ref()).map_or(0, Vec::len)
+}
+
 /// The grace of a pod that is being deleted, else the one of its spec.
 pub fn grace(pod: &Pod) -> Duration {
     let of_spec = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
@@ -166,11 +141,14 @@ pub fn parse(pod: &Pod) -> Result<PodIntent, Unsupported> {
     let Some(container) = spec.containers.iter().find(|container| container.name == QUESTDB) else {
         return unsupported("a pod without a container named questdb");
     };
+    let init = spec.init_containers.iter().flatten();
+    let container = container::parse(spec, container)?;
     Ok(PodIntent {
         key: PodKey::of(pod),
-        container: parse_container(container)?,
+        init: init.map(|container| container::parse_init(spec, container)).collect::<Result<_, _>>()?,
+        identity: container.identity,
+        container,
         volumes: volumes(spec)?,
-        identity: identity(spec, container),
         grace: grace(pod),
         restart: match spec.restart_policy.as_deref() {
             Some("Never") => RestartPolicy::Never,
@@ -178,44 +156,6 @@ pub fn parse(pod: &Pod) -> Result<PodIntent, Unsupported> {
             _ => RestartPolicy::Always,
         },
     })
-}
-
-fn parse_container(container: &Container) -> Result<ContainerIntent, Unsupported> {
-    if container.command.is_some() || container.args.is_some() {
-        return unsupported("command and args of the container questdb");
-    }
-    let ports = container.ports.clone().unwrap_or_default();
-    let probe = |probe: &Option<k8s_openapi::api::core::v1::Probe>| {
-        probe.as_ref().map(|probe| probe::parse(probe, &ports)).transpose()
-    };
-    Ok(ContainerIntent {
-        image: container.image.clone().unwrap_or_default(),
-        env: container.env.clone().unwrap_or_default(),
-        env_from: container.env_from.clone().unwrap_or_default(),
-        mounts: mounts(container)?,
-        startup: probe(&container.startup_probe)?,
-        readiness: probe(&container.readiness_probe)?,
-        liveness: probe(&container.liveness_probe)?,
-    })
-}
-
-fn mounts(container: &Container) -> Result<Vec<Mount>, Unsupported> {
-    let mut mounts = Vec::new();
-    for mount in container.volume_mounts.iter().flatten() {
-        if mount.sub_path_expr.is_some() {
-            return unsupported("subPathExpr");
-        }
-        let path = mount.mount_path.trim_end_matches('/').to_owned();
-        let sub_path = mount.sub_path.clone().filter(|path| !path.is_empty());
-        let clean = |path: &str| path.split('/').all(|part| part != "..") && !path.contains(['\n', '\t']);
-        if !path.starts_with('/') || !clean(&path) || !sub_path.as_deref().is_none_or(clean) {
-            return unsupported(format!("a mount at {:?}", mount.mount_path));
-        }
-        let read_only = mount.read_only == Some(true);
-        mounts.push(Mount { volume: mount.name.clone(), path, sub_path, read_only });
-    }
-    mounts.sort_by(|one, other| one.path.cmp(&other.path));
-    Ok(mounts)
 }
 
 fn volumes(spec: &PodSpec) -> Result<Vec<VolumeIntent>, Unsupported> {
@@ -235,16 +175,6 @@ fn volumes(spec: &PodSpec) -> Result<Vec<VolumeIntent>, Unsupported> {
         volumes.push(VolumeIntent { name: volume.name.clone(), source });
     }
     Ok(volumes)
-}
-
-fn identity(spec: &PodSpec, container: &Container) -> Identity {
-    let of_pod = spec.security_context.clone().unwrap_or_default();
-    let of_container = container.security_context.clone().unwrap_or_default();
-    let number = |value: i64| u32::try_from(value).ok();
-    let user = of_container.run_as_user.or(of_pod.run_as_user).and_then(number).unwrap_or(0);
-    let group = of_container.run_as_group.or(of_pod.run_as_group).and_then(number).unwrap_or(user);
-    let fs_group = of_pod.fs_group.and_then(number);
-    Identity { user, group, fs_group }
 }
 
 #[cfg(test)]
@@ -272,7 +202,10 @@ mod tests {
             change(&mut pod);
             assert!(parse(&pod).unwrap_err().what.contains(expected), "{expected}");
         };
-        check(|pod| pod.spec.as_mut().unwrap().containers[0].command = Some(vec!["sh".into()]), "command");
+        check(|pod| pod.spec.as_mut().unwrap().containers[0].args = Some(vec!["-x".into()]), "args without");
+        check(|pod| pod.spec.as_mut().unwrap().containers[0].working_dir = Some("/x".into()), "workingDir");
+        check(|pod| init(pod).command = None, "init container restore without a command");
+        check(|pod| init(pod).restart_policy = Some("Always".into()), "restartPolicy of the init");
         check(|pod| pod.spec.as_mut().unwrap().containers[0].name = "other".into(), "named questdb");
         check(|pod| mount(pod).mount_path = "/a/../b".into(), "a mount at");
         check(|pod| mount(pod).mount_path = "relative".into(), "a mount at");
@@ -284,10 +217,41 @@ mod tests {
     }
 
     #[test]
+    fn init_containers_are_read_in_order_and_run_as_they_ask() {
+        let mut pod = fixture::pod();
+        let first = init(&mut pod);
+        first.args = Some(vec!["arg".into()]);
+        let mut second = first.clone();
+        second.name = "second".into();
+        second.security_context = serde_json::from_value(serde_json::json!({"runAsUser": 0})).unwrap();
+        pod.spec.as_mut().unwrap().init_containers.as_mut().unwrap().push(second);
+        let intent = parse(&pod).unwrap();
+        let names: Vec<_> = intent.init.iter().map(|container| container.name.as_str()).collect();
+        assert_eq!(names, ["restore", "second"]);
+        assert_eq!(
+            intent.at(Stage::Init(0)).unwrap().command,
+            ["/bin/sh", "-ec", "touch \"$ROOT/x\"", "arg"]
+        );
+        assert_eq!(intent.at(Stage::Init(1)).unwrap().identity.user, 0);
+        assert_eq!(intent.identity.user, 10001);
+        assert_eq!(intent.at(Stage::Init(2)), None);
+        assert!(intent.at(Stage::Main).unwrap().command.is_empty());
+        assert_eq!(init_count(&pod), 2);
+    }
+
+    #[test]
     fn deletion_may_shorten_the_grace() {
         let mut pod = fixture::pod();
         pod.metadata.deletion_grace_period_seconds = Some(3);
         assert_eq!(grace(&pod), Duration::from_secs(3));
+    }
+
+    fn init(pod: &mut Pod) -> &mut k8s_openapi::api::core::v1::Container {
+        let found = pod.spec.as_mut().unwrap().init_containers.get_or_insert_default();
+        if found.is_empty() {
+            found.push(fixture::init_container());
+        }
+        &mut found[0]
     }
 
     fn mount(pod: &mut Pod) -> &mut k8s_openapi::api::core::v1::VolumeMount {

@@ -28,6 +28,40 @@ pub struct End {
     pub finished_at: Timestamp,
 }
 
+/// The runs of one container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Runs {
+    /// When the current run began.
+    pub started_at: Option<Timestamp>,
+    /// Runs after the first.
+    pub restarts: u32,
+    /// Ends in a row without a long run between.
+    pub failures: u32,
+    /// How the last run that is over ended.
+    pub last_end: Option<End>,
+}
+
+impl Runs {
+    /// Whether the last run ended well. An init container is never run again then.
+    pub fn succeeded(&self) -> bool {
+        self.last_end.as_ref().is_some_and(|end| end.code == 0)
+    }
+}
+
+/// Which of a pod's containers has its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The init container of this index; those before it ended well.
+    Init(usize),
+    /// The container that stays.
+    Main,
+}
+
+/// The turn that follows from the runs of the init containers.
+pub fn stage(init: &[Runs]) -> Stage {
+    init.iter().position(|runs| !runs.succeeded()).map_or(Stage::Main, Stage::Init)
+}
+
 /// The record of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
@@ -49,14 +83,12 @@ pub struct Record {
     pub address: String,
     /// When the agent first took it on.
     pub accepted_at: Timestamp,
-    /// When the current or last run began.
-    pub started_at: Option<Timestamp>,
-    /// Runs after the first.
-    pub restarts: u32,
-    /// Ends in a row without a long run between.
-    pub failures: u32,
-    /// How the last run that is over ended.
-    pub last_end: Option<End>,
+    /// Init containers, in their order.
+    #[serde(default)]
+    pub init: Vec<Runs>,
+    /// The container that stays.
+    #[serde(flatten)]
+    pub main: Runs,
 }
 
 impl Record {
@@ -72,16 +104,29 @@ impl Record {
             volumes: BTreeMap::new(),
             address: address.to_owned(),
             accepted_at: now,
-            started_at: None,
-            restarts: 0,
-            failures: 0,
-            last_end: None,
+            init: Vec::new(),
+            main: Runs::default(),
         }
     }
 
     /// Which pod.
     pub fn key(&self) -> PodKey {
         PodKey { namespace: self.namespace.clone(), name: self.name.clone(), uid: self.uid.clone() }
+    }
+
+    /// Which container has its turn.
+    pub fn stage(&self) -> Stage {
+        stage(&self.init)
+    }
+
+    /// The runs of the container that has its turn.
+    pub fn runs(&self) -> &Runs {
+        self.init.iter().find(|runs| !runs.succeeded()).unwrap_or(&self.main)
+    }
+
+    /// The same, to be changed.
+    pub fn runs_mut(&mut self) -> &mut Runs {
+        self.init.iter_mut().find(|runs| !runs.succeeded()).unwrap_or(&mut self.main)
     }
 
     /// Writes it to a run directory, so that a crash leaves the old or the new one.
@@ -138,6 +183,32 @@ mod tests {
     use crate::fixture;
 
     #[test]
+    fn init_containers_have_their_turns_one_after_the_other() {
+        let key = PodKey { namespace: "n".into(), name: "p".into(), uid: "u".into() };
+        let mut record =
+            Record::new(&key, "eu", &fixture::machine("i-1", "node"), "10.250.0.9", Timestamp::UNIX_EPOCH);
+        assert_eq!(record.stage(), Stage::Main);
+        record.init = vec![Runs::default(); 2];
+        let end = |code| {
+            let at = Timestamp::UNIX_EPOCH;
+            Some(End { code, reason: "Completed".into(), started_at: at, finished_at: at })
+        };
+        for (code, next) in
+            [(1, Stage::Init(0)), (0, Stage::Init(1)), (143, Stage::Init(1)), (0, Stage::Main)]
+        {
+            record.runs_mut().last_end = end(code);
+            assert_eq!(record.stage(), next);
+        }
+        record.runs_mut().restarts = 3;
+        assert_eq!((record.main.restarts, record.runs().restarts), (3, 3));
+        // However the container that stays ends, the others had their turn.
+        record.runs_mut().last_end = end(1);
+        assert_eq!(record.stage(), Stage::Main);
+        let text = serde_json::to_string(&record).unwrap();
+        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
+    }
+
+    #[test]
     fn a_record_survives_and_is_found() {
         let data = std::env::temp_dir().join(format!("node-agent-record-{}", std::process::id()));
         let key = PodKey { namespace: "n".into(), name: "p".into(), uid: "u".into() };
@@ -147,7 +218,7 @@ mod tests {
         let mut record =
             Record::new(&key, "eu", &fixture::machine("i-1", "node"), "10.250.0.9", Timestamp::UNIX_EPOCH);
         record.save(&dir).unwrap();
-        record.restarts = 4;
+        record.main.restarts = 4;
         record.save(&dir).unwrap();
         assert_eq!(scan(&data), [(dir, Some(record.clone()))]);
         assert_eq!(record.key(), key);

@@ -7,6 +7,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 
 use super::intent::PodKey;
+use super::record::Runs;
 use super::status::{self, Phase, View};
 use crate::api::{Error, call, found};
 use crate::context::Context;
@@ -40,7 +41,7 @@ pub async fn act(context: &Context, pod: &Pod, address: &str) -> Result<(), Erro
         Need::Report => {
             let now = Timestamp::now();
             let phase = Phase::Running { since: now, started: true, ready: true };
-            let view = View { pod, address, accepted_at: now, phase, restarts: 0, last_end: None, now };
+            let view = View { pod, address, accepted_at: now, phase, init: &[], main: &Runs::default(), now };
             report(context, &PodKey::of(pod), &status::build(&view)).await
         }
     }

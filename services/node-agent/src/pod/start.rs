@@ -1,12 +1,14 @@
-//! One start of a pod's process: image, files, disks, variables, command. Called when the disks are claimed; says why
+//! One start of a container of a pod: image, files, disks, variables, command. Called when the disks are claimed; says why
 //! it could not.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Pod;
 
+use super::container::ContainerIntent;
 use super::environment::{self, Addresses};
 use super::intent::PodIntent;
 use super::record::{self, Record};
@@ -25,6 +27,8 @@ pub struct Request<'a> {
     pub site: &'a Site,
     /// What the pod asks for.
     pub intent: &'a PodIntent,
+    /// The container whose turn it is.
+    pub container: &'a ContainerIntent,
     /// The pod itself.
     pub pod: &'a Pod,
     /// Its record, with the volumes claimed for it.
@@ -73,10 +77,10 @@ impl Error {
 
 /// Starts it.
 pub async fn start(request: &Request<'_>) -> Result<(), Error> {
-    let Request { context, intent, record, run_dir, .. } = request;
+    let Request { context, intent, container, record, run_dir, .. } = request;
     let settings = &context.settings;
     let library =
-        questdb::library(settings.questdb_lib.as_deref(), &intent.container.image).map_err(Error::Image)?;
+        questdb::library(settings.questdb_lib.as_deref(), &container.image).map_err(Error::Image)?;
     let variables = variables(request)?;
     std::fs::create_dir_all(run_dir).map_err(|source| Error::File { path: run_dir.to_path_buf(), source })?;
     let mounts = mounts(request)?;
@@ -84,29 +88,27 @@ pub async fn start(request: &Request<'_>) -> Result<(), Error> {
         .map_err(|source| Error::File { path: settings.java.clone(), source })?;
     let launch = match request.site.network.path() {
         Some(network) => {
-            let prepend = variables.get("JVM_PREPEND").map(String::as_str);
-            let inside = Path::new(questdb::LIBRARY);
+            let installed = Installed { java, library: questdb::LIBRARY.into() };
             Launch {
-                command: questdb::command(&java, &settings.heap, inside, questdb::ROOT, prepend),
-                interior: Some(interior(intent, network, mounts, &library, home.as_deref())),
+                command: command(request, &variables, &installed, str::to_owned),
+                interior: Some(interior(request, network, mounts, &library, home.as_deref())),
                 ..plain(request, variables)
             }
         }
-        None => without_namespaces(request, &variables, &mounts, &java, &library)?,
+        None => without_namespaces(request, &variables, &mounts, &Installed { java, library })?,
     };
     // The record first: if the agent dies now, the next one knows whose process it finds.
     record.save(run_dir).map_err(|source| Error::File { path: run_dir.to_path_buf(), source })?;
     process::spawn(&launch).await.map_err(Error::Process)?;
     context.counts.starts.inc();
-    tracing::info!(pod.name = %intent.key, address = record.address, "started a process");
+    tracing::info!(pod.name = %intent.key, container.name = container.name, address = record.address, "started a process");
     Ok(())
 }
 
 fn variables(request: &Request<'_>) -> Result<BTreeMap<String, String>, Error> {
-    let Request { context, intent, pod, record, .. } = request;
+    let Request { context, intent, container, pod, record, .. } = request;
     let addresses = Addresses { address: record.address.clone() };
     let objects = context.objects(&intent.key.namespace);
-    let container = &intent.container;
     let mut variables = environment::resolve(&container.env, &container.env_from, pod, &addresses, &objects)
         .map_err(Error::Environment)?;
     variables.entry("HOSTNAME".to_owned()).or_insert_with(|| intent.key.name.clone());
@@ -114,12 +116,35 @@ fn variables(request: &Request<'_>) -> Result<BTreeMap<String, String>, Error> {
 }
 
 fn mounts(request: &Request<'_>) -> Result<Vec<MountPoint>, Error> {
-    let Request { context, intent, pod, record, run_dir, .. } = request;
+    let Request { context, intent, container, pod, record, run_dir, .. } = request;
     volumes::write_content(context, intent, pod, run_dir).map_err(Error::Volumes)?;
     let disks = record.volumes.iter().map(|(name, id)| (name.clone(), id.as_str().into())).collect();
     let places =
         volumes::places(&context.settings.data_dir, intent, &disks, run_dir).map_err(Error::Volumes)?;
-    volumes::mount_points(&intent.container, intent, &places).map_err(Error::Volumes)
+    volumes::mount_points(container, intent, &places).map_err(Error::Volumes)
+}
+
+/// Where the programs of an image are, as the process sees them.
+struct Installed {
+    java: PathBuf,
+    library: PathBuf,
+}
+
+/// The container's own command, or QuestDB as the image's entry point starts it. `place` tells where a path inside the
+/// container is for the process.
+fn command(
+    request: &Request<'_>,
+    variables: &BTreeMap<String, String>,
+    installed: &Installed,
+    place: impl Fn(&str) -> String,
+) -> Vec<OsString> {
+    if let Some(words) = request.container.own_command(variables, &place) {
+        return words;
+    }
+    let prepend = variables.get("JVM_PREPEND").map(|prepend| place(prepend));
+    let Installed { java, library } = installed;
+    let heap = &request.context.settings.heap;
+    questdb::command(java, heap, library, &place(questdb::ROOT), prepend.as_deref())
 }
 
 fn plain(request: &Request<'_>, environment: BTreeMap<String, String>) -> Launch {
@@ -127,7 +152,8 @@ fn plain(request: &Request<'_>, environment: BTreeMap<String, String>) -> Launch
     Launch {
         stack: settings.stack.clone(),
         run_dir: request.run_dir.to_owned(),
-        log: record::pod_dir(&settings.data_dir, &request.intent.key).join("questdb.log"),
+        log: record::pod_dir(&settings.data_dir, &request.intent.key)
+            .join(format!("{}.log", request.container.name)),
         command: Vec::new(),
         environment,
         interior: None,
@@ -135,7 +161,7 @@ fn plain(request: &Request<'_>, environment: BTreeMap<String, String>) -> Launch
 }
 
 fn interior(
-    intent: &PodIntent,
+    request: &Request<'_>,
     network: PathBuf,
     mut mounts: Vec<MountPoint>,
     library: &Path,
@@ -150,10 +176,11 @@ fn interior(
     if let Some(home) = java_home {
         mounts.insert(0, shown(home, home.to_string_lossy().into_owned()));
     }
-    if !mounts.iter().any(|mount| mount.target == questdb::ROOT) {
+    let Request { intent, container, .. } = request;
+    if container.command.is_empty() && !mounts.iter().any(|mount| mount.target == questdb::ROOT) {
         tracing::warn!(pod.name = %intent.key, "no volume is mounted at {}", questdb::ROOT);
     }
-    let identity = intent.identity;
+    let identity = container.identity;
     Interior { network, mounts, user: identity.user, group: identity.group, extra_group: identity.fs_group }
 }
 
@@ -161,15 +188,12 @@ fn without_namespaces(
     request: &Request<'_>,
     variables: &BTreeMap<String, String>,
     mounts: &[MountPoint],
-    java: &Path,
-    library: &Path,
+    installed: &Installed,
 ) -> Result<Launch, Error> {
     volumes::link_nested(mounts)
         .map_err(|source| Error::File { path: request.run_dir.to_owned(), source })?;
     let mappings = volumes::mappings(mounts);
+    let command = command(request, variables, installed, |text| translate::paths(text, &mappings));
     let variables = translate::environment(variables, &mappings, &request.record.address);
-    let root = translate::paths(questdb::ROOT, &mappings);
-    let prepend = variables.get("JVM_PREPEND").map(String::as_str);
-    let command = questdb::command(java, &request.context.settings.heap, library, &root, prepend);
     Ok(Launch { command, ..plain(request, variables) })
 }

@@ -10,12 +10,14 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use cloud::{AttachmentState, InstanceId, Select, VolumeId};
+use cloud::{AttachmentState, InstanceId, Select, Volume, VolumeId};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::Api;
 
+use super::container::{ContainerIntent, Identity, Mount};
 use super::content;
-use super::intent::{ContainerIntent, Identity, Mount, PodIntent, VolumeSource};
+use super::filling;
+use super::intent::{PodIntent, VolumeSource};
 use super::translate::Mapping;
 use super::writer;
 use crate::api::{self, call, found};
@@ -23,6 +25,7 @@ use crate::context::Context;
 use crate::disks;
 use crate::manifest::DRIVER;
 use crate::process::{MountKind, MountPoint};
+use crate::settings::Settings;
 
 /// Why volumes are not ready.
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +73,7 @@ pub fn disk_dir(data_dir: &Path, volume: &VolumeId) -> PathBuf {
     data_dir.join("volumes").join(volume.as_str())
 }
 
-/// Resolves every claim of the pod and takes its disk. By name of the pod's volume.
+/// Resolves every claim of the pod and takes its disk, which is there then. By name of the pod's volume.
 pub async fn claim_disks(
     context: &Context,
     intent: &PodIntent,
@@ -82,10 +85,13 @@ pub async fn claim_disks(
         let VolumeSource::Claim { claim, .. } = &volume.source else { continue };
         let (name, id) = bound_volume(context, &intent.key.namespace, claim).await?;
         require_attachment(context, &name, node)?;
-        require_attached(context, &id, instance).await?;
+        let described = require_attached(context, &id, instance).await?;
         if let Err(holder) = context.disks.claim(&id, &intent.key.uid, instance) {
             return Err(Error::NotYet(format!("volume {id} is still in use by pod {holder}")));
         }
+        let Settings { data_dir, snapshots_dir, .. } = context.settings.as_ref();
+        let prepared = filling::prepare(data_dir, snapshots_dir.as_deref(), &described).await;
+        prepared.map_err(|source| Error::Write { path: disk_dir(data_dir, &id), source })?;
         disks.insert(volume.name.clone(), id);
     }
     Ok(disks)
@@ -119,7 +125,7 @@ pub fn write_content(
     Ok(changed)
 }
 
-/// Where each volume lies on the host; makes those that are plain directories.
+/// Where each volume lies on the host; makes those that live as long as the pod.
 pub fn places(
     data_dir: &Path,
     intent: &PodIntent,
@@ -134,13 +140,13 @@ pub fn places(
             (VolumeSource::Empty | VolumeSource::Content(_), _) => volume_dir(run_dir, &volume.name),
         };
         let failed = |source| Error::Write { path: path.clone(), source };
-        fs::create_dir_all(&path).map_err(failed)?;
         match &volume.source {
             VolumeSource::Claim { .. } => own_disk(&path, intent.identity).map_err(failed)?,
             VolumeSource::Empty => {
+                fs::create_dir_all(&path).map_err(failed)?;
                 fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).map_err(failed)?;
             }
-            VolumeSource::Content(_) => {}
+            VolumeSource::Content(_) => fs::create_dir_all(&path).map_err(failed)?,
         }
         places.insert(volume.name.clone(), path);
     }
@@ -261,16 +267,16 @@ fn require_attachment(context: &Context, volume: &str, node: &str) -> Result<(),
     }
 }
 
-async fn require_attached(context: &Context, id: &VolumeId, instance: &InstanceId) -> Result<(), Error> {
+async fn require_attached(context: &Context, id: &VolumeId, instance: &InstanceId) -> Result<Volume, Error> {
     let described = context.cloud.describe_volumes(&Select::one(id.clone())).await;
     let described = described.map_err(|source| Error::Cloud { volume: id.clone(), source })?;
-    let state =
-        described.iter().find(|volume| volume.id == *id).map(|volume| disks::attachment(volume, instance));
-    match state {
-        Some(Some(AttachmentState::Attached)) => Ok(()),
-        Some(Some(state)) => Err(Error::NotYet(format!("EC2 says volume {id} is {state} for {instance}"))),
-        Some(None) => Err(Error::NotYet(format!("EC2 says volume {id} is not attached to {instance}"))),
-        None => Err(Error::NotYet(format!("EC2 does not know volume {id}"))),
+    let Some(volume) = described.into_iter().find(|volume| volume.id == *id) else {
+        return Err(Error::NotYet(format!("EC2 does not know volume {id}")));
+    };
+    match disks::attachment(&volume, instance) {
+        Some(AttachmentState::Attached) => Ok(volume),
+        Some(state) => Err(Error::NotYet(format!("EC2 says volume {id} is {state} for {instance}"))),
+        None => Err(Error::NotYet(format!("EC2 says volume {id} is not attached to {instance}"))),
     }
 }
 
@@ -322,6 +328,9 @@ mod tests {
         let (run_dir, data) = (base.join("run"), base.join("data"));
         let intent = intent::parse(&fixture::pod()).unwrap();
         let disks = BTreeMap::from([("data".to_owned(), VolumeId::from("vol-1"))]);
+        // A disk is made only where its first content is known.
+        places(&data, &intent, &disks, &run_dir).unwrap_err();
+        fs::create_dir_all(data.join("volumes/vol-1")).unwrap();
         fs::create_dir_all(run_dir.join("volumes/config")).unwrap();
         fs::write(run_dir.join("volumes/config/server.conf"), "x").unwrap();
         let places = places(&data, &intent, &disks, &run_dir).unwrap();

@@ -14,10 +14,11 @@ use kube::runtime::events::EventType;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::container::ContainerIntent;
 use super::decide::{self, Action, BackOff, Ground, Observed, Process, Wish};
 use super::intent::{self, PodIntent, PodKey, RestartPolicy, Unsupported};
 use super::probe::{Probes, later};
-use super::record::{self, End, Record};
+use super::record::{self, End, Record, Runs, Stage};
 use crate::context::Context;
 use crate::machine::{Power, Site};
 use crate::process::State;
@@ -74,7 +75,8 @@ impl Worker {
         let run_dir = record::run_dir(&context.settings.data_dir, key);
         let record = Record::load(&run_dir).unwrap_or_else(|| {
             let (cluster, address) = (&context.settings.cluster, site.address.to_string());
-            Record::new(key, cluster, &site.machine, &address, now)
+            let init = vec![Runs::default(); pods.borrow().as_deref().map_or(0, intent::init_count)];
+            Record { init, ..Record::new(key, cluster, &site.machine, &address, now) }
         });
         let mut worker = Self {
             context,
@@ -182,10 +184,20 @@ impl Worker {
     }
 
     fn new_probes(&self) -> Option<Probes> {
-        let Some(Ok(intent)) = &self.intent else { return None };
-        let started = self.record.started_at.unwrap_or_else(Timestamp::now);
-        let container = intent.container.clone();
+        // Only the container that stays is probed.
+        let container = self.container().filter(|_| self.record.stage() == Stage::Main)?;
+        let started = self.record.main.started_at.unwrap_or_else(Timestamp::now);
+        let container = container.clone();
         Some(Probes::new(container.startup, container.readiness, container.liveness, started))
+    }
+
+    /// The container whose turn it is.
+    fn container(&self) -> Option<&ContainerIntent> {
+        self.intent.as_ref()?.as_ref().ok()?.at(self.record.stage())
+    }
+
+    fn container_name(&self) -> String {
+        self.container().map_or_else(|| intent::QUESTDB.to_owned(), |container| container.name.clone())
     }
 
     /// Writes down that a run is over. Returns whether to come back in a moment because the shell is not done.
@@ -194,8 +206,9 @@ impl Worker {
         if self.context.processes.is_settling(&self.run_dir) {
             return true;
         }
-        if let Some(started_at) = self.record.started_at.take() {
+        if let Some(started_at) = self.record.runs_mut().started_at.take() {
             let code = code.unwrap_or(137);
+            let name = self.container_name();
             self.context.counts.ends.inc();
             let reason = match (self.ending, code) {
                 (Some((_, reason)), _) => reason,
@@ -203,16 +216,16 @@ impl Worker {
                 (None, _) => "Error",
             };
             let end = End { code, reason: reason.to_owned(), started_at, finished_at: Timestamp::now() };
-            tracing::info!(pod.name = %self.record.key(), exit.code = code, reason, "a process ended");
-            if self.ending.is_none() {
-                self.tell(
-                    EventType::Warning,
-                    "BackOff",
-                    &format!("container questdb ended with code {code}"),
-                );
+            tracing::info!(pod.name = %self.record.key(), container.name = name, exit.code = code, reason, "a process ended");
+            let as_it_should = code == 0 && self.record.stage() != Stage::Main;
+            if self.ending.is_none() && !as_it_should {
+                let note = format!("container {name} ended with code {code}");
+                self.tell(EventType::Warning, "BackOff", &note);
             }
-            self.record.failures = self.back_off().count(self.record.failures, &end);
-            self.record.last_end = Some(end);
+            let back_off = self.back_off();
+            let runs = self.record.runs_mut();
+            runs.failures = back_off.count(runs.failures, &end);
+            runs.last_end = Some(end);
             if let Err(error) = self.record.save(&self.run_dir) {
                 tracing::warn!(%error, "cannot write the record of a pod");
                 return true;
@@ -227,7 +240,8 @@ impl Worker {
 
     async fn observe(&mut self) -> Observed {
         let now = Timestamp::now();
-        let process = match (self.context.processes.state(&self.run_dir), &self.record.last_end) {
+        let runs = self.record.runs();
+        let process = match (self.context.processes.state(&self.run_dir), &runs.last_end) {
             (State::Running(_), _) => Process::Running,
             (_, Some(end)) => Process::Ended(end.clone()),
             (_, None) => Process::Absent,
@@ -238,7 +252,7 @@ impl Worker {
             ground: Ground::Ready,
             condemned: self.probes.as_ref().and_then(Probes::condemned),
             kill_at: self.ending.map(|(deadline, _)| deadline),
-            failures: self.record.failures,
+            failures: runs.failures,
             restart: match &self.intent {
                 Some(Ok(intent)) => intent.restart,
                 _ => RestartPolicy::Always,
@@ -263,13 +277,15 @@ impl Worker {
             Action::Terminate { reason } => {
                 let grace = self.grace(reason);
                 self.ending = Some((later(Timestamp::now(), grace), reason));
-                self.tell(EventType::Normal, "Killing", &format!("stopping container questdb: {reason}"));
+                let note = format!("stopping container {}: {reason}", self.container_name());
+                self.tell(EventType::Normal, "Killing", &note);
                 self.context.processes.terminate(&self.run_dir);
                 Outcome::Again(Duration::from_millis(50))
             }
             Action::Kill { reason } => {
                 if self.ending.is_none() {
-                    self.tell(EventType::Warning, "Killing", &format!("killing container questdb: {reason}"));
+                    let note = format!("killing container {}: {reason}", self.container_name());
+                    self.tell(EventType::Warning, "Killing", &note);
                 }
                 // Overdue is no reason of its own: what began the ending is.
                 let why = self

@@ -1,6 +1,6 @@
 //! The disk: as EC2 is asked for it, as Kubernetes knows it, and the pod's claim on it.
 
-use cloud::{NewVolume, Role, Volume, VolumeKind};
+use cloud::{NewVolume, Role, SnapshotId, Volume, VolumeKind};
 use resources::{VolumeType, names};
 use serde_json::json;
 
@@ -11,7 +11,7 @@ use crate::{Kind, Manifest, Subject, Validated};
 const DRIVER: &str = "ebs.csi.aws.com";
 
 /// What EC2 is asked for.
-pub fn new_volume(validated: &Validated, zone: &str) -> NewVolume {
+pub fn new_volume(validated: &Validated, zone: &str, snapshot: Option<SnapshotId>) -> NewVolume {
     let storage = &validated.storage;
     let (kind, throughput) = match storage.volume_type {
         VolumeType::Gp3 => (VolumeKind::Gp3, Some(storage.throughput)),
@@ -24,7 +24,7 @@ pub fn new_volume(validated: &Validated, zone: &str) -> NewVolume {
         iops: Some(storage.iops),
         throughput,
         encrypted: true,
-        snapshot: None,
+        snapshot: snapshot.map(|id| id.to_string()),
         tags: validated.subject.owner(Role::Volume).tags().named(validated.subject.display()),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use resources::StorageSource;
 use resources::names::{self, port};
 use serde_json::{Value, json};
 
@@ -14,6 +15,17 @@ use crate::{Kind, Manifest, Subject, Validated};
 const USER: i64 = 10_001;
 /// Root of QuestDB: the whole of it is the volume, because checkpoints lie beside the data.
 const ROOT: &str = "/var/lib/questdb";
+/// Has QuestDB restore a disk that is a copy, once in the life of this database. The copy of a disk that was itself restored once
+/// says so of another database; one of a database that was stopped has no checkpoint, and with nothing to restore QuestDB
+/// would refuse to start. A kill at any point is made good by the next run: QuestDB takes `_restore` away when it is done.
+const RESTORE: &str = r#"marker="$ROOT/.slipway-restored"
+if [ "$(cat "$marker" 2>/dev/null)" = "$DATABASE" ]; then exit 0; fi
+if [ -d "$ROOT/.checkpoint/db" ]; then touch "$ROOT/_restore"; fi
+sync
+printf %s "$DATABASE" > "$marker.new"
+mv "$marker.new" "$marker"
+sync
+"#;
 /// Where the credentials are.
 const SECRETS: &str = "/etc/questdb/secrets";
 
@@ -78,7 +90,7 @@ fn template(validated: &Validated, node: &str) -> Value {
 
 fn pod(validated: &Validated, node: &str) -> Value {
     let subject = &validated.subject;
-    json!({
+    let mut pod = json!({
         "automountServiceAccountToken": false,
         "enableServiceLinks": false,
         "nodeSelector": { names::LABEL_NODE: node },
@@ -104,6 +116,27 @@ fn pod(validated: &Validated, node: &str) -> Value {
             { "name": "config", "configMap": { "name": names::config(&subject.name) } },
             { "name": "secrets", "secret": { "secretName": names::credentials(&subject.name), "defaultMode": 288 } },
         ],
+    });
+    if validated.storage.source.as_ref().is_some_and(StorageSource::is_copy) {
+        pod["initContainers"] = json!([restorer(validated)]);
+    }
+    pod
+}
+
+/// What runs before QuestDB does, on a disk that was made from a copy.
+fn restorer(validated: &Validated) -> Value {
+    json!({
+        "name": "restore",
+        "image": validated.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["/bin/sh", "-ec", RESTORE],
+        "env": [
+            { "name": "ROOT", "value": ROOT },
+            { "name": "DATABASE", "value": validated.subject.database },
+        ],
+        "resources": resources(validated),
+        "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+        "volumeMounts": [{ "name": "data", "mountPath": ROOT }],
     })
 }
 

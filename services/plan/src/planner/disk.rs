@@ -7,6 +7,7 @@ use super::World;
 use super::child::ensure;
 use super::existing::Disk;
 use super::machine::generation_of;
+use super::source::Start;
 use crate::{Part, Plan, State, Step, Validated, build};
 
 /// The disk, once it can be attached. How large and fast it is nobody waits for.
@@ -32,14 +33,22 @@ fn usable<'a>(
 ) -> Option<&'a Volume> {
     let volume = match (disk, instance) {
         (Disk::Found(volume), _) => volume,
-        (Disk::Never, None) => {
+        (Disk::Never(_), None) => {
             plan.say(Part::Volume, State::Pending);
             return None;
         }
-        (Disk::Never, Some(instance)) => {
-            let volume = build::new_volume(world.validated, &instance.zone);
-            let reason =
-                "the database is new: no volume carries its tags and nothing says that there ever was one";
+        (Disk::Never(start), Some(instance)) => {
+            let (snapshot, reason) = match start {
+                Start::Empty => {
+                    let why = "the database is new: no volume carries its tags and nothing says that there ever was one";
+                    (None, why.to_owned())
+                }
+                Start::Copy(copy) => (
+                    Some(copy.id.clone()),
+                    format!("the database is new and starts with the content of {}", copy.id),
+                ),
+            };
+            let volume = build::new_volume(world.validated, &instance.zone, snapshot);
             plan.act(Part::Volume, Step::CreateVolume(volume), reason);
             plan.wait(Part::Volume, format!("the volume is being created in {}", instance.zone));
             return None;

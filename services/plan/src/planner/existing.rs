@@ -2,15 +2,17 @@
 //! that is missing is told to people.
 
 use cloud::{Volume, VolumeState};
+use resources::QuestDB;
 
 use super::World;
-use crate::{Part, Plan, State};
+use super::source::{self, Start};
+use crate::{Observed, Part, Plan, State, Validated};
 
 /// What was found when looking for the disk.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Disk<'a> {
-    /// There never was one.
-    Never,
+    /// There never was one: it starts with this.
+    Never(Start<'a>),
     /// This one.
     Found(&'a Volume),
 }
@@ -18,19 +20,19 @@ pub(super) enum Disk<'a> {
 impl<'a> Disk<'a> {
     pub(super) fn volume(self) -> Option<&'a Volume> {
         match self {
-            Self::Never => None,
+            Self::Never(_) => None,
             Self::Found(volume) => Some(volume),
         }
     }
 }
 
-/// `None` when no machine must be made, because the disk is missing or there are two.
+/// `None` when no machine must be made: the disk is missing, there are two, or what it is to be made from cannot be had.
 pub(super) fn volume<'a>(world: &World<'a>, plan: &mut Plan) -> Option<Disk<'a>> {
     let volumes: Vec<&Volume> = living(&world.observed.account.volumes).collect();
     match volumes.as_slice() {
         [volume] => Some(Disk::Found(volume)),
-        [] => match trace_of_a_disk(world) {
-            None => Some(Disk::Never),
+        [] => match trace_of_a_disk(world.resource, world.validated, world.observed) {
+            None => source::start(world, plan).map(Disk::Never),
             Some(trace) => {
                 let text = format!(
                     "the disk is missing although {trace}; nothing is made in its place: find or restore the volume and tag \
@@ -58,14 +60,18 @@ pub(crate) fn living(volumes: &[Volume]) -> impl Iterator<Item = &Volume> {
 }
 
 /// Why there must be a disk.
-fn trace_of_a_disk(world: &World<'_>) -> Option<String> {
-    if world.validated.storage.provisioned {
+pub(super) fn trace_of_a_disk(
+    resource: &QuestDB,
+    validated: &Validated,
+    observed: &Observed,
+) -> Option<String> {
+    if validated.storage.provisioned {
         return Some("spec.storage.provisioned says there is one".to_owned());
     }
-    let bound = world.observed.children.persistent_volumes.first();
+    let bound = observed.children.persistent_volumes.first();
     if let Some(name) = bound.and_then(|volume| volume.metadata.name.as_deref()) {
         return Some(format!("PersistentVolume {name} stands for it"));
     }
-    let status = world.resource.status.as_ref()?.volume.as_ref()?;
+    let status = resource.status.as_ref()?.volume.as_ref()?;
     (status.state != "deleted").then(|| format!("status names {}", status.id))
 }

@@ -8,6 +8,7 @@ mod machine;
 mod name;
 mod network;
 mod reach;
+mod source;
 mod teardown;
 mod workload;
 
@@ -25,6 +26,7 @@ pub use machine::{machine_to_check, serving};
 pub use name::{DnsQuestion, are_as_noted, dns_question, name_at_rest, name_to_release};
 pub(crate) use name::{is_reserved, other_name};
 pub(crate) use reach::{leaving_node, missing_kinds};
+pub use source::{Source, source_to_look_at};
 pub use workload::pod_is_ready;
 
 /// Everything a decision rests on.

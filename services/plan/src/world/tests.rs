@@ -17,6 +17,7 @@ mod records;
 mod runner;
 mod sequences;
 mod silent;
+mod source;
 mod states;
 mod tags;
 

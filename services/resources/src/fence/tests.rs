@@ -44,6 +44,39 @@ fn forward_passes() {
 }
 
 #[test]
+fn a_source_is_one_thing_and_stays_it() {
+    let source = |source: Value| with(spec(1, 1, 1), "/storage/source", source);
+    let next = |mut spec: Value| {
+        spec["instruction"]["seq"] = json!(2);
+        spec
+    };
+    let snapshot = source(json!({ "snapshot": "nightly" }));
+    assert_eq!(write(&next(snapshot.clone()), &snapshot), Ok(()));
+    let others = [
+        json!({ "snapshot": "weekly" }),
+        json!({ "snapshotId": "snap-0123456789abcdef0" }),
+        json!({ "snapshot": "nightly", "volumeId": "vol-0123456789abcdef0" }),
+        json!({}),
+    ];
+    for other in others {
+        assert!(write(&next(source(other.clone())), &snapshot).is_err(), "{other}");
+    }
+    for (new, old) in [(spec(1, 2, 1), &snapshot), (next(snapshot.clone()), &spec(1, 1, 1))] {
+        assert!(write(&new, old).unwrap_err().contains("spec.storage.source is immutable"));
+    }
+    for (given, good) in [
+        (json!({}), false),
+        (json!({ "snapshot": "a" }), true),
+        (json!({ "snapshotId": "snap-01234567" }), true),
+        (json!({ "volumeId": "vol-01234567" }), true),
+        (json!({ "snapshot": "a", "snapshotId": "snap-01234567" }), false),
+    ] {
+        let answer = crate::StorageSource::validate_cel(&given, None);
+        assert_eq!(answer.is_ok(), good, "{given}: {answer:?}");
+    }
+}
+
+#[test]
 fn the_same_again_passes() {
     assert_eq!(write(&spec(2, 5, 3), &spec(2, 5, 3)), Ok(()));
 }

@@ -57,6 +57,8 @@ pub(super) fn endpoint(blueprint: &Blueprint<'_>) -> Program {
     if blueprint.options.plain_aws {
         command.push("--plain".to_owned());
     } else {
+        command.push(format!("--disks={}", layout.all_volumes()));
+        command.push(format!("--snapshots={}", layout.snapshots().display()));
         command.push(format!("--state={}", state.display()));
     }
     Program::new("aws", command, layout.state())

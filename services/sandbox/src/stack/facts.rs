@@ -113,6 +113,11 @@ impl StackFacts {
         }
     }
 
+    /// Where its data lies. The checkout is not known from here.
+    pub fn layout(&self) -> Layout {
+        Layout::new(&self.state_dir, &self.state_dir)
+    }
+
     /// Reads what a stack left, if it did.
     pub fn read(layout: &Layout) -> Option<Self> {
         serde_json::from_str(&fs::read_to_string(layout.stack_file()).ok()?).ok()

@@ -128,8 +128,39 @@ impl Layout {
         self.data().join(cluster).join("nodes")
     }
 
+    /// What EBS snapshots hold: written by the AWS endpoint, read by node agents.
+    pub fn snapshots(&self) -> PathBuf {
+        self.data().join("aws").join("snapshots")
+    }
+
+    /// Pattern of the folders in which the agents of all clusters keep volumes.
+    pub fn all_volumes(&self) -> String {
+        let data = self.data().display().to_string();
+        // A checkout may lie in a folder whose name looks like a pattern.
+        let literal: String = data
+            .chars()
+            .map(|letter| match letter {
+                '*' | '?' | '[' => format!("[{letter}]"),
+                _ => letter.to_string(),
+            })
+            .collect();
+        format!("{literal}/*/nodes/volumes")
+    }
+
     /// Every folder that must exist before anything starts.
     pub fn folders(&self) -> Vec<PathBuf> {
         vec![self.logs(), self.pids(), self.data(), self.conf(), self.clusters(), self.credentials()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_of_every_cluster_are_one_pattern() {
+        let layout = Layout::new("/c", "/c [1]/.slipway");
+        assert_eq!(layout.all_volumes(), "/c [[]1]/.slipway/data/*/nodes/volumes");
+        assert!(layout.nodes("eu").join("volumes").starts_with("/c [1]/.slipway/data/eu/nodes"));
     }
 }

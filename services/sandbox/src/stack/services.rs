@@ -95,6 +95,7 @@ fn node_agent(blueprint: &Blueprint<'_>, cluster: &Cluster) -> Program {
                 ("SLIPWAY_AGENT_MODE", "process".to_owned()),
                 ("SLIPWAY_AGENT_NETWORK", network.to_owned()),
                 ("SLIPWAY_AGENT_DATA_DIR", blueprint.layout.nodes(name).display().to_string()),
+                ("SLIPWAY_AGENT_SNAPSHOTS_DIR", blueprint.layout.snapshots().display().to_string()),
                 ("SLIPWAY_QUESTDB_LIB", blueprint.tools.questdb_lib.display().to_string()),
                 ("SLIPWAY_JAVA", blueprint.tools.java.display().to_string()),
             ]);
@@ -183,7 +184,11 @@ mod tests {
         check(
             &options,
             "eu-west-1-nodes",
-            &[("SLIPWAY_AGENT_MODE", "process"), ("SLIPWAY_STACK_NETWORK", "10.250.16.0/20")],
+            &[
+                ("SLIPWAY_AGENT_MODE", "process"),
+                ("SLIPWAY_AGENT_SNAPSHOTS_DIR", "/checkout/.slipway/data/aws/snapshots"),
+                ("SLIPWAY_STACK_NETWORK", "10.250.16.0/20"),
+            ],
         );
     }
 

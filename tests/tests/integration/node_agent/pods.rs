@@ -14,7 +14,7 @@ use super::rig::{PATIENCE, Rig, image};
 const PASSWORD: &str = "correct-horse";
 
 /// As the operator makes it, but bound to a node by hand.
-fn pod(name: &str, node: &str, image: &str) -> Value {
+pub(super) fn pod(name: &str, node: &str, image: &str) -> Value {
     let probe =
         json!({"httpGet": {"path": "/status", "port": "min"}, "periodSeconds": 1, "failureThreshold": 60});
     json!({
@@ -45,7 +45,7 @@ fn pod(name: &str, node: &str, image: &str) -> Value {
     })
 }
 
-async fn rig_with_node() -> (Rig, String, cloud::InstanceId) {
+pub(super) async fn rig_with_node() -> (Rig, String, cloud::InstanceId) {
     let rig = Rig::new().await;
     let name = unique("node");
     let instance = rig.launch(&name).await;
@@ -57,19 +57,19 @@ async fn rig_with_node() -> (Rig, String, cloud::InstanceId) {
     (rig, name, instance)
 }
 
-async fn until_node(rig: &Rig, name: &str) {
+pub(super) async fn until_node(rig: &Rig, name: &str) {
     let nodes: Api<Node> = Api::all(rig.client.clone());
     eventually(PATIENCE, "a node", async || nodes.get_opt(name).await.ok().flatten()).await;
 }
 
-fn is_ready(pod: &Pod) -> Option<String> {
+pub(super) fn is_ready(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
     let mut conditions = status.conditions.iter().flatten();
     conditions.find(|condition| condition.type_ == "Ready" && condition.status == "True")?;
     status.pod_ip.clone()
 }
 
-fn waiting_reason(pod: &Pod) -> Option<String> {
+pub(super) fn waiting_reason(pod: &Pod) -> Option<String> {
     pod.status
         .as_ref()?
         .container_statuses
@@ -83,23 +83,23 @@ fn waiting_reason(pod: &Pod) -> Option<String> {
         .clone()
 }
 
-fn restarts(pod: &Pod) -> Option<i32> {
+pub(super) fn restarts(pod: &Pod) -> Option<i32> {
     Some(pod.status.as_ref()?.container_statuses.as_ref()?.first()?.restart_count)
 }
 
 /// The rows of an answer.
-async fn sql(address: &str, query: &str) -> Option<Value> {
+pub(super) async fn sql(address: &str, query: &str) -> Option<Value> {
     let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build().unwrap();
     let request = http.get(format!("http://{address}:9000/exec")).query(&[("query", query)]);
     let answer = request.basic_auth("admin", Some(PASSWORD)).send().await.ok()?.error_for_status().ok()?;
     Some(answer.json::<Value>().await.ok()?["dataset"].clone())
 }
 
-async fn until_rows(address: &str, query: &str, expected: Value) {
+pub(super) async fn until_rows(address: &str, query: &str, expected: Value) {
     eventually(PATIENCE, query, async || (sql(address, query).await? == expected).then_some(())).await;
 }
 
-async fn delete_and_wait(rig: &Rig, name: &str) {
+pub(super) async fn delete_and_wait(rig: &Rig, name: &str) {
     let pods: Api<Pod> = rig.api();
     pods.delete(name, &DeleteParams::default()).await.unwrap();
     eventually(PATIENCE, "the pod's end", async || pods.get_opt(name).await.ok()?.is_none().then_some(()))

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ::cloud_aws::{Aws, Credentials, Settings};
 use cloud::{
-    ClientToken, Cloud, InstanceId, InstanceState, Launch, NewVolume, Owner, Protection, Role, Select,
-    UserData, VolumeId, VolumeKind, VolumeState,
+    ClientToken, Cloud, InstanceId, InstanceState, Launch, NewSnapshot, NewVolume, Owner, Protection, Role,
+    Select, SnapshotId, SnapshotState, UserData, VolumeId, VolumeKind, VolumeState,
 };
 use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -49,7 +49,8 @@ impl Rig {
         let cluster = unique("na");
         let stack_id: String = cluster.chars().filter(char::is_ascii_alphanumeric).collect();
         let rig = Self {
-            data: std::env::temp_dir().join(&cluster),
+            // Where the AWS endpoint looks for disks when it is asked for a snapshot.
+            data: stack().layout().nodes(&cluster),
             stack: stack_id.chars().rev().take(10).collect(),
             client,
             namespace,
@@ -76,6 +77,7 @@ impl Rig {
             .env("SLIPWAY_AGENT_MODE", mode)
             .env("SLIPWAY_AGENT_NETWORK", "loopback")
             .env("SLIPWAY_AGENT_POLL_MS", "200")
+            .env("SLIPWAY_AGENT_SNAPSHOTS_DIR", Self::snapshots())
             .env("SLIPWAY_QUESTDB_LIB", questdb_lib())
             .env("SLIPWAY_LOG", "warn");
         agent.kill_on_drop(true).spawn().unwrap()
@@ -85,7 +87,7 @@ impl Rig {
     pub(super) async fn end(&self) {
         let cleaned = self.command().arg("cleanup").status().await.unwrap();
         assert!(cleaned.success());
-        std::fs::remove_dir_all(&self.data).unwrap();
+        std::fs::remove_dir_all(self.data.parent().expect("a folder of the cluster")).unwrap();
     }
 
     fn command(&self) -> Command {
@@ -119,8 +121,52 @@ impl Rig {
         id
     }
 
-    /// A volume in the zone of the instances.
+    /// An empty volume in the zone of the instances.
     pub(super) async fn volume(&self) -> VolumeId {
+        self.make_volume(None, 1).await
+    }
+
+    /// A volume made from a snapshot. One for each rig.
+    pub(super) async fn volume_from(&self, snapshot: &SnapshotId) -> VolumeId {
+        self.make_volume(Some(snapshot.to_string()), 2).await
+    }
+
+    /// A snapshot of a volume, once it is whole.
+    pub(super) async fn snapshot(&self, volume: &VolumeId) -> SnapshotId {
+        let wanted = NewSnapshot {
+            volume: volume.clone(),
+            description: "of a test".into(),
+            tags: Owner::new(&self.cluster, "db", Role::Snapshot).tags(),
+        };
+        let id = self.aws.create_snapshot(&wanted).await.unwrap().id;
+        eventually(PATIENCE, "a whole snapshot", async || {
+            let found = self.aws.describe_snapshots(&Select::one(id.clone())).await.ok()?.pop()?;
+            assert_ne!(found.state, SnapshotState::Error, "{:?}", found.message);
+            (found.state == SnapshotState::Completed).then_some(())
+        })
+        .await;
+        id
+    }
+
+    /// Where the agent keeps a disk.
+    pub(super) fn disk(&self, volume: &VolumeId) -> PathBuf {
+        self.data.join("volumes").join(volume.as_str())
+    }
+
+    /// Where the AWS endpoint keeps what snapshots hold.
+    pub(super) fn snapshots() -> PathBuf {
+        stack().layout().snapshots()
+    }
+
+    /// The pid of a pod's process.
+    pub(super) fn process(&self, pod: &Pod) -> Option<String> {
+        let directory = format!("pods/{}_{}", self.namespace, pod.metadata.name.as_ref()?);
+        let file = self.data.join(directory).join(pod.metadata.uid.as_ref()?).join("pid");
+        let text = std::fs::read_to_string(file).ok()?;
+        Some(text.split_once(' ')?.0.to_owned())
+    }
+
+    async fn make_volume(&self, snapshot: Option<String>, number: u64) -> VolumeId {
         let volume = NewVolume {
             zone: self.network.zones.keys().next().expect("a zone").clone(),
             size_gib: 10,
@@ -128,10 +174,10 @@ impl Rig {
             iops: None,
             throughput: None,
             encrypted: false,
-            snapshot: None,
+            snapshot,
             tags: Owner::new(&self.cluster, "db", Role::Volume).tags(),
         };
-        let token = ClientToken::new(&self.cluster, "db", Role::Volume, 1);
+        let token = ClientToken::new(&self.cluster, "db", Role::Volume, number);
         let id = self.aws.create_volume(&volume, &token).await.unwrap().id;
         eventually(PATIENCE, "an available volume", async || {
             let found = self.aws.describe_volumes(&Select::one(id.clone())).await.ok()?.pop()?;

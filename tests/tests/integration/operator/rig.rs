@@ -195,6 +195,11 @@ impl Rig {
         format!("{resource}.{}", self.network.dns_suffix)
     }
 
+    /// Where machines can be.
+    pub(super) fn zones(&self) -> Vec<String> {
+        self.network.zones.keys().cloned().collect()
+    }
+
     /// The hosted zone of all names.
     pub(super) fn zone(&self) -> &str {
         &self.network.hosted_zone_id

@@ -68,7 +68,7 @@ impl Stage {
     }
 }
 
-async fn operator(subject: &Subject, places: &[&Failpoint]) -> Spawned {
+pub(super) async fn operator(subject: &Subject, places: &[&Failpoint]) -> Spawned {
     let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
     let kubeconfig: &Path = &bare_cluster().kubeconfig;
     subject.rig.spawn((&lease, kubeconfig), places, &[])
@@ -79,11 +79,11 @@ async fn end(mut subject: Subject, operator: Spawned) {
     drop(operator);
 }
 
-fn api(subject: &Subject) -> Api<QuestDBSnapshot> {
+pub(super) fn api(subject: &Subject) -> Api<QuestDBSnapshot> {
     Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace)
 }
 
-async fn take(subject: &Subject, name: &str, policy: &str) {
+pub(super) async fn take(subject: &Subject, name: &str, policy: &str) {
     let snapshot = json!({
         "metadata": { "name": name },
         "spec": { "database": subject.name, "deletionPolicy": policy },
@@ -98,7 +98,7 @@ async fn make(subject: &Subject, mut snapshot: Value) {
 }
 
 /// Waits until it is settled in a phase.
-async fn settled(subject: &Subject, name: &str, phase: SnapshotPhase) -> QuestDBSnapshot {
+pub(super) async fn settled(subject: &Subject, name: &str, phase: SnapshotPhase) -> QuestDBSnapshot {
     let api = api(subject);
     eventually(PATIENCE, &format!("snapshot {name} {}", phase.as_str()), async || {
         let found = api.get(name).await.ok()?;
@@ -110,7 +110,7 @@ async fn settled(subject: &Subject, name: &str, phase: SnapshotPhase) -> QuestDB
 }
 
 /// What EC2 has of this database.
-async fn copies(subject: &Subject) -> Vec<VolumeSnapshot> {
+pub(super) async fn copies(subject: &Subject) -> Vec<VolumeSnapshot> {
     let filter = TagFilter::cluster(&subject.rig.cluster).database(&subject.database);
     subject.rig.aws.describe_snapshots(&Select::Tags(filter)).await.unwrap()
 }

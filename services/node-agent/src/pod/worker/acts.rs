@@ -10,6 +10,7 @@ use crate::api::chain;
 use crate::pod::decide::{Ground, Wish};
 use crate::pod::intent;
 use crate::pod::probe::{Verdict, later};
+use crate::pod::record::Stage;
 use crate::pod::{prober, record, simulate, start, volumes};
 
 impl Worker {
@@ -55,14 +56,18 @@ impl Worker {
         let (Some(Ok(intent)), Some(pod)) = (self.intent.clone(), self.pod.clone()) else {
             return Outcome::Again(LOOK);
         };
-        if self.record.last_end.is_some() {
-            self.record.restarts = self.record.restarts.saturating_add(1);
+        let Some(container) = intent.at(self.record.stage()) else { return Outcome::Again(LOOK) };
+        let before = self.record.runs().clone();
+        let runs = self.record.runs_mut();
+        if runs.last_end.is_some() {
+            runs.restarts = runs.restarts.saturating_add(1);
         }
-        self.record.started_at = Some(Timestamp::now());
+        runs.started_at = Some(Timestamp::now());
         let request = start::Request {
             context: &self.context,
             site: &self.site,
             intent: &intent,
+            container,
             pod: &pod,
             record: &self.record,
             run_dir: &self.run_dir,
@@ -70,18 +75,12 @@ impl Worker {
         match start::start(&request).await {
             Ok(()) => {
                 self.probes = self.new_probes();
-                self.tell(
-                    EventType::Normal,
-                    "Started",
-                    &format!("started container questdb ({})", intent.container.image),
-                );
+                let note = format!("started container {} ({})", container.name, container.image);
+                self.tell(EventType::Normal, "Started", &note);
                 Outcome::Again(Duration::from_millis(50))
             }
             Err(error) => {
-                if self.record.last_end.is_some() {
-                    self.record.restarts = self.record.restarts.saturating_sub(1);
-                }
-                self.record.started_at = None;
+                *self.record.runs_mut() = before;
                 self.context.disks.release(&self.record.uid);
                 let (reason, message) = (error.reason(), chain(&error));
                 if self.waiting != (reason.to_owned(), message.clone()) {
@@ -96,7 +95,11 @@ impl Worker {
 
     pub(super) async fn watch(&mut self) -> Outcome {
         self.refresh();
-        let Some(probes) = self.probes.as_mut() else { return Outcome::Again(LOOK) };
+        let Some(probes) = self.probes.as_mut() else {
+            // A container that prepares is soon done, and others wait for it.
+            let short = self.record.stage() != Stage::Main;
+            return Outcome::Again(if short { LOOK / 5 } else { LOOK });
+        };
         let now = Timestamp::now();
         let mut due: Vec<_> = probes.active().into_iter().filter(|series| series.due() <= now).collect();
         let address = self.record.address.as_str();

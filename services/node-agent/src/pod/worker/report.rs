@@ -19,8 +19,8 @@ impl Worker {
             address: &self.record.address,
             accepted_at: self.record.accepted_at,
             phase: self.phase(),
-            restarts: self.record.restarts,
-            last_end: self.record.last_end.as_ref(),
+            init: &self.record.init,
+            main: &self.record.main,
             now,
         });
         let told_lately = self.told.as_ref().is_some_and(|(told, at)| {
@@ -44,7 +44,7 @@ impl Worker {
         if !running && self.resting {
             return Phase::Terminated;
         }
-        match (running, self.record.started_at) {
+        match (running, self.record.runs().started_at) {
             (true, Some(since)) => Phase::Running {
                 since,
                 started: self.probes.as_ref().is_none_or(Probes::started),

@@ -44,6 +44,9 @@ impl World {
             Step::RunInstance { generation, zone, launch } => self.run(*generation, zone, launch)?,
             Step::CreateVolume(new) => self.create_volume(new),
             Step::Tag { resource, tags } => {
+                if self.offered.as_ref().is_some_and(|offered| offered.id.as_str() == resource) {
+                    self.volumes.extend(self.offered.take());
+                }
                 let known = self.tags_of(resource).ok_or("it is not there")?;
                 *known = tags.iter().fold(known.clone(), |known, (key, value)| known.with(key, value));
             }
@@ -269,7 +272,7 @@ impl World {
             iops: new.iops,
             throughput: new.throughput,
             encrypted: new.encrypted,
-            snapshot: None,
+            snapshot: new.snapshot.clone(),
             attachments: Vec::new(),
             tags: new.tags.clone(),
             created_at: None,

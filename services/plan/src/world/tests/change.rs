@@ -11,6 +11,7 @@ use resources::{
 use serde_json::json;
 
 use super::model::World;
+use super::source;
 use super::{ENOUGH, check_serving, pass, phase, serving, settle, wish};
 use crate::fixture::{settings, validated};
 use crate::{Kind, Plan, Step, plan, rehearse, suspended};
@@ -73,6 +74,7 @@ const ROWS: &[Row] = &[
         |world| spec(world, |spec| spec.storage.deletion_policy = DeletionPolicy::Delete),
         &[],
     ),
+    ("storage.source", |world| spec(world, |spec| spec.storage.source = Some(source::volume())), &[]),
     (
         "config",
         |world| {
@@ -144,7 +146,7 @@ fn fields(spec: &QuestDBSpec) -> BTreeSet<&'static str> {
     let storage = names!(
         "storage.",
         &spec.storage,
-        StorageSpec { size_gib, volume_type, iops, throughput, provisioned, deletion_policy }
+        StorageSpec { size_gib, volume_type, iops, throughput, provisioned, deletion_policy, source }
     );
     let network = names!(
         "network.",

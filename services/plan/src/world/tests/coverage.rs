@@ -62,7 +62,7 @@ fields!(QuestDBSpec "", SPEC, of_spec: instruction, run_state, version, image, c
     restart_nonce, zone);
 fields!(ComputeSpec "compute.", COMPUTE, of_compute: instance_type, node_image);
 fields!(StorageSpec "storage.", STORAGE, of_storage: size_gib, volume_type, iops, throughput, provisioned,
-    deletion_policy);
+    deletion_policy, source);
 fields!(NetworkSpec "network.", NETWORK, of_network: hostname, allowed_cidrs, exposure, allowed_namespaces, service,
     network_policy, disruption_budget, ingress, monitor);
 

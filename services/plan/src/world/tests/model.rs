@@ -2,12 +2,15 @@
 
 use std::collections::VecDeque;
 
-use cloud::{DnsChange, DnsRecord, Instance, InstanceId, Protection, SecurityGroup, Volume};
+use cloud::{DnsChange, DnsRecord, Instance, InstanceId, Protection, SecurityGroup, Volume, VolumeSnapshot};
 use jiff::Timestamp;
 use resources::{QuestDB, QuestDBStatus, names};
 
 use crate::fixture::validated;
-use crate::{Children, Dns, Goal, Kind, Memory, Observed, Step, name_to_release, put_right};
+use crate::{
+    Children, Dns, Goal, Kind, Memory, Observed, Source, Step, Validated, name_to_release, put_right,
+    source_to_look_at,
+};
 
 /// What becomes of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +39,10 @@ pub(crate) struct World {
     pub(crate) instances: Vec<Instance>,
     pub(crate) protected: Vec<InstanceId>,
     pub(crate) volumes: Vec<Volume>,
+    /// A volume that is not this database's, or not yet.
+    pub(crate) offered: Option<Volume>,
+    /// What EC2 answers when it is asked for the copy that a database starts with.
+    pub(crate) copies: Vec<VolumeSnapshot>,
     pub(crate) groups: Vec<SecurityGroup>,
     pub(crate) records: Vec<DnsRecord>,
     pub(crate) changes: Vec<DnsChange>,
@@ -82,6 +89,8 @@ impl World {
             instances: Vec::new(),
             protected: Vec::new(),
             volumes: Vec::new(),
+            offered: None,
+            copies: Vec::new(),
             groups: Vec::new(),
             records: Vec::new(),
             changes: Vec::new(),
@@ -144,17 +153,26 @@ impl World {
             account.conclusive = self.lag == 0 || self.quiet > self.lag;
             self.find_by_tags_and_ids(resource, &mut observed);
         }
-        put_right(resource, &validated(resource).subject, &mut observed.account);
+        let wish = validated(resource);
+        put_right(resource, &wish.subject, &mut observed.account);
+        observed.account.source = self.source(resource, &wish, &observed);
         let status = resource.status.as_ref().and_then(|status| status.dns.as_ref());
         let known = status.and_then(|status| status.change_id.as_ref());
         let change = self.changes.iter().find(|change| Some(change.id.as_str()) == known.map(String::as_str));
         let change = change.cloned();
-        let wish = validated(resource);
         let name = if wish.goal == Goal::Serve { &wish.hostname } else { name_to_release(resource, &wish) };
         let of_name = self.records.iter().filter(|record| record.name == name).cloned();
         let records = change.is_none().then(|| of_name.collect());
         observed.dns = Dns { records, change };
         observed
+    }
+
+    /// Asked for live: what was made a disk a moment ago is shown as that.
+    fn source(&self, resource: &QuestDB, wish: &Validated, observed: &Observed) -> Option<Source> {
+        let source = source_to_look_at(resource, wish, observed)?;
+        let Some(id) = &source.volume_id else { return Some(Source::Copies(self.copies.clone())) };
+        let mut all = self.volumes.iter().chain(&self.offered);
+        Some(Source::Volume(all.find(|found| found.id.as_str() == id).cloned().map(Box::new)))
     }
 
     /// What EC2 says of an instance's protection.

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::model::World;
 use super::runner::settle;
-use super::{serving, silent, wish};
+use super::{serving, silent, source, wish};
 use crate::Kind;
 use crate::fixture::{plain, resource, settings};
 
@@ -39,6 +39,8 @@ pub(super) const OPERATIONS: &[Operation] = &[
     operation("create with everything chosen", fresh_in_full, |_| {}),
     operation("create as people do", fresh_plain, |_| {}),
     operation("create where a zone is full", fresh, |world| world.exhausted = vec![zone(world)]),
+    operation("create from a copy", source::fresh_of_copy, |_| {}),
+    operation("create on a disk that is there", source::fresh_on_disk, |_| {}),
     operation("pause", serving, |world| become_(world, RunState::Paused)),
     operation("delete", serving, |world| become_(world, RunState::Deleted)),
     operation("purge", serving, |world| become_(world, RunState::Purged)),

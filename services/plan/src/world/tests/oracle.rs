@@ -118,11 +118,17 @@ pub(super) fn picture_of_fresh(world: &World) -> Value {
     if let Some(instruction) = &mut resource.spec.instruction {
         instruction.seq = 1;
     }
+    let source = &resource.spec.storage.source;
+    if source.as_ref().is_some_and(|source| !source.is_copy()) {
+        // The disk that was taken once is the one of this world.
+        resource.spec.storage.source = None;
+    }
     let key = format!("{} {:?} {:?}", json!(resource.spec), world.exhausted, world.children.served);
     if let Some(known) = KNOWN.lock().unwrap().get(&key) {
         return known.clone();
     }
     let mut fresh = World::new(resource);
+    fresh.copies.clone_from(&world.copies);
     fresh.exhausted.clone_from(&world.exhausted);
     fresh.children.served.clone_from(&world.children.served);
     settle(&mut fresh, None, false);
@@ -138,7 +144,8 @@ pub(super) fn picture(world: &World) -> Value {
         "machines": living(world).map(machine).collect::<Vec<_>>(),
         "disks": world.volumes.iter().map(|found| {
             let kind = found.kind.to_string();
-            json!([found.zone, found.size_gib, kind, found.iops, found.throughput, found.encrypted])
+            let of = &found.snapshot;
+            json!([found.zone, found.size_gib, kind, found.iops, found.throughput, found.encrypted, of])
         }).collect::<Vec<_>>(),
         "rules": world.groups.iter().map(|group| format!("{:?}", group.ingress)).collect::<Vec<_>>(),
         "records": records(world),

@@ -24,6 +24,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    if bool(options.disks) != (options.snapshots is not None):
+        logging.error("--disks and --snapshots need each other")
+        return 3
     if options.plain and options.state:
         logging.warning("plain Moto keeps no state: --state is ignored")
     try:
@@ -36,6 +39,8 @@ def _serve(options: argparse.Namespace) -> int:
                 state_mode=options.state_mode,
                 time_scale=options.time_scale,
                 settings=dict(options.setting),
+                disks=options.disks,
+                snapshots=options.snapshots,
             )
         )
     except (ValueError, StateError) as error:
@@ -91,6 +96,14 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=NUMBER",
         help="change a number of the strict layer (see GET /_control/settings)",
     )
+    parser.add_argument(
+        "--disks",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="directories in which node agents keep volumes; snapshots copy them",
+    )
+    parser.add_argument("--snapshots", type=Path, help="where the copies are kept")
 
 
 def _add_bootstrap(parser: argparse.ArgumentParser) -> None:

@@ -12,6 +12,7 @@ from werkzeug.exceptions import NotFound
 from . import moto_patches, transitions
 from .calls import DROP_KEY, Gated
 from .clock import Clock
+from .contents import Contents
 from .control import PREFIX, Control
 from .ec2_groups import StrictEC2
 from .route53 import StrictRoute53
@@ -64,6 +65,8 @@ def build_world(options: Options) -> World:
     settings = Settings()
     settings.change(options.settings)
     world = World(settings, Clock(options.time_scale))
+    if options.snapshots is not None:
+        world.contents = Contents(options.disks, options.snapshots)
     moto_patches.install()
     transitions.install(world)
     Gated.world = world

@@ -1,9 +1,9 @@
 """The way of every EC2 and Route 53 call through the strict layer.
 
 In this order: faults that come before the work, throttling, then under the
-world's lock whatever has fallen due and the work itself, then the state file,
-then faults that come after the work. The answer is always one that AWS could
-have given; an error inside Moto becomes an InternalError.
+world's lock whatever has fallen due and the work itself, then what takes long
+(copies of disks), then the state file, then faults that come after the work. The
+answer is always one that AWS could have given; an error inside Moto becomes an InternalError.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ class Gated(BaseResponse):
     failure: str | None = None
     # An older backend to answer a describe from.
     past: Any = None
+    # Slow work that the answer has to wait for, but nobody else: done without the lock.
+    afterwards: Callable[[], None] | None = None
 
     def call_action(self) -> Answer:
         """Do what a call asks for. Moto's entry point, once parameters are parsed."""
@@ -93,6 +95,9 @@ class Gated(BaseResponse):
             self._strike_before(fired)
             self._take_tokens()
             answer, version = self._work(work)
+            if self.afterwards is not None:
+                self.afterwards()
+                version = self.world.version
         except AwsError as error:
             return self._refusal(error)
         except NotImplementedError as error:

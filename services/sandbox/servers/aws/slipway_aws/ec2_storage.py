@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from typing import Any
 
 from moto.core.responses import ActionResult
 
+from .contents import Contents, CopyError
 from .ec2_volumes import StrictVolumes
 from .errors import AwsError, not_found
 from .places import Volume, page
+
+log = logging.getLogger(__name__)
 
 UNFINISHED = ("modifying", "optimizing")
 # The parameters of ModifyVolume and the attributes of Moto's volume.
@@ -82,6 +86,10 @@ class StrictStorage(StrictVolumes):
         world.conceal(snapshot.id)
         seconds = world.settings.snapshot_pending_s
         world.later(seconds, "snapshot-pending", self.call.place, snapshot.id)
+        if world.contents is not None:
+            world.contents.begin(snapshot.id)
+            contents = world.contents
+            self.afterwards = lambda: self._keep_content(contents, snapshot, volume)
         return ActionResult(snapshot)
 
     def describe_snapshots(self) -> ActionResult:
@@ -103,7 +111,26 @@ class StrictStorage(StrictVolumes):
     def delete_snapshot(self) -> ActionResult:
         """Delete a snapshot that describes know of."""
         self._refuse_unseen([self._get_param("SnapshotId")])
-        return super().delete_snapshot()
+        result = super().delete_snapshot()
+        self.world.forget_contents()
+        return result
+
+    def _keep_content(self, contents: Contents, snapshot: Any, volume: Volume) -> None:
+        """Copy the volume's disk. A snapshot whose copy fails has failed as EC2's do: later."""
+        failure = None
+        try:
+            contents.take(snapshot.id, volume.id, volume.snapshot_id)
+        except CopyError as error:
+            log.warning("snapshot %s of %s: %s", snapshot.id, volume.id, error)
+            failure = str(error)
+        with self.world.lock:
+            if failure is not None:
+                self._note_change()
+                snapshot.status, snapshot.state_message = "error", failure
+                self.world.version += 1
+            if snapshot.id not in self.ec2_backend.snapshots:
+                # Deleted while it was copied.
+                self.world.forget_contents()
 
     def _check_modifiable(self, volume: Volume) -> None:
         if volume.status not in ("available", "in-use"):

@@ -30,6 +30,10 @@ class Options:
     state_mode: str = "sync"
     time_scale: float = 1.0
     settings: dict[str, float] = field(default_factory=dict)
+    # Patterns of the directories in which node agents keep volumes.
+    disks: list[str] = field(default_factory=list)
+    # Where copies of them are kept for snapshots; without it there are none.
+    snapshots: Path | None = None
 
 
 def prepare_environment(plain: bool) -> None:

@@ -121,6 +121,8 @@ def _volume_deleted(world: World, transition: Transition) -> None:
         backend = _backend(transition)
         del backend.volumes[volume.id]
         backend.tags.pop(volume.id, None)
+        if volume.snapshot_id:
+            world.forget_contents()
 
 
 def _volume_attached(world: World, transition: Transition) -> None:
@@ -162,10 +164,19 @@ def _volume_optimized(world: World, transition: Transition) -> None:
         modification.end_time = utcnow()
 
 
-def _snapshot_completed(world: World, transition: Transition) -> None:
+def _snapshot_completed(world: World, transition: Transition) -> bool:
     snapshot = _backend(transition).snapshots.get(transition.target)
-    if snapshot is not None and snapshot.status == "pending":
+    if snapshot is None or snapshot.status != "pending":
+        return False
+    contents = world.contents
+    if contents is not None and contents.busy(snapshot.id):
+        return True
+    if contents is not None and not contents.has(snapshot.id):
+        # Its copy was on the way when the endpoint ended.
+        snapshot.status, snapshot.state_message = "error", "The copy was interrupted."
+    else:
         snapshot.status = "completed"
+    return False
 
 
 def _backend(transition: Transition) -> Any:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from moto.ec2.models import ec2_backends
 
 from .clock import Clock
+from .contents import Contents
 from .faults import Faults
 from .history import History
 from .ledger import Ledger
@@ -86,6 +87,8 @@ class World:
         # Raised by one with every change that a restart must not lose.
         self.version = 0
         self.store: Keeper | None = None
+        # The bytes of snapshots, if disks have any.
+        self.contents: Contents | None = None
         self._tidied_at = 0.0
         # When the transition that is being carried out was due.
         self._carrying_out: float | None = None
@@ -165,6 +168,22 @@ class World:
         for account, regions in list(ec2_backends.items()):
             for region, backend in list(regions.items()):
                 yield account, region, backend
+
+    def forget_contents(self) -> None:
+        """Remove the copies that nobody can ask for any more.
+
+        A volume made from a snapshot needs it until its own disk is there, even
+        if the snapshot has been deleted since: on EC2 its bytes are its own.
+        """
+        if self.contents is None:
+            return
+        needed: set[str] = set()
+        for _, _, backend in self.ec2_places():
+            needed.update(backend.snapshots)
+            for volume in backend.volumes.values():
+                if volume.snapshot_id and self.contents.disk(volume.id) is None:
+                    needed.add(volume.snapshot_id)
+        self.contents.keep_only(needed)
 
     def _tidy(self, now: float) -> None:
         lag = self.longest_lag()

@@ -1,0 +1,201 @@
+//! What the first disk is made from: nothing, a copy of another database's disk, or a disk that is there already.
+//!
+//! *Invariant:* whoever may write a resource in a namespace gets at no data of others by it: a copy was taken of a database of
+//! the same namespace and cluster, as its tags say that only we write, or somebody who may write tags in AWS has named this
+//! very resource on it.
+
+use cloud::{Owner, Role, SnapshotState, Tags, Volume, VolumeSnapshot, VolumeState, key};
+use resources::{QuestDB, StorageSource};
+
+use super::World;
+use super::existing::{living, trace_of_a_disk};
+use crate::{Goal, Observed, Part, Plan, State, Step, Subject, Validated};
+
+/// What EC2 shows of a source.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// Copies that it may mean.
+    Copies(Vec<VolumeSnapshot>),
+    /// The volume of that id.
+    Volume(Option<Box<Volume>>),
+}
+
+/// The source that has to be looked at before anything is made: only a database that never had a disk needs it.
+pub fn source_to_look_at<'a>(
+    resource: &QuestDB,
+    validated: &'a Validated,
+    observed: &Observed,
+) -> Option<&'a StorageSource> {
+    let source = validated.storage.source.as_ref()?;
+    let has_disk = living(&observed.account.volumes).next().is_some();
+    let had_one = trace_of_a_disk(resource, validated, observed).is_some();
+    (validated.goal == Goal::Serve && !has_disk && !had_one).then_some(source)
+}
+
+/// What a database that never had a disk starts with.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Start<'a> {
+    Empty,
+    Copy(&'a VolumeSnapshot),
+}
+
+/// `None` while nothing must be made, which the plan tells.
+pub(super) fn start<'a>(world: &World<'a>, plan: &mut Plan) -> Option<Start<'a>> {
+    let Some(source) = &world.validated.storage.source else { return Some(Start::Empty) };
+    let verdict = match &world.observed.account.source {
+        None => Verdict::Wait("the source of the disk is being looked for".to_owned()),
+        Some(Source::Copies(copies)) => copy(world, source, copies),
+        Some(Source::Volume(volume)) => adopt(world, source, volume.as_deref()),
+    };
+    match verdict {
+        Verdict::Copy(copy) => return Some(Start::Copy(copy)),
+        Verdict::Adopt(volume, missing) => {
+            let step = Step::Tag { resource: volume.id.to_string(), tags: missing };
+            plan.act(Part::Volume, step, "the spec names it as the database's disk, and its tag allows that");
+            plan.wait(Part::Volume, format!("{} becomes the disk of this database", volume.id));
+        }
+        Verdict::Wait(text) => plan.wait(Part::Volume, text),
+        Verdict::No(text) => plan.say(Part::Volume, State::Broken(text)),
+    }
+    None
+}
+
+enum Verdict<'a> {
+    Copy(&'a VolumeSnapshot),
+    /// A volume, and the tags of ours that it lacks.
+    Adopt(&'a Volume, Tags),
+    Wait(String),
+    No(String),
+}
+
+fn copy<'a>(world: &World<'_>, source: &StorageSource, copies: &'a [VolumeSnapshot]) -> Verdict<'a> {
+    let subject = &world.validated.subject;
+    let by_name = source.snapshot.as_deref();
+    let what = by_name
+        .map_or_else(|| source.snapshot_id.clone().unwrap_or_default(), |name| format!("snapshot {name}"));
+    let copy = match copies {
+        [copy] => copy,
+        [] => {
+            let hint = if by_name.is_some() {
+                "EC2 has no copy that was made for a QuestDBSnapshot of that name in this namespace"
+            } else {
+                "EC2 has none of that id in this account and region"
+            };
+            return Verdict::No(format!("{what} is not there: {hint}"));
+        }
+        several => {
+            let ids: Vec<&str> = several.iter().map(|copy| copy.id.as_str()).collect();
+            let ids = ids.join(", ");
+            return Verdict::No(format!(
+                "{what} may mean {ids}: make a database with one of them as spec.storage.source.snapshotId"
+            ));
+        }
+    };
+    if !is_for(subject, &copy.tags) {
+        if !is_of_namespace(subject, &copy.tags) {
+            return Verdict::No(not_allowed(copy.id.as_str(), subject));
+        }
+        if copy.tags.get(key::CONSISTENT).is_none() {
+            return Verdict::No(format!(
+                "{} was begun, and never confirmed to be whole and at rest: take another snapshot",
+                copy.id
+            ));
+        }
+    }
+    judge_copy(world.validated, copy)
+}
+
+fn judge_copy<'a>(validated: &Validated, copy: &'a VolumeSnapshot) -> Verdict<'a> {
+    let size = validated.storage.size_gib;
+    if copy.size_gib > size {
+        return Verdict::No(format!(
+            "{} is of a disk of {} GiB, and spec.storage.sizeGib is {size}: ask for as much at least",
+            copy.id, copy.size_gib
+        ));
+    }
+    let (old, new) = (copy.tags.get(key::QUESTDB), validated.version.as_str());
+    if let Some(old) = old.filter(|old| major(old) != major(new)) {
+        return Verdict::No(format!(
+            "{} holds the data of QuestDB {old}, which {new} cannot restore: ask for version {}.x",
+            copy.id,
+            major(old)
+        ));
+    }
+    match copy.state {
+        SnapshotState::Completed => Verdict::Copy(copy),
+        SnapshotState::Pending => {
+            let progress = copy.progress.map_or_else(String::new, |percent| format!(" ({percent} %)"));
+            Verdict::Wait(format!("waiting for {} to be copied{progress}", copy.id))
+        }
+        ref other => Verdict::No(format!("EC2 reports {} as {other}: nothing can be made from it", copy.id)),
+    }
+}
+
+fn adopt<'a>(world: &World<'_>, source: &StorageSource, volume: Option<&'a Volume>) -> Verdict<'a> {
+    let (validated, subject) = (world.validated, &world.validated.subject);
+    let Some(volume) = volume else {
+        let id = source.volume_id.as_deref().unwrap_or_default();
+        return Verdict::No(format!(
+            "{id} is not there: EC2 has no volume of that id in this account and region"
+        ));
+    };
+    let id = &volume.id;
+    let missing = subject.owner(Role::Volume).tags().named(subject.display()).missing_from(&volume.tags);
+    let owner = Owner::parse(&volume.tags);
+    if let Ok(Some(owner)) = &owner
+        && owner.cluster == subject.cluster
+        && owner.database == subject.database
+    {
+        return Verdict::Wait(format!("waiting for EC2 to show {id} among what is this database's"));
+    }
+    if !is_for(subject, &volume.tags) {
+        return Verdict::No(not_allowed(id.as_str(), subject));
+    }
+    // Ours on it, in part or whole, are another's: two databases would write to one disk.
+    if let Some(database) = volume.tags.get(key::DATABASE) {
+        return Verdict::No(format!(
+            "{id} is the disk of database {database}: when that one is gone for good, take the tag {} off the volume",
+            key::DATABASE
+        ));
+    }
+    if !world.settings.zones.contains_key(&volume.zone) {
+        return Verdict::No(format!("{id} is in {}, where this cluster has no machines", volume.zone));
+    }
+    if let Some(zone) = validated.zone.as_ref().filter(|zone| **zone != volume.zone) {
+        return Verdict::No(format!("{id} is in {}, and spec.zone is {zone}", volume.zone));
+    }
+    match volume.state {
+        VolumeState::Available => Verdict::Adopt(volume, missing),
+        VolumeState::Creating | VolumeState::InUse => {
+            Verdict::Wait(format!("waiting for {id} to be free: EC2 calls it {}", volume.state))
+        }
+        ref other => Verdict::No(format!("EC2 calls {id} {other}: it can be nobody's disk")),
+    }
+}
+
+/// Whether it was taken by us of a database of this namespace in this cluster.
+fn is_of_namespace(subject: &Subject, tags: &Tags) -> bool {
+    tags.get(key::CLUSTER) == Some(&subject.cluster) && tags.get(key::NAMESPACE) == Some(&subject.namespace)
+}
+
+/// Whether somebody who may write tags in AWS has named this resource on it.
+fn is_for(subject: &Subject, tags: &Tags) -> bool {
+    tags.get(key::FOR) == Some(&named(subject))
+}
+
+fn named(subject: &Subject) -> String {
+    format!("{}/{}", subject.namespace, subject.name)
+}
+
+fn not_allowed(id: &str, subject: &Subject) -> String {
+    let (key, named) = (key::FOR, named(subject));
+    format!(
+        "{id} is not known to belong to this namespace: if it may be used, tag it: aws ec2 create-tags --resources {id} \
+         --tags Key={key},Value={named}"
+    )
+}
+
+/// QuestDB restores what another minor or patch version wrote, and nothing of another major one.
+fn major(version: &str) -> &str {
+    version.split('.').next().unwrap_or(version)
+}

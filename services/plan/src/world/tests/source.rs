@@ -1,0 +1,197 @@
+//! What a first disk is made from: whose data it may be, and that nothing is made before it is known.
+
+use cloud::{
+    Owner, Role, SnapshotId, SnapshotState, Tags, Volume, VolumeId, VolumeSnapshot, VolumeState, key,
+};
+use resources::{QuestDB, RunState, StorageSource};
+
+use super::model::World;
+use super::operations::become_;
+use super::runner::settle;
+use crate::fixture::{self, resource, settings, subject, validated};
+use crate::{Part, Plan, State, Step, plan};
+
+/// A copy of a disk of 30 GiB of a database of the same namespace.
+const COPY: &str = "snap-0123456789abcdef0";
+/// A volume of 60 GiB that nobody uses.
+const VOLUME: &str = "vol-01234567890123456";
+
+pub(super) fn volume() -> StorageSource {
+    StorageSource { volume_id: Some(VOLUME.to_owned()), ..StorageSource::default() }
+}
+
+fn copy() -> VolumeSnapshot {
+    let subject = subject();
+    let owner = Owner { database: "other".to_owned(), ..subject.owner(Role::Snapshot) };
+    VolumeSnapshot {
+        id: SnapshotId::new(COPY),
+        state: SnapshotState::Completed,
+        volume: VolumeId::new("vol-9"),
+        size_gib: 30,
+        progress: Some(100),
+        message: None,
+        encrypted: true,
+        tags: owner
+            .tags()
+            .with(key::NAMESPACE, &subject.namespace)
+            .with(key::OBJECT, "nightly")
+            .with(key::QUESTDB, "9.3.1")
+            .with(key::CONSISTENT, "true"),
+        started_at: None,
+    }
+}
+
+fn offered() -> Volume {
+    let tags = Tags::new().with(key::FOR, "qdb-acme/trades-33445566");
+    Volume { id: VolumeId::new(VOLUME), zone: "eu-west-1b".to_owned(), tags, ..fixture::volume(60) }
+}
+
+fn with_source(source: StorageSource) -> QuestDB {
+    let mut resource = resource(1);
+    resource.spec.storage.source = Some(source);
+    resource
+}
+
+pub(super) fn fresh_of_copy() -> World {
+    let source = StorageSource { snapshot: Some("nightly".to_owned()), ..StorageSource::default() };
+    let mut world = World::new(with_source(source));
+    world.copies = vec![copy()];
+    world
+}
+
+pub(super) fn fresh_on_disk() -> World {
+    let mut world = World::new(with_source(volume()));
+    world.resource.spec.storage.size_gib = 60;
+    world.offered = Some(offered());
+    world
+}
+
+/// What is planned for a resource that is held already.
+fn planned(world: &mut World) -> Plan {
+    let before = plan(&world.resource, &validated(&world.resource), &world.look(), &settings());
+    for action in before.actions {
+        if matches!(action.step, Step::AddFinalizer { .. }) {
+            let seen = world.resource.clone();
+            world.apply(&action.step, &seen).unwrap();
+        }
+    }
+    plan(&world.resource, &validated(&world.resource), &world.look(), &settings())
+}
+
+#[test]
+fn a_disk_is_made_of_the_copy_and_restored_once() {
+    let mut world = fresh_of_copy();
+    settle(&mut world, None, false);
+    let disk = &world.volumes[0];
+    assert_eq!((disk.snapshot.as_deref(), disk.size_gib), (Some(COPY), 50));
+    let pod = world.children.stateful_set.as_ref().unwrap().spec.as_ref().unwrap().template.spec.clone();
+    let first = pod.unwrap().init_containers.unwrap().remove(0);
+    assert_eq!(first.name, "restore");
+    // The copy may go; the disk is there.
+    world.copies.clear();
+    become_(&mut world, RunState::Paused);
+    settle(&mut world, None, false);
+    become_(&mut world, RunState::Running);
+    settle(&mut world, None, false);
+    assert_eq!(world.volumes[0].snapshot.as_deref(), Some(COPY));
+}
+
+#[test]
+fn a_disk_that_is_there_becomes_the_databases_own_with_what_is_on_it() {
+    let mut world = fresh_on_disk();
+    settle(&mut world, None, false);
+    assert_eq!((world.volumes.len(), world.volumes[0].id.as_str()), (1, VOLUME));
+    assert_eq!(world.instances[0].zone, "eu-west-1b", "the machine goes to the disk");
+    let pod = world.children.stateful_set.as_ref().unwrap().spec.as_ref().unwrap().template.spec.clone();
+    assert_eq!(pod.unwrap().init_containers, None, "nothing is restored");
+    become_(&mut world, RunState::Purged);
+    settle(&mut world, None, false);
+    assert!(world.volumes.is_empty(), "it is the database's own");
+}
+
+/// What makes a source one that nothing is made from, and what is said of it.
+type Row<T> = (fn(&mut T), bool, &'static str);
+
+const COPIES: &[Row<World>] = &[
+    (|world| world.copies.clear(), false, "is not there"),
+    (|world| world.copies.push(copy()), false, "may mean"),
+    (|world| world.copies[0].state = SnapshotState::Pending, true, "waiting for snap-"),
+    (|world| world.copies[0].state = SnapshotState::Error, false, "reports"),
+    (|world| world.copies[0].state = SnapshotState::Recoverable, false, "reports"),
+    (|world| world.copies[0].size_gib = 51, false, "is of a disk of 51 GiB"),
+    (|world| tag(world, key::QUESTDB, "8.3.3"), false, "cannot restore"),
+    (|world| tag(world, key::NAMESPACE, "qdb-other"), false, "create-tags"),
+    (|world| tag(world, key::CLUSTER, "us-east-1"), false, "create-tags"),
+    (|world| world.copies[0].tags = Tags::new(), false, "create-tags"),
+    (|world| world.copies[0].tags = Tags::new().with(key::FOR, "qdb-acme/trades"), false, "create-tags"),
+    (|world| untag(world, key::CONSISTENT), false, "never confirmed"),
+];
+
+fn tag(world: &mut World, key: &str, value: &str) {
+    world.copies[0].tags = world.copies[0].tags.clone().with(key, value);
+}
+
+fn untag(world: &mut World, key: &str) {
+    let tags = &mut world.copies[0].tags;
+    *tags = tags.iter().filter(|(found, _)| *found != key).collect();
+}
+
+const VOLUMES: &[Row<World>] = &[
+    (|world| world.offered = None, false, "is not there"),
+    (|world| offer(world, |volume| volume.state = VolumeState::InUse), true, "to be free"),
+    (|world| offer(world, |volume| volume.state = VolumeState::Error), false, "nobody's disk"),
+    (|world| offer(world, |volume| volume.zone = "eu-west-1c".to_owned()), false, "no machines"),
+    (|world| world.resource.spec.zone = Some("eu-west-1a".to_owned()), false, "spec.zone"),
+    (|world| offer(world, |volume| volume.tags = Tags::new()), false, "create-tags"),
+    (
+        |world| offer(world, |volume| volume.tags = volume.tags.clone().with(key::DATABASE, "other")),
+        false,
+        "is the disk of database other",
+    ),
+];
+
+fn offer(world: &mut World, change: impl FnOnce(&mut Volume)) {
+    change(world.offered.as_mut().unwrap());
+}
+
+#[test]
+fn nothing_is_made_of_what_may_not_be_had() {
+    for (fresh, rows) in [(fresh_of_copy as fn() -> World, COPIES), (fresh_on_disk, VOLUMES)] {
+        for (change, waits, text) in rows {
+            let mut world = fresh();
+            change(&mut world);
+            let planned = planned(&mut world);
+            let (found, is_wait) = match planned.state(Part::Volume) {
+                Some(State::Running(found)) => (found, true),
+                Some(State::Broken(found)) => (found, false),
+                other => panic!("{text}: {other:?}"),
+            };
+            assert!(found.contains(text) && is_wait == *waits, "{text}: {found}");
+            let made = planned.actions.iter().map(|action| action.step.name());
+            let made: Vec<_> =
+                made.filter(|step| !["CreateSecret", "CreateSecurityGroup"].contains(step)).collect();
+            assert_eq!(made, [""; 0], "{text}");
+        }
+    }
+}
+
+#[test]
+fn whoever_may_write_tags_in_aws_may_offer_any_copy() {
+    let mut world = fresh_of_copy();
+    world.copies[0].tags = Tags::new().with(key::FOR, "qdb-acme/trades-33445566");
+    settle(&mut world, None, false);
+    assert_eq!(world.volumes[0].snapshot.as_deref(), Some(COPY));
+}
+
+#[test]
+fn nothing_is_decided_before_the_source_was_looked_at() {
+    let mut world = fresh_of_copy();
+    planned(&mut world);
+    let mut observed = world.look();
+    observed.account.source = None;
+    let planned = plan(&world.resource, &validated(&world.resource), &observed, &settings());
+    assert!(matches!(planned.state(Part::Volume), Some(State::Running(_))));
+    assert!(
+        planned.actions.iter().all(|action| action.part != Part::Volume && action.part != Part::Instance)
+    );
+}

@@ -1,0 +1,125 @@
+//! What a first disk is made from: a copy of another's, or one that is there already.
+
+use cloud::{ClientToken, NewVolume, Role, Tags, VolumeKind, VolumeSnapshot, key};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use resources::{Phase, SnapshotPhase};
+use serde_json::{Value, json};
+use testkit::{eventually, unique};
+
+use super::others::Others;
+use super::rig::{PATIENCE, Rig};
+use super::snapshots::{api, copies, operator, settled, take};
+use super::subject::Subject;
+
+/// A database that was there for a while, and what is left of it: a copy whose object is gone.
+async fn copied(subject: &mut Subject) -> VolumeSnapshot {
+    subject.wish_run_state("Running").await;
+    subject.carried_out(Phase::Ready).await;
+    subject.wish_run_state("Paused").await;
+    subject.carried_out(Phase::Paused).await;
+    take(subject, "last", "Retain").await;
+    settled(subject, "last", SnapshotPhase::Succeeded).await;
+    api(subject).delete("last", &DeleteParams::default()).await.unwrap();
+    eventually(PATIENCE, "the object to be gone", async || {
+        api(subject).get_opt("last").await.unwrap().is_none().then_some(())
+    })
+    .await;
+    copies(subject).await.remove(0)
+}
+
+async fn wish_from(subject: &mut Subject, source: Value, size_gib: u32) {
+    subject
+        .wish(|spec| spec["storage"] = json!({ "sizeGib": size_gib, "source": source, "provisioned": false }))
+        .await;
+}
+
+async fn restores(subject: &Subject) -> bool {
+    let set: StatefulSet = subject.sets().get(&subject.name).await.unwrap();
+    let pod = set.spec.unwrap().template.spec.unwrap();
+    pod.init_containers.is_some_and(|found| found[0].name == "restore")
+}
+
+/// What is said of the disk, once it has to do with this.
+async fn is_told(subject: &Subject, text: &str) {
+    eventually(PATIENCE, &format!("a word about {text}"), async || {
+        let status = subject.rig.as_admin().get(&subject.name).await.ok()?.status?;
+        let disk = status.steps.into_iter().find(|step| step.name == "volume")?;
+        disk.message.filter(|message| message.contains(text)).map(drop)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_database_begins_with_a_snapshot_of_its_namespace_and_with_no_other() {
+    let mut old = Subject::new(&unique("old")).await;
+    let others = Others::of(&old.rig);
+    let _operator = operator(&old, &[]).await;
+    let copy = copied(&mut old).await;
+
+    let mut new = Subject::within(&old.rig, &unique("new"));
+    wish_from(&mut new, json!({ "snapshot": "last" }), copy.size_gib + 10).await;
+    new.carried_out(Phase::Ready).await;
+    let disk = new.volume().await;
+    assert_eq!((disk.snapshot.as_deref(), disk.size_gib), (Some(copy.id.as_str()), copy.size_gib + 10));
+    assert!(restores(&new).await);
+    let change = json!({ "spec": { "storage": { "source": null } } });
+    let refused = old.rig.as_admin().patch(&new.name, &PatchParams::default(), &Patch::Merge(&change)).await;
+    assert!(refused.unwrap_err().to_string().contains("spec.storage.source is immutable"));
+
+    // The same copy, as if another namespace's database had been copied: only who may write tags in AWS may allow it.
+    let theirs = Tags::new().with(key::NAMESPACE, "somebody-elses");
+    old.rig.aws.create_tags(&[copy.id.as_str()], &theirs).await.unwrap();
+    let mut third = Subject::within(&old.rig, &unique("third"));
+    wish_from(&mut third, json!({ "snapshotId": copy.id.as_str() }), copy.size_gib).await;
+    is_told(&third, "create-tags").await;
+    let named = format!("{}/{}", third.rig.namespace, third.name);
+    old.rig.aws.create_tags(&[copy.id.as_str()], &Tags::new().with(key::FOR, named)).await.unwrap();
+    third.carried_out(Phase::Ready).await;
+    assert_eq!(third.volume().await.snapshot.as_deref(), Some(copy.id.as_str()));
+
+    for subject in [&mut new, &mut third] {
+        subject.wish_purged().await;
+        subject.carried_out(Phase::Deleted).await;
+    }
+    old.purge_with_others().await;
+    drop(others);
+}
+
+/// A volume that nobody of ours made.
+async fn stray(rig: &Rig, tags: Tags) -> String {
+    let zone = rig.zones().pop().unwrap();
+    let token = ClientToken::new("somebody-elses", &unique("stray"), Role::Volume, 1);
+    let new = NewVolume {
+        zone,
+        size_gib: 12,
+        kind: VolumeKind::Gp3,
+        iops: Some(3_000),
+        throughput: Some(125),
+        encrypted: true,
+        snapshot: None,
+        tags,
+    };
+    rig.aws.create_volume(&new, &token).await.unwrap().id.to_string()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_becomes_the_disk_of_the_database_that_its_tag_names() {
+    let mut subject = Subject::new(&unique("adopts")).await;
+    let others = Others::of(&subject.rig);
+    let _operator = operator(&subject, &[]).await;
+    let id = stray(&subject.rig, Tags::new().with("team", "data")).await;
+    wish_from(&mut subject, json!({ "volumeId": id }), 12).await;
+    is_told(&subject, "create-tags").await;
+    assert!(subject.rig.instances().await.is_empty(), "no machine for a disk that is not to be had");
+
+    let named = format!("{}/{}", subject.rig.namespace, subject.name);
+    subject.rig.aws.create_tags(&[&id], &Tags::new().with(key::FOR, named)).await.unwrap();
+    let served = subject.carried_out(Phase::Ready).await;
+    let disk = subject.volume().await;
+    assert_eq!((disk.id.as_str(), disk.tags.get("team")), (id.as_str(), Some("data")));
+    assert_eq!(served.status.unwrap().volume.unwrap().id, id);
+    assert!(!restores(&subject).await);
+    subject.purge_with_others().await;
+    drop(others);
+}

@@ -1,0 +1,121 @@
+//! A snapshot of a database that is being written to becomes another database with every row that was acknowledged before.
+
+#![cfg(test)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use serde_json::{Value, json};
+use testkit::{ClusterFacts, Console, cluster, eventually, unique};
+use tokio::task::JoinHandle;
+
+use crate::main_job::{Ready, ready, ready_resource, volumes};
+use crate::support::{ROAD, apply, ended, kubectl, whole};
+
+/// Rows in a database: how many there are, and the highest number.
+async fn rows(database: &Ready) -> Option<(i64, i64)> {
+    let answer = database.ask("select count(), max(number) from trades").await.ok()?;
+    let row = &answer["dataset"][0];
+    Some((row[0].as_i64()?, row[1].as_i64()?))
+}
+
+/// Writes one numbered row after the other; each is written before the next begins.
+struct Writer {
+    acknowledged: Arc<AtomicI64>,
+    task: JoinHandle<()>,
+}
+
+impl Writer {
+    fn start(database: Arc<Ready>) -> Self {
+        let acknowledged = Arc::new(AtomicI64::new(-1));
+        let last = Arc::clone(&acknowledged);
+        let task = tokio::spawn(async move {
+            for number in 0_i64.. {
+                let insert = format!("insert into trades values (now(), {number})");
+                // It is there, or nobody was told that it is: whoever writes tries no second time.
+                if database.ask(&insert).await.is_err() {
+                    return;
+                }
+                last.store(number, Ordering::SeqCst);
+            }
+        });
+        Self { acknowledged, task }
+    }
+
+    fn last(&self) -> i64 {
+        self.acknowledged.load(Ordering::SeqCst)
+    }
+
+    async fn wrote(&self, number: i64) {
+        eventually(ROAD, &format!("row {number}"), async || (self.last() >= number).then_some(())).await;
+    }
+}
+
+/// Waits until a snapshot is whole.
+async fn whole_copy(home: &ClusterFacts, namespace: &str, name: &str) -> Value {
+    let get = ["get", "questdbsnapshot", name, "--namespace", namespace, "--output", "json"];
+    eventually(ROAD, &format!("snapshot {name}"), async || {
+        let found: Value = serde_json::from_str(&kubectl(home, &get).await.ok()?).ok()?;
+        assert_ne!(found["status"]["phase"], "Failed", "{found:#}");
+        (found["status"]["phase"] == "Succeeded").then_some(found)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_snapshot_under_load_becomes_a_database_with_every_acknowledged_row() {
+    let _whole = whole().await;
+    let console = Console::of(&unique("restore"));
+    let home = cluster("eu-west-1");
+    let old = Arc::new(ready(&console, home, "source", "delete").await);
+    let table = "create table trades (ts timestamp, number long) timestamp(ts) partition by day wal";
+    old.ask(table).await.unwrap();
+    let writer = Writer::start(Arc::clone(&old));
+    writer.wrote(50).await;
+
+    let before = writer.last();
+    let (namespace, copy) = (&old.namespace, unique("copy"));
+    let snapshot = json!({
+        "apiVersion": "crd.questdb.io/v1", "kind": "QuestDBSnapshot",
+        "metadata": { "name": copy, "namespace": namespace },
+        "spec": { "database": old.resource, "deletionPolicy": "Delete" },
+    });
+    apply(home, &snapshot).await.unwrap();
+    let taken = whole_copy(home, namespace, &copy).await;
+    // Nothing holds it, and it goes on being written to.
+    writer.wrote(writer.last() + 20).await;
+    assert!(!writer.task.is_finished(), "the writer met an error");
+    let held = old.ask("select * from checkpoint_status()").await.unwrap();
+    assert_eq!(held["dataset"][0][0], json!(false), "{held:#}");
+
+    let name = unique("restored");
+    let restored = json!({
+        "apiVersion": "crd.questdb.io/v1", "kind": "QuestDB",
+        "metadata": { "name": name, "namespace": namespace },
+        "spec": { "storage": { "sizeGib": 30, "deletionPolicy": "Delete", "source": { "snapshot": copy } } },
+    });
+    apply(home, &restored).await.unwrap();
+    let new = ready_resource(home, namespace, &name).await;
+    let (count, last) =
+        eventually(ROAD, "the rows of before", async || rows(&new).await.filter(|(_, last)| *last >= before))
+            .await;
+    assert_eq!(count, last + 1, "a gap among the rows: {count} rows up to {last}");
+    assert_ne!(new.password, old.password, "a database of its own");
+    let disk = volumes(home, &new.volume).await.remove(0);
+    assert_eq!(disk.snapshot.as_deref(), taken["status"]["snapshotId"].as_str());
+    assert_eq!(disk.size_gib, 30);
+    // A write to the one is no write to the other.
+    new.ask("insert into trades values (now(), 1000000)").await.unwrap();
+    eventually(ROAD, "a row of its own", async || (rows(&new).await?.1 == 1_000_000).then_some(())).await;
+    assert!(rows(&old).await.unwrap().1 < 1_000_000);
+
+    writer.task.abort();
+    for (kind, name) in [("questdb", &name), ("questdbsnapshot", &copy)] {
+        let delete = ["delete", kind, name, "--namespace", namespace, "--wait=true", "--timeout=50s"];
+        eventually(ROAD, &format!("the end of {name}"), async || kubectl(home, &delete).await.ok()).await;
+    }
+    assert!(volumes(home, &new.volume).await.is_empty());
+    let accepted = console.delete(&format!("/v1/databases/{}", old.id)).await.unwrap();
+    let operation = ended(&console, accepted["operation"]["id"].as_str().unwrap()).await;
+    assert_eq!(operation["state"], "succeeded", "{operation:#}");
+}
