@@ -25,20 +25,20 @@ struct Writer {
     task: JoinHandle<()>,
 }
 
+/// Ends with the first error: a row is there or nobody was told that it is, and no second try blurs that.
+async fn write(database: Arc<Ready>, acknowledged: Arc<AtomicI64>) {
+    for number in 0_i64.. {
+        if database.ask(&format!("insert into trades values (now(), {number})")).await.is_err() {
+            return;
+        }
+        acknowledged.store(number, Ordering::SeqCst);
+    }
+}
+
 impl Writer {
     fn start(database: Arc<Ready>) -> Self {
         let acknowledged = Arc::new(AtomicI64::new(-1));
-        let last = Arc::clone(&acknowledged);
-        let task = tokio::spawn(async move {
-            for number in 0_i64.. {
-                let insert = format!("insert into trades values (now(), {number})");
-                // It is there, or nobody was told that it is: whoever writes tries no second time.
-                if database.ask(&insert).await.is_err() {
-                    return;
-                }
-                last.store(number, Ordering::SeqCst);
-            }
-        });
+        let task = tokio::spawn(write(database, Arc::clone(&acknowledged)));
         Self { acknowledged, task }
     }
 
