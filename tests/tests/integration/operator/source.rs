@@ -28,10 +28,20 @@ async fn copied(subject: &mut Subject) -> VolumeSnapshot {
     copies(subject).await.remove(0)
 }
 
-async fn wish_from(subject: &mut Subject, source: Value, size_gib: u32) {
+async fn wish_from(subject: &mut Subject, source: &Value, size_gib: u32) {
+    subject.wish(|spec| spec["storage"] = json!({ "sizeGib": size_gib, "source": source })).await;
+}
+
+/// Ends a database: its source stays what it was.
+async fn purge(subject: &mut Subject, source: &Value, size_gib: u32) {
+    let storage = json!({ "sizeGib": size_gib, "source": source, "provisioned": true });
     subject
-        .wish(|spec| spec["storage"] = json!({ "sizeGib": size_gib, "source": source, "provisioned": false }))
+        .wish(|spec| {
+            spec["storage"] = storage;
+            spec["runState"] = json!("Purged");
+        })
         .await;
+    subject.carried_out(Phase::Deleted).await;
 }
 
 async fn restores(subject: &Subject) -> bool {
@@ -58,7 +68,8 @@ async fn a_new_database_begins_with_a_snapshot_of_its_namespace_and_with_no_othe
     let copy = copied(&mut old).await;
 
     let mut new = Subject::within(&old.rig, &unique("new"));
-    wish_from(&mut new, json!({ "snapshot": "last" }), copy.size_gib + 10).await;
+    let by_name = json!({ "snapshot": "last" });
+    wish_from(&mut new, &by_name, copy.size_gib + 10).await;
     new.carried_out(Phase::Ready).await;
     let disk = new.volume().await;
     assert_eq!((disk.snapshot.as_deref(), disk.size_gib), (Some(copy.id.as_str()), copy.size_gib + 10));
@@ -71,17 +82,16 @@ async fn a_new_database_begins_with_a_snapshot_of_its_namespace_and_with_no_othe
     let theirs = Tags::new().with(key::NAMESPACE, "somebody-elses");
     old.rig.aws.create_tags(&[copy.id.as_str()], &theirs).await.unwrap();
     let mut third = Subject::within(&old.rig, &unique("third"));
-    wish_from(&mut third, json!({ "snapshotId": copy.id.as_str() }), copy.size_gib).await;
+    let by_id = json!({ "snapshotId": copy.id.as_str() });
+    wish_from(&mut third, &by_id, copy.size_gib).await;
     is_told(&third, "create-tags").await;
     let named = format!("{}/{}", third.rig.namespace, third.name);
     old.rig.aws.create_tags(&[copy.id.as_str()], &Tags::new().with(key::FOR, named)).await.unwrap();
     third.carried_out(Phase::Ready).await;
     assert_eq!(third.volume().await.snapshot.as_deref(), Some(copy.id.as_str()));
 
-    for subject in [&mut new, &mut third] {
-        subject.wish_purged().await;
-        subject.carried_out(Phase::Deleted).await;
-    }
+    purge(&mut new, &by_name, copy.size_gib + 10).await;
+    purge(&mut third, &by_id, copy.size_gib).await;
     old.purge_with_others().await;
     drop(others);
 }
@@ -109,7 +119,8 @@ async fn a_volume_becomes_the_disk_of_the_database_that_its_tag_names() {
     let others = Others::of(&subject.rig);
     let _operator = operator(&subject, &[]).await;
     let id = stray(&subject.rig, Tags::new().with("team", "data")).await;
-    wish_from(&mut subject, json!({ "volumeId": id }), 12).await;
+    let source = json!({ "volumeId": id });
+    wish_from(&mut subject, &source, 12).await;
     is_told(&subject, "create-tags").await;
     assert!(subject.rig.instances().await.is_empty(), "no machine for a disk that is not to be had");
 
@@ -120,6 +131,11 @@ async fn a_volume_becomes_the_disk_of_the_database_that_its_tag_names() {
     assert_eq!((disk.id.as_str(), disk.tags.get("team")), (id.as_str(), Some("data")));
     assert_eq!(served.status.unwrap().volume.unwrap().id, id);
     assert!(!restores(&subject).await);
-    subject.purge_with_others().await;
+    purge(&mut subject, &source, 12).await;
+    assert!(
+        subject.rig.volumes().await.iter().all(|found| found.id.as_str() != id),
+        "it is the database's own"
+    );
+    subject.rig.end().await;
     drop(others);
 }
