@@ -30,7 +30,7 @@ use crate::metrics::Measures;
 use crate::schedules::Schedules;
 use crate::snapshots::Snapshots;
 use crate::turn::{Next, Turns};
-use crate::watch::{self, Upkeep};
+use crate::watch::{self, Concerned, Upkeep};
 
 /// Objects of one kind worked on at once.
 const CONCURRENCY: u16 = 16;
@@ -62,8 +62,9 @@ impl<K: Resource<DynamicType = ()>> Default for Asks<K> {
 }
 
 impl<K: Resource<DynamicType = ()>> Asks<K> {
-    async fn ask(&self, what: Option<ObjectRef<K>>) {
-        if let (Some(what), Some(queue)) = (what, self.0.get()) {
+    async fn ask(&self, all: Vec<ObjectRef<K>>) {
+        let Some(queue) = self.0.get() else { return };
+        for what in all {
             // Closed only when the program ends.
             let _ = queue.send(what).await;
         }
@@ -82,22 +83,30 @@ impl Side {
     pub(crate) fn start(client: &Client, upkeep: &Upkeep, namespace: Option<&str>) -> Self {
         let (asks, of_schedules) = (Asks::default(), Asks::default());
         let (own, schedules) = (asks.clone(), of_schedules.clone());
-        let api = api(client, namespace);
-        let store = watch::keep(upkeep, api, watcher::Config::default(), move |event| {
+        let concerned = Arc::<(Concerned<_, _>, Concerned<_, _>)>::default();
+        let told = Arc::clone(&concerned);
+        let store = watch::keep(upkeep, api(client, namespace), watcher::Config::default(), move |event| {
+            let snapshots =
+                told.0.after(&event, |snapshot: &QuestDBSnapshot| Some(ObjectRef::from_obj(snapshot)));
+            let of_them = told.1.after(&event, schedule_of);
             let (own, schedules) = (own.clone(), schedules.clone());
-            let snapshot = watch::changed::<QuestDBSnapshot>(event);
             async move {
-                own.ask(snapshot.as_ref().map(ObjectRef::from_obj)).await;
-                schedules.ask(snapshot.as_ref().and_then(schedule_of)).await;
+                own.ask(snapshots).await;
+                schedules.ask(of_them).await;
             }
         });
+        concerned.0.knows(&store);
+        concerned.1.knows(&store);
         let snapshots = Kind { store, asks };
         let asks = of_schedules.clone();
-        let api = self::api(client, namespace);
-        let store = watch::keep(upkeep, api, watcher::Config::default(), move |event| {
-            let (asks, schedule) = (asks.clone(), watch::changed::<QuestDBSnapshotSchedule>(event));
-            async move { asks.ask(schedule.as_ref().map(ObjectRef::from_obj)).await }
+        let concerned = Arc::<Concerned<_, _>>::default();
+        let told = Arc::clone(&concerned);
+        let store = watch::keep(upkeep, api(client, namespace), watcher::Config::default(), move |event| {
+            let own = |schedule: &QuestDBSnapshotSchedule| Some(ObjectRef::from_obj(schedule));
+            let (asks, schedules) = (asks.clone(), told.after(&event, own));
+            async move { asks.ask(schedules).await }
         });
+        concerned.knows(&store);
         Self { snapshots, schedules: Kind { store, asks: of_schedules } }
     }
 

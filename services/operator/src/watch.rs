@@ -5,9 +5,11 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::fmt::Debug;
 use std::hash::Hash;
-use std::sync::Arc;
+use std::mem;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -89,19 +91,72 @@ where
     let index = Arc::<Index>::default();
     let Wiring { queue, strays, .. } = wiring.clone();
     let (indexed, owner) = (Arc::clone(&index), Arc::new(owner));
+    let concerned = Arc::<Concerned<K, QuestDB>>::default();
+    let told = Arc::clone(&concerned);
     let store = keep(&wiring.upkeep, api, config, move |event| {
         indexed.take_in(&event, key);
         note(&strays, &event, &*owner);
-        let owner = changed(event).and_then(|object| owner(&object));
+        let owners = told.after(&event, &*owner);
         let queue = queue.clone();
         async move {
-            if let Some(owner) = owner {
+            for owner in owners {
                 // Closed only when the program ends.
                 let _ = queue.send(owner).await;
             }
         }
     });
+    concerned.knows(&store);
     Indexed { store, index }
+}
+
+/// Who is to be looked at after an event. Those whom a list concerns, also by what it has no more, only once the store is as
+/// the list was: a look before that would see what was, and nothing would ask for another.
+pub(crate) struct Concerned<K: Resource<DynamicType = ()> + Clone + 'static, T: Resource<DynamicType = ()>> {
+    store: OnceLock<Store<K>>,
+    listed: Mutex<HashSet<ObjectRef<T>>>,
+}
+
+impl<K, T> Default for Concerned<K, T>
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+    T: Resource<DynamicType = ()>,
+{
+    fn default() -> Self {
+        Self { store: OnceLock::new(), listed: Mutex::default() }
+    }
+}
+
+impl<K, T> Concerned<K, T>
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+    T: Resource<DynamicType = ()>,
+{
+    /// Where what was known before a list is found.
+    pub(crate) fn knows(&self, store: &Store<K>) {
+        // Set once, right after the watch was started.
+        let _ = self.store.set(store.clone());
+    }
+
+    pub(crate) fn after(
+        &self,
+        event: &Event<K>,
+        owner: impl Fn(&K) -> Option<ObjectRef<T>>,
+    ) -> Vec<ObjectRef<T>> {
+        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Event::Init => {
+                let all = self.store.get().map(Store::state).unwrap_or_default();
+                *listed = all.iter().filter_map(|object| owner(object)).collect();
+                Vec::new()
+            }
+            Event::InitApply(object) => {
+                listed.extend(owner(object));
+                Vec::new()
+            }
+            Event::InitDone => mem::take(&mut *listed).into_iter().collect(),
+            Event::Apply(object) | Event::Delete(object) => owner(object).into_iter().collect(),
+        }
+    }
 }
 
 /// Keeps a store up to date until stopped; `tell` hears of each event after the store did.
@@ -169,13 +224,5 @@ where
         // What left while nobody watched is told by nothing else. Only now are the stores as the list was.
         Event::InitDone => strays.forget_all(),
         Event::Init | Event::InitApply(_) | Event::Apply(_) => {}
-    }
-}
-
-/// The object that an event is about.
-pub(crate) fn changed<K>(event: Event<K>) -> Option<K> {
-    match event {
-        Event::Apply(object) | Event::Delete(object) | Event::InitApply(object) => Some(object),
-        Event::Init | Event::InitDone => None,
     }
 }

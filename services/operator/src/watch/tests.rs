@@ -3,10 +3,11 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::client::Body;
 use kube::core::Status;
 use kube::{Client, Error};
-use resources::QuestDBSnapshot;
+use resources::{QuestDBSnapshot, names};
 use runtime::Metrics;
 use runtime::health::{Readiness, State};
 use serde_json::{Value, json};
@@ -147,5 +148,56 @@ async fn a_kind_that_is_missing_is_told_until_it_is_there() {
         "{before}"
     );
     assert_eq!(stand.said(), None);
+    stop.cancel();
+}
+
+/// An API server with a ConfigMap at the first list and without it at the next, after the watch between them broke.
+fn losing(asked: Arc<AtomicUsize>) -> Client {
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let watches = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        let asked = Arc::clone(&asked);
+        async move {
+            let number =
+                if watches { asked.load(Ordering::SeqCst) } else { asked.fetch_add(1, Ordering::SeqCst) };
+            if watches && number > 1 {
+                std::future::pending::<()>().await;
+            }
+            let map = json!({ "metadata": { "name": "a", "namespace": "n", "labels": {
+                names::LABEL_NAME: "trades", names::LABEL_NAMESPACE: "n", names::LABEL_DATABASE: "d",
+            } } });
+            let expired = json!({ "kind": "Status", "status": "Failure", "code": 410, "reason": "Expired" });
+            let body = match (watches, number) {
+                (true, _) => json!({ "type": "ERROR", "object": expired }),
+                (false, 0) => maps(&json!([map])),
+                (false, _) => maps(&json!([])),
+            };
+            let answer = http::Response::builder().header("content-type", "application/json");
+            answer.body(Body::from(format!("{body}\n").into_bytes()))
+        }
+    });
+    Client::new(service, "default")
+}
+
+fn maps(items: &Value) -> Value {
+    json!({ "kind": "ConfigMapList", "apiVersion": "v1", "metadata": { "resourceVersion": "1" }, "items": items })
+}
+
+#[tokio::test]
+async fn whom_a_list_concerns_is_looked_at_once_the_store_is_as_the_list_was() {
+    let stand = Stand::new();
+    let stop = CancellationToken::new();
+    let tasks = runtime::Tasks::new(stop.clone());
+    let upkeep = Upkeep { watches: stand.watches.clone(), stop: stop.clone(), tasks };
+    let (queue, mut asked) = tokio::sync::mpsc::channel(1);
+    let wiring = Wiring { upkeep, queue, strays: Strays::default() };
+    let owner =
+        |map: &ConfigMap| map.labels().get(names::LABEL_NAME).map(|name| ObjectRef::new(name).within("n"));
+    let api = Api::<ConfigMap>::all(losing(Arc::default()));
+    let store = start(&wiring, api, watcher::Config::default(), owner);
+    let trades = Some(ObjectRef::<QuestDB>::new("trades").within("n"));
+    assert_eq!((asked.recv().await, store.state().len()), (trades.clone(), 1));
+    // What it has no more was told by nothing else.
+    let told = tokio::time::timeout(Duration::from_secs(30), asked.recv()).await;
+    assert_eq!((told, store.state().len()), (Ok(trades), 0));
     stop.cancel();
 }
