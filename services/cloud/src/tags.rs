@@ -27,7 +27,7 @@ pub mod key {
     pub const OBJECT: &str = "questdb.io/object";
     /// QuestDB version whose data it holds.
     pub const QUESTDB: &str = "questdb.io/version";
-    /// The resource, as `namespace/name`, that may make its disk of this: written by people who may do so in AWS, never by us.
+    /// The resource, as `cluster/namespace/name`, that may make its disk of this: written by people who may do so in AWS, never by us.
     pub const FOR: &str = "questdb.io/for";
     /// What the AWS console shows.
     pub const NAME: &str = "Name";

@@ -51,6 +51,8 @@ pub const RESERVED_CONFIG_PREFIXES: &[&str] = &[
     "line.tcp.auth",
     "cairo.root",
     "cairo.snapshot.",
+    // A restore that is put off would be done later, over newer data.
+    "cairo.checkpoint.",
     "metrics.enabled",
     "config.validation.strict",
 ];

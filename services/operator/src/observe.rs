@@ -130,12 +130,22 @@ async fn source(
     }
     let select = match (&source.snapshot_id, &source.snapshot) {
         (Some(id), _) => Select::one(SnapshotId::new(id)),
-        (None, name) => Select::Tags(
-            TagFilter::cluster(&subject.cluster)
+        (None, name) => {
+            let name = name.as_deref().unwrap_or_default();
+            let object = context.side.snapshot(&subject.namespace, name);
+            if let Some(text) = object.as_deref().and_then(plan::snapshot::unfinished) {
+                return Ok(Some(Source::Unfinished(text)));
+            }
+            let named = TagFilter::cluster(&subject.cluster)
                 .role(Role::Snapshot)
                 .and(key::NAMESPACE, &[&subject.namespace])
-                .and(key::OBJECT, &[name.as_deref().unwrap_or_default()]),
-        ),
+                .and(key::OBJECT, &[name]);
+            // An earlier one of the same name may have left its copy.
+            Select::Tags(match object.as_deref().and_then(plan::snapshot::identity) {
+                Some(identity) => named.and(key::SNAPSHOT, &[identity]),
+                None => named,
+            })
+        }
     };
     let found = context.cloud.describe_snapshots(&select).await;
     found.map(Source::Copies).map(Some).map_err(Error::aws("look at the snapshot that the disk is made from"))

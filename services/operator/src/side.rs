@@ -110,6 +110,11 @@ impl Side {
         Self { snapshots, schedules: Kind { store, asks: of_schedules } }
     }
 
+    /// A snapshot by its name, if it is known by now which there are.
+    pub(crate) fn snapshot(&self, namespace: &str, name: &str) -> Option<Arc<QuestDBSnapshot>> {
+        self.snapshots.store.get(&ObjectRef::new(name).within(namespace))
+    }
+
     /// Waits until it is known which snapshots there are.
     async fn snapshots_known(&self) -> bool {
         self.snapshots.store.wait_until_ready().await.is_ok()

@@ -81,7 +81,10 @@ fn volume_id(children: &Children) -> Option<VolumeId> {
 pub fn is_still_ours(subject: &Subject, tags: &Tags) -> bool {
     let database = tags.get(key::DATABASE).filter(|database| crate::identity::is_uuid(database));
     let cluster = tags.get(key::CLUSTER).filter(|cluster| !cluster.is_empty());
-    database.is_none_or(|database| database == subject.database)
+    // Somebody who may has offered it to another.
+    let offered = tags.get(key::FOR).is_some_and(|named| named != subject.display());
+    !offered
+        && database.is_none_or(|database| database == subject.database)
         && cluster.is_none_or(|cluster| cluster == subject.cluster)
 }
 

@@ -191,15 +191,16 @@ pub struct StorageSource {
     /// Name of the `QuestDBSnapshot` of this namespace that had the copy made. The object may be gone; the copy is found by its
     /// tags.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(regex(pattern = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"), length(min = 1, max = 253))]
     pub snapshot: Option<String>,
     /// EBS snapshot of this account and region: one that was taken of a database of this namespace, or one whose tag
-    /// `questdb.io/for` names this resource as `namespace/name`.
+    /// `questdb.io/for` names this resource as
+    /// `cluster/namespace/name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^snap-[0-9a-f]{8,17}$"), length(max = 32))]
     pub snapshot_id: Option<String>,
     /// EBS volume that becomes the disk itself: one that nothing uses, whose tag `questdb.io/for` names this resource as
-    /// `namespace/name`.
+    /// `cluster/namespace/name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^vol-[0-9a-f]{8,17}$"), length(max = 32))]
     pub volume_id: Option<String>,

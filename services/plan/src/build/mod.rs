@@ -9,6 +9,7 @@ mod monitor;
 mod network_policy;
 mod persistent_volume;
 mod ports;
+mod restorer;
 mod secret;
 mod service;
 mod stateful_set;
@@ -22,6 +23,7 @@ pub use machine::{launch, node_labels, node_value, security_group, security_grou
 pub use monitor::monitor;
 pub use network_policy::network_policy;
 pub use persistent_volume::{claim, new_volume, persistent_volume};
+pub use restorer::Copied;
 pub use secret::secret;
 pub use service::{headless, service};
 pub use stateful_set::{pod_labels, stateful_set};

@@ -1,6 +1,6 @@
 //! The disk: as EC2 is asked for it, as Kubernetes knows it, and the pod's claim on it.
 
-use cloud::{NewVolume, Role, SnapshotId, Volume, VolumeKind};
+use cloud::{NewVolume, Role, Volume, VolumeKind, VolumeSnapshot, key};
 use resources::{VolumeType, names};
 use serde_json::json;
 
@@ -11,12 +11,13 @@ use crate::{Kind, Manifest, Subject, Validated};
 const DRIVER: &str = "ebs.csi.aws.com";
 
 /// What EC2 is asked for.
-pub fn new_volume(validated: &Validated, zone: &str, snapshot: Option<SnapshotId>) -> NewVolume {
+pub fn new_volume(validated: &Validated, zone: &str, copy: Option<&VolumeSnapshot>) -> NewVolume {
     let storage = &validated.storage;
     let (kind, throughput) = match storage.volume_type {
         VolumeType::Gp3 => (VolumeKind::Gp3, Some(storage.throughput)),
         VolumeType::Io2 => (VolumeKind::Io2, None),
     };
+    let tags = validated.subject.owner(Role::Volume).tags().named(validated.subject.display());
     NewVolume {
         zone: zone.to_owned(),
         size_gib: storage.size_gib,
@@ -24,8 +25,11 @@ pub fn new_volume(validated: &Validated, zone: &str, snapshot: Option<SnapshotId
         iops: Some(storage.iops),
         throughput,
         encrypted: true,
-        snapshot: snapshot.map(|id| id.to_string()),
-        tags: validated.subject.owner(Role::Volume).tags().named(validated.subject.display()),
+        snapshot: copy.map(|copy| copy.id.to_string()),
+        tags: match copy.and_then(|copy| copy.tags.get(key::BASIS)) {
+            Some(basis) => tags.with(key::BASIS, basis),
+            None => tags,
+        },
     }
 }
 

@@ -2,35 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use resources::StorageSource;
 use resources::names::{self, port};
 use serde_json::{Value, json};
 
 use super::config::checksum;
 use super::mebibytes;
+use super::restorer::{Copied, restorer};
 use crate::change::{Running, template_digest};
 use crate::{Kind, Manifest, Subject, Validated};
 
 /// User and group of the image.
 const USER: i64 = 10_001;
 /// Root of QuestDB: the whole of it is the volume, because checkpoints lie beside the data.
-const ROOT: &str = "/var/lib/questdb";
-/// Has QuestDB restore a disk that is a copy, once in the life of this database. The copy of a disk that was itself restored once
-/// says so of another database; one of a database that was stopped has no checkpoint, and with nothing to restore QuestDB
-/// would refuse to start. A kill at any point is made good by the next run: QuestDB takes `_restore` away when it is done.
-const RESTORE: &str = r#"marker="$ROOT/.slipway-restored"
-if [ "$(cat "$marker" 2>/dev/null)" = "$DATABASE" ]; then exit 0; fi
-if [ -d "$ROOT/.checkpoint/db" ]; then touch "$ROOT/_restore"; fi
-sync
-printf %s "$DATABASE" > "$marker.new"
-mv "$marker.new" "$marker"
-sync
-"#;
+pub(super) const ROOT: &str = "/var/lib/questdb";
 /// Where the credentials are.
 const SECRETS: &str = "/etc/questdb/secrets";
 
-/// The StatefulSet, whose pod runs on the machine with this label.
-pub fn stateful_set(validated: &Validated, node: &str) -> Manifest {
+/// The StatefulSet, whose pod runs on the machine with this label, on a disk that may be a copy.
+pub fn stateful_set(validated: &Validated, node: &str, copied: Option<&Copied>) -> Manifest {
     let subject = &validated.subject;
     Manifest {
         kind: Kind::StatefulSet,
@@ -47,7 +36,7 @@ pub fn stateful_set(validated: &Validated, node: &str) -> Manifest {
                 "selector": { "matchLabels": subject.selector() },
                 // The operator decides when the only writer stops.
                 "updateStrategy": { "type": "OnDelete" },
-                "template": template(validated, node),
+                "template": template(validated, node, copied),
             },
         }),
     }
@@ -75,8 +64,8 @@ fn labels(subject: &Subject) -> BTreeMap<&'static str, &str> {
     labels
 }
 
-fn template(validated: &Validated, node: &str) -> Value {
-    let spec = pod(validated, node);
+fn template(validated: &Validated, node: &str, copied: Option<&Copied>) -> Value {
+    let spec = pod(validated, node, copied);
     let mut annotations = json!({
         names::CHECKSUM: checksum(validated, node),
         names::RUNNING: Running::of(validated).text(),
@@ -88,7 +77,7 @@ fn template(validated: &Validated, node: &str) -> Value {
     json!({ "metadata": { "labels": labels(&validated.subject), "annotations": annotations }, "spec": spec })
 }
 
-fn pod(validated: &Validated, node: &str) -> Value {
+fn pod(validated: &Validated, node: &str, copied: Option<&Copied>) -> Value {
     let subject = &validated.subject;
     let mut pod = json!({
         "automountServiceAccountToken": false,
@@ -109,7 +98,7 @@ fn pod(validated: &Validated, node: &str) -> Value {
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": { "type": "RuntimeDefault" },
         },
-        "containers": [container(validated)],
+        "containers": [container(validated, copied)],
         // Names the claim itself instead of a claim template: templates cannot be changed, claims outlive StatefulSets.
         "volumes": [
             { "name": "data", "persistentVolumeClaim": { "claimName": names::claim(&subject.name) } },
@@ -117,30 +106,13 @@ fn pod(validated: &Validated, node: &str) -> Value {
             { "name": "secrets", "secret": { "secretName": names::credentials(&subject.name), "defaultMode": 288 } },
         ],
     });
-    if validated.storage.source.as_ref().is_some_and(StorageSource::is_copy) {
-        pod["initContainers"] = json!([restorer(validated)]);
+    if let Some(copied) = copied {
+        pod["initContainers"] = json!([restorer(validated, copied)]);
     }
     pod
 }
 
-/// What runs before QuestDB does, on a disk that was made from a copy.
-fn restorer(validated: &Validated) -> Value {
-    json!({
-        "name": "restore",
-        "image": validated.image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["/bin/sh", "-ec", RESTORE],
-        "env": [
-            { "name": "ROOT", "value": ROOT },
-            { "name": "DATABASE", "value": validated.subject.database },
-        ],
-        "resources": resources(validated),
-        "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
-        "volumeMounts": [{ "name": "data", "mountPath": ROOT }],
-    })
-}
-
-fn container(validated: &Validated) -> Value {
+fn container(validated: &Validated, copied: Option<&Copied>) -> Value {
     let subject = &validated.subject;
     let secret = names::credentials(&subject.name);
     let from_secret = |name: &str, key: &str| json!({ "name": name, "valueFrom": { "secretKeyRef": { "name": secret, "key": key } } });
@@ -162,8 +134,9 @@ fn container(validated: &Validated) -> Value {
         ],
         "resources": resources(validated),
         "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
-        // A start may replay much: ten minutes before it counts as failed.
-        "startupProbe": probe(2, 300),
+        // A start may replay much: ten minutes before it counts as failed. A restore rewrites files that are fetched as they are
+        // first read: half a day, because one that is ended half-way begins anew.
+        "startupProbe": probe(2, if copied.is_some() { 21_600 } else { 300 }),
         "readinessProbe": probe(3, 3),
         "livenessProbe": probe(10, 6),
         "volumeMounts": [
@@ -184,7 +157,7 @@ fn probe(period: u32, failures: u32) -> Value {
 }
 
 /// Requests equal to limits (quality of service Guaranteed), with room left for what else runs on a machine.
-fn resources(validated: &Validated) -> Value {
+pub(super) fn resources(validated: &Validated) -> Value {
     let kind = validated.instance_type;
     let amounts = json!({
         "cpu": format!("{}m", kind.processors * 1_000 - 500),

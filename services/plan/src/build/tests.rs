@@ -17,7 +17,7 @@ fn the_manifests_are_as_recorded() {
     insta::assert_yaml_snapshot!("headless", headless(&wish).body);
     insta::assert_yaml_snapshot!("persistent_volume", persistent_volume(&subject, &volume(50)).body);
     insta::assert_yaml_snapshot!("claim", claim(&subject, &volume(50)).body);
-    insta::assert_yaml_snapshot!("stateful_set", stateful_set(&wish, "qdb-33445566-g1").body);
+    insta::assert_yaml_snapshot!("stateful_set", stateful_set(&wish, "qdb-33445566-g1", None).body);
 }
 
 #[test]

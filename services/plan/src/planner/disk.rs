@@ -38,17 +38,16 @@ fn usable<'a>(
             return None;
         }
         (Disk::Never(start), Some(instance)) => {
-            let (snapshot, reason) = match start {
+            let (copy, reason) = match start {
                 Start::Empty => {
                     let why = "the database is new: no volume carries its tags and nothing says that there ever was one";
                     (None, why.to_owned())
                 }
-                Start::Copy(copy) => (
-                    Some(copy.id.clone()),
-                    format!("the database is new and starts with the content of {}", copy.id),
-                ),
+                Start::Copy(copy) => {
+                    (Some(copy), format!("the database is new and starts with the content of {}", copy.id))
+                }
             };
-            let volume = build::new_volume(world.validated, &instance.zone, snapshot);
+            let volume = build::new_volume(world.validated, &instance.zone, copy);
             plan.act(Part::Volume, Step::CreateVolume(volume), reason);
             plan.wait(Part::Volume, format!("the volume is being created in {}", instance.zone));
             return None;

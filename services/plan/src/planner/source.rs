@@ -16,6 +16,8 @@ use crate::{Goal, Observed, Part, Plan, State, Step, Subject, Validated};
 pub enum Source {
     /// Copies that it may mean.
     Copies(Vec<VolumeSnapshot>),
+    /// The snapshot of that name is still being taken, or failed: what is said of it.
+    Unfinished(String),
     /// The volume of that id.
     Volume(Option<Box<Volume>>),
 }
@@ -45,6 +47,7 @@ pub(super) fn start<'a>(world: &World<'a>, plan: &mut Plan) -> Option<Start<'a>>
     let verdict = match &world.observed.account.source {
         None => Verdict::Wait("the source of the disk is being looked for".to_owned()),
         Some(Source::Copies(copies)) => copy(world, source, copies),
+        Some(Source::Unfinished(text)) => Verdict::Wait(text.clone()),
         Some(Source::Volume(volume)) => adopt(world, source, volume.as_deref()),
     };
     match verdict {
@@ -180,15 +183,11 @@ fn is_of_namespace(subject: &Subject, tags: &Tags) -> bool {
 
 /// Whether somebody who may write tags in AWS has named this resource on it.
 fn is_for(subject: &Subject, tags: &Tags) -> bool {
-    tags.get(key::FOR) == Some(&named(subject))
-}
-
-fn named(subject: &Subject) -> String {
-    format!("{}/{}", subject.namespace, subject.name)
+    tags.get(key::FOR) == Some(&subject.display())
 }
 
 fn not_allowed(id: &str, subject: &Subject) -> String {
-    let (key, named) = (key::FOR, named(subject));
+    let (key, named) = (key::FOR, subject.display());
     format!(
         "{id} is not known to belong to this namespace: if it may be used, tag it: aws ec2 create-tags --resources {id} \
          --tags Key={key},Value={named}"

@@ -64,7 +64,8 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>) -> bool 
     let observed = world.observed.children.stateful_set.as_deref();
     let found = observed.map(|found| serde_json::to_value(found).unwrap_or_default());
     let fitted = fitted(world, node);
-    let applied = ensure(plan, Part::Pod, build::stateful_set(&fitted, value), found.as_ref());
+    let intended = build::stateful_set(&fitted, value, copied(world).as_ref());
+    let applied = ensure(plan, Part::Pod, intended, found.as_ref());
     attachment(world, plan, node);
     if !applied {
         plan.wait(Part::Pod, "the StatefulSet is being written");
@@ -88,6 +89,13 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>) -> bool 
     }
     replace(world, plan, pod, node);
     false
+}
+
+/// The disk, if it was made from a copy for this database.
+fn copied(world: &World<'_>) -> Option<build::Copied> {
+    let source = world.validated.storage.source.as_ref()?;
+    let disk = super::existing::living(&world.observed.account.volumes).next()?;
+    source.is_copy().then(|| build::Copied::of(disk)).flatten()
 }
 
 /// The wish as far as the machine that is there can carry it: a pod that asks for more would never be scheduled again.

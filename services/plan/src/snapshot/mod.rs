@@ -203,6 +203,19 @@ pub fn is_of(resource: &QuestDBSnapshot, tags: &Tags) -> bool {
         && tags.get(key::OBJECT).is_none_or(|found| found == name)
 }
 
+/// What is waited for before a disk can be made from a snapshot; `None` once it has succeeded.
+pub fn unfinished(resource: &QuestDBSnapshot) -> Option<String> {
+    let phase = resource.status.as_ref().and_then(|status| status.phase).unwrap_or(SnapshotPhase::Pending);
+    let name = resource.metadata.name.as_deref().unwrap_or_default();
+    match phase {
+        SnapshotPhase::Succeeded => None,
+        SnapshotPhase::Failed => Some(format!(
+            "snapshot {name} has failed: make another of that name in its place, or another database"
+        )),
+        phase => Some(format!("waiting for snapshot {name}: {}", phase.as_str())),
+    }
+}
+
 /// Whether the database may be held for this snapshot.
 pub fn owes(resource: &QuestDBSnapshot) -> bool {
     has_finalizer(resource, names::snapshot::RELEASE_OWED)

@@ -85,7 +85,7 @@ async fn a_new_database_begins_with_a_snapshot_of_its_namespace_and_with_no_othe
     let by_id = json!({ "snapshotId": copy.id.as_str() });
     wish_from(&mut third, &by_id, copy.size_gib).await;
     is_told(&third, "create-tags").await;
-    let named = format!("{}/{}", third.rig.namespace, third.name);
+    let named = format!("{}/{}/{}", third.rig.cluster, third.rig.namespace, third.name);
     old.rig.aws.create_tags(&[copy.id.as_str()], &Tags::new().with(key::FOR, named)).await.unwrap();
     third.carried_out(Phase::Ready).await;
     assert_eq!(third.volume().await.snapshot.as_deref(), Some(copy.id.as_str()));
@@ -124,7 +124,7 @@ async fn a_volume_becomes_the_disk_of_the_database_that_its_tag_names() {
     is_told(&subject, "create-tags").await;
     assert!(subject.rig.instances().await.is_empty(), "no machine for a disk that is not to be had");
 
-    let named = format!("{}/{}", subject.rig.namespace, subject.name);
+    let named = format!("{}/{}/{}", subject.rig.cluster, subject.rig.namespace, subject.name);
     subject.rig.aws.create_tags(&[&id], &Tags::new().with(key::FOR, named)).await.unwrap();
     let served = subject.carried_out(Phase::Ready).await;
     let disk = subject.volume().await;

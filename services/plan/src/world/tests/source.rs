@@ -9,7 +9,7 @@ use super::model::World;
 use super::operations::become_;
 use super::runner::settle;
 use crate::fixture::{self, resource, settings, subject, validated};
-use crate::{Part, Plan, State, Step, plan};
+use crate::{Part, Plan, Source, State, Step, is_still_ours, plan};
 
 /// A copy of a disk of 30 GiB of a database of the same namespace.
 const COPY: &str = "snap-0123456789abcdef0";
@@ -36,13 +36,14 @@ fn copy() -> VolumeSnapshot {
             .with(key::NAMESPACE, &subject.namespace)
             .with(key::OBJECT, "nightly")
             .with(key::QUESTDB, "9.3.1")
+            .with(key::BASIS, "stopped:u:3")
             .with(key::CONSISTENT, "true"),
         started_at: None,
     }
 }
 
 fn offered() -> Volume {
-    let tags = Tags::new().with(key::FOR, "qdb-acme/trades-33445566");
+    let tags = Tags::new().with(key::FOR, "eu-west-1/qdb-acme/trades-33445566");
     Volume { id: VolumeId::new(VOLUME), zone: "eu-west-1b".to_owned(), tags, ..fixture::volume(60) }
 }
 
@@ -86,7 +87,8 @@ fn a_disk_is_made_of_the_copy_and_restored_once() {
     assert_eq!((disk.snapshot.as_deref(), disk.size_gib), (Some(COPY), 50));
     let pod = world.children.stateful_set.as_ref().unwrap().spec.as_ref().unwrap().template.spec.clone();
     let first = pod.unwrap().init_containers.unwrap().remove(0);
-    assert_eq!(first.name, "restore");
+    let held = first.env.unwrap().into_iter().find(|variable| variable.name == "HELD").unwrap();
+    assert_eq!((first.name.as_str(), held.value.as_deref()), ("restore", Some("no")), "it was stopped");
     // The copy may go; the disk is there.
     world.copies.clear();
     become_(&mut world, RunState::Paused);
@@ -123,7 +125,11 @@ const COPIES: &[Row<World>] = &[
     (|world| tag(world, key::NAMESPACE, "qdb-other"), false, "create-tags"),
     (|world| tag(world, key::CLUSTER, "us-east-1"), false, "create-tags"),
     (|world| world.copies[0].tags = Tags::new(), false, "create-tags"),
-    (|world| world.copies[0].tags = Tags::new().with(key::FOR, "qdb-acme/trades"), false, "create-tags"),
+    (
+        |world| world.copies[0].tags = Tags::new().with(key::FOR, "us-east-1/qdb-acme/trades-33445566"),
+        false,
+        "create-tags",
+    ),
     (|world| untag(world, key::CONSISTENT), false, "never confirmed"),
 ];
 
@@ -178,7 +184,7 @@ fn nothing_is_made_of_what_may_not_be_had() {
 #[test]
 fn whoever_may_write_tags_in_aws_may_offer_any_copy() {
     let mut world = fresh_of_copy();
-    world.copies[0].tags = Tags::new().with(key::FOR, "qdb-acme/trades-33445566");
+    world.copies[0].tags = Tags::new().with(key::FOR, "eu-west-1/qdb-acme/trades-33445566");
     settle(&mut world, None, false);
     assert_eq!(world.volumes[0].snapshot.as_deref(), Some(COPY));
 }
@@ -188,10 +194,20 @@ fn nothing_is_decided_before_the_source_was_looked_at() {
     let mut world = fresh_of_copy();
     planned(&mut world);
     let mut observed = world.look();
-    observed.account.source = None;
-    let planned = plan(&world.resource, &validated(&world.resource), &observed, &settings());
-    assert!(matches!(planned.state(Part::Volume), Some(State::Running(_))));
-    assert!(
-        planned.actions.iter().all(|action| action.part != Part::Volume && action.part != Part::Instance)
-    );
+    for source in [None, Some(Source::Unfinished("waiting for snapshot nightly: Copying".to_owned()))] {
+        observed.account.source = source;
+        let planned = plan(&world.resource, &validated(&world.resource), &observed, &settings());
+        assert!(matches!(planned.state(Part::Volume), Some(State::Running(_))));
+        let made = |part: Part| planned.actions.iter().any(|action| action.part == part);
+        assert!(!made(Part::Volume) && !made(Part::Instance));
+    }
+}
+
+#[test]
+fn what_is_offered_to_another_is_not_ours_any_more() {
+    for (named, expected) in
+        [("eu-west-1/qdb-acme/trades-33445566", true), ("eu-west-1/qdb-acme/other", false)]
+    {
+        assert_eq!(is_still_ours(&subject(), &Tags::new().with(key::FOR, named)), expected, "{named}");
+    }
 }
