@@ -10,6 +10,8 @@ use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 
 use crate::count::Count;
 
+/// A request of a watch that is answered by nothing: longer than the five minutes after which a watch is ended anyway.
+const IDLE: Duration = Duration::from_secs(320);
 /// How long an answer to a call may take.
 const READ: Duration = Duration::from_secs(15);
 /// How long a connection may take.
@@ -45,6 +47,9 @@ pub(crate) async fn connect(kubeconfig: Option<&Path>, count: &Count) -> Result<
     calls.read_timeout = Some(READ);
     calls.write_timeout = Some(READ);
     calls.reset_reader_on_write = true;
+    // Longer than a watch may be silent, so that only what never will be answered is ended.
+    config.read_timeout = Some(IDLE);
+    config.reset_reader_on_write = true;
     Ok(Clients { calls: counted(calls, count)?, watches: counted(config, count)? })
 }
 

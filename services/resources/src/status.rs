@@ -223,6 +223,7 @@ pub enum DnsState {
     /// Asked for; not on all name servers yet.
     Pending,
     /// On all name servers.
+    #[serde(alias = "Reserved")]
     InSync,
     /// Being taken away; the removal is not on all name servers yet.
     Releasing,

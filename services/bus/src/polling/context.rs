@@ -235,6 +235,15 @@ impl Context {
             let mut reading = lock(&self.reading);
             partitions.iter().copied().filter(|partition| reading.remove(partition)).collect()
         };
-        consumer.incremental_unassign(&super::list(&self.topic, &read))
+        let read = super::list(&self.topic, &read);
+        // The library would remember a pause, and read nothing of a partition that comes back.
+        if let Err(error) = consumer.resume(&read) {
+            tracing::warn!(
+                kafka.topic = self.topic,
+                ?partitions,
+                "partitions that go were not resumed: {error}"
+            );
+        }
+        consumer.incremental_unassign(&read)
     }
 }

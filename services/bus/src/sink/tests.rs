@@ -140,3 +140,37 @@ async fn partitions_that_wait_for_the_store_are_shared_out_like_others() {
     until("all records to be stored", || memory.stored() == RECORDS).await;
     second.stop().await;
 }
+
+/// A store that stores nothing before it may.
+struct Gated {
+    memory: Memory,
+    may: tokio::sync::Semaphore,
+}
+
+impl Sink for Gated {
+    async fn offsets(&self, partitions: Vec<i32>) -> Result<BTreeMap<i32, i64>, BoxError> {
+        self.memory.offsets(partitions).await
+    }
+
+    async fn store(&self, batch: Arc<Batch>) -> Result<Stored, BoxError> {
+        let _open = self.may.acquire().await?;
+        self.memory.store(batch).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_partition_that_was_paused_when_it_went_is_read_when_it_comes_back() {
+    let (_cluster, mut settings) = filled().await;
+    (settings.in_memory, settings.grace) = (2, Duration::from_secs(1));
+    let store = Arc::new(Gated { memory: Memory::default(), may: tokio::sync::Semaphore::new(0) });
+    let first = Running::start(&settings, &store);
+    until("partitions to be paused", || first.state.snapshot().paused).await;
+    let second = Running::start(&settings, &store);
+    until("the second to have its share", || second.state.snapshot().partitions.len() == 1).await;
+    until("the first to have less", || first.state.snapshot().partitions.len() == 1).await;
+    second.stop().await;
+    until("the first to have all", || first.state.snapshot().partitions.len() == 2).await;
+    store.may.add_permits(10);
+    until("all records to be stored", || store.memory.stored() == RECORDS).await;
+    first.stop().await;
+}

@@ -165,13 +165,17 @@ async fn drop_finalizer(
     resource: &QuestDBSnapshot,
     name: &str,
 ) -> Result<Done, Error> {
-    snapshots.remember(uid(resource), Checkpoint::Unknown);
     let finalizers = resource.metadata.finalizers.clone().unwrap_or_default();
     let others: Vec<_> = finalizers.into_iter().filter(|finalizer| finalizer != name).collect();
-    match merge(snapshots, resource, "remove a finalizer", json!({ "finalizers": others })).await {
+    let done = match merge(snapshots, resource, "remove a finalizer", json!({ "finalizers": others })).await {
         Err(Error::Kubernetes { source, .. }) if is_missing(&source) => Ok(Done::Gone),
         other => other,
+    };
+    // While the debt stands, what is known of whose the checkpoint is stands with it.
+    if done.is_ok() {
+        snapshots.remember(uid(resource), Checkpoint::Unknown);
     }
+    done
 }
 
 async fn merge(
