@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use kube::{Api, Resource, ResourceExt as _};
@@ -31,6 +32,23 @@ pub(crate) use self::state::Watches;
 /// A watch that broke and has been silent for so long works: what is begun anew without success says so sooner, and what
 /// succeeds says nothing before something changes.
 const SILENCE: Duration = Duration::from_secs(90);
+
+/// Pauses between attempts that fail, from a second to half a minute. They grow although each attempt at a list begins with an
+/// event that says nothing, and begin anew two minutes after the last.
+#[derive(Default)]
+pub(crate) struct Pauses(watcher::DefaultBackoff);
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.0.next()
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {}
+}
 
 /// Where looks are asked for. Bounded: a watch that is ahead of the controller waits.
 pub(crate) type Queue = Sender<ObjectRef<QuestDB>>;
@@ -169,7 +187,7 @@ where
 {
     let (store, writer) = reflector::store::<K>();
     let stream = watch(api, config)
-        .default_backoff()
+        .backoff(Pauses::default())
         .try_filter(|event| std::future::ready(may_be_ours(event)))
         .modify(|object| {
             object.managed_fields_mut().clear();

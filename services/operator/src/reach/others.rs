@@ -135,7 +135,7 @@ impl Look {
         let store = writer.as_reader();
         let api = Api::<DynamicObject>::all_with(self.client.clone(), &self.resource);
         let stream = watcher(api, watcher::Config::default().labels(names::LABEL_DATABASE))
-            .default_backoff()
+            .backoff(crate::watch::Pauses::default())
             .modify(|object| object.managed_fields_mut().clear())
             .reflect(writer);
         let mut stream = Box::pin(stream.take_until(stop.cancelled()));

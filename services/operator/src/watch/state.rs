@@ -109,6 +109,7 @@ fn label(error: &Error) -> &'static str {
         Error::InitialListFailed(error) | Error::WatchStartFailed(error) | Error::WatchFailed(error) => {
             match error {
                 kube::Error::Api(status) => status.code,
+                kube::Error::SerdeError(_) => return "unreadable",
                 _ => return "unreachable",
             }
         }

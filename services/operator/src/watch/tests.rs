@@ -201,3 +201,14 @@ async fn whom_a_list_concerns_is_looked_at_once_the_store_is_as_the_list_was() {
     assert_eq!((told, store.state().len()), (Ok(trades), 0));
     stop.cancel();
 }
+
+#[test]
+fn pauses_grow_although_each_attempt_begins_well() {
+    let mut pauses = Pauses::default();
+    let mut last = Duration::ZERO;
+    for _ in 0..8 {
+        last = pauses.next().unwrap();
+        pauses.reset();
+    }
+    assert!(last >= Duration::from_secs(15), "{last:?}");
+}

@@ -191,7 +191,8 @@ pub fn identity(resource: &QuestDBSnapshot) -> Option<&str> {
     let annotations = resource.metadata.annotations.as_ref();
     let annotated = annotations.and_then(|annotations| annotations.get(names::snapshot::IDENTITY));
     let told = resource.status.as_ref().and_then(|status| status.identity.as_ref());
-    annotated.or(told).map(String::as_str)
+    // It is a filter of a question that others share: only what we mint, whatever people write there.
+    annotated.filter(|identity| crate::identity::is_uuid(identity)).or(told).map(String::as_str)
 }
 
 /// Whether a copy with these tags was made for this very object, and not for one whose manifest it is a copy of.

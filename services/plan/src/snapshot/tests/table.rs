@@ -2,11 +2,13 @@
 
 use cloud::{SnapshotState, Tags, key};
 use resources::names::condition;
+use resources::names::snapshot::IDENTITY;
 use resources::{QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase};
 
 use super::world::World;
 use crate::snapshot::{
-    Checkpoint, Ground, Seen, Step, comes_before, is_copying, is_of, owes, plan, rests_on_database, status,
+    Checkpoint, Ground, Seen, Step, comes_before, identity, is_copying, is_of, owes, plan, rests_on_database,
+    status,
 };
 
 /// An object in hand and what is seen of it after so many undisturbed passes.
@@ -40,7 +42,7 @@ fn the_tags_of_a_copy_say_all_that_anybody_will_have_to_know() {
         "questdb.io/namespace=ns".to_owned(),
         "questdb.io/object=a".to_owned(),
         "questdb.io/role=snapshot".to_owned(),
-        "questdb.io/snapshot=s1".to_owned(),
+        "questdb.io/snapshot=00000000-0000-0000-0000-000000000001".to_owned(),
         "questdb.io/version=9.3.4".to_owned(),
     ];
     assert_eq!(tags, expect);
@@ -215,7 +217,10 @@ fn the_status_says_what_is_so_and_what_is_owed() {
     let told = world.objects[0].status.clone().unwrap();
     assert_eq!((told.phase, told.size_gib), (Some(SnapshotPhase::Succeeded), Some(20)));
     assert_eq!((told.version.as_deref(), told.volume_id.as_deref()), (Some("9.3.4"), Some("vol-1")));
-    assert_eq!((told.database_id.as_deref(), told.identity.as_deref()), (Some("db1"), Some("s1")));
+    assert_eq!(
+        (told.database_id.as_deref(), told.identity.as_deref()),
+        (Some("db1"), Some("00000000-0000-0000-0000-000000000001"))
+    );
     assert_eq!(
         [condition::READY, condition::PROGRESSING, condition::HELD].map(|kind| said(&told, kind).0),
         ["True", "False", "False"]
@@ -228,4 +233,26 @@ fn the_status_says_what_is_so_and_what_is_owed() {
         None,
     );
     assert_eq!(again.ended_at, told.ended_at, "it ends once");
+}
+
+#[test]
+fn an_identity_is_one_that_was_minted() {
+    let (minted, told) = ("00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002");
+    for (annotated, reported, expected) in [
+        (Some(minted), Some(told), Some(minted)),
+        (Some("*"), Some(told), Some(told)),
+        (None, Some(told), Some(told)),
+        (Some("*"), None, None),
+    ] {
+        let snapshot = serde_json::json!({
+            "apiVersion": "crd.questdb.io/v1", "kind": "QuestDBSnapshot",
+            "metadata": { "annotations": annotated.map(|text| serde_json::json!({ IDENTITY: text })) },
+            "spec": { "database": "trades" }, "status": { "identity": reported },
+        });
+        assert_eq!(
+            identity(&serde_json::from_value(snapshot).unwrap()),
+            expected,
+            "{annotated:?} {reported:?}"
+        );
+    }
 }

@@ -225,8 +225,8 @@ impl World {
         match step {
             Step::Hold => {
                 self.serial += 1;
-                let minted =
-                    identity(&self.objects[of]).map_or_else(|| format!("s{}", self.serial), str::to_owned);
+                let minted = identity(&self.objects[of])
+                    .map_or_else(|| format!("00000000-0000-0000-0000-{:012}", self.serial), str::to_owned);
                 let metadata = &mut self.objects[of].metadata;
                 metadata.annotations = Some([(IDENTITY.to_owned(), minted)].into());
                 metadata.finalizers.get_or_insert_default().push(FINALIZER.to_owned());
