@@ -12,7 +12,7 @@ mod source;
 mod teardown;
 mod workload;
 
-use cloud::Role;
+use cloud::{Role, Tags, key};
 use resources::{QuestDB, names};
 
 use crate::Mistagged;
@@ -85,10 +85,20 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
 
 /// What somebody took off or changed by hand.
 fn retag(world: &World<'_>, plan: &mut Plan, part: fn(Role) -> Part) {
+    let serves = world.validated.goal == Goal::Serve;
     for Mistagged { role, id, missing } in &world.observed.account.mistagged {
+        // What goes needs no name for people, and must not wait for one.
+        if !serves && !is_missed(missing) {
+            continue;
+        }
         let step = Step::Tag { resource: id.clone(), tags: missing.clone() };
         plan.act(part(*role), step, format!("{id} is found by its tags, which somebody changed"));
     }
+}
+
+/// Whether something is not found by the tags that it has without these.
+pub(crate) fn is_missed(missing: &Tags) -> bool {
+    missing.iter().any(|(key, _)| key != key::NAME)
 }
 
 /// The part of a serving database that something in EC2 is.

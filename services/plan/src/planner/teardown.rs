@@ -70,7 +70,8 @@ const fn ending_part(role: Role) -> Part {
 
 /// Whether a disk is only now being tagged again: it is destroyed by what its tags say, asked anew.
 fn is_mistagged(world: &World<'_>, volume: &Volume) -> bool {
-    world.observed.account.mistagged.iter().any(|found| found.id == volume.id.as_str())
+    let mut mistagged = world.observed.account.mistagged.iter();
+    mistagged.any(|found| found.id == volume.id.as_str() && super::is_missed(&found.missing))
 }
 
 /// Ends one machine: written down first, then unprotected, then terminated.

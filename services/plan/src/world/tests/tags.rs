@@ -220,3 +220,27 @@ fn a_firewall_is_looked_for_only_while_there_may_be_one() {
     wish(&mut world, 3, |spec| spec.run_state = RunState::Purged);
     assert_eq!(looked_for(&world), name, "that was another wish");
 }
+
+#[test]
+fn what_goes_does_not_wait_for_a_name_for_people() {
+    let mut world = serving();
+    let mut tagged = 0;
+    wish(&mut world, 2, |spec| spec.run_state = RunState::Purged);
+    for _ in 0..super::ENOUGH {
+        // Somebody takes it off again and again.
+        for id in ids_left(&world) {
+            let tags = world.tags_of(&id).unwrap();
+            *tags = tags.iter().filter(|(found, _)| *found != key::NAME).collect();
+        }
+        let planned = pass(&mut world, &mut 0, None, false);
+        tagged += planned.actions.iter().filter(|action| matches!(action.step, Step::Tag { .. })).count();
+        world.tick();
+    }
+    assert_eq!((tagged, world.volumes.len()), (0, 0));
+}
+
+fn ids_left(world: &World) -> Vec<String> {
+    let machines = world.instances.iter().map(|found| found.id.to_string());
+    let disks = world.volumes.iter().map(|found| found.id.to_string());
+    machines.chain(disks).chain(world.groups.iter().map(|found| found.id.to_string())).collect()
+}
