@@ -31,7 +31,7 @@ pub(crate) use self::state::Watches;
 
 /// A watch that broke and has been silent for so long works: what is begun anew without success says so sooner, and what
 /// succeeds says nothing before something changes.
-const SILENCE: Duration = Duration::from_secs(90);
+pub(crate) const SILENCE: Duration = Duration::from_secs(90);
 
 /// Pauses between attempts that fail, from a second to half a minute. They grow although each attempt at a list begins with an
 /// event that says nothing, and begin anew two minutes after the last.

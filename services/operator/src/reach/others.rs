@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use kube::core::{DynamicObject, GroupVersionKind};
@@ -19,7 +19,7 @@ use runtime::CancellationToken;
 use tokio::sync::watch;
 
 use crate::caches::owner;
-use crate::watch::{Queue, Watches, Wiring};
+use crate::watch::{Queue, SILENCE, Watches, Wiring};
 
 /// Between two looks for a kind.
 const PERIOD: Duration = Duration::from_secs(20);
@@ -142,11 +142,14 @@ impl Look {
         let mut look = tokio::time::interval_at(tokio::time::Instant::now() + PERIOD, PERIOD);
         let (filled, late) = (store.wait_until_ready(), tokio::time::sleep(LIMIT));
         tokio::pin!(filled, late);
-        let mut waits = true;
+        let (mut waits, mut broke) = (true, None);
         loop {
             tokio::select! {
                 event = stream.next() => match event {
-                    Some(event) => self.take_in(event).await,
+                    Some(event) => {
+                        broke = event.is_err().then(Instant::now);
+                        self.take_in(event).await;
+                    }
                     None => return,
                 },
                 filled = &mut filled, if waits => {
@@ -163,6 +166,10 @@ impl Look {
                         self.went().await;
                         return;
                     }
+                    if broke.is_some_and(|broke: Instant| broke.elapsed() >= SILENCE) {
+                        self.watches.heals(self.kind.as_str());
+                        broke = None;
+                    }
                 }
             }
         }
@@ -171,7 +178,11 @@ impl Look {
     async fn take_in(&self, event: Result<watcher::Event<DynamicObject>, watcher::Error>) {
         let object = match event {
             Ok(watcher::Event::Apply(object) | watcher::Event::Delete(object)) => object,
-            Ok(watcher::Event::InitDone) => return self.watches.works(self.kind.as_str()),
+            Ok(watcher::Event::InitDone) => {
+                self.watches.works(self.kind.as_str());
+                // What changed while nobody watched is told by nothing else.
+                return self.look_again().await;
+            }
             Ok(watcher::Event::InitApply(_) | watcher::Event::Init) => return,
             Err(error) => return self.watches.broke(self.kind.as_str(), &error, false),
         };
@@ -184,6 +195,7 @@ impl Look {
     async fn came(&self, store: &Store<DynamicObject>) {
         if lock(&self.stores).insert(self.kind, store.clone()).is_none() {
             tracing::info!(kind = self.kind.as_str(), "the cluster knows the kind");
+            // Its list came before it could be used.
             self.look_again().await;
         }
     }

@@ -57,7 +57,7 @@ impl Watches {
     }
 
     /// One broke and has been silent for so long that it must have been begun with success. A list would have said so.
-    pub(super) fn heals(&self, kind: &str) {
+    pub(crate) fn heals(&self, kind: &str) {
         let quiet = self.lock().get(kind).is_some_and(|broken| broken.quiet);
         if quiet {
             self.works(kind);

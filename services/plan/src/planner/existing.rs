@@ -30,7 +30,13 @@ impl<'a> Disk<'a> {
 pub(super) fn volume<'a>(world: &World<'a>, plan: &mut Plan) -> Option<Disk<'a>> {
     let volumes: Vec<&Volume> = living(&world.observed.account.volumes).collect();
     match volumes.as_slice() {
-        [volume] => Some(Disk::Found(volume)),
+        [volume] => {
+            if let Some(text) = source::missed(world, volume) {
+                plan.say(Part::Volume, State::Broken(text));
+                return None;
+            }
+            Some(Disk::Found(volume))
+        }
         [] => match trace_of_a_disk(world.resource, world.validated, world.observed) {
             None => source::start(world, plan).map(Disk::Never),
             Some(trace) => {

@@ -63,6 +63,27 @@ pub(super) fn start<'a>(world: &World<'a>, plan: &mut Plan) -> Option<Start<'a>>
     None
 }
 
+/// Why the disk that is there is not what the spec asked to start with. An operator that does not know the field makes an
+/// empty one; whoever serves that would be taken for the database it was to be.
+pub(super) fn missed(world: &World<'_>, volume: &Volume) -> Option<String> {
+    let source = world.validated.storage.source.as_ref()?;
+    // What has served is what people have seen and may have put right by hand.
+    if world.resource.status.as_ref().is_some_and(|status| status.version.is_some()) {
+        return None;
+    }
+    let is_other = match &source.volume_id {
+        Some(id) => volume.id.as_str() != id,
+        None => volume.snapshot.is_none(),
+    };
+    is_other.then(|| {
+        format!(
+            "{} does not come from spec.storage.source, perhaps because an older operator made it: delete this database, \
+             and make it again",
+            volume.id
+        )
+    })
+}
+
 enum Verdict<'a> {
     Copy(&'a VolumeSnapshot),
     /// A volume, and the tags of ours that it lacks.

@@ -182,6 +182,30 @@ fn nothing_is_made_of_what_may_not_be_had() {
 }
 
 #[test]
+fn a_disk_that_an_older_operator_made_empty_is_not_served_for_the_source() {
+    for source in [fresh_of_copy as fn() -> World, fresh_on_disk] {
+        let mut world = source();
+        let wanted = world.resource.spec.storage.source.take();
+        settle_until_disk(&mut world);
+        world.resource.spec.storage.source = wanted;
+        let told = |world: &mut World| match planned(world).state(Part::Volume) {
+            Some(State::Broken(text)) => Some(text.clone()),
+            _ => None,
+        };
+        let text = told(&mut world).unwrap();
+        assert!(text.contains("does not come from spec.storage.source"), "{text}");
+        world.resource.status.get_or_insert_default().version = Some("9.3.4".to_owned());
+        assert_eq!(told(&mut world), None, "what has served is served");
+    }
+}
+
+/// As far as a database comes before anything runs on its disk.
+fn settle_until_disk(world: &mut World) {
+    settle(world, None, false);
+    world.resource.status.get_or_insert_default().version = None;
+}
+
+#[test]
 fn whoever_may_write_tags_in_aws_may_offer_any_copy() {
     let mut world = fresh_of_copy();
     world.copies[0].tags = Tags::new().with(key::FOR, "eu-west-1/qdb-acme/trades-33445566");

@@ -42,6 +42,8 @@ class Store:
         self._wait_for_file = wait_for_file
         self._saved = world.version
         self._changed = threading.Condition()
+        # One writer at a time: two would share the file that is not whole yet, and the older could win.
+        self._writing = threading.Lock()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="state-file", daemon=True)
         self.seconds = 0.0
@@ -94,6 +96,10 @@ class Store:
             time.sleep(self.seconds * (1 / WORKING_SHARE - 1))
 
     def _save(self) -> None:
+        with self._writing:
+            self._write()
+
+    def _write(self) -> None:
         started = time.monotonic()
         with self._world.lock:
             version = self._world.version
