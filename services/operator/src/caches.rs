@@ -15,6 +15,7 @@ use kube::{Api, Client, ResourceExt as _};
 use plan::{Children, Settings, Subject};
 use resources::{QuestDB, names};
 
+use crate::given::Given;
 use crate::reach::Reach;
 use crate::watch::{self, Indexed, Wiring};
 
@@ -35,6 +36,8 @@ pub(crate) struct Caches {
     /// By volume.
     attachments: Indexed<VolumeAttachment>,
     reach: Reach,
+    /// Secrets that others made for databases.
+    pub(crate) given: Given,
 }
 
 impl Caches {
@@ -58,6 +61,7 @@ impl Caches {
             watch::start(wiring, resources, all(), |resource: &QuestDB| Some(ObjectRef::from_obj(resource)));
         Self {
             reach: Reach::start(client, wiring, &resources),
+            given: Given::start(client, wiring, namespace),
             resources,
             secrets: watch::start(wiring, Api::all(client.clone()), ours(), |object: &Secret| {
                 owner(&object.metadata)
@@ -116,13 +120,27 @@ impl Caches {
             self.nodes.store.wait_until_ready(),
             self.attachments.store.wait_until_ready(),
             self.reach.ready(),
+            self.given.ready(),
         );
-        let (resources, secrets, configs, services, sets, pods, claims, volumes, nodes, attachments, reach) =
-            waits;
+        let (
+            resources,
+            secrets,
+            configs,
+            services,
+            sets,
+            pods,
+            claims,
+            volumes,
+            nodes,
+            attachments,
+            reach,
+            given,
+        ) = waits;
         [resources, secrets, configs, services, sets, pods, claims, volumes, nodes, attachments]
             .iter()
             .all(Result::is_ok)
             && reach
+            && given
     }
 
     /// The resources of these databases.

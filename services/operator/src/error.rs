@@ -79,6 +79,9 @@ pub enum Error {
     /// The system has no randomness to give.
     #[error("draw a password")]
     Random(#[source] getrandom::Error),
+    /// The cryptographic library gave no key.
+    #[error("draw a key")]
+    Key,
     /// Too little of the lease is left for something that cannot be undone.
     #[error("the leader's lease has ended or is about to")]
     Lease,
@@ -128,6 +131,7 @@ impl Error {
             | Self::Deadline { .. }
             | Self::Stale { .. }
             | Self::Random(_)
+            | Self::Key
             | Self::Lease => false,
         }
     }
@@ -149,7 +153,7 @@ impl Error {
             Self::Contended { .. } => "contended",
             Self::Stale { .. } => "stale",
             Self::Pruned { .. } => "pruned",
-            Self::Random(_) => "random",
+            Self::Random(_) | Self::Key => "random",
             Self::Lease => "lease",
             Self::Panic => "panic",
         }
@@ -170,6 +174,7 @@ impl Error {
             | Self::Contended { .. }
             | Self::Pruned { .. }
             | Self::Random(_)
+            | Self::Key
             | Self::Lease
             | Self::Panic => false,
         }

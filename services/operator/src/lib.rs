@@ -17,6 +17,7 @@ mod count;
 mod database;
 mod error;
 mod events;
+mod given;
 mod identity;
 mod index;
 mod kept;

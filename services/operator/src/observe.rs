@@ -10,7 +10,7 @@ use resources::{Phase, QuestDB, names};
 
 use crate::context::Context;
 use crate::error::Error;
-use crate::strays;
+use crate::{given, strays};
 
 /// How old the picture of EC2 may be for a database that is being worked on.
 const AT_WORK: Duration = Duration::from_secs(1);
@@ -38,6 +38,7 @@ async fn everything(
     let settled = is_settled(resource);
     let mut observed = Observed {
         children: context.caches.children(&validated.subject),
+        secrets: plan::secrets::Secrets::default(),
         account: account(context, validated, settled).await?,
         dns: Dns::default(),
         memory: context.memories.recall(&validated.subject.uid),
@@ -46,6 +47,7 @@ async fn everything(
     if looks {
         strays::find(context, resource, validated, &mut observed).await?;
     }
+    given::look(context, resource, validated, &mut observed).await?;
     find_lost(context, resource, validated, &mut observed).await?;
     plan::put_right(resource, &validated.subject, &mut observed.account);
     if !settled {

@@ -12,7 +12,7 @@ use std::mem;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::{Stream, StreamExt as _, TryStreamExt as _};
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event};
@@ -194,8 +194,19 @@ where
             object.strip();
         })
         .reflect(writer);
+    hear(upkeep, K::kind(&()).into_owned(), stream, tell);
+    store
+}
+
+/// Hears a stream out until stopped: what it tells, and how it is.
+pub(crate) fn hear<K, S, F, T>(upkeep: &Upkeep, kind: String, stream: S, tell: F)
+where
+    K: Send + 'static,
+    S: Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
+    F: Fn(Event<K>) -> T + Send + Sync + 'static,
+    T: Future<Output = ()> + Send + 'static,
+{
     let Upkeep { watches, stop, tasks } = upkeep.clone();
-    let kind = K::kind(&()).into_owned();
     watches.begun(&kind);
     tasks.spawn(format!("watch {kind}"), async move {
         let mut stream = Box::pin(stream.take_until(stop.cancelled()));
@@ -214,7 +225,6 @@ where
         }
         stop.cancelled().await;
     });
-    store
 }
 
 fn may_be_ours<K: Kept>(event: &Event<K>) -> bool {

@@ -11,9 +11,10 @@ mod running;
 use resources::{ChangeMeans, PendingStatus, QuestDB};
 
 use crate::planner::{World, other_name, volume_change};
+use crate::secrets::Taking;
 use crate::{Goal, Kind, Plan, Step, Validated, serving};
 
-pub(crate) use running::{Running, template_digest};
+pub(crate) use running::{Running, revision, template_digest};
 
 /// Whether the operator can carry a database to another machine. It cannot yet; what needs it is refused, and what runs
 /// goes on.
@@ -70,6 +71,11 @@ fn restarts(world: &World<'_>) -> Vec<Change> {
         Some(running) => wished.differences(&running),
         None => Vec::new(),
     };
+    if matches!(world.choice.taking, Taking::Renewal(_) | Taking::Unread) {
+        let why = "other credentials are given than are in force, and QuestDB reads them when it starts";
+        changes.push(Change::new(running::CREDENTIALS, ChangeMeans::Restart, why));
+        changes.dedup_by(|one, other| one.field == other.field);
+    }
     let template = running::of_template(world.observed.children.stateful_set.as_deref());
     if changes.is_empty() && running::differs(annotations, template, resources::names::CHECKSUM) {
         changes.push(Change::new(

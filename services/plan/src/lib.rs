@@ -20,6 +20,7 @@ mod reach;
 mod rehearsal;
 mod report;
 pub mod schedule;
+pub mod secrets;
 mod settings;
 pub mod snapshot;
 mod step;

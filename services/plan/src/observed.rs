@@ -14,6 +14,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::core::DynamicObject;
 
+use crate::secrets::Secrets;
 use crate::{Kind, Mistagged, Source};
 
 /// Everything observed.
@@ -21,6 +22,8 @@ use crate::{Kind, Mistagged, Source};
 pub struct Observed {
     /// In Kubernetes.
     pub children: Children,
+    /// Secrets that others made for it.
+    pub secrets: Secrets,
     /// In EC2.
     pub account: Account,
     /// In Route 53.

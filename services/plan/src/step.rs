@@ -7,6 +7,7 @@ use cloud::{Tags, VolumeChange, VolumeId};
 use kube::core::ObjectMeta;
 use serde_json::Value;
 
+use crate::secrets::NewCredentials;
 use crate::{Change, Part};
 
 /// Kinds of Kubernetes objects that the operator writes.
@@ -159,6 +160,10 @@ pub enum Step {
     },
     /// Make credentials, unless there are some.
     CreateSecret(Manifest),
+    /// Draw the key of this id, and hand its private half out in this Secret, unless that is there.
+    DrawKey(Manifest, String),
+    /// Write other credentials, or where the same come from by now.
+    SetCredentials(Box<NewCredentials>),
     /// Make an object what we intend.
     Apply(Manifest),
     /// Delete an object.
@@ -263,6 +268,8 @@ impl Step {
             Self::AddFinalizer { .. } => "AddFinalizer",
             Self::WriteGeneration { .. } => "WriteGeneration",
             Self::CreateSecret(_) => "CreateSecret",
+            Self::DrawKey(..) => "DrawKey",
+            Self::SetCredentials(_) => "SetCredentials",
             Self::Apply(_) => "Apply",
             Self::Delete(_) => "Delete",
             Self::CreateSecurityGroup(_) => "CreateSecurityGroup",
@@ -362,6 +369,8 @@ pub struct Plan {
     pub progress: Vec<Progress>,
     /// Differences between what is asked for and what runs, by field: what this plan, or a later one, does about the spec.
     pub changes: Vec<Change>,
+    /// What people have to put right, and nothing else waits for.
+    pub problems: Vec<String>,
 }
 
 impl Plan {

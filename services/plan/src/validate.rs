@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 
 use domain::catalogue;
 use domain::{Rule, Violation, Violations};
-use resources::{Exposure, InstructionSpec, QuestDB, QuestDBSpec, StorageSpec};
+use resources::{CredentialsSpec, Exposure, InstructionSpec, QuestDB, QuestDBSpec, StorageSpec};
 
 use crate::reach::{self, Reach};
+use crate::secrets::Keyring;
 use crate::{Goal, Settings, Subject};
 
 /// A wish that can be carried out.
@@ -41,6 +42,10 @@ pub struct Validated {
     pub hostname: String,
     /// Who may connect, sorted.
     pub allowed_cidrs: Vec<String>,
+    /// Where credentials come from.
+    pub credentials: CredentialsSpec,
+    /// Which of them are in force. Not of the wish: planning looks at the operator's Secret.
+    pub keyring: Keyring,
     /// The restart that was asked for.
     pub restart_nonce: Option<String>,
     /// Zone, if the wish names one.
@@ -80,6 +85,8 @@ pub fn validate(resource: &QuestDB, subject: Subject, settings: &Settings) -> Re
         config: spec.config.clone(),
         hostname: hostname(spec, &subject, settings),
         allowed_cidrs,
+        credentials: spec.credentials.clone().unwrap_or_default(),
+        keyring: Keyring::default(),
         restart_nonce: spec.restart_nonce.clone(),
         zone: spec.zone.clone(),
         reach: Reach::of(&spec.network, &subject, settings),

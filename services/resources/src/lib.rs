@@ -7,6 +7,7 @@
 //! *Invariant:* the spec of a resource that carries an instruction only ever moves forward in (epoch, seq, render). The
 //! API server keeps that by the rules in [`fence`], whoever writes.
 
+mod credentials;
 pub mod fence;
 #[cfg(test)]
 mod guide;
@@ -19,6 +20,7 @@ mod snapshot;
 mod spec;
 mod status;
 
+pub use credentials::{CredentialsSpec, IlpSpec, SecretSpec};
 pub use reach::{IngressSpec, MonitorKind, MonitorSpec, RouteSpec, ServiceSpec, ServiceType, TlsSpec};
 pub use render::{object, render};
 pub use schedule::{

@@ -77,10 +77,18 @@ pub const TAINT: &str = "questdb.io/dedicated";
 
 /// Keys of the Secret with a database's credentials.
 pub mod secret {
-    pub use domain::credentials::{HTTP_PASSWORD, HTTP_USER, PG_PASSWORD, PG_USER};
+    pub use domain::credentials::{
+        HTTP_PASSWORD, HTTP_USER, ILP_KEYS, PG_PASSWORD, PG_READONLY_PASSWORD, PG_READONLY_USER, PG_USER,
+    };
 
-    /// Type of credential in the annotation of the same name.
+    /// Annotation of a Secret: which credential of the database it holds.
     pub const TYPE: &str = "crd.questdb.io/secret-type";
+    /// Annotation of the operator's Secret: the Secrets, at which version, that its values were taken from.
+    pub const TAKEN_FROM: &str = "crd.questdb.io/credentials-from";
+    /// Annotation of the operator's Secret: another text for other values. QuestDB is restarted for it.
+    pub const REVISION: &str = "crd.questdb.io/credentials-revision";
+    /// Key of a Secret with a JSON Web Key or a set of them.
+    pub const JWK: &str = "auth.json";
 }
 
 /// What snapshots and their schedules carry.
@@ -123,6 +131,8 @@ pub mod condition {
     pub const HELD: &str = "Held";
     /// Somebody wants the machine's Node empty.
     pub const NODE_CORDONED: &str = "NodeCordoned";
+    /// Every Secret that says it holds credentials of the database could be taken over.
+    pub const CREDENTIALS_ACCEPTED: &str = "CredentialsAccepted";
     /// Every kind of object that the spec asks for beside Kubernetes' own is known to the cluster.
     pub const INTEGRATIONS_READY: &str = "IntegrationsReady";
 }
@@ -135,6 +145,8 @@ pub mod port {
     pub const PG: u16 = 8812;
     /// Health and metrics.
     pub const MIN: u16 = 9003;
+    /// Line protocol over TCP.
+    pub const ILP: u16 = 9009;
     /// The kubelet of a machine, for logs and commands.
     pub const KUBELET: u16 = 10250;
 }
@@ -154,6 +166,11 @@ pub fn credentials(resource: &str) -> String {
     format!("{resource}-credentials")
 }
 
+/// The Secret in which the private half of a key that the operator drew is handed out.
+pub fn drawn_key(resource: &str, key_id: &str) -> String {
+    format!("{resource}-ilp-{key_id}")
+}
+
 /// The ConfigMap with a resource's server.conf.
 pub fn config(resource: &str) -> String {
     format!("{resource}-config")
@@ -167,6 +184,11 @@ pub fn headless(resource: &str) -> String {
 /// The route of a resource for the Postgres wire protocol.
 pub fn route_pg(resource: &str) -> String {
     format!("{resource}-pg")
+}
+
+/// The route of a resource for the line protocol over TCP.
+pub fn route_ilp(resource: &str) -> String {
+    format!("{resource}-ilp")
 }
 
 /// The `NetworkPolicy` and the `PodDisruptionBudget` of a resource: never its own name, because that is what its users

@@ -51,6 +51,7 @@ pub fn render(desired: &Desired, instruction: Option<&Instruction>) -> QuestDBSp
             },
             ..NetworkSpec::default()
         },
+        credentials: None,
         restart_nonce: restart_nonce.clone(),
         zone: None,
     }

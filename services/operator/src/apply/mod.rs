@@ -6,6 +6,7 @@
 mod aws;
 pub(crate) mod contention;
 mod dns;
+mod key;
 pub(crate) mod kubernetes;
 mod last_look;
 mod secret;
@@ -112,6 +113,8 @@ impl Pass<'_> {
             | Step::WriteReleased { .. }
             | Step::RemoveFinalizer => self.on_resource(step, written).await,
             Step::CreateSecret(manifest) => secret::create(self, manifest).await,
+            Step::DrawKey(manifest, id) => key::draw(self, manifest, id).await,
+            Step::SetCredentials(new) => secret::set(self, new).await,
             Step::Apply(manifest) => kubernetes::apply(self, manifest).await,
             Step::Delete(target) => kubernetes::delete(self, target).await,
             Step::LabelNode { name, uid, labels } => kubernetes::label_node(self, name, uid, labels).await,
@@ -187,6 +190,8 @@ const fn place(step: &Step) -> &'static str {
         | Step::WriteReleased { .. }
         | Step::RemoveFinalizer
         | Step::CreateSecret(_)
+        | Step::DrawKey(..)
+        | Step::SetCredentials(_)
         | Step::Apply(_)
         | Step::Delete(_)
         | Step::LabelNode { .. } => WRITTEN,

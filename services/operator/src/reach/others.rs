@@ -82,10 +82,10 @@ impl Others {
     pub(super) fn fill(&self, children: &mut Children, subject: &Subject) {
         let stores = lock(&self.stores);
         children.served = stores.keys().copied().collect();
-        let route = names::route_pg(&subject.name);
+        let routes = [names::route_pg(&subject.name), names::route_ilp(&subject.name)];
         for (kind, store) in &*stores {
             let resource = api_resource(*kind);
-            for name in [&route, &subject.name] {
+            for name in routes.iter().chain([&subject.name]) {
                 let key = ObjectRef::new_with(name, resource.clone()).within(&subject.namespace);
                 let found = store.get(&key).filter(|found| subject.holds(&found.metadata));
                 children.others.extend(found.map(|found| (*kind, found)));

@@ -16,7 +16,8 @@ const LATE: &str = "line.tcp.enabled";
 /// Keys of ours: health and metrics on their own port with one worker (more would only starve the probes of small
 /// machines), and a start that fails on a key that QuestDB does not know.
 ///
-/// The line protocol over TCP asks for no password: it stays off. Over HTTP it asks for one.
+/// The line protocol over TCP asks for nothing unless there are keys: it stays off here, and the pod's environment, which
+/// wins, turns it on together with them. Over HTTP it asks for a password.
 ///
 /// Probes carry no password, so health and metrics (on a port that the firewall lets nobody reach) ask for none.
 const FIXED: [(&str, &str); 7] = [
@@ -80,7 +81,9 @@ pub fn checksum(validated: &Validated, node: &str) -> String {
     let mut hash = Sha256::new();
     let mut keys = server_keys(validated);
     keys.remove(LATE);
-    for part in [text_of(&keys).as_str(), &validated.image, nonce, node] {
+    let parts = [text_of(&keys), validated.image.clone(), nonce.to_owned(), node.to_owned()];
+    // Not a word of credentials that were drawn before there were revisions: their pods go on.
+    for part in parts.iter().chain(&validated.keyring.revision) {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part.as_bytes());
     }

@@ -24,7 +24,7 @@ pub use monitor::monitor;
 pub use network_policy::network_policy;
 pub use persistent_volume::{claim, new_volume, persistent_volume};
 pub use restorer::Copied;
-pub use secret::secret;
+pub use secret::{drawn_key, secret};
 pub use service::{headless, service};
 pub use stateful_set::{pod_labels, stateful_set};
 

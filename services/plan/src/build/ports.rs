@@ -1,14 +1,15 @@
 //! Which ports a database has for its clients: said once, for Services, firewalls and routes.
 //!
 //! *Invariant:* a port that asks for no credentials is open to nobody. The line protocol over TCP (9009) asks for none
-//! unless QuestDB was given keys, so QuestDB does not listen there and no firewall lets anybody in; over HTTP (9000) it asks
-//! for the same password as everything else.
+//! unless QuestDB was given keys: without one QuestDB does not listen there and no firewall lets anybody in. A QuestDB that is
+//! told to listen is told its keys in the same breath (the pod's environment), and does not start without their file.
 
 use resources::names::port;
 
 use crate::Validated;
 
 /// Ports that clients connect to, by the name that Services give them.
-pub(super) fn of_clients(_: &Validated) -> Vec<(&'static str, u16)> {
-    vec![("http", port::HTTP), ("pg", port::PG)]
+pub(super) fn of_clients(validated: &Validated) -> Vec<(&'static str, u16)> {
+    let ilp = validated.keyring.ilp.then_some(("ilp", port::ILP));
+    [("http", port::HTTP), ("pg", port::PG)].into_iter().chain(ilp).collect()
 }

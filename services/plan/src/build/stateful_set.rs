@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::config::checksum;
 use super::mebibytes;
+use super::ports::of_clients;
 use super::restorer::{Copied, restorer};
 use crate::change::{Running, template_digest};
 use crate::{Kind, Manifest, Subject, Validated};
@@ -113,25 +114,17 @@ fn pod(validated: &Validated, node: &str, copied: Option<&Copied>) -> Value {
 }
 
 fn container(validated: &Validated, copied: Option<&Copied>) -> Value {
-    let subject = &validated.subject;
-    let secret = names::credentials(&subject.name);
-    let from_secret = |name: &str, key: &str| json!({ "name": name, "valueFrom": { "secretKeyRef": { "name": secret, "key": key } } });
+    let mut ports = of_clients(validated);
+    ports.push(("min", port::MIN));
+    let ports = ports
+        .into_iter()
+        .map(|(name, port)| json!({ "name": name, "containerPort": port, "protocol": "TCP" }));
     json!({
         "name": "questdb",
         "image": validated.image,
         "imagePullPolicy": "IfNotPresent",
-        "env": [
-            { "name": "DO_CHOWN", "value": "false" },
-            from_secret("QDB_PG_USER", names::secret::PG_USER),
-            { "name": "QDB_PG_PASSWORD_FILE", "value": format!("{SECRETS}/{}", names::secret::PG_PASSWORD) },
-            from_secret("QDB_HTTP_USER", names::secret::HTTP_USER),
-            { "name": "QDB_HTTP_PASSWORD_FILE", "value": format!("{SECRETS}/{}", names::secret::HTTP_PASSWORD) },
-        ],
-        "ports": [
-            { "name": "http", "containerPort": port::HTTP, "protocol": "TCP" },
-            { "name": "pg", "containerPort": port::PG, "protocol": "TCP" },
-            { "name": "min", "containerPort": port::MIN, "protocol": "TCP" },
-        ],
+        "env": environment(validated),
+        "ports": ports.collect::<Vec<_>>(),
         "resources": resources(validated),
         "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
         // A start may replay much: ten minutes before it counts as failed. A restore rewrites files that are fetched as they are
@@ -145,6 +138,33 @@ fn container(validated: &Validated, copied: Option<&Copied>) -> Value {
             { "name": "secrets", "mountPath": SECRETS, "readOnly": true },
         ],
     })
+}
+
+/// Names of users, and the files in which their passwords are: no password is ever in the environment.
+fn environment(validated: &Validated) -> Vec<Value> {
+    let secret = names::credentials(&validated.subject.name);
+    let user = |name: &str, key: &str| json!({ "name": name, "valueFrom": { "secretKeyRef": { "name": secret, "key": key } } });
+    let file = |name: &str, key: &str| json!({ "name": name, "value": format!("{SECRETS}/{key}") });
+    let fixed = |name: &str, value: &str| json!({ "name": name, "value": value });
+    let mut all = vec![
+        fixed("DO_CHOWN", "false"),
+        user("QDB_PG_USER", names::secret::PG_USER),
+        file("QDB_PG_PASSWORD_FILE", names::secret::PG_PASSWORD),
+        user("QDB_HTTP_USER", names::secret::HTTP_USER),
+        file("QDB_HTTP_PASSWORD_FILE", names::secret::HTTP_PASSWORD),
+    ];
+    if validated.keyring.readonly {
+        all.push(fixed("QDB_PG_READONLY_USER_ENABLED", "true"));
+        all.push(user("QDB_PG_READONLY_USER", names::secret::PG_READONLY_USER));
+        all.push(file("QDB_PG_READONLY_PASSWORD_FILE", names::secret::PG_READONLY_PASSWORD));
+    }
+    if validated.keyring.ilp {
+        // QuestDB takes the path from its root on, and does not start without the file.
+        let path = format!("../../..{SECRETS}/{}", names::secret::ILP_KEYS);
+        all.push(fixed("QDB_LINE_TCP_ENABLED", "true"));
+        all.push(fixed("QDB_LINE_TCP_AUTH_DB_PATH", &path));
+    }
+    all
 }
 
 fn probe(period: u32, failures: u32) -> Value {

@@ -12,6 +12,9 @@ use sha2::{Digest, Sha256};
 use super::Change;
 use crate::{Validated, build};
 
+/// The field by which other credentials are told.
+pub(super) const CREDENTIALS: &str = "/spec/credentials";
+
 /// What QuestDB was started with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -21,6 +24,9 @@ pub(crate) struct Running {
     /// The restart that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     restart_nonce: Option<String>,
+    /// Which credentials it read, by the revision of the Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    credentials: Option<String>,
     /// Keys of server.conf with a hash of the value, which may be long.
     config: BTreeMap<String, String>,
 }
@@ -31,6 +37,7 @@ impl Running {
         Self {
             image: validated.image.clone(),
             restart_nonce: validated.restart_nonce.clone(),
+            credentials: validated.keyring.revision.clone(),
             config: build::server_keys(validated)
                 .into_iter()
                 .map(|(key, value)| (key.to_owned(), digest(value.as_bytes())))
@@ -50,7 +57,7 @@ impl Running {
 
     /// What a pod that runs this lacks of what is wished for.
     pub(super) fn differences(&self, running: &Self) -> Vec<Change> {
-        let Self { image, restart_nonce, config } = self;
+        let Self { image, restart_nonce, credentials, config } = self;
         let restart = |field: String, why: &str| Change::new(field, ChangeMeans::Restart, why);
         let mut changes = Vec::new();
         if *image != running.image {
@@ -65,6 +72,10 @@ impl Running {
             let field = format!("/spec/config/{}", key.replace('~', "~0").replace('/', "~1"));
             restart(field, "QuestDB reads server.conf when it starts")
         }));
+        // One that was drawn before there were revisions is what every pod of that time read.
+        if credentials.is_some() && *credentials != running.credentials {
+            changes.push(restart(CREDENTIALS.to_owned(), "QuestDB reads credentials when it starts"));
+        }
         changes
     }
 }
@@ -75,6 +86,11 @@ pub(crate) fn template_digest(pod: &Value) -> String {
     let mut pod = pod.clone();
     pod["nodeSelector"] = Value::Null;
     digest(pod.to_string().as_bytes())
+}
+
+/// The revision of the credentials that a pod made by this StatefulSet is made for.
+pub(crate) fn revision(set: Option<&StatefulSet>) -> Option<String> {
+    Running::read(of_template(set))?.credentials
 }
 
 /// The annotations of the template of a StatefulSet.

@@ -2,6 +2,7 @@
 //! every part is. Reads top-down in the order of a machine's life.
 
 mod child;
+mod credentials;
 mod disk;
 mod existing;
 mod machine;
@@ -17,6 +18,7 @@ use resources::{QuestDB, names};
 
 use crate::Mistagged;
 use crate::change::changes;
+use crate::secrets::{Choice, Keyring, choose};
 use crate::{Goal, Observed, Part, Plan, Settings, State, Step, Validated};
 
 pub(crate) use disk::change as volume_change;
@@ -35,11 +37,17 @@ pub(crate) struct World<'a> {
     pub(crate) validated: &'a Validated,
     pub(crate) observed: &'a Observed,
     pub(crate) settings: &'a Settings,
+    /// What is to be done about the credentials.
+    pub(crate) choice: &'a Choice,
 }
 
 /// What to do now. `resource` is the one that `validated` was made of.
 pub fn plan(resource: &QuestDB, validated: &Validated, observed: &Observed, settings: &Settings) -> Plan {
-    let world = World { resource, validated, observed, settings };
+    // Which ports there are follows from which credentials there are.
+    let keyring = Keyring::of(&observed.children);
+    let validated = &Validated { keyring, ..validated.clone() };
+    let choice = &choose(validated, observed);
+    let world = World { resource, validated, observed, settings, choice };
     let mut plan = Plan::default();
     if !world.is_held() && validated.removing {
         return plan;
@@ -60,7 +68,7 @@ pub fn plan(resource: &QuestDB, validated: &Validated, observed: &Observed, sett
 
 fn serve(world: &World<'_>, plan: &mut Plan) {
     retag(world, plan, serving_part);
-    workload::credentials(world, plan);
+    let keyed = credentials::keep(world, plan) || world.observed.children.pod.is_some();
     let group = network::security_group(world, plan);
     let disk = existing::volume(world, plan);
     let Some(disk) = disk else { return };
@@ -71,7 +79,7 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
     // What runs already is judged whatever becomes of its rules; nothing is started without them.
     let safe = reach::isolation(world, plan) || world.observed.children.pod.is_some();
     let claimed = disk::claim(world, plan, volume);
-    let ready = if let Some(node) = node.filter(|_| configured && claimed && safe) {
+    let ready = if let Some(node) = node.filter(|_| configured && claimed && safe && keyed) {
         workload::pod(world, plan, node)
     } else {
         plan.say(Part::Attachment, State::Pending);

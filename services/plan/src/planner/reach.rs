@@ -79,7 +79,10 @@ fn others(world: &World<'_>, plan: &mut Plan) -> bool {
 
 fn wanted(validated: &Validated) -> Vec<Manifest> {
     let (subject, reach) = (&validated.subject, &validated.reach);
-    let routes = reach.ingress.iter().flat_map(|(host, wish)| build::routes(subject, host, wish));
+    let routes = reach
+        .ingress
+        .iter()
+        .flat_map(|(host, wish)| build::routes(subject, host, wish, validated.keyring.ilp));
     routes.chain(reach.monitor.iter().map(|wish| build::monitor(subject, wish))).collect()
 }
 

@@ -1,4 +1,4 @@
-//! What runs on the machine: credentials, configuration, Services, the StatefulSet and its pod.
+//! What runs on the machine: configuration, Services, the StatefulSet and its pod.
 
 use std::sync::Arc;
 
@@ -10,33 +10,8 @@ use resources::names;
 use super::World;
 use super::child::ensure;
 use crate::change::is_told;
+use crate::secrets::Taking;
 use crate::{Kind, Observed, Part, Plan, State, Step, Target, Validated, build};
-
-/// The keys that a Secret must have.
-const KEYS: [&str; 4] = [
-    names::secret::PG_USER,
-    names::secret::PG_PASSWORD,
-    names::secret::HTTP_USER,
-    names::secret::HTTP_PASSWORD,
-];
-
-/// Credentials, drawn once and kept.
-pub(super) fn credentials(world: &World<'_>, plan: &mut Plan) {
-    let mut intended = build::secret(&world.validated.subject);
-    let Some(secret) = &world.observed.children.secret else {
-        plan.act(Part::Credentials, Step::CreateSecret(intended), "nobody can log in yet");
-        plan.wait(Part::Credentials, "credentials are being made");
-        return;
-    };
-    let has = |key: &&str| secret.data.as_ref().is_some_and(|data| data.contains_key(*key));
-    if KEYS.iter().all(has) {
-        plan.say(Part::Credentials, State::Done);
-        return;
-    }
-    intended.uid.clone_from(&secret.metadata.uid);
-    plan.act(Part::Credentials, Step::CreateSecret(intended), "the Secret lacks some of its keys");
-    plan.wait(Part::Credentials, "missing credentials are being made");
-}
 
 /// server.conf and Services; whether they are as they should be.
 pub(super) fn config(world: &World<'_>, plan: &mut Plan) -> bool {
@@ -152,6 +127,8 @@ fn replace(world: &World<'_>, plan: &mut Plan, pod: &Pod, node: &Node) {
         plan.wait(Part::Pod, "waiting for the StatefulSet's controller to see the change");
     } else if !is_told(world) {
         plan.wait(Part::Pod, "the restart is being announced in status");
+    } else if matches!(world.choice.taking, Taking::Renewal(_)) {
+        plan.wait(Part::Pod, "the restart waits for the credentials that come with it");
     } else if super::reach::is_leaving(node) {
         // What runs is worth more than the change.
         plan.wait(

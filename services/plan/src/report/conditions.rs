@@ -25,6 +25,7 @@ pub(super) fn set(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Outc
         (condition::RECONCILE_PAUSED, resumed(status)),
         (condition::NODE_CORDONED, reach::cordoned(status, resource, outcome)),
         (condition::INTEGRATIONS_READY, reach::integrations(status, outcome)),
+        (condition::CREDENTIALS_ACCEPTED, credentials(status, outcome)),
     ];
     for (kind, word) in words {
         if let Some(word) = word {
@@ -184,6 +185,17 @@ fn contended(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
     }
     let known = status.conditions.iter().any(|found| found.type_ == condition::CONTENDED);
     known.then(|| no("Resolved", "nobody else writes fields of ours"))
+}
+
+/// What stands against taking over a Secret. Said once there was something to say.
+fn credentials(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
+    if !outcome.plan.problems.is_empty() {
+        let text = outcome.plan.problems.join("; ");
+        return Some(no("Refused", &format!("{text}. What was in force stays in force")));
+    }
+    let known = status.conditions.iter().any(|found| found.type_ == condition::CREDENTIALS_ACCEPTED);
+    let serves = outcome.validated.goal == Goal::Serve;
+    (known && serves).then(|| yes("Accepted", "nothing stands against the Secrets that are given"))
 }
 
 fn of_part(outcome: &Outcome<'_>, part: Part, good: &str) -> Word {

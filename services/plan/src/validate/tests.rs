@@ -65,12 +65,6 @@ fn wrong_reach() -> Vec<Wrong> {
             "format",
         ),
         (
-            "/spec/network/ingress",
-            json!({ "ilp": { "entryPoints": ["questdb"] }, "tls": {} }),
-            "/spec/network/ingress/ilp",
-            "conflict",
-        ),
-        (
             "/spec/network/service",
             json!({ "annotations": { "crd.questdb.io/applied": "x" } }),
             "/spec/network/service/annotations/crd.questdb.io~1applied",

@@ -4,6 +4,7 @@ mod apart;
 mod aws;
 mod change;
 mod coverage;
+mod credentials;
 mod drift;
 mod enumerated;
 mod identity;

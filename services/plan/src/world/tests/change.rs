@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use resources::ChangeMeans::{Online, Refused, Restart, Stop};
 use resources::{
-    ChangeMeans, ComputeSpec, DeletionPolicy, Exposure, NetworkSpec, QuestDBSpec, RunState, StorageSpec,
-    VolumeType, names,
+    ChangeMeans, ComputeSpec, CredentialsSpec, DeletionPolicy, Exposure, NetworkSpec, QuestDBSpec, RunState,
+    SecretSpec, StorageSpec, VolumeType, names,
 };
 use serde_json::json;
 
@@ -31,6 +31,14 @@ fn runs_another_image(world: &mut World) {
     let running = annotations[names::RUNNING].replace("questdb:9.3.4", "questdb:9.3.3");
     annotations.insert(names::RUNNING.to_owned(), running);
     annotations.insert(names::CHECKSUM.to_owned(), "older".to_owned());
+}
+
+/// A Secret that the spec names holds another password than the one that was drawn.
+fn other_password(world: &mut World) {
+    world.login("mine", "psql", ("ada", "given"));
+    world.secrets[0].metadata.annotations = None;
+    let psql = Some(SecretSpec { secret_name: "mine".to_owned() });
+    spec(world, |spec| spec.credentials = Some(CredentialsSpec { psql, ..CredentialsSpec::default() }));
 }
 
 const ROWS: &[Row] = &[
@@ -101,6 +109,7 @@ const ROWS: &[Row] = &[
         |world| spec(world, |spec| spec.network.disruption_budget = Some(false)),
         &[("/spec/network/disruptionBudget", Online)],
     ),
+    ("credentials", other_password, &[("/spec/credentials", Restart)]),
     (
         "restart_nonce",
         |world| spec(world, |spec| spec.restart_nonce = Some("once".to_owned())),
@@ -138,6 +147,7 @@ fn fields(spec: &QuestDBSpec) -> BTreeSet<&'static str> {
             storage,
             config,
             network,
+            credentials,
             restart_nonce,
             zone
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cloud::{Attachment, AttachmentState, Instance, InstanceState, key};
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::core::ObjectMeta;
@@ -24,6 +25,11 @@ impl World {
                 self.create_secret(manifest);
                 Ok(())
             }
+            Step::DrawKey(manifest, id) => {
+                self.draw_key(manifest, id);
+                Ok(())
+            }
+            Step::SetCredentials(new) => self.set_credentials(new),
             Step::Apply(manifest) => self.write(manifest),
             Step::Delete(target) => self.delete(target),
             Step::LabelNode { name, uid, labels } => self.label(name, uid, labels),
@@ -64,7 +70,11 @@ impl World {
             self.secrets_drawn += 1;
             let mut body = manifest.body.clone();
             body["metadata"]["uid"] = json!(format!("secret-{}", self.secrets_drawn));
-            body["data"] = json!({ "pg-user": "YQ==", "pg-password": "YQ==", "http-user": "YQ==", "http-password": "YQ==" });
+            body["metadata"]["resourceVersion"] = json!(self.next().to_string());
+            let drawn = format!("drawn-{}", self.secrets_drawn);
+            body["metadata"]["annotations"][names::secret::REVISION] = json!(drawn);
+            let password = json!(ByteString(drawn.into_bytes()));
+            body["data"] = json!({ "pg-user": "YQ==", "pg-password": password, "http-user": "YQ==", "http-password": password });
             self.children.secret = Some(Arc::new(parse(&body)));
         }
     }
@@ -188,6 +198,9 @@ impl World {
         let uid = self.children.pod.as_ref().and_then(|pod| pod.metadata.uid.clone());
         let uid = uid.unwrap_or_else(|| format!("pod-{}", self.number));
         self.number += 1;
+        if !ready {
+            self.process.clone_from(&self.children.secret);
+        }
         self.attach(&node);
         self.children.pod = Some(Arc::new(pod(&uid, (&labels, &annotations), &node, ready)));
     }

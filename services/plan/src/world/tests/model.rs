@@ -1,9 +1,11 @@
 //! Everything there is, who sees how much of it, and the resource itself.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use cloud::{DnsChange, DnsRecord, Instance, InstanceId, Protection, SecurityGroup, Volume, VolumeSnapshot};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
 use resources::{QuestDB, QuestDBStatus, names};
 
 use crate::fixture::validated;
@@ -49,6 +51,12 @@ pub(crate) struct World {
     pub(crate) secrets_drawn: u32,
     /// How many of them somebody deleted.
     pub(crate) secrets_lost: u32,
+    /// Secrets beside the operator's own: those that people made, and those in which keys are handed out.
+    pub(crate) secrets: Vec<Secret>,
+    /// How often each key was drawn.
+    pub(crate) keys_drawn: BTreeMap<String, u32>,
+    /// What the running QuestDB read when it started.
+    pub(crate) process: Option<Arc<Secret>>,
     pub(crate) released: bool,
     /// For so many ticks EC2 answers from a time before the database.
     pub(crate) hidden: usize,
@@ -96,6 +104,9 @@ impl World {
             changes: Vec::new(),
             secrets_drawn: 0,
             secrets_lost: 0,
+            secrets: Vec::new(),
+            keys_drawn: BTreeMap::new(),
+            process: None,
             released: false,
             hidden: 0,
             lag: 0,
@@ -139,9 +150,10 @@ impl World {
         (self.former.is_none() || self.caught_up) && self.wiped == 0 && self.hidden == 0 && !past
     }
 
-    fn observed(&self, resource: &QuestDB, children: Children) -> Observed {
+    fn observed(&self, resource: &QuestDB, mut children: Children) -> Observed {
+        let secrets = self.secrets_seen(resource, &mut children);
         let mut observed =
-            Observed { children, at: self.now, memory: self.memory.clone(), ..Observed::default() };
+            Observed { children, secrets, at: self.now, memory: self.memory.clone(), ..Observed::default() };
         if self.hidden == 0 {
             let now = || (self.instances.clone(), self.volumes.clone(), self.groups.clone());
             let (instances, volumes, groups) = match self.past.front() {
@@ -186,7 +198,12 @@ impl World {
             return self.on_resource(step, seen).map(|()| None);
         }
         match step {
-            Step::CreateSecret(_) | Step::Apply(_) | Step::Delete(_) | Step::LabelNode { .. } => {
+            Step::CreateSecret(_)
+            | Step::DrawKey(..)
+            | Step::SetCredentials(_)
+            | Step::Apply(_)
+            | Step::Delete(_)
+            | Step::LabelNode { .. } => {
                 if let Step::Apply(manifest) = step
                     && (self.read_only || self.read_only_for == Some(manifest.kind))
                 {

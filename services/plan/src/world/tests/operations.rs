@@ -6,11 +6,12 @@
 use cloud::{IngressRule, InstanceState};
 use jiff::{SignedDuration, Timestamp};
 use resources::{
-    DeletionPolicy, Exposure, IngressSpec, MonitorKind, MonitorSpec, QuestDBSpec, RouteSpec, RunState,
-    ServiceSpec, ServiceType, VolumeType, names,
+    CredentialsSpec, DeletionPolicy, Exposure, IlpSpec, IngressSpec, MonitorKind, MonitorSpec, QuestDBSpec,
+    RouteSpec, RunState, ServiceSpec, ServiceType, VolumeType, names,
 };
 use serde_json::json;
 
+use super::credentials::jwk;
 use super::model::World;
 use super::runner::settle;
 use super::{serving, silent, source, wish};
@@ -126,6 +127,22 @@ pub(super) const OPERATIONS: &[Operation] = &[
             network.allowed_namespaces.clear();
             (network.network_policy, network.disruption_budget) = (Some(false), Some(false));
         });
+    }),
+    // Credentials.
+    operation("another password", serving, |world| world.login("own", "psql", ("ada", "given"))),
+    operation("every credential from a Secret", serving, |world| {
+        world.login("own", "psql", ("ada", "given"));
+        world.login("reads", "psql-readonly", ("bob", "reads"));
+        world.login("web", "http", ("web", "given"));
+        world.key("keys", &[jwk("k1", 0)]);
+    }),
+    operation("no keys and no reader", serving_with_keys, |world| {
+        world.take_back("keys");
+        world.take_back("reads");
+    }),
+    operation("a key is drawn", serving, |world| {
+        let ilp = Some(IlpSpec { secret_name: None, drawn: vec!["first".to_owned()] });
+        change(world, |spec| spec.credentials = Some(CredentialsSpec { ilp, ..CredentialsSpec::default() }));
     }),
     // Misfortune.
     operation("the machine ended", serving, |world| {
@@ -265,6 +282,13 @@ fn serving_plain() -> World {
 fn serving_on_io2() -> World {
     let mut world = serving();
     change(&mut world, |spec| spec.storage.volume_type = VolumeType::Io2);
+    settled(world)
+}
+
+fn serving_with_keys() -> World {
+    let mut world = serving();
+    world.login("reads", "psql-readonly", ("bob", "reads"));
+    world.key("keys", &[jwk("k1", 0)]);
     settled(world)
 }
 
