@@ -147,6 +147,16 @@ pub fn image(version: &str) -> Option<String> {
     VERSIONS.contains(&version).then(|| format!("questdb/questdb:{version}"))
 }
 
+/// The major version of a QuestDB version.
+pub fn major(version: &str) -> Option<u32> {
+    version.split('.').next()?.parse().ok()
+}
+
+/// Whether a version may not read what another one has written. Of a version that is no number nobody knows.
+pub fn is_downgrade(from: &str, to: &str) -> bool {
+    major(from).zip(major(to)).is_some_and(|(from, to)| to < from)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +181,19 @@ mod tests {
             let throughput = limits.throughput.unwrap_or(THROUGHPUT);
             assert!(THROUGHPUT.0 <= throughput.0 && throughput.1 <= THROUGHPUT.1, "{}", limits.name);
         }
+    }
+
+    #[test]
+    fn only_an_older_major_version_is_a_downgrade() {
+        for (from, to, expected) in [
+            ("9.3.4", "8.9.9", true),
+            ("10.0.0", "9.9.9", true),
+            ("9.3.4", "9.1.0", false),
+            ("9.3.4", "10.0.0", false),
+        ] {
+            assert_eq!(is_downgrade(from, to), expected, "{from} {to}");
+        }
+        assert!(!is_downgrade("nightly", "9.3.4") && !is_downgrade("9.3.4", "nightly"));
     }
 
     #[test]

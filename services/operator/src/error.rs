@@ -141,6 +141,14 @@ impl Error {
         matches!(self, Self::Aws { source, .. } if matches!(**source, cloud::Error::TooSoon { .. }))
     }
 
+    /// Whether AWS may well do it when asked again at once: it was busy, or its answer was lost.
+    pub fn is_passing(&self) -> bool {
+        let Self::Aws { source, .. } = self else { return false };
+        // Under another number it may be done at once.
+        source.disposition() == cloud::Disposition::Retry
+            || matches!(**source, cloud::Error::ParameterMismatch { .. })
+    }
+
     /// For metrics.
     pub fn category(&self) -> &'static str {
         match self {

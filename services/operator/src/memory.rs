@@ -26,7 +26,7 @@ struct Entry {
     wrote: Option<Instant>,
     asked: Option<Instant>,
     failures: u32,
-    held: Option<Held>,
+    held: Vec<Held>,
 }
 
 /// A part that nobody needs, which failed and rests while the others go on.
@@ -72,7 +72,13 @@ impl Memories {
         let entries = self.lock();
         let Some(entry) = entries.get(uid) else { return Memory::default() };
         let recent = entry.exhausted.iter().filter(|(_, at)| at.elapsed() < EXHAUSTED);
-        Memory { spent: entry.spent, exhausted_zones: recent.map(|(zone, _)| zone.clone()).collect() }
+        let now = Instant::now();
+        let held = entry.held.iter().filter(|held| now < held.until);
+        Memory {
+            spent: entry.spent,
+            exhausted_zones: recent.map(|(zone, _)| zone.clone()).collect(),
+            resting: held.map(|held| held.failure.part).collect(),
+        }
     }
 
     /// When something was last written to AWS: only a later picture shows it.
@@ -111,7 +117,7 @@ impl Memories {
         let mut entries = self.lock();
         let entry = entries.entry(uid.to_owned()).or_default();
         let same = |held: &&Held| held.generation == generation && held.failure.part == failure.part;
-        let attempts = entry.held.as_ref().filter(same).map_or(0, |held| held.attempts.saturating_add(1));
+        let attempts = entry.held.iter().find(same).map_or(0, |held| held.attempts.saturating_add(1));
         let policy = if failure.lasting { PATIENCE } else { RETRY };
         let (delay, failure) = if rationed {
             (RATIONED, Failure { message: told(&failure.message, Timestamp::now(), RATIONED), ..failure })
@@ -119,29 +125,31 @@ impl Memories {
             (policy.delay(attempts, 0.5 + runtime::backoff::random_share() / 2.0), failure)
         };
         let until = Instant::now() + delay;
-        entry.held = Some(Held { generation, until, attempts, failure: failure.clone() });
+        entry.held.retain(|held| held.failure.part != failure.part);
+        entry.held.push(Held { generation, until, attempts, failure: failure.clone() });
         failure
     }
 
     /// The failure of a part that rests under this wish.
     pub(crate) fn held(&self, uid: &str, generation: i64, part: Part) -> Option<Failure> {
         let entries = self.lock();
-        let held = entries.get(uid)?.held.as_ref()?;
-        let rests = held.generation == generation && held.failure.part == part && Instant::now() < held.until;
-        rests.then(|| held.failure.clone())
+        let now = Instant::now();
+        let rests =
+            |held: &&Held| held.generation == generation && held.failure.part == part && now < held.until;
+        entries.get(uid)?.held.iter().find(rests).map(|held| held.failure.clone())
     }
 
-    /// How long a part still rests.
+    /// How long it takes until one of the parts that rest is tried again.
     pub(crate) fn rests_for(&self, uid: &str) -> Option<Duration> {
         let entries = self.lock();
-        let held = entries.get(uid)?.held.as_ref()?;
-        Some(held.until.saturating_duration_since(Instant::now()))
+        let until = entries.get(uid)?.held.iter().map(|held| held.until).min()?;
+        Some(until.saturating_duration_since(Instant::now()))
     }
 
     /// A part went well.
     pub(crate) fn went_well(&self, uid: &str, part: Part) {
         if let Some(entry) = self.lock().get_mut(uid) {
-            entry.held.take_if(|held| held.failure.part == part);
+            entry.held.retain(|held| held.failure.part != part);
         }
     }
 
@@ -243,7 +251,7 @@ mod tests {
         memories.exhausted("a", "eu-west-1a");
         assert_eq!(
             memories.recall("a"),
-            Memory { spent: Some(3), exhausted_zones: vec!["eu-west-1a".to_owned()] }
+            Memory { spent: Some(3), exhausted_zones: vec!["eu-west-1a".to_owned()], resting: Vec::new() }
         );
         memories.retain(|uid| uid != "a");
         assert_eq!(memories.recall("a"), Memory::default());

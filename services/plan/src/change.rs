@@ -10,15 +10,11 @@ mod running;
 
 use resources::{ChangeMeans, PendingStatus, QuestDB};
 
-use crate::planner::{World, other_name, volume_change};
+use crate::planner::{Reason, World, other_name, reasons, volume_change};
 use crate::secrets::Taking;
 use crate::{Goal, Kind, Plan, Step, Validated, serving};
 
 pub(crate) use running::{Running, revision, template_digest};
-
-/// Whether the operator can carry a database to another machine. It cannot yet; what needs it is refused, and what runs
-/// goes on.
-const CAN_MOVE: bool = false;
 
 /// A difference between what is asked for and what is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,26 +108,32 @@ fn stop(validated: &Validated) -> Change {
 
 fn machine(world: &World<'_>) -> Vec<Change> {
     let Some(instance) = serving(world.resource, world.observed) else { return Vec::new() };
-    let wish = world.validated;
-    let differs = [
-        ("/spec/compute/instanceType", instance.instance_type != wish.instance_type.name),
-        ("/spec/compute/nodeImage", instance.image != wish.node_image),
-    ];
-    let fields = differs.into_iter().filter_map(|(field, differs)| differs.then_some(field));
-    fields.map(|field| moved(field, CAN_MOVE)).collect()
+    let reasons = reasons(world, instance);
+    let mut changes: Vec<Change> = reasons.iter().map(moved).collect();
+    let named = world.resource.spec.compute.node_image.is_some();
+    if !named && instance.image != world.validated.node_image {
+        let why = "the cluster has another machine image by now: the next machine is made from it, which nothing asks for";
+        changes.push(Change::new("/spec/compute/nodeImage", ChangeMeans::Move, why));
+    }
+    changes
 }
 
 /// What needs another machine.
-fn moved(field: &str, can_move: bool) -> Change {
-    if can_move {
-        return Change::new(
-            field,
-            ChangeMeans::Move,
-            "QuestDB stops, its disk goes to another machine, and it starts there",
-        );
-    }
-    let why = "another machine needs a move, which is not supported yet: the database goes on as it is";
-    Change::new(field, ChangeMeans::Refused, why)
+fn moved(reason: &Reason) -> Change {
+    let why = format!(
+        "{}: another machine is made ready, then QuestDB stops, its disk goes there, and it starts again",
+        reason.why
+    );
+    Change::new(reason.field, ChangeMeans::Move, why)
+}
+
+/// Whether status says every reason for which the database is about to move.
+pub(crate) fn is_move_told(world: &World<'_>) -> bool {
+    let told = world.resource.status.as_ref().map_or(&[][..], |status| &status.pending);
+    let is_told = |change: &Change| {
+        told.iter().any(|found| found.field == change.field && found.means == ChangeMeans::Move)
+    };
+    machine(world).iter().all(is_told)
 }
 
 fn disk(world: &World<'_>) -> Vec<Change> {

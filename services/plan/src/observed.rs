@@ -15,7 +15,7 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::core::DynamicObject;
 
 use crate::secrets::Secrets;
-use crate::{Kind, Mistagged, Source};
+use crate::{Kind, Mistagged, Part, Source};
 
 /// Everything observed.
 #[derive(Clone, Debug, Default)]
@@ -105,4 +105,6 @@ pub struct Memory {
     pub spent: Option<u64>,
     /// Zones that had no capacity, latest last.
     pub exhausted_zones: Vec<String>,
+    /// Parts whose last attempt failed, and that are not tried again for a while.
+    pub resting: Vec<Part>,
 }

@@ -44,6 +44,10 @@ parts!(
     Dns => "dns",
     /// Disruption budget, monitors and routes.
     Reach => "reach",
+    /// The machine that a database is about to move to. The old one serves until this one is ready.
+    Candidate => "next-machine",
+    /// Machines that serve nobody any more are ended.
+    Former => "former-machines",
     /// Nobody is sent to the database any more; unless it is only paused, its name is given back.
     DnsRelease => "dns-release",
     /// QuestDB is stopped.
@@ -79,9 +83,10 @@ impl Part {
             | Self::Config
             | Self::Isolation
             | Self::Reach
+            | Self::Former
             | Self::DnsRelease => &[],
             // Nobody may come in who is not allowed, not even for a moment.
-            Self::Instance => &[Self::SecurityGroup],
+            Self::Instance | Self::Candidate => &[Self::SecurityGroup],
             Self::Tuning | Self::Attachment => &[Self::Volume],
             Self::Pod => &[Self::Credentials, Self::Node, Self::Config, Self::Attachment],
             Self::Dns => &[Self::Pod],
@@ -97,7 +102,7 @@ impl Part {
 
     /// Whether a database serves without it.
     pub(crate) const fn is_beside(self) -> bool {
-        matches!(self, Self::Tuning | Self::Reach)
+        matches!(self, Self::Tuning | Self::Reach | Self::Candidate | Self::Former)
     }
 
     /// Whether a failure of `other` holds this part back: it is the same, or needed on some way.

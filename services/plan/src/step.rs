@@ -157,6 +157,8 @@ pub enum Step {
         launch: String,
         /// Zone.
         zone: String,
+        /// The machine that serves on beside it, until the database has moved.
+        beside: Option<InstanceId>,
     },
     /// Make credentials, unless there are some.
     CreateSecret(Manifest),
@@ -227,8 +229,19 @@ pub enum Step {
     },
     /// Write down that the machine may be taken down, before its protection is.
     WriteReleased {
-        /// Generation.
-        generation: u64,
+        /// All generations of which that is so.
+        released: String,
+    },
+    /// Prove, by live looks, that the database can do without a machine: nothing pins it, and it does not hold the disk.
+    ProveLeft {
+        /// Instance.
+        instance: InstanceId,
+        /// The value by which a StatefulSet would pin it.
+        pin: String,
+        /// Its Node; none when it never joined.
+        node: Option<String>,
+        /// It is silent, so the disk leaves it only when it ends.
+        silent: bool,
     },
     /// Put the protection back on a machine that serves after all.
     Protect {
@@ -282,6 +295,7 @@ impl Step {
             Self::LabelNode { .. } => "LabelNode",
             Self::ChangeRecords { .. } => "ChangeRecords",
             Self::WriteReleased { .. } => "WriteReleased",
+            Self::ProveLeft { .. } => "ProveLeft",
             Self::Protect { .. } => "Protect",
             Self::Unprotect { .. } => "Unprotect",
             Self::TerminateInstance { .. } => "TerminateInstance",

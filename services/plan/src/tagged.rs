@@ -109,7 +109,7 @@ pub fn put_right(resource: &QuestDB, subject: &Subject, account: &mut Account) {
         }
     };
     for instance in account.instances.iter_mut().filter(|instance| !instance.state.is_ending()) {
-        let generation = written.filter(|written| is_of_launch(instance, subject, *written));
+        let generation = written.and_then(|written| launched_as(instance, subject, written));
         check(
             &mut instance.tags,
             instance.id.as_str(),
@@ -127,6 +127,15 @@ pub fn put_right(resource: &QuestDB, subject: &Subject, account: &mut Account) {
         check(&mut group.tags, group.id.as_str(), subject.owner(Role::SecurityGroup));
     }
     account.mistagged = mistagged;
+}
+
+/// How many generations before the one that is written down may still have a machine.
+const RECENT: u64 = 8;
+
+/// The generation that a machine was launched under, whatever its tag says: one of the last.
+fn launched_as(instance: &Instance, subject: &Subject, written: u64) -> Option<u64> {
+    let recent = (written.saturating_sub(RECENT)..=written).rev();
+    recent.into_iter().find(|generation| is_of_launch(instance, subject, *generation))
 }
 
 /// Whether a machine is the one that was launched under a generation, whatever its tag says.

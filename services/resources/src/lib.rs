@@ -19,6 +19,7 @@ mod schema;
 mod snapshot;
 mod spec;
 mod status;
+mod upgrade;
 
 pub use credentials::{CredentialsSpec, IlpSpec, SecretSpec};
 pub use reach::{IngressSpec, MonitorKind, MonitorSpec, RouteSpec, ServiceSpec, ServiceType, TlsSpec};
@@ -37,3 +38,4 @@ pub use status::{
     ChangeMeans, DnsState, DnsStatus, EndpointsStatus, InstructionStatus, NodeStatus, PendingStatus, Phase,
     QuestDBStatus, StepState, StepStatus, VolumeStatus,
 };
+pub use upgrade::{UpgradeResult, UpgradeStatus};

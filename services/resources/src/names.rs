@@ -30,7 +30,7 @@ pub const GENERATION: &str = "crd.questdb.io/instance-generation";
 pub const LAUNCH: &str = "crd.questdb.io/instance-launch";
 /// Annotation of a resource: zone that the generation is launched in.
 pub const LAUNCH_ZONE: &str = "crd.questdb.io/instance-zone";
-/// Annotation of a resource: highest generation whose machine may be taken down, written before its protection is
+/// Annotation of a resource: generations whose machines may be taken down, each written before its machine's protection is
 /// taken off.
 pub const RELEASED: &str = "crd.questdb.io/instance-released";
 /// Annotation of a Secret: name of the resource that it belongs to.
@@ -129,6 +129,8 @@ pub mod condition {
     pub const CONFLICT: &str = "Conflict";
     /// A database is held still for a snapshot.
     pub const HELD: &str = "Held";
+    /// The database goes to another machine.
+    pub const MOVING: &str = "Moving";
     /// Somebody wants the machine's Node empty.
     pub const NODE_CORDONED: &str = "NodeCordoned";
     /// Every Secret that says it holds credentials of the database could be taken over.
@@ -205,4 +207,9 @@ pub fn persistent_volume(volume: &str) -> String {
 /// The Node of a database's instance of this generation.
 pub fn node(short: &str, generation: u64) -> String {
     format!("qdb-{short}-g{generation}")
+}
+
+/// The generation in the name of a Node.
+pub fn generation_of_node(name: &str) -> Option<u64> {
+    name.rsplit_once("-g")?.1.parse().ok()
 }

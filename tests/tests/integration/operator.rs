@@ -12,6 +12,7 @@ mod frugal;
 mod late;
 mod leader;
 mod life;
+mod moves;
 mod others;
 mod policies;
 mod questdb;

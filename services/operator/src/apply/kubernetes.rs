@@ -70,8 +70,8 @@ pub(super) async fn write_generation(
     write::metadata(pass.context, pass.resource, "write down the generation", metadata).await
 }
 
-pub(super) async fn write_released(pass: &Pass<'_>, generation: u64) -> Result<QuestDB, Error> {
-    let metadata = json!({ "annotations": { names::RELEASED: generation.to_string() } });
+pub(super) async fn write_released(pass: &Pass<'_>, released: &str) -> Result<QuestDB, Error> {
+    let metadata = json!({ "annotations": { names::RELEASED: released } });
     write::metadata(pass.context, pass.resource, "write down the release", metadata).await
 }
 

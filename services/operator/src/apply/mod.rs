@@ -9,6 +9,7 @@ mod dns;
 mod key;
 pub(crate) mod kubernetes;
 mod last_look;
+mod left;
 mod secret;
 
 use plan::{Action, Applied, Failure, Kind, Manifest, Part, Plan, Step, Validated};
@@ -62,7 +63,7 @@ pub(crate) async fn apply(
                 written.applied.contended.push(what.clone());
             }
             let failure = fail(&pass, action, &error).await;
-            if !rests(action.part) {
+            if !rests(action.part, &error) {
                 written.failed_now.push(failure.clone());
             }
             written.applied.failures.push(failure);
@@ -75,9 +76,14 @@ pub(crate) async fn apply(
     written
 }
 
-/// Whether a part that failed keeps a time of its own, because nobody needs it. The others are tried again together.
-const fn rests(part: Part) -> bool {
-    matches!(part, Part::Tuning)
+/// Whether a part that failed keeps a time of its own, because nobody needs it. The others are tried again together, and so is
+/// what somebody else was quicker in.
+fn rests(part: Part, error: &Error) -> bool {
+    match part {
+        Part::Tuning => true,
+        Part::Candidate => matches!(error, Error::Aws { .. }),
+        _ => false,
+    }
 }
 
 impl Pass<'_> {
@@ -118,6 +124,9 @@ impl Pass<'_> {
             Step::Apply(manifest) => kubernetes::apply(self, manifest).await,
             Step::Delete(target) => kubernetes::delete(self, target).await,
             Step::LabelNode { name, uid, labels } => kubernetes::label_node(self, name, uid, labels).await,
+            Step::ProveLeft { instance, pin, node, silent } => {
+                left::prove(self, instance, pin, node.as_deref().filter(|_| !silent)).await
+            }
             Step::ChangeRecords { changes, address } => {
                 let change = dns::change(self, changes).await;
                 if change.is_err() && address.is_some() {
@@ -159,11 +168,11 @@ impl Pass<'_> {
 
     async fn on_resource(&self, step: &Step, written: &mut Written) -> Result<(), Error> {
         let after = match step {
-            Step::WriteGeneration { generation, launch, zone } => {
-                aws::check_no_living(self, *generation).await?;
+            Step::WriteGeneration { generation, launch, zone, beside } => {
+                aws::check_no_living(self, *generation, beside.as_ref()).await?;
                 kubernetes::write_generation(self, *generation, launch, zone).await?
             }
-            Step::WriteReleased { generation } => kubernetes::write_released(self, *generation).await?,
+            Step::WriteReleased { released } => kubernetes::write_released(self, released).await?,
             Step::RemoveFinalizer => {
                 last_look::check_nothing_left(self).await?;
                 kubernetes::release(self.context, self.resource).await?;
@@ -208,6 +217,7 @@ const fn place(step: &Step) -> &'static str {
         | Step::DeleteSecurityGroup { .. }
         | Step::DeleteVolume { .. }
         | Step::ChangeRecords { .. } => "operator.aws",
+        Step::ProveLeft { .. } => "operator.proof",
     }
 }
 
@@ -245,9 +255,11 @@ async fn fail(pass: &Pass<'_>, action: &Action, error: &Error) -> Failure {
             .await;
     }
     let failure = Failure { part: action.part, message: error.stable(), lasting: error.is_lasting() };
-    if !rests(action.part) {
+    if !rests(action.part, error) {
         return failure;
     }
     let subject = &pass.validated.subject;
-    pass.context.memories.hold(&subject.uid, pass.validated.generation, failure, error.is_rationed())
+    // Asking for a machine that cannot be had every few seconds makes nobody give one back.
+    let rationed = error.is_rationed() || (action.part == Part::Candidate && !error.is_passing());
+    pass.context.memories.hold(&subject.uid, pass.validated.generation, failure, rationed)
 }

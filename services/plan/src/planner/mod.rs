@@ -5,13 +5,19 @@ mod child;
 mod credentials;
 mod disk;
 mod existing;
+mod former;
+mod home;
 mod machine;
+mod moving;
 mod name;
 mod network;
 mod reach;
+mod released;
 mod source;
 mod teardown;
 mod workload;
+
+use std::sync::Arc;
 
 use cloud::{Role, Tags, key};
 use resources::{QuestDB, names};
@@ -24,7 +30,8 @@ use crate::{Goal, Observed, Part, Plan, Settings, State, Step, Validated};
 pub(crate) use disk::change as volume_change;
 pub use disk::modification_must_be_read;
 pub(crate) use existing::living;
-pub use machine::{machine_to_check, serving};
+pub use home::{machine_to_check, serving};
+pub(crate) use moving::{Reason, reasons};
 pub use name::{DnsQuestion, are_as_noted, dns_question, name_at_rest, name_to_release};
 pub(crate) use name::{is_reserved, other_name};
 pub(crate) use reach::{leaving_node, missing_kinds};
@@ -79,8 +86,11 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
     // What runs already is judged whatever becomes of its rules; nothing is started without them.
     let safe = reach::isolation(world, plan) || world.observed.children.pod.is_some();
     let claimed = disk::claim(world, plan, volume);
-    let ready = if let Some(node) = node.filter(|_| configured && claimed && safe && keyed) {
-        workload::pod(world, plan, node)
+    let home = instance.zip(node).filter(|_| configured && claimed && safe && keyed);
+    let ready = if let Some((instance, node)) = home {
+        let target = moving::target(world, plan, &moving::Home { instance, node, group, disk: volume });
+        let waits = Arc::ptr_eq(target, node) && moving::takes_along(world, instance);
+        workload::pod(world, plan, target, waits)
     } else {
         plan.say(Part::Attachment, State::Pending);
         plan.say(Part::Pod, State::Pending);
@@ -88,7 +98,7 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
     };
     name::resolve(world, plan, instance.filter(|_| ready));
     reach::beside(world, plan);
-    machine::surplus(world, plan, instance);
+    former::end_all(world, plan, instance, volume);
 }
 
 /// What somebody took off or changed by hand.
@@ -132,10 +142,6 @@ impl World<'_> {
     /// Whether the annotation says it: who copies a resource elsewhere takes annotations along, and not the status.
     fn is_named(&self) -> bool {
         self.identity().is_none_or(|identity| self.annotation(names::ADOPTED_ID) == Some(identity.as_str()))
-    }
-
-    fn number(&self, key: &str) -> Option<u64> {
-        self.annotation(key)?.parse().ok()
     }
 
     fn is_held(&self) -> bool {

@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use super::World;
 use super::child::ensure;
-use super::machine::{is_of, serving};
+use super::home::serving;
+use super::machine::is_of;
 use crate::{Kind, Manifest, Observed, Part, Plan, State, Step, Target, Validated, build};
 
 /// Taints by which those who end machines say that they are about to.

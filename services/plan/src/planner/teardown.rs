@@ -16,7 +16,8 @@ use resources::names;
 use super::World;
 use super::existing::living;
 use super::machine::{generation_of, is_ready, of_instance};
-use super::{disk, machine, name, workload};
+use super::released::Released;
+use super::{disk, home, machine, name, workload};
 use crate::{Goal, Kind, Part, Plan, State, Step, Target};
 
 /// How long a Node may be silent before its machine is ended without its help: as long as Kubernetes itself waits.
@@ -77,10 +78,15 @@ fn is_mistagged(world: &World<'_>, volume: &Volume) -> bool {
 /// Ends one machine: written down first, then unprotected, then terminated.
 pub(super) fn end(world: &World<'_>, plan: &mut Plan, instance: &Instance, part: Part, why: &str) {
     let generation = generation_of(instance).unwrap_or_default();
-    let released = world.number(names::RELEASED);
-    if released.is_none_or(|released| released < generation) {
-        let reason = "a leader that wakes late must find that the machine is no longer its own";
-        plan.act(part, Step::WriteReleased { generation }, reason);
+    let known = Released::of(world.resource);
+    if !known.contains(generation) {
+        // One write to the resource in a pass: the next would be refused.
+        if !plan.actions.iter().any(|action| matches!(action.step, Step::WriteReleased { .. })) {
+            let lives = |one| home::living(world.observed, one).is_some();
+            let counts = |one| lives(one) || home::written(world.resource) == Some(one);
+            let reason = "a leader that wakes late must find that the machine is no longer its own";
+            plan.act(part, Step::WriteReleased { released: known.with(generation, counts) }, reason);
+        }
         return;
     }
     plan.act(part, Step::Unprotect { instance: instance.id.clone() }, why);
@@ -144,7 +150,7 @@ fn stop_pod(world: &World<'_>, plan: &mut Plan) -> bool {
 }
 
 /// The Node of a pod, when it has not been ready for so long that nobody there is expected to stop anything.
-fn silent_node(world: &World<'_>, pod: &Pod) -> Option<String> {
+pub(super) fn silent_node(world: &World<'_>, pod: &Pod) -> Option<String> {
     let name = pod.spec.as_ref()?.node_name.as_ref()?;
     let nodes = &world.observed.children.nodes;
     let node = nodes.iter().find(|node| node.metadata.name.as_ref() == Some(name))?;
@@ -157,8 +163,17 @@ fn detach(world: &World<'_>, plan: &mut Plan) -> bool {
     let Some(held) = volumes.find(|volume| is_held(world, volume)) else { return true };
     let instances =
         world.observed.account.instances.iter().filter(|instance| !instance.state.is_confirmed_down());
-    let healthy =
-        instances.into_iter().any(|instance| of_instance(world, instance).is_some_and(|node| is_ready(node)));
+    // Not of a machine that never had it.
+    let holds = |instance: &Instance| {
+        let mut attachments = held.live_attachments();
+        let pod = world.observed.children.pod.as_ref().and_then(|pod| pod.spec.as_ref()?.node_name.as_ref());
+        let node = of_instance(world, instance).and_then(|node| node.metadata.name.as_ref());
+        attachments.any(|attachment| attachment.instance == instance.id)
+            || (node.is_some() && (pod == node || disk::is_held_on(world, held, node)))
+    };
+    let healthy = instances
+        .into_iter()
+        .any(|instance| holds(instance) && of_instance(world, instance).is_some_and(|node| is_ready(node)));
     if !healthy {
         // Nobody is there to let go of it: ending the machine does.
         return true;

@@ -32,8 +32,16 @@ pub(super) fn config(world: &World<'_>, plan: &mut Plan) -> bool {
     false
 }
 
-/// StatefulSet, disk on machine, and pod; whether the pod serves what is asked for.
-pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>) -> bool {
+/// StatefulSet, disk on machine, and pod; whether the pod serves what is asked for. While it waits for a move, one that
+/// serves is left as it is.
+pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: bool) -> bool {
+    let pod = world.observed.children.pod.as_deref();
+    let at_home = pod.and_then(|pod| pod.spec.as_ref()?.node_name.as_ref()) == node.metadata.name.as_ref();
+    if waits && at_home && pod_is_ready(world.observed) && world.observed.children.stateful_set.is_some() {
+        attachment(world, plan, node);
+        plan.say(Part::Pod, State::Done);
+        return true;
+    }
     let labels = node.metadata.labels.as_ref();
     let Some(value) = labels.and_then(|labels| labels.get(names::LABEL_NODE)) else { return false };
     let observed = world.observed.children.stateful_set.as_deref();
@@ -82,12 +90,6 @@ fn fitted(world: &World<'_>, node: &Node) -> Validated {
         fitted.instance_type = kind;
     }
     fitted
-}
-
-/// The machine that the StatefulSet pins, by the value of its label.
-pub(super) fn pinned(world: &World<'_>) -> Option<String> {
-    let template = &world.observed.children.stateful_set.as_ref()?.spec.as_ref()?.template;
-    template.spec.as_ref()?.node_selector.as_ref()?.get(names::LABEL_NODE).cloned()
 }
 
 pub(super) fn target(pod: &Pod) -> Target {

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use resources::names::condition;
 use resources::{QuestDB, QuestDBStatus};
 
-use super::{Outcome, reach};
+use super::{Outcome, moving, reach};
 use crate::{Goal, Part, State, Step};
 
 /// Status, reason, message.
@@ -23,6 +23,7 @@ pub(super) fn set(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Outc
         (condition::CONFLICT, conflict(status, outcome)),
         (condition::CONTENDED, contended(status, outcome)),
         (condition::RECONCILE_PAUSED, resumed(status)),
+        (condition::MOVING, moving::moving(status, outcome)),
         (condition::NODE_CORDONED, reach::cordoned(status, resource, outcome)),
         (condition::INTEGRATIONS_READY, reach::integrations(status, outcome)),
         (condition::CREDENTIALS_ACCEPTED, credentials(status, outcome)),

@@ -12,7 +12,7 @@ use resources::{QuestDB, names};
 use super::kubernetes::node;
 use super::model::{Refusal, World};
 use crate::fixture::validated;
-use crate::{Goal, Observed, Step, is_still_ours, lost};
+use crate::{Goal, Observed, Part, Step, is_still_ours, lost};
 
 /// MiB per second of a gp3 volume for which nobody asked for any.
 const THROUGHPUT: u32 = 125;
@@ -70,6 +70,9 @@ impl World {
 
     fn on_aws_at_the_end(&mut self, step: &Step, seen: &QuestDB) -> Result<(), Refusal> {
         match step {
+            Step::ProveLeft { instance, pin, node, silent } => {
+                self.check_left(instance, pin, node.as_deref().filter(|_| !silent))?;
+            }
             Step::Protect { instance } => {
                 self.protected.retain(|id| id != instance);
                 self.protected.push(instance.clone());
@@ -77,7 +80,7 @@ impl World {
             Step::Unprotect { instance } => self.protected.retain(|id| id != instance),
             Step::TerminateInstance { instance } => {
                 assert!(!self.protected.contains(instance), "{instance} is ended while it is protected");
-                assert!(self.children.pod.is_none() || !self.listens(), "{instance} is ended under its pod");
+                self.check_unused(instance);
                 let found = self.instances.iter_mut().find(|found| found.id == *instance).unwrap();
                 if found.state != InstanceState::Terminated {
                     found.state = InstanceState::ShuttingDown;
@@ -107,6 +110,37 @@ impl World {
             other => panic!("{} is not a step on EC2", other.name()),
         }
         Ok(())
+    }
+
+    /// Asked live: nothing pins a machine, and, where that counts, nothing is on it.
+    fn check_left(&self, instance: &InstanceId, pin: &str, node: Option<&str>) -> Result<(), Refusal> {
+        if self.pinned() == Some(pin) {
+            return Err("the StatefulSet pins it");
+        }
+        let Some(node) = node else { return Ok(()) };
+        let on = self.children.attachments.iter().any(|found| found.spec.node_name == node);
+        let attached = self.volumes.iter().flat_map(Volume::live_attachments);
+        if on || attached.into_iter().any(|found| found.instance == *instance) {
+            return Err("the disk is on it");
+        }
+        Ok(())
+    }
+
+    /// No machine is ended under a pod or a disk whose kubelet could let go of it, nor while the database is pinned to it.
+    fn check_unused(&self, instance: &InstanceId) {
+        let found = self.instances.iter().find(|found| found.id == *instance).unwrap();
+        let node = self.children.nodes.iter().find(|node| super::kubernetes::is_of(node, found));
+        let name = node.and_then(|node| node.metadata.name.as_deref());
+        let pod = self.children.pod.as_ref().and_then(|pod| pod.spec.as_ref()?.node_name.as_deref());
+        let has_pod = name.is_some() && pod == name;
+        let listens = node.is_none_or(|node| super::kubernetes::listens(node));
+        assert!(!has_pod || !listens, "{instance} is ended under its pod");
+        if Goal::of(&self.resource) == Goal::Serve && !found.state.is_ending() {
+            let pinned = self.pinned().is_some() && self.pinned() == name;
+            assert!(!pinned, "{instance} is ended, and the database is pinned to it");
+            let mut attached = self.volumes.iter().flat_map(Volume::live_attachments);
+            assert!(!listens || attached.all(|found| found.instance != *instance), "{instance} has the disk");
+        }
     }
 
     fn group(&mut self, id: &SecurityGroupId) -> Result<&mut SecurityGroup, Refusal> {
@@ -158,14 +192,22 @@ impl World {
     }
 
     /// A machine that served last and lives is not replaced: looked at live, whatever the shared picture shows.
-    pub(super) fn check_no_living(&self, next: u64, seen: &QuestDB) -> Result<(), Refusal> {
+    pub(super) fn check_no_living(
+        &self,
+        (next, beside): (u64, Option<&InstanceId>),
+        seen: &QuestDB,
+    ) -> Result<(), Refusal> {
         let written = seen.metadata.annotations.as_ref();
         let written = written.and_then(|found| found.get(names::GENERATION)?.parse::<u64>().ok());
         let served = seen.status.as_ref().and_then(|status| status.node.as_ref()?.instance_id.as_ref());
         let lives = self.instances.iter().any(|found| {
             let generation = found.tags.get(key::GENERATION).and_then(|text| text.parse().ok());
             let of_written = written.is_some_and(|written| written < next) && generation == written;
-            of_written && !found.state.is_ending() && served.is_some_and(|id| *id == found.id.as_str())
+            let stays = beside == Some(&found.id);
+            of_written
+                && !stays
+                && !found.state.is_ending()
+                && served.is_some_and(|id| *id == found.id.as_str())
         });
         if lives { Err("the machine that served is still there") } else { Ok(()) }
     }
@@ -212,6 +254,7 @@ impl World {
         self.volumes.retain(|volume| volume.state != VolumeState::Deleting);
         for volume in &mut self.volumes {
             volume.attachments.retain(|attachment| !ended.contains(&attachment.instance));
+            assert!(volume.live_attachments().count() < 2, "two machines hold the disk: {volume:?}");
             let held = volume.live_attachments().next().is_some();
             volume.state = if held { VolumeState::InUse } else { VolumeState::Available };
         }
@@ -234,6 +277,9 @@ impl World {
         }
         if self.exhausted.iter().any(|found| found == zone) {
             self.memory.exhausted_zones.push(zone.to_owned());
+            if self.pinned().is_some() {
+                self.memory.resting = vec![Part::Candidate];
+            }
             return Err("no machine is free");
         }
         let number = self.next();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use resources::ChangeMeans::{Online, Refused, Restart, Stop};
+use resources::ChangeMeans::{Move, Online, Refused, Restart, Stop};
 use resources::{
     ChangeMeans, ComputeSpec, CredentialsSpec, DeletionPolicy, Exposure, NetworkSpec, QuestDBSpec, RunState,
     SecretSpec, StorageSpec, VolumeType, names,
@@ -49,12 +49,15 @@ const ROWS: &[Row] = &[
     (
         "compute.instance_type",
         |world| spec(world, |spec| spec.compute.instance_type = "m7i.xlarge".to_owned()),
-        &[("/spec/compute/instanceType", Refused)],
+        &[("/spec/compute/instanceType", Move)],
     ),
     (
         "compute.node_image",
-        |world| world.instances[0].image = "ami-older".to_owned(),
-        &[("/spec/compute/nodeImage", Refused)],
+        |world| {
+            world.instances[0].image = "ami-older".to_owned();
+            spec(world, |spec| spec.compute.node_image = Some("ami-1".to_owned()));
+        },
+        &[("/spec/compute/nodeImage", Move)],
     ),
     (
         "storage.size_gib",
@@ -377,7 +380,10 @@ fn another_spec_is_rehearsed_and_nothing_is_done() {
         r#"{"config":{"cairo.max.uncommitted.rows":null}}"#,
         &["restart /spec/config/cairo.max.uncommitted.rows", "step Apply"],
     );
-    holds(r#"{"compute":{"instanceType":"m7i.xlarge"}}"#, &["refused /spec/compute/instanceType"]);
+    holds(
+        r#"{"compute":{"instanceType":"m7i.xlarge"}}"#,
+        &["move /spec/compute/instanceType", "step WriteGeneration"],
+    );
     holds(r#"{"runState":"Purged"}"#, &["stop /spec/runState"]);
     holds(r#"{"version":"0"}"#, &["wrong: /spec/version"]);
     holds(r#"{"storage":null}"#, &["wrong: "]);

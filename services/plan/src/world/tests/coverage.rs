@@ -22,9 +22,9 @@ macro_rules! variants {
     };
 }
 
-variants!(Step: AddFinalizer, WriteGeneration, CreateSecret, DrawKey, SetCredentials, Apply, Delete, CreateSecurityGroup, AuthorizeIngress,
-    RevokeIngress, RunInstance, CreateVolume, Tag, ModifyVolume, LabelNode, ChangeRecords, WriteReleased, Protect,
-    Unprotect, TerminateInstance, DeleteSecurityGroup, DeleteVolume, RemoveFinalizer);
+variants!(Step: AddFinalizer, WriteGeneration, CreateSecret, DrawKey, SetCredentials, Apply, Delete, CreateSecurityGroup,
+    AuthorizeIngress, RevokeIngress, RunInstance, CreateVolume, Tag, ModifyVolume, LabelNode, ChangeRecords, WriteReleased,
+    ProveLeft, Protect, Unprotect, TerminateInstance, DeleteSecurityGroup, DeleteVolume, RemoveFinalizer);
 
 #[test]
 fn every_step_occurs() {

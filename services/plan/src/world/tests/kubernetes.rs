@@ -86,6 +86,9 @@ impl World {
         }
         let (uid, generation) =
             found.map_or((None, 0), |found| (found.uid.clone(), found.generation.unwrap_or(0)));
+        if manifest.kind == Kind::StatefulSet {
+            self.check_pin(manifest);
+        }
         let mut body = manifest.body.clone();
         let number = self.next();
         body["metadata"]["uid"] =
@@ -127,7 +130,11 @@ impl World {
             Kind::Service => children.service = None,
             Kind::StatefulSet => children.stateful_set = None,
             Kind::Pod if target.at_once => {
-                let down = self.instances.iter().all(|instance| instance.state.is_confirmed_down());
+                let on = children.pod.as_ref().and_then(|pod| pod.spec.as_ref()?.node_name.clone());
+                let node = children.nodes.iter().find(|node| node.metadata.name == on);
+                let mut machines =
+                    self.instances.iter().filter(|found| node.is_some_and(|node| is_of(node, found)));
+                let down = machines.all(|instance| instance.state.is_confirmed_down());
                 assert!(down, "a pod is forgotten while its machine runs");
                 children.pod = None;
             }
@@ -176,11 +183,12 @@ impl World {
             }
             return;
         }
+        self.detach_from_the_gone();
         if self.children.pod.is_none() && self.children.stateful_set.is_none() && self.listens() {
             self.let_go();
         }
         let Some(set) = &self.children.stateful_set else { return };
-        let template = &set.spec.as_ref().unwrap().template;
+        let template = set.spec.as_ref().unwrap().template.clone();
         let selector = template.spec.as_ref().unwrap().node_selector.as_ref().unwrap();
         let running = self.instances.iter().filter(|found| found.state == InstanceState::Running);
         let machines: Vec<String> = running.map(provider).collect();
@@ -189,7 +197,19 @@ impl World {
             let provider = node.spec.as_ref().unwrap().provider_id.as_ref().unwrap();
             machines.contains(provider) && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
         };
-        let Some(node) = self.children.nodes.iter().find(fits).cloned() else { return };
+        let on = self.children.pod.as_ref().and_then(|pod| pod.spec.as_ref()?.node_name.clone());
+        let stays = |node: &&Arc<Node>| node.metadata.name == on && on.is_some();
+        let all = &self.children.nodes;
+        // A pod is never moved: it stays where it was made.
+        let found = if on.is_some() {
+            all.iter().find(stays)
+        } else {
+            all.iter().find(fits).filter(|node| !is_closed(node))
+        };
+        let Some(node) = found.cloned() else { return };
+        if !self.attach(&node) {
+            return;
+        }
         let ready = self.children.pod.is_some();
         let made = self.children.pod.as_ref().map(|pod| &pod.metadata);
         let of_template = template.metadata.as_ref().unwrap();
@@ -201,15 +221,40 @@ impl World {
         if !ready {
             self.process.clone_from(&self.children.secret);
         }
-        self.attach(&node);
         self.children.pod = Some(Arc::new(pod(&uid, (&labels, &annotations), &node, ready)));
     }
 
     /// Whether the kubelets are alive: without them no pod ends and no disk is let go.
     pub(super) fn listens(&self) -> bool {
-        let conditions =
-            self.children.nodes.iter().filter_map(|node| node.status.as_ref()?.conditions.as_ref());
-        conditions.flatten().all(|condition| condition.status == "True")
+        self.children.nodes.iter().all(|node| listens(node))
+    }
+
+    /// The machine that the StatefulSet pins.
+    pub(super) fn pinned(&self) -> Option<&str> {
+        let template = &self.children.stateful_set.as_ref()?.spec.as_ref()?.template;
+        template.spec.as_ref()?.node_selector.as_ref()?.get(names::LABEL_NODE).map(String::as_str)
+    }
+
+    /// A database that serves is pinned to another machine only when that one is ready for it.
+    fn check_pin(&self, manifest: &Manifest) {
+        let pointer = format!("/spec/template/spec/nodeSelector/{}", names::LABEL_NODE.replace('/', "~1"));
+        let next = manifest.body.pointer(&pointer).and_then(Value::as_str);
+        let machine = |name: Option<&str>| {
+            let node = self.children.nodes.iter().find(|node| node.metadata.name.as_deref() == name)?;
+            let mut machines = self.instances.iter().filter(|found| found.state == InstanceState::Running);
+            machines.any(|found| is_of(node, found)).then_some(node)
+        };
+        let before = self.pinned();
+        if before.is_some() && before != next && machine(before).is_some() {
+            let ready = machine(next).is_some_and(|node| listens(node) && !is_closed(node));
+            assert!(ready, "pinned to {next:?}, which is not ready, while {before:?} runs");
+        }
+    }
+
+    /// A disk that Kubernetes has on a Node that is gone is taken off it.
+    fn detach_from_the_gone(&mut self) {
+        let nodes: Vec<_> = self.children.nodes.iter().map(|node| node.metadata.name.clone()).collect();
+        self.children.attachments.retain(|found| nodes.contains(&Some(found.spec.node_name.clone())));
     }
 
     /// Kubelets that were silent are heard again.
@@ -225,7 +270,8 @@ impl World {
     /// Nobody but the kubelet of its own Node ends a pod.
     fn is_stopped_by_its_kubelet(&self) -> bool {
         let node = self.children.pod.as_ref().and_then(|pod| pod.spec.as_ref()?.node_name.as_ref());
-        self.listens() && self.children.nodes.iter().any(|found| found.metadata.name.as_ref() == node)
+        let mut of_pod = self.children.nodes.iter().filter(|found| found.metadata.name.as_ref() == node);
+        of_pod.any(|found| listens(found))
     }
 
     fn let_go(&mut self) {
@@ -233,14 +279,22 @@ impl World {
         self.volumes.iter_mut().for_each(|volume| volume.attachments.clear());
     }
 
-    fn attach(&mut self, node: &Node) {
-        let instance =
-            self.instances.iter().find(|found| found.state == InstanceState::Running).unwrap().id.clone();
-        let Some(volume) = self.volumes.first_mut() else { return };
-        if volume.attachments.is_empty() {
+    /// The disk goes on a Node; whether it is there. Nobody takes it from another.
+    fn attach(&mut self, node: &Node) -> bool {
+        let mut machines = self.instances.iter().filter(|found| found.state == InstanceState::Running);
+        let Some(instance) = machines.find(|found| is_of(node, found)).map(|found| found.id.clone()) else {
+            return false;
+        };
+        let Some(volume) = self.volumes.first_mut() else { return true };
+        if volume.attachments.is_empty() && self.children.attachments.is_empty() {
             let (volume_id, device, state) =
                 (volume.id.clone(), "/dev/sdf".to_owned(), AttachmentState::Attached);
-            volume.attachments.push(Attachment { volume: volume_id, instance, device, state });
+            volume.attachments.push(Attachment {
+                volume: volume_id,
+                instance: instance.clone(),
+                device,
+                state,
+            });
             let attachment: VolumeAttachment = parse(&json!({
                 "metadata": { "name": "va" },
                 "spec": { "attacher": "ebs", "nodeName": node.metadata.name,
@@ -248,7 +302,24 @@ impl World {
             }));
             self.children.attachments = vec![Arc::new(attachment)];
         }
+        volume.attachments.iter().any(|found| found.instance == instance)
     }
+}
+
+/// Whether a Node is an instance's.
+pub(super) fn is_of(node: &Node, instance: &Instance) -> bool {
+    node.spec.as_ref().and_then(|spec| spec.provider_id.as_ref()) == Some(&provider(instance))
+}
+
+/// Whether the kubelet of a Node is alive.
+pub(super) fn listens(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().all(|condition| condition.status == "True")
+}
+
+/// Whether no pod is started on a Node.
+fn is_closed(node: &Node) -> bool {
+    node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true)
 }
 
 fn parse<T: DeserializeOwned>(value: &Value) -> T {

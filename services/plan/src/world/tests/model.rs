@@ -10,8 +10,8 @@ use resources::{QuestDB, QuestDBStatus, names};
 
 use crate::fixture::validated;
 use crate::{
-    Children, Dns, Goal, Kind, Memory, Observed, Source, Step, Validated, name_to_release, put_right,
-    source_to_look_at,
+    Children, Dns, DnsQuestion, Goal, Kind, Memory, Observed, Source, Step, Validated, dns_question,
+    name_to_release, pod_is_ready, put_right, serving, source_to_look_at,
 };
 
 /// What becomes of a step.
@@ -171,7 +171,9 @@ impl World {
         let status = resource.status.as_ref().and_then(|status| status.dns.as_ref());
         let known = status.and_then(|status| status.change_id.as_ref());
         let change = self.changes.iter().find(|change| Some(change.id.as_str()) == known.map(String::as_str));
-        let change = change.cloned();
+        let address = serving(resource, &observed).filter(|_| pod_is_ready(&observed));
+        let question = dns_question(resource, &wish, address.and_then(|found| found.private_ip));
+        let change = change.filter(|_| matches!(question, DnsQuestion::Change(_))).cloned();
         let name = if wish.goal == Goal::Serve { &wish.hostname } else { name_to_release(resource, &wish) };
         let of_name = self.records.iter().filter(|record| record.name == name).cloned();
         let records = change.is_none().then(|| of_name.collect());
@@ -231,16 +233,16 @@ impl World {
                     self.annotate(names::ADOPTED_ID, identity);
                 }
             }
-            Step::WriteGeneration { generation, launch, zone } => {
-                self.check_no_living(*generation, seen)?;
+            Step::WriteGeneration { generation, launch, zone, beside } => {
+                self.check_no_living((*generation, beside.as_ref()), seen)?;
                 self.remember();
                 self.annotate(names::GENERATION, &generation.to_string());
                 self.annotate(names::LAUNCH, launch);
                 self.annotate(names::LAUNCH_ZONE, zone);
             }
-            Step::WriteReleased { generation } => {
+            Step::WriteReleased { released } => {
                 self.remember();
-                self.annotate(names::RELEASED, &generation.to_string());
+                self.annotate(names::RELEASED, released);
             }
             Step::RemoveFinalizer => self.released = true,
             other => panic!("{} does not write the resource", other.name()),

@@ -3,6 +3,8 @@
 //! What a spec has, each run state after each other, and every step must occur here: `coverage` does not compile without
 //! one that is new, and fails while no operation has it.
 
+use std::sync::Arc;
+
 use cloud::{IngressRule, InstanceState};
 use jiff::{SignedDuration, Timestamp};
 use resources::{
@@ -13,7 +15,7 @@ use serde_json::json;
 
 use super::credentials::jwk;
 use super::model::World;
-use super::runner::settle;
+use super::runner::{pass, settle};
 use super::{serving, silent, source, wish};
 use crate::Kind;
 use crate::fixture::{plain, resource, settings};
@@ -87,8 +89,47 @@ pub(super) const OPERATIONS: &[Operation] = &[
     operation("its machine's image by name", serving, |world| {
         change(world, |spec| spec.compute.node_image = Some(settings().node_image));
     }),
-    operation("another machine, refused", serving, |world| {
+    operation("another machine", serving, |world| {
         change(world, |spec| "m7i.xlarge".clone_into(&mut spec.compute.instance_type));
+    }),
+    operation("another machine and everything else", serving, |world| {
+        change(world, |spec| {
+            "r7i.2xlarge".clone_into(&mut spec.compute.instance_type);
+            spec.storage.size_gib = 80;
+            spec.config.clear();
+            spec.network.allowed_cidrs = vec!["10.9.0.0/16".to_owned()];
+        });
+    }),
+    operation("another machine while it is made", half_made, |world| {
+        change(world, |spec| "m7i.xlarge".clone_into(&mut spec.compute.instance_type));
+    }),
+    operation("another machine than the next", half_moved, |world| {
+        change(world, |spec| "r7i.2xlarge".clone_into(&mut spec.compute.instance_type));
+    }),
+    operation("back right after the move", just_moved, |world| {
+        change(world, |spec| "m7i.large".clone_into(&mut spec.compute.instance_type));
+    }),
+    operation("pause while it moves", half_moved, |world| become_(world, RunState::Paused)),
+    operation("delete right after the move", just_moved, |world| become_(world, RunState::Deleted)),
+    operation("purge while it moves", half_moved, |world| become_(world, RunState::Purged)),
+    operation("drained", serving, cordon),
+    operation("drained of a silent Node", serving, |world| {
+        cordon(world);
+        silent::say(world, "Unknown");
+        world.now = Timestamp::UNIX_EPOCH + SignedDuration::from_mins(5);
+    }),
+    operation("no drain after all", half_drained, |world| {
+        let node = Arc::make_mut(&mut world.children.nodes[0]);
+        node.spec.get_or_insert_default().unschedulable = None;
+    }),
+    operation("the machine ended while it moves", half_moved, |world| end_machine(world, 0)),
+    operation("the next machine ended", half_moved, |world| end_machine(world, 1)),
+    operation("the StatefulSet deleted while it moves", half_moved, |world| {
+        world.children.stateful_set = None;
+    }),
+    operation("annotations lost while it moves", half_moved, |world| {
+        world.resource.metadata.annotations = None;
+        world.touch();
     }),
     operation("another name, refused", serving, |world| change(world, other_name)),
     operation("everything that needs no move", serving, |world| {
@@ -145,12 +186,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         change(world, |spec| spec.credentials = Some(CredentialsSpec { ilp, ..CredentialsSpec::default() }));
     }),
     // Misfortune.
-    operation("the machine ended", serving, |world| {
-        world.instances[0].state = InstanceState::Terminated;
-        world.volumes[0].attachments.clear();
-        world.children.pod = None;
-        world.children.attachments.clear();
-    }),
+    operation("the machine ended", serving, |world| end_machine(world, 0)),
     operation("children deleted by hand", serving, |world| {
         let children = &mut world.children;
         (children.config, children.service, children.headless) = (None, None, None);
@@ -254,6 +290,65 @@ fn fresh_in_full() -> World {
     spec.restart_nonce = Some("born".to_owned());
     spec.network.hostname = None;
     world
+}
+
+/// A machine ends by itself.
+fn end_machine(world: &mut World, number: usize) {
+    let machine = &mut world.instances[number];
+    machine.state = InstanceState::Terminated;
+    let id = machine.id.clone();
+    let node =
+        world.children.nodes.iter().find(|node| super::kubernetes::is_of(node, &world.instances[number]));
+    let name = node.and_then(|node| node.metadata.name.clone());
+    if world.volumes[0].attachments.iter().any(|found| found.instance == id) {
+        world.volumes[0].attachments.clear();
+        world.children.attachments.clear();
+    }
+    let on = world.children.pod.as_ref().and_then(|pod| pod.spec.as_ref()?.node_name.clone());
+    if name.is_some() && on == name {
+        world.children.pod = None;
+    }
+}
+
+/// Somebody wants the machine's Node empty.
+fn cordon(world: &mut World) {
+    Arc::make_mut(&mut world.children.nodes[0]).spec.get_or_insert_default().unschedulable = Some(true);
+}
+
+/// After so many passes of its way to this.
+fn on_the_way(mut world: World, begin: fn(&mut World), arrived: fn(&World) -> bool) -> World {
+    begin(&mut world);
+    let mut taken = 0;
+    for _ in 0..super::ENOUGH {
+        if arrived(&world) {
+            return world;
+        }
+        pass(&mut world, &mut taken, None, false);
+        world.tick();
+    }
+    panic!("it did not come so far: {:#?}", world.resource.status);
+}
+
+fn half_made() -> World {
+    on_the_way(fresh(), |_| {}, |world| !world.children.nodes.is_empty())
+}
+
+fn begin_move(world: &mut World) {
+    change(world, |spec| "m7i.xlarge".clone_into(&mut spec.compute.instance_type));
+}
+
+/// Two machines run, and the database is on the first.
+fn half_moved() -> World {
+    on_the_way(serving(), begin_move, |world| world.children.nodes.len() == 2)
+}
+
+/// Two machines run, and the database is pinned to the second.
+fn just_moved() -> World {
+    on_the_way(serving(), begin_move, |world| world.pinned().is_some_and(|pin| pin.ends_with("-g2")))
+}
+
+fn half_drained() -> World {
+    on_the_way(serving(), cordon, |world| world.children.nodes.len() == 2)
 }
 
 fn settled(mut world: World) -> World {

@@ -22,6 +22,8 @@ pub(super) fn check_moment(world: &World, what: &str) {
     let living: Vec<&Instance> = living(world).collect();
     assert!(living.iter().filter(of_written).count() < 2 && living.len() < 3, "{what}: {living:#?}");
     assert!(world.volumes.len() < 2, "{what}: {:#?}", world.volumes);
+    let held = world.volumes.iter().flat_map(cloud::Volume::live_attachments).count();
+    assert!(held < 2 && world.children.attachments.len() < 2, "{what}: two machines hold the disk");
     assert!(world.groups.len() < 2, "{what}: {:#?}", world.groups);
     assert!(world.secrets_drawn <= 1 + world.secrets_lost, "{what}: passwords were drawn again");
 }
@@ -213,8 +215,13 @@ fn status(world: &World) -> Value {
     let version = status.version.as_ref().filter(|_| Goal::of(&world.resource) == Goal::Serve);
     // What was once asked for and is done is told only to those who saw it.
     let told = |found: &&Condition| {
-        let passing =
-            [condition::VOLUME_RESIZING, condition::CONFLICT, condition::CONTENDED, condition::NODE_CORDONED];
+        let passing = [
+            condition::VOLUME_RESIZING,
+            condition::CONFLICT,
+            condition::CONTENDED,
+            condition::NODE_CORDONED,
+            condition::MOVING,
+        ];
         let known = found.type_ == condition::INTEGRATIONS_READY && found.status == "True";
         !(known || passing.contains(&found.type_.as_str()) && found.status == "False")
     };

@@ -44,14 +44,8 @@ fn wishes() -> impl Strategy<Value = Vec<Wish>> {
     prop::collection::vec(wish, 3..7)
 }
 
-/// What the database has none of, so that it may get any.
-struct Free {
-    machine: bool,
-    name: bool,
-}
-
-/// What a wish makes of a spec. Machine and name are another only where none is there: otherwise that is refused.
-fn become_this(spec: &mut QuestDBSpec, wish: &Wish, free: &Free) {
+/// What a wish makes of a spec. The name is another only while there is none: otherwise that is refused.
+fn become_this(spec: &mut QuestDBSpec, wish: &Wish, named: bool) {
     spec.run_state = wish.run_state;
     spec.storage.size_gib = spec.storage.size_gib.max(wish.size);
     spec.storage.volume_type = if wish.io2 { VolumeType::Io2 } else { VolumeType::Gp3 };
@@ -67,11 +61,9 @@ fn become_this(spec: &mut QuestDBSpec, wish: &Wish, free: &Free) {
     let service_type = if wish.cidrs > 0 { ServiceType::LoadBalancer } else { ServiceType::ClusterIP };
     spec.network.service =
         (wish.way_in & 4 == 0).then(|| ServiceSpec { service_type, ..ServiceSpec::default() });
-    if free.machine {
-        let machine = if wish.machine { "m7i.xlarge" } else { "m7i.large" };
-        machine.clone_into(&mut spec.compute.instance_type);
-    }
-    if free.name {
+    let machine = if wish.machine { "m7i.xlarge" } else { "m7i.large" };
+    machine.clone_into(&mut spec.compute.instance_type);
+    if !named {
         let name = if wish.name { "other" } else { "trades-33445566" };
         spec.network.hostname = Some(format!("{name}.eu.example.com"));
     }
@@ -81,13 +73,10 @@ fn walk(wishes: &[Wish]) -> World {
     let mut world = World::new(resource(1));
     world.children.served = [Kind::ServiceMonitor, Kind::IngressRoute].into_iter().collect();
     for wish in wishes {
-        let free = Free {
-            machine: world.instances.iter().all(|found| found.state.is_ending()),
-            name: world.resource.status.as_ref().is_none_or(|status| status.dns.is_none()),
-        };
+        let named = world.resource.status.as_ref().is_some_and(|status| status.dns.is_some());
         let provisioned = !world.volumes.is_empty();
         change(&mut world, |spec| {
-            become_this(spec, wish, &free);
+            become_this(spec, wish, named);
             spec.storage.provisioned |= provisioned;
         });
         let mut taken = 0;

@@ -1,0 +1,39 @@
+//! What became of the last upgrade of a database.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The last change from one container image to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UpgradeStatus {
+    /// Image before.
+    pub from: String,
+    /// Image that was asked for.
+    pub to: String,
+    /// What became of it.
+    pub result: UpgradeResult,
+    /// Why it did not succeed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The `QuestDBSnapshot` that was taken before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+    /// When QuestDB was first told to start as the new image.
+    pub started_at: Time,
+    /// When it was known what became of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Time>,
+}
+
+/// What became of an upgrade.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum UpgradeResult {
+    /// Not known yet.
+    Running,
+    /// The new image serves.
+    Succeeded,
+    /// The new image did not start: the image before was put back.
+    RolledBack,
+}
