@@ -19,6 +19,7 @@ mod questdb;
 mod quiet;
 mod reach;
 mod rig;
+mod secrets;
 mod snapshots;
 mod source;
 mod stale;

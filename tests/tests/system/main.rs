@@ -4,6 +4,7 @@ mod cli;
 mod crash;
 mod main_job;
 mod restore;
+mod secrets;
 mod states;
 mod support;
 mod trace;

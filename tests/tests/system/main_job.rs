@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use cloud::{Cloud as _, Select, VolumeId};
@@ -72,6 +73,12 @@ pub(crate) async fn ready_resource(cluster: &ClusterFacts, namespace: &str, name
 }
 
 impl Ready {
+    /// The address of its machine.
+    pub(crate) fn host(&self) -> Ipv4Addr {
+        let host = self.endpoint.trim_start_matches("http://").split(':').next();
+        host.and_then(|host| host.parse().ok()).expect("an address")
+    }
+
     pub(crate) async fn ask(&self, statement: &str) -> anyhow::Result<Value> {
         sql(&self.endpoint, &self.user, &self.password, statement).await
     }
