@@ -144,7 +144,12 @@ pub fn instance_type(name: &str) -> Option<&'static InstanceType> {
 
 /// The container image of a version on offer.
 pub fn image(version: &str) -> Option<String> {
-    VERSIONS.contains(&version).then(|| format!("questdb/questdb:{version}"))
+    VERSIONS.contains(&version).then(|| image_of(version))
+}
+
+/// The container image of a version, whether it is on offer or not.
+pub fn image_of(version: &str) -> String {
+    format!("questdb/questdb:{version}")
 }
 
 /// The major version of a QuestDB version.

@@ -58,6 +58,9 @@ pub struct Args {
     /// Between two looks at a database that is as it should be; what changes in Kubernetes or in AWS is noticed without
     #[arg(long, env = "SLIPWAY_RESYNC", value_name = "DURATION", default_value = "5m", value_parser = period)]
     pub resync: Duration,
+    /// QuestDB versions that databases may have
+    #[arg(long = "questdb-versions", env = "SLIPWAY_QUESTDB_VERSIONS", value_delimiter = ',', default_values = domain::catalogue::VERSIONS, value_name = "VERSION")]
+    pub versions: Vec<String>,
     /// Who else lives in the cluster.
     #[command(flatten)]
     pub neighbours: NeighbourArgs,
@@ -76,6 +79,7 @@ impl Args {
             vpc: self.vpc_id.clone(),
             zones: self.zones.iter().cloned().collect::<BTreeMap<_, _>>(),
             node_image: self.node_image.clone(),
+            versions: self.versions.clone(),
             neighbours: self.neighbours.settings(&self.lease_namespace, &self.dns_suffix),
         }
     }

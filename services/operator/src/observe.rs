@@ -48,6 +48,9 @@ async fn everything(
         strays::find(context, resource, validated, &mut observed).await?;
     }
     given::look(context, resource, validated, &mut observed).await?;
+    let subject = &validated.subject;
+    let copy = plan::copy_to_look_at(resource, validated, &observed.children);
+    observed.children.copy = copy.and_then(|name| context.side.snapshot(&subject.namespace, &name));
     find_lost(context, resource, validated, &mut observed).await?;
     plan::put_right(resource, &validated.subject, &mut observed.account);
     if !settled {

@@ -14,7 +14,7 @@ use crate::planner::{Reason, World, other_name, reasons, volume_change};
 use crate::secrets::Taking;
 use crate::{Goal, Kind, Plan, Step, Validated, serving};
 
-pub(crate) use running::{Running, revision, template_digest};
+pub(crate) use running::{Running, image_of_pod, image_of_template, revision, template_digest};
 
 /// A difference between what is asked for and what is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,7 +28,7 @@ pub struct Change {
 }
 
 impl Change {
-    fn new(field: impl Into<String>, means: ChangeMeans, why: impl Into<String>) -> Self {
+    pub(crate) fn new(field: impl Into<String>, means: ChangeMeans, why: impl Into<String>) -> Self {
         Self { field: field.into(), means, why: why.into() }
     }
 
@@ -52,6 +52,7 @@ pub(crate) fn changes(world: &World<'_>, plan: &Plan) -> Vec<Change> {
     changes.extend(disk(world));
     changes.extend(name(world));
     changes.extend(restarts(world));
+    changes.extend(world.upgrade.change.clone());
     changes.extend(plan.actions.iter().filter_map(|action| of_step(&action.step)));
     changes.sort();
     changes.dedup_by(|one, other| one.field == other.field && one.means == other.means);
@@ -183,7 +184,8 @@ fn of_kind(kind: Kind) -> Option<Change> {
         | Kind::Pod
         | Kind::PersistentVolume
         | Kind::PersistentVolumeClaim
-        | Kind::Node => return None,
+        | Kind::Node
+        | Kind::Snapshot => return None,
     };
     Some(Change::online(field, "the object is changed while QuestDB serves"))
 }

@@ -26,6 +26,7 @@ pub mod snapshot;
 mod step;
 mod subject;
 mod tagged;
+mod upgrade;
 mod validate;
 
 pub use change::Change;
@@ -45,6 +46,7 @@ pub use settings::{Neighbours, Settings};
 pub use step::{Action, Kind, Manifest, Plan, Progress, State, Step, Target};
 pub use subject::Subject;
 pub use tagged::{Lost, Mistagged, is_still_ours, lost, put_right};
+pub use upgrade::copy_to_look_at;
 pub use validate::{Validated, hostname, is_cidr, validate};
 
 #[cfg(test)]

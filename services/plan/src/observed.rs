@@ -13,6 +13,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::core::DynamicObject;
+use resources::QuestDBSnapshot;
 
 use crate::secrets::Secrets;
 use crate::{Kind, Mistagged, Part, Source};
@@ -61,6 +62,8 @@ pub struct Children {
     pub network_policy: Option<Arc<NetworkPolicy>>,
     /// What keeps a drain from it.
     pub disruption_budget: Option<Arc<PodDisruptionBudget>>,
+    /// The copy of the disk that an upgrade waits for ([`crate::copy_to_look_at`]).
+    pub copy: Option<Arc<QuestDBSnapshot>>,
     /// Which of the kinds that a cluster may lack it knows.
     pub served: BTreeSet<Kind>,
     /// Objects of those kinds.

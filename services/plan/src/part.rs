@@ -44,6 +44,8 @@ parts!(
     Dns => "dns",
     /// Disruption budget, monitors and routes.
     Reach => "reach",
+    /// From one version to another.
+    Upgrade => "upgrade",
     /// The machine that a database is about to move to. The old one serves until this one is ready.
     Candidate => "next-machine",
     /// Machines that serve nobody any more are ended.
@@ -84,6 +86,7 @@ impl Part {
             | Self::Isolation
             | Self::Reach
             | Self::Former
+            | Self::Upgrade
             | Self::DnsRelease => &[],
             // Nobody may come in who is not allowed, not even for a moment.
             Self::Instance | Self::Candidate => &[Self::SecurityGroup],
@@ -102,7 +105,7 @@ impl Part {
 
     /// Whether a database serves without it.
     pub(crate) const fn is_beside(self) -> bool {
-        matches!(self, Self::Tuning | Self::Reach | Self::Candidate | Self::Former)
+        matches!(self, Self::Tuning | Self::Reach | Self::Upgrade | Self::Candidate | Self::Former)
     }
 
     /// Whether a failure of `other` holds this part back: it is the same, or needed on some way.

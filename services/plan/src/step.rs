@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use cloud::{IngressRule, InstanceId, Launch, NewSecurityGroup, NewVolume, RecordChange, SecurityGroupId};
 use cloud::{Tags, VolumeChange, VolumeId};
 use kube::core::ObjectMeta;
+use resources::UpgradeStatus;
 use serde_json::Value;
 
 use crate::secrets::NewCredentials;
@@ -41,6 +42,8 @@ pub enum Kind {
     IngressRoute,
     /// Traefik's, for TCP.
     IngressRouteTcp,
+    /// A copy of the disk.
+    Snapshot,
 }
 
 impl Kind {
@@ -61,6 +64,7 @@ impl Kind {
             Self::PodMonitor => "PodMonitor",
             Self::IngressRoute => "IngressRoute",
             Self::IngressRouteTcp => "IngressRouteTCP",
+            Self::Snapshot => "QuestDBSnapshot",
         }
     }
 
@@ -80,7 +84,8 @@ impl Kind {
             | Self::PersistentVolumeClaim
             | Self::Node
             | Self::NetworkPolicy
-            | Self::PodDisruptionBudget => None,
+            | Self::PodDisruptionBudget
+            | Self::Snapshot => None,
         }
     }
 
@@ -381,6 +386,10 @@ pub struct Plan {
     pub actions: Vec<Action>,
     /// Parts in order.
     pub progress: Vec<Progress>,
+    /// The version that the pod is to run by this plan; none where it is not to run.
+    pub version: Option<String>,
+    /// The last upgrade, as far as it is known.
+    pub upgrade: Option<UpgradeStatus>,
     /// Differences between what is asked for and what runs, by field: what this plan, or a later one, does about the spec.
     pub changes: Vec<Change>,
     /// What people have to put right, and nothing else waits for.

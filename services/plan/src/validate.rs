@@ -78,7 +78,7 @@ pub fn validate(resource: &QuestDB, subject: Subject, settings: &Settings) -> Re
         instruction: spec.instruction.clone(),
         generation: resource.metadata.generation.unwrap_or_default(),
         version: spec.version.clone(),
-        image: spec.image.clone().or_else(|| catalogue::image(&spec.version)).unwrap_or_default(),
+        image: spec.image.clone().unwrap_or_else(|| catalogue::image_of(&spec.version)),
         instance_type,
         node_image: spec.compute.node_image.clone().unwrap_or_else(|| settings.node_image.clone()),
         storage: spec.storage.clone(),
@@ -106,13 +106,12 @@ fn check(spec: &QuestDBSpec, subject: &Subject, settings: &Settings, violations:
         let detail = format!("a resource's name may have at most {NAME_LENGTH} characters");
         violations.push(Violation::new("/metadata/name", Rule::Range, detail));
     }
-    if !catalogue::VERSIONS.contains(&spec.version.as_str()) {
-        violations.push(one_of("/spec/version", catalogue::VERSIONS.iter().copied()));
+    if !settings.versions.contains(&spec.version) {
+        violations.push(one_of("/spec/version", settings.versions.iter().map(String::as_str)));
     }
-    if let Some(image) = &spec.image
-        && catalogue::image(&spec.version).as_ref() != Some(image)
-    {
-        violations.push(one_of("/spec/image", catalogue::image(&spec.version).as_deref().into_iter()));
+    let image = catalogue::image_of(&spec.version);
+    if spec.image.as_ref().is_some_and(|wished| *wished != image) {
+        violations.push(one_of("/spec/image", std::iter::once(image.as_str())));
     }
     if catalogue::instance_type(&spec.compute.instance_type).is_none() {
         let names = catalogue::INSTANCE_TYPES.iter().map(|kind| kind.name);

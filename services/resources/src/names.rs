@@ -43,6 +43,10 @@ pub const CHECKSUM: &str = "crd.questdb.io/checksum";
 pub const RUNNING: &str = "crd.questdb.io/running";
 /// Annotation of a pod template: hash of what nobody is restarted for.
 pub const TEMPLATE: &str = "crd.questdb.io/template";
+/// Annotation of a StatefulSet: its last upgrade, and what became of it.
+pub const UPGRADE: &str = "crd.questdb.io/upgrade";
+/// Annotation of a snapshot that was taken before an upgrade: the database.
+pub const BEFORE_UPGRADE: &str = "crd.questdb.io/before-upgrade";
 /// Annotation of a resource: `true` stops the operator from doing anything; it still says what is pending.
 pub const PAUSE_RECONCILE: &str = "crd.questdb.io/pause-reconcile";
 /// Annotation of a resource: a JSON merge patch of its spec, of which status says what it would take.
@@ -129,6 +133,8 @@ pub mod condition {
     pub const CONFLICT: &str = "Conflict";
     /// A database is held still for a snapshot.
     pub const HELD: &str = "Held";
+    /// Another version is being started.
+    pub const UPGRADE_IN_PROGRESS: &str = "UpgradeInProgress";
     /// The database goes to another machine.
     pub const MOVING: &str = "Moving";
     /// Somebody wants the machine's Node empty.

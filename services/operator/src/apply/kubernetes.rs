@@ -14,7 +14,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::DynamicObject;
 use kube::discovery::ApiResource;
 use plan::{Kind, Manifest, Target};
-use resources::{QuestDB, names};
+use resources::{QuestDB, QuestDBSnapshot, names};
 use serde_json::json;
 
 use super::Pass;
@@ -174,6 +174,7 @@ pub(crate) fn dynamic(context: &Context, kind: Kind, namespace: Option<&str>) ->
         Kind::Node => clustered::<Node>(),
         Kind::NetworkPolicy => namespaced::<NetworkPolicy>(),
         Kind::PodDisruptionBudget => namespaced::<PodDisruptionBudget>(),
+        Kind::Snapshot => namespaced::<QuestDBSnapshot>(),
         Kind::ServiceMonitor | Kind::PodMonitor | Kind::IngressRoute | Kind::IngressRouteTcp => {
             crate::reach::api_resource(kind)
         }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::Pod;
 use resources::{ChangeMeans, names};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -91,6 +92,16 @@ pub(crate) fn template_digest(pod: &Value) -> String {
 /// The revision of the credentials that a pod made by this StatefulSet is made for.
 pub(crate) fn revision(set: Option<&StatefulSet>) -> Option<String> {
     Running::read(of_template(set))?.credentials
+}
+
+/// The image that a pod says it was started with.
+pub(crate) fn image_of_pod(pod: &Pod) -> Option<String> {
+    Running::read(pod.metadata.annotations.as_ref()).map(|running| running.image)
+}
+
+/// The image that the pods of a StatefulSet are started with.
+pub(crate) fn image_of_template(set: Option<&StatefulSet>) -> Option<String> {
+    Running::read(of_template(set)).map(|running| running.image)
 }
 
 /// The annotations of the template of a StatefulSet.

@@ -25,7 +25,7 @@ use resources::{QuestDB, names};
 use crate::Mistagged;
 use crate::change::changes;
 use crate::secrets::{Choice, Keyring, choose};
-use crate::{Goal, Observed, Part, Plan, Settings, State, Step, Validated};
+use crate::{Goal, Observed, Part, Plan, Settings, State, Step, Validated, upgrade};
 
 pub(crate) use disk::change as volume_change;
 pub use disk::modification_must_be_read;
@@ -46,16 +46,28 @@ pub(crate) struct World<'a> {
     pub(crate) settings: &'a Settings,
     /// What is to be done about the credentials.
     pub(crate) choice: &'a Choice,
+    /// Which image is in force; `validated` has it.
+    pub(crate) upgrade: &'a upgrade::Decision,
 }
 
 /// What to do now. `resource` is the one that `validated` was made of.
 pub fn plan(resource: &QuestDB, validated: &Validated, observed: &Observed, settings: &Settings) -> Plan {
     // Which ports there are follows from which credentials there are.
     let keyring = Keyring::of(&observed.children);
-    let validated = &Validated { keyring, ..validated.clone() };
+    let mut in_force = Validated { keyring, ..validated.clone() };
+    let upgrade = upgrade::decide(resource, &in_force, observed);
+    if upgrade.image != in_force.image {
+        upgrade::version_of(&upgrade.image).clone_into(&mut in_force.version);
+        in_force.image.clone_from(&upgrade.image);
+    }
+    let validated = &in_force;
     let choice = &choose(validated, observed);
-    let world = World { resource, validated, observed, settings, choice };
-    let mut plan = Plan::default();
+    let world = World { resource, validated, observed, settings, choice, upgrade: &upgrade };
+    let mut plan = Plan {
+        version: (validated.goal == Goal::Serve).then(|| validated.version.clone()),
+        upgrade: upgrade.record.as_ref().map(|record| record.status.clone()),
+        ..Plan::default()
+    };
     if !world.is_held() && validated.removing {
         return plan;
     }
@@ -89,7 +101,9 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
     let home = instance.zip(node).filter(|_| configured && claimed && safe && keyed);
     let ready = if let Some((instance, node)) = home {
         let target = moving::target(world, plan, &moving::Home { instance, node, group, disk: volume });
-        let waits = Arc::ptr_eq(target, node) && moving::takes_along(world, instance);
+        workload::upgrade(world, plan);
+        let waits =
+            world.upgrade.waits() || (Arc::ptr_eq(target, node) && moving::takes_along(world, instance));
         workload::pod(world, plan, target, waits)
     } else {
         plan.say(Part::Attachment, State::Pending);

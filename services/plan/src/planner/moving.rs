@@ -126,6 +126,13 @@ fn ready<'a>(world: &World<'a>, plan: &mut Plan, next: &Instance) -> Option<&'a 
         plan.wait(Part::Candidate, format!("Node {name} of the next machine is cordoned: uncordon it"));
         return None;
     }
+    if world.upgrade.waits() {
+        plan.wait(
+            Part::Candidate,
+            "the next machine is ready; the other version that is asked for is prepared",
+        );
+        return None;
+    }
     if !is_move_told(world) {
         plan.wait(Part::Candidate, "the move is being announced in status");
         return None;

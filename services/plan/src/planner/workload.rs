@@ -47,7 +47,14 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
     let observed = world.observed.children.stateful_set.as_deref();
     let found = observed.map(|found| serde_json::to_value(found).unwrap_or_default());
     let fitted = fitted(world, node);
-    let intended = build::stateful_set(&fitted, value, copied(world).as_ref());
+    if let Some(why) = &world.upgrade.forbidden {
+        plan.say(Part::Pod, State::Broken(why.clone()));
+        return false;
+    }
+    let mut intended = build::stateful_set(&fitted, value, copied(world).as_ref());
+    if let Some(record) = &world.upgrade.record {
+        intended.body["metadata"]["annotations"][names::UPGRADE] = record.text().into();
+    }
     let applied = ensure(plan, Part::Pod, intended, found.as_ref());
     attachment(world, plan, node);
     if !applied {
@@ -72,6 +79,17 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
     }
     replace(world, plan, pod, node);
     false
+}
+
+/// The way to another version, before the pod is touched for it.
+pub(super) fn upgrade(world: &World<'_>, plan: &mut Plan) {
+    if let Some(copy) = &world.upgrade.copy {
+        let reason = "nothing is started on data that no copy was made of";
+        plan.act(Part::Upgrade, Step::Apply(copy.clone()), reason);
+    }
+    if let Some(state) = &world.upgrade.state {
+        plan.say(Part::Upgrade, state.clone());
+    }
 }
 
 /// The disk, if it was made from a copy for this database.

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use resources::names::condition;
 use resources::{QuestDB, QuestDBStatus};
 
-use super::{Outcome, moving, reach};
+use super::{Outcome, moving, reach, upgrade};
 use crate::{Goal, Part, State, Step};
 
 /// Status, reason, message.
@@ -23,6 +23,7 @@ pub(super) fn set(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Outc
         (condition::CONFLICT, conflict(status, outcome)),
         (condition::CONTENDED, contended(status, outcome)),
         (condition::RECONCILE_PAUSED, resumed(status)),
+        (condition::UPGRADE_IN_PROGRESS, upgrade::upgrading(status, outcome)),
         (condition::MOVING, moving::moving(status, outcome)),
         (condition::NODE_CORDONED, reach::cordoned(status, resource, outcome)),
         (condition::INTEGRATIONS_READY, reach::integrations(status, outcome)),
@@ -103,7 +104,8 @@ pub(crate) fn put(
 
 fn accepted(outcome: &Outcome<'_>) -> Word {
     match outcome.first_refused() {
-        Some(text) => no("MoveNeeded", &text),
+        Some((Part::Upgrade, text)) => no("UpgradeRefused", &text),
+        Some((_, text)) => no("MoveNeeded", &text),
         None => yes("Valid", "the spec can be carried out"),
     }
 }

@@ -64,7 +64,7 @@ pub(super) fn facts(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Ou
     dns(status, resource, outcome, instance);
     let validated = outcome.validated;
     if validated.goal == Goal::Serve && [Part::Pod, Part::Dns].into_iter().all(|part| outcome.is_done(part)) {
-        status.version = Some(validated.version.clone());
+        status.version = outcome.plan.version.clone().or_else(|| status.version.take());
         let host = &validated.hostname;
         status.endpoints = Some(EndpointsStatus {
             http: format!("http://{host}:{}", port::HTTP),
@@ -73,6 +73,7 @@ pub(super) fn facts(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Ou
             min: format!("http://{host}:{}", port::MIN),
         });
     }
+    status.last_upgrade = outcome.plan.upgrade.clone().or_else(|| status.last_upgrade.take());
     if validated.goal != Goal::Serve {
         status.endpoints = None;
     }

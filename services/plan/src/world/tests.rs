@@ -22,6 +22,7 @@ mod silent;
 mod source;
 mod states;
 mod tags;
+mod upgrades;
 
 use std::sync::LazyLock;
 

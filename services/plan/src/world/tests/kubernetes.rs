@@ -8,7 +8,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::core::ObjectMeta;
-use resources::names;
+use resources::{SnapshotPhase, names};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -57,6 +57,10 @@ impl World {
             }
             Kind::NetworkPolicy => children.network_policy.as_deref().map(|found| &found.metadata),
             Kind::PodDisruptionBudget => children.disruption_budget.as_deref().map(|found| &found.metadata),
+            Kind::Snapshot => {
+                let mut all = self.snapshots.iter().map(|found| &found.metadata);
+                all.find(|metadata| metadata.name.as_deref() == Some(name))
+            }
             Kind::ServiceMonitor | Kind::PodMonitor | Kind::IngressRoute | Kind::IngressRouteTcp => {
                 let of_kind = children.others.iter().filter(|(other, _)| *other == kind);
                 let mut metadata = of_kind.map(|(_, found)| &found.metadata);
@@ -110,6 +114,11 @@ impl World {
                 let labels: BTreeMap<String, String> = parse(&body["metadata"]["labels"]);
                 pod.metadata.labels.get_or_insert_default().extend(labels);
             }
+            Kind::Snapshot => {
+                if self.snapshots.iter().all(|found| found.metadata.name.as_ref() != Some(&manifest.name)) {
+                    self.snapshots.push(Arc::new(parse(&body)));
+                }
+            }
             other @ (Kind::Secret | Kind::Node) => panic!("{} is not applied", other.as_str()),
             other => super::reach::write(children, other, &manifest.name, &body),
         }
@@ -161,6 +170,7 @@ impl World {
     }
 
     pub(super) fn tick_kubernetes(&mut self) {
+        self.tick_snapshots();
         self.tick_pod();
         if let Some(found) = &mut self.children.stateful_set {
             let generation = found.metadata.generation;
@@ -210,7 +220,7 @@ impl World {
         if !self.attach(&node) {
             return;
         }
-        let ready = self.children.pod.is_some();
+        let before = self.children.pod.clone();
         let made = self.children.pod.as_ref().map(|pod| &pod.metadata);
         let of_template = template.metadata.as_ref().unwrap();
         let metadata = made.unwrap_or(of_template);
@@ -218,10 +228,56 @@ impl World {
         let uid = self.children.pod.as_ref().and_then(|pod| pod.metadata.uid.clone());
         let uid = uid.unwrap_or_else(|| format!("pod-{}", self.number));
         self.number += 1;
-        if !ready {
+        if before.is_none() {
             self.process.clone_from(&self.children.secret);
         }
-        self.children.pod = Some(Arc::new(pod(&uid, (&labels, &annotations), &node, ready)));
+        let made = pod(&uid, (&labels, &annotations), &node, before.is_some());
+        self.children.pod = Some(Arc::new(self.play(made, before.as_deref())));
+    }
+
+    /// QuestDB starts, or ends at once and is started again.
+    fn play(&self, mut pod: Pod, before: Option<&Pod>) -> Pod {
+        let image = crate::change::image_of_pod(&pod).unwrap_or_default();
+        if !self.broken.contains(&image) {
+            return pod;
+        }
+        let statuses = before.and_then(|pod| pod.status.as_ref()?.container_statuses.clone());
+        let count = statuses.and_then(|all| all.first().map(|found| found.restart_count + 1)).unwrap_or(0);
+        let status = pod.status.get_or_insert_default();
+        let conditions = status.conditions.iter_mut().flatten();
+        conditions
+            .filter(|found| found.type_ == "Ready")
+            .for_each(|found| "False".clone_into(&mut found.status));
+        status.container_statuses = parse(&json!([{
+            "name": "questdb", "image": image, "imageID": "", "ready": false, "restartCount": count,
+            "state": { "waiting": { "reason": "CrashLoopBackOff" } },
+            "lastState": { "terminated": { "exitCode": 1 } },
+        }]));
+        pod
+    }
+
+    /// Snapshots come along, or do not.
+    fn tick_snapshots(&mut self) {
+        let ready = self.children.pod.as_ref().is_some_and(|pod| {
+            pod.status
+                .iter()
+                .flat_map(|status| status.conditions.iter().flatten())
+                .all(|found| found.status == "True")
+        });
+        for snapshot in &mut self.snapshots {
+            let status = Arc::make_mut(snapshot).status.get_or_insert_default();
+            status.phase = Some(match status.phase {
+                _ if self.uncopied => SnapshotPhase::Failed,
+                None if ready => SnapshotPhase::Checkpointing,
+                None => SnapshotPhase::Pending,
+                Some(SnapshotPhase::Pending | SnapshotPhase::Checkpointing) if !ready => {
+                    SnapshotPhase::Pending
+                }
+                Some(SnapshotPhase::Pending) => SnapshotPhase::Checkpointing,
+                Some(SnapshotPhase::Checkpointing) => SnapshotPhase::Copying,
+                Some(_) => SnapshotPhase::Succeeded,
+            });
+        }
     }
 
     /// Whether the kubelets are alive: without them no pod ends and no disk is let go.

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use cloud::{DnsChange, DnsRecord, Instance, InstanceId, Protection, SecurityGroup, Volume, VolumeSnapshot};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use resources::{QuestDB, QuestDBStatus, names};
+use resources::{QuestDB, QuestDBSnapshot, QuestDBStatus, names};
 
 use crate::fixture::validated;
 use crate::{
-    Children, Dns, DnsQuestion, Goal, Kind, Memory, Observed, Source, Step, Validated, dns_question,
-    name_to_release, pod_is_ready, put_right, serving, source_to_look_at,
+    Children, Dns, DnsQuestion, Goal, Kind, Memory, Observed, Source, Step, Validated, copy_to_look_at,
+    dns_question, name_to_release, pod_is_ready, put_right, serving, source_to_look_at,
 };
 
 /// What becomes of a step.
@@ -72,6 +72,12 @@ pub(crate) struct World {
     pub(super) modified: usize,
     /// Zones without a free machine.
     pub(crate) exhausted: Vec<String>,
+    /// Copies of the disk.
+    pub(crate) snapshots: Vec<Arc<QuestDBSnapshot>>,
+    /// No copy can be made.
+    pub(crate) uncopied: bool,
+    /// Images that end as soon as they are started.
+    pub(crate) broken: Vec<String>,
     /// The API server takes no objects for now.
     pub(crate) read_only: bool,
     /// It takes none of this kind for now.
@@ -115,6 +121,9 @@ impl World {
             too_soon: false,
             modified: 0,
             exhausted: Vec::new(),
+            snapshots: Vec::new(),
+            uncopied: false,
+            broken: Vec::new(),
             read_only: false,
             read_only_for: None,
             now: Timestamp::UNIX_EPOCH,
@@ -166,6 +175,9 @@ impl World {
             self.find_by_tags_and_ids(resource, &mut observed);
         }
         let wish = validated(resource);
+        let copy = copy_to_look_at(resource, &wish, &observed.children);
+        let mut copies = self.snapshots.iter();
+        observed.children.copy = copies.find(|found| copy.is_some() && found.metadata.name == copy).cloned();
         put_right(resource, &wish.subject, &mut observed.account);
         observed.account.source = self.source(resource, &wish, &observed);
         let status = resource.status.as_ref().and_then(|status| status.dns.as_ref());

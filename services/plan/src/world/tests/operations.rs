@@ -112,6 +112,32 @@ pub(super) const OPERATIONS: &[Operation] = &[
     operation("pause while it moves", half_moved, |world| become_(world, RunState::Paused)),
     operation("delete right after the move", just_moved, |world| become_(world, RunState::Deleted)),
     operation("purge while it moves", half_moved, |world| become_(world, RunState::Purged)),
+    operation("upgrade", serving, |world| change(world, |spec| "9.4.0".clone_into(&mut spec.version))),
+    operation("upgrade and another machine", serving, |world| {
+        change(world, |spec| {
+            "10.0.0".clone_into(&mut spec.version);
+            "m7i.xlarge".clone_into(&mut spec.compute.instance_type);
+            spec.config.clear();
+        });
+    }),
+    operation("upgrade that does not start", serving, upgrade_to_broken),
+    operation("upgrade that does not start on another machine", serving, |world| {
+        upgrade_to_broken(world);
+        change(world, |spec| "m7i.xlarge".clone_into(&mut spec.compute.instance_type));
+    }),
+    operation("upgrade without a copy, refused", serving, |world| {
+        world.uncopied = true;
+        change(world, |spec| "9.4.0".clone_into(&mut spec.version));
+    }),
+    operation("older major version, refused", serving_10, |world| {
+        change(world, |spec| "9.3.4".clone_into(&mut spec.version));
+    }),
+    operation("upgrade of what is paused", paused, |world| {
+        change(world, |spec| {
+            spec.run_state = RunState::Running;
+            "9.4.0".clone_into(&mut spec.version);
+        });
+    }),
     operation("drained", serving, cordon),
     operation("drained of a silent Node", serving, |world| {
         cordon(world);
@@ -290,6 +316,17 @@ fn fresh_in_full() -> World {
     spec.restart_nonce = Some("born".to_owned());
     spec.network.hostname = None;
     world
+}
+
+fn upgrade_to_broken(world: &mut World) {
+    world.broken = vec![domain::catalogue::image_of("9.4.0")];
+    change(world, |spec| "9.4.0".clone_into(&mut spec.version));
+}
+
+fn serving_10() -> World {
+    let mut world = fresh();
+    "10.0.0".clone_into(&mut world.resource.spec.version);
+    settled(world)
 }
 
 /// A machine ends by itself.

@@ -221,6 +221,7 @@ fn status(world: &World) -> Value {
             condition::CONTENDED,
             condition::NODE_CORDONED,
             condition::MOVING,
+            condition::UPGRADE_IN_PROGRESS,
         ];
         let known = found.type_ == condition::INTEGRATIONS_READY && found.status == "True";
         !(known || passing.contains(&found.type_.as_str()) && found.status == "False")
@@ -240,7 +241,7 @@ fn status(world: &World) -> Value {
 }
 
 /// Fields that count, and hashes over such.
-const COUNTED: [&str; 12] = [
+const COUNTED: [&str; 13] = [
     "uid",
     "resourceVersion",
     "generation",
@@ -250,6 +251,7 @@ const COUNTED: [&str; 12] = [
     names::TEMPLATE,
     names::secret::REVISION,
     names::secret::TAKEN_FROM,
+    names::UPGRADE,
     "deletionTimestamp",
     "lastTransitionTime",
     "clusterIP",
