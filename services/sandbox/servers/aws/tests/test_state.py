@@ -69,7 +69,7 @@ def test_restart_keeps_everything(state_file: Path, how: signal.Signals) -> None
 def test_no_acknowledged_machine_is_lost(state_file: Path) -> None:
     first = Endpoint.start("--state", str(state_file), *SLOW)
     first.network = first.bootstrap(CIDR)
-    keys = [token() for _ in range(24)]
+    keys = [token() for _ in range(200)]
     # Made before the threads want it: making one is not safe for threads.
     assert first.ec2
     acknowledged: dict[str, str] = {}
