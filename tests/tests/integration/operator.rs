@@ -26,3 +26,4 @@ mod stale;
 mod states;
 mod subject;
 mod truth;
+mod upgrades;

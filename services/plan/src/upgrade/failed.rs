@@ -19,7 +19,7 @@ pub(super) fn reason(pod: &Pod, now: Timestamp) -> Option<String> {
     }
     let age = pod.metadata.creation_timestamp.as_ref().map(|made| now.duration_since(made.0));
     let waits = |container: &ContainerStatus| container.state.as_ref()?.waiting.as_ref()?.reason.clone();
-    let reason = statuses.filter_map(waits).next();
+    let reason = statuses.clone().find_map(waits);
     match reason.as_deref() {
         Some(reason @ "InvalidImageName") => Some(format!("its image cannot be had: {reason}")),
         Some(reason @ ("ErrImagePull" | "ImagePullBackOff")) if age >= Some(PULL) => {

@@ -23,14 +23,14 @@ use crate::endpoint;
 use crate::front::Front;
 
 /// A database that serves, with a real process behind it.
-struct Stage {
-    subject: Subject,
-    questdb: Questdb,
+pub(super) struct Stage {
+    pub(super) subject: Subject,
+    pub(super) questdb: Questdb,
 }
 
 impl Stage {
     /// Served by an operator that ends here.
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         // Names of hosts are everybody's.
         let name = &unique("kept");
         let mut subject = Subject::new(name).await;
@@ -63,7 +63,7 @@ impl Stage {
     }
 
     /// Nothing of it stays.
-    async fn end(self, operator: Spawned) {
+    pub(super) async fn end(self, operator: Spawned) {
         end(self.subject, operator).await;
     }
 }
