@@ -7,6 +7,7 @@ use std::time::Duration;
 use plan::Settings;
 
 use crate::neighbours::NeighbourArgs;
+use crate::scope::{self, Scope};
 
 /// Runs QuestDB databases on machines of their own: watches QuestDB resources in one cluster and acts on AWS
 #[derive(Debug, clap::Parser)]
@@ -48,9 +49,9 @@ pub struct Args {
     /// Namespace of the leader's Lease
     #[arg(long, env = "SLIPWAY_LEASE_NAMESPACE", default_value = "slipway-system", value_name = "NAMESPACE")]
     pub lease_namespace: String,
-    /// The only namespace whose resources are looked after; all namespaces when absent
-    #[arg(long, env = "SLIPWAY_WATCH_NAMESPACE", value_name = "NAMESPACE")]
-    pub watch_namespace: Option<String>,
+    /// The only namespaces whose resources are looked after; all namespaces when absent
+    #[arg(long, env = "SLIPWAY_WATCH_NAMESPACE", value_delimiter = ',', value_parser = scope::name_or_none, value_name = "NAMESPACE")]
+    pub watch_namespace: Vec<String>,
     /// How long EC2 may take to show what was created: what it does not show counts as gone only so long after the last
     /// create
     #[arg(long, env = "SLIPWAY_EC2_LAG", value_name = "DURATION", default_value = "30s", value_parser = duration)]
@@ -70,6 +71,11 @@ pub struct Args {
 }
 
 impl Args {
+    /// Which namespaces are looked after.
+    pub fn scope(&self) -> Scope {
+        Scope::of(&self.watch_namespace)
+    }
+
     /// The part that decisions rest on.
     pub fn settings(&self) -> Settings {
         Settings {
@@ -140,6 +146,19 @@ mod tests {
     }
 
     #[test]
+    fn namespaces_are_named_at_once_or_one_by_one() {
+        let check = |arguments: &[&str], expected: &[&str]| {
+            let names: Vec<_> = expected.iter().map(ToString::to_string).collect();
+            let args = Args::try_parse_from(least().iter().chain(arguments)).unwrap();
+            assert_eq!(args.scope(), Scope::of(&names), "{arguments:?}");
+        };
+        check(&[], &[]);
+        check(&["--watch-namespace", ""], &[]);
+        check(&["--watch-namespace", "a,b"], &["a", "b"]);
+        check(&["--watch-namespace", "a", "--watch-namespace", "b"], &["a", "b"]);
+    }
+
+    #[test]
     fn nonsense_is_refused() {
         for (flag, value) in [
             ("--zones", "eu-west-1a"),
@@ -150,6 +169,7 @@ mod tests {
             ("--ec2-lag", "11m"),
             ("--resync", "0s"),
             ("--resync", "999ms"),
+            ("--watch-namespace", "a,*"),
         ] {
             let arguments = least().into_iter().chain([flag, value]);
             assert!(Args::try_parse_from(arguments).is_err(), "{flag} {value}");

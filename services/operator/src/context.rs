@@ -16,6 +16,7 @@ use crate::memory::Memories;
 use crate::metrics::Measures;
 use crate::side::Side;
 use crate::strays::Strays;
+use crate::watch::Whole;
 use crate::work::Work;
 
 /// How long one call to the API server may take.
@@ -29,6 +30,8 @@ pub(crate) struct Context {
     /// Snapshots and schedules.
     pub(crate) side: Side,
     pub(crate) caches: Caches,
+    /// Namespaces of which everything is seen that databases rest on.
+    pub(crate) whole: Whole,
     pub(crate) cloud: Arc<dyn Cloud>,
     pub(crate) view: Arc<ClusterView>,
     pub(crate) zone_view: ZoneView,

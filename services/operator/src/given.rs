@@ -26,35 +26,42 @@ use self::named::Named;
 use crate::context::Context;
 use crate::error::Error;
 use crate::kept::Kept as _;
-use crate::watch::{Pauses, Queue, Wiring, hear};
+use crate::watch::{Pauses, Queue, Source, Watched, Wiring, hear, namespaced};
 
 /// What is seen of such Secrets.
 #[derive(Clone)]
 pub(crate) struct Given {
-    annotated: Arc<Annotated>,
+    /// One for each place that is watched.
+    annotated: Vec<Arc<Annotated>>,
     named: Named,
     listed: watch::Receiver<bool>,
 }
 
 impl Given {
-    /// Starts the watch of those with an annotation; of one namespace only, if one is named.
-    pub(crate) fn start(client: &Client, wiring: &Wiring, namespace: Option<&str>) -> Self {
-        let api: Api<PartialObjectMeta<Secret>> = match namespace {
-            Some(namespace) => Api::namespaced(client.clone(), namespace),
-            None => Api::all(client.clone()),
-        };
-        let annotated = Arc::<Annotated>::default();
+    /// Starts the watches of those with an annotation, no further than the scope reaches.
+    pub(crate) fn start(client: &Client, wiring: &Wiring) -> Self {
         let (teller, listed) = watch::channel(false);
-        let (table, queue) = (Arc::clone(&annotated), wiring.queue.clone());
-        let stream = watcher(api, watcher::Config::default()).backoff(Pauses::default());
-        hear(&wiring.upkeep, "Secret metadata".to_owned(), stream, move |event| {
-            let owners = table.take_in(&event);
-            if matches!(event, Event::InitDone) {
-                teller.send_replace(true);
-            }
-            ask(queue.clone(), owners)
+        let teller = Arc::new(teller);
+        let places = namespaced(client, &wiring.upkeep.scope).into_iter();
+        let annotated = places.map(|source: Source<PartialObjectMeta<Secret>>| {
+            let annotated = Arc::<Annotated>::default();
+            let (table, queue, teller) =
+                (Arc::clone(&annotated), wiring.queue.clone(), Arc::clone(&teller));
+            // Of a namespace it is waited for like everything else there.
+            let waited_for = source.place.is_none();
+            teller.send_modify(|listed| *listed |= !waited_for);
+            let watched = Watched::new("Secret metadata", source.place.as_deref());
+            let stream = watcher(source.api, watcher::Config::default()).backoff(Pauses::default());
+            hear(&wiring.upkeep, watched, stream, move |event| {
+                let owners = table.take_in(&event);
+                if matches!(event, Event::InitDone) {
+                    teller.send_replace(true);
+                }
+                ask(queue.clone(), owners)
+            });
+            annotated
         });
-        Self { annotated, named: Named::new(client, wiring), listed }
+        Self { annotated: annotated.collect(), named: Named::new(client, wiring), listed }
     }
 
     /// Waits until all were listed once.
@@ -64,7 +71,8 @@ impl Given {
 
     /// What is known of one database's; those that its spec names are watched from now on.
     fn seen(&self, of: &ObjectRef<QuestDB>, named: BTreeSet<String>) -> Secrets {
-        Secrets { claims: self.annotated.of(of), named: self.named.watch(of, named), ..Secrets::default() }
+        let claims = self.annotated.iter().flat_map(|annotated| annotated.of(of)).collect();
+        Secrets { claims, named: self.named.watch(of, named), ..Secrets::default() }
     }
 
     /// A resource is gone.

@@ -30,9 +30,9 @@ mod program;
 mod reach;
 mod reconcile;
 mod report;
-#[cfg(test)]
-mod rights;
+pub mod rights;
 mod schedules;
+mod scope;
 mod side;
 mod snapshots;
 mod strays;
@@ -45,3 +45,4 @@ pub use args::Args;
 pub use error::Error;
 pub use neighbours::NeighbourArgs;
 pub use program::run;
+pub use scope::Scope;

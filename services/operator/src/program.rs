@@ -23,7 +23,7 @@ use crate::memory::Memories;
 use crate::metrics::Measures;
 use crate::side::{self, Side};
 use crate::strays::Strays;
-use crate::watch::{Queue, Upkeep, Watches, Wiring};
+use crate::watch::{Queue, Upkeep, Watches, Whole, Wiring};
 use crate::work::Work;
 
 /// Looks asked for and not begun: watches wait beyond that.
@@ -62,13 +62,17 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let (queue, incoming) = mpsc::channel(QUEUE);
     let strays = Strays::default();
     let upkeep = Upkeep {
+        scope: args.scope(),
+        whole: Whole::default(),
         watches: Watches::new(&program.metrics, program.health.readiness.component("api-server")),
         stop: program.stop(),
         tasks: program.tasks.clone(),
     };
-    let side = Side::start(&clients.watches, &upkeep, args.watch_namespace.as_deref());
+    // What databases need is counted apart: they wait for no snapshot.
+    let side = Side::start(&clients.watches, &Upkeep { whole: Whole::default(), ..upkeep.clone() });
+    let whole = upkeep.whole.clone();
     let wiring = Wiring { upkeep, queue: queue.clone(), strays: strays.clone() };
-    let caches = Caches::start(&clients.watches, &wiring, args.watch_namespace.as_deref());
+    let caches = Caches::start(&clients.watches, &wiring);
     let view = Arc::new(ClusterView::new(Arc::clone(&cloud), &args.cluster, PICTURE));
     let look_again = LookAgain { caches: caches.clone(), settings: args.settings(), queue, before: None };
     watch_aws(&program, Arc::clone(&view), look_again, PICTURE_PERIOD.min(args.resync));
@@ -90,6 +94,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
         contention: Contention::default(),
         leadership,
         caches,
+        whole,
         cloud,
         view,
         measures,

@@ -14,6 +14,7 @@ mod goal;
 mod identity;
 mod matches;
 mod observed;
+mod overrides;
 mod part;
 mod planner;
 mod reach;

@@ -105,7 +105,7 @@ fn is_below(name: &str, suffix: &str) -> bool {
     rest.split('.').all(|label| !label.is_empty() && label.len() <= 63 && label.bytes().all(good))
 }
 
-fn check_keys(pointer: &str, keys: &BTreeMap<String, String>, violations: &mut Violations) {
+pub(crate) fn check_keys(pointer: &str, keys: &BTreeMap<String, String>, violations: &mut Violations) {
     for key in keys.keys() {
         let pointer = format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1"));
         let (prefix, name) = key.split_once('/').unwrap_or(("", key));

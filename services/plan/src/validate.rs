@@ -7,8 +7,11 @@ use std::collections::BTreeMap;
 
 use domain::catalogue;
 use domain::{Rule, Violation, Violations};
-use resources::{CredentialsSpec, Exposure, InstructionSpec, QuestDB, QuestDBSpec, StorageSpec};
+use resources::{
+    CredentialsSpec, Exposure, InstructionSpec, PodOverrides, QuestDB, QuestDBSpec, StorageSpec,
+};
 
+use crate::overrides;
 use crate::reach::{self, Reach};
 use crate::secrets::Keyring;
 use crate::{Goal, Settings, Subject};
@@ -52,6 +55,8 @@ pub struct Validated {
     pub zone: Option<String>,
     /// How it is reached within its cluster.
     pub reach: Reach,
+    /// How its pod is otherwise than by default.
+    pub overrides: PodOverrides,
 }
 
 /// Checks a resource whose identity is known.
@@ -90,6 +95,7 @@ pub fn validate(resource: &QuestDB, subject: Subject, settings: &Settings) -> Re
         restart_nonce: spec.restart_nonce.clone(),
         zone: spec.zone.clone(),
         reach: Reach::of(&spec.network, &subject, settings),
+        overrides: spec.pod.clone().unwrap_or_default(),
         subject,
     })
 }
@@ -131,6 +137,9 @@ fn check(spec: &QuestDBSpec, subject: &Subject, settings: &Settings, violations:
     check_config(&spec.config, violations);
     check_network(spec, settings, violations);
     reach::check(&spec.network, subject, settings, violations);
+    if let Some(overrides) = &spec.pod {
+        overrides::check(overrides, &spec.compute.instance_type, violations);
+    }
 }
 
 /// Longest name of a resource: StatefulSet's labels and the DNS label need room.

@@ -12,6 +12,7 @@ pub mod fence;
 #[cfg(test)]
 mod guide;
 pub mod names;
+mod pod;
 mod reach;
 pub mod render;
 mod schedule;
@@ -22,6 +23,10 @@ mod status;
 mod upgrade;
 
 pub use credentials::{CredentialsSpec, IlpSpec, SecretSpec};
+pub use pod::{
+    AmountsSpec, ContainerSpec, EmptyDirSpec, EnvSourceSpec, EnvSpec, KeySpec, MountSpec, NameSpec,
+    PodOverrides, PortSpec, ProbeSpec, ProbesSpec, SecretVolumeSpec, TaintEffect, TolerationSpec, VolumeSpec,
+};
 pub use reach::{IngressSpec, MonitorKind, MonitorSpec, RouteSpec, ServiceSpec, ServiceType, TlsSpec};
 pub use render::{object, render};
 pub use schedule::{

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::status::QuestDBStatus;
-use crate::{CredentialsSpec, IngressSpec, MonitorSpec, ServiceSpec, fence, schema};
+use crate::{CredentialsSpec, IngressSpec, MonitorSpec, PodOverrides, ServiceSpec, fence, schema};
 
 /// A QuestDB database on a machine of its own.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,6 +81,9 @@ pub struct QuestDBSpec {
     /// Where credentials come from, beside the Secrets that name the database by annotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<CredentialsSpec>,
+    /// The pod that QuestDB runs in, where it is to be otherwise than by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodOverrides>,
     /// Changed to ask for one restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]

@@ -14,7 +14,7 @@ use plan::secrets::Origin;
 use resources::QuestDB;
 use runtime::CancellationToken;
 
-use crate::watch::{Pauses, Wiring};
+use crate::watch::{Pauses, Watched, Wiring};
 
 /// A Secret by namespace and name.
 type Key = (String, String);
@@ -77,7 +77,7 @@ impl Named {
             while let Some(event) = stream.next().await {
                 match event {
                     Ok(event) => named.take_in(&key, &event, &mut seen).await,
-                    Err(error) => named.wiring.upkeep.watches.broke("named Secret", &error, false),
+                    Err(error) => named.wiring.upkeep.watches.broke(&Watched::new("named Secret", Some(&key.0)), &error, false),
                 }
             }
         });
@@ -99,7 +99,7 @@ impl Named {
                 return;
             }
             Event::InitDone => {
-                self.wiring.upkeep.watches.works("named Secret");
+                self.wiring.upkeep.watches.works(&Watched::new("named Secret", Some(&key.0)));
                 listed.take()
             }
             Event::Apply(object) => Some(Origin::of(&object.metadata)),

@@ -47,7 +47,7 @@ fn told()
 #[tokio::test]
 async fn a_schedule_waits_until_it_is_known_which_snapshots_there_are() {
     let ((schedules, mut of_schedules), (snapshots, mut of_snapshots)) = (kind(), kind());
-    let side = Side { snapshots, schedules };
+    let side = Side { snapshots, schedules, whole: Whole::default() };
     fill(&mut of_schedules, vec![schedule("hourly")]);
     let (stop, (take, mut turns)) = (CancellationToken::new(), told());
     let waiting = serve(&side.schedules, side.schedules_known(), &stop, take, |_| {});

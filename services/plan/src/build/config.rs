@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use resources::names;
+use resources::{PodOverrides, names};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -86,6 +86,9 @@ pub fn checksum(validated: &Validated, node: &str) -> String {
     for part in parts.iter().chain(&validated.keyring.revision) {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part.as_bytes());
+    }
+    if validated.overrides != PodOverrides::default() {
+        hash.update(serde_json::to_string(&validated.overrides).unwrap_or_default());
     }
     hex::encode(&hash.finalize()[..16])
 }

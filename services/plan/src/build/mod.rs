@@ -7,6 +7,7 @@ mod ingress;
 mod machine;
 mod monitor;
 mod network_policy;
+mod overlay;
 mod persistent_volume;
 mod ports;
 mod restorer;

@@ -6,10 +6,11 @@ use resources::names::{self, port};
 use serde_json::{Value, json};
 
 use super::config::checksum;
-use super::mebibytes;
 use super::ports::of_clients;
+use super::{mebibytes, overlay};
 use super::restorer::{Copied, restorer};
 use crate::change::{Running, template_digest};
+use crate::overrides::amounts_of_questdb;
 use crate::{Kind, Manifest, Subject, Validated};
 
 /// User and group of the image.
@@ -75,7 +76,9 @@ fn template(validated: &Validated, node: &str, copied: Option<&Copied>) -> Value
     if let Some(nonce) = &validated.restart_nonce {
         annotations[names::RESTART] = json!(nonce);
     }
-    json!({ "metadata": { "labels": labels(&validated.subject), "annotations": annotations }, "spec": spec })
+    let mut metadata = json!({ "labels": labels(&validated.subject), "annotations": annotations });
+    overlay::metadata(&mut metadata, &validated.overrides);
+    json!({ "metadata": metadata, "spec": spec })
 }
 
 fn pod(validated: &Validated, node: &str, copied: Option<&Copied>) -> Value {
@@ -110,6 +113,7 @@ fn pod(validated: &Validated, node: &str, copied: Option<&Copied>) -> Value {
     if let Some(copied) = copied {
         pod["initContainers"] = json!([restorer(validated, copied)]);
     }
+    overlay::pod(&mut pod, &validated.overrides, copied.is_some());
     pod
 }
 
@@ -126,7 +130,7 @@ fn container(validated: &Validated, copied: Option<&Copied>) -> Value {
         "env": environment(validated),
         "ports": ports.collect::<Vec<_>>(),
         "resources": resources(validated),
-        "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+        "securityContext": overlay::security(),
         // A start may replay much: ten minutes before it counts as failed. A restore rewrites files that are fetched as they are
         // first read: half a day, because one that is ended half-way begins anew.
         "startupProbe": probe(2, if copied.is_some() { 21_600 } else { 300 }),
@@ -176,12 +180,7 @@ fn probe(period: u32, failures: u32) -> Value {
     })
 }
 
-/// Requests equal to limits (quality of service Guaranteed), with room left for what else runs on a machine.
+/// What QuestDB gets of the machine.
 pub(super) fn resources(validated: &Validated) -> Value {
-    let kind = validated.instance_type;
-    let amounts = json!({
-        "cpu": format!("{}m", kind.processors * 1_000 - 500),
-        "memory": mebibytes(kind.memory_mib / 100 * 85),
-    });
-    json!({ "requests": amounts, "limits": amounts })
+    overlay::guaranteed(amounts_of_questdb(validated))
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::Change;
-use crate::{Validated, build};
+use crate::{Validated, build, overrides};
 
 /// The field by which other credentials are told.
 pub(super) const CREDENTIALS: &str = "/spec/credentials";
@@ -30,6 +30,9 @@ pub(crate) struct Running {
     credentials: Option<String>,
     /// Keys of server.conf with a hash of the value, which may be long.
     config: BTreeMap<String, String>,
+    /// Fields of the pod that were chosen, with a hash of the choice.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pod: BTreeMap<String, String>,
 }
 
 impl Running {
@@ -43,6 +46,7 @@ impl Running {
                 .into_iter()
                 .map(|(key, value)| (key.to_owned(), digest(value.as_bytes())))
                 .collect(),
+            pod: overrides::digests(&validated.overrides, digest),
         }
     }
 
@@ -58,7 +62,7 @@ impl Running {
 
     /// What a pod that runs this lacks of what is wished for.
     pub(super) fn differences(&self, running: &Self) -> Vec<Change> {
-        let Self { image, restart_nonce, credentials, config } = self;
+        let Self { image, restart_nonce, credentials, config, pod } = self;
         let restart = |field: String, why: &str| Change::new(field, ChangeMeans::Restart, why);
         let mut changes = Vec::new();
         if *image != running.image {
@@ -77,6 +81,11 @@ impl Running {
         if credentials.is_some() && *credentials != running.credentials {
             changes.push(restart(CREDENTIALS.to_owned(), "QuestDB reads credentials when it starts"));
         }
+        let fields = pod.keys().chain(running.pod.keys().filter(|field| !pod.contains_key(*field)));
+        let differing = fields.filter(|field| pod.get(*field) != running.pod.get(*field));
+        changes.extend(
+            differing.map(|field| restart(format!("/spec/pod/{field}"), "a pod is made anew to be another")),
+        );
         changes
     }
 }

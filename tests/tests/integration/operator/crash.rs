@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use resources::{Phase, names};
 use serde_json::{Value, json};
-use testkit::{Failpoint, Spawned, bare_cluster, eventually, unique};
+use testkit::{Failpoint, Spawned, eventually, unique};
 
 use super::others::Others;
 use super::rig::{PATIENCE, Rig};
@@ -136,7 +136,7 @@ async fn live(place: &'static str, k: u32, deaths: &Deaths) {
     let place_of =
         |turn: usize| Failpoint::abort_at(place, &format!("{}:{}", subject.name, turn + 1), k, &folder);
     let places: Vec<Failpoint> = (0..road.len()).map(place_of).collect();
-    let mut operator = start(&subject.rig, &lease().await, &places);
+    let mut operator = start(&subject.rig, &lease().await, &places).await;
     let mut password = None;
     for (turn, number) in road.into_iter().enumerate() {
         let (word, change, end) = OPERATIONS[number];
@@ -144,7 +144,7 @@ async fn live(place: &'static str, k: u32, deaths: &Deaths) {
         let died = died(&subject, end, &operator, (&places[turn], &format!("{word}, k = {k}"))).await;
         if died {
             operator.dies(PATIENCE).await.unwrap();
-            operator = start(&subject.rig, &lease().await, &places[turn + 1..]);
+            operator = start(&subject.rig, &lease().await, &places[turn + 1..]).await;
         }
         deaths.note(number, k, died);
         subject.carried_out(end).await;
@@ -179,9 +179,9 @@ async fn died(subject: &Subject, end: Phase, operator: &Spawned, (place, what): 
     .await
 }
 
-fn start(rig: &Rig, lease: &str, places: &[Failpoint]) -> Spawned {
+async fn start(rig: &Rig, lease: &str, places: &[Failpoint]) -> Spawned {
     rig.spawn(
-        (lease, &bare_cluster().kubeconfig),
+        (lease, &rig.rights(lease).await),
         &places.iter().collect::<Vec<_>>(),
         &[("SLIPWAY_RESYNC", "1s")],
     )

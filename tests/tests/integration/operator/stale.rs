@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use resources::{Phase, names};
 use serde_json::{Value, json};
-use testkit::{Spawned, bare_cluster, eventually, unique};
+use testkit::{Spawned, eventually, unique};
 
 use super::others::Others;
 use super::rig::{PATIENCE, Rig};
@@ -19,10 +19,9 @@ use crate::endpoint::{control, serial};
 use crate::front::{Act, Front, Seen, Watches};
 
 /// An operator behind a front, which looks at its databases every second.
-async fn behind(rig: &Rig, front: &Front) -> Spawned {
-    let lease = testkit::temporary_namespace(&rig.admin, "lease").await.unwrap();
+async fn behind(rig: &Rig, front: &Front, lease: &str) -> Spawned {
     let kubeconfig = front.kubeconfig(&std::env::temp_dir());
-    rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")])
+    rig.spawn((lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")])
 }
 
 /// Each watch that begins is told once that the server does not remember where it was.
@@ -38,8 +37,9 @@ fn forget_once() -> impl Fn(&Seen) -> Act + Send + Sync + 'static {
 async fn what_watches_did_not_tell_is_seen_when_they_cannot_be_resumed() {
     let mut subject = Subject::new(&unique("silent")).await;
     let _others = Others::of(&subject.rig);
-    let front = Front::as_admin(bare_cluster()).await;
-    let _operator = behind(&subject.rig, &front).await;
+    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let front = Front::before(&subject.rig.rights(&lease).await).await;
+    let _operator = behind(&subject.rig, &front, &lease).await;
     subject.wish_run_state("Running").await;
     subject.carried_out(Phase::Ready).await;
     let before = Made::by(&subject).await;
@@ -77,10 +77,11 @@ async fn what_watches_did_not_tell_is_seen_when_they_cannot_be_resumed() {
 async fn a_list_from_the_past_makes_nothing_twice() {
     let mut subject = Subject::new(&unique("older")).await;
     let _others = Others::of(&subject.rig);
-    let front = Front::as_admin(bare_cluster()).await;
+    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let front = Front::before(&subject.rig.rights(&lease).await).await;
     front.remember_lists();
     let before = serial().await;
-    let operator = behind(&subject.rig, &front).await;
+    let operator = behind(&subject.rig, &front, &lease).await;
     subject.wish_run_state("Running").await;
     subject.carried_out(Phase::Ready).await;
     let made = Made::by(&subject).await;

@@ -11,6 +11,7 @@ use resources::{
 use serde_json::json;
 
 use super::model::World;
+use super::operations::other_pod;
 use super::source;
 use super::{ENOUGH, check_serving, pass, phase, serving, settle, wish};
 use crate::fixture::{settings, validated};
@@ -114,6 +115,11 @@ const ROWS: &[Row] = &[
     ),
     ("credentials", other_password, &[("/spec/credentials", Restart)]),
     (
+        "pod",
+        |world| spec(world, |spec| spec.pod = Some(other_pod())),
+        &[("/spec/pod/env", Restart), ("/spec/pod/labels", Restart)],
+    ),
+    (
         "restart_nonce",
         |world| spec(world, |spec| spec.restart_nonce = Some("once".to_owned())),
         &[("/spec/restartNonce", Restart)],
@@ -151,6 +157,7 @@ fn fields(spec: &QuestDBSpec) -> BTreeSet<&'static str> {
             config,
             network,
             credentials,
+            pod,
             restart_nonce,
             zone
         }

@@ -59,7 +59,7 @@ macro_rules! fields {
 }
 
 fields!(QuestDBSpec "", SPEC, of_spec: instruction, run_state, version, image, compute, storage, config, network,
-    credentials, restart_nonce, zone);
+    credentials, pod, restart_nonce, zone);
 fields!(ComputeSpec "compute.", COMPUTE, of_compute: instance_type, node_image);
 fields!(StorageSpec "storage.", STORAGE, of_storage: size_gib, volume_type, iops, throughput, provisioned,
     deletion_policy, source);

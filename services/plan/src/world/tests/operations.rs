@@ -8,7 +8,8 @@ use std::sync::Arc;
 use cloud::{IngressRule, InstanceState};
 use jiff::{SignedDuration, Timestamp};
 use resources::{
-    CredentialsSpec, DeletionPolicy, Exposure, IlpSpec, IngressSpec, MonitorKind, MonitorSpec, QuestDBSpec,
+    CredentialsSpec, DeletionPolicy, EnvSpec, Exposure, IlpSpec, IngressSpec, MonitorKind, MonitorSpec, PodOverrides,
+    QuestDBSpec,
     RouteSpec, RunState, ServiceSpec, ServiceType, VolumeType, names,
 };
 use serde_json::json;
@@ -83,6 +84,8 @@ pub(super) const OPERATIONS: &[Operation] = &[
     }),
     operation("no keys", serving, |world| change(world, |spec| spec.config.clear())),
     operation("restart", serving, |world| change(world, |spec| spec.restart_nonce = Some("once".to_owned()))),
+    operation("another pod", serving, |world| change(world, |spec| spec.pod = Some(other_pod()))),
+    operation("the usual pod again", serving_another_pod, |world| change(world, |spec| spec.pod = None)),
     operation("its version's image by name", serving, |world| {
         change(world, |spec| spec.image = domain::catalogue::image(&spec.version));
     }),
@@ -277,6 +280,20 @@ fn end_in_silence(world: &mut World, run_state: RunState) {
 
 fn other_name(spec: &mut QuestDBSpec) {
     spec.network.hostname = Some("other.eu.example.com".to_owned());
+}
+
+/// A pod that is otherwise than by default.
+pub(super) fn other_pod() -> PodOverrides {
+    let env = EnvSpec { name: "TZ".to_owned(), value: Some("UTC".to_owned()), value_from: None };
+    let labels = [("team".to_owned(), "trading".to_owned())].into();
+    PodOverrides { labels, env: vec![env], ..PodOverrides::default() }
+}
+
+fn serving_another_pod() -> World {
+    let mut world = serving();
+    change(&mut world, |spec| spec.pod = Some(other_pod()));
+    settle(&mut world, None, false);
+    world
 }
 
 fn all_ways_in(spec: &mut QuestDBSpec) {

@@ -6,7 +6,7 @@ use resources::{QuestDBSpec, RunState, ServiceSpec, ServiceType, VolumeType};
 
 use super::enumerated::assert_pictures;
 use super::model::World;
-use super::operations::change;
+use super::operations::{change, other_pod};
 use super::oracle::{check_end, check_moment, is_refused, picture, picture_of_fresh};
 use super::runner::{pass, settle};
 use crate::Kind;
@@ -24,6 +24,7 @@ struct Wish {
     cidrs: u8,
     nonce: u8,
     way_in: u8,
+    pod: bool,
     machine: bool,
     name: bool,
     left_after: Option<usize>,
@@ -36,10 +37,10 @@ fn wishes() -> impl Strategy<Value = Vec<Wish>> {
         1 => Just(RunState::Deleted),
     ];
     let spec = (run_state, 50_u32..54, any::<bool>(), any::<bool>(), 0_u8..3, 0_u8..3);
-    let more = (0_u8..3, 0_u8..8, any::<bool>(), any::<bool>(), prop::option::of(0_usize..7));
+    let more = (0_u8..3, 0_u8..8, any::<bool>(), any::<bool>(), any::<bool>(), prop::option::of(0_usize..7));
     let wish = (spec, more).prop_map(|((run_state, size, fast, io2, config, cidrs), more)| {
-        let (nonce, way_in, machine, name, left_after) = more;
-        Wish { run_state, size, fast, io2, config, cidrs, nonce, way_in, machine, name, left_after }
+        let (nonce, way_in, pod, machine, name, left_after) = more;
+        Wish { run_state, size, fast, io2, config, cidrs, nonce, way_in, pod, machine, name, left_after }
     });
     prop::collection::vec(wish, 3..7)
 }
@@ -56,6 +57,7 @@ fn become_this(spec: &mut QuestDBSpec, wish: &Wish, named: bool) {
     }
     spec.network.allowed_cidrs = (0..wish.cidrs).map(|number| format!("10.{number}.0.0/16")).collect();
     spec.restart_nonce = (wish.nonce > 0).then(|| wish.nonce.to_string());
+    spec.pod = wish.pod.then(other_pod);
     spec.network.network_policy = Some(wish.way_in & 1 == 0);
     spec.network.disruption_budget = Some(wish.way_in & 2 == 0);
     let service_type = if wish.cidrs > 0 { ServiceType::LoadBalancer } else { ServiceType::ClusterIP };
