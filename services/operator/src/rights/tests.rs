@@ -50,6 +50,9 @@ fn granted(objects: &[Value], home: &str) -> Granted {
     granted.into_iter().map(|(what, verbs)| (what, words(verbs))).collect()
 }
 
+/// Verbs by kind, somewhere.
+type Part<'a> = (Option<&'a str>, &'a [(&'a str, &'a str)]);
+
 const ALL: &str = "create delete get list patch watch";
 const OF_OTHERS: &str = "delete get list patch watch";
 
@@ -84,8 +87,8 @@ const AT_HOME: &[(&str, &str)] = &[
     ("coordination.k8s.io/leases=slipway-operator", "get update"),
 ];
 
-fn expected(parts: &[(Option<&str>, &[(&str, &str)])]) -> Granted {
-    let of = |(namespace, rights): &(Option<&str>, &[(&str, &str)])| {
+fn expected(parts: &[Part<'_>]) -> Granted {
+    let of = |(namespace, rights): &Part<'_>| {
         let namespace = namespace.map(str::to_owned);
         let right = move |(kind, verbs): &(&str, &str)| {
             ((namespace.clone(), (*kind).to_owned()), (*verbs).to_owned())
@@ -97,7 +100,7 @@ fn expected(parts: &[(Option<&str>, &[(&str, &str)])]) -> Granted {
 
 #[test]
 fn each_scope_has_its_rights_and_no_others() {
-    let check = |arguments: &[&str], home: &str, parts: &[(Option<&str>, &[(&str, &str)])]| {
+    let check = |arguments: &[&str], home: &str, parts: &[Part<'_>]| {
         assert_eq!(granted(&printed(arguments), home), expected(parts), "{arguments:?}");
     };
     let (everywhere, cluster, home) = (IN_NAMESPACES, IN_THE_CLUSTER, AT_HOME);

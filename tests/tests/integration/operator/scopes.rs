@@ -30,7 +30,7 @@ async fn lists_secrets(kubeconfig: &Path, namespace: Option<&str>) -> bool {
 }
 
 /// An operator of these namespaces behind a front, which sees what it asks for.
-async fn behind(rig: &Rig, front: &Front, (lease, namespaces): (&str, &[&str])) -> Spawned {
+fn behind(rig: &Rig, front: &Front, (lease, namespaces): (&str, &[&str])) -> Spawned {
     let kubeconfig = front.kubeconfig(&std::env::temp_dir());
     let scope = namespaces.join(",");
     rig.spawn((lease, &kubeconfig), &[], &[("SLIPWAY_WATCH_NAMESPACE", &scope)])
@@ -68,7 +68,7 @@ async fn serves_in(count: usize) {
     assert!(!lists_secrets(&kubeconfig, None).await);
 
     let front = Front::before(&kubeconfig).await;
-    let operator = behind(&rig, &front, (&lease, &namespaces)).await;
+    let operator = behind(&rig, &front, (&lease, &namespaces));
     operator.ready().await;
     let mut subjects: Vec<_> = rigs.iter().map(|rig| Subject::within(rig, &unique("scope"))).collect();
     for subject in &mut subjects {
@@ -109,7 +109,7 @@ async fn a_namespace_without_rights_holds_no_other_up_and_is_served_once_it_has_
     let lease = testkit::temporary_namespace(&rig.admin, "lease").await.unwrap();
     let kubeconfig = rights::grant(&rig.admin, &[&rig.namespace], &lease).await;
     let front = Front::before(&kubeconfig).await;
-    let operator = behind(&rig, &front, (&lease, &[&rig.namespace, &late.namespace])).await;
+    let operator = behind(&rig, &front, (&lease, &[&rig.namespace, &late.namespace]));
     let (mut first, mut second) =
         (Subject::within(&rig, &unique("first")), Subject::within(&late, &unique("second")));
     second.wish_run_state("Running").await;

@@ -19,7 +19,7 @@ use crate::endpoint::{control, serial};
 use crate::front::{Act, Front, Seen, Watches};
 
 /// An operator behind a front, which looks at its databases every second.
-async fn behind(rig: &Rig, front: &Front, lease: &str) -> Spawned {
+fn behind(rig: &Rig, front: &Front, lease: &str) -> Spawned {
     let kubeconfig = front.kubeconfig(&std::env::temp_dir());
     rig.spawn((lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")])
 }
@@ -39,7 +39,7 @@ async fn what_watches_did_not_tell_is_seen_when_they_cannot_be_resumed() {
     let _others = Others::of(&subject.rig);
     let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
     let front = Front::before(&subject.rig.rights(&lease).await).await;
-    let _operator = behind(&subject.rig, &front, &lease).await;
+    let _operator = behind(&subject.rig, &front, &lease);
     subject.wish_run_state("Running").await;
     subject.carried_out(Phase::Ready).await;
     let before = Made::by(&subject).await;
@@ -81,7 +81,7 @@ async fn a_list_from_the_past_makes_nothing_twice() {
     let front = Front::before(&subject.rig.rights(&lease).await).await;
     front.remember_lists();
     let before = serial().await;
-    let operator = behind(&subject.rig, &front, &lease).await;
+    let operator = behind(&subject.rig, &front, &lease);
     subject.wish_run_state("Running").await;
     subject.carried_out(Phase::Ready).await;
     let made = Made::by(&subject).await;
