@@ -50,7 +50,14 @@ fn the_old_machine_serves_until_the_next_is_ready_and_is_ended_when_left() {
     let (mut most, mut down) = (0, 0);
     for _ in 0..super::ENOUGH {
         let pending = world.resource.status.as_ref().unwrap().pending.clone();
+        let before = world.pinned().unwrap().to_owned();
         let planned = pass(&mut world, &mut 0, None, false);
+        if before != world.pinned().unwrap() {
+            assert!(
+                pending.iter().any(|found| found.means == ChangeMeans::Move),
+                "told beforehand: {pending:?}"
+            );
+        }
         most = most.max(running(&world).len());
         let same = world.children.pod.as_ref().is_some_and(|found| found.metadata.uid == pod);
         let pinned = world.pinned().unwrap().to_owned();
@@ -122,6 +129,25 @@ fn a_machine_that_somebody_stopped_is_not_moved_to() {
     settle(&mut world, None, false);
     check_end(&world, "back");
     assert_eq!(running(&world), [of("1", "m7i.large")]);
+}
+
+#[test]
+fn a_machine_whose_node_is_closed_is_not_moved_to() {
+    let mut world = serving();
+    wish_for(&mut world, "m7i.xlarge");
+    passes(&mut world, 2);
+    let close = |world: &mut World, closed: bool| {
+        let node = std::sync::Arc::make_mut(&mut world.children.nodes[1]);
+        node.spec.get_or_insert_default().unschedulable = Some(closed);
+    };
+    close(&mut world, true);
+    passes(&mut world, 8);
+    assert!(world.pinned().unwrap().ends_with("-g1"));
+    assert!(told(&world, condition::MOVING).unwrap().2.contains("uncordon"));
+    close(&mut world, false);
+    settle(&mut world, None, false);
+    check_end(&world, "opened");
+    assert_eq!(running(&world), [of("2", "m7i.xlarge")]);
 }
 
 #[test]
