@@ -51,6 +51,10 @@ fn the_old_machine_serves_until_the_next_is_ready_and_is_ended_when_left() {
     for _ in 0..super::ENOUGH {
         let pending = world.resource.status.as_ref().unwrap().pending.clone();
         let before = world.pinned().unwrap().to_owned();
+        let mut untold = world.clone();
+        untold.wipe();
+        pass(&mut untold, &mut 0, None, false);
+        assert_eq!(untold.pinned(), Some(before.as_str()), "nobody is moved unannounced");
         let planned = pass(&mut world, &mut 0, None, false);
         if before != world.pinned().unwrap() {
             assert!(
