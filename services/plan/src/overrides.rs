@@ -48,16 +48,11 @@ impl Amounts {
 
     /// As it is written, which the schema bounds; nothing of what is not an amount.
     fn read(spec: &AmountsSpec) -> Self {
-        let number = |text: &str| text.parse::<u32>().unwrap_or_default();
         let millicores = match spec.cpu.strip_suffix('m') {
             Some(thousandths) => number(thousandths),
             None => number(&spec.cpu).saturating_mul(1_000),
         };
-        let mebibytes = match spec.memory.strip_suffix("Gi") {
-            Some(gibibytes) => number(gibibytes).saturating_mul(1_024),
-            None => number(spec.memory.trim_end_matches("Mi")),
-        };
-        Self { millicores, mebibytes }
+        Self { millicores, mebibytes: mebibytes(&spec.memory) }
     }
 
     fn plus(self, other: Self) -> Self {
@@ -91,6 +86,18 @@ impl Amounts {
     /// In MiB.
     pub(crate) const fn memory(self) -> u32 {
         self.mebibytes
+    }
+}
+
+fn number(text: &str) -> u32 {
+    text.parse().unwrap_or_default()
+}
+
+/// An amount of memory in MiB, as it is written.
+pub(crate) fn mebibytes(text: &str) -> u32 {
+    match text.strip_suffix("Gi") {
+        Some(gibibytes) => number(gibibytes).saturating_mul(1_024),
+        None => number(text.trim_end_matches("Mi")),
     }
 }
 

@@ -1,11 +1,10 @@
 //! What people chose of the pod, merged into the one that the operator intends, as Kubernetes merges patches: elements of
 //! lists by their key. Validation saw to it that none of ours is among them.
 
-use resources::{ContainerSpec, PodOverrides, ProbeSpec};
+use resources::{ContainerSpec, PodOverrides, ProbeSpec, VolumeSpec};
 use serde_json::{Value, json};
 
-use super::mebibytes;
-use crate::overrides::{Amounts, amounts};
+use crate::overrides::{Amounts, amounts, mebibytes};
 
 /// What no container may do.
 pub(super) fn security() -> Value {
@@ -14,7 +13,7 @@ pub(super) fn security() -> Value {
 
 /// Requests equal to limits (quality of service Guaranteed).
 pub(super) fn guaranteed(amounts: Amounts) -> Value {
-    let amounts = json!({ "cpu": amounts.cpu(), "memory": mebibytes(amounts.memory()) });
+    let amounts = json!({ "cpu": amounts.cpu(), "memory": super::mebibytes(amounts.memory()) });
     json!({ "requests": amounts, "limits": amounts })
 }
 
@@ -39,7 +38,8 @@ pub(super) fn pod(pod: &mut Value, overrides: &PodOverrides, restores: bool) {
         patience(&mut questdb["readinessProbe"], probes.readiness.as_ref());
         patience(&mut questdb["livenessProbe"], probes.liveness.as_ref());
     }
-    extend(&mut pod["volumes"], &overrides.volumes);
+    let volumes: Vec<_> = overrides.volumes.iter().map(volume).collect();
+    extend(&mut pod["volumes"], &volumes);
     let beside: Vec<_> = overrides.containers.iter().map(container).collect();
     extend(&mut pod["containers"], &beside);
     let tolerations: Vec<_> = overrides
@@ -58,6 +58,8 @@ pub(super) fn pod(pod: &mut Value, overrides: &PodOverrides, restores: bool) {
     }
     let names = [
         ("serviceAccountName", &overrides.service_account_name),
+        // Its older name, which the API server fills in: what is not ours would stay when the other is taken back.
+        ("serviceAccount", &overrides.service_account_name),
         ("priorityClassName", &overrides.priority_class_name),
     ];
     for (field, name) in names {
@@ -74,6 +76,15 @@ fn extend<T: serde::Serialize>(list: &mut Value, chosen: &[T]) {
     if let Value::Array(list) = list {
         list.extend(chosen.iter().map(|element| json!(element)));
     }
+}
+
+/// Sizes as Kubernetes writes them back: any other spelling would look edited.
+fn volume(chosen: &VolumeSpec) -> Value {
+    let mut volume = json!(chosen);
+    if let Some(folder) = &chosen.empty_dir {
+        volume["emptyDir"]["sizeLimit"] = json!(super::mebibytes(mebibytes(&folder.size_limit)));
+    }
+    volume
 }
 
 fn patience(probe: &mut Value, chosen: Option<&ProbeSpec>) {

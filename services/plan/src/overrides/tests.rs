@@ -241,3 +241,15 @@ fn who_chooses_nothing_is_not_restarted() {
     assert_eq!(build::checksum(&validated(&chosen(&json!({}))), "n"), nothing);
     assert_ne!(build::checksum(&validated(&chosen(&everything())), "n"), nothing);
 }
+
+#[test]
+fn sizes_are_spelt_as_kubernetes_spells_them() {
+    let size = |text: &str| {
+        let pod = json!({ "volumes": [{ "name": "a", "emptyDir": { "sizeLimit": text } }] });
+        let body = build::stateful_set(&validated(&chosen(&pod)), "n", None).body;
+        body["spec"]["template"]["spec"]["volumes"][3]["emptyDir"]["sizeLimit"].clone()
+    };
+    for (written, expected) in [("1024Mi", "1Gi"), ("1500Mi", "1500Mi"), ("2048Gi", "2Ti"), ("3Gi", "3Gi")] {
+        assert_eq!(size(written), expected);
+    }
+}
