@@ -1,5 +1,6 @@
 //! The whole stack at work: from an HTTP request to a ready QuestDB, and back to nothing.
 
+mod canary;
 mod cli;
 mod crash;
 mod main_job;

@@ -206,6 +206,22 @@ fn a_password_is_told_then_written_and_then_in_force_with_one_restart() {
 }
 
 #[test]
+fn what_changes_together_with_a_password_shares_its_restart() {
+    let mut world = serving();
+    world.login("own", "psql", ("ada", "new"));
+    change(&mut world, |spec| spec.restart_nonce = Some("once".to_owned()));
+    let (mut taken, mut stops) = (0, 0);
+    for _ in 0..ENOUGH {
+        let planned = pass(&mut world, &mut taken, None, false);
+        stops += planned.actions.iter().filter(|action| matches!(action.step, Step::Delete(_))).count();
+        // Everybody else is quick: another pod is there before the operator looks again.
+        (0..3).for_each(|_| world.tick());
+    }
+    assert_eq!((stops, in_force(&world, "pg-password").as_deref()), (1, Some("new")));
+    check_serving(&world, None);
+}
+
+#[test]
 fn what_is_in_force_is_not_read_again_and_what_says_the_same_restarts_nothing() {
     let mut world = serving();
     world.login("own", "http", ("web", "first"));
