@@ -45,8 +45,7 @@ impl Given {
         let places = namespaced(client, &wiring.upkeep.scope).into_iter();
         let annotated = places.map(|source: Source<PartialObjectMeta<Secret>>| {
             let annotated = Arc::<Annotated>::default();
-            let (table, queue, teller) =
-                (Arc::clone(&annotated), wiring.queue.clone(), Arc::clone(&teller));
+            let (table, queue, teller) = (Arc::clone(&annotated), wiring.queue.clone(), Arc::clone(&teller));
             // Of a namespace it is waited for like everything else there.
             let waited_for = source.place.is_none();
             teller.send_modify(|listed| *listed |= !waited_for);

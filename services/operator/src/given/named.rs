@@ -77,7 +77,11 @@ impl Named {
             while let Some(event) = stream.next().await {
                 match event {
                     Ok(event) => named.take_in(&key, &event, &mut seen).await,
-                    Err(error) => named.wiring.upkeep.watches.broke(&Watched::new("named Secret", Some(&key.0)), &error, false),
+                    Err(error) => named.wiring.upkeep.watches.broke(
+                        &Watched::new("named Secret", Some(&key.0)),
+                        &error,
+                        false,
+                    ),
                 }
             }
         });

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::config::checksum;
 use super::ports::of_clients;
-use super::{mebibytes, overlay};
 use super::restorer::{Copied, restorer};
+use super::overlay;
 use crate::change::{Running, template_digest};
 use crate::overrides::amounts_of_questdb;
 use crate::{Kind, Manifest, Subject, Validated};
