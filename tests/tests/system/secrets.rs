@@ -97,6 +97,20 @@ impl Key {
     }
 }
 
+/// Tries both passwords again and again, until the second alone works.
+async fn attempt(
+    host: Ipv4Addr,
+    [old, new]: [String; 2],
+    teller: watch::Sender<BTreeSet<(Attempt, Attempt)>>,
+) {
+    let mut pair = BEFORE;
+    while pair != AFTER {
+        pair = (log_in(host, "ada", &old).await, log_in(host, "ada", &new).await);
+        assert_ne!(pair, (Attempt::Denied, Attempt::Denied), "somebody answers and neither password works");
+        teller.send_modify(|seen| seen.extend([pair]));
+    }
+}
+
 #[tokio::test]
 async fn one_password_or_the_other_works_at_every_moment_of_a_rotation() {
     let _whole = whole().await;
@@ -116,24 +130,8 @@ async fn one_password_or_the_other_works_at_every_moment_of_a_rotation() {
     assert_eq!(log_in(host, "admin", "quest").await, Attempt::Denied);
 
     // Whoever tries both comes in at every moment at which anybody answers.
-    let (watcher, seen) = watch::channel(BTreeSet::new());
-    let (one, other) = (old.clone(), new.clone());
-    let watched = tokio::spawn(async move {
-        loop {
-            let pair = (log_in(host, "ada", &one).await, log_in(host, "ada", &other).await);
-            assert_ne!(
-                pair,
-                (Attempt::Denied, Attempt::Denied),
-                "somebody answers and neither password works"
-            );
-            watcher.send_modify(|seen: &mut BTreeSet<_>| {
-                seen.insert(pair);
-            });
-            if pair == AFTER {
-                return;
-            }
-        }
-    });
+    let (teller, seen) = watch::channel(BTreeSet::new());
+    let attempts = tokio::spawn(attempt(host, [old.clone(), new.clone()], teller));
     let until = |pair| {
         let mut seen = seen.clone();
         async move { tokio::time::timeout(ROAD, seen.wait_for(|seen| seen.contains(&pair))).await.map(drop) }
@@ -141,7 +139,7 @@ async fn one_password_or_the_other_works_at_every_moment_of_a_rotation() {
     until(BEFORE).await.expect("the first password alone works");
     apply(home, &login(&new)).await.unwrap();
     until(AFTER).await.expect("the second password alone works");
-    watched.await.unwrap();
+    attempts.await.unwrap();
 
     // A reader may read and nothing else.
     let reader =
