@@ -226,6 +226,7 @@ where
         }
         stop.cancelled().await;
     });
+    store
 }
 
 /// Hears a stream out until stopped, of which no store is kept: what it tells, and how it is.

@@ -14,7 +14,7 @@ use plan::secrets::Origin;
 use resources::QuestDB;
 use runtime::CancellationToken;
 
-use crate::watch::{Pauses, Watched, Wiring};
+use crate::watch::{self, Pauses, Wiring};
 
 /// A Secret by namespace and name.
 type Key = (String, String);
@@ -78,7 +78,7 @@ impl Named {
                 match event {
                     Ok(event) => named.take_in(&key, &event, &mut seen).await,
                     Err(error) => named.wiring.upkeep.watches.broke(
-                        &Watched::new("named Secret", Some(&key.0)),
+                        &watch::Watched::new("named Secret", Some(&key.0)),
                         &error,
                         false,
                     ),
@@ -103,7 +103,7 @@ impl Named {
                 return;
             }
             Event::InitDone => {
-                self.wiring.upkeep.watches.works(&Watched::new("named Secret", Some(&key.0)));
+                self.wiring.upkeep.watches.works(&watch::Watched::new("named Secret", Some(&key.0)));
                 listed.take()
             }
             Event::Apply(object) => Some(Origin::of(&object.metadata)),

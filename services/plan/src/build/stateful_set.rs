@@ -6,9 +6,9 @@ use resources::names::{self, port};
 use serde_json::{Value, json};
 
 use super::config::checksum;
+use super::overlay;
 use super::ports::of_clients;
 use super::restorer::{Copied, restorer};
-use super::overlay;
 use crate::change::{Running, template_digest};
 use crate::overrides::amounts_of_questdb;
 use crate::{Kind, Manifest, Subject, Validated};
