@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use resources::names::{self, condition};
 use resources::{ChangeMeans, Phase, QuestDB};
 use serde_json::{Value, json};
-use testkit::{bare_cluster, eventually, unique};
+use testkit::{eventually, unique};
 
 use super::rig::PATIENCE;
 use super::subject::Subject;
@@ -115,7 +115,7 @@ impl Subject {
 async fn a_password_that_is_given_is_told_brought_into_force_and_shown_to_nobody() {
     let mut subject = Subject::new(&unique("secrets")).await;
     let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
-    let front = Front::as_admin(bare_cluster()).await;
+    let front = Front::before(&subject.rig.rights(&lease).await).await;
     let kubeconfig = front.kubeconfig(&std::env::temp_dir());
     let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]);
     subject.serving().await;
