@@ -49,6 +49,13 @@ pub const RESERVED_CONFIG_PREFIXES: &[&str] = &[
     "http.password",
     "line.tcp.net.bind.to",
     "line.tcp.auth",
+    // What the web server shows and what SQL reads and writes are files below the root: credentials lie outside.
+    "http.static.",
+    "cairo.sql.backup.",
+    "cairo.sql.copy.root",
+    "cairo.sql.copy.work.root",
+    "cairo.sql.copy.export.root",
+    "cairo.volumes",
     "cairo.root",
     "cairo.snapshot.",
     // A restore that is put off would be done later, over newer data.

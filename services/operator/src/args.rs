@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, env = "SLIPWAY_ZONES", value_delimiter = ',', value_parser = zone, required = true, value_name = "ZONE=SUBNET")]
     pub zones: Vec<(String, String)>,
     /// Machine image of databases that name none
-    #[arg(long, env = "SLIPWAY_NODE_IMAGE", value_name = "AMI")]
+    #[arg(long, env = "SLIPWAY_NODE_IMAGE", value_parser = image, value_name = "AMI")]
     pub node_image: String,
     /// Namespace of the leader's Lease
     #[arg(long, env = "SLIPWAY_LEASE_NAMESPACE", default_value = "slipway-system", value_name = "NAMESPACE")]
@@ -97,6 +97,12 @@ fn zone(text: &str) -> Result<(String, String), String> {
         return Err("neither zone nor subnet may be empty".to_owned());
     }
     Ok((zone.to_owned(), subnet.to_owned()))
+}
+
+/// An image by its id: by any other name EC2 launches what it is called otherwise afterwards.
+fn image(text: &str) -> Result<String, String> {
+    let id = text.strip_prefix("ami-").is_some_and(|rest| !rest.is_empty());
+    if id { Ok(text.to_owned()) } else { Err(format!("{text:?} is not the id of an image, such as ami-1")) }
 }
 
 /// A length of time such as `500ms`, `30s` or `2m`: ten minutes at most.
@@ -156,6 +162,12 @@ mod tests {
         check(&["--watch-namespace", ""], &[]);
         check(&["--watch-namespace", "a,b"], &["a", "b"]);
         check(&["--watch-namespace", "a", "--watch-namespace", "b"], &["a", "b"]);
+    }
+
+    #[test]
+    fn an_image_is_named_by_its_id() {
+        assert!(image("ami-0123456789abcdef0").is_ok());
+        assert!(image("resolve:ssm:/images/latest").is_err() && image("ami-").is_err() && image("").is_err());
     }
 
     #[test]

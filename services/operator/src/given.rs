@@ -16,7 +16,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource as _};
-use plan::secrets::{Content, Secrets};
+use plan::secrets::Secrets;
 use plan::{Goal, Observed, Validated};
 use resources::{QuestDB, names};
 use tokio::sync::watch;
@@ -100,26 +100,49 @@ pub(crate) async fn look(
         given.forget(&reference);
         return Ok(());
     }
-    let named = plan::secrets::named(validated);
-    observed.secrets = given.seen(&reference, named.clone());
+    observed.secrets = given.seen(&reference, plan::secrets::named(validated));
     let subject = &validated.subject;
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &subject.namespace);
     let own = names::credentials(&subject.name);
+    if observed.children.secret.is_none() && observed.children.stateful_set.is_some() {
+        // Before others are drawn: perhaps only its labels are gone, by which it is found.
+        let found = context.call("look for the Secret with the credentials", api.get_opt(&own)).await?;
+        observed.children.secret = found.filter(|found| subject.holds(found.meta())).map(kept);
+    }
     for name in plan::secrets::to_read(validated, observed) {
-        let found = context.call("read a Secret with credentials", api.get_opt(&name)).await?;
-        // What the operator writes itself is known by its owner, what is given by its name.
-        let mut claims = observed.secrets.claims.iter();
-        let given = named.contains(&name) || claims.any(|claim| claim.origin.name == name);
-        let found = found.filter(|found| given && name != own || subject.holds(found.meta()));
-        if name == own
-            && let Some(found) = &found
-        {
+        let found = match context.call("read a Secret with credentials", api.get_opt(&name)).await {
+            Ok(found) => found,
+            Err(error) if name == own => return Err(error),
+            Err(error) => {
+                // Nothing but this credential waits for it.
+                tracing::warn!(error = %error.stable(), secret = %name, "a Secret could not be read");
+                observed.secrets.unreadable.insert(name, why(&error));
+                continue;
+            }
+        };
+        if name == own {
             // What is decided now is decided by this very version of it.
-            let mut kept = found.clone();
-            kept.strip();
-            observed.children.secret = Some(Arc::new(kept));
+            let found = found.as_ref().filter(|found| subject.holds(found.meta()));
+            observed.children.secret = found.cloned().map(kept).or(observed.children.secret.take());
         }
-        observed.secrets.read.insert(name, found.map(Content::of));
+        observed.secrets.put(validated, name, found);
     }
     Ok(())
+}
+
+/// What is remembered of a Secret.
+fn kept(mut secret: Secret) -> Arc<Secret> {
+    secret.strip();
+    Arc::new(secret)
+}
+
+/// Why a Secret could not be read, in words that are the same each time.
+fn why(error: &Error) -> String {
+    match error {
+        Error::Kubernetes { source, .. } => match &**source {
+            kube::Error::Api(status) => format!("the API server answers {} {}", status.code, status.reason),
+            _ => "the API server does not answer".to_owned(),
+        },
+        _ => "the API server does not answer in time".to_owned(),
+    }
 }

@@ -67,13 +67,13 @@ impl Memories {
         moment.checked_duration_since(last).is_some_and(|since| since >= lag)
     }
 
-    /// What planning may know.
-    pub(crate) fn recall(&self, uid: &str) -> Memory {
+    /// What planning may know. A part rests only under the wish that it failed under.
+    pub(crate) fn recall(&self, uid: &str, generation: i64) -> Memory {
         let entries = self.lock();
         let Some(entry) = entries.get(uid) else { return Memory::default() };
         let recent = entry.exhausted.iter().filter(|(_, at)| at.elapsed() < EXHAUSTED);
         let now = Instant::now();
-        let held = entry.held.iter().filter(|held| now < held.until);
+        let held = entry.held.iter().filter(|held| held.generation == generation && now < held.until);
         Memory {
             spent: entry.spent,
             exhausted_zones: recent.map(|(zone, _)| zone.clone()).collect(),
@@ -195,6 +195,8 @@ mod tests {
         assert_eq!(memories.held("a", 1, Part::Tuning), Some(said));
         assert_eq!(memories.held("a", 1, Part::Config), None);
         assert_eq!(memories.held("a", 2, Part::Tuning), None, "another wish may be accepted at once");
+        let resting = |generation| memories.recall("a", generation).resting;
+        assert_eq!((resting(1), resting(2)), (vec![Part::Tuning], Vec::new()));
         let left = |memories: &Memories| memories.rests_for("a").unwrap();
         assert!(left(&memories) > RATIONED / 2);
         memories.hold("a", 2, failure(true), false);
@@ -250,10 +252,10 @@ mod tests {
         memories.exhausted("a", "eu-west-1a");
         memories.exhausted("a", "eu-west-1a");
         assert_eq!(
-            memories.recall("a"),
+            memories.recall("a", 1),
             Memory { spent: Some(3), exhausted_zones: vec!["eu-west-1a".to_owned()], resting: Vec::new() }
         );
         memories.retain(|uid| uid != "a");
-        assert_eq!(memories.recall("a"), Memory::default());
+        assert_eq!(memories.recall("a", 1), Memory::default());
     }
 }

@@ -41,7 +41,7 @@ async fn everything(
         secrets: plan::secrets::Secrets::default(),
         account: account(context, validated, settled).await?,
         dns: Dns::default(),
-        memory: context.memories.recall(&validated.subject.uid),
+        memory: context.memories.recall(&validated.subject.uid, validated.generation),
         at: Timestamp::now(),
     };
     if looks {
@@ -49,8 +49,8 @@ async fn everything(
     }
     given::look(context, resource, validated, &mut observed).await?;
     let subject = &validated.subject;
-    let copy = plan::copy_to_look_at(resource, validated, &observed.children);
-    observed.children.copy = copy.and_then(|name| context.side.snapshot(&subject.namespace, &name));
+    let find = |name: &str| context.side.snapshot(&subject.namespace, name);
+    observed.children.copy = plan::copy_to_look_at(resource, validated, &observed.children, find);
     find_lost(context, resource, validated, &mut observed).await?;
     plan::put_right(resource, &validated.subject, &mut observed.account);
     if !settled {
@@ -103,9 +103,12 @@ async fn find_lost(
 ) -> Result<(), Error> {
     let lost = plan::lost(resource, validated, observed);
     let is_ours = |tags: &cloud::Tags| plan::is_still_ours(&validated.subject, tags);
-    if let Some(id) = lost.instance {
-        let found = context.lookup.instance(&id).await.map_err(Error::aws("look for a machine by its id"))?;
-        observed.account.instances.extend(found.filter(|found| is_ours(&found.tags)));
+    for id in lost.instances {
+        match context.lookup.instance(&id).await.map_err(Error::aws("look for a machine by its id"))? {
+            Some(found) if is_ours(&found.tags) => observed.account.instances.push(found),
+            Some(_) => {}
+            None => observed.account.gone.push(id),
+        }
     }
     if let Some(id) = lost.volume {
         let found = context.lookup.volume(&id).await.map_err(Error::aws("look for a disk by its id"))?;

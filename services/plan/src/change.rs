@@ -8,13 +8,16 @@
 
 mod running;
 
+use k8s_openapi::api::core::v1::Pod;
 use resources::{ChangeMeans, PendingStatus, QuestDB};
 
 use crate::planner::{Reason, World, other_name, reasons, volume_change};
-use crate::secrets::Taking;
+use crate::secrets::{Choice, Taking};
 use crate::{Goal, Kind, Plan, Step, Validated, serving};
 
-pub(crate) use running::{Running, image_of_pod, image_of_template, revision, template_digest};
+pub(crate) use running::{
+    Running, image_of_pod, image_of_template, keyring_of_pod, keyring_of_template, template_digest,
+};
 
 /// A difference between what is asked for and what is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,6 +91,15 @@ fn restarts(world: &World<'_>) -> Vec<Change> {
     changes
 }
 
+/// Whether a pod is to be restarted for anything else than another image.
+pub(crate) fn has_other_restarts(validated: &Validated, choice: &Choice, pod: &Pod) -> bool {
+    let with_the_image = ["/spec/version", "/spec/restartNonce"];
+    let running = Running::read(pod.metadata.annotations.as_ref());
+    let mut differences = running.iter().flat_map(|running| Running::of(validated).differences(running));
+    matches!(choice.taking, Taking::Renewal(_))
+        || differences.any(|change| !with_the_image.contains(&change.field.as_str()))
+}
+
 /// Whether status says every reason for which the pod is about to be replaced.
 pub(crate) fn is_told(world: &World<'_>) -> bool {
     let told = world.resource.status.as_ref().map_or(&[][..], |status| &status.pending);
@@ -128,8 +140,11 @@ fn moved(reason: &Reason) -> Change {
     Change::new(reason.field, ChangeMeans::Move, why)
 }
 
-/// Whether status says every reason for which the database is about to move.
+/// Whether status says every reason for which the database is about to move. Where no pod runs, nobody has to be told.
 pub(crate) fn is_move_told(world: &World<'_>) -> bool {
+    if world.observed.children.pod.is_none() {
+        return true;
+    }
     let told = world.resource.status.as_ref().map_or(&[][..], |status| &status.pending);
     let is_told = |change: &Change| {
         told.iter().any(|found| found.field == change.field && found.means == ChangeMeans::Move)

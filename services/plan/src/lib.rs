@@ -10,6 +10,7 @@
 pub mod build;
 mod change;
 mod contest;
+mod few;
 mod goal;
 mod identity;
 mod matches;
@@ -37,8 +38,8 @@ pub use identity::{Identity, Trace, annotated, claims, identify, trace_of, trace
 pub use observed::{Account, Children, Dns, Memory, Observed};
 pub use part::Part;
 pub use planner::{
-    DnsQuestion, Source, are_as_noted, dns_question, machine_to_check, modification_must_be_read,
-    name_at_rest, name_to_release, plan, pod_is_ready, serving, source_to_look_at,
+    DnsQuestion, Left, Source, are_as_noted, dns_question, is_abandoned, machine_to_check,
+    modification_must_be_read, name_at_rest, name_to_release, plan, pod_is_ready, serving, source_to_look_at,
 };
 pub use reach::Reach;
 pub use rehearsal::rehearse;

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cloud::{DnsChange, DnsRecord, Instance, Protection, SecurityGroup, Volume, VolumeModification};
+use cloud::{
+    DnsChange, DnsRecord, Instance, InstanceId, Protection, SecurityGroup, Volume, VolumeModification,
+};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
@@ -75,6 +77,8 @@ pub struct Children {
 pub struct Account {
     /// Instances, terminated ones included.
     pub instances: Vec<Instance>,
+    /// Machines that something still names, and that EC2 does not know, asked by their ids: it has forgotten them.
+    pub gone: Vec<InstanceId>,
     /// Volumes.
     pub volumes: Vec<Volume>,
     /// Security groups.

@@ -9,8 +9,11 @@
 //! Secret and its key, never a value.
 
 mod choice;
+mod drawn;
 mod jwk;
+mod keyring;
 mod login;
+mod take;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -23,9 +26,12 @@ use kube::core::ObjectMeta;
 use resources::names;
 use serde::{Deserialize, Serialize};
 
-use crate::{Children, Observed, Subject, Validated};
+use crate::{Observed, Subject, Validated};
 
 pub(crate) use choice::{Choice, Taking, choose};
+pub use drawn::DrawnKey;
+pub(crate) use drawn::handed_out;
+pub use keyring::Keyring;
 
 /// The words by which a Secret says what it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -157,6 +163,27 @@ pub struct Secrets {
     pub named: BTreeMap<String, Option<Origin>>,
     /// Those that [`to_read`] asked for: `None` is not there.
     pub read: BTreeMap<String, Option<Content>>,
+    /// Those of them that could not be read, and why.
+    pub unreadable: BTreeMap<String, String>,
+}
+
+impl Secrets {
+    /// Takes in what was read under a name that [`to_read`] asked for.
+    pub fn put(&mut self, validated: &Validated, name: String, found: Option<Secret>) {
+        let subject = &validated.subject;
+        // What the operator writes itself is known by its owner, what is given by its name.
+        let own = name == names::credentials(&subject.name);
+        let claimed = self.claims.iter().any(|claim| claim.origin.name == name);
+        let given = claimed || named(validated).contains(&name);
+        let ours = |found: &Secret| subject.holds(&found.metadata);
+        if !own && !given && found.as_ref().is_some_and(|found| !ours(found)) {
+            let why = "it belongs to somebody else: remove or rename it".to_owned();
+            self.unreadable.insert(name, why);
+            return;
+        }
+        let found = found.filter(|found| given && !own || ours(found));
+        self.read.insert(name, found.map(Content::of));
+    }
 }
 
 /// Which resource a Secret says it belongs to, by its name; the namespace is the Secret's own. Not that of the Secret which
@@ -201,6 +228,19 @@ pub(crate) struct Taken {
     /// Ids of keys that the operator drew, and that are in force.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     drawn: BTreeSet<String>,
+    /// Keys that the operator drew and that are asked for, in force or not yet: nobody could draw them again.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    keys: BTreeMap<String, DrawnKey>,
+    /// What could not be taken over, so that it is not read again and again.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    refused: BTreeMap<Credential, Refused>,
+}
+
+/// A Secret whose content is no good.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Refused {
+    of: Origin,
+    why: String,
 }
 
 impl Taken {
@@ -215,34 +255,7 @@ impl Taken {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.from.is_empty() && self.drawn.is_empty()
-    }
-}
-
-/// Which credentials are in force, by the operator's own Secret.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Keyring {
-    /// Another text for other values; `None` of those that were drawn before there were revisions.
-    pub revision: Option<String>,
-    /// There is a user who may only read.
-    pub readonly: bool,
-    /// There are keys for the line protocol over TCP.
-    pub ilp: bool,
-}
-
-impl Keyring {
-    /// As observed.
-    pub(crate) fn of(children: &Children) -> Self {
-        let Some(secret) = &children.secret else { return Self::default() };
-        let has = |key: &str| secret.data.as_ref().is_some_and(|data| data.contains_key(key));
-        let annotations = secret.metadata.annotations.as_ref();
-        let revision = annotations.and_then(|annotations| annotations.get(names::secret::REVISION)).cloned();
-        Self {
-            // Who takes the annotation off asks for no restart.
-            revision: revision.or_else(|| crate::change::revision(children.stateful_set.as_deref())),
-            readonly: Credential::PsqlReadonly.keys().iter().all(|key| has(key)),
-            ilp: has(names::secret::ILP_KEYS),
-        }
+        *self == Self::default()
     }
 }
 

@@ -9,7 +9,7 @@ use resources::UpgradeStatus;
 use serde_json::Value;
 
 use crate::secrets::NewCredentials;
-use crate::{Change, Part};
+use crate::{Change, Left, Part};
 
 /// Kinds of Kubernetes objects that the operator writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -238,16 +238,7 @@ pub enum Step {
         released: String,
     },
     /// Prove, by live looks, that the database can do without a machine: nothing pins it, and it does not hold the disk.
-    ProveLeft {
-        /// Instance.
-        instance: InstanceId,
-        /// The value by which a StatefulSet would pin it.
-        pin: String,
-        /// Its Node; none when it never joined.
-        node: Option<String>,
-        /// It is silent, so the disk leaves it only when it ends.
-        silent: bool,
-    },
+    ProveLeft(Left),
     /// Put the protection back on a machine that serves after all.
     Protect {
         /// Instance.
@@ -300,7 +291,7 @@ impl Step {
             Self::LabelNode { .. } => "LabelNode",
             Self::ChangeRecords { .. } => "ChangeRecords",
             Self::WriteReleased { .. } => "WriteReleased",
-            Self::ProveLeft { .. } => "ProveLeft",
+            Self::ProveLeft(_) => "ProveLeft",
             Self::Protect { .. } => "Protect",
             Self::Unprotect { .. } => "Unprotect",
             Self::TerminateInstance { .. } => "TerminateInstance",
@@ -386,8 +377,6 @@ pub struct Plan {
     pub actions: Vec<Action>,
     /// Parts in order.
     pub progress: Vec<Progress>,
-    /// The version that the pod is to run by this plan; none where it is not to run.
-    pub version: Option<String>,
     /// The last upgrade, as far as it is known.
     pub upgrade: Option<UpgradeStatus>,
     /// Differences between what is asked for and what runs, by field: what this plan, or a later one, does about the spec.

@@ -2,82 +2,39 @@
 //! taken back.
 //!
 //! What has to be known for that stands on the StatefulSet, beside the template that it is about, and is written with it in
-//! one request: from which image to which, since when, and what became of it. It is an observed fact like the template; who
-//! takes the StatefulSet away takes the way back with it and nothing else.
+//! one request: from which image to which, since when, and what became of it. Status has the same, for the time when there
+//! is no StatefulSet.
 //!
+//! *Invariant:* no image but the last one that ran is started without a copy of the disk.
 //! *Invariant:* an image that was taken back is not tried again before the wish names another one or another restart.
-//! *Invariant:* data is never given to an older major version, but by the way back from a start that never served.
+//! *Invariant:* what a new image may have written is not given to the one before by itself: one that served stays, and one of
+//! another major version stays once its process has begun.
 
-mod failed;
+mod copy;
+mod decision;
+mod standing;
+mod start;
+
+use std::sync::Arc;
 
 use domain::catalogue;
-use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use resources::{ChangeMeans, QuestDB, QuestDBSnapshot, SnapshotPhase, UpgradeResult, UpgradeStatus, names};
-use serde::{Deserialize, Serialize};
-use serde_json::json;
-use sha2::{Digest, Sha256};
+use resources::{ChangeMeans, QuestDB, QuestDBSnapshot, UpgradeResult, UpgradeStatus, names};
 
-use crate::change::{image_of_pod, image_of_template};
-use crate::{Change, Children, Goal, Kind, Manifest, Observed, State, Subject, Validated, pod_is_ready};
+use crate::change::{has_other_restarts, image_of_pod, image_of_template};
+use crate::secrets::Choice;
+use crate::{Change, Children, Goal, Observed, State, Validated, pod_is_ready};
 
-/// What the StatefulSet says of its last upgrade.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Record {
-    #[serde(flatten)]
-    pub(crate) status: UpgradeStatus,
-    /// The restart that was asked for with it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    nonce: Option<String>,
-}
+pub(crate) use decision::Decision;
+use standing::Standing;
 
-impl Record {
-    fn of(set: Option<&StatefulSet>) -> Option<Self> {
-        serde_json::from_str(set?.metadata.annotations.as_ref()?.get(names::UPGRADE)?).ok()
-    }
-
-    pub(crate) fn text(&self) -> String {
-        serde_json::to_string(self).unwrap_or_default()
-    }
-
-    fn ended(mut self, result: UpgradeResult, reason: Option<String>, at: Timestamp) -> Self {
-        (self.status.result, self.status.reason, self.status.ended_at) = (result, reason, Some(Time(at)));
-        self
-    }
-}
-
-/// Which image is in force, and what is to be said and done about the one that is asked for.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Decision {
-    /// Image that the pod is to run now.
-    pub(crate) image: String,
-    /// What the StatefulSet is to say.
-    pub(crate) record: Option<Record>,
-    /// How far it is; nothing when nothing is to be told.
-    pub(crate) state: Option<State>,
-    /// The copy that has to be asked for.
-    pub(crate) copy: Option<Manifest>,
-    /// What is told beforehand.
-    pub(crate) change: Option<Change>,
-    /// Nothing may be started at all.
-    pub(crate) forbidden: Option<String>,
-}
-
-impl Decision {
-    /// Whether the new image waits for its copy of the disk, and what needs a restart waits for the new image.
-    pub(crate) fn waits(&self) -> bool {
-        matches!(self.state, Some(State::Running(_))) && self.change.is_some()
-    }
-
-    fn of(image: &str, record: Option<Record>) -> Self {
-        Self { image: image.to_owned(), record, ..Self::default() }
-    }
-
-    fn refused(self, why: String) -> Self {
-        let change = Change::new("/spec/version", ChangeMeans::Refused, why.clone());
-        Self { state: Some(State::Refused(why)), change: Some(change), ..self }
-    }
+/// What a decision rests on.
+struct Look<'a> {
+    resource: &'a QuestDB,
+    validated: &'a Validated,
+    observed: &'a Observed,
+    choice: &'a Choice,
 }
 
 /// The version that an image is of.
@@ -86,196 +43,196 @@ pub(crate) fn version_of(image: &str) -> &str {
 }
 
 /// Decides which image is in force.
-pub(crate) fn decide(resource: &QuestDB, validated: &Validated, observed: &Observed) -> Decision {
-    let children = &observed.children;
-    let record = Record::of(children.stateful_set.as_deref());
+pub(crate) fn decide(
+    resource: &QuestDB,
+    validated: &Validated,
+    observed: &Observed,
+    choice: &Choice,
+) -> Decision {
+    let look = Look { resource, validated, observed, choice };
+    let record = record(resource, &observed.children);
     let wish = validated.image.as_str();
     if validated.goal != Goal::Serve {
+        return Decision::of(wish, record.map(|record| look.noted(record)));
+    }
+    let Some(image) = image_in_force(resource, &observed.children, record.as_ref()) else {
         return Decision::of(wish, record);
-    }
-    let Some(current) = image_of_template(children.stateful_set.as_deref()) else {
-        let written = resource.status.as_ref().and_then(|status| status.version.as_deref());
-        let downgrade = written.filter(|written| catalogue::is_downgrade(written, &validated.version));
-        let forbidden = downgrade.map(|written| too_old(written, &validated.version));
-        return Decision { forbidden, ..Decision::of(wish, record) };
     };
-    if current == wish {
-        started(wish, record, observed)
-    } else {
-        asked(resource, validated, observed, (&current, record))
+    match look.standing(image, record) {
+        Standing::Open(decision) => *decision,
+        Standing::Known(image, record) => {
+            let answered = |record: UpgradeStatus| UpgradeStatus {
+                answered: record.answered
+                    || (record.result == UpgradeResult::RolledBack && record.to != wish),
+                ..record
+            };
+            let record = record.map(answered);
+            if image == wish { Decision::of(wish, record) } else { look.asked(&image, record) }
+        }
     }
+}
+
+/// What is known of the last upgrade.
+fn record(resource: &QuestDB, children: &Children) -> Option<UpgradeStatus> {
+    let set = children.stateful_set.as_deref();
+    let annotation = set.and_then(|set| set.metadata.annotations.as_ref()?.get(names::UPGRADE));
+    let written: Option<UpgradeStatus> = annotation.and_then(|text| serde_json::from_str(text).ok());
+    let reported = resource.status.as_ref().and_then(|status| status.last_upgrade.clone());
+    match (written, reported) {
+        // It was seen to serve when nothing was written any more, because it was to stop.
+        (Some(written), Some(reported))
+            if written.result == UpgradeResult::Running
+                && reported.result == UpgradeResult::Succeeded
+                && (&written.from, &written.to, written.started_at.0.as_second())
+                    == (&reported.from, &reported.to, reported.started_at.0.as_second()) =>
+        {
+            Some(reported)
+        }
+        (written, reported) => written.or(reported),
+    }
+}
+
+/// The image that ran last: only a database that never served has none.
+fn image_in_force(resource: &QuestDB, children: &Children, record: Option<&UpgradeStatus>) -> Option<String> {
+    let of_record = |record: &UpgradeStatus| match record.result {
+        UpgradeResult::RolledBack => record.from.clone(),
+        // It may have written, and was given a copy.
+        UpgradeResult::Running | UpgradeResult::Succeeded => record.to.clone(),
+    };
+    let of_status = || Some(catalogue::image_of(resource.status.as_ref()?.version.as_deref()?));
+    image_of_template(children.stateful_set.as_deref())
+        .or_else(|| image_of_pod(children.pod.as_deref()?))
+        .or_else(|| record.map(of_record))
+        .or_else(of_status)
 }
 
 fn too_old(written: &str, wished: &str) -> String {
     format!("QuestDB {wished} cannot read what {written} has written: ask for {written} or a later one")
 }
 
-/// The template has the image of the wish: it serves, or is on its way to, or does not start.
-fn started(wish: &str, record: Option<Record>, observed: &Observed) -> Decision {
-    let under_way =
-        |record: &Record| record.status.result == UpgradeResult::Running && record.status.to == wish;
-    let Some(record) = record.clone().filter(under_way) else { return Decision::of(wish, record) };
-    let pod = observed.children.pod.as_deref().filter(|pod| image_of_pod(pod).as_deref() == Some(wish));
-    let version = version_of(wish);
-    if pod.is_some() && pod_is_ready(observed) {
-        return Decision::of(wish, Some(record.ended(UpgradeResult::Succeeded, None, observed.at)));
+impl Look<'_> {
+    /// The pod, if it runs this image.
+    fn pod_of(&self, image: &str) -> Option<&Pod> {
+        self.observed.children.pod.as_deref().filter(|pod| image_of_pod(pod).as_deref() == Some(image))
     }
-    if let Some(reason) = pod.and_then(|pod| failed::reason(pod, observed.at)) {
-        let from = record.status.from.clone();
-        let text = taken_back(version, &from, &reason);
-        let record = record.ended(UpgradeResult::RolledBack, Some(reason), observed.at);
-        return Decision::of(&from, Some(record)).refused(text);
-    }
-    let state = State::Running(format!("waiting for QuestDB {version} to serve"));
-    Decision { state: Some(state), ..Decision::of(wish, Some(record)) }
-}
 
-fn taken_back(version: &str, from: &str, reason: &str) -> String {
-    format!(
-        "QuestDB {version} did not start and was taken back, {} serves on: {reason}; for another attempt change \
-         spec.restartNonce",
-        version_of(from)
-    )
-}
-
-/// Another image is asked for than the template has.
-fn asked(
-    resource: &QuestDB,
-    validated: &Validated,
-    observed: &Observed,
-    (current, record): (&str, Option<Record>),
-) -> Decision {
-    let wish = validated.image.as_str();
-    if let Some(known) = &record {
-        let status = &known.status;
-        let same = status.to == wish && known.nonce == validated.restart_nonce;
-        if status.result == UpgradeResult::RolledBack && same {
-            let reason = status.reason.as_deref().unwrap_or_default();
-            return Decision::of(current, record.clone()).refused(taken_back(
-                &validated.version,
-                current,
-                reason,
-            ));
+    /// Another image is asked for than is in force.
+    fn asked(&self, image: &str, record: Option<UpgradeStatus>) -> Decision {
+        let (wish, version) = (self.validated.image.as_str(), self.validated.version.as_str());
+        if let Some(known) = &record {
+            let same = known.to == wish && known.restart_nonce == self.validated.restart_nonce;
+            if known.result == UpgradeResult::RolledBack && same && !known.answered {
+                let text = self.taken_back(known);
+                return Decision::of(image, record).refused(text);
+            }
         }
-        if status.result == UpgradeResult::Running && status.to == current {
-            return turned(validated, observed, known);
+        if let Some(written) = self.newest(image, record.as_ref()) {
+            return Decision::of(image, record).refused(too_old(&written, version));
         }
+        self.copied_first(image, record)
     }
-    if catalogue::is_downgrade(version_of(current), &validated.version) {
-        return Decision::of(current, record).refused(too_old(version_of(current), &validated.version));
-    }
-    copied_first(resource, validated, observed, (current, record))
-}
 
-/// The wish turned elsewhere before it was known whether the image starts.
-fn turned(validated: &Validated, observed: &Observed, record: &Record) -> Decision {
-    let (wish, from) = (validated.image.as_str(), record.status.from.as_str());
-    if wish == from {
-        let reason = Some("the wish turned back before it served".to_owned());
-        return Decision::of(
-            wish,
-            Some(record.clone().ended(UpgradeResult::RolledBack, reason, observed.at)),
+    fn taken_back(&self, record: &UpgradeStatus) -> String {
+        let from = version_of(&record.from);
+        let serves = if pod_is_ready(self.observed) && self.pod_of(&record.from).is_some() {
+            format!("{from} serves on")
+        } else {
+            format!("{from} is put back")
+        };
+        format!(
+            "QuestDB {} did not start and was taken back, {serves}: {}; {} holds the disk as it was before; for another attempt \
+             change spec.restartNonce",
+            version_of(&record.to),
+            record.reason.as_deref().unwrap_or_default(),
+            copy::told(record.snapshot.as_deref())
+        )
+    }
+
+    /// The newest version that has written to the disk for all we know, if the wish may not read that.
+    fn newest(&self, image: &str, record: Option<&UpgradeStatus>) -> Option<String> {
+        let reported = self.resource.status.as_ref().and_then(|status| status.version.clone());
+        let pod =
+            self.observed.children.pod.as_deref().filter(|pod| start::has_run(pod)).and_then(image_of_pod);
+        let record = record.filter(|record| record.result != UpgradeResult::RolledBack);
+        let images = [Some(image.to_owned()), record.map(|record| record.to.clone()), pod];
+        let of_images = images.into_iter().flatten().map(|image| version_of(&image).to_owned());
+        of_images
+            .chain(reported)
+            .filter(|written| catalogue::is_downgrade(written, &self.validated.version))
+            .max_by_key(|written| catalogue::major(written))
+    }
+
+    /// Notes the start of the image that is asked for. Of what was noted already the first time stands.
+    fn begin(&self, from: &str, snapshot: Option<String>) -> Decision {
+        let Validated { image, version, restart_nonce, .. } = self.validated;
+        let reported = self.resource.status.as_ref().and_then(|status| status.last_upgrade.as_ref());
+        let known = reported.filter(|known| {
+            known.result == UpgradeResult::Running
+                && (known.from.as_str(), &known.to) == (from, image)
+                && (&known.snapshot, &known.restart_nonce) == (&snapshot, restart_nonce)
+        });
+        let record = UpgradeStatus {
+            from: from.to_owned(),
+            to: image.clone(),
+            result: UpgradeResult::Running,
+            reason: None,
+            snapshot,
+            restart_nonce: restart_nonce.clone(),
+            answered: false,
+            started_at: known.map_or(Time(self.observed.at), |known| known.started_at.clone()),
+            ended_at: None,
+        };
+        let state = State::Running(format!("QuestDB {version} is being started"));
+        Decision::of(image, Some(record)).says(state)
+    }
+
+    /// The disk is copied before anything else is done to it: from there on EBS goes on by itself.
+    fn copied_first(&self, image: &str, record: Option<UpgradeStatus>) -> Decision {
+        let why = format!(
+            "another image is another process: the disk is copied first, then QuestDB {} is started, and taken back if it \
+             does not serve",
+            self.validated.version
         );
+        let asked = Decision {
+            change: Some(Change::new("/spec/version", ChangeMeans::Restart, why)),
+            ..Decision::of(image, record)
+        };
+        // A template that has the new image already is put back first.
+        let template = image_of_template(self.observed.children.stateful_set.as_deref());
+        let holds = template.is_none_or(|template| template == image);
+        let waits = |text: String| Decision { holds, ..asked.clone().says(State::Running(text)) };
+        let pod = self.pod_of(image).filter(|pod| pod.metadata.deletion_timestamp.is_none());
+        if let Some(pod) = pod
+            && has_other_restarts(self.validated, self.choice, pod)
+        {
+            // Which of two changes keeps QuestDB from starting would not be known.
+            let text = "what else is asked for needs a restart of its own, and comes first";
+            return asked.says(State::Running(text.to_owned()));
+        }
+        let serves = pod.is_some() && pod_is_ready(self.observed);
+        match copy::standing(self.resource, self.validated, self.observed) {
+            copy::Standing::Begun(name) => self.begin(image, Some(name)),
+            copy::Standing::Refused(text) => asked.refused(text),
+            copy::Standing::Waits(text) => waits(text),
+            copy::Standing::Missing(name) if serves => {
+                let copy = Some(copy::manifest(&self.validated.subject, &name));
+                Decision { copy, ..waits(format!("QuestDBSnapshot {name} is being asked for")) }
+            }
+            copy::Standing::Missing(_) | copy::Standing::Unnamed => {
+                waits(format!("QuestDB {} has to serve before its disk can be copied", version_of(image)))
+            }
+        }
     }
-    if catalogue::is_downgrade(version_of(from), &validated.version) {
-        return Decision::of(from, Some(record.clone()))
-            .refused(too_old(version_of(from), &validated.version));
-    }
-    begin(validated, observed, from, record.status.snapshot.clone())
 }
 
-fn begin(validated: &Validated, observed: &Observed, from: &str, snapshot: Option<String>) -> Decision {
-    let status = UpgradeStatus {
-        from: from.to_owned(),
-        to: validated.image.clone(),
-        result: UpgradeResult::Running,
-        reason: None,
-        snapshot,
-        started_at: Time(observed.at),
-        ended_at: None,
-    };
-    let record = Record { status, nonce: validated.restart_nonce.clone() };
-    let state = State::Running(format!("QuestDB {} is being started", validated.version));
-    Decision { state: Some(state), ..Decision::of(&validated.image, Some(record)) }
-}
-
-/// The disk is copied before anything else is done to it: from there on EBS goes on by itself.
-fn copied_first(
+/// The snapshot that an upgrade waits for, the latest of its attempts, by `find`, which knows every snapshot of the namespace
+/// by name.
+pub fn copy_to_look_at(
     resource: &QuestDB,
     validated: &Validated,
-    observed: &Observed,
-    (current, record): (&str, Option<Record>),
-) -> Decision {
-    let why = format!(
-        "another image is another process: the disk is copied first, then QuestDB {} is started, and taken back if it does \
-         not serve",
-        validated.version
-    );
-    let change = Some(Change::new("/spec/version", ChangeMeans::Restart, why));
-    let waits = |text: String| Decision {
-        state: Some(State::Running(text)),
-        change: change.clone(),
-        ..Decision::of(current, record.clone())
-    };
-    let Some(name) = copy_to_look_at(resource, validated, &observed.children) else {
-        return waits(format!("QuestDB {} has to serve before its disk can be copied", version_of(current)));
-    };
-    let found = observed.children.copy.as_deref().filter(|copy| copy.metadata.name.as_ref() == Some(&name));
-    match found.map(|copy| copy.status.as_ref().and_then(|status| status.phase)) {
-        None => {
-            let copy = Some(copy(&validated.subject, &name));
-            Decision { copy, ..waits(format!("QuestDBSnapshot {name} is being asked for")) }
-        }
-        Some(Some(SnapshotPhase::Copying | SnapshotPhase::Succeeded)) => {
-            begin(validated, observed, current, Some(name))
-        }
-        Some(Some(SnapshotPhase::Failed)) => {
-            Decision::of(current, record.clone()).refused(format!(
-                "the disk could not be copied, and nothing is upgraded without that: {}; delete QuestDBSnapshot {name} to \
-                 have it taken again",
-                found.map(message).unwrap_or_default()
-            ))
-        }
-        Some(_) => waits(format!("waiting for QuestDBSnapshot {name} to be begun")),
-    }
-}
-
-fn message(copy: &QuestDBSnapshot) -> String {
-    let conditions = copy.status.iter().flat_map(|status| &status.conditions);
-    let mut words = conditions.filter(|found| found.type_ == names::condition::READY);
-    words.next().map(|found| found.message.clone()).unwrap_or_default()
-}
-
-/// The snapshot that an upgrade waits for, by name. It is one of this process under this wish: an older copy lacks what was
-/// written since.
-pub fn copy_to_look_at(resource: &QuestDB, validated: &Validated, children: &Children) -> Option<String> {
-    let current = image_of_template(children.stateful_set.as_deref())?;
-    if validated.goal != Goal::Serve || current == validated.image {
-        return None;
-    }
-    let pod = children.pod.as_ref()?.metadata.uid.clone()?;
-    let generation = resource.metadata.generation.unwrap_or_default();
-    let digest = Sha256::digest(format!("{pod} {current} {} {generation}", validated.image));
-    let version = validated.version.replace('.', "-");
-    Some(format!("{}-before-{version}-{}", validated.subject.name, hex::encode(&digest[..4])))
-}
-
-/// How long the copy may take to begin, in seconds.
-const COPY_WITHIN: u32 = 900;
-
-fn copy(subject: &Subject, name: &str) -> Manifest {
-    let mut metadata = subject.unowned(name);
-    metadata["annotations"] = json!({ names::BEFORE_UPGRADE: subject.name });
-    Manifest {
-        kind: Kind::Snapshot,
-        namespace: Some(subject.namespace.clone()),
-        name: name.to_owned(),
-        uid: None,
-        body: json!({
-            "apiVersion": format!("{}/{}", names::GROUP, names::VERSION),
-            "kind": "QuestDBSnapshot",
-            "metadata": metadata,
-            "spec": { "database": subject.name, "deadlineSeconds": COPY_WITHIN, "deletionPolicy": "Retain" },
-        }),
-    }
+    children: &Children,
+    find: impl Fn(&str) -> Option<Arc<QuestDBSnapshot>>,
+) -> Option<Arc<QuestDBSnapshot>> {
+    let stem = copy::stem(resource, validated, children)?;
+    copy::attempts(&stem).map_while(|name| find(&name)).last()
 }

@@ -42,7 +42,7 @@ pub struct IlpSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"), length(min = 1, max = 253))]
     pub secret_name: Option<String>,
-    /// Ids of keys that the operator draws, each once. The private half is handed out in a Secret `<name>-ilp-<id>`, which
+    /// Ids of keys that the operator draws, each once. The private half is handed out in a Secret `<name>.ilp.<id>`, which
     /// nobody needs any more once it was fetched.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::key_ids")]

@@ -91,6 +91,8 @@ pub mod secret {
     pub const TAKEN_FROM: &str = "crd.questdb.io/credentials-from";
     /// Annotation of the operator's Secret: another text for other values. QuestDB is restarted for it.
     pub const REVISION: &str = "crd.questdb.io/credentials-revision";
+    /// Annotation of a StatefulSet: public halves of the keys that the operator drew, should its Secret be lost.
+    pub const DRAWN: &str = "crd.questdb.io/drawn-keys";
     /// Key of a Secret with a JSON Web Key or a set of them.
     pub const JWK: &str = "auth.json";
 }
@@ -174,9 +176,10 @@ pub fn credentials(resource: &str) -> String {
     format!("{resource}-credentials")
 }
 
-/// The Secret in which the private half of a key that the operator drew is handed out.
+/// The Secret in which the private half of a key that the operator drew is handed out. With dots, which no resource has in
+/// its name: it is nobody else's child.
 pub fn drawn_key(resource: &str, key_id: &str) -> String {
-    format!("{resource}-ilp-{key_id}")
+    format!("{resource}.ilp.{key_id}")
 }
 
 /// The ConfigMap with a resource's server.conf.

@@ -20,6 +20,12 @@ pub struct UpgradeStatus {
     /// The `QuestDBSnapshot` that was taken before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
+    /// The restart that was asked for with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart_nonce: Option<String>,
+    /// Another image was asked for since: this one may be tried again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub answered: bool,
     /// When QuestDB was first told to start as the new image.
     pub started_at: Time,
     /// When it was known what became of it.

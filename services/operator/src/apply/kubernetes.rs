@@ -133,7 +133,7 @@ pub(super) async fn check_ours(
     Err(Error::Foreign { what: format!("{} {}", manifest.kind.as_str(), manifest.name) })
 }
 
-/// Deletes exactly what was seen; gone already is done.
+/// Deletes exactly what was seen; gone already is done, and so it is when another one has its name by now.
 pub(super) async fn delete(pass: &Pass<'_>, target: &Target) -> Result<(), Error> {
     let api = dynamic(pass.context, target.kind, target.namespace.as_deref());
     let preconditions =
@@ -145,6 +145,8 @@ pub(super) async fn delete(pass: &Pass<'_>, target: &Target) -> Result<(), Error
     };
     match pass.context.call("delete an object", api.delete(&target.name, &parameters)).await {
         Err(Error::Kubernetes { source, .. }) if is_missing(&source) => Ok(()),
+        // Nothing but the uid was asked for.
+        Err(error) if error.is_conflict() && target.resource_version.is_none() => Ok(()),
         other => other.map(drop),
     }
 }

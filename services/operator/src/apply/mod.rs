@@ -124,9 +124,7 @@ impl Pass<'_> {
             Step::Apply(manifest) => kubernetes::apply(self, manifest).await,
             Step::Delete(target) => kubernetes::delete(self, target).await,
             Step::LabelNode { name, uid, labels } => kubernetes::label_node(self, name, uid, labels).await,
-            Step::ProveLeft { instance, pin, node, silent } => {
-                left::prove(self, instance, pin, node.as_deref().filter(|_| !silent)).await
-            }
+            Step::ProveLeft(left) => left::prove(self, left).await,
             Step::ChangeRecords { changes, address } => {
                 let change = dns::change(self, changes).await;
                 if change.is_err() && address.is_some() {
@@ -217,7 +215,7 @@ const fn place(step: &Step) -> &'static str {
         | Step::DeleteSecurityGroup { .. }
         | Step::DeleteVolume { .. }
         | Step::ChangeRecords { .. } => "operator.aws",
-        Step::ProveLeft { .. } => "operator.proof",
+        Step::ProveLeft(_) => "operator.proof",
     }
 }
 

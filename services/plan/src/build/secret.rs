@@ -23,7 +23,9 @@ pub fn secret(subject: &Subject) -> Manifest {
 /// the public half is taken over once, and then it may go.
 pub fn drawn_key(subject: &Subject, id: &str) -> Manifest {
     let name = names::drawn_key(&subject.name, id);
-    let metadata = subject.owned(&name);
+    let mut metadata = subject.owned(&name);
+    // Known by its owner alone: nothing with a private key comes over the watch of what has our labels.
+    metadata["labels"] = json!({});
     Manifest {
         kind: Kind::Secret,
         namespace: Some(subject.namespace.clone()),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::config::checksum;
 use super::overlay;
-use super::ports::of_clients;
+use super::ports::of_pod;
 use super::restorer::{Copied, restorer};
 use crate::change::{Running, template_digest};
 use crate::overrides::amounts_of_questdb;
@@ -23,6 +23,11 @@ const SECRETS: &str = "/etc/questdb/secrets";
 /// The StatefulSet, whose pod runs on the machine with this label, on a disk that may be a copy.
 pub fn stateful_set(validated: &Validated, node: &str, copied: Option<&Copied>) -> Manifest {
     let subject = &validated.subject;
+    let mut metadata = subject.owned(&subject.name);
+    if !validated.keyring.drawn.is_empty() {
+        // A second place for what nobody could draw again.
+        metadata["annotations"] = json!({ names::secret::DRAWN: json!(validated.keyring.drawn).to_string() });
+    }
     Manifest {
         kind: Kind::StatefulSet,
         namespace: Some(subject.namespace.clone()),
@@ -31,7 +36,7 @@ pub fn stateful_set(validated: &Validated, node: &str, copied: Option<&Copied>) 
         body: json!({
             "apiVersion": "apps/v1",
             "kind": "StatefulSet",
-            "metadata": subject.owned(&subject.name),
+            "metadata": metadata,
             "spec": {
                 "replicas": 1,
                 "serviceName": names::headless(&subject.name),
@@ -87,12 +92,7 @@ fn pod(validated: &Validated, node: &str, copied: Option<&Copied>) -> Value {
         "automountServiceAccountToken": false,
         "enableServiceLinks": false,
         "nodeSelector": { names::LABEL_NODE: node },
-        // Nobody evicts behind our back: a machine that looks dead may still be writing.
-        "tolerations": [
-            { "key": names::TAINT, "operator": "Equal", "value": subject.short(), "effect": "NoSchedule" },
-            { "key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute" },
-            { "key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute" },
-        ],
+        "tolerations": tolerations(subject),
         "terminationGracePeriodSeconds": 120,
         "securityContext": {
             "runAsNonRoot": true,
@@ -117,8 +117,17 @@ fn pod(validated: &Validated, node: &str, copied: Option<&Copied>) -> Value {
     pod
 }
 
+/// Nobody evicts behind our back: a machine that looks dead may still be writing.
+pub(crate) fn tolerations(subject: &Subject) -> Value {
+    json!([
+        { "key": names::TAINT, "operator": "Equal", "value": subject.short(), "effect": "NoSchedule" },
+        { "key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute" },
+        { "key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute" },
+    ])
+}
+
 fn container(validated: &Validated, copied: Option<&Copied>) -> Value {
-    let mut ports = of_clients(validated);
+    let mut ports = of_pod(validated);
     ports.push(("min", port::MIN));
     let ports = ports
         .into_iter()

@@ -11,6 +11,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::Change;
+use crate::secrets::Keyring;
 use crate::{Validated, build, overrides};
 
 /// The field by which other credentials are told.
@@ -28,6 +29,12 @@ pub(crate) struct Running {
     /// Which credentials it read, by the revision of the Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     credentials: Option<String>,
+    /// It has keys for the line protocol over TCP, and listens for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    ilp: bool,
+    /// It has a user who may only read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    readonly: bool,
     /// Keys of server.conf with a hash of the value, which may be long.
     config: BTreeMap<String, String>,
     /// Fields of the pod that were chosen, with a hash of the choice.
@@ -42,12 +49,19 @@ impl Running {
             image: validated.image.clone(),
             restart_nonce: validated.restart_nonce.clone(),
             credentials: validated.keyring.revision.clone(),
+            ilp: validated.keyring.ilp,
+            readonly: validated.keyring.readonly,
             config: build::server_keys(validated)
                 .into_iter()
                 .map(|(key, value)| (key.to_owned(), digest(value.as_bytes())))
                 .collect(),
             pod: overrides::digests(&validated.overrides, digest),
         }
+    }
+
+    fn keyring(self) -> Keyring {
+        let Self { credentials: revision, ilp, readonly, .. } = self;
+        Keyring { revision, ilp, readonly, ..Keyring::default() }
     }
 
     /// As an annotation.
@@ -62,7 +76,8 @@ impl Running {
 
     /// What a pod that runs this lacks of what is wished for.
     pub(super) fn differences(&self, running: &Self) -> Vec<Change> {
-        let Self { image, restart_nonce, credentials, config, pod } = self;
+        // Which credentials there are differs only with their revision.
+        let Self { image, restart_nonce, credentials, config, pod, ilp: _, readonly: _ } = self;
         let restart = |field: String, why: &str| Change::new(field, ChangeMeans::Restart, why);
         let mut changes = Vec::new();
         if *image != running.image {
@@ -98,9 +113,14 @@ pub(crate) fn template_digest(pod: &Value) -> String {
     digest(pod.to_string().as_bytes())
 }
 
-/// The revision of the credentials that a pod made by this StatefulSet is made for.
-pub(crate) fn revision(set: Option<&StatefulSet>) -> Option<String> {
-    Running::read(of_template(set))?.credentials
+/// Which credentials a pod made by this StatefulSet is started with.
+pub(crate) fn keyring_of_template(set: Option<&StatefulSet>) -> Keyring {
+    Running::read(of_template(set)).map(Running::keyring).unwrap_or_default()
+}
+
+/// Which credentials a pod says it was started with; `None` of one that an older operator had made.
+pub(crate) fn keyring_of_pod(pod: &Pod) -> Option<Keyring> {
+    Running::read(pod.metadata.annotations.as_ref()).map(Running::keyring)
 }
 
 /// The image that a pod says it was started with.

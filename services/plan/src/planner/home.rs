@@ -1,7 +1,7 @@
 //! Which machine is the database's home: the one that its StatefulSet pins.
 //!
 //! *Invariant:* the pin is the one commit point of a move. Before it is patched, back means the old machine; after it there
-//! is only forward. A machine that is not pinned is no home, however ready it is.
+//! is only forward, while the machine that it names lives. A machine that is not pinned is no home, however ready it is.
 
 use cloud::{Instance, InstanceState};
 use resources::{QuestDB, names};
@@ -13,12 +13,10 @@ use crate::{Goal, Observed, Plan, Validated};
 /// The generation of the machine that serves, or is to serve next.
 pub(super) fn generation(resource: &QuestDB, observed: &Observed) -> Option<u64> {
     let lives = |generation: &u64| living(observed, *generation).is_some();
-    let home = match pinned(observed) {
-        Some(pinned) => names::generation_of_node(&pinned),
-        // Somebody took the StatefulSet away: the database is where its disk is.
-        None => holder(observed),
-    };
-    home.filter(lives).or_else(|| written(resource))
+    let pinned = pinned(observed).and_then(|pinned| names::generation_of_node(&pinned));
+    // Somebody took the StatefulSet away, or what it pins ended before QuestDB came there: the database is where its disk is.
+    let holder = || holder(observed).filter(lives);
+    pinned.filter(lives).or_else(holder).or_else(|| written(resource))
 }
 
 /// The generation that is written down: of the machine that was asked for last.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cloud::{Instance, InstanceState, Protection, SecurityGroup, Volume, key};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use resources::names;
 
@@ -32,7 +32,7 @@ pub(super) fn instance<'a>(
         launch(world, plan, group, disk.volume());
         return None;
     };
-    write_down_again(world, plan, group);
+    write_down_again(world, plan, group, instance);
     judge(world, plan, instance)
 }
 
@@ -113,17 +113,6 @@ pub(super) fn is_ready(node: &Node) -> bool {
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// Since when a Node is not ready; `None` while it is.
-pub(super) fn not_ready_since(node: &Node) -> Option<Timestamp> {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
-    if ready.is_some_and(|condition| condition.status == "True") {
-        return None;
-    }
-    let changed = ready.and_then(|condition| condition.last_transition_time.as_ref());
-    changed.or(node.metadata.creation_timestamp.as_ref()).map(|time| time.0)
-}
-
 fn judge<'a>(world: &World<'a>, plan: &mut Plan, instance: &'a Instance) -> Option<&'a Instance> {
     protect(world, plan, instance);
     match &instance.state {
@@ -152,8 +141,8 @@ fn protect(world: &World<'_>, plan: &mut Plan, instance: &Instance) {
     }
 }
 
-/// The annotation was lost, or is behind; the machines are not.
-fn write_down_again(world: &World<'_>, plan: &mut Plan, group: Option<&SecurityGroup>) {
+/// The annotation was lost, or is behind; the machines are not, and the home serves on beside the youngest.
+fn write_down_again(world: &World<'_>, plan: &mut Plan, group: Option<&SecurityGroup>, home: &Instance) {
     let living = world.observed.account.instances.iter().filter(|instance| !instance.state.is_ending());
     let numbered = living.filter_map(|instance| Some((generation_of(instance)?, instance)));
     let Some((generation, instance)) = numbered.max_by_key(|(generation, _)| *generation) else { return };
@@ -165,7 +154,7 @@ fn write_down_again(world: &World<'_>, plan: &mut Plan, group: Option<&SecurityG
             plan,
             Part::Instance,
             group,
-            &Place { generation, zone: &instance.zone, beside: None },
+            &Place { generation, zone: &instance.zone, beside: Some(home) },
         );
     }
 }
@@ -211,12 +200,35 @@ pub(super) fn launch_beside(
     group: &SecurityGroup,
     (home, disk): (&Instance, &Volume),
 ) {
+    if let Some(ended) = ended_at_once(world, home) {
+        let reason = ended.state_reason.as_deref().unwrap_or("EC2 does not say why");
+        let text = format!(
+            "{} ended right after it was launched ({reason}): another is asked for five minutes after that",
+            ended.id
+        );
+        plan.wait(Part::Candidate, text);
+        return;
+    }
     let written = home::written(world.resource);
     let highest = highest_seen(world, Some(disk));
     let unspent =
         written.filter(|written| Some(*written) > generation_of(home) && !is_spent(world, *written, highest));
     let generation = unspent.unwrap_or_else(|| written.max(highest).unwrap_or(0) + 1);
     ask(world, plan, Part::Candidate, group, Place { generation, zone: &disk.zone, beside: Some(home) });
+}
+
+/// How long it takes from the launch of a machine that ended by itself until another is asked for in its place.
+const PAUSE: SignedDuration = SignedDuration::from_mins(5);
+
+/// The last machine beside the home, if it ended by itself a moment after its launch: the next may do so too.
+fn ended_at_once<'a>(world: &World<'a>, home: &Instance) -> Option<&'a Instance> {
+    let released = Released::of(world.resource);
+    let beside =
+        world.observed.account.instances.iter().filter(|other| generation_of(other) > generation_of(home));
+    let last = beside.max_by_key(|other| generation_of(other))?;
+    let by_itself = last.state.is_ending() && !released.contains(generation_of(last)?);
+    let launched = Timestamp::try_from(last.launched_at?).ok()?;
+    (by_itself && world.observed.at.duration_since(launched) < PAUSE).then_some(last)
 }
 
 /// Where a machine is to be, and under which number.

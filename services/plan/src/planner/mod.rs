@@ -12,6 +12,7 @@ mod moving;
 mod name;
 mod network;
 mod reach;
+mod ready;
 mod released;
 mod source;
 mod teardown;
@@ -30,11 +31,13 @@ use crate::{Goal, Observed, Part, Plan, Settings, State, Step, Validated, upgrad
 pub(crate) use disk::change as volume_change;
 pub use disk::modification_must_be_read;
 pub(crate) use existing::living;
+pub use former::Left;
 pub use home::{machine_to_check, serving};
 pub(crate) use moving::{Reason, reasons};
 pub use name::{DnsQuestion, are_as_noted, dns_question, name_at_rest, name_to_release};
 pub(crate) use name::{is_reserved, other_name};
 pub(crate) use reach::{leaving_node, missing_kinds};
+pub use ready::is_abandoned;
 pub use source::{Source, source_to_look_at};
 pub use workload::pod_is_ready;
 
@@ -53,21 +56,17 @@ pub(crate) struct World<'a> {
 /// What to do now. `resource` is the one that `validated` was made of.
 pub fn plan(resource: &QuestDB, validated: &Validated, observed: &Observed, settings: &Settings) -> Plan {
     // Which ports there are follows from which credentials there are.
-    let keyring = Keyring::of(&observed.children);
+    let choice = &choose(validated, observed);
+    let keyring = Keyring::of(&observed.children, choice);
     let mut in_force = Validated { keyring, ..validated.clone() };
-    let upgrade = upgrade::decide(resource, &in_force, observed);
+    let upgrade = upgrade::decide(resource, &in_force, observed, choice);
     if upgrade.image != in_force.image {
         upgrade::version_of(&upgrade.image).clone_into(&mut in_force.version);
         in_force.image.clone_from(&upgrade.image);
     }
     let validated = &in_force;
-    let choice = &choose(validated, observed);
     let world = World { resource, validated, observed, settings, choice, upgrade: &upgrade };
-    let mut plan = Plan {
-        version: (validated.goal == Goal::Serve).then(|| validated.version.clone()),
-        upgrade: upgrade.record.as_ref().map(|record| record.status.clone()),
-        ..Plan::default()
-    };
+    let mut plan = Plan { upgrade: upgrade.record.clone(), ..Plan::default() };
     if !world.is_held() && validated.removing {
         return plan;
     }
@@ -101,9 +100,12 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
     let home = instance.zip(node).filter(|_| configured && claimed && safe && keyed);
     let ready = if let Some((instance, node)) = home {
         let target = moving::target(world, plan, &moving::Home { instance, node, group, disk: volume });
-        workload::upgrade(world, plan);
-        let waits =
-            world.upgrade.waits() || (Arc::ptr_eq(target, node) && moving::takes_along(world, instance));
+        let takes_along = Arc::ptr_eq(target, node) && moving::takes_along(world, instance);
+        // A copy that is taken before the next machine is ready would be old when that takes over.
+        let prepares = takes_along && !moving::awaits_version(plan);
+        workload::upgrade(world, plan, prepares);
+        // Who has been given the new credentials comes in only after a restart.
+        let waits = (world.upgrade.waits() || takes_along) && !credentials::are_ahead(world);
         workload::pod(world, plan, target, waits)
     } else {
         plan.say(Part::Attachment, State::Pending);

@@ -4,20 +4,21 @@
 //! *Invariant:* nothing of what serves is touched before the next machine is ready, so a machine that cannot be had costs
 //! nothing. *Invariant:* the pin is moved by one write, and only by [`target`] naming another Node than home's.
 //!
-//! What makes the move short (pulling the image, warming the disk's cache) has its place where [`ready`] judges the next
+//! What makes the move short (pulling the image, warming the disk's cache) has its place where [`prepared`] judges the next
 //! machine: it is a home only once everything there is prepared.
 
 use std::sync::Arc;
 
 use cloud::{Instance, InstanceState, SecurityGroup, Volume};
 use k8s_openapi::api::core::v1::Node;
+use resources::names;
 
 use super::machine::{generation_of, is_ready, joined, launch_beside, of_instance};
 use super::reach::is_leaving;
 use super::released::Released;
-use super::{World, home};
+use super::{World, former, home, ready};
 use crate::change::is_move_told;
-use crate::{Part, Plan, State, Validated};
+use crate::{Part, Plan, State, Validated, build};
 
 /// Where a database is, and what a machine beside it would need.
 pub(super) struct Home<'a, 'b> {
@@ -70,9 +71,22 @@ pub(super) fn fits(wish: &Validated, instance: &Instance, disk: Option<&Volume>)
         && disk.is_none_or(|disk| disk.zone == instance.zone)
 }
 
+/// Whether a machine was launched with the very parameters that the wish has now: another would be no other.
+pub(super) fn is_as_asked(world: &World<'_>, instance: &Instance) -> bool {
+    let (Some(asked), Some(zone)) = (world.annotation(names::LAUNCH), world.annotation(names::LAUNCH_ZONE))
+    else {
+        return false;
+    };
+    let Some(generation) = generation_of(instance) else { return false };
+    let launch =
+        |group: &SecurityGroup| build::launch(world.validated, world.settings, &group.id, generation, zone);
+    let same = |group: &SecurityGroup| launch(group).fingerprint().as_str() == asked;
+    home::written(world.resource) == Some(generation) && world.observed.account.groups.iter().any(same)
+}
+
 /// Whether a move is wanted: a database that is pinned to its machine is to leave it.
 pub(super) fn is_wanted(world: &World<'_>, instance: &Instance) -> bool {
-    let pinned = home::pinned(world.observed).as_deref().and_then(resources::names::generation_of_node);
+    let pinned = home::pinned(world.observed).as_deref().and_then(names::generation_of_node);
     pinned.is_some() && pinned == generation_of(instance) && !reasons(world, instance).is_empty()
 }
 
@@ -83,7 +97,17 @@ pub(super) fn target<'a>(world: &World<'a>, plan: &mut Plan, home: &Home<'a, '_>
     }
     let (Some(group), Some(disk)) = (home.group, home.disk) else { return home.node };
     match candidate(world, home.instance) {
-        Some(next) if fits(world.validated, next, home.disk) => ready(world, plan, next).unwrap_or(home.node),
+        Some(next) if fits(world.validated, next, home.disk) => {
+            prepared(world, plan, next).unwrap_or(home.node)
+        }
+        Some(next) if is_as_asked(world, next) => {
+            let text = format!(
+                "{} was launched for this very wish and is not what is asked for: terminate it to have it replaced",
+                next.id
+            );
+            plan.say(Part::Candidate, State::Broken(text));
+            home.node
+        }
         Some(next) => {
             plan.wait(
                 Part::Candidate,
@@ -93,7 +117,9 @@ pub(super) fn target<'a>(world: &World<'a>, plan: &mut Plan, home: &Home<'a, '_>
         }
         None => {
             let others = world.observed.account.instances.iter().filter(|other| other.id != home.instance.id);
-            match others.into_iter().find(|other| !other.state.is_ending()) {
+            // Where QuestDB still runs is not left before there is a machine that takes it, and home does not any more.
+            let stays = |other: &Instance| is_leaving(home.node) && former::is_in_use(world, other);
+            match others.into_iter().find(|other| !other.state.is_ending() && !stays(other)) {
                 Some(other) => {
                     plan.wait(Part::Candidate, format!("waiting for {} to be ended first", other.id));
                 }
@@ -105,7 +131,7 @@ pub(super) fn target<'a>(world: &World<'a>, plan: &mut Plan, home: &Home<'a, '_>
 }
 
 /// The Node of the next machine, once nothing is left to prepare and the move stands in status.
-fn ready<'a>(world: &World<'a>, plan: &mut Plan, next: &Instance) -> Option<&'a Arc<Node>> {
+fn prepared<'a>(world: &World<'a>, plan: &mut Plan, next: &Instance) -> Option<&'a Arc<Node>> {
     match &next.state {
         InstanceState::Running if next.private_ip.is_some() => {}
         InstanceState::Pending | InstanceState::Running => {
@@ -126,11 +152,14 @@ fn ready<'a>(world: &World<'a>, plan: &mut Plan, next: &Instance) -> Option<&'a 
         plan.wait(Part::Candidate, format!("Node {name} of the next machine is cordoned: uncordon it"));
         return None;
     }
+    if let Some(taint) = ready::repelling(&world.validated.subject, node) {
+        let text =
+            format!("Node {name} of the next machine has the taint {}, which keeps QuestDB away", taint.key);
+        plan.wait(Part::Candidate, text);
+        return None;
+    }
     if world.upgrade.waits() {
-        plan.wait(
-            Part::Candidate,
-            "the next machine is ready; the other version that is asked for is prepared",
-        );
+        plan.wait(Part::Candidate, AWAITS_VERSION);
         return None;
     }
     if !is_move_told(world) {
@@ -139,6 +168,14 @@ fn ready<'a>(world: &World<'a>, plan: &mut Plan, next: &Instance) -> Option<&'a 
     }
     plan.say(Part::Candidate, State::Done);
     Some(node)
+}
+
+/// What is said of a next machine that waits for nothing else any more.
+const AWAITS_VERSION: &str = "the next machine is ready; the other version that is asked for is prepared";
+
+/// Whether the move waits for nothing but the other version that it takes along.
+pub(super) fn awaits_version(plan: &Plan) -> bool {
+    matches!(plan.state(Part::Candidate), Some(State::Running(text)) if text == AWAITS_VERSION)
 }
 
 /// Whether a restart is left to the move, so that QuestDB stops once and not twice. One that cannot begin holds nothing up.

@@ -83,7 +83,7 @@ fn wanted(validated: &Validated) -> Vec<Manifest> {
     let routes = reach
         .ingress
         .iter()
-        .flat_map(|(host, wish)| build::routes(subject, host, wish, validated.keyring.ilp));
+        .flat_map(|(host, wish)| build::routes(subject, host, wish, validated.keyring.open));
     routes.chain(reach.monitor.iter().map(|wish| build::monitor(subject, wish))).collect()
 }
 

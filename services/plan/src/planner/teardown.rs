@@ -8,7 +8,6 @@
 //! that stays is found by its tags alone.
 
 use cloud::{Instance, InstanceState, Role, Volume, VolumeState};
-use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::ObjectMeta;
 use resources::names;
@@ -16,12 +15,11 @@ use resources::names;
 use super::World;
 use super::existing::living;
 use super::machine::{generation_of, is_ready, of_instance};
+use super::ready::is_abandoned;
 use super::released::Released;
 use super::{disk, home, machine, name, workload};
+use crate::secrets::handed_out;
 use crate::{Goal, Kind, Part, Plan, State, Step, Target};
-
-/// How long a Node may be silent before its machine is ended without its help: as long as Kubernetes itself waits.
-const SILENCE: SignedDuration = SignedDuration::from_mins(5);
 
 pub(super) fn plan(world: &World<'_>, plan: &mut Plan) {
     let order: [fn(&World<'_>, &mut Plan) -> bool; 6] =
@@ -149,13 +147,11 @@ fn stop_pod(world: &World<'_>, plan: &mut Plan) -> bool {
     false
 }
 
-/// The Node of a pod, when it has not been ready for so long that nobody there is expected to stop anything.
+/// The Node of a pod that was told to stop, when nobody there is expected to stop it any more.
 pub(super) fn silent_node(world: &World<'_>, pod: &Pod) -> Option<String> {
-    let name = pod.spec.as_ref()?.node_name.as_ref()?;
-    let nodes = &world.observed.children.nodes;
-    let node = nodes.iter().find(|node| node.metadata.name.as_ref() == Some(name))?;
-    let since = machine::not_ready_since(node)?;
-    (world.observed.at.duration_since(since) >= SILENCE).then(|| name.clone())
+    let mut nodes = world.observed.children.nodes.iter();
+    let node = nodes.find(|node| is_abandoned(pod, node, world.observed.at))?;
+    node.metadata.name.clone()
 }
 
 fn detach(world: &World<'_>, plan: &mut Plan) -> bool {
@@ -261,6 +257,14 @@ fn clean_up(world: &World<'_>, plan: &mut Plan, reached: bool) {
     }
     let mut left = transient(world);
     if world.validated.goal == Goal::Purge || world.validated.removing {
+        // Nobody but our own Secret knows of them: first they go, then it.
+        for secret in handed_out(&world.validated.subject, &world.observed.children) {
+            plan.act(
+                Part::Cleanup,
+                Step::Delete(secret),
+                "the key that was handed out in it opens nothing any more",
+            );
+        }
         left.extend(lasting(world));
     }
     if !left.is_empty() {

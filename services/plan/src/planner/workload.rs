@@ -9,7 +9,8 @@ use resources::names;
 
 use super::World;
 use super::child::ensure;
-use crate::change::is_told;
+use super::ready;
+use crate::change::{image_of_template, is_told};
 use crate::secrets::Taking;
 use crate::{Kind, Observed, Part, Plan, State, Step, Target, Validated, build};
 
@@ -47,15 +48,14 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
     let observed = world.observed.children.stateful_set.as_deref();
     let found = observed.map(|found| serde_json::to_value(found).unwrap_or_default());
     let fitted = fitted(world, node);
-    if let Some(why) = &world.upgrade.forbidden {
-        plan.say(Part::Pod, State::Broken(why.clone()));
-        return false;
-    }
     let mut intended = build::stateful_set(&fitted, value, copied(world).as_ref());
-    if let Some(record) = &world.upgrade.record {
-        intended.body["metadata"]["annotations"][names::UPGRADE] = record.text().into();
+    if let Some(record) = world.upgrade.text() {
+        intended.body["metadata"]["annotations"][names::UPGRADE] = record.into();
     }
     let applied = ensure(plan, Part::Pod, intended, found.as_ref());
+    if !applied {
+        hold_to_what_was_seen(world, plan);
+    }
     attachment(world, plan, node);
     if !applied {
         plan.wait(Part::Pod, "the StatefulSet is being written");
@@ -74,21 +74,39 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
         return false;
     }
     let checksum = build::checksum(world.validated, value);
-    if is_current(pod, &checksum) {
-        return judge(plan, pod);
-    }
-    replace(world, plan, pod, node);
-    false
+    let is_current = is_current(pod, &checksum);
+    restart(world, plan, (pod, is_current), node);
+    is_current && judge(plan, pod)
 }
 
 /// The way to another version, before the pod is touched for it.
-pub(super) fn upgrade(world: &World<'_>, plan: &mut Plan) {
-    if let Some(copy) = &world.upgrade.copy {
+pub(super) fn upgrade(world: &World<'_>, plan: &mut Plan, prepares: bool) {
+    if prepares && world.upgrade.copy.is_some() {
+        plan.wait(Part::Upgrade, "waiting for the next machine before the disk is copied");
+        return;
+    }
+    // A copy is taken by who knows the password: not between its writing and the restart.
+    if let Some(copy) = world.upgrade.copy.as_ref().filter(|_| !super::credentials::are_ahead(world)) {
         let reason = "nothing is started on data that no copy was made of";
         plan.act(Part::Upgrade, Step::Apply(copy.clone()), reason);
     }
     if let Some(state) = &world.upgrade.state {
         plan.say(Part::Upgrade, state.clone());
+    }
+}
+
+/// Another image, or another word on it, is written only over the very StatefulSet that it was decided on.
+fn hold_to_what_was_seen(world: &World<'_>, plan: &mut Plan) {
+    let Some(set) = world.observed.children.stateful_set.as_deref() else { return };
+    let annotations = set.metadata.annotations.as_ref();
+    let written = annotations.and_then(|annotations| annotations.get(names::UPGRADE).cloned());
+    let image = image_of_template(Some(set));
+    let same = written == world.upgrade.text() && image.is_none_or(|image| image == world.upgrade.image);
+    if !same
+        && let Some(version) = &set.metadata.resource_version
+        && let Some(Step::Apply(manifest)) = plan.actions.last_mut().map(|action| &mut action.step)
+    {
+        manifest.body["metadata"]["resourceVersion"] = version.as_str().into();
     }
 }
 
@@ -136,32 +154,72 @@ fn judge(plan: &mut Plan, pod: &Pod) -> bool {
     false
 }
 
-/// The pod runs something older: it is restarted, once the StatefulSet's controller knows the newer.
-fn replace(world: &World<'_>, plan: &mut Plan, pod: &Pod, node: &Node) {
+/// A pod that runs something older is restarted, and one for which other credentials are given is prepared for it: they are
+/// written first, because they make it older.
+fn restart(world: &World<'_>, plan: &mut Plan, (pod, is_current): (&Pod, bool), node: &Node) {
+    let renewal = match &world.choice.taking {
+        Taking::Renewal(new) => Some(new),
+        Taking::Keep(_) | Taking::Note(_) | Taking::Nothing | Taking::Unread => None,
+    };
+    if is_current && renewal.is_none() {
+        return;
+    }
+    let obstacle = obstacle(world, pod, node);
+    if is_current {
+        if let Some(new) = renewal.filter(|_| obstacle.is_none()) {
+            super::credentials::renew(plan, new);
+        }
+        return;
+    }
+    if let Some(obstacle) = obstacle {
+        plan.wait(Part::Pod, obstacle);
+        return;
+    }
+    if let Some(new) = renewal {
+        super::credentials::renew(plan, new);
+        plan.wait(Part::Pod, "the restart waits for the credentials that come with it");
+        return;
+    }
+    let reason = "it runs with an older configuration, version or machine";
+    let mut target = target(pod);
+    if world.upgrade.takes_back(pod) {
+        // One that serves by now says so, and has another version by that.
+        target.resource_version.clone_from(&pod.metadata.resource_version);
+    }
+    plan.act(Part::Pod, Step::Delete(target), reason);
+    plan.wait(Part::Pod, "QuestDB is being restarted");
+}
+
+/// Why a pod cannot be restarted now.
+fn obstacle(world: &World<'_>, pod: &Pod, node: &Node) -> Option<&'static str> {
     let stateful_set = world.observed.children.stateful_set.as_deref();
     let seen = stateful_set.and_then(|set| set.status.as_ref()?.observed_generation);
     let current = stateful_set.and_then(|set| set.metadata.generation);
     if pod.metadata.deletion_timestamp.is_some() {
-        plan.wait(Part::Pod, "waiting for QuestDB to stop");
+        Some("waiting for QuestDB to stop")
     } else if seen.is_none() || seen < current {
-        plan.wait(Part::Pod, "waiting for the StatefulSet's controller to see the change");
+        Some("waiting for the StatefulSet's controller to see the change")
     } else if !is_told(world) {
-        plan.wait(Part::Pod, "the restart is being announced in status");
-    } else if matches!(world.choice.taking, Taking::Renewal(_)) {
-        plan.wait(Part::Pod, "the restart waits for the credentials that come with it");
-    } else if super::reach::is_leaving(node) {
-        // What runs is worth more than the change.
-        plan.wait(
-            Part::Pod,
-            "the restart waits: the Node is cordoned, and QuestDB would not start again on it",
-        );
+        Some("the restart is being announced in status")
+    } else if matches!(world.choice.taking, Taking::Keep(_)) {
+        Some("the restart waits for the credentials that come with it")
     } else {
-        plan.act(
-            Part::Pod,
-            Step::Delete(target(pod)),
-            "it runs with an older configuration, version or machine",
-        );
-        plan.wait(Part::Pod, "QuestDB is being restarted");
+        kept_away(world, pod, node)
+    }
+}
+
+/// Why a pod would not start on a Node if it were stopped now: what runs is worth more than the change.
+fn kept_away(world: &World<'_>, pod: &Pod, node: &Node) -> Option<&'static str> {
+    let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
+    let elsewhere = on.is_some() && on != node.metadata.name.as_ref();
+    if super::reach::is_leaving(node) {
+        Some("the restart waits: the Node is cordoned, and QuestDB would not start again on it")
+    } else if ready::repelling(&world.validated.subject, node).is_some() {
+        Some("the restart waits: a taint keeps QuestDB from starting on its Node")
+    } else if elsewhere && !super::machine::is_ready(node) {
+        Some("QuestDB runs on where it is until its next Node is ready")
+    } else {
+        None
     }
 }
 

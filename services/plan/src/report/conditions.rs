@@ -6,6 +6,7 @@ use resources::names::condition;
 use resources::{QuestDB, QuestDBStatus};
 
 use super::{Outcome, moving, reach, upgrade};
+use crate::few::few;
 use crate::{Goal, Part, State, Step};
 
 /// Status, reason, message.
@@ -193,8 +194,11 @@ fn contended(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
 /// What stands against taking over a Secret. Said once there was something to say.
 fn credentials(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
     if !outcome.plan.problems.is_empty() {
-        let text = outcome.plan.problems.join("; ");
-        return Some(no("Refused", &format!("{text}. What was in force stays in force")));
+        let text = few(&outcome.plan.problems, "; ");
+        return Some(no(
+            "Refused",
+            &format!("{text}. What cannot be taken over leaves the last good in force"),
+        ));
     }
     let known = status.conditions.iter().any(|found| found.type_ == condition::CREDENTIALS_ACCEPTED);
     let serves = outcome.validated.goal == Goal::Serve;

@@ -10,8 +10,10 @@ use resources::{
 };
 
 use super::Outcome;
+use crate::change::image_of_pod;
 use crate::planner::is_reserved;
-use crate::{Goal, Part, State, serving};
+use crate::upgrade::version_of;
+use crate::{Goal, Part, State, pod_is_ready, serving};
 
 /// The steps of this pass, with the times of those before.
 pub(super) fn steps(before: &[StepStatus], outcome: &Outcome<'_>, now: Timestamp) -> Vec<StepStatus> {
@@ -64,7 +66,6 @@ pub(super) fn facts(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Ou
     dns(status, resource, outcome, instance);
     let validated = outcome.validated;
     if validated.goal == Goal::Serve && [Part::Pod, Part::Dns].into_iter().all(|part| outcome.is_done(part)) {
-        status.version = outcome.plan.version.clone().or_else(|| status.version.take());
         let host = &validated.hostname;
         status.endpoints = Some(EndpointsStatus {
             http: format!("http://{host}:{}", port::HTTP),
@@ -72,6 +73,11 @@ pub(super) fn facts(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Ou
             ilp: format!("http://{host}:{}", port::HTTP),
             min: format!("http://{host}:{}", port::MIN),
         });
+    }
+    // Of what serves, whatever is asked for and wherever its name points to.
+    let serving = outcome.observed.children.pod.as_deref().filter(|_| pod_is_ready(outcome.observed));
+    if let Some(image) = serving.and_then(image_of_pod) {
+        status.version = Some(version_of(&image).to_owned());
     }
     status.last_upgrade = outcome.plan.upgrade.clone().or_else(|| status.last_upgrade.take());
     if validated.goal != Goal::Serve {

@@ -16,6 +16,7 @@ pub(super) fn upgrading(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option
     match outcome.plan.state(Part::Upgrade) {
         Some(State::Running(text)) => Some(yes("Upgrading", text)),
         Some(State::Refused(text)) => Some(no("Refused", text)),
+        Some(State::Broken(text)) => Some(no("Broken", text)),
         _ => known.then(|| no("Done", "the version that is asked for runs")),
     }
 }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use resources::names;
 
 use super::view::{Candidate, Known, View};
-use super::{Content, Credential, Hidden, NewCredentials, Taken};
-use crate::{Observed, Validated};
+use super::{Content, Credential, Hidden, NewCredentials, Origin, Refused, Taken};
+use crate::{Observed, Target, Validated};
 
 /// What is to be done about the credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,8 +15,21 @@ pub(crate) struct Choice {
     pub(crate) problems: Vec<String>,
     /// Ids of keys that are still to be drawn.
     pub(crate) draws: Vec<String>,
+    /// Secrets in which keys were handed out that nobody asks for any more.
+    pub(crate) revoked: Vec<Target>,
     /// What of the rest is taken over.
     pub(crate) taking: Taking,
+}
+
+impl Choice {
+    /// Whether keys of the line protocol over TCP may be on their way into the own Secret.
+    pub(crate) fn brings_keys(&self) -> bool {
+        match &self.taking {
+            Taking::Nothing | Taking::Note(_) => false,
+            Taking::Unread | Taking::Keep(_) => true,
+            Taking::Renewal(new) => matches!(new.values.get(names::secret::ILP_KEYS), Some(Some(_))),
+        }
+    }
 }
 
 /// What is taken over.
@@ -25,8 +38,10 @@ pub(crate) enum Taking {
     /// All of it was.
     #[default]
     Nothing,
-    /// Something else is there, and was not read yet.
+    /// Something else is there, and was not read yet, or is still to be drawn.
     Unread,
+    /// Which keys were drawn, before anything else: what was handed out must not be drawn again.
+    Keep(NewCredentials),
     /// The same values, from somewhere else.
     Note(NewCredentials),
     /// Other values: QuestDB is restarted for them.
@@ -35,9 +50,11 @@ pub(crate) enum Taking {
 
 /// See [`super::to_read`].
 pub(super) fn to_read(validated: &Validated, observed: &Observed) -> BTreeSet<String> {
-    let Some(own) = &observed.children.secret else { return BTreeSet::new() };
-    let view = View::new(validated, &observed.secrets, &own.metadata);
+    let Some(view) = View::new(validated, observed) else { return BTreeSet::new() };
     let mut names = BTreeSet::new();
+    if view.revoked().next().is_some() {
+        names.insert(names::credentials(&validated.subject.name));
+    }
     for credential in Credential::ALL {
         let candidates = view.candidates(credential);
         if view.is_taken(credential, &candidates) {
@@ -50,7 +67,7 @@ pub(super) fn to_read(validated: &Validated, observed: &Observed) -> BTreeSet<St
             names.insert(name.clone());
         }
         if credential == Credential::Ilp {
-            let missing = view.drawn().into_iter().filter(|id| !view.noted.drawn.contains(id));
+            let missing = view.drawn().into_iter().filter(|id| !view.keys.contains_key(id));
             names.extend(missing.map(|id| names::drawn_key(&validated.subject.name, &id)));
         }
     }
@@ -59,12 +76,12 @@ pub(super) fn to_read(validated: &Validated, observed: &Observed) -> BTreeSet<St
 
 /// Chooses, from what was seen and read.
 pub(crate) fn choose(validated: &Validated, observed: &Observed) -> Choice {
-    let Some(own) = &observed.children.secret else { return Choice::default() };
-    let view = View::new(validated, &observed.secrets, &own.metadata);
+    let Some(view) = View::new(validated, observed) else { return Choice::default() };
     let mut choice = Choice { problems: view.unclear(), ..Choice::default() };
     let open = |credential: &Credential| !view.is_taken(*credential, &view.candidates(*credential));
     let open: Vec<Credential> = Credential::ALL.into_iter().filter(open).collect();
-    if open.is_empty() {
+    if open.is_empty() && view.revoked().next().is_none() {
+        choice.problems.extend(view.noted.refused.values().map(|refused| refused.why.clone()));
         return choice;
     }
     let own_name = names::credentials(&validated.subject.name);
@@ -72,18 +89,23 @@ pub(crate) fn choose(validated: &Validated, observed: &Observed) -> Choice {
         choice.taking = Taking::Unread;
         return choice;
     };
-    let mut new = New { taken: view.noted.clone(), values: BTreeMap::new() };
+    let mut new = New::of(&view);
     for credential in open {
-        match view.take(credential, own, &mut new) {
-            Ok(missing) => choice.draws.extend(missing),
-            Err(problem) => choice.problems.push(problem),
+        if let Err(problem) = view.take(credential, own, &mut new) {
+            new.problems.push(problem);
         }
     }
-    if let Err(problem) = new.check_readers(own) {
-        choice.problems.push(problem);
-        new.withdraw(&view.noted, Credential::PsqlReadonly);
-    }
+    new.part_readers(&view.noted, own);
+    choice.problems.append(&mut new.problems);
+    choice.problems.extend(new.taken.refused.values().map(|refused| refused.why.clone()));
+    choice.draws.append(&mut new.draws);
+    let revoked = view.revoked().filter_map(|(id, key)| key.handed_out(&validated.subject, id));
+    choice.revoked = revoked.collect();
     choice.taking = new.against(&view, own);
+    if !choice.draws.is_empty() && matches!(choice.taking, Taking::Renewal(_)) {
+        // One restart for all of it.
+        choice.taking = Taking::Unread;
+    }
     choice
 }
 
@@ -91,21 +113,61 @@ pub(crate) fn choose(validated: &Validated, observed: &Observed) -> Choice {
 pub(super) struct New {
     pub(super) taken: Taken,
     pub(super) values: BTreeMap<&'static str, Option<Hidden>>,
+    /// What could not be taken over, and why.
+    pub(super) problems: Vec<String>,
+    /// Ids of keys that are still to be drawn.
+    pub(super) draws: Vec<String>,
 }
 
 impl New {
-    /// The two users of the Postgres wire protocol are two.
-    fn check_readers(&self, own: &Content) -> Result<(), String> {
+    fn of(view: &View<'_>) -> Self {
+        let mut taken = view.noted.clone();
+        taken.keys.clone_from(&view.keys);
+        let wished = view.drawn();
+        taken.keys.retain(|id, _| wished.contains(id));
+        Self { taken, values: BTreeMap::new(), problems: Vec::new(), draws: Vec::new() }
+    }
+
+    /// Notes where a credential comes from.
+    pub(super) fn come(&mut self, credential: Credential, origin: Option<Origin>) {
+        match origin {
+            Some(origin) => drop(self.taken.from.insert(credential, origin)),
+            None => drop(self.taken.from.remove(&credential)),
+        }
+    }
+
+    /// Notes that what a Secret holds is no good.
+    pub(super) fn refuse(&mut self, credential: Credential, content: &Content, why: String) {
+        self.taken.refused.insert(credential, Refused { of: content.origin.clone(), why });
+    }
+
+    /// The two users of the Postgres wire protocol are two: whoever would take the other's name does not get it.
+    fn part_readers(&mut self, noted: &Taken, own: &Content) {
         let value = |key: &str| match self.values.get(key) {
             Some(value) => value.as_ref(),
             None => own.data.get(key),
         };
         let reader = value(names::secret::PG_READONLY_USER);
         if reader.is_none() || reader != value(names::secret::PG_USER) {
-            return Ok(());
+            return;
         }
-        let name = self.taken.from.get(&Credential::PsqlReadonly).map_or("", |origin| origin.name.as_str());
-        Err(format!("Secret {name}: the user who may only read has the name of the one who may write"))
+        let changes = |credential: &Credential| {
+            credential
+                .keys()
+                .iter()
+                .any(|key| self.values.get(key).is_some_and(|value| value.as_ref() != own.data.get(*key)))
+        };
+        let both = [Credential::Psql, Credential::PsqlReadonly];
+        let changed: Vec<Credential> = both.into_iter().filter(changes).collect();
+        let origin = |credential: &Credential| self.taken.from.get(credential);
+        let names: Vec<&str> = changed.iter().filter_map(origin).map(|origin| origin.name.as_str()).collect();
+        self.problems.push(format!(
+            "Secret {}: the user who may only read has the name of the one who may write",
+            names.join(", ")
+        ));
+        for credential in changed {
+            self.withdraw(noted, credential);
+        }
     }
 
     /// Takes nothing over for a credential.
@@ -113,16 +175,17 @@ impl New {
         for key in credential.keys() {
             self.values.remove(key);
         }
-        match noted.from.get(&credential) {
-            Some(origin) => drop(self.taken.from.insert(credential, origin.clone())),
-            None => drop(self.taken.from.remove(&credential)),
-        }
+        self.come(credential, noted.from.get(&credential).cloned());
     }
 
     /// What there is to do, given what the own Secret holds.
     fn against(mut self, view: &View<'_>, own: &Content) -> Taking {
         self.values.retain(|key, value| own.data.get(*key) != value.as_ref());
         let new = NewCredentials::of(&view.validated.subject, own.origin.clone(), &self.taken);
+        if self.taken.keys != view.noted.keys {
+            let taken = Taken { keys: self.taken.keys, ..view.noted.clone() };
+            return Taking::Keep(NewCredentials { taken: taken.text(), ..new });
+        }
         if !self.values.is_empty() {
             return Taking::Renewal(NewCredentials { values: self.values, ..new });
         }

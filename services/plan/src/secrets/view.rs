@@ -1,14 +1,14 @@
 //! The Secrets of one database side by side: which there are for each credential, and what can be said against them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use kube::core::ObjectMeta;
+use k8s_openapi::api::core::v1::Secret;
 use resources::names;
 
-use super::choice::New;
-use super::jwk::{self, Lines};
-use super::{Claim, Content, Credential, Hidden, Origin, Secrets, Taken, login};
-use crate::Validated;
+use super::drawn::drawn_keys;
+use super::{Claim, Credential, DrawnKey, Origin, Secrets, Taken};
+use crate::few::few;
+use crate::{Observed, Validated};
 
 /// What is known of a Secret without having read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,24 +32,31 @@ pub(super) struct Candidate {
 /// What everything is decided by.
 pub(super) struct View<'a> {
     pub(super) validated: &'a Validated,
-    secrets: &'a Secrets,
+    pub(super) secrets: &'a Secrets,
     /// What the own Secret says it was made from.
     pub(super) noted: Taken,
     /// That it says so.
     pub(super) says: bool,
+    /// Keys that the operator drew, by whatever still knows them.
+    pub(super) keys: BTreeMap<String, DrawnKey>,
+    own: &'a Secret,
 }
 
 impl Candidate {
     /// What is said of one that a spec names and that is not there.
-    fn is_missing(&self) -> Option<String> {
+    pub(super) fn is_missing(&self) -> Option<String> {
         Some(format!("{} names Secret {}, which is not there", self.field?, self.name))
     }
 }
 
 impl<'a> View<'a> {
-    pub(super) fn new(validated: &'a Validated, secrets: &'a Secrets, own: &ObjectMeta) -> Self {
-        let noted = Taken::noted(own);
-        Self { validated, secrets, says: noted.is_some(), noted: noted.unwrap_or_default() }
+    /// Nothing while the own Secret is not there.
+    pub(super) fn new(validated: &'a Validated, observed: &'a Observed) -> Option<Self> {
+        let own = observed.children.secret.as_deref()?;
+        let noted = Taken::noted(&own.metadata);
+        let (says, noted) = (noted.is_some(), noted.unwrap_or_default());
+        let keys = drawn_keys(&observed.children);
+        Some(Self { validated, secrets: &observed.secrets, noted, says, keys, own })
     }
 
     /// The Secrets for a credential: by annotation, and by the spec.
@@ -94,14 +101,36 @@ impl<'a> View<'a> {
     /// Whether a credential is what was taken over, or cannot be known, so that nothing is to be read for it.
     pub(super) fn is_taken(&self, credential: Credential, candidates: &[Candidate]) -> bool {
         let noted = self.noted.from.get(&credential);
+        let refused = self.noted.refused.get(&credential).map(|refused| &refused.of);
         let same = match candidates {
-            [] => noted.is_none(),
-            [Candidate { origin: Known::At(origin), .. }] => noted == Some(origin),
+            [] => refused.or(noted).is_none(),
+            [Candidate { origin: Known::At(origin), .. }] => refused.or(noted) == Some(origin),
             [Candidate { origin: Known::Nothing, .. }] => false,
+            [Candidate { origin: Known::Absent, .. }] if credential.is_optional() => {
+                refused.or(noted).is_none()
+            }
             // It is not there, or there are several.
-            _ => true,
+            _ => refused.is_none(),
         };
-        same && (credential != Credential::Ilp || candidates.len() > 1 || self.drawn() == self.noted.drawn)
+        same && !self.lacks(credential) && (credential != Credential::Ilp || self.drawn() == self.noted.drawn)
+    }
+
+    /// Whether the own Secret has lost what it says was taken over.
+    fn lacks(&self, credential: Credential) -> bool {
+        let drawn = credential == Credential::Ilp && !self.noted.drawn.is_empty();
+        let noted = drawn || self.noted.from.contains_key(&credential);
+        noted && !credential.keys().iter().all(|key| self.has(key))
+    }
+
+    /// Whether the own Secret has a key.
+    fn has(&self, key: &str) -> bool {
+        self.own.data.as_ref().is_some_and(|data| data.contains_key(key))
+    }
+
+    /// Ids of keys that were drawn and that nobody asks for any more.
+    pub(super) fn revoked(&self) -> impl Iterator<Item = (&String, &DrawnKey)> {
+        let wished = self.drawn();
+        self.keys.iter().filter(move |(id, _)| !wished.contains(*id))
     }
 
     /// What can be said against Secrets without reading them.
@@ -123,7 +152,7 @@ impl<'a> View<'a> {
         let mut problems: Vec<String> = missing.filter_map(Candidate::is_missing).collect();
         let names: Vec<&str> = candidates.iter().map(|candidate| candidate.name.as_str()).collect();
         if names.len() > 1 {
-            let what = format!("Secrets {} are all of type {}", names.join(", "), credential.as_str());
+            let what = format!("Secrets {} are all of type {}", few(&names, ", "), credential.as_str());
             problems.push(format!("{what}: take the annotation {} off all but one", names::SECRET_OF));
         }
         problems
@@ -131,93 +160,8 @@ impl<'a> View<'a> {
 
     fn wants_route_to_nothing(&self) -> bool {
         let ingress = self.validated.reach.ingress.as_ref();
-        ingress.is_some_and(|(_, wish)| wish.ilp.is_some()) && !self.validated.keyring.ilp
+        ingress.is_some_and(|(_, wish)| wish.ilp.is_some()) && !self.has(names::secret::ILP_KEYS)
     }
-
-    /// Takes one over, or says why not; ids of keys that are still to be drawn.
-    pub(super) fn take(
-        &self,
-        credential: Credential,
-        own: &Content,
-        new: &mut New,
-    ) -> Result<Vec<String>, String> {
-        let candidates = self.candidates(credential);
-        let content = match candidates.as_slice() {
-            [] => None,
-            [candidate] => match self.secrets.read.get(&candidate.name) {
-                Some(Some(content)) => Some(content),
-                // It went since it was seen, or was not read: the next look tells.
-                Some(None) => return candidate.is_missing().map_or_else(|| Ok(Vec::new()), Err),
-                None => return Ok(Vec::new()),
-            },
-            _ => return Ok(Vec::new()),
-        };
-        let mut missing = Vec::new();
-        let values = match (credential, content) {
-            (Credential::Ilp, content) => {
-                let Keys { lines, drawn, missing: ids } = self.keys(content, own)?;
-                (new.taken.drawn, missing) = (drawn, ids);
-                vec![(!lines.is_empty()).then(|| Hidden::new(jwk::file(&lines).into_bytes()))]
-            }
-            (_, Some(content)) => login::login(credential, content)?.into_iter().map(Some).collect(),
-            // It goes with its Secret, unless nobody could come in without it.
-            (_, None) if credential.is_optional() => vec![None; credential.keys().len()],
-            (_, None) => Vec::new(),
-        };
-        match content.map(|content| content.origin.clone()) {
-            Some(origin) => drop(new.taken.from.insert(credential, origin)),
-            None => drop(new.taken.from.remove(&credential)),
-        }
-        new.values.extend(credential.keys().iter().copied().zip(values));
-        Ok(missing)
-    }
-
-    /// The keys that are to be in force: those of the Secret, and those that the operator drew.
-    fn keys(&self, content: Option<&Content>, own: &Content) -> Result<Keys, String> {
-        let lines = content.map(jwk::keys).transpose()?.unwrap_or_default();
-        let mut keys = Keys { lines, ..Keys::default() };
-        for id in self.drawn() {
-            if let (true, Some(content)) = (keys.lines.contains_key(&id), content) {
-                let name = &content.origin.name;
-                return Err(format!(
-                    "spec.credentials.ilp.drawn names {id}, which is a key of Secret {name}"
-                ));
-            }
-            match self.drawn_line(&id, own)? {
-                Some(line) => {
-                    keys.lines.insert(id.clone(), line);
-                    keys.drawn.insert(id);
-                }
-                None => keys.missing.push(id),
-            }
-        }
-        Ok(keys)
-    }
-
-    /// The public half of a key that the operator drew, if it did.
-    fn drawn_line(&self, id: &str, own: &Content) -> Result<Option<String>, String> {
-        // Handed out once: from then on it is known by its public half alone.
-        let file = own.data.get(names::secret::ILP_KEYS);
-        let known = file.and_then(|file| jwk::read(file.expose()).remove(id));
-        if known.is_some() && (self.noted.drawn.contains(id) || !self.says) {
-            return Ok(known);
-        }
-        let name = names::drawn_key(&self.validated.subject.name, id);
-        let Some(Some(content)) = self.secrets.read.get(&name) else { return Ok(None) };
-        let line = jwk::keys(content)?.remove(id);
-        line.map(Some)
-            .ok_or_else(|| format!("Secret {name} holds another key than {id}: delete it, and it is drawn"))
-    }
-}
-
-/// Keys of the line protocol over TCP.
-#[derive(Default)]
-struct Keys {
-    lines: Lines,
-    /// Ids of those that the operator drew.
-    drawn: BTreeSet<String>,
-    /// Ids of those that nobody drew yet.
-    missing: Vec<String>,
 }
 
 fn wrong_word(claim: &Claim) -> Option<String> {

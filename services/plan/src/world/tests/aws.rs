@@ -7,12 +7,13 @@ use cloud::{
     ChangeId, ClientToken, DnsChange, DnsChangeState, Instance, InstanceId, InstanceState, RecordChange,
     Role, SecurityGroup, SecurityGroupId, Tags, Volume, VolumeId, VolumeKind, VolumeState, key,
 };
+use k8s_openapi::api::core::v1::Pod;
 use resources::{QuestDB, names};
 
 use super::kubernetes::node;
 use super::model::{Refusal, World};
 use crate::fixture::validated;
-use crate::{Goal, Observed, Part, Step, is_still_ours, lost};
+use crate::{Goal, Left, Observed, Part, Step, is_abandoned, is_still_ours, lost};
 
 /// MiB per second of a gp3 volume for which nobody asked for any.
 const THROUGHPUT: u32 = 125;
@@ -70,9 +71,7 @@ impl World {
 
     fn on_aws_at_the_end(&mut self, step: &Step, seen: &QuestDB) -> Result<(), Refusal> {
         match step {
-            Step::ProveLeft { instance, pin, node, silent } => {
-                self.check_left(instance, pin, node.as_deref().filter(|_| !silent))?;
-            }
+            Step::ProveLeft(left) => self.check_left(left)?,
             Step::Protect { instance } => {
                 self.protected.retain(|id| id != instance);
                 self.protected.push(instance.clone());
@@ -113,14 +112,29 @@ impl World {
     }
 
     /// Asked live: nothing pins a machine, and, where that counts, nothing is on it.
-    fn check_left(&self, instance: &InstanceId, pin: &str, node: Option<&str>) -> Result<(), Refusal> {
-        if self.pinned() == Some(pin) {
+    fn check_left(&self, left: &Left) -> Result<(), Refusal> {
+        if self.pinned() == Some(&left.pin) {
             return Err("the StatefulSet pins it");
         }
-        let Some(node) = node else { return Ok(()) };
-        let on = self.children.attachments.iter().any(|found| found.spec.node_name == node);
-        let attached = self.volumes.iter().flat_map(Volume::live_attachments);
-        if on || attached.into_iter().any(|found| found.instance == *instance) {
+        if left.silent {
+            let mut nodes = self.children.nodes.iter();
+            let node = nodes.find(|node| node.metadata.name.as_ref() == Some(&left.node));
+            let both = self.children.pod.as_ref().zip(node);
+            let silent = both.is_some_and(|(pod, node)| is_abandoned(pod, node, self.now));
+            return if silent { Ok(()) } else { Err("somebody is there to stop the pod") };
+        }
+        let subject = validated(&self.resource).subject;
+        let asked = |volume: &&Volume| match &left.disk {
+            Some(disk) => volume.id == *disk,
+            None => volume.tags.get(key::DATABASE) == Some(&subject.database),
+        };
+        let volumes: Vec<&Volume> = self.volumes.iter().filter(asked).collect();
+        if left.disk.is_some() && volumes.is_empty() {
+            return Err("the disk is not found");
+        }
+        let on = self.children.attachments.iter().any(|found| found.spec.node_name == left.node);
+        let attached = volumes.into_iter().flat_map(Volume::live_attachments);
+        if on || attached.into_iter().any(|found| found.instance == left.instance) {
             return Err("the disk is on it");
         }
         Ok(())
@@ -130,11 +144,19 @@ impl World {
     fn check_unused(&self, instance: &InstanceId) {
         let found = self.instances.iter().find(|found| found.id == *instance).unwrap();
         let node = self.children.nodes.iter().find(|node| super::kubernetes::is_of(node, found));
-        let name = node.and_then(|node| node.metadata.name.as_deref());
-        let pod = self.children.pod.as_ref().and_then(|pod| pod.spec.as_ref()?.node_name.as_deref());
-        let has_pod = name.is_some() && pod == name;
+        let subject = validated(&self.resource).subject;
+        let generation = found.tags.get(key::GENERATION).and_then(|text| text.parse().ok());
+        let launched = generation.map(|generation| names::node(subject.short(), generation));
+        let name = node.and_then(|node| node.metadata.name.clone()).or(launched);
+        let name = name.as_deref();
+        let pod = self.children.pod.as_ref();
+        let has_pod = |pod: &&Arc<Pod>| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == name;
+        let pod = pod.filter(|_| name.is_some()).filter(has_pod);
         let listens = node.is_none_or(|node| super::kubernetes::listens(node));
-        assert!(!has_pod || !listens, "{instance} is ended under its pod");
+        assert!(pod.is_none() || !listens, "{instance} is ended under its pod");
+        let end = pod.map(|pod| pod.metadata.deletion_timestamp.as_ref());
+        let had_its_time = end.is_none_or(|end| end.is_some_and(|end| self.now > end.0));
+        assert!(had_its_time, "{instance} is ended while its pod may still stop by itself");
         if Goal::of(&self.resource) == Goal::Serve && !found.state.is_ending() {
             let pinned = self.pinned().is_some() && self.pinned() == name;
             assert!(!pinned, "{instance} is ended, and the database is pinned to it");
@@ -178,10 +200,12 @@ impl World {
         account.groups.retain(|found| has_tags(&found.tags));
         let missing = lost(resource, &validated, observed);
         let is_ours = |tags: &Tags| is_still_ours(subject, tags);
-        let instances = self.instances.iter().filter(|found| missing.instance.as_ref() == Some(&found.id));
+        let instances = self.instances.iter().filter(|found| missing.instances.contains(&found.id));
+        let is_gone = |id: &&InstanceId| self.instances.iter().all(|found| found.id != **id);
         let volumes = self.volumes.iter().filter(|found| missing.volume.as_ref() == Some(&found.id));
         let groups = self.groups.iter().filter(|found| missing.group.as_ref() == Some(&found.name));
         let account = &mut observed.account;
+        account.gone = missing.instances.iter().filter(is_gone).cloned().collect();
         account.instances.extend(instances.filter(|found| is_ours(&found.tags)).cloned());
         account.volumes.extend(volumes.filter(|found| is_ours(&found.tags)).cloned());
         account.groups.extend(groups.filter(|found| is_ours(&found.tags)).cloned());
@@ -300,7 +324,7 @@ impl World {
             tags: launch.tags.clone(),
             client_token: Some(token(generation)),
             protection: None,
-            launched_at: None,
+            launched_at: Some(self.now.into()),
         });
         Ok(())
     }

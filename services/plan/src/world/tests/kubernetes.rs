@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cloud::{Attachment, AttachmentState, Instance, InstanceState, key};
+use jiff::SignedDuration;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::ObjectMeta;
 use resources::{SnapshotPhase, names};
 use serde::de::DeserializeOwned;
@@ -17,6 +19,8 @@ use crate::{Kind, Manifest, Step, Target, build};
 
 /// The name of the resource of all these tests.
 const NAME: &str = "trades-33445566";
+/// What a pod is given to stop.
+pub(super) const GRACE: SignedDuration = SignedDuration::from_mins(2);
 
 impl World {
     pub(super) fn on_kubernetes(&mut self, step: &Step) -> Result<(), Refusal> {
@@ -70,7 +74,9 @@ impl World {
     }
 
     fn create_secret(&mut self, manifest: &Manifest) {
-        if self.children.secret.is_none() {
+        if let Some(found) = &mut self.children.secret {
+            Arc::make_mut(found).metadata.labels = parse(&manifest.body["metadata"]["labels"]);
+        } else {
             self.secrets_drawn += 1;
             let mut body = manifest.body.clone();
             body["metadata"]["uid"] = json!(format!("secret-{}", self.secrets_drawn));
@@ -87,6 +93,10 @@ impl World {
         let found = self.metadata(manifest.kind, &manifest.name);
         if manifest.uid.is_some() && found.and_then(|found| found.uid.as_ref()) != manifest.uid.as_ref() {
             return Err("it is another object, or none");
+        }
+        let seen = manifest.body.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        if seen.is_some() && found.and_then(|found| found.resource_version.as_deref()) != seen {
+            return Err("it has changed since it was seen");
         }
         let (uid, generation) =
             found.map_or((None, 0), |found| (found.uid.clone(), found.generation.unwrap_or(0)));
@@ -126,6 +136,10 @@ impl World {
     }
 
     fn delete(&mut self, target: &Target) -> Result<(), Refusal> {
+        if target.kind == Kind::Secret && target.name != names::credentials(NAME) {
+            self.delete_handed_out(target);
+            return Ok(());
+        }
         let Some(found) = self.metadata(target.kind, &target.name) else { return Ok(()) };
         let version = target.resource_version.is_none() || target.resource_version == found.resource_version;
         if found.uid.as_ref() != Some(&target.uid) || !version {
@@ -148,9 +162,10 @@ impl World {
                 children.pod = None;
             }
             Kind::Pod => {
-                let now: Value = json!("2026-01-01T00:00:00Z");
+                // The API server puts the grace period into it, once.
+                let end = Time(self.now + GRACE);
                 if let Some(pod) = children.pod.as_mut() {
-                    Arc::make_mut(pod).metadata.deletion_timestamp = Some(parse(&now));
+                    Arc::make_mut(pod).metadata.deletion_timestamp.get_or_insert(end);
                 }
             }
             Kind::PersistentVolume => children.persistent_volumes.clear(),
@@ -231,7 +246,9 @@ impl World {
         if before.is_none() {
             self.process.clone_from(&self.children.secret);
         }
-        let made = pod(&uid, (&labels, &annotations), &node, before.is_some());
+        let mut made = pod(&uid, (&labels, &annotations), &node, before.is_some());
+        let since = before.as_ref().and_then(|pod| pod.metadata.creation_timestamp.clone());
+        made.metadata.creation_timestamp = since.or(Some(Time(self.now)));
         self.children.pod = Some(Arc::new(self.play(made, before.as_deref())));
     }
 
@@ -266,6 +283,9 @@ impl World {
         });
         for snapshot in &mut self.snapshots {
             let status = Arc::make_mut(snapshot).status.get_or_insert_default();
+            if status.phase == Some(SnapshotPhase::Checkpointing) {
+                status.started_at = Some(Time(self.now));
+            }
             status.phase = Some(match status.phase {
                 _ if self.uncopied => SnapshotPhase::Failed,
                 None if ready => SnapshotPhase::Checkpointing,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use cloud::{DnsChange, DnsRecord, Instance, InstanceId, Protection, SecurityGroup, Volume, VolumeSnapshot};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use resources::{QuestDB, QuestDBSnapshot, QuestDBStatus, names};
 
@@ -53,6 +53,8 @@ pub(crate) struct World {
     pub(crate) secrets_lost: u32,
     /// Secrets beside the operator's own: those that people made, and those in which keys are handed out.
     pub(crate) secrets: Vec<Secret>,
+    /// Names of those that the operator may not read.
+    pub(crate) unreadable: Vec<String>,
     /// How often each key was drawn.
     pub(crate) keys_drawn: BTreeMap<String, u32>,
     /// What the running QuestDB read when it started.
@@ -84,6 +86,8 @@ pub(crate) struct World {
     pub(crate) read_only_for: Option<Kind>,
     /// Time of day.
     pub(crate) now: Timestamp,
+    /// How much of it a tick takes.
+    pub(crate) clock: SignedDuration,
     /// What the process remembers.
     pub(crate) memory: Memory,
     pub(super) number: u32,
@@ -111,6 +115,7 @@ impl World {
             secrets_drawn: 0,
             secrets_lost: 0,
             secrets: Vec::new(),
+            unreadable: Vec::new(),
             keys_drawn: BTreeMap::new(),
             process: None,
             released: false,
@@ -127,6 +132,7 @@ impl World {
             read_only: false,
             read_only_for: None,
             now: Timestamp::UNIX_EPOCH,
+            clock: SignedDuration::ZERO,
             memory: Memory::default(),
             number: 0,
             quiet: 0,
@@ -175,9 +181,10 @@ impl World {
             self.find_by_tags_and_ids(resource, &mut observed);
         }
         let wish = validated(resource);
-        let copy = copy_to_look_at(resource, &wish, &observed.children);
-        let mut copies = self.snapshots.iter();
-        observed.children.copy = copies.find(|found| copy.is_some() && found.metadata.name == copy).cloned();
+        let find = |name: &str| {
+            self.snapshots.iter().find(|found| found.metadata.name.as_deref() == Some(name)).cloned()
+        };
+        observed.children.copy = copy_to_look_at(resource, &wish, &observed.children, find);
         put_right(resource, &wish.subject, &mut observed.account);
         observed.account.source = self.source(resource, &wish, &observed);
         let status = resource.status.as_ref().and_then(|status| status.dns.as_ref());
@@ -301,6 +308,7 @@ impl World {
             }
         }
         self.quiet += 1;
+        self.now += self.clock;
         self.tick_aws();
         self.tick_kubernetes();
     }

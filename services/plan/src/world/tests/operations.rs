@@ -145,13 +145,36 @@ pub(super) const OPERATIONS: &[Operation] = &[
         cordon(world);
         silent::say(world, "Unknown");
         world.now = Timestamp::UNIX_EPOCH + SignedDuration::from_mins(5);
+        world.clock = silent::CLOCK;
+    }),
+    operation("drained, and its pod is gone", serving, |world| {
+        cordon(world);
+        world.children.pod = None;
+        world.volumes[0].attachments.clear();
+        world.children.attachments.clear();
+    }),
+    operation("the machine that it is pinned to drained before it came", just_moved, |world| {
+        let last = world.children.nodes.len() - 1;
+        cordon_one(world, last);
     }),
     operation("no drain after all", half_drained, |world| {
         let node = Arc::make_mut(&mut world.children.nodes[0]);
         node.spec.get_or_insert_default().unschedulable = None;
     }),
     operation("the machine ended while it moves", half_moved, |world| end_machine(world, 0)),
-    operation("the next machine ended", half_moved, |world| end_machine(world, 1)),
+    operation("the next machine ended", half_moved, |world| {
+        end_machine(world, 1);
+        world.clock = SignedDuration::from_mins(1);
+    }),
+    operation("the machine that it is pinned to ended before it came", just_moved, |world| {
+        end_machine(world, 1);
+        world.clock = SignedDuration::from_mins(1);
+    }),
+    operation("annotation behind while it moves", half_moved, |world| {
+        let annotations = world.resource.metadata.annotations.as_mut().unwrap();
+        annotations.insert(names::GENERATION.to_owned(), "1".to_owned());
+        world.touch();
+    }),
     operation("the StatefulSet deleted while it moves", half_moved, |world| {
         world.children.stateful_set = None;
     }),
@@ -274,6 +297,7 @@ fn remove(world: &mut World) {
 fn end_in_silence(world: &mut World, run_state: RunState) {
     silent::say(world, "Unknown");
     world.now = Timestamp::UNIX_EPOCH + SignedDuration::from_mins(5);
+    world.clock = silent::CLOCK;
     become_(world, run_state);
 }
 
@@ -346,7 +370,7 @@ fn serving_10() -> World {
 }
 
 /// A machine ends by itself.
-fn end_machine(world: &mut World, number: usize) {
+pub(super) fn end_machine(world: &mut World, number: usize) {
     let machine = &mut world.instances[number];
     machine.state = InstanceState::Terminated;
     let id = machine.id.clone();
@@ -365,11 +389,15 @@ fn end_machine(world: &mut World, number: usize) {
 
 /// Somebody wants the machine's Node empty.
 fn cordon(world: &mut World) {
-    Arc::make_mut(&mut world.children.nodes[0]).spec.get_or_insert_default().unschedulable = Some(true);
+    cordon_one(world, 0);
+}
+
+fn cordon_one(world: &mut World, number: usize) {
+    Arc::make_mut(&mut world.children.nodes[number]).spec.get_or_insert_default().unschedulable = Some(true);
 }
 
 /// After so many passes of its way to this.
-fn on_the_way(mut world: World, begin: fn(&mut World), arrived: fn(&World) -> bool) -> World {
+pub(super) fn on_the_way(mut world: World, begin: fn(&mut World), arrived: fn(&World) -> bool) -> World {
     begin(&mut world);
     let mut taken = 0;
     for _ in 0..super::ENOUGH {
@@ -391,12 +419,12 @@ fn begin_move(world: &mut World) {
 }
 
 /// Two machines run, and the database is on the first.
-fn half_moved() -> World {
+pub(super) fn half_moved() -> World {
     on_the_way(serving(), begin_move, |world| world.children.nodes.len() == 2)
 }
 
 /// Two machines run, and the database is pinned to the second.
-fn just_moved() -> World {
+pub(super) fn just_moved() -> World {
     on_the_way(serving(), begin_move, |world| world.pinned().is_some_and(|pin| pin.ends_with("-g2")))
 }
 

@@ -20,7 +20,11 @@ pub(super) fn check_moment(world: &World, what: &str) {
     let of_written =
         |instance: &&&Instance| instance.tags.get(key::GENERATION) == written.map(String::as_str);
     let living: Vec<&Instance> = living(world).collect();
-    assert!(living.iter().filter(of_written).count() < 2 && living.len() < 3, "{what}: {living:#?}");
+    assert!(living.iter().filter(of_written).count() < 2, "{what}: {living:#?}");
+    // A third one only where the second, to which it was to go, was closed while QuestDB still ran on the first.
+    let mut nodes = world.children.nodes.iter();
+    let closed = nodes.any(|node| node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true));
+    assert!(living.len() < if closed { 4 } else { 3 }, "{what}: {living:#?}");
     assert!(world.volumes.len() < 2, "{what}: {:#?}", world.volumes);
     let held = world.volumes.iter().flat_map(cloud::Volume::live_attachments).count();
     assert!(held < 2 && world.children.attachments.len() < 2, "{what}: two machines hold the disk");
@@ -241,7 +245,7 @@ fn status(world: &World) -> Value {
 }
 
 /// Fields that count, and hashes over such.
-const COUNTED: [&str; 13] = [
+const COUNTED: [&str; 15] = [
     "uid",
     "resourceVersion",
     "generation",
@@ -251,8 +255,10 @@ const COUNTED: [&str; 13] = [
     names::TEMPLATE,
     names::secret::REVISION,
     names::secret::TAKEN_FROM,
+    names::secret::DRAWN,
     names::UPGRADE,
     "deletionTimestamp",
+    "creationTimestamp",
     "lastTransitionTime",
     "clusterIP",
 ];

@@ -1,0 +1,231 @@
+//! What a move holds on to when something goes wrong in the midst of it: what serves is not stopped for a machine that cannot
+//! take it, no machine is ended while anything may still need it, and none is left over.
+
+use std::sync::Arc;
+
+use cloud::{InstanceState, Tags, key};
+use k8s_openapi::api::core::v1::Taint;
+use resources::names::{self, condition};
+use resources::{DnsState, Phase};
+
+use super::model::World;
+use super::operations::{end_machine, half_moved, just_moved, on_the_way};
+use super::oracle::{check_end, check_moment};
+use super::runner::{pass, settle};
+use super::serving;
+use super::silent::say_of;
+use crate::fixture::{settings, validated};
+use crate::{Plan, Step};
+
+fn passes(world: &mut World, count: usize) -> Vec<Plan> {
+    let mut all = Vec::new();
+    for _ in 0..count {
+        all.push(pass(world, &mut 0, None, false));
+        world.tick();
+        check_moment(world, "on the way");
+    }
+    all
+}
+
+fn pod(world: &World) -> Option<String> {
+    world.children.pod.as_ref()?.metadata.uid.clone()
+}
+
+fn said(world: &World, kind: &str) -> (String, String) {
+    let conditions = &world.resource.status.as_ref().unwrap().conditions;
+    let found = conditions.iter().find(|found| found.type_ == kind).unwrap();
+    (found.status.clone(), found.message.clone())
+}
+
+fn taint(world: &mut World, number: usize, key: Option<&str>) {
+    let taint =
+        key.map(|key| Taint { key: key.to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() });
+    let node = Arc::make_mut(&mut world.children.nodes[number]);
+    node.spec.get_or_insert_default().taints = Some(taint.into_iter().collect());
+}
+
+fn lives(world: &World, generation: &str) -> bool {
+    let mut living = world.instances.iter().filter(|found| !found.state.is_ending());
+    living.any(|found| found.tags.get(key::GENERATION) == Some(generation))
+}
+
+#[test]
+fn a_pod_is_not_stopped_for_a_node_that_cannot_take_it() {
+    let hindrances: [(fn(&mut World), fn(&mut World)); 3] = [
+        (|world| say_of(world, 1, "False"), |world| say_of(world, 1, "True")),
+        (|world| say_of(world, 1, "Unknown"), |world| say_of(world, 1, "True")),
+        (|world| taint(world, 1, Some("node.kubernetes.io/disk-pressure")), |world| taint(world, 1, None)),
+    ];
+    for (begin, end) in hindrances {
+        let mut world = just_moved();
+        let before = pod(&world);
+        begin(&mut world);
+        passes(&mut world, 8);
+        assert_eq!((pod(&world), before.is_some()), (before, true), "what serves, serves on");
+        assert!(lives(&world, "1") && lives(&world, "2"));
+        end(&mut world);
+        settle(&mut world, None, false);
+        check_end(&world, "it could in the end");
+    }
+}
+
+#[test]
+fn nothing_is_pinned_to_a_node_that_another_taint_closes() {
+    let mut world = half_moved();
+    taint(&mut world, 1, Some("node.cloudprovider.kubernetes.io/uninitialized"));
+    passes(&mut world, 10);
+    assert!(world.pinned().unwrap().ends_with("-g1"));
+    assert!(
+        said(&world, condition::MOVING).1.contains("uninitialized"),
+        "{:?}",
+        said(&world, condition::MOVING)
+    );
+    taint(&mut world, 1, None);
+    settle(&mut world, None, false);
+    check_end(&world, "the taint is gone");
+}
+
+#[test]
+fn a_picture_without_the_disk_ends_no_machine() {
+    let losses: [(&str, fn(&mut World)); 4] = [
+        ("nothing", |_| {}),
+        ("the Node", |world| drop(world.children.nodes.remove(0))),
+        ("the tags of the disk", |world| world.volumes[0].tags = Tags::new()),
+        ("the disk", |_| {}),
+    ];
+    for (what, lose) in losses {
+        let mut world = just_moved();
+        lose(&mut world);
+        let next = world.instances[1].private_ip.unwrap().to_string();
+        world.resource.status.as_mut().unwrap().dns.as_mut().unwrap().address = Some(next);
+        let mut observed = world.look();
+        observed.children.pod = None;
+        observed.children.attachments.clear();
+        observed.account.volumes[0].attachments.clear();
+        let seen = world.resource.clone();
+        let plan = crate::plan(&seen, &validated(&seen), &observed, &settings());
+        let proof = plan.actions.iter().find(|action| matches!(action.step, Step::ProveLeft(_)));
+        let Some(proof) = proof else { panic!("{what}: {:#?}", plan.actions) };
+        if what == "the disk" {
+            world.volumes.clear();
+        }
+        assert!(world.apply(&proof.step, &seen).is_err(), "{what}: {:?}", proof.step);
+    }
+}
+
+#[test]
+fn a_pod_counts_although_its_node_is_gone() {
+    let mut world = just_moved();
+    world.children.nodes.remove(0);
+    let planned = pass(&mut world, &mut 0, None, false);
+    assert!(!planned.actions.iter().any(|action| matches!(action.step, Step::ProveLeft(_))));
+}
+
+#[test]
+fn a_machine_that_lost_its_tags_is_found_by_its_node() {
+    for number in [0, 1] {
+        let mut world = just_moved();
+        world.instances[number].tags = Tags::new();
+        settle(&mut world, None, false);
+        check_end(&world, "without tags");
+    }
+}
+
+#[test]
+fn what_ec2_has_forgotten_leaves_nothing_behind() {
+    let mut world = just_moved();
+    world = on_the_way(world, |_| {}, |world| world.instances[0].state == InstanceState::Terminated);
+    assert_eq!(world.children.nodes.len(), 2, "its Node is still there");
+    world.instances.remove(0);
+    settle(&mut world, None, false);
+    check_end(&world, "moved");
+
+    // The home itself, with its pod.
+    let mut world = serving();
+    world.volumes[0].attachments.clear();
+    world.children.attachments.clear();
+    world.instances.clear();
+    settle(&mut world, None, false);
+    check_end(&world, "healed");
+    assert!(lives(&world, "2"));
+}
+
+#[test]
+fn a_node_with_a_forged_label_names_no_machine() {
+    let mut world = serving();
+    let mut forged = (*world.children.nodes[0]).clone();
+    forged.metadata.name = Some("forged".to_owned());
+    forged.metadata.labels.as_mut().unwrap().remove(names::LABEL_NODE);
+    forged.spec.as_mut().unwrap().provider_id = Some("aws:///eu-west-1a/i-of-others".to_owned());
+    world.children.nodes.push(Arc::new(forged));
+    let lost = crate::lost(&world.resource, &validated(&world.resource), &world.look());
+    assert_eq!(lost, crate::Lost::default());
+}
+
+#[test]
+fn a_database_goes_back_to_the_machine_that_has_its_disk_when_the_next_one_dies() {
+    let mut world = just_moved();
+    let before = pod(&world);
+    world.exhausted = vec![world.volumes[0].zone.clone()];
+    world.clock = jiff::SignedDuration::from_mins(1);
+    end_machine(&mut world, 1);
+    passes(&mut world, 12);
+    assert_eq!((pod(&world), world.pinned().unwrap().ends_with("-g1")), (before, true));
+    assert_eq!(said(&world, "Ready").0, "True");
+    assert!(said(&world, condition::MOVING).1.contains("no machine is free"));
+    world.exhausted.clear();
+    world.memory.resting.clear();
+    settle(&mut world, None, false);
+    check_end(&world, "there is one again");
+}
+
+#[test]
+fn machines_that_end_by_themselves_are_not_replaced_at_once() {
+    let mut world = half_moved();
+    world.clock = jiff::SignedDuration::from_secs(20);
+    let before = pod(&world);
+    for _ in 0..20 {
+        passes(&mut world, 1);
+        let next = world.instances.iter_mut().skip(1).filter(|found| !found.state.is_ending());
+        next.for_each(|found| {
+            found.state = InstanceState::Terminated;
+            found.state_reason = Some("Server.InternalError".to_owned());
+        });
+    }
+    assert!((2..=3).contains(&world.instances.len()), "{:#?}", world.instances);
+    assert_eq!((said(&world, "Ready").0, pod(&world)), ("True".to_owned(), before));
+    assert!(said(&world, condition::MOVING).1.contains("Server.InternalError"));
+}
+
+#[test]
+fn a_machine_that_is_not_what_it_was_launched_as_is_told_and_not_launched_again() {
+    let mut world = half_moved();
+    "m7i.metal".clone_into(&mut world.instances[1].instance_type);
+    passes(&mut world, 20);
+    assert_eq!(world.instances.len(), 2, "{:#?}", world.instances);
+    assert_eq!((said(&world, "Ready").0, said(&world, "Degraded").0), ("True".to_owned(), "True".to_owned()));
+    assert!(said(&world, "Degraded").1.contains("terminate it"));
+    end_machine(&mut world, 1);
+    world.clock = jiff::SignedDuration::from_mins(1);
+    settle(&mut world, None, false);
+    check_end(&world, "replaced");
+}
+
+#[test]
+fn a_machine_is_kept_while_the_name_leads_to_it() {
+    let mut world = just_moved();
+    world.broken = vec![validated(&world.resource).image];
+    passes(&mut world, 15);
+    let on = world.volumes[0].live_attachments().map(|found| found.instance.clone()).collect::<Vec<_>>();
+    assert_eq!(on, [world.instances[1].id.clone()], "QuestDB and its disk have left");
+    assert!(lives(&world, "1"), "its address would be somebody else's");
+    let dns = world.resource.status.as_ref().unwrap().dns.clone().unwrap();
+    assert_eq!(dns.address, world.instances[0].private_ip.map(|address| address.to_string()));
+    assert!(said(&world, condition::MOVING).1.contains("the name"));
+    world.broken.clear();
+    settle(&mut world, None, false);
+    check_end(&world, "it serves");
+    assert!(!lives(&world, "1"));
+    let status = world.resource.status.unwrap();
+    assert_eq!((status.phase, status.dns.unwrap().state), (Some(Phase::Ready), DnsState::InSync));
+}
