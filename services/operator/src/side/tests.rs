@@ -93,8 +93,8 @@ async fn what_is_gone_is_forgotten_and_what_stays_is_remembered() {
     };
     tokio::join!(serving, deleting);
     assert!(*forgotten.lock().unwrap());
-    assert_eq!(memories.recall("uid-gone"), plan::Memory::default());
-    assert_eq!(memories.recall("uid-there").spent, Some(1));
+    assert_eq!(memories.recall("uid-gone", 1), plan::Memory::default());
+    assert_eq!(memories.recall("uid-there", 1).spent, Some(1));
 }
 
 #[tokio::test]
