@@ -53,9 +53,7 @@ impl Given {
             let stream = watcher(source.api, watcher::Config::default()).backoff(Pauses::default());
             hear(&wiring.upkeep, watched, stream, move |event| {
                 let owners = table.take_in(&event);
-                if matches!(event, Event::InitDone) {
-                    teller.send_replace(true);
-                }
+                teller.send_modify(|listed| *listed |= matches!(event, Event::InitDone));
                 ask(queue.clone(), owners)
             });
             annotated
@@ -123,7 +121,7 @@ pub(crate) async fn look(
         if name == own {
             // What is decided now is decided by this very version of it.
             let found = found.as_ref().filter(|found| subject.holds(found.meta()));
-            observed.children.secret = found.cloned().map(kept).or(observed.children.secret.take());
+            observed.children.secret = found.cloned().map(kept).or_else(|| observed.children.secret.take());
         }
         observed.secrets.put(validated, name, found);
     }

@@ -252,9 +252,7 @@ where
                     watches.works(&watched);
                     let listed = matches!(event, Event::InitDone);
                     tell(event).await;
-                    if listed {
-                        whole.listed(&watched);
-                    }
+                    whole.says(&watched, listed);
                 }
                 Ok(Some(Err(error))) => watches.broke(&watched, &error, true),
             }

@@ -21,6 +21,13 @@ impl Whole {
         self.lock().remove(watched);
     }
 
+    /// A watch said something, which may be that it has shown all.
+    pub(super) fn says(&self, watched: &Watched, listed: bool) {
+        if listed {
+            self.listed(watched);
+        }
+    }
+
     /// Whether everything of a namespace was seen once, as far as its own watches tell.
     pub(crate) fn is_seen(&self, namespace: Option<&str>) -> bool {
         self.lock().iter().all(|watched| watched.place.is_none() || watched.place.as_deref() != namespace)

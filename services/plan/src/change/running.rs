@@ -61,7 +61,7 @@ impl Running {
 
     fn keyring(self) -> Keyring {
         let Self { credentials: revision, ilp, readonly, .. } = self;
-        Keyring { revision, ilp, readonly, ..Keyring::default() }
+        Keyring { revision, readonly, ilp, ..Keyring::default() }
     }
 
     /// As an annotation.

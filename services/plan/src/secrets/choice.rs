@@ -151,14 +151,14 @@ impl New {
         if reader.is_none() || reader != value(names::secret::PG_USER) {
             return;
         }
-        let changes = |credential: &Credential| {
+        let differs = |credential: &Credential| {
             credential
                 .keys()
                 .iter()
                 .any(|key| self.values.get(key).is_some_and(|value| value.as_ref() != own.data.get(*key)))
         };
         let both = [Credential::Psql, Credential::PsqlReadonly];
-        let changed: Vec<Credential> = both.into_iter().filter(changes).collect();
+        let changed: Vec<Credential> = both.into_iter().filter(differs).collect();
         let origin = |credential: &Credential| self.taken.from.get(credential);
         let names: Vec<&str> = changed.iter().filter_map(origin).map(|origin| origin.name.as_str()).collect();
         self.problems.push(format!(

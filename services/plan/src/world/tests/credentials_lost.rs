@@ -44,9 +44,12 @@ fn check_written_with_its_restart(world: &mut World, what: &str) {
     assert_eq!(in_force(world, "http-password").as_deref(), Some("new"), "{what}");
 }
 
+/// What happens to a world, by name.
+type Event = (&'static str, fn(&mut World));
+
 #[test]
 fn values_are_written_only_with_the_restart_that_they_need() {
-    let changes: [(&str, fn(&mut World)); 3] = [
+    let changes: [Event; 3] = [
         ("upgrade", |world| change(world, upgrade)),
         ("move", |world| change(world, |spec| "m7i.xlarge".clone_into(&mut spec.compute.instance_type))),
         ("drain", |world| {

@@ -49,9 +49,12 @@ fn lives(world: &World, generation: &str) -> bool {
     living.any(|found| found.tags.get(key::GENERATION) == Some(generation))
 }
 
+/// What happens to a world.
+type Change = fn(&mut World);
+
 #[test]
 fn a_pod_is_not_stopped_for_a_node_that_cannot_take_it() {
-    let hindrances: [(fn(&mut World), fn(&mut World)); 3] = [
+    let hindrances: [(Change, Change); 3] = [
         (|world| say_of(world, 1, "False"), |world| say_of(world, 1, "True")),
         (|world| say_of(world, 1, "Unknown"), |world| say_of(world, 1, "True")),
         (|world| taint(world, 1, Some("node.kubernetes.io/disk-pressure")), |world| taint(world, 1, None)),
@@ -87,7 +90,7 @@ fn nothing_is_pinned_to_a_node_that_another_taint_closes() {
 
 #[test]
 fn a_picture_without_the_disk_ends_no_machine() {
-    let losses: [(&str, fn(&mut World)); 4] = [
+    let losses: [(&str, Change); 4] = [
         ("nothing", |_| {}),
         ("the Node", |world| drop(world.children.nodes.remove(0))),
         ("the tags of the disk", |world| world.volumes[0].tags = Tags::new()),

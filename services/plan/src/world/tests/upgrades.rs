@@ -376,7 +376,7 @@ fn a_copy_that_is_too_old_is_taken_again() {
             "database" => status.database_id = Some("other".to_owned()),
             _ => {
                 copy.metadata.deletion_timestamp =
-                    serde_json::from_value(json!("1970-01-01T00:00:00Z")).unwrap()
+                    serde_json::from_value(json!("1970-01-01T00:00:00Z")).unwrap();
             }
         }
         for _ in 0..10 {
