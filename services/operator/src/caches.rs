@@ -146,6 +146,13 @@ impl Caches {
         known.iter().filter(of_them).map(|resource| ObjectRef::from_obj(&**resource)).collect()
     }
 
+    /// The resources that disks and Nodes of a database name.
+    pub(crate) fn owners_in_cluster(&self, database: &str) -> Vec<ObjectRef<QuestDB>> {
+        let volumes = self.volumes.of(database).into_iter().filter_map(|volume| owner(&volume.metadata));
+        let nodes = self.nodes.of(database).into_iter().filter_map(|node| owner(&node.metadata));
+        volumes.chain(nodes).collect()
+    }
+
     /// The objects of one database. An object of its name that is not its own is not among them.
     pub(crate) fn children(&self, subject: &Subject) -> Children {
         let namespace = subject.namespace.as_str();

@@ -14,6 +14,7 @@ use crate::events::Events;
 use crate::lease::Leadership;
 use crate::memory::Memories;
 use crate::metrics::Measures;
+use crate::scope::Scope;
 use crate::side::Side;
 use crate::strays::Strays;
 use crate::watch::Whole;
@@ -32,6 +33,8 @@ pub(crate) struct Context {
     pub(crate) caches: Caches,
     /// Namespaces of which everything is seen that databases rest on.
     pub(crate) whole: Whole,
+    /// Namespaces that are looked after.
+    pub(crate) scope: Scope,
     pub(crate) cloud: Arc<dyn Cloud>,
     pub(crate) view: Arc<ClusterView>,
     pub(crate) zone_view: ZoneView,

@@ -70,7 +70,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     };
     // What databases need is counted apart: they wait for no snapshot.
     let side = Side::start(&clients.watches, &Upkeep { whole: Whole::default(), ..upkeep.clone() });
-    let whole = upkeep.whole.clone();
+    let (whole, scope) = (upkeep.whole.clone(), upkeep.scope.clone());
     let wiring = Wiring { upkeep, queue: queue.clone(), strays: strays.clone() };
     let caches = Caches::start(&clients.watches, &wiring);
     let view = Arc::new(ClusterView::new(Arc::clone(&cloud), &args.cluster, PICTURE));
@@ -95,6 +95,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
         leadership,
         caches,
         whole,
+        scope,
         cloud,
         view,
         measures,

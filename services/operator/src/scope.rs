@@ -19,6 +19,14 @@ impl Scope {
         if names.is_empty() { Self::All } else { Self::Only(names) }
     }
 
+    /// Whether a namespace is looked after.
+    pub(crate) fn covers(&self, namespace: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(names) => names.contains(namespace),
+        }
+    }
+
     /// Where each kind is watched: once for the whole cluster, or in one namespace after the other.
     pub(crate) fn places(&self) -> Vec<Option<String>> {
         match self {
@@ -58,6 +66,13 @@ mod tests {
         check(&[], &[None]);
         check(&[""], &[None]);
         check(&["b", "", "a", "b"], &[Some("a"), Some("b")]);
+    }
+
+    #[test]
+    fn only_what_is_named_is_covered() {
+        assert!(Scope::All.covers("a"));
+        let some = Scope::of(&["a".to_owned()]);
+        assert!(some.covers("a") && !some.covers("b"));
     }
 
     #[test]

@@ -24,12 +24,30 @@ const LEAST: Amounts = Amounts { millicores: 500, mebibytes: 1_024 };
 const OUR_VOLUMES: [&str; 3] = ["data", "config", "secrets"];
 const OUR_CONTAINERS: [&str; 2] = ["questdb", "restore"];
 /// Folders of QuestDB's container that are ours, of the image's program, or of the system.
-const OUR_FOLDERS: [&str; 3] = ["/var/lib/questdb", "/etc/questdb", "/app"];
+const OUR_FOLDERS: [&str; 9] =
+    ["/var/lib/questdb", "/etc/questdb", "/app", "/root", "/usr", "/bin", "/sbin", "/lib", "/lib64"];
+/// Where the image's script looks for a disk: a mount that has this in its path would send QuestDB there.
+const FORMER_ROOT: &str = "/root/.questdb";
 const SYSTEM: [&str; 3] = ["/proc", "/sys", "/dev"];
 /// Variables by which QuestDB's image takes settings: they would win over server.conf.
 const SETTINGS: [&str; 4] = ["QDB_", "QUESTDB_", "DO_CHOWN", "RUN_AS_ROOT"];
-/// Of those, what only says what is logged.
-const LOGGING: &str = "QDB_LOG_";
+/// Of those, what only says how much is logged: the others could send a file somewhere.
+const LEVEL_OF_LOG: (&str, &str) = ("QDB_LOG_W_", "_LEVEL");
+/// Variables by which something else than QuestDB would be run in its container, or its script would do something else.
+const LOADERS: [&str; 12] = [
+    "LD_",
+    "JAVA_",
+    "JDK_",
+    "_JAVA",
+    "JVM_",
+    "BASH_",
+    "IGNORE_",
+    "DEFAULT_LOCAL",
+    "PROFILER_",
+    "PATH",
+    "ENV",
+    "MALLOC_",
+];
 /// The line protocol's port, which stays shut.
 const ILP: u16 = 9009;
 
@@ -66,6 +84,13 @@ impl Amounts {
         Self {
             millicores: self.millicores.saturating_sub(other.millicores),
             mebibytes: self.mebibytes.saturating_sub(other.mebibytes),
+        }
+    }
+
+    fn or_least(self) -> Self {
+        Self {
+            millicores: self.millicores.max(LEAST.millicores),
+            mebibytes: self.mebibytes.max(LEAST.mebibytes),
         }
     }
 
@@ -117,6 +142,12 @@ pub(crate) fn amounts_of_questdb(validated: &Validated) -> Amounts {
         },
         None => room,
     }
+    .or_least()
+}
+
+/// Whether a machine has room for QuestDB beside the other containers.
+pub(crate) fn fit(overrides: &PodOverrides, kind: &InstanceType) -> bool {
+    LEAST.plus(beside(overrides)).fits(Amounts::of_machine(kind))
 }
 
 fn beside(overrides: &PodOverrides) -> Amounts {
@@ -125,8 +156,12 @@ fn beside(overrides: &PodOverrides) -> Amounts {
 }
 
 /// What the API server cannot know of a wish.
-pub(crate) fn check(overrides: &PodOverrides, instance_type: &str, violations: &mut Violations) {
-    let mut checks = Checks { violations };
+pub(crate) fn check(
+    overrides: &PodOverrides,
+    (instance_type, database): (&str, &str),
+    violations: &mut Violations,
+) {
+    let mut checks = Checks { database, violations };
     checks.keys(overrides);
     checks.amounts(overrides, instance_type);
     checks.probes(overrides.probes.as_ref());
@@ -140,6 +175,8 @@ pub(crate) fn check(overrides: &PodOverrides, instance_type: &str, violations: &
 }
 
 struct Checks<'a> {
+    /// Name of the database's resource.
+    database: &'a str,
     violations: &'a mut Violations,
 }
 
@@ -218,6 +255,13 @@ impl Checks<'_> {
         }
     }
 
+    /// What the operator hands to QuestDB, or to people, is no other container's.
+    fn secret(&mut self, pointer: String, name: &str) {
+        let ours = name == names::credentials(self.database)
+            || name.starts_with(&names::drawn_key(self.database, ""));
+        self.unless(!ours, pointer, "the credentials of the database itself");
+    }
+
     fn env(&mut self, pointer: &str, env: &[EnvSpec], of_questdb: bool) {
         let mut names = BTreeSet::new();
         for (index, variable) in env.iter().enumerate() {
@@ -230,10 +274,10 @@ impl Checks<'_> {
                     "a variable of this name is there already",
                 );
             }
-            if of_questdb
-                && SETTINGS.iter().any(|prefix| name.starts_with(prefix))
-                && !name.starts_with(LOGGING)
-            {
+            if let Some(key) = variable.value_from.as_ref().and_then(|from| from.secret_key_ref.as_ref()) {
+                self.secret(format!("{pointer}/valueFrom/secretKeyRef/name"), &key.name);
+            }
+            if of_questdb && is_of_questdb(name) {
                 let detail = "settings of QuestDB belong to /spec/config, and some to the operator";
                 self.say(format!("{pointer}/name"), Rule::Conflict, detail);
             }
@@ -254,6 +298,9 @@ impl Checks<'_> {
             let pointer = format!("/spec/pod/volumes/{index}");
             if !names.insert(volume.name.as_str()) || OUR_VOLUMES.contains(&volume.name.as_str()) {
                 self.say(format!("{pointer}/name"), Rule::Conflict, "a volume of this name is there already");
+            }
+            if let Some(secret) = &volume.secret {
+                self.secret(format!("{pointer}/secret/secretName"), &secret.secret_name);
             }
             let sources = [volume.config_map.is_some(), volume.secret.is_some(), volume.empty_dir.is_some()];
             if sources.into_iter().filter(|source| *source).count() != 1 {
@@ -277,7 +324,9 @@ impl Checks<'_> {
             if !is_folder(path) {
                 let detail = "must be the path of a folder below the root, without '.' or '..' in it";
                 self.say(format!("{pointer}/mountPath"), Rule::Format, detail);
-            } else if taken.iter().chain(&paths).any(|other| overlaps(path, other)) {
+            } else if path.contains(FORMER_ROOT)
+                || taken.iter().chain(&paths).any(|other| overlaps(path, other))
+            {
                 let detail = "overlaps with a folder that is there already";
                 self.say(format!("{pointer}/mountPath"), Rule::Conflict, detail);
             }
@@ -329,6 +378,13 @@ impl Checks<'_> {
             self.say("/spec/pod/priorityClassName", Rule::Conflict, "a class of Kubernetes itself");
         }
     }
+}
+
+/// Whether a variable would be heeded by QuestDB, its script, or what loads it.
+fn is_of_questdb(variable: &str) -> bool {
+    let (before, after) = LEVEL_OF_LOG;
+    let level = variable.starts_with(before) && variable.ends_with(after);
+    !level && SETTINGS.iter().chain(&LOADERS).any(|prefix| variable.starts_with(prefix))
 }
 
 fn too_much(room: Amounts, instance_type: &str) -> String {

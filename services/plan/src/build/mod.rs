@@ -27,7 +27,7 @@ pub use persistent_volume::{claim, new_volume, persistent_volume};
 pub use restorer::Copied;
 pub use secret::{drawn_key, secret};
 pub use service::{headless, service};
-pub(crate) use stateful_set::tolerations;
+pub(crate) use stateful_set::all_tolerations;
 pub use stateful_set::{pod_labels, stateful_set};
 
 /// A size as Kubernetes writes it back: in the greatest unit that divides it. Any other spelling would look edited.

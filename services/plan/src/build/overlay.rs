@@ -42,17 +42,7 @@ pub(super) fn pod(pod: &mut Value, overrides: &PodOverrides, restores: bool) {
     extend(&mut pod["volumes"], &volumes);
     let beside: Vec<_> = overrides.containers.iter().map(container).collect();
     extend(&mut pod["containers"], &beside);
-    let tolerations: Vec<_> = overrides
-        .tolerations
-        .iter()
-        .map(|chosen| {
-            let operator = if chosen.value.is_some() { "Equal" } else { "Exists" };
-            let mut toleration = json!(chosen);
-            toleration["operator"] = json!(operator);
-            toleration
-        })
-        .collect();
-    extend(&mut pod["tolerations"], &tolerations);
+    tolerations(&mut pod["tolerations"], overrides);
     if !overrides.image_pull_secrets.is_empty() {
         pod["imagePullSecrets"] = json!(overrides.image_pull_secrets);
     }
@@ -70,6 +60,21 @@ pub(super) fn pod(pod: &mut Value, overrides: &PodOverrides, restores: bool) {
     if let Some(seconds) = overrides.termination_grace_period_seconds {
         pod["terminationGracePeriodSeconds"] = json!(seconds);
     }
+}
+
+/// Adds what people chose.
+pub(super) fn tolerations(all: &mut Value, overrides: &PodOverrides) {
+    let chosen: Vec<_> = overrides
+        .tolerations
+        .iter()
+        .map(|chosen| {
+            let operator = if chosen.value.is_some() { "Equal" } else { "Exists" };
+            let mut toleration = json!(chosen);
+            toleration["operator"] = json!(operator);
+            toleration
+        })
+        .collect();
+    extend(all, &chosen);
 }
 
 fn extend<T: serde::Serialize>(list: &mut Value, chosen: &[T]) {

@@ -117,8 +117,15 @@ fn pod(validated: &Validated, node: &str, copied: Option<&Copied>) -> Value {
     pod
 }
 
+/// What the pod bears of its Node, with what people chose.
+pub(crate) fn all_tolerations(validated: &Validated) -> Value {
+    let mut all = tolerations(&validated.subject);
+    overlay::tolerations(&mut all, &validated.overrides);
+    all
+}
+
 /// Nobody evicts behind our back: a machine that looks dead may still be writing.
-pub(crate) fn tolerations(subject: &Subject) -> Value {
+fn tolerations(subject: &Subject) -> Value {
     json!([
         { "key": names::TAINT, "operator": "Equal", "value": subject.short(), "effect": "NoSchedule" },
         { "key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute" },

@@ -105,7 +105,10 @@ fn amounts_and_patience_have_bounds() {
 
 #[test]
 fn settings_of_questdb_are_no_environment() {
-    for name in ["QDB_PG_PASSWORD", "QDB_CAIRO_ROOT", "QUESTDB_DATA_DIR", "DO_CHOWN", "RUN_AS_ROOT"] {
+    let settings = ["QDB_PG_PASSWORD", "QDB_CAIRO_ROOT", "QUESTDB_DATA_DIR", "DO_CHOWN", "RUN_AS_ROOT"];
+    let files = ["QDB_LOG_W_ALERT_LOCATION", "QDB_LOG_W_FILE_CLASS", "QDB_LOG_WRITERS"];
+    let loaders = ["LD_PRELOAD", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "JVM_PREPEND", "BASH_ENV", "PATH"];
+    for name in settings.into_iter().chain(files).chain(loaders) {
         check("/env/-", json!({ "name": name, "value": "x" }), "/env/3/name", "conflict");
     }
     check("/env/-", json!({ "name": "TZ", "value": "x" }), "/env/3/name", "conflict");
@@ -130,6 +133,15 @@ fn volumes_reach_nothing_of_ours() {
     let two = json!({ "name": "a", "configMap": { "name": "x" }, "emptyDir": { "sizeLimit": "1Gi" } });
     check("/volumes/-", two, "/volumes/3", "required");
 
+    for name in ["trades-33445566-credentials", "trades-33445566.ilp.laptop"] {
+        let volume = json!({ "name": "a", "secret": { "secretName": name } });
+        check("/volumes/-", volume, "/volumes/3/secret/secretName", "conflict");
+        let variable = json!({ "name": "A", "valueFrom": { "secretKeyRef": { "name": name, "key": "a" } } });
+        check("/env/-", variable.clone(), "/env/3/valueFrom/secretKeyRef/name", "conflict");
+        let expected = "/containers/0/env/1/valueFrom/secretKeyRef/name";
+        check("/containers/0/env/-", variable, expected, "conflict");
+    }
+
     let mount = |name: &str, path: &str| json!({ "name": name, "mountPath": path });
     check("/volumeMounts/-", mount("data", "/a"), "/volumeMounts/1/name", "unknown");
     for path in ["/", "/a/../var", "/a/./b", "/a//b", "/a/"] {
@@ -142,6 +154,9 @@ fn volumes_reach_nothing_of_ours() {
         "/etc/questdb/secrets",
         "/etc",
         "/app",
+        "/usr/lib",
+        "/root",
+        "/x/root/.questdb",
         "/proc/x",
     ];
     for path in taken.into_iter().chain(["/etc/ca", "/etc/ca/b"]) {

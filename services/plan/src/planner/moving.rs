@@ -152,7 +152,7 @@ fn prepared<'a>(world: &World<'a>, plan: &mut Plan, next: &Instance) -> Option<&
         plan.wait(Part::Candidate, format!("Node {name} of the next machine is cordoned: uncordon it"));
         return None;
     }
-    if let Some(taint) = ready::repelling(&world.validated.subject, node) {
+    if let Some(taint) = ready::repelling(world.validated, node) {
         let text =
             format!("Node {name} of the next machine has the taint {}, which keeps QuestDB away", taint.key);
         plan.wait(Part::Candidate, text);

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
 
-use crate::{Subject, build};
+use crate::{Validated, build};
 
 /// How long a kubelet may be silent before its machine is ended without its help: as long as Kubernetes itself waits.
 const SILENCE: SignedDuration = SignedDuration::from_mins(5);
@@ -39,9 +39,9 @@ fn is_silent(node: &Node, at: Timestamp) -> bool {
 }
 
 /// A taint that keeps the pod from a Node. Whether that is ready is asked of its condition.
-pub(super) fn repelling<'a>(subject: &Subject, node: &'a Node) -> Option<&'a Taint> {
+pub(super) fn repelling<'a>(validated: &Validated, node: &'a Node) -> Option<&'a Taint> {
     let tolerations: Vec<Toleration> =
-        serde_json::from_value(build::tolerations(subject)).unwrap_or_default();
+        serde_json::from_value(build::all_tolerations(validated)).unwrap_or_default();
     let mut taints = node.spec.as_ref()?.taints.iter().flatten();
     taints.find(|taint| {
         matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
@@ -64,7 +64,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::fixture::subject;
+    use crate::fixture::{resource, subject, validated, with};
 
     fn node(status: &str, taints: &serde_json::Value) -> Node {
         serde_json::from_value(json!({
@@ -91,9 +91,17 @@ mod tests {
             (json!({ "key": "node.kubernetes.io/not-ready", "effect": "NoSchedule" }), false),
             (json!({ "key": "node.kubernetes.io/unreachable", "effect": "NoExecute" }), false),
         ] {
-            assert_eq!(repelling(&subject(), &node("True", &json!([taint]))).is_some(), repels, "{taint}");
+            let found = repelling(&validated(&resource(1)), &node("True", &json!([taint]))).is_some();
+            assert_eq!(found, repels, "{taint}");
         }
-        assert!(repelling(&subject(), &Node::default()).is_none());
+        let chosen =
+            json!({ "tolerations": [{ "key": "desk", "value": "trading", "effect": "NoSchedule" }] });
+        let chosen = validated(&with("/spec/pod", chosen));
+        for (value, repels) in [("trading", false), ("other", true)] {
+            let taint = json!([{ "key": "desk", "value": value, "effect": "NoSchedule" }]);
+            assert_eq!(repelling(&chosen, &node("True", &taint)).is_some(), repels, "{taint}");
+        }
+        assert!(repelling(&validated(&resource(1)), &Node::default()).is_none());
     }
 
     #[test]

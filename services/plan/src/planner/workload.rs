@@ -12,7 +12,7 @@ use super::child::ensure;
 use super::ready;
 use crate::change::{image_of_template, is_told};
 use crate::secrets::Taking;
-use crate::{Kind, Observed, Part, Plan, State, Step, Target, Validated, build};
+use crate::{Kind, Observed, Part, Plan, State, Step, Target, Validated, build, overrides};
 
 /// server.conf and Services; whether they are as they should be.
 pub(super) fn config(world: &World<'_>, plan: &mut Plan) -> bool {
@@ -212,9 +212,11 @@ fn obstacle(world: &World<'_>, pod: &Pod, node: &Node) -> Option<&'static str> {
 fn kept_away(world: &World<'_>, pod: &Pod, node: &Node) -> Option<&'static str> {
     let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
     let elsewhere = on.is_some() && on != node.metadata.name.as_ref();
-    if super::reach::is_leaving(node) {
+    if !overrides::fit(&world.validated.overrides, fitted(world, node).instance_type) {
+        Some("the restart waits for a machine with room for the containers beside QuestDB")
+    } else if super::reach::is_leaving(node) {
         Some("the restart waits: the Node is cordoned, and QuestDB would not start again on it")
-    } else if ready::repelling(&world.validated.subject, node).is_some() {
+    } else if ready::repelling(world.validated, node).is_some() {
         Some("the restart waits: a taint keeps QuestDB from starting on its Node")
     } else if elsewhere && !super::machine::is_ready(node) {
         Some("QuestDB runs on where it is until its next Node is ready")
@@ -253,7 +255,8 @@ fn waiting_for(pod: &Pod) -> String {
     if !condition(pod, "PodScheduled") {
         return "waiting for the pod to be scheduled on its machine".to_owned();
     }
-    let container = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref()?.first());
+    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+    let container = statuses.and_then(|all| all.iter().find(|found| found.name == "questdb"));
     if container.and_then(|found| found.state.as_ref()).is_some_and(|state| state.running.is_some()) {
         return "QuestDB has started and does not answer its probes yet".to_owned();
     }
