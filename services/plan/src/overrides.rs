@@ -3,23 +3,22 @@
 //! *Invariant:* nothing that passes here reaches QuestDB's disk, credentials, ports or settings, gets more rights than
 //! QuestDB has, or asks for more than the machine gives.
 
+mod amounts;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use domain::catalogue::{self, InstanceType};
+use domain::catalogue;
 use domain::{Rule, Violation, Violations};
 use resources::names::{self, port};
-use resources::{
-    AmountsSpec, ContainerSpec, EnvSpec, MountSpec, PodOverrides, ProbesSpec, TolerationSpec, VolumeSpec,
-};
+use resources::{ContainerSpec, EnvSpec, MountSpec, PodOverrides, ProbesSpec, TolerationSpec, VolumeSpec};
 
-use crate::Validated;
+use self::amounts::{LEAST, beside};
 use crate::reach::check_keys;
 
-/// Least that QuestDB is left with.
-const LEAST: Amounts = Amounts { millicores: 500, mebibytes: 1_024 };
+pub(crate) use self::amounts::{Amounts, amounts, amounts_of_questdb, fit, mebibytes};
+
 /// Volumes and containers that are ours.
 const OUR_VOLUMES: [&str; 3] = ["data", "config", "secrets"];
 const OUR_CONTAINERS: [&str; 2] = ["questdb", "restore"];
@@ -50,110 +49,6 @@ const LOADERS: [&str; 12] = [
 ];
 /// The line protocol's port, which stays shut.
 const ILP: u16 = 9009;
-
-/// Amounts of a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Amounts {
-    millicores: u32,
-    mebibytes: u32,
-}
-
-impl Amounts {
-    /// What pods may have of a machine: there is room left for what else runs on it.
-    fn of_machine(kind: &InstanceType) -> Self {
-        Self { millicores: kind.processors * 1_000 - 500, mebibytes: kind.memory_mib / 100 * 85 }
-    }
-
-    /// As it is written, which the schema bounds; nothing of what is not an amount.
-    fn read(spec: &AmountsSpec) -> Self {
-        let millicores = match spec.cpu.strip_suffix('m') {
-            Some(thousandths) => number(thousandths),
-            None => number(&spec.cpu).saturating_mul(1_000),
-        };
-        Self { millicores, mebibytes: mebibytes(&spec.memory) }
-    }
-
-    fn plus(self, other: Self) -> Self {
-        Self {
-            millicores: self.millicores.saturating_add(other.millicores),
-            mebibytes: self.mebibytes.saturating_add(other.mebibytes),
-        }
-    }
-
-    fn minus(self, other: Self) -> Self {
-        Self {
-            millicores: self.millicores.saturating_sub(other.millicores),
-            mebibytes: self.mebibytes.saturating_sub(other.mebibytes),
-        }
-    }
-
-    fn or_least(self) -> Self {
-        Self {
-            millicores: self.millicores.max(LEAST.millicores),
-            mebibytes: self.mebibytes.max(LEAST.mebibytes),
-        }
-    }
-
-    fn fits(self, room: Self) -> bool {
-        self.millicores <= room.millicores && self.mebibytes <= room.mebibytes
-    }
-
-    /// As Kubernetes writes it back.
-    pub(crate) fn cpu(self) -> String {
-        let Self { millicores, .. } = self;
-        if millicores.is_multiple_of(1_000) {
-            (millicores / 1_000).to_string()
-        } else {
-            format!("{millicores}m")
-        }
-    }
-
-    /// In MiB.
-    pub(crate) const fn memory(self) -> u32 {
-        self.mebibytes
-    }
-}
-
-fn number(text: &str) -> u32 {
-    text.parse().unwrap_or_default()
-}
-
-/// An amount of memory in MiB, as it is written.
-pub(crate) fn mebibytes(text: &str) -> u32 {
-    match text.strip_suffix("Gi") {
-        Some(gibibytes) => number(gibibytes).saturating_mul(1_024),
-        None => number(text.trim_end_matches("Mi")),
-    }
-}
-
-/// What a container beside QuestDB gets.
-pub(crate) fn amounts(container: &ContainerSpec) -> Amounts {
-    Amounts::read(&container.resources)
-}
-
-/// What QuestDB's container gets: what was chosen, and no more than the machine has beside the other containers.
-pub(crate) fn amounts_of_questdb(validated: &Validated) -> Amounts {
-    let beside = beside(&validated.overrides);
-    let room = Amounts::of_machine(validated.instance_type).minus(beside);
-    match validated.overrides.resources.as_ref().map(Amounts::read) {
-        Some(chosen) => Amounts {
-            millicores: chosen.millicores.min(room.millicores),
-            mebibytes: chosen.mebibytes.min(room.mebibytes),
-        },
-        None => room,
-    }
-    .or_least()
-}
-
-/// Whether a machine has room for QuestDB beside the other containers.
-pub(crate) fn fit(overrides: &PodOverrides, kind: &InstanceType) -> bool {
-    LEAST.plus(beside(overrides)).fits(Amounts::of_machine(kind))
-}
-
-fn beside(overrides: &PodOverrides) -> Amounts {
-    let nothing = Amounts { millicores: 0, mebibytes: 0 };
-    overrides.containers.iter().map(amounts).fold(nothing, Amounts::plus)
-}
 
 /// What the API server cannot know of a wish.
 pub(crate) fn check(
@@ -388,8 +283,7 @@ fn is_of_questdb(variable: &str) -> bool {
 }
 
 fn too_much(room: Amounts, instance_type: &str) -> String {
-    let Amounts { millicores, mebibytes } = room;
-    format!("{instance_type} has {millicores}m and {mebibytes}Mi for all containers together")
+    format!("{instance_type} has {room} for all containers together")
 }
 
 fn is_folder(path: &str) -> bool {
