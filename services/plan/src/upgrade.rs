@@ -50,10 +50,10 @@ pub(crate) fn decide(
     choice: &Choice,
 ) -> Decision {
     let look = Look { resource, validated, observed, choice };
-    let record = record(resource, &observed.children);
+    let record = look.record();
     let wish = validated.image.as_str();
     if validated.goal != Goal::Serve {
-        return Decision::of(wish, record.map(|record| look.noted(record)));
+        return Decision::of(wish, record.map(|record| look.at_rest(record)));
     }
     let Some(image) = image_in_force(resource, &observed.children, record.as_ref()) else {
         return Decision::of(wish, record);
@@ -72,24 +72,10 @@ pub(crate) fn decide(
     }
 }
 
-/// What is known of the last upgrade.
-fn record(resource: &QuestDB, children: &Children) -> Option<UpgradeStatus> {
-    let set = children.stateful_set.as_deref();
-    let annotation = set.and_then(|set| set.metadata.annotations.as_ref()?.get(names::UPGRADE));
-    let written: Option<UpgradeStatus> = annotation.and_then(|text| serde_json::from_str(text).ok());
-    let reported = resource.status.as_ref().and_then(|status| status.last_upgrade.clone());
-    match (written, reported) {
-        // It was seen to serve when nothing was written any more, because it was to stop.
-        (Some(written), Some(reported))
-            if written.result == UpgradeResult::Running
-                && reported.result == UpgradeResult::Succeeded
-                && (&written.from, &written.to, written.started_at.0.as_second())
-                    == (&reported.from, &reported.to, reported.started_at.0.as_second()) =>
-        {
-            Some(reported)
-        }
-        (written, reported) => written.or(reported),
-    }
+/// Whether two records are of one start.
+fn same_start(one: &UpgradeStatus, other: &UpgradeStatus) -> bool {
+    (&one.from, &one.to, one.started_at.0.as_second())
+        == (&other.from, &other.to, other.started_at.0.as_second())
 }
 
 /// The image that ran last: only a database that never served has none.
@@ -111,6 +97,38 @@ fn too_old(written: &str, wished: &str) -> String {
 }
 
 impl Look<'_> {
+    /// What is known of the last upgrade.
+    fn record(&self) -> Option<UpgradeStatus> {
+        let set = self.observed.children.stateful_set.as_deref();
+        let annotation = set.and_then(|set| set.metadata.annotations.as_ref()?.get(names::UPGRADE));
+        let written: Option<UpgradeStatus> = annotation.and_then(|text| serde_json::from_str(text).ok());
+        let reported = self.resource.status.as_ref().and_then(|status| status.last_upgrade.clone());
+        match (written, reported) {
+            (Some(written), Some(reported))
+                if written.result == UpgradeResult::Running && same_start(&written, &reported) =>
+            {
+                let stops = self.validated.goal != Goal::Serve
+                    || set.is_some_and(|set| set.metadata.deletion_timestamp.is_some());
+                match reported.result {
+                    // It was seen to end when nothing was written any more, because it was to stop.
+                    UpgradeResult::Succeeded => Some(reported),
+                    UpgradeResult::RolledBack if stops => Some(reported),
+                    _ => Some(UpgradeStatus { begun: written.begun || reported.begun, ..written }),
+                }
+            }
+            // It was decided on and never written: nothing has begun.
+            (None, Some(reported))
+                if reported.result == UpgradeResult::Running
+                    && set.is_some()
+                    && image_of_template(set).as_ref() != Some(&reported.to)
+                    && self.pod_of(&reported.to).is_none() =>
+            {
+                None
+            }
+            (written, reported) => written.or(reported),
+        }
+    }
+
     /// The pod, if it runs this image.
     fn pod_of(&self, image: &str) -> Option<&Pod> {
         self.observed.children.pod.as_deref().filter(|pod| image_of_pod(pod).as_deref() == Some(image))
@@ -178,6 +196,7 @@ impl Look<'_> {
             reason: None,
             snapshot,
             restart_nonce: restart_nonce.clone(),
+            begun: false,
             answered: false,
             started_at: known.map_or(Time(self.observed.at), |known| known.started_at.clone()),
             ended_at: None,

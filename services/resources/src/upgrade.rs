@@ -21,8 +21,11 @@ pub struct UpgradeStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
     /// The restart that was asked for with it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, alias = "nonce", skip_serializing_if = "Option::is_none")]
     pub restart_nonce: Option<String>,
+    /// Its process has begun once, in whatever pod, and may have written.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub begun: bool,
     /// Another image was asked for since: this one may be tried again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub answered: bool,
@@ -42,4 +45,17 @@ pub enum UpgradeResult {
     Succeeded,
     /// The new image did not start: the image before was put back.
     RolledBack,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_under_an_earlier_name_is_read() {
+        let text =
+            r#"{"from":"a","to":"b","result":"Running","nonce":"7","startedAt":"2026-01-01T00:00:00Z"}"#;
+        let read: UpgradeStatus = serde_json::from_str(text).unwrap();
+        assert_eq!((read.restart_nonce.as_deref(), read.begun), (Some("7"), false));
+    }
 }

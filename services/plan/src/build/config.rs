@@ -38,6 +38,11 @@ pub(crate) fn server_keys(validated: &Validated) -> BTreeMap<&str, &str> {
     keys
 }
 
+/// Whether a pod is restarted for a key of server.conf.
+pub(crate) fn is_heeded(key: &str) -> bool {
+    key != LATE
+}
+
 /// The text of server.conf.
 pub fn server_conf(validated: &Validated) -> String {
     text_of(&server_keys(validated))
@@ -80,7 +85,7 @@ pub fn checksum(validated: &Validated, node: &str) -> String {
     let nonce = validated.restart_nonce.as_deref().unwrap_or_default();
     let mut hash = Sha256::new();
     let mut keys = server_keys(validated);
-    keys.remove(LATE);
+    keys.retain(|key, _| is_heeded(key));
     let parts = [text_of(&keys), validated.image.clone(), nonce.to_owned(), node.to_owned()];
     // Not a word of credentials that were drawn before there were revisions: their pods go on.
     for part in parts.iter().chain(&validated.keyring.revision) {

@@ -15,8 +15,8 @@ mod secret;
 mod service;
 mod stateful_set;
 
-pub(crate) use config::server_keys;
 pub use config::{checksum, config_map, server_conf};
+pub(crate) use config::{is_heeded, server_keys};
 pub use disruption_budget::disruption_budget;
 pub use ingress::routes;
 pub(crate) use machine::security_group_name;

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use domain::catalogue;
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use resources::{ChangeMeans, names};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,6 +17,9 @@ use crate::{Validated, build, overrides};
 
 /// The field by which other credentials are told.
 pub(super) const CREDENTIALS: &str = "/spec/credentials";
+
+/// The container that is QuestDB.
+const CONTAINER: &str = "questdb";
 
 /// What QuestDB was started with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,7 +91,8 @@ impl Running {
             changes.push(restart("/spec/restartNonce".to_owned(), "a restart was asked for"));
         }
         let keys = config.keys().chain(running.config.keys().filter(|key| !config.contains_key(*key)));
-        let differing = keys.filter(|key| config.get(*key) != running.config.get(*key));
+        let differing =
+            keys.filter(|key| build::is_heeded(key) && config.get(*key) != running.config.get(*key));
         changes.extend(differing.map(|key| {
             let field = format!("/spec/config/{}", key.replace('~', "~0").replace('/', "~1"));
             restart(field, "QuestDB reads server.conf when it starts")
@@ -123,14 +128,27 @@ pub(crate) fn keyring_of_pod(pod: &Pod) -> Option<Keyring> {
     Running::read(pod.metadata.annotations.as_ref()).map(Running::keyring)
 }
 
-/// The image that a pod says it was started with.
+/// The image that a pod was started with: one that an older operator had made does not say it in so many words.
 pub(crate) fn image_of_pod(pod: &Pod) -> Option<String> {
-    Running::read(pod.metadata.annotations.as_ref()).map(|running| running.image)
+    let running = Running::read(pod.metadata.annotations.as_ref()).map(|running| running.image);
+    let asked = || pod.spec.as_ref().and_then(image_of_spec);
+    // A runtime may name it by another registry, or by a digest that tells nothing.
+    let told = || {
+        let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
+        let (_, version) = statuses.iter().find(|found| found.name == CONTAINER)?.image.rsplit_once(':')?;
+        catalogue::major(version).map(|_| catalogue::image_of(version))
+    };
+    running.or_else(asked).or_else(told)
 }
 
 /// The image that the pods of a StatefulSet are started with.
 pub(crate) fn image_of_template(set: Option<&StatefulSet>) -> Option<String> {
-    Running::read(of_template(set)).map(|running| running.image)
+    let running = Running::read(of_template(set)).map(|running| running.image);
+    running.or_else(|| image_of_spec(set?.spec.as_ref()?.template.spec.as_ref()?))
+}
+
+fn image_of_spec(pod: &PodSpec) -> Option<String> {
+    pod.containers.iter().find(|found| found.name == CONTAINER)?.image.clone()
 }
 
 /// The annotations of the template of a StatefulSet.

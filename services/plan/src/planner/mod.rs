@@ -103,7 +103,7 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
         let takes_along = Arc::ptr_eq(target, node) && moving::takes_along(world, instance);
         // A copy that is taken before the next machine is ready would be old when that takes over.
         let prepares = takes_along && !moving::awaits_version(plan);
-        workload::upgrade(world, plan, prepares);
+        workload::upgrade(world, plan, target, prepares);
         // Who has been given the new credentials comes in only after a restart.
         let waits = (world.upgrade.waits() || takes_along) && !credentials::are_ahead(world);
         workload::pod(world, plan, target, waits)

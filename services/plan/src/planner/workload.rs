@@ -80,9 +80,17 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
 }
 
 /// The way to another version, before the pod is touched for it.
-pub(super) fn upgrade(world: &World<'_>, plan: &mut Plan, prepares: bool) {
+pub(super) fn upgrade(world: &World<'_>, plan: &mut Plan, node: &Node, prepares: bool) {
     if prepares && world.upgrade.copy.is_some() {
         plan.wait(Part::Upgrade, "waiting for the next machine before the disk is copied");
+        return;
+    }
+    // Nor one that would be old when the restart can be made. A next machine that waits for it is no reason to wait.
+    let pod = world.observed.children.pod.as_deref().filter(|_| !super::moving::awaits_version(plan));
+    if world.upgrade.copy.is_some()
+        && let Some(obstacle) = pod.and_then(|pod| obstacle(world, pod, node))
+    {
+        plan.wait(Part::Upgrade, obstacle);
         return;
     }
     // A copy is taken by who knows the password: not between its writing and the restart.

@@ -79,7 +79,8 @@ pub(super) fn facts(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Ou
     if let Some(image) = serving.and_then(image_of_pod) {
         status.version = Some(version_of(&image).to_owned());
     }
-    status.last_upgrade = outcome.plan.upgrade.clone().or_else(|| status.last_upgrade.take());
+    // The plan knows what was reported: what it does not have any more was never begun.
+    status.last_upgrade.clone_from(&outcome.plan.upgrade);
     if validated.goal != Goal::Serve {
         status.endpoints = None;
     }

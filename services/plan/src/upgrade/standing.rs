@@ -1,11 +1,10 @@
 //! Which image is in force, by what became of the last one that was started.
 
 use domain::catalogue;
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::{UpgradeResult, UpgradeStatus};
 
-use super::{Decision, Look, copy, start, version_of};
+use super::{Decision, Look, copy, same_start, start, version_of};
 use crate::State;
 
 /// What is known of the image in force.
@@ -16,23 +15,44 @@ pub(super) enum Standing {
     Open(Box<Decision>),
 }
 
-fn ended(
-    record: UpgradeStatus,
-    result: UpgradeResult,
-    reason: Option<String>,
-    at: Timestamp,
-) -> UpgradeStatus {
-    UpgradeStatus { result, reason, ended_at: Some(Time(at)), ..record }
-}
-
 impl Look<'_> {
-    /// The record, with a success that nobody has written down yet.
+    /// The record with its end; when that was is what was told first.
+    fn ended(&self, record: UpgradeStatus, result: UpgradeResult, reason: Option<String>) -> UpgradeStatus {
+        let reported = self.resource.status.as_ref().and_then(|status| status.last_upgrade.as_ref());
+        let known = reported.filter(|known| known.result == result && same_start(known, &record));
+        let known = known.and_then(|known| known.ended_at.clone());
+        let ended_at = known.unwrap_or(Time(self.observed.at));
+        UpgradeStatus { result, reason, ended_at: Some(ended_at), ..record }
+    }
+
+    /// The record, with what nobody has written down yet: that it served, or that its process has begun. The pod that shows
+    /// it may be gone by the next look.
     pub(super) fn noted(&self, record: UpgradeStatus) -> UpgradeStatus {
         let is_open = record.result != UpgradeResult::Succeeded;
-        if is_open && self.pod_of(&record.to).is_some_and(start::served) {
-            return ended(record, UpgradeResult::Succeeded, None, self.observed.at);
+        let pod = self.pod_of(&record.to).filter(|_| is_open);
+        if pod.is_some_and(start::served) {
+            return self.ended(record, UpgradeResult::Succeeded, None);
         }
-        record
+        let begun =
+            record.begun || (record.result == UpgradeResult::Running && pod.is_some_and(start::has_run));
+        UpgradeStatus { begun, ..record }
+    }
+
+    /// The same for a database that is not to serve: what was not begun before that is not begun after it.
+    pub(super) fn at_rest(&self, record: UpgradeStatus) -> UpgradeStatus {
+        let record = self.noted(record);
+        if record.result != UpgradeResult::Running || !self.is_untouched(&record) {
+            return record;
+        }
+        let reason = Some("it was to stop before it was started".to_owned());
+        let record = self.ended(record, UpgradeResult::RolledBack, reason);
+        UpgradeStatus { answered: true, ..record }
+    }
+
+    /// Whether the process of before is still there: the new one has not begun.
+    fn is_untouched(&self, record: &UpgradeStatus) -> bool {
+        let before = self.pod_of(&record.from);
+        !record.begun && before.is_some_and(|pod| pod.metadata.deletion_timestamp.is_none())
     }
 
     /// Which image is in force, by what became of the last one that was started.
@@ -61,9 +81,9 @@ impl Look<'_> {
             return self.not_yet(record, forward_only);
         };
         let open = |decision| Standing::Open(Box::new(decision));
-        if !forward_only || !pod.is_some_and(start::has_run) {
+        if !forward_only || !record.begun {
             let from = record.from.clone();
-            return Standing::Known(from, Some(ended(record, UpgradeResult::RolledBack, Some(reason), at)));
+            return Standing::Known(from, Some(self.ended(record, UpgradeResult::RolledBack, Some(reason))));
         }
         if wish != record.to && wish != record.from && !catalogue::is_downgrade(to, &self.validated.version) {
             return open(self.begin(&record.to, record.snapshot.clone()));
@@ -80,12 +100,10 @@ impl Look<'_> {
     fn not_yet(&self, record: UpgradeStatus, forward_only: bool) -> Standing {
         let (wish, at) = (self.validated.image.as_str(), self.observed.at);
         let (image, to) = (record.to.clone(), version_of(&record.to).to_owned());
-        // The process of before is still there: the new one has not begun.
-        let untouched =
-            self.pod_of(&record.from).is_some_and(|pod| pod.metadata.deletion_timestamp.is_none());
+        let untouched = self.is_untouched(&record);
         let back = |record: UpgradeStatus, reason: &str| {
             let (from, reason) = (record.from.clone(), Some(reason.to_owned()));
-            let record = ended(record, UpgradeResult::RolledBack, reason, at);
+            let record = self.ended(record, UpgradeResult::RolledBack, reason);
             Standing::Known(from, Some(UpgradeStatus { answered: true, ..record }))
         };
         if wish == record.to {

@@ -247,6 +247,8 @@ impl World {
             self.process.clone_from(&self.children.secret);
         }
         let mut made = pod(&uid, (&labels, &annotations), &node, before.is_some());
+        let asked = before.as_deref().map_or(template.spec.as_ref(), |pod| pod.spec.as_ref());
+        made.spec.get_or_insert_default().containers = asked.unwrap().containers.clone();
         let since = before.as_ref().and_then(|pod| pod.metadata.creation_timestamp.clone());
         made.metadata.creation_timestamp = since.or(Some(Time(self.now)));
         self.children.pod = Some(Arc::new(self.play(made, before.as_deref())));
