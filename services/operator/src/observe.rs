@@ -221,15 +221,14 @@ async fn dns(
     let serving =
         plan::serving(resource, observed).filter(|instance| instance.state == InstanceState::Running);
     let address = serving.filter(|_| plan::pod_is_ready(observed)).and_then(|instance| instance.private_ip);
+    let name = plan::name_in_force(resource, validated);
     match plan::dns_question(resource, validated, address) {
         DnsQuestion::Nothing => Ok(Dns::default()),
-        DnsQuestion::Records => {
-            Ok(Dns { records: Some(records(context, &validated.hostname).await?), change: None })
-        }
+        DnsQuestion::Records => Ok(Dns { records: Some(records(context, name).await?), change: None }),
         DnsQuestion::Change(id) => match context.cloud.get_change(&id).await {
             Ok(change) => Ok(Dns { records: None, change: Some(change) }),
             Err(cloud::Error::NotFound { .. }) => {
-                Ok(Dns { records: Some(records(context, &validated.hostname).await?), change: None })
+                Ok(Dns { records: Some(records(context, name).await?), change: None })
             }
             Err(error) => Err(Error::aws("ask how far a DNS change came")(error)),
         },

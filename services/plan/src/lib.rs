@@ -39,7 +39,8 @@ pub use observed::{Account, Children, Dns, Memory, Observed};
 pub use part::Part;
 pub use planner::{
     DnsQuestion, Left, Source, are_as_noted, dns_question, is_abandoned, machine_to_check,
-    modification_must_be_read, name_at_rest, name_to_release, plan, pod_is_ready, serving, source_to_look_at,
+    modification_must_be_read, name_at_rest, name_in_force, name_to_release, plan, pod_is_ready, serving,
+    source_to_look_at,
 };
 pub use reach::Reach;
 pub use rehearsal::rehearse;

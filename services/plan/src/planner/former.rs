@@ -99,7 +99,7 @@ fn is_silent(world: &World<'_>, instance: &Instance) -> bool {
 }
 
 /// Whether the database's name answers with the address of a machine, by the last report.
-fn is_answer(world: &World<'_>, instance: &Instance) -> bool {
+pub(super) fn is_answer(world: &World<'_>, instance: &Instance) -> bool {
     let status = world.resource.status.as_ref().and_then(|status| status.dns.as_ref());
     let address = status.and_then(|dns| dns.address.clone());
     address.is_some() && address == instance.private_ip.map(|address| address.to_string())

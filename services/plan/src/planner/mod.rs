@@ -34,7 +34,7 @@ pub(crate) use existing::living;
 pub use former::Left;
 pub use home::{machine_to_check, serving};
 pub(crate) use moving::{Reason, reasons};
-pub use name::{DnsQuestion, are_as_noted, dns_question, name_at_rest, name_to_release};
+pub use name::{DnsQuestion, are_as_noted, dns_question, name_at_rest, name_in_force, name_to_release};
 pub(crate) use name::{is_reserved, other_name};
 pub(crate) use reach::{leaving_node, missing_kinds};
 pub use ready::is_abandoned;
@@ -100,7 +100,7 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
     let home = instance.zip(node).filter(|_| configured && claimed && safe && keyed);
     let ready = if let Some((instance, node)) = home {
         let target = moving::target(world, plan, &moving::Home { instance, node, group, disk: volume });
-        let takes_along = Arc::ptr_eq(target, node) && moving::takes_along(world, instance);
+        let takes_along = Arc::ptr_eq(target, node) && moving::takes_along(world, plan, instance);
         // A copy that is taken before the next machine is ready would be old when that takes over.
         let prepares = takes_along && !moving::awaits_version(plan);
         workload::upgrade(world, plan, target, prepares);
@@ -108,6 +108,7 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
         let waits = (world.upgrade.waits() || takes_along) && !credentials::are_ahead(world);
         workload::pod(world, plan, target, waits)
     } else {
+        workload::told(world, plan);
         plan.say(Part::Attachment, State::Pending);
         plan.say(Part::Pod, State::Pending);
         false

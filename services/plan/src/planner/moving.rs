@@ -10,12 +10,14 @@
 use std::sync::Arc;
 
 use cloud::{Instance, InstanceState, SecurityGroup, Volume};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use resources::names;
 
 use super::machine::{generation_of, is_ready, joined, launch_beside, of_instance};
 use super::reach::is_leaving;
 use super::released::Released;
+use super::workload::pod_is_ready;
 use super::{World, former, home, ready};
 use crate::change::is_move_told;
 use crate::{Part, Plan, State, Validated, build};
@@ -117,8 +119,12 @@ pub(super) fn target<'a>(world: &World<'a>, plan: &mut Plan, home: &Home<'a, '_>
         }
         None => {
             let others = world.observed.account.instances.iter().filter(|other| other.id != home.instance.id);
-            // Where QuestDB still runs is not left before there is a machine that takes it, and home does not any more.
-            let stays = |other: &Instance| is_leaving(home.node) && former::is_in_use(world, other);
+            // Where the name leads is not left before QuestDB serves elsewhere, and where it still runs not before there is a
+            // machine that takes it, where home does not: who waited for their end would wait for the move itself.
+            let closed = is_leaving(home.node) || !is_ready(home.node);
+            let stays = |other: &Instance| {
+                former::is_answer(world, other) || closed && former::is_in_use(world, other)
+            };
             match others.into_iter().find(|other| !other.state.is_ending() && !stays(other)) {
                 Some(other) => {
                     plan.wait(Part::Candidate, format!("waiting for {} to be ended first", other.id));
@@ -158,7 +164,8 @@ fn prepared<'a>(world: &World<'a>, plan: &mut Plan, next: &Instance) -> Option<&
         plan.wait(Part::Candidate, text);
         return None;
     }
-    if world.upgrade.waits() {
+    // One that does not serve cannot be copied where it is: it moves first.
+    if world.upgrade.waits() && pod_is_ready(world.observed) {
         plan.wait(Part::Candidate, AWAITS_VERSION);
         return None;
     }
@@ -178,7 +185,21 @@ pub(super) fn awaits_version(plan: &Plan) -> bool {
     matches!(plan.state(Part::Candidate), Some(State::Running(text)) if text == AWAITS_VERSION)
 }
 
-/// Whether a restart is left to the move, so that QuestDB stops once and not twice. One that cannot begin holds nothing up.
-pub(super) fn takes_along(world: &World<'_>, instance: &Instance) -> bool {
-    is_wanted(world, instance) && !world.observed.memory.resting.contains(&Part::Candidate)
+/// How long a restart waits for a machine that was launched, until it is made without the move.
+const PATIENCE: SignedDuration = SignedDuration::from_mins(15);
+
+/// Whether a restart is left to the move, so that QuestDB stops once and not twice. One that cannot begin, or whose machine
+/// does not become ready, holds nothing up.
+pub(super) fn takes_along(world: &World<'_>, plan: &Plan, instance: &Instance) -> bool {
+    let broken = matches!(plan.state(Part::Candidate), Some(State::Broken(_)));
+    let late = candidate(world, instance).is_some_and(|next| is_late(world, next)) && !awaits_version(plan);
+    is_wanted(world, instance)
+        && !broken
+        && !late
+        && !world.observed.memory.resting.contains(&Part::Candidate)
+}
+
+fn is_late(world: &World<'_>, next: &Instance) -> bool {
+    let launched = next.launched_at.and_then(|launched| Timestamp::try_from(launched).ok());
+    launched.is_some_and(|launched| world.observed.at.duration_since(launched) >= PATIENCE)
 }

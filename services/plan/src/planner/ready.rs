@@ -12,8 +12,10 @@ const TROUBLE: SignedDuration = SignedDuration::from_mins(15);
 /// What is added to the time that the pod was given, for the word that it has stopped to come here.
 const MARGIN: SignedDuration = SignedDuration::from_secs(30);
 
-/// What only repeats the condition of a Node, later than that.
-const REPEATED: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+/// What only repeats the condition of a Node, later than that. Memory is short most often because of QuestDB itself, and is
+/// free again when that stops.
+const BORNE: [&str; 3] =
+    ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "node.kubernetes.io/memory-pressure"];
 
 /// Whether a pod was told to stop, had all the time that it was given, and is on a Node that has not been ready for so long
 /// that nobody there is expected to stop anything.
@@ -45,7 +47,7 @@ pub(super) fn repelling<'a>(validated: &Validated, node: &'a Node) -> Option<&'a
     let mut taints = node.spec.as_ref()?.taints.iter().flatten();
     taints.find(|taint| {
         matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
-            && !REPEATED.contains(&taint.key.as_str())
+            && !BORNE.contains(&taint.key.as_str())
             && !tolerations.iter().any(|toleration| tolerates(toleration, taint))
     })
 }
@@ -86,6 +88,7 @@ mod tests {
             (own, false),
             (other, true),
             (json!({ "key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule" }), true),
+            (json!({ "key": "node.kubernetes.io/memory-pressure", "effect": "NoSchedule" }), false),
             (json!({ "key": "ebs.csi.aws.com/agent-not-ready", "effect": "NoExecute" }), true),
             (json!({ "key": "somebody/would-rather-not", "effect": "PreferNoSchedule" }), false),
             (json!({ "key": "node.kubernetes.io/not-ready", "effect": "NoSchedule" }), false),

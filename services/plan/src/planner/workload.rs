@@ -98,6 +98,11 @@ pub(super) fn upgrade(world: &World<'_>, plan: &mut Plan, node: &Node, prepares:
         let reason = "nothing is started on data that no copy was made of";
         plan.act(Part::Upgrade, Step::Apply(copy.clone()), reason);
     }
+    told(world, plan);
+}
+
+/// How far the way to another version is, whatever else there is to do.
+pub(super) fn told(world: &World<'_>, plan: &mut Plan) {
     if let Some(state) = &world.upgrade.state {
         plan.say(Part::Upgrade, state.clone());
     }
@@ -209,7 +214,7 @@ fn obstacle(world: &World<'_>, pod: &Pod, node: &Node) -> Option<&'static str> {
         Some("waiting for the StatefulSet's controller to see the change")
     } else if !is_told(world) {
         Some("the restart is being announced in status")
-    } else if matches!(world.choice.taking, Taking::Keep(_)) {
+    } else if matches!(world.choice.taking, Taking::Keep(_) | Taking::Unread) {
         Some("the restart waits for the credentials that come with it")
     } else {
         kept_away(world, pod, node)
@@ -224,7 +229,7 @@ fn kept_away(world: &World<'_>, pod: &Pod, node: &Node) -> Option<&'static str> 
         Some("the restart waits for a machine with room for the containers beside QuestDB")
     } else if super::reach::is_leaving(node) {
         Some("the restart waits: the Node is cordoned, and QuestDB would not start again on it")
-    } else if ready::repelling(world.validated, node).is_some() {
+    } else if condition(pod, "Ready") && ready::repelling(world.validated, node).is_some() {
         Some("the restart waits: a taint keeps QuestDB from starting on its Node")
     } else if elsewhere && !super::machine::is_ready(node) {
         Some("QuestDB runs on where it is until its next Node is ready")

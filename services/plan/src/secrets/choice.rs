@@ -182,7 +182,7 @@ impl New {
     fn against(mut self, view: &View<'_>, own: &Content) -> Taking {
         self.values.retain(|key, value| own.data.get(*key) != value.as_ref());
         let new = NewCredentials::of(&view.validated.subject, own.origin.clone(), &self.taken);
-        if self.taken.keys != view.noted.keys {
+        if self.taken.keys != view.noted.keys || view.revoked().next().is_some() {
             let taken = Taken { keys: self.taken.keys, ..view.noted.clone() };
             return Taking::Keep(NewCredentials { taken: taken.text(), ..new });
         }

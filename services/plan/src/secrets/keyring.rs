@@ -45,9 +45,11 @@ impl Keyring {
                 }
             }
         };
-        // A pod made from now on has what the template has.
-        let asks = match &children.pod {
-            Some(pod) => crate::change::keyring_of_pod(pod).is_some_and(|found| found.ilp),
+        // A pod made from now on has what the template has. One of before this was written down has what its revision has.
+        let asks = match children.pod.as_deref().map(crate::change::keyring_of_pod) {
+            Some(found) => found.is_some_and(|found| {
+                found.ilp || (found.revision.is_some() && found.revision == keyring.revision)
+            }),
             None => set.is_none() || template.ilp,
         };
         keyring.open = keyring.ilp && asks;

@@ -247,6 +247,35 @@ fn a_revoked_key_is_gone_for_good() {
 }
 
 #[test]
+fn a_key_that_only_the_stateful_set_knows_is_revoked_too() {
+    let mut world = serving();
+    wishing(&mut world, &["first"]);
+    settle(&mut world, None, false);
+    let own = Arc::make_mut(world.children.secret.as_mut().unwrap());
+    own.metadata.annotations.as_mut().unwrap().remove(names::secret::TAKEN_FROM).unwrap();
+    wishing(&mut world, &[]);
+    settle(&mut world, None, false);
+    assert_eq!(handed_out(&world, "first"), None);
+    wishing(&mut world, &["first"]);
+    settle(&mut world, None, false);
+    assert_eq!(world.keys_drawn["first"], 2, "the old key came back");
+}
+
+#[test]
+fn the_port_stays_open_to_a_pod_that_does_not_say_that_it_has_keys() {
+    let mut world = serving();
+    world.key("keys", &[jwk("k1", 0)]);
+    settle(&mut world, None, false);
+    let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
+    let running = pod.metadata.annotations.as_mut().unwrap().get_mut(names::RUNNING).unwrap();
+    let mut parsed: serde_json::Value = serde_json::from_str(running).unwrap();
+    assert!(parsed.as_object_mut().unwrap().remove("ilp").is_some());
+    *running = parsed.to_string();
+    let stops = watched(&mut world, |world, _| assert!(opens_ilp(world), "shut by another operator"));
+    assert_eq!(stops, 0);
+}
+
+#[test]
 fn what_the_spec_names_is_withdrawn_as_what_is_annotated() {
     let mut world = serving();
     change(&mut world, |spec| {

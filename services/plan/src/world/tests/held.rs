@@ -1,21 +1,25 @@
 //! What a move holds on to when something goes wrong in the midst of it: what serves is not stopped for a machine that cannot
 //! take it, no machine is ended while anything may still need it, and none is left over.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use cloud::{InstanceState, Tags, key};
+use cloud::{DnsRecord, InstanceState, Tags, key};
 use k8s_openapi::api::core::v1::Taint;
 use resources::names::{self, condition};
 use resources::{DnsState, Phase};
 
+use super::credentials::in_force;
 use super::model::World;
-use super::operations::{end_machine, half_moved, just_moved, on_the_way};
+use super::operations::{
+    begin_move, change, end_machine, half_drained, half_moved, just_moved, on_the_way, other_name,
+};
 use super::oracle::{check_end, check_moment};
 use super::runner::{pass, settle};
 use super::serving;
 use super::silent::say_of;
 use crate::fixture::{settings, validated};
-use crate::{Plan, Step};
+use crate::{Kind, Plan, Step};
 
 fn passes(world: &mut World, count: usize) -> Vec<Plan> {
     let mut all = Vec::new();
@@ -231,4 +235,94 @@ fn a_machine_is_kept_while_the_name_leads_to_it() {
     assert!(!lives(&world, "1"));
     let status = world.resource.status.unwrap();
     assert_eq!((status.phase, status.dns.unwrap().state), (Some(Phase::Ready), DnsState::InSync));
+}
+
+#[test]
+fn a_database_that_does_not_serve_where_it_went_moves_on() {
+    for next in ["m7i.large", "r7i.2xlarge"] {
+        let mut world = just_moved();
+        world.broken = vec![validated(&world.resource).image];
+        passes(&mut world, 15);
+        assert!(lives(&world, "1") && lives(&world, "2") && said(&world, "Ready").0 == "False");
+        change(&mut world, |spec| next.clone_into(&mut spec.compute.instance_type));
+        passes(&mut world, 15);
+        assert!(lives(&world, "1"), "its address would be somebody else's");
+        assert!(world.pinned().unwrap().ends_with("-g3"), "{next}: {:?}", said(&world, condition::MOVING));
+        world.broken.clear();
+        settle(&mut world, None, false);
+        check_end(&world, "it serves");
+        assert!(lives(&world, "3"));
+    }
+}
+
+#[test]
+fn a_database_that_does_not_serve_moves_before_its_disk_is_copied() {
+    let mut world = half_drained();
+    change(&mut world, |spec| "9.4.0".clone_into(&mut spec.version));
+    world.children.pod = None;
+    world.volumes[0].attachments.clear();
+    world.children.attachments.clear();
+    settle(&mut world, None, false);
+    check_end(&world, "moved and upgraded");
+    let version = world.resource.status.as_ref().unwrap().version.clone();
+    assert_eq!((version.as_deref(), world.snapshots.len()), (Some("9.4.0"), 1));
+    assert!(lives(&world, "2"));
+}
+
+#[test]
+fn a_name_that_is_refused_leaves_the_old_one_leading_to_the_database() {
+    let mut world = serving();
+    let name = world.resource.status.as_ref().unwrap().dns.as_ref().unwrap().name.clone();
+    change(&mut world, other_name);
+    begin_move(&mut world);
+    settle(&mut world, None, false);
+    check_end(&world, "moved under its name");
+    assert!(lives(&world, "2") && !lives(&world, "1"));
+    let Some(IpAddr::V4(address)) = world.instances[1].private_ip else { panic!("it has no address") };
+    assert!(world.records.contains(&DnsRecord::a(&name, 30, address)), "{:#?}", world.records);
+    let dns = world.resource.status.as_ref().unwrap().dns.clone().unwrap();
+    assert_eq!((dns.name, dns.state, dns.address), (name, DnsState::InSync, Some(address.to_string())));
+    assert_eq!((said(&world, "Ready").0, said(&world, "ConfigAccepted").0), ("True".into(), "False".into()));
+}
+
+#[test]
+fn a_machine_that_does_not_become_ready_holds_no_restart() {
+    let hindrances: [Change; 4] = [
+        |world| "m7i.metal".clone_into(&mut world.instances[1].instance_type),
+        |world| say_of(world, 1, "False"),
+        |world| taint(world, 1, Some("node.kubernetes.io/disk-pressure")),
+        |world| drop(world.children.nodes.remove(1)),
+    ];
+    for (number, hinder) in hindrances.into_iter().enumerate() {
+        let mut world = half_moved();
+        hinder(&mut world);
+        world.login("own", "psql", ("ada", "new"));
+        world.clock = jiff::SignedDuration::from_mins(1);
+        let plans = passes(&mut world, 30);
+        let steps = plans.iter().flat_map(|plan| &plan.actions).map(|action| &action.step);
+        let restarts = steps.filter(|step| matches!(step, Step::Delete(target) if target.kind == Kind::Pod));
+        assert_eq!(restarts.count(), 1, "{number}");
+        assert_eq!(in_force(&world, "pg-password").as_deref(), Some("new"), "{number}");
+        assert!(world.pinned().unwrap().ends_with("-g1") && said(&world, "Ready").0 == "True", "{number}");
+    }
+}
+
+#[test]
+fn a_taint_that_a_restart_would_cure_does_not_hold_it() {
+    for (key, broken) in [("disk-pressure", true), ("memory-pressure", false)] {
+        let mut world = serving();
+        if broken {
+            world.broken = vec![validated(&world.resource).image];
+            passes(&mut world, 1);
+        }
+        taint(&mut world, 0, Some(&format!("node.kubernetes.io/{key}")));
+        let before = pod(&world);
+        change(&mut world, |spec| spec.config.clear());
+        passes(&mut world, 8);
+        assert!(before.is_some() && pod(&world) != before, "{key}");
+        world.broken.clear();
+        taint(&mut world, 0, None);
+        settle(&mut world, None, false);
+        check_end(&world, key);
+    }
 }

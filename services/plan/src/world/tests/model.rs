@@ -11,7 +11,7 @@ use resources::{QuestDB, QuestDBSnapshot, QuestDBStatus, names};
 use crate::fixture::validated;
 use crate::{
     Children, Dns, DnsQuestion, Goal, Kind, Memory, Observed, Source, Step, Validated, copy_to_look_at,
-    dns_question, name_to_release, pod_is_ready, put_right, serving, source_to_look_at,
+    dns_question, name_in_force, name_to_release, pod_is_ready, put_right, serving, source_to_look_at,
 };
 
 /// What becomes of a step.
@@ -193,7 +193,8 @@ impl World {
         let address = serving(resource, &observed).filter(|_| pod_is_ready(&observed));
         let question = dns_question(resource, &wish, address.and_then(|found| found.private_ip));
         let change = change.filter(|_| matches!(question, DnsQuestion::Change(_))).cloned();
-        let name = if wish.goal == Goal::Serve { &wish.hostname } else { name_to_release(resource, &wish) };
+        let name = if wish.goal == Goal::Serve { name_in_force } else { name_to_release };
+        let name = name(resource, &wish);
         let of_name = self.records.iter().filter(|record| record.name == name).cloned();
         let records = change.is_none().then(|| of_name.collect());
         observed.dns = Dns { records, change };

@@ -301,7 +301,7 @@ fn end_in_silence(world: &mut World, run_state: RunState) {
     become_(world, run_state);
 }
 
-fn other_name(spec: &mut QuestDBSpec) {
+pub(super) fn other_name(spec: &mut QuestDBSpec) {
     spec.network.hostname = Some("other.eu.example.com".to_owned());
 }
 
@@ -414,7 +414,7 @@ fn half_made() -> World {
     on_the_way(fresh(), |_| {}, |world| !world.children.nodes.is_empty())
 }
 
-fn begin_move(world: &mut World) {
+pub(super) fn begin_move(world: &mut World) {
     change(world, |spec| "m7i.xlarge".clone_into(&mut spec.compute.instance_type));
 }
 
@@ -428,7 +428,7 @@ pub(super) fn just_moved() -> World {
     on_the_way(serving(), begin_move, |world| world.pinned().is_some_and(|pin| pin.ends_with("-g2")))
 }
 
-fn half_drained() -> World {
+pub(super) fn half_drained() -> World {
     on_the_way(serving(), cordon, |world| world.children.nodes.len() == 2)
 }
 
