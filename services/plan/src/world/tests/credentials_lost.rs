@@ -8,11 +8,11 @@ use resources::{CredentialsSpec, QuestDBSpec, RunState, SecretSpec, SnapshotPhas
 use super::credentials::{
     NAME, asks_for_keys, in_force, is_behind, jwk, opens_ilp, refusal, watched, wishing, written,
 };
-use super::model::World;
+use super::model::{Lost, World};
 use super::operations::{become_, change};
-use super::{check_serving, pass, serving, settle};
+use super::{Trouble, check_serving, pass, serving, settle};
 use crate::fixture::validated;
-use crate::secrets;
+use crate::{Step, secrets};
 
 /// The Secret in which a key is handed out.
 fn handed_out<'a>(world: &'a World, id: &str) -> Option<&'a str> {
@@ -259,6 +259,25 @@ fn a_key_that_only_the_stateful_set_knows_is_revoked_too() {
     wishing(&mut world, &["first"]);
     settle(&mut world, None, false);
     assert_eq!(world.keys_drawn["first"], 2, "the old key came back");
+}
+
+#[test]
+fn a_restart_waits_for_a_key_that_is_still_to_be_drawn() {
+    let mut world = serving();
+    wishing(&mut world, &["first"]);
+    change(&mut world, |spec| spec.restart_nonce = Some("once".to_owned()));
+    let mut restarts = 0;
+    for number in 0..20 {
+        // At first it cannot be drawn.
+        let trouble = Trouble { at: 0, lost: Lost::Request, crash: false };
+        let planned = pass(&mut world, &mut 0, Some(trouble).filter(|_| number < 5), false);
+        assert!(number > 4 || matches!(planned.actions[0].step, Step::DrawKey(..)), "{number}");
+        let deletes = planned.actions.iter().filter(|action| matches!(action.step, Step::Delete(_)));
+        restarts += deletes.count();
+        world.tick();
+    }
+    assert_eq!((restarts, in_force(&world, "ilp-keys").is_some()), (1, true));
+    check_serving(&world, None);
 }
 
 #[test]

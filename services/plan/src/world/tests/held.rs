@@ -19,7 +19,7 @@ use super::runner::{pass, settle};
 use super::serving;
 use super::silent::say_of;
 use crate::fixture::{settings, validated};
-use crate::{Kind, Plan, Step};
+use crate::{Kind, Part, Plan, State, Step};
 
 fn passes(world: &mut World, count: usize) -> Vec<Plan> {
     let mut all = Vec::new();
@@ -325,4 +325,15 @@ fn a_taint_that_a_restart_would_cure_does_not_hold_it() {
         settle(&mut world, None, false);
         check_end(&world, key);
     }
+}
+
+#[test]
+fn how_far_a_version_is_stays_said_while_something_else_is_written() {
+    let mut world = serving();
+    world.read_only_for = Some(Kind::Snapshot);
+    change(&mut world, |spec| "9.4.0".clone_into(&mut spec.version));
+    passes(&mut world, 3);
+    world.children.config = None;
+    let planned = pass(&mut world, &mut 0, None, false);
+    assert!(planned.state(Part::Pod) == Some(&State::Pending) && planned.state(Part::Upgrade).is_some());
 }
