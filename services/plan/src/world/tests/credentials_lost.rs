@@ -264,8 +264,11 @@ fn a_key_that_only_the_stateful_set_knows_is_revoked_too() {
 #[test]
 fn a_restart_waits_for_a_key_that_is_still_to_be_drawn() {
     let mut world = serving();
-    wishing(&mut world, &["first"]);
     change(&mut world, |spec| spec.restart_nonce = Some("once".to_owned()));
+    pass(&mut world, &mut 0, None, false);
+    world.tick();
+    wishing(&mut world, &["first"]);
+    world.login("own", "psql", ("ada", "new"));
     let mut restarts = 0;
     for number in 0..20 {
         // At first it cannot be drawn.
