@@ -187,3 +187,14 @@ fn no_copy_is_taken_for_a_restart_that_cannot_be_made() {
     check_end(&world, "uncordoned");
     assert!(is_started(&world, "9.4.0"));
 }
+
+#[test]
+fn a_next_machine_that_waits_for_the_copy_has_it_taken() {
+    let mut world = serving();
+    Arc::make_mut(&mut world.children.nodes[0]).spec.get_or_insert_default().unschedulable = Some(true);
+    wish_for(&mut world, "9.4.0");
+    settle(&mut world, None, false);
+    check_end(&world, "moved and upgraded");
+    assert!(is_started(&world, "9.4.0"));
+    assert_eq!((last(&world).result, world.snapshots.len()), (UpgradeResult::Succeeded, 1));
+}
