@@ -160,14 +160,20 @@ async fn passes(operator: &Spawned, more: f64) {
     eventually(PATIENCE, "passes", async || (passes().await >= wanted).then_some(())).await;
 }
 
-/// What was made in AWS for the rig's cluster since then.
+/// What was made in AWS for the rig's cluster since then. A call that is said again with its token, because the picture did
+/// not show yet what it had made, makes nothing.
 async fn launches(rig: &Rig, since: u64) -> Vec<String> {
     let answer = control("GET", &format!("/journal?since={since}"), &Value::Null).await;
     let calls = answer["calls"].as_array().unwrap().iter();
     // One that EC2 refused for want of patience is said again.
     let done = calls.filter(|call| call["result"] == "ok");
     let of_rig = done.filter(|call| call["params"].to_string().contains(&rig.cluster));
-    let actions = of_rig.filter_map(|call| call["action"].as_str()).map(ToOwned::to_owned);
+    let mut tokens = HashSet::new();
+    let first = of_rig.filter(|call| match call["params"]["ClientToken"].as_str() {
+        Some(token) => tokens.insert(token),
+        None => true,
+    });
+    let actions = first.filter_map(|call| call["action"].as_str()).map(ToOwned::to_owned);
     actions
         .filter(|action| ["RunInstances", "CreateVolume", "CreateSecurityGroup"].contains(&action.as_str()))
         .collect()

@@ -2,10 +2,10 @@
 //! image a pod runs, and whether it starts, is played.
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use resources::names::{self, condition};
 use resources::{Phase, QuestDB, SnapshotPhase, UpgradeResult};
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::{Spawned, bare_cluster, eventually};
 
 use super::rig::PATIENCE;
@@ -45,11 +45,24 @@ async fn runs(subject: &Subject, version: &str, (before, nonce): (&Pod, Option<&
     subject.play_controller(nonce).await;
     let name = names::pod(&subject.name);
     eventually(PATIENCE, "the end of the pod that ran before", async || {
-        let pod = subject.pods().get_opt(&name).await.unwrap();
-        pod.is_none_or(|pod| pod.metadata.uid != before.metadata.uid).then_some(())
+        let Some(pod) = subject.pods().get_opt(&name).await.unwrap() else { return Some(()) };
+        if pod.metadata.deletion_timestamp.is_some() {
+            // On a node, so that its kubelet would have the last word.
+            let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+            let _ = subject.pods().delete(&name, &at_once).await;
+        }
+        (pod.metadata.uid != before.metadata.uid).then_some(())
     })
     .await;
     subject.play_controller(nonce).await
+}
+
+/// The scheduler puts the pod on the machine of this generation.
+async fn bind(subject: &Subject, generation: u64) {
+    let (name, node) = (names::pod(&subject.name), names::node(&subject.database[28..], generation));
+    let binding = json!({ "metadata": { "name": name }, "target": { "kind": "Node", "name": node } });
+    let made = PostParams::default();
+    subject.pods().create_subresource::<_, Value>("binding", &name, &made, &binding).await.unwrap();
 }
 
 async fn say(subject: &Subject, status: serde_json::Value) {
@@ -76,6 +89,7 @@ async fn a_version_that_does_not_start_is_taken_back_and_another_attempt_has_a_c
     assert_eq!(done.status.unwrap().version.as_deref(), Some(FIRST));
 
     let second = runs(subject, NEXT, (&first, None)).await;
+    bind(subject, 1).await;
     let ended = json!({ "terminated": { "exitCode": 55 } });
     let container = json!({
         "name": "questdb", "image": "", "imageID": "", "ready": false, "restartCount": 3, "lastState": ended,
@@ -83,6 +97,7 @@ async fn a_version_that_does_not_start_is_taken_back_and_another_attempt_has_a_c
     });
     say(subject, json!({ "containerStatuses": [container] })).await;
     let third = runs(subject, FIRST, (&second, None)).await;
+    bind(subject, 1).await;
     subject.answer().await;
     let resources = subject.rig.as_admin();
     let back = eventually(PATIENCE, "the version of before to serve", async || {
