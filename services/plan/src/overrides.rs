@@ -25,8 +25,9 @@ const OUR_CONTAINERS: [&str; 2] = ["questdb", "restore"];
 /// Folders of QuestDB's container that are ours, of the image's program, or of the system.
 const OUR_FOLDERS: [&str; 9] =
     ["/var/lib/questdb", "/etc/questdb", "/app", "/root", "/usr", "/bin", "/sbin", "/lib", "/lib64"];
-/// Where the image's script looks for a disk: a mount that has this in its path would send QuestDB there.
-const FORMER_ROOT: &str = "/root/.questdb";
+/// The image's script looks for a disk at this folder of root's home: a mount that has it in its path would send QuestDB
+/// there.
+const FORMER_ROOT: &str = "/.questdb";
 const SYSTEM: [&str; 3] = ["/proc", "/sys", "/dev"];
 /// Variables by which QuestDB's image takes settings: they would win over server.conf.
 const SETTINGS: [&str; 4] = ["QDB_", "QUESTDB_", "DO_CHOWN", "RUN_AS_ROOT"];

@@ -156,7 +156,7 @@ fn volumes_reach_nothing_of_ours() {
         "/app",
         "/usr/lib",
         "/root",
-        "/x/root/.questdb",
+        "/x/home/.questdb",
         "/proc/x",
     ];
     for path in taken.into_iter().chain(["/etc/ca", "/etc/ca/b"]) {
