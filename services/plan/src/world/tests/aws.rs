@@ -306,6 +306,7 @@ impl World {
             }
             return Err("no machine is free");
         }
+        self.third = super::oracle::is_third_needed(self);
         let number = self.next();
         let id = InstanceId::new(format!("i-{number}"));
         self.protected.push(id.clone());

@@ -78,6 +78,8 @@ pub(crate) struct World {
     pub(crate) snapshots: Vec<Arc<QuestDBSnapshot>>,
     /// No copy can be made.
     pub(crate) uncopied: bool,
+    /// There may be a third machine, because it was needed when the last one was launched.
+    pub(super) third: bool,
     /// Images that end as soon as they are started.
     pub(crate) broken: Vec<String>,
     /// The API server takes no objects for now.
@@ -128,6 +130,7 @@ impl World {
             exhausted: Vec::new(),
             snapshots: Vec::new(),
             uncopied: false,
+            third: false,
             broken: Vec::new(),
             read_only: false,
             read_only_for: None,
