@@ -2,9 +2,10 @@
 //! few repeated calls and never a duplicate.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use cloud::Holdings;
 use jiff::{SignedDuration, Timestamp, Unit};
 use plan::{Failure, Memory, Part};
 use runtime::Backoff;
@@ -25,6 +26,7 @@ struct Entry {
     exhausted: Vec<(String, Instant)>,
     wrote: Option<Instant>,
     asked: Option<Instant>,
+    seen: Option<Arc<Holdings>>,
     failures: u32,
     held: Vec<Held>,
 }
@@ -84,6 +86,25 @@ impl Memories {
     /// When something was last written to AWS: only a later picture shows it.
     pub(crate) fn wrote_at(&self, uid: &str) -> Option<Instant> {
         self.lock().get(uid)?.wrote
+    }
+
+    /// The newer of this picture and the one that an earlier pass saw at work: what was seen once is not unseen. A database
+    /// that has just come to rest is shown what everybody shares, which is older; once that is newer, nothing is kept.
+    pub(crate) fn newest(&self, uid: &str, picture: Arc<Holdings>, at_rest: bool) -> Arc<Holdings> {
+        let mut entries = self.lock();
+        let seen = &mut entries.entry(uid.to_owned()).or_default().seen;
+        match seen {
+            Some(seen) if seen.as_of > picture.as_of => Arc::clone(seen),
+            _ => {
+                *seen = (!at_rest).then(|| Arc::clone(&picture));
+                picture
+            }
+        }
+    }
+
+    /// When the newest picture is of that a pass saw.
+    pub(crate) fn seen_at(&self, uid: &str) -> Option<Instant> {
+        Some(self.lock().get(uid)?.seen.as_ref()?.as_of)
     }
 
     pub(crate) fn wrote(&self, uid: &str) {
@@ -205,6 +226,28 @@ mod tests {
         assert!(memories.held("a", 2, Part::Tuning).is_some());
         memories.went_well("a", Part::Tuning);
         assert_eq!((memories.held("a", 2, Part::Tuning), memories.rests_for("a")), (None, None));
+    }
+
+    #[test]
+    fn what_was_seen_is_not_unseen() {
+        let (memories, began) = (Memories::default(), Instant::now());
+        let at = |second| {
+            let as_of = began + Duration::from_secs(second);
+            let (instances, volumes, security_groups) = (Vec::new(), Vec::new(), Vec::new());
+            Arc::new(Holdings { as_of, instances, volumes, security_groups })
+        };
+        let newest = |second, at_rest| {
+            let found = memories.newest("a", at(second), at_rest);
+            found.as_of.duration_since(began).as_secs()
+        };
+        assert_eq!((newest(5, false), memories.seen_at("a")), (5, Some(at(5).as_of)));
+        assert_eq!((newest(3, true), newest(4, false)), (5, 5), "the past, for one at rest and one at work");
+        assert_eq!(
+            (newest(6, true), memories.seen_at("a")),
+            (6, None),
+            "what all share needs no second place"
+        );
+        assert_eq!(memories.newest("b", at(1), true).as_of, at(1).as_of);
     }
 
     #[test]

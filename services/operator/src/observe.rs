@@ -75,15 +75,17 @@ async fn account(context: &Context, validated: &Validated, settled: bool) -> Res
     let now = Instant::now();
     let moment = now.checked_sub(age).unwrap_or(now);
     // A picture from before our own last write would show the past.
-    let moment = context.memories.wrote_at(&validated.subject.uid).map_or(moment, |wrote| wrote.max(moment));
     let Subject { database, uid, .. } = &validated.subject;
+    let moment = context.memories.wrote_at(uid).map_or(moment, |wrote| wrote.max(moment));
     let picture = if settled {
         let picture = context.view.taken_after(moment).await;
         picture.inspect(|picture| context.measures.picture(picture.age())).map(|picture| picture.of(database))
     } else {
+        let moment = context.memories.seen_at(uid).map_or(moment, |seen| seen.max(moment));
         context.view.of(database, moment).await
     };
     let picture = picture.map_err(Error::aws("describe what the database owns in EC2"))?;
+    let picture = context.memories.newest(uid, picture, settled);
     Ok(Account {
         instances: picture.instances.clone(),
         volumes: picture.volumes.clone(),
