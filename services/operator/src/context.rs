@@ -9,6 +9,7 @@ use plan::Settings;
 
 use crate::apply::contention::Contention;
 use crate::caches::Caches;
+use crate::database::Databases;
 use crate::error::Error;
 use crate::events::Events;
 use crate::lease::Leadership;
@@ -35,6 +36,8 @@ pub(crate) struct Context {
     pub(crate) whole: Whole,
     /// Namespaces that are looked after.
     pub(crate) scope: Scope,
+    /// QuestDB, asked by itself.
+    pub(crate) databases: Databases,
     pub(crate) cloud: Arc<dyn Cloud>,
     pub(crate) view: Arc<ClusterView>,
     pub(crate) zone_view: ZoneView,

@@ -17,6 +17,7 @@ use crate::client;
 use crate::context::Context;
 use crate::controller;
 use crate::count::Count;
+use crate::database::Databases;
 use crate::events::Events;
 use crate::lease::{Candidate, Leadership};
 use crate::memory::Memories;
@@ -48,6 +49,9 @@ pub enum Error {
     /// The cluster cannot even be tried.
     #[error("connect to the cluster")]
     Client(#[source] client::Error),
+    /// No client for QuestDB's HTTP port.
+    #[error("prepare to ask QuestDB")]
+    Http(#[source] reqwest::Error),
 }
 
 /// Runs the operator until it is asked to stop.
@@ -84,6 +88,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
         zone_view: ZoneView::new(Arc::clone(&cloud), HostedZoneId::new(&args.hosted_zone_id), PICTURE),
         events: Events::new(clients.calls.clone(), &args.cluster),
         client: clients.calls,
+        databases: Databases::new().map_err(Error::Http)?,
         side,
         settings: args.settings(),
         ec2_lag: args.ec2_lag,

@@ -146,13 +146,7 @@ pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
 
 async fn snapshots(context: &Arc<Context>, stop: &CancellationToken) {
     let Side { snapshots: kind, .. } = &context.side;
-    let shared = match Snapshots::new(Arc::clone(context), kind.store.clone()) {
-        Ok(shared) => Arc::new(shared),
-        Err(error) => {
-            tracing::error!(error = %runtime::telemetry::chain(&error), "no snapshots: no HTTP client");
-            return;
-        }
-    };
+    let shared = Arc::new(Snapshots::new(Arc::clone(context), kind.store.clone()));
     let (measures, memory) = (context.measures.of("questdbsnapshot"), Arc::clone(&shared));
     let take = move |resource: Arc<QuestDBSnapshot>| {
         let (shared, measures) = (Arc::clone(&shared), measures.clone());

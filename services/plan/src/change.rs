@@ -6,6 +6,7 @@
 //! *Invariant:* nobody is restarted unannounced: a pod is replaced only when every reason for it stands in status
 //! ([`is_told`]).
 
+mod reload;
 mod running;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -15,6 +16,9 @@ use crate::planner::{Reason, World, other_name, reasons, volume_change};
 use crate::secrets::{Choice, Taking};
 use crate::{Goal, Kind, Plan, Step, Validated, serving};
 
+pub use reload::{Reload, Setting};
+
+pub(crate) use reload::reload;
 pub(crate) use running::{
     Running, image_of_pod, image_of_template, keyring_of_pod, keyring_of_template, template_digest,
 };
@@ -67,6 +71,11 @@ fn restarts(world: &World<'_>) -> Vec<Change> {
     let Some(pod) = &world.observed.children.pod else { return Vec::new() };
     let annotations = pod.metadata.annotations.as_ref();
     let wished = Running::of(world.validated);
+    if let Some(reload) = reload(world) {
+        let why = "QuestDB reads it again while it serves";
+        let online = |setting: &Setting| Change::online(&running::field_of(&setting.key), why);
+        return reload.settings.iter().map(online).collect();
+    }
     let mut changes = match Running::read(annotations) {
         Some(running) => wished.differences(&running),
         None => Vec::new(),

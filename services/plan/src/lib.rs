@@ -31,7 +31,7 @@ mod tagged;
 mod upgrade;
 mod validate;
 
-pub use change::Change;
+pub use change::{Change, Reload, Setting};
 pub use contest::{Contest, contests};
 pub use goal::Goal;
 pub use identity::{Identity, Trace, annotated, claims, identify, trace_of, traces_in_aws};
@@ -39,8 +39,8 @@ pub use observed::{Account, Children, Dns, Memory, Observed};
 pub use part::Part;
 pub use planner::{
     DnsQuestion, Left, Source, are_as_noted, dns_question, is_abandoned, machine_to_check,
-    modification_must_be_read, name_at_rest, name_in_force, name_to_release, plan, pod_is_ready, serving,
-    source_to_look_at,
+    modification_must_be_read, name_at_rest, name_in_force, name_to_release, plan, pod_is_ready, pod_serves,
+    serving, source_to_look_at,
 };
 pub use reach::Reach;
 pub use rehearsal::rehearse;

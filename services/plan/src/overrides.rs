@@ -21,7 +21,7 @@ pub(crate) use self::amounts::{Amounts, amounts, amounts_of_questdb, fit, mebiby
 
 /// Volumes and containers that are ours.
 const OUR_VOLUMES: [&str; 3] = ["data", "config", "secrets"];
-const OUR_CONTAINERS: [&str; 2] = ["questdb", "restore"];
+const OUR_CONTAINERS: [&str; 3] = ["questdb", "restore", "link-config"];
 /// Folders of QuestDB's container that are ours, of the image's program, or of the system.
 const OUR_FOLDERS: [&str; 9] =
     ["/var/lib/questdb", "/etc/questdb", "/app", "/root", "/usr", "/bin", "/sbin", "/lib", "/lib64"];

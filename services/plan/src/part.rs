@@ -40,6 +40,8 @@ parts!(
     Attachment => "attachment",
     /// QuestDB itself.
     Pod => "pod",
+    /// What a running QuestDB reads again of server.conf.
+    Reload => "reload",
     /// Name.
     Dns => "dns",
     /// Disruption budget, monitors and routes.
@@ -91,6 +93,7 @@ impl Part {
             // Nobody may come in who is not allowed, not even for a moment.
             Self::Instance | Self::Candidate => &[Self::SecurityGroup],
             Self::Tuning | Self::Attachment => &[Self::Volume],
+            Self::Reload => &[Self::Config, Self::Pod],
             Self::Pod => &[Self::Credentials, Self::Node, Self::Config, Self::Attachment],
             Self::Dns => &[Self::Pod],
             // The way back is one row: nothing is pulled from under a QuestDB that still writes.
@@ -105,7 +108,10 @@ impl Part {
 
     /// Whether a database serves without it.
     pub(crate) const fn is_beside(self) -> bool {
-        matches!(self, Self::Tuning | Self::Reach | Self::Upgrade | Self::Candidate | Self::Former)
+        matches!(
+            self,
+            Self::Tuning | Self::Reload | Self::Reach | Self::Upgrade | Self::Candidate | Self::Former
+        )
     }
 
     /// Whether a failure of `other` holds this part back: it is the same, or needed on some way.
@@ -128,6 +134,8 @@ mod tests {
             check(part, part, true);
         }
         check(Part::Tuning, Part::Volume, true);
+        check(Part::Reload, Part::Config, true);
+        check(Part::Dns, Part::Reload, false);
         for failed in [Part::Config, Part::Credentials, Part::Node, Part::Attachment, Part::Volume] {
             check(Part::Pod, failed, true);
             check(Part::Dns, failed, true);

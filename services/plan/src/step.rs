@@ -9,7 +9,7 @@ use resources::UpgradeStatus;
 use serde_json::Value;
 
 use crate::secrets::NewCredentials;
-use crate::{Change, Left, Part};
+use crate::{Change, Left, Part, Reload};
 
 /// Kinds of Kubernetes objects that the operator writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -266,6 +266,8 @@ pub enum Step {
         /// `PersistentVolume` whose attachments count.
         persistent_volume: String,
     },
+    /// Tell a running QuestDB to read server.conf again, and look whether it did.
+    Reload(Reload),
     /// Let the resource go.
     RemoveFinalizer,
 }
@@ -297,6 +299,7 @@ impl Step {
             Self::TerminateInstance { .. } => "TerminateInstance",
             Self::DeleteSecurityGroup { .. } => "DeleteSecurityGroup",
             Self::DeleteVolume { .. } => "DeleteVolume",
+            Self::Reload(_) => "Reload",
             Self::RemoveFinalizer => "RemoveFinalizer",
         }
     }

@@ -43,6 +43,8 @@ pub const CHECKSUM: &str = "crd.questdb.io/checksum";
 pub const RUNNING: &str = "crd.questdb.io/running";
 /// Annotation of a pod template: hash of what nobody is restarted for.
 pub const TEMPLATE: &str = "crd.questdb.io/template";
+/// Annotation of a pod: which server.conf it is to be shown. A kubelet that sees another one looks at once.
+pub const CONFIG: &str = "crd.questdb.io/config";
 /// Annotation of a StatefulSet: its last upgrade, and what became of it.
 pub const UPGRADE: &str = "crd.questdb.io/upgrade";
 /// Annotation of a snapshot that was taken before an upgrade: the database.

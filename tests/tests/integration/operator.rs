@@ -19,6 +19,7 @@ mod policies;
 mod questdb;
 mod quiet;
 mod reach;
+mod reload;
 mod rig;
 mod rights;
 mod scopes;

@@ -10,6 +10,7 @@ mod key;
 pub(crate) mod kubernetes;
 mod last_look;
 mod left;
+mod reload;
 mod secret;
 
 use plan::{Action, Applied, Failure, Kind, Manifest, Part, Plan, Step, Validated};
@@ -125,6 +126,7 @@ impl Pass<'_> {
             Step::Delete(target) => kubernetes::delete(self, target).await,
             Step::LabelNode { name, uid, labels } => kubernetes::label_node(self, name, uid, labels).await,
             Step::ProveLeft(left) => left::prove(self, left).await,
+            Step::Reload(reload) => reload::reload(self, reload).await,
             Step::ChangeRecords { changes, address } => {
                 let change = dns::change(self, changes).await;
                 if change.is_err() && address.is_some() {
@@ -201,7 +203,8 @@ const fn place(step: &Step) -> &'static str {
         | Step::SetCredentials(_)
         | Step::Apply(_)
         | Step::Delete(_)
-        | Step::LabelNode { .. } => WRITTEN,
+        | Step::LabelNode { .. }
+        | Step::Reload(_) => WRITTEN,
         Step::CreateSecurityGroup(_)
         | Step::AuthorizeIngress { .. }
         | Step::RevokeIngress { .. }
@@ -228,7 +231,8 @@ async fn announce(pass: &Pass<'_>, action: &Action) {
         | Step::ModifyVolume { .. }
         | Step::ChangeRecords { .. }
         | Step::TerminateInstance { .. }
-        | Step::DeleteVolume { .. } => true,
+        | Step::DeleteVolume { .. }
+        | Step::Reload(_) => true,
         Step::Delete(target) => target.kind == Kind::Pod,
         _ => false,
     };

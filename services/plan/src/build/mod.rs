@@ -4,6 +4,7 @@
 mod config;
 mod disruption_budget;
 mod ingress;
+mod linker;
 mod machine;
 mod monitor;
 mod network_policy;

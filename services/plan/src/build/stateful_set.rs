@@ -6,6 +6,7 @@ use resources::names::{self, port};
 use serde_json::{Value, json};
 
 use super::config::checksum;
+use super::linker;
 use super::overlay;
 use super::ports::of_pod;
 use super::restorer::{Copied, restorer};
@@ -110,9 +111,9 @@ fn pod(validated: &Validated, node: &str, copied: Option<&Copied>) -> Value {
             { "name": "secrets", "secret": { "secretName": names::credentials(&subject.name), "defaultMode": 288 } },
         ],
     });
-    if let Some(copied) = copied {
-        pod["initContainers"] = json!([restorer(validated, copied)]);
-    }
+    let restorer = copied.map(|copied| restorer(validated, copied));
+    let prepare: Vec<Value> = restorer.into_iter().chain([linker::linker(validated)]).collect();
+    pod["initContainers"] = json!(prepare);
     overlay::pod(&mut pod, &validated.overrides, copied.is_some());
     pod
 }
@@ -154,7 +155,7 @@ fn container(validated: &Validated, copied: Option<&Copied>) -> Value {
         "livenessProbe": probe(10, 6),
         "volumeMounts": [
             { "name": "data", "mountPath": ROOT },
-            { "name": "config", "mountPath": format!("{ROOT}/conf/server.conf"), "subPath": "server.conf", "readOnly": true },
+            { "name": "config", "mountPath": linker::SHOWN, "readOnly": true },
             { "name": "secrets", "mountPath": SECRETS, "readOnly": true },
         ],
     })

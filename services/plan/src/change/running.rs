@@ -41,6 +41,9 @@ pub(crate) struct Running {
     readonly: bool,
     /// Keys of server.conf with a hash of the value, which may be long.
     config: BTreeMap<String, String>,
+    /// It sees a server.conf that changes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    live: bool,
     /// Fields of the pod that were chosen, with a hash of the choice.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pod: BTreeMap<String, String>,
@@ -59,6 +62,7 @@ impl Running {
                 .into_iter()
                 .map(|(key, value)| (key.to_owned(), digest(value.as_bytes())))
                 .collect(),
+            live: true,
             pod: overrides::digests(&validated.overrides, digest),
         }
     }
@@ -78,10 +82,26 @@ impl Running {
         serde_json::from_str(annotations?.get(names::RUNNING)?).ok()
     }
 
+    /// Keys of server.conf that QuestDB heeds and that differ.
+    fn differing_keys<'a>(&'a self, running: &'a Self) -> impl Iterator<Item = &'a str> {
+        let Self { config, .. } = self;
+        let keys = config.keys().chain(running.config.keys().filter(|key| !config.contains_key(*key)));
+        let differing = |key: &&String| build::is_heeded(key) && config.get(*key) != running.config.get(*key);
+        keys.filter(differing).map(String::as_str)
+    }
+
+    /// The keys that a QuestDB of this version, which runs, is to be told to read again; none when nothing differs, or when
+    /// something does for which it has to start anew.
+    pub(super) fn to_read_again<'a>(&'a self, running: &'a Self, version: &str) -> Vec<&'a str> {
+        let keys: Vec<&str> = self.differing_keys(running).collect();
+        let all = running.live && keys.iter().all(|key| catalogue::is_reloadable(version, key));
+        if all && self.differences(running).len() == keys.len() { keys } else { Vec::new() }
+    }
+
     /// What a pod that runs this lacks of what is wished for.
     pub(super) fn differences(&self, running: &Self) -> Vec<Change> {
         // Which credentials there are differs only with their revision.
-        let Self { image, restart_nonce, credentials, config, pod, ilp: _, readonly: _ } = self;
+        let Self { image, restart_nonce, credentials, config: _, pod, ilp: _, readonly: _, live: _ } = self;
         let restart = |field: String, why: &str| Change::new(field, ChangeMeans::Restart, why);
         let mut changes = Vec::new();
         if *image != running.image {
@@ -90,13 +110,8 @@ impl Running {
         if restart_nonce.is_some() && *restart_nonce != running.restart_nonce {
             changes.push(restart("/spec/restartNonce".to_owned(), "a restart was asked for"));
         }
-        let keys = config.keys().chain(running.config.keys().filter(|key| !config.contains_key(*key)));
-        let differing =
-            keys.filter(|key| build::is_heeded(key) && config.get(*key) != running.config.get(*key));
-        changes.extend(differing.map(|key| {
-            let field = format!("/spec/config/{}", key.replace('~', "~0").replace('/', "~1"));
-            restart(field, "QuestDB reads server.conf when it starts")
-        }));
+        let keys = self.differing_keys(running);
+        changes.extend(keys.map(|key| restart(field_of(key), "QuestDB reads server.conf when it starts")));
         // One that was drawn before there were revisions is what every pod of that time read.
         if credentials.is_some() && *credentials != running.credentials {
             changes.push(restart(CREDENTIALS.to_owned(), "QuestDB reads credentials when it starts"));
@@ -108,6 +123,11 @@ impl Running {
         );
         changes
     }
+}
+
+/// The field of a key of server.conf.
+pub(super) fn field_of(key: &str) -> String {
+    format!("/spec/config/{}", key.replace('~', "~0").replace('/', "~1"))
 }
 
 /// A hash of everything else in a template: what the operator chooses and nobody is restarted for. Which machine it is for is

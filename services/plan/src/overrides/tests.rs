@@ -184,7 +184,7 @@ fn volumes_reach_nothing_of_ours() {
 
 #[test]
 fn containers_and_accounts_take_nothing_of_ours() {
-    for name in ["questdb", "restore"] {
+    for name in ["questdb", "restore", "link-config"] {
         check("/containers/0/name", json!(name), "/containers/0/name", "conflict");
     }
     for number in [9_000, 8_812, 9_009, 9_003, 8_080] {

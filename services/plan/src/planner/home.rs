@@ -25,7 +25,7 @@ pub(super) fn written(resource: &QuestDB) -> Option<u64> {
 }
 
 /// The machine that the StatefulSet pins, by the value of its label.
-pub(super) fn pinned(observed: &Observed) -> Option<String> {
+pub(crate) fn pinned(observed: &Observed) -> Option<String> {
     let template = &observed.children.stateful_set.as_ref()?.spec.as_ref()?.template;
     template.spec.as_ref()?.node_selector.as_ref()?.get(names::LABEL_NODE).cloned()
 }

@@ -32,6 +32,7 @@ pub(crate) use disk::change as volume_change;
 pub use disk::modification_must_be_read;
 pub(crate) use existing::living;
 pub use former::Left;
+pub(crate) use home::pinned;
 pub use home::{machine_to_check, serving};
 pub(crate) use moving::{Reason, reasons};
 pub use name::{DnsQuestion, are_as_noted, dns_question, name_at_rest, name_in_force, name_to_release};
@@ -39,7 +40,7 @@ pub(crate) use name::{is_reserved, other_name};
 pub(crate) use reach::{leaving_node, missing_kinds};
 pub use ready::is_abandoned;
 pub use source::{Source, source_to_look_at};
-pub use workload::pod_is_ready;
+pub use workload::{pod_is_ready, pod_serves};
 
 /// Everything a decision rests on.
 pub(crate) struct World<'a> {

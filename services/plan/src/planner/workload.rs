@@ -10,7 +10,7 @@ use resources::names;
 use super::World;
 use super::child::ensure;
 use super::ready;
-use crate::change::{image_of_template, is_told};
+use crate::change::{image_of_template, is_told, reload};
 use crate::secrets::Taking;
 use crate::{Kind, Observed, Part, Plan, State, Step, Target, Validated, build, overrides};
 
@@ -74,8 +74,15 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
         return false;
     }
     let checksum = build::checksum(world.validated, value);
-    let is_current = is_current(pod, &checksum);
+    // A pod that only has to read again what it can serves as it is.
+    let reload = reload(world).filter(|_| at_home);
+    let is_current = reload.is_some() || is_current(pod, &checksum);
     restart(world, plan, (pod, is_current), node);
+    if let Some(reload) = reload.filter(|_| pod_is_ready(world.observed)) {
+        let reason = "QuestDB takes other values of these keys over while it serves";
+        plan.act(Part::Reload, Step::Reload(reload), reason);
+        plan.wait(Part::Reload, "QuestDB is being told to read server.conf again");
+    }
     is_current && judge(plan, pod)
 }
 
@@ -147,7 +154,12 @@ pub(super) fn target(pod: &Pod) -> Target {
 
 /// Whether the pod answers its probes: before that nobody is sent to it.
 pub fn pod_is_ready(observed: &Observed) -> bool {
-    observed.children.pod.as_ref().is_some_and(|pod| condition(pod, "Ready"))
+    observed.children.pod.as_deref().is_some_and(pod_serves)
+}
+
+/// The same of a pod.
+pub fn pod_serves(pod: &Pod) -> bool {
+    condition(pod, "Ready")
 }
 
 fn is_current(pod: &Pod, checksum: &str) -> bool {

@@ -7,6 +7,8 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod, PodCondition};
 
 /// The container that counts: others may be put beside it.
 const CONTAINER: &str = "questdb";
+/// Those that prepare for it, from the same image: where that cannot be had, they say so first.
+const PREPARING: [&str; 2] = ["restore", "link-config"];
 /// Ends after which nobody hopes for the next start.
 const ENDS: i32 = 3;
 /// How long an image may be looked for: a registry may be away for a while.
@@ -72,8 +74,10 @@ pub(super) fn failure(pod: &Pod, now: Timestamp) -> Option<String> {
         return Some(format!("it ended again and again{}", exit_code(container)));
     }
     let age = since(condition(pod, "PodScheduled")).map(|then| now.duration_since(then));
-    let waiting = container.state.as_ref().and_then(|state| state.waiting.as_ref()?.reason.as_deref());
-    match waiting {
+    let before = pod.status.iter().flat_map(|status| status.init_container_statuses.iter().flatten());
+    let preparing = before.filter(|container| PREPARING.contains(&container.name.as_str()));
+    let for_its_image = preparing.filter_map(waiting_for).find(|reason| reason.contains("Image"));
+    match for_its_image.or_else(|| waiting_for(container)) {
         Some(reason @ "InvalidImageName") => Some(format!("its image cannot be had: {reason}")),
         Some(reason @ ("ErrImagePull" | "ImagePullBackOff")) => {
             (age >= Some(PULL)).then(|| format!("its image cannot be had: {reason}"))
@@ -83,6 +87,10 @@ pub(super) fn failure(pod: &Pod, now: Timestamp) -> Option<String> {
         None if container.restart_count == 0 => None,
         _ => (age >= Some(START)).then(|| "it did not answer its probes in time".to_owned()),
     }
+}
+
+fn waiting_for(container: &ContainerStatus) -> Option<&str> {
+    container.state.as_ref()?.waiting.as_ref()?.reason.as_deref()
 }
 
 fn exit_code(container: &ContainerStatus) -> String {
@@ -138,6 +146,14 @@ mod tests {
         check(waits("InvalidImageName"), 0, Some("its image cannot be had: InvalidImageName"));
         check(waits("CreateContainerError"), 60, Some("it did not answer its probes in time"));
         check(waits("PodInitializing"), 600, None);
+        for (name, expected) in
+            [("link-config", Some("its image cannot be had: ErrImagePull")), ("theirs", None)]
+        {
+            let mut prepared = pod("questdb", &waits("PodInitializing"), &scheduled_at(0));
+            let before = pod(name, &waits("ErrImagePull"), &json!([])).status.unwrap().container_statuses;
+            prepared.status.as_mut().unwrap().init_container_statuses = before;
+            assert_eq!(failure(&prepared, minutes(10)).as_deref(), expected, "{name}");
+        }
         let beside = pod("beside", &ended, &scheduled_at(0));
         assert_eq!(failure(&beside, minutes(600)), None, "what ends beside it says nothing");
         let unscheduled = pod("questdb", &waits("ErrImagePull"), &json!([]));

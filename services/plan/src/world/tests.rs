@@ -18,6 +18,7 @@ mod operations;
 mod oracle;
 mod reach;
 mod records;
+mod reload;
 mod runner;
 mod sequences;
 mod silent;

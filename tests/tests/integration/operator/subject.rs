@@ -179,6 +179,14 @@ impl Subject {
         self.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap()
     }
 
+    /// The scheduler puts the pod on the machine of this generation.
+    pub(super) async fn bind(&self, generation: u64) {
+        let (name, node) = (names::pod(&self.name), names::node(&self.database[28..], generation));
+        let binding = json!({ "metadata": { "name": name }, "target": { "kind": "Node", "name": node } });
+        let made = PostParams::default();
+        self.pods().create_subresource::<_, Value>("binding", &name, &made, &binding).await.unwrap();
+    }
+
     /// The database has one of everything that costs or that clients find.
     pub(super) async fn exists_once(&self, served: &QuestDB) {
         let (machines, volumes) = (self.rig.instances().await, self.rig.volumes().await);

@@ -2,10 +2,10 @@
 //! image a pod runs, and whether it starts, is played.
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use resources::names::{self, condition};
 use resources::{Phase, QuestDB, SnapshotPhase, UpgradeResult};
-use serde_json::{Value, json};
+use serde_json::json;
 use testkit::{Spawned, bare_cluster, eventually};
 
 use super::rig::PATIENCE;
@@ -57,14 +57,6 @@ async fn runs(subject: &Subject, version: &str, (before, nonce): (&Pod, Option<&
     subject.play_controller(nonce).await
 }
 
-/// The scheduler puts the pod on the machine of this generation.
-async fn bind(subject: &Subject, generation: u64) {
-    let (name, node) = (names::pod(&subject.name), names::node(&subject.database[28..], generation));
-    let binding = json!({ "metadata": { "name": name }, "target": { "kind": "Node", "name": node } });
-    let made = PostParams::default();
-    subject.pods().create_subresource::<_, Value>("binding", &name, &made, &binding).await.unwrap();
-}
-
 async fn say(subject: &Subject, status: serde_json::Value) {
     let name = names::pod(&subject.name);
     let status = json!({ "status": status });
@@ -89,7 +81,7 @@ async fn a_version_that_does_not_start_is_taken_back_and_another_attempt_has_a_c
     assert_eq!(done.status.unwrap().version.as_deref(), Some(FIRST));
 
     let second = runs(subject, NEXT, (&first, None)).await;
-    bind(subject, 1).await;
+    subject.bind(1).await;
     let ended = json!({ "terminated": { "exitCode": 55 } });
     let container = json!({
         "name": "questdb", "image": "", "imageID": "", "ready": false, "restartCount": 3, "lastState": ended,
@@ -97,7 +89,7 @@ async fn a_version_that_does_not_start_is_taken_back_and_another_attempt_has_a_c
     });
     say(subject, json!({ "containerStatuses": [container] })).await;
     let third = runs(subject, FIRST, (&second, None)).await;
-    bind(subject, 1).await;
+    subject.bind(1).await;
     subject.answer().await;
     let resources = subject.rig.as_admin();
     let back = eventually(PATIENCE, "the version of before to serve", async || {

@@ -11,7 +11,7 @@ use resources::{
 use serde_json::json;
 
 use super::model::World;
-use super::operations::other_pod;
+use super::operations::{more_connections, other_pod};
 use super::source;
 use super::{ENOUGH, check_serving, pass, phase, serving, settle, wish};
 use crate::fixture::{settings, validated};
@@ -96,6 +96,17 @@ const ROWS: &[Row] = &[
             });
         },
         &[("/spec/config/a.b", Restart), ("/spec/config/cairo.max.uncommitted.rows", Restart)],
+    ),
+    ("config", |world| spec(world, more_connections), &[("/spec/config/http.net.connection.limit", Online)]),
+    (
+        "config",
+        |world| {
+            spec(world, |spec| {
+                more_connections(spec);
+                spec.restart_nonce = Some("once".to_owned());
+            });
+        },
+        &[("/spec/config/http.net.connection.limit", Restart), ("/spec/restartNonce", Restart)],
     ),
     (
         "network.hostname",

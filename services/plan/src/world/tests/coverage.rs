@@ -24,7 +24,7 @@ macro_rules! variants {
 
 variants!(Step: AddFinalizer, WriteGeneration, CreateSecret, DrawKey, SetCredentials, Apply, Delete, CreateSecurityGroup,
     AuthorizeIngress, RevokeIngress, RunInstance, CreateVolume, Tag, ModifyVolume, LabelNode, ChangeRecords, WriteReleased,
-    ProveLeft, Protect, Unprotect, TerminateInstance, DeleteSecurityGroup, DeleteVolume, RemoveFinalizer);
+    ProveLeft, Protect, Unprotect, TerminateInstance, DeleteSecurityGroup, DeleteVolume, Reload, RemoveFinalizer);
 
 #[test]
 fn every_step_occurs() {

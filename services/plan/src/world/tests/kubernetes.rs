@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::model::{Refusal, World};
-use crate::{Kind, Manifest, Step, Target, build};
+use crate::{Kind, Manifest, Reload, Setting, Step, Target, build};
 
 /// The name of the resource of all these tests.
 const NAME: &str = "trades-33445566";
@@ -37,6 +37,7 @@ impl World {
             Step::Apply(manifest) => self.write(manifest),
             Step::Delete(target) => self.delete(target),
             Step::LabelNode { name, uid, labels } => self.label(name, uid, labels),
+            Step::Reload(reload) => self.reload(reload),
             other => panic!("{} is not a step on Kubernetes", other.name()),
         }
     }
@@ -87,6 +88,25 @@ impl World {
             body["data"] = json!({ "pg-user": "YQ==", "pg-password": password, "http-user": "YQ==", "http-password": password });
             self.children.secret = Some(Arc::new(parse(&body)));
         }
+    }
+
+    /// QuestDB reads server.conf as it is, and says by its pod what it has read.
+    fn reload(&mut self, reload: &Reload) -> Result<(), Refusal> {
+        if self.deaf {
+            return Err("QuestDB does not take it over");
+        }
+        let text = self.children.config.as_ref().unwrap().data.as_ref().unwrap()["server.conf"].clone();
+        for Setting { key, value } in &reload.settings {
+            let line = value.as_ref().map(|value| format!("{key}={value}\n"));
+            assert!(line.is_none_or(|line| text.contains(&line)), "{key} is not in {text}");
+        }
+        let pod = Arc::make_mut(self.children.pod.as_mut().ok_or("no such pod")?);
+        if pod.metadata.uid.as_ref() != Some(&reload.pod.uid) {
+            return Err("it is another pod");
+        }
+        pod.metadata.annotations.get_or_insert_default().extend(reload.annotations.clone());
+        self.reloads += 1;
+        Ok(())
     }
 
     fn write(&mut self, manifest: &Manifest) -> Result<(), Refusal> {

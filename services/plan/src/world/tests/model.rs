@@ -80,6 +80,10 @@ pub(crate) struct World {
     pub(crate) uncopied: bool,
     /// There may be a third machine, because it was needed when the last one was launched.
     pub(super) third: bool,
+    /// QuestDB does not read server.conf again.
+    pub(super) deaf: bool,
+    /// How often it did.
+    pub(super) reloads: u32,
     /// Images that end as soon as they are started.
     pub(crate) broken: Vec<String>,
     /// The API server takes no objects for now.
@@ -131,6 +135,8 @@ impl World {
             snapshots: Vec::new(),
             uncopied: false,
             third: false,
+            deaf: false,
+            reloads: 0,
             broken: Vec::new(),
             read_only: false,
             read_only_for: None,
@@ -228,7 +234,8 @@ impl World {
             | Step::SetCredentials(_)
             | Step::Apply(_)
             | Step::Delete(_)
-            | Step::LabelNode { .. } => {
+            | Step::LabelNode { .. }
+            | Step::Reload(_) => {
                 if let Step::Apply(manifest) = step
                     && (self.read_only || self.read_only_for == Some(manifest.kind))
                 {

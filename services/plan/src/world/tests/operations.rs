@@ -24,6 +24,21 @@ use crate::fixture::{plain, resource, settings};
 /// a status that is lost at the very moment: the records of the former name stay.
 pub(super) const NAMED_ANEW: [&str; 2] = ["another name, refused", "return under another name"];
 
+/// A key that a running QuestDB reads again.
+pub(super) const CONNECTIONS: &str = "http.net.connection.limit";
+
+pub(super) fn more_connections(spec: &mut QuestDBSpec) {
+    spec.config.insert(CONNECTIONS.to_owned(), "80".to_owned());
+}
+
+/// One with a key that it reads again.
+pub(super) fn serving_many() -> World {
+    let mut world = serving();
+    change(&mut world, more_connections);
+    settle(&mut world, None, false);
+    world
+}
+
 /// Something that is asked for or happens.
 pub(super) struct Operation {
     pub(super) name: &'static str,
@@ -80,6 +95,16 @@ pub(super) const OPERATIONS: &[Operation] = &[
     }),
     operation("another key", serving, |world| {
         change(world, |spec| drop(spec.config.insert("shared.worker.count".to_owned(), "2".to_owned())));
+    }),
+    operation("a key that is read again", serving, |world| change(world, |spec| more_connections(spec))),
+    operation("a key that is read again is taken out", serving_many, |world| {
+        change(world, |spec| drop(spec.config.remove(CONNECTIONS)));
+    }),
+    operation("a key that is read again and one that is not", serving, |world| {
+        change(world, |spec| {
+            more_connections(spec);
+            spec.config.insert("shared.worker.count".to_owned(), "2".to_owned());
+        });
     }),
     operation("no keys", serving, |world| change(world, |spec| spec.config.clear())),
     operation("restart", serving, |world| change(world, |spec| spec.restart_nonce = Some("once".to_owned()))),

@@ -6,7 +6,7 @@ use resources::{QuestDBSpec, RunState, ServiceSpec, ServiceType, VolumeType};
 
 use super::enumerated::assert_pictures;
 use super::model::World;
-use super::operations::{change, other_pod};
+use super::operations::{change, more_connections, other_pod};
 use super::oracle::{check_end, check_moment, is_refused, picture, picture_of_fresh};
 use super::runner::{pass, settle};
 use crate::Kind;
@@ -36,7 +36,7 @@ fn wishes() -> impl Strategy<Value = Vec<Wish>> {
         1 => Just(RunState::Paused),
         1 => Just(RunState::Deleted),
     ];
-    let spec = (run_state, 50_u32..54, any::<bool>(), any::<bool>(), 0_u8..3, 0_u8..3);
+    let spec = (run_state, 50_u32..54, any::<bool>(), any::<bool>(), 0_u8..8, 0_u8..3);
     let more = (0_u8..3, 0_u8..8, any::<bool>(), any::<bool>(), any::<bool>(), prop::option::of(0_usize..7));
     let wish = (spec, more).prop_map(|((run_state, size, fast, io2, config, cidrs), more)| {
         let (nonce, way_in, pod, machine, name, left_after) = more;
@@ -52,8 +52,11 @@ fn become_this(spec: &mut QuestDBSpec, wish: &Wish, named: bool) {
     spec.storage.volume_type = if wish.io2 { VolumeType::Io2 } else { VolumeType::Gp3 };
     (spec.storage.iops, spec.storage.throughput) = if wish.fast { (6_000, 500) } else { (3_000, 125) };
     spec.config.clear();
-    if wish.config > 0 {
-        spec.config.insert("shared.worker.count".to_owned(), wish.config.to_string());
+    if wish.config & 3 > 0 {
+        spec.config.insert("shared.worker.count".to_owned(), (wish.config & 3).to_string());
+    }
+    if wish.config & 4 > 0 {
+        more_connections(spec);
     }
     spec.network.allowed_cidrs = (0..wish.cidrs).map(|number| format!("10.{number}.0.0/16")).collect();
     spec.restart_nonce = (wish.nonce > 0).then(|| wish.nonce.to_string());

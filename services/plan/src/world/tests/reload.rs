@@ -1,0 +1,129 @@
+//! What a running QuestDB reads again: nobody is restarted for it, and nothing is called done before the process says so.
+
+use std::sync::Arc;
+
+use resources::ChangeMeans::{Online, Restart};
+use resources::{Phase, names};
+
+use super::model::World;
+use super::operations::{CONNECTIONS, change, more_connections, serving_many};
+use super::runner::{pass, settle};
+use super::{check_serving, phase, serving};
+use crate::Step;
+
+fn uid(world: &World) -> Option<String> {
+    world.children.pod.as_ref()?.metadata.uid.clone()
+}
+
+fn pending(world: &World) -> Vec<(String, resources::ChangeMeans)> {
+    let pending = &world.resource.status.as_ref().unwrap().pending;
+    pending.iter().map(|found| (found.field.clone(), found.means)).collect()
+}
+
+fn annotation(world: &mut World, key: &str) -> String {
+    let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
+    pod.metadata.annotations.get_or_insert_default().entry(key.to_owned()).or_default().clone()
+}
+
+fn annotate(world: &mut World, key: &str, value: &str) {
+    let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
+    pod.metadata.annotations.get_or_insert_default().insert(key.to_owned(), value.to_owned());
+}
+
+#[test]
+fn nobody_is_restarted_for_what_is_read_again() {
+    let mut world = serving();
+    let before = uid(&world);
+    change(&mut world, more_connections);
+    settle(&mut world, None, false);
+    assert_eq!((uid(&world), world.reloads), (before.clone(), 1));
+    change(&mut world, |spec| drop(spec.config.remove(CONNECTIONS)));
+    settle(&mut world, None, false);
+    assert_eq!((uid(&world), world.reloads), (before, 2));
+    check_serving(&world, None);
+}
+
+#[test]
+fn what_needs_a_start_brings_the_rest_along() {
+    let mut world = serving();
+    let before = uid(&world);
+    change(&mut world, |spec| {
+        more_connections(spec);
+        spec.config.insert("shared.worker.count".to_owned(), "2".to_owned());
+    });
+    settle(&mut world, None, false);
+    assert!(uid(&world) != before && world.reloads == 0);
+    check_serving(&world, None);
+}
+
+#[test]
+fn a_pod_that_never_sees_another_file_is_restarted() {
+    let mut world = serving();
+    let running = annotation(&mut world, names::RUNNING);
+    assert!(running.contains(r#","live":true"#), "{running}");
+    annotate(&mut world, names::RUNNING, &running.replace(r#","live":true"#, ""));
+    let before = uid(&world);
+    change(&mut world, more_connections);
+    pass(&mut world, &mut 0, None, false);
+    assert_eq!(pending(&world), [(format!("/spec/config/{CONNECTIONS}"), Restart)]);
+    settle(&mut world, None, false);
+    assert!(uid(&world) != before && world.reloads == 0);
+    check_serving(&world, None);
+}
+
+#[test]
+fn what_is_not_taken_over_stays_pending_while_the_database_serves() {
+    let mut world = serving();
+    world.deaf = true;
+    let before = uid(&world);
+    change(&mut world, more_connections);
+    for _ in 0..20 {
+        pass(&mut world, &mut 0, None, false);
+        world.tick();
+    }
+    assert_eq!(uid(&world), before);
+    assert_eq!(pending(&world), [(format!("/spec/config/{CONNECTIONS}"), Online)]);
+    assert_eq!(phase(&world), Some(Phase::Updating));
+    let status = world.resource.status.as_ref().unwrap();
+    assert!(status.conditions.iter().any(|found| found.type_ == "Ready" && found.status == "True"));
+    assert!(status.instruction.as_ref().unwrap().seq < world.resource.spec.instruction.as_ref().unwrap().seq);
+
+    // A restart that is asked for reads it, too.
+    change(&mut world, |spec| spec.restart_nonce = Some("now".to_owned()));
+    settle(&mut world, None, false);
+    assert!(uid(&world) != before && world.reloads == 0);
+    check_serving(&world, None);
+}
+
+#[test]
+fn one_that_does_not_answer_is_neither_told_nor_restarted() {
+    let mut world = serving();
+    change(&mut world, more_connections);
+    let before = uid(&world);
+    for number in 0..10 {
+        let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
+        let conditions = pod.status.as_mut().unwrap().conditions.iter_mut().flatten();
+        let ready = conditions.filter(|found| found.type_ == "Ready");
+        ready.for_each(|found| "False".clone_into(&mut found.status));
+        let planned = pass(&mut world, &mut 0, None, false);
+        let touches = |step: &Step| matches!(step, Step::Delete(_) | Step::Reload(_));
+        assert!(
+            !planned.actions.iter().any(|action| touches(&action.step)),
+            "{number}: {:?}",
+            planned.actions
+        );
+    }
+    assert_eq!((uid(&world), world.reloads), (before.clone(), 0));
+    settle(&mut world, None, false);
+    assert_eq!((uid(&world), world.reloads), (before, 1));
+}
+
+#[test]
+fn what_was_read_again_is_known_of_the_next_pod() {
+    let mut world = serving_many();
+    assert_eq!(world.reloads, 1);
+    change(&mut world, |spec| spec.restart_nonce = Some("once".to_owned()));
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    assert_eq!(world.reloads, 1);
+}
