@@ -254,9 +254,23 @@ impl World {
         self.children.pod = Some(Arc::new(self.play(made, before.as_deref())));
     }
 
-    /// QuestDB starts, or ends at once and is started again.
+    /// QuestDB starts, or its image is waited for, or it ends at once and is started again.
     fn play(&self, mut pod: Pod, before: Option<&Pod>) -> Pod {
         let image = crate::change::image_of_pod(&pod).unwrap_or_default();
+        if self.unpulled.contains(&image) {
+            let made = pod.metadata.creation_timestamp.clone();
+            pod.status = parse(&json!({
+                "conditions": [
+                    { "type": "PodScheduled", "status": "True", "lastTransitionTime": made },
+                    { "type": "Ready", "status": "False", "lastTransitionTime": made },
+                ],
+                "containerStatuses": [{
+                    "name": "questdb", "image": image, "imageID": "", "ready": false, "restartCount": 0,
+                    "state": { "waiting": { "reason": "ErrImagePull" } },
+                }],
+            }));
+            return pod;
+        }
         if !self.broken.contains(&image) {
             return pod;
         }

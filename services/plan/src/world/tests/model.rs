@@ -82,6 +82,8 @@ pub(crate) struct World {
     pub(super) third: bool,
     /// Images that end as soon as they are started.
     pub(crate) broken: Vec<String>,
+    /// Images that no registry gives.
+    pub(crate) unpulled: Vec<String>,
     /// The API server takes no objects for now.
     pub(crate) read_only: bool,
     /// It takes none of this kind for now.
@@ -132,6 +134,7 @@ impl World {
             uncopied: false,
             third: false,
             broken: Vec::new(),
+            unpulled: Vec::new(),
             read_only: false,
             read_only_for: None,
             now: Timestamp::UNIX_EPOCH,
