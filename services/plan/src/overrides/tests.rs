@@ -123,6 +123,14 @@ fn settings_of_questdb_are_no_environment() {
 }
 
 #[test]
+fn every_secret_of_the_operator_is_known_by_its_name() {
+    for resource in ["trades-33445566", "somebody-elses"] {
+        let (own, drawn) = (names::credentials(resource), names::drawn_key(resource, "laptop"));
+        assert_eq!((own.ends_with(super::OF_OPERATOR.0), drawn.contains(super::OF_OPERATOR.1)), (true, true));
+    }
+}
+
+#[test]
 fn volumes_reach_nothing_of_ours() {
     for name in ["data", "config", "secrets", "ca"] {
         check(
@@ -136,10 +144,6 @@ fn volumes_reach_nothing_of_ours() {
     let two = json!({ "name": "a", "configMap": { "name": "x" }, "emptyDir": { "sizeLimit": "1Gi" } });
     check("/volumes/-", two, "/volumes/3", "required");
 
-    for resource in ["trades-33445566", "somebody-elses"] {
-        let (own, drawn) = (names::credentials(resource), names::drawn_key(resource, "laptop"));
-        assert_eq!((own.ends_with(super::OF_OPERATOR.0), drawn.contains(super::OF_OPERATOR.1)), (true, true));
-    }
     let of_others = ["somebody-elses-credentials", "somebody-elses.ilp.laptop"];
     for name in ["trades-33445566-credentials", "trades-33445566.ilp.laptop"].into_iter().chain(of_others) {
         let volume = json!({ "name": "a", "secret": { "secretName": name } });

@@ -192,7 +192,7 @@ fn restart(world: &World<'_>, plan: &mut Plan, (pod, is_current): (&Pod, bool), 
     let obstacle = obstacle(world, pod, node);
     if is_current {
         match (renewal, obstacle) {
-            (Some(_), Some(obstacle)) => plan.wait(Part::Credentials, obstacle),
+            (Some(_), Some(obstacle)) => plan.explain(Part::Credentials, obstacle),
             (Some(new), None) => super::credentials::renew(plan, new),
             (None, _) => {}
         }

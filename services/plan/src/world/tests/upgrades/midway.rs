@@ -73,7 +73,7 @@ fn a_version_that_has_not_served_is_not_told_as_running_when_it_is_stopped() {
     let mut world = serving();
     world.broken = broken("10.0.0");
     wish_for(&mut world, "10.0.0");
-    until(&mut world, |world| last(world).begun);
+    until(&mut world, |world| is_started(world, "10.0.0") && last(world).begun);
     change(&mut world, |spec| spec.run_state = RunState::Paused);
     settle(&mut world, None, false);
     let text = told_of_upgrade(&world);
