@@ -38,13 +38,8 @@ pub(super) fn is_third_needed(world: &World) -> bool {
         || is_named_elsewhere(world)
 }
 
-/// Whether the name leads to a machine that the database is not pinned to, and QuestDB does not serve yet where it is.
+/// Whether the name leads to a machine that the database is not pinned to.
 fn is_named_elsewhere(world: &World) -> bool {
-    let pod = world.children.pod.as_ref();
-    let on = pod.and_then(|pod| pod.spec.as_ref()?.node_name.as_deref());
-    if on.is_some() && on == world.pinned() && crate::pod_is_ready(&world.look()) {
-        return false;
-    }
     let address = world.resource.status.as_ref().and_then(|status| status.dns.as_ref()?.address.clone());
     let pinned = world.pinned().and_then(names::generation_of_node).map(|generation| generation.to_string());
     let mut others = living(world).filter(|found| found.tags.get(key::GENERATION) != pinned.as_deref());
