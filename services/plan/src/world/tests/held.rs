@@ -331,7 +331,7 @@ fn machines_that_never_come_hold_no_restart() {
             let planned = passes(&mut world, 1);
             let stops = |step: &Step| matches!(step, Step::Delete(target) if target.kind == Kind::Pod);
             let count = planned[0].actions.iter().filter(|action| stops(&action.step)).count();
-            first = first.or((count > 0).then_some(number));
+            first = first.or_else(|| (count > 0).then_some(number));
             restarts += count;
             hinder(&mut world);
         }
