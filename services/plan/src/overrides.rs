@@ -34,7 +34,7 @@ const SETTINGS: [&str; 4] = ["QDB_", "QUESTDB_", "DO_CHOWN", "RUN_AS_ROOT"];
 /// Of those, what only says how much is logged: the others could send a file somewhere.
 const LEVEL_OF_LOG: (&str, &str) = ("QDB_LOG_W_", "_LEVEL");
 /// Variables by which something else than QuestDB would be run in its container, or its script would do something else.
-const LOADERS: [&str; 12] = [
+const LOADERS: [&str; 11] = [
     "LD_",
     "JAVA_",
     "JDK_",
@@ -44,20 +44,21 @@ const LOADERS: [&str; 12] = [
     "IGNORE_",
     "DEFAULT_LOCAL",
     "PROFILER_",
-    "PATH",
-    "ENV",
     "MALLOC_",
+    "GLIBC_",
 ];
+/// The same, of which the whole name counts.
+const LOADER_NAMES: [&str; 9] =
+    ["PATH", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "IFS", "CLASSPATH", "GCONV_PATH", "LOCPATH"];
+/// By these the operator's own Secrets end, or have them in their names: those of every database, which may be in the same
+/// namespace. A Secret of people that is called so cannot be told from them by its name, and is to have another.
+const OF_OPERATOR: (&str, &str) = ("-credentials", ".ilp.");
 /// The line protocol's port, which stays shut.
 const ILP: u16 = 9009;
 
 /// What the API server cannot know of a wish.
-pub(crate) fn check(
-    overrides: &PodOverrides,
-    (instance_type, database): (&str, &str),
-    violations: &mut Violations,
-) {
-    let mut checks = Checks { database, violations };
+pub(crate) fn check(overrides: &PodOverrides, instance_type: &str, violations: &mut Violations) {
+    let mut checks = Checks { violations };
     checks.keys(overrides);
     checks.amounts(overrides, instance_type);
     checks.probes(overrides.probes.as_ref());
@@ -71,8 +72,6 @@ pub(crate) fn check(
 }
 
 struct Checks<'a> {
-    /// Name of the database's resource.
-    database: &'a str,
     violations: &'a mut Violations,
 }
 
@@ -151,11 +150,11 @@ impl Checks<'_> {
         }
     }
 
-    /// What the operator hands to QuestDB, or to people, is no other container's.
+    /// What the operator hands to a QuestDB, or to people, is no other container's, be it of this database or of another.
     fn secret(&mut self, pointer: String, name: &str) {
-        let ours = name == names::credentials(self.database)
-            || name.starts_with(&names::drawn_key(self.database, ""));
-        self.unless(!ours, pointer, "the credentials of the database itself");
+        let (end, within) = OF_OPERATOR;
+        let ours = name.ends_with(end) || name.contains(within);
+        self.unless(!ours, pointer, "a name that credentials of databases have");
     }
 
     fn env(&mut self, pointer: &str, env: &[EnvSpec], of_questdb: bool) {
@@ -280,7 +279,8 @@ impl Checks<'_> {
 fn is_of_questdb(variable: &str) -> bool {
     let (before, after) = LEVEL_OF_LOG;
     let level = variable.starts_with(before) && variable.ends_with(after);
-    !level && SETTINGS.iter().chain(&LOADERS).any(|prefix| variable.starts_with(prefix))
+    let loads = LOADER_NAMES.contains(&variable);
+    loads || (!level && SETTINGS.iter().chain(&LOADERS).any(|prefix| variable.starts_with(prefix)))
 }
 
 fn too_much(room: Amounts, instance_type: &str) -> String {

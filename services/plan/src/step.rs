@@ -410,6 +410,14 @@ impl Plan {
         }
     }
 
+    /// Says what a part really waits for, once that is known.
+    pub(crate) fn explain(&mut self, part: Part, what: &str) {
+        let mut found = self.progress.iter_mut().filter(|progress| progress.part == part);
+        if let Some(State::Running(text)) = found.next().map(|progress| &mut progress.state) {
+            what.clone_into(text);
+        }
+    }
+
     /// Says that a part waits for the step just planned, or for the world.
     pub(crate) fn wait(&mut self, part: Part, what: impl Into<String>) {
         self.say(part, State::Running(what.into()));

@@ -72,6 +72,12 @@ pub(crate) fn decide(
     }
 }
 
+/// The record as the StatefulSet has it.
+fn written(children: &Children) -> Option<UpgradeStatus> {
+    let annotations = children.stateful_set.as_ref()?.metadata.annotations.as_ref()?;
+    serde_json::from_str(annotations.get(names::UPGRADE)?).ok()
+}
+
 /// Whether two records are of one start.
 fn same_start(one: &UpgradeStatus, other: &UpgradeStatus) -> bool {
     (&one.from, &one.to, one.started_at.0.as_second())
@@ -100,8 +106,7 @@ impl Look<'_> {
     /// What is known of the last upgrade.
     fn record(&self) -> Option<UpgradeStatus> {
         let set = self.observed.children.stateful_set.as_deref();
-        let annotation = set.and_then(|set| set.metadata.annotations.as_ref()?.get(names::UPGRADE));
-        let written: Option<UpgradeStatus> = annotation.and_then(|text| serde_json::from_str(text).ok());
+        let written = written(&self.observed.children);
         let reported = self.resource.status.as_ref().and_then(|status| status.last_upgrade.clone());
         match (written, reported) {
             (Some(written), Some(reported))
@@ -115,6 +120,16 @@ impl Look<'_> {
                     UpgradeResult::RolledBack if stops => Some(reported),
                     _ => Some(UpgradeStatus { begun: written.begun || reported.begun, ..written }),
                 }
+            }
+            // What was seen of a pod since, and could not be written.
+            (Some(written), Some(reported))
+                if written.result == UpgradeResult::RolledBack && same_start(&written, &reported) =>
+            {
+                let resumed = reported.result == UpgradeResult::Running
+                    && (reported.begun && !written.begun)
+                    && standing::is_forward_only(&written);
+                let complete = written.complete && reported.complete;
+                Some(if resumed { reported } else { UpgradeStatus { complete, ..written } })
             }
             // It was decided on and never written: nothing has begun.
             (None, Some(reported))
@@ -180,8 +195,9 @@ impl Look<'_> {
             .max_by_key(|written| catalogue::major(written))
     }
 
-    /// Notes the start of the image that is asked for. Of what was noted already the first time stands.
-    fn begin(&self, from: &str, snapshot: Option<String>) -> Decision {
+    /// Notes the start of the image that is asked for; whether another has begun on the way to it. Of what was noted already
+    /// the first time stands.
+    fn begin(&self, from: &str, snapshot: Option<String>, begun: bool) -> Decision {
         let Validated { image, version, restart_nonce, .. } = self.validated;
         let reported = self.resource.status.as_ref().and_then(|status| status.last_upgrade.as_ref());
         let known = reported.filter(|known| {
@@ -196,13 +212,24 @@ impl Look<'_> {
             reason: None,
             snapshot,
             restart_nonce: restart_nonce.clone(),
-            begun: false,
+            begun,
             answered: false,
+            complete: false,
             started_at: known.map_or(Time(self.observed.at), |known| known.started_at.clone()),
             ended_at: None,
         };
         let state = State::Running(format!("QuestDB {version} is being started"));
         Decision::of(image, Some(record)).says(state)
+    }
+
+    /// The copy from before the last image that was taken back, if the one that was put back fails as well: it will not serve to
+    /// be copied, and there is nothing newer to copy.
+    fn kept(&self, pod: &Pod, record: &UpgradeStatus) -> Option<String> {
+        let is_put_back = record.result == UpgradeResult::RolledBack
+            && record.complete
+            && image_of_pod(pod).as_ref() == Some(&record.from);
+        let kept = |name: &String| copy::is_kept(name, self.validated, self.observed);
+        record.snapshot.clone().filter(|name| is_put_back && start::has_failed(pod) && kept(name))
     }
 
     /// The disk is copied before anything else is done to it: from there on EBS goes on by itself.
@@ -229,8 +256,10 @@ impl Look<'_> {
             return asked.says(State::Running(text.to_owned()));
         }
         let serves = pod.is_some() && pod_is_ready(self.observed);
+        let kept = pod.and_then(|pod| self.kept(pod, asked.record.as_ref()?));
         match copy::standing(self.resource, self.validated, self.observed) {
-            copy::Standing::Begun(name) => self.begin(image, Some(name)),
+            copy::Standing::Begun(name) => self.begin(image, Some(name), false),
+            copy::Standing::Missing(_) if kept.is_some() => self.begin(image, kept, false),
             copy::Standing::Refused(text) => asked.refused(text),
             copy::Standing::Waits(text) => waits(text),
             copy::Standing::Missing(name) if serves => {
@@ -244,8 +273,8 @@ impl Look<'_> {
     }
 }
 
-/// The snapshot that an upgrade waits for, the latest of its attempts, by `find`, which knows every snapshot of the namespace
-/// by name.
+/// The snapshot that an upgrade waits for, the latest of its attempts, else the one that may still be started from, by `find`,
+/// which knows every snapshot of the namespace by name.
 pub fn copy_to_look_at(
     resource: &QuestDB,
     validated: &Validated,
@@ -253,5 +282,7 @@ pub fn copy_to_look_at(
     find: impl Fn(&str) -> Option<Arc<QuestDBSnapshot>>,
 ) -> Option<Arc<QuestDBSnapshot>> {
     let stem = copy::stem(resource, validated, children)?;
-    copy::attempts(&stem).map_while(|name| find(&name)).last()
+    let last = copy::attempts(&stem).map_while(|name| find(&name)).last();
+    let reported = || resource.status.as_ref()?.last_upgrade.clone();
+    last.or_else(|| find(&written(children).or_else(reported).filter(|record| record.complete)?.snapshot?))
 }

@@ -141,7 +141,7 @@ fn check(resource: &QuestDB, subject: &Subject, settings: &Settings, violations:
     check_credentials(spec.credentials.as_ref(), subject, violations);
     reach::check(&spec.network, subject, settings, violations);
     if let Some(overrides) = &spec.pod {
-        overrides::check(overrides, (&spec.compute.instance_type, &subject.name), violations);
+        overrides::check(overrides, &spec.compute.instance_type, violations);
     }
 }
 

@@ -29,6 +29,9 @@ pub struct UpgradeStatus {
     /// Another image was asked for since: this one may be tried again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub answered: bool,
+    /// The snapshot has everything that was acknowledged: nothing has served since it was taken back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub complete: bool,
     /// When QuestDB was first told to start as the new image.
     pub started_at: Time,
     /// When it was known what became of it.

@@ -1,6 +1,6 @@
 //! What may be chosen of a pod, each refusal by one change of a choice that is good, and what comes of it.
 
-use resources::QuestDB;
+use resources::{QuestDB, names};
 use serde_json::{Value, json};
 
 use crate::build;
@@ -108,15 +108,26 @@ fn settings_of_questdb_are_no_environment() {
     let settings = ["QDB_PG_PASSWORD", "QDB_CAIRO_ROOT", "QUESTDB_DATA_DIR", "DO_CHOWN", "RUN_AS_ROOT"];
     let files = ["QDB_LOG_W_ALERT_LOCATION", "QDB_LOG_W_FILE_CLASS", "QDB_LOG_WRITERS"];
     let loaders = ["LD_PRELOAD", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "JVM_PREPEND", "BASH_ENV", "PATH"];
-    for name in settings.into_iter().chain(files).chain(loaders) {
+    let shell = ["ENV", "SHELLOPTS", "BASHOPTS", "BASH_FUNC_exec", "PS4", "CLASSPATH", "GCONV_PATH"];
+    for name in settings.into_iter().chain(files).chain(loaders).chain(shell) {
         check("/env/-", json!({ "name": name, "value": "x" }), "/env/3/name", "conflict");
     }
+    let others = ["ENVIRONMENT", "PATH_TO_KEYS", "PS41"].map(|name| json!({ "name": name, "value": "x" }));
+    assert_eq!(refusals(&json!({ "env": others })), []);
     check("/env/-", json!({ "name": "TZ", "value": "x" }), "/env/3/name", "conflict");
     check("/env/-", json!({ "name": "A" }), "/env/3", "required");
     check("/env/-", json!({ "name": "A", "value": "x", "valueFrom": {} }), "/env/3", "required");
     let key = json!({ "name": "a", "key": "a" });
     let both = json!({ "secretKeyRef": key, "configMapKeyRef": key });
     check("/env/-", json!({ "name": "A", "valueFrom": both }), "/env/3", "required");
+}
+
+#[test]
+fn every_secret_of_the_operator_is_known_by_its_name() {
+    for resource in ["trades-33445566", "somebody-elses"] {
+        let (own, drawn) = (names::credentials(resource), names::drawn_key(resource, "laptop"));
+        assert_eq!((own.ends_with(super::OF_OPERATOR.0), drawn.contains(super::OF_OPERATOR.1)), (true, true));
+    }
 }
 
 #[test]
@@ -133,7 +144,8 @@ fn volumes_reach_nothing_of_ours() {
     let two = json!({ "name": "a", "configMap": { "name": "x" }, "emptyDir": { "sizeLimit": "1Gi" } });
     check("/volumes/-", two, "/volumes/3", "required");
 
-    for name in ["trades-33445566-credentials", "trades-33445566.ilp.laptop"] {
+    let of_others = ["somebody-elses-credentials", "somebody-elses.ilp.laptop"];
+    for name in ["trades-33445566-credentials", "trades-33445566.ilp.laptop"].into_iter().chain(of_others) {
         let volume = json!({ "name": "a", "secret": { "secretName": name } });
         check("/volumes/-", volume, "/volumes/3/secret/secretName", "conflict");
         let variable = json!({ "name": "A", "valueFrom": { "secretKeyRef": { "name": name, "key": "a" } } });

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use cloud::{Instance, InstanceState, SecurityGroup, Volume};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
-use resources::names;
+use resources::{ChangeMeans, PendingStatus, names};
 
 use super::machine::{generation_of, is_ready, joined, launch_beside, of_instance};
 use super::reach::is_leaving;
@@ -185,18 +185,35 @@ pub(super) fn awaits_version(plan: &Plan) -> bool {
     matches!(plan.state(Part::Candidate), Some(State::Running(text)) if text == AWAITS_VERSION)
 }
 
-/// How long a restart waits for a machine that was launched, until it is made without the move.
+/// How long a restart waits for a machine that was launched, or for one to be launched, until it is made without the move.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(15);
 
 /// Whether a restart is left to the move, so that QuestDB stops once and not twice. One that cannot begin, or whose machine
 /// does not become ready, holds nothing up.
 pub(super) fn takes_along(world: &World<'_>, plan: &Plan, instance: &Instance) -> bool {
     let broken = matches!(plan.state(Part::Candidate), Some(State::Broken(_)));
-    let late = candidate(world, instance).is_some_and(|next| is_late(world, next)) && !awaits_version(plan);
+    let late = match candidate(world, instance) {
+        Some(next) => is_late(world, next) && !awaits_version(plan),
+        None => is_overdue(world, instance),
+    };
     is_wanted(world, instance)
         && !broken
         && !late
         && !world.observed.memory.resting.contains(&Part::Candidate)
+}
+
+/// Whether the move has been told for so long that no machine is expected to be there soon: each that is launched ends by
+/// itself, or something before the launch does not come to an end.
+fn is_overdue(world: &World<'_>, instance: &Instance) -> bool {
+    let told = world.resource.status.as_ref().map_or(&[][..], |status| &status.pending);
+    let since = |reason: &Reason| {
+        let found = |told: &&PendingStatus| told.field == reason.field && told.means == ChangeMeans::Move;
+        told.iter().find(found).map(|told| told.since.0)
+    };
+    // By the youngest of its reasons.
+    let since: Option<Vec<Timestamp>> = reasons(world, instance).iter().map(since).collect();
+    let youngest = since.and_then(|since| since.into_iter().max());
+    youngest.is_some_and(|since| world.observed.at.duration_since(since) >= PATIENCE)
 }
 
 fn is_late(world: &World<'_>, next: &Instance) -> bool {

@@ -9,7 +9,7 @@ use resources::names;
 
 use super::World;
 use super::child::ensure;
-use super::ready;
+use super::{home, ready};
 use crate::change::{image_of_template, is_told, reload};
 use crate::secrets::Taking;
 use crate::{Kind, Observed, Part, Plan, State, Step, Target, Validated, build, overrides};
@@ -38,7 +38,13 @@ pub(super) fn config(world: &World<'_>, plan: &mut Plan) -> bool {
 pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: bool) -> bool {
     let pod = world.observed.children.pod.as_deref();
     let at_home = pod.and_then(|pod| pod.spec.as_ref()?.node_name.as_ref()) == node.metadata.name.as_ref();
-    if waits && at_home && pod_is_ready(world.observed) && world.observed.children.stateful_set.is_some() {
+    // What would not fit is not written either: the next pod would not start, whatever ends this one.
+    let cramped = is_cramped(world, node);
+    if (waits || cramped)
+        && at_home
+        && pod_is_ready(world.observed)
+        && world.observed.children.stateful_set.is_some()
+    {
         attachment(world, plan, node);
         plan.say(Part::Pod, State::Done);
         return true;
@@ -52,7 +58,8 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
     if let Some(record) = world.upgrade.text() {
         intended.body["metadata"]["annotations"][names::UPGRADE] = record.into();
     }
-    let applied = ensure(plan, Part::Pod, intended, found.as_ref());
+    let stays = cramped && home::pinned(world.observed).as_ref() == Some(value);
+    let applied = stays || ensure(plan, Part::Pod, intended, found.as_ref());
     if !applied {
         hold_to_what_was_seen(world, plan);
     }
@@ -148,6 +155,11 @@ fn fitted(world: &World<'_>, node: &Node) -> Validated {
     fitted
 }
 
+/// Whether a machine has no room for what is asked for beside QuestDB.
+fn is_cramped(world: &World<'_>, node: &Node) -> bool {
+    !overrides::fit(&world.validated.overrides, fitted(world, node).instance_type)
+}
+
 pub(super) fn target(pod: &Pod) -> Target {
     Target::of(Kind::Pod, &pod.metadata)
 }
@@ -191,8 +203,10 @@ fn restart(world: &World<'_>, plan: &mut Plan, (pod, is_current): (&Pod, bool), 
     }
     let obstacle = obstacle(world, pod, node);
     if is_current {
-        if let Some(new) = renewal.filter(|_| obstacle.is_none()) {
-            super::credentials::renew(plan, new);
+        match (renewal, obstacle) {
+            (Some(_), Some(obstacle)) => plan.explain(Part::Credentials, obstacle),
+            (Some(new), None) => super::credentials::renew(plan, new),
+            (None, _) => {}
         }
         return;
     }
@@ -237,11 +251,11 @@ fn obstacle(world: &World<'_>, pod: &Pod, node: &Node) -> Option<&'static str> {
 fn kept_away(world: &World<'_>, pod: &Pod, node: &Node) -> Option<&'static str> {
     let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
     let elsewhere = on.is_some() && on != node.metadata.name.as_ref();
-    if !overrides::fit(&world.validated.overrides, fitted(world, node).instance_type) {
+    if is_cramped(world, node) {
         Some("the restart waits for a machine with room for the containers beside QuestDB")
     } else if super::reach::is_leaving(node) {
         Some("the restart waits: the Node is cordoned, and QuestDB would not start again on it")
-    } else if condition(pod, "Ready") && ready::repelling(world.validated, node).is_some() {
+    } else if (elsewhere || condition(pod, "Ready")) && ready::repelling(world.validated, node).is_some() {
         Some("the restart waits: a taint keeps QuestDB from starting on its Node")
     } else if elsewhere && !super::machine::is_ready(node) {
         Some("QuestDB runs on where it is until its next Node is ready")

@@ -20,6 +20,7 @@ pub(super) fn moving(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Wo
     }
     match (outcome.plan.state(Part::Candidate), outcome.plan.state(Part::Former)) {
         (Some(State::Running(text)), _) => Some(yes("Preparing", text)),
+        (Some(State::Broken(text)), _) => Some(no("Broken", text)),
         (Some(_), _) => Some(yes("Going", "the next machine is ready: QuestDB and its disk go there")),
         (None, Some(State::Running(text))) if known => Some(yes("Leaving", text)),
         (None, _) => rests(),

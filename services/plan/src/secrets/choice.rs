@@ -183,7 +183,9 @@ impl New {
         self.values.retain(|key, value| own.data.get(*key) != value.as_ref());
         let new = NewCredentials::of(&view.validated.subject, own.origin.clone(), &self.taken);
         if self.taken.keys != view.noted.keys || view.revoked().next().is_some() {
-            let taken = Taken { keys: self.taken.keys, ..view.noted.clone() };
+            let mut taken = Taken { keys: self.taken.keys, ..view.noted.clone() };
+            // They are in force until QuestDB reads the Secret without them.
+            taken.drawn.extend(view.revoked().map(|(id, _)| id.clone()));
             return Taking::Keep(NewCredentials { taken: taken.text(), ..new });
         }
         if !self.values.is_empty() {

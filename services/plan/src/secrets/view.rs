@@ -103,16 +103,23 @@ impl<'a> View<'a> {
         let noted = self.noted.from.get(&credential);
         let refused = self.noted.refused.get(&credential).map(|refused| &refused.of);
         let same = match candidates {
-            [] => refused.or(noted).is_none(),
+            [] => refused.or(noted).is_none() && !self.is_unexplained(credential),
             [Candidate { origin: Known::At(origin), .. }] => refused.or(noted) == Some(origin),
             [Candidate { origin: Known::Nothing, .. }] => false,
             [Candidate { origin: Known::Absent, .. }] if credential.is_optional() => {
-                refused.or(noted).is_none()
+                refused.or(noted).is_none() && !self.is_unexplained(credential)
             }
             // It is not there, or there are several.
             _ => refused.is_none(),
         };
         same && !self.lacks(credential) && (credential != Credential::Ilp || self.drawn() == self.noted.drawn)
+    }
+
+    /// Whether the own Secret holds what it does not say the source of, so that nobody knows who asks for it.
+    fn is_unexplained(&self, credential: Credential) -> bool {
+        let drawn = credential == Credential::Ilp && !self.noted.drawn.is_empty();
+        let explained = drawn || self.noted.from.contains_key(&credential);
+        credential.is_optional() && !explained && credential.keys().iter().any(|key| self.has(key))
     }
 
     /// Whether the own Secret has lost what it says was taken over.

@@ -103,6 +103,17 @@ pub(super) fn standing(resource: &QuestDB, validated: &Validated, observed: &Obs
     }
 }
 
+/// Whether the copy of that name is there, and is one of this database's disk.
+pub(super) fn is_kept(name: &str, validated: &Validated, observed: &Observed) -> bool {
+    let copy = observed.children.copy.as_deref();
+    copy.filter(|copy| copy.metadata.name.as_deref() == Some(name)).is_some_and(|copy| {
+        let phase = copy.status.as_ref().and_then(|status| status.phase);
+        matches!(phase, Some(SnapshotPhase::Copying | SnapshotPhase::Succeeded))
+            && copy.metadata.deletion_timestamp.is_none()
+            && is_of(copy, validated, observed)
+    })
+}
+
 /// Whether it is a copy of the disk that this database has.
 fn is_of(copy: &QuestDBSnapshot, validated: &Validated, observed: &Observed) -> bool {
     let status = copy.status.as_ref();

@@ -15,6 +15,11 @@ pub(super) enum Standing {
     Open(Box<Decision>),
 }
 
+/// Whether what the new image has written may be more than the one before can read.
+pub(super) fn is_forward_only(record: &UpgradeStatus) -> bool {
+    catalogue::is_downgrade(version_of(&record.to), version_of(&record.from))
+}
+
 impl Look<'_> {
     /// The record with its end; when that was is what was told first.
     fn ended(&self, record: UpgradeStatus, result: UpgradeResult, reason: Option<String>) -> UpgradeStatus {
@@ -22,20 +27,40 @@ impl Look<'_> {
         let known = reported.filter(|known| known.result == result && same_start(known, &record));
         let known = known.and_then(|known| known.ended_at.clone());
         let ended_at = known.unwrap_or(Time(self.observed.at));
-        UpgradeStatus { result, reason, ended_at: Some(ended_at), ..record }
+        let complete = result == UpgradeResult::RolledBack && record.snapshot.is_some();
+        let record = UpgradeStatus { result, reason, ended_at: Some(ended_at), complete, ..record };
+        self.with_what_is_copied(record)
     }
 
-    /// The record, with what nobody has written down yet: that it served, or that its process has begun. The pod that shows
-    /// it may be gone by the next look.
+    /// Whatever the image before wrote once it served again is not in the copy.
+    fn with_what_is_copied(&self, record: UpgradeStatus) -> UpgradeStatus {
+        let serves_again = record.complete && self.pod_of(&record.from).is_some_and(start::served);
+        UpgradeStatus { complete: record.complete && !serves_again, ..record }
+    }
+
+    /// The record, with what nobody has written down yet: that it served, that its process has begun, or that the image
+    /// before serves again. The pod that shows it may be gone by the next look.
     pub(super) fn noted(&self, record: UpgradeStatus) -> UpgradeStatus {
         let is_open = record.result != UpgradeResult::Succeeded;
         let pod = self.pod_of(&record.to).filter(|_| is_open);
         if pod.is_some_and(start::served) {
             return self.ended(record, UpgradeResult::Succeeded, None);
         }
-        let begun =
-            record.begun || (record.result == UpgradeResult::Running && pod.is_some_and(start::has_run));
-        UpgradeStatus { begun, ..record }
+        let has_run = pod.is_some_and(start::has_run);
+        match record.result {
+            UpgradeResult::Running => UpgradeStatus { begun: record.begun || has_run, ..record },
+            // It was taken back before it began, and began before its pod was gone.
+            UpgradeResult::RolledBack if has_run && is_forward_only(&record) => UpgradeStatus {
+                result: UpgradeResult::Running,
+                reason: None,
+                begun: true,
+                answered: false,
+                complete: false,
+                ended_at: None,
+                ..record
+            },
+            UpgradeResult::RolledBack | UpgradeResult::Succeeded => self.with_what_is_copied(record),
+        }
     }
 
     /// The same for a database that is not to serve: what was not begun before that is not begun after it.
@@ -63,7 +88,9 @@ impl Look<'_> {
             // What it has written is its own from here on, even if it was to be taken back.
             return Standing::Known(record.to.clone(), Some(record));
         }
-        if record.result == UpgradeResult::Running && record.to == image {
+        // Once it has begun it is in force whatever the template says.
+        let stays = record.begun && is_forward_only(&record);
+        if record.result == UpgradeResult::Running && (stays || record.to == image) {
             return self.under_way(record);
         }
         Standing::Known(image, Some(record))
@@ -76,7 +103,7 @@ impl Look<'_> {
         let pod = self.pod_of(&record.to);
         let nodes = &self.observed.children.nodes;
         let judged = pod.filter(|pod| start::may_be_judged(pod, nodes, record.started_at.0));
-        let forward_only = catalogue::is_downgrade(to, from);
+        let forward_only = is_forward_only(&record);
         let Some(reason) = judged.and_then(|pod| start::failure(pod, at)) else {
             return self.not_yet(record, forward_only);
         };
@@ -86,7 +113,8 @@ impl Look<'_> {
             return Standing::Known(from, Some(self.ended(record, UpgradeResult::RolledBack, Some(reason))));
         }
         if wish != record.to && wish != record.from && !catalogue::is_downgrade(to, &self.validated.version) {
-            return open(self.begin(&record.to, record.snapshot.clone()));
+            // What served last, and its copy, stay what they are: nothing has served since.
+            return open(self.begin(&record.from, record.snapshot.clone(), true));
         }
         let text = format!(
             "QuestDB {to} does not start, and may have written what {from} cannot read: {reason}; {} holds the disk as it was \

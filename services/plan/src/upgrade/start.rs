@@ -57,6 +57,15 @@ pub(super) fn has_run(pod: &Pod) -> bool {
     served(pod) || container(pod).is_some_and(|container| container.restart_count > 0 || states(container))
 }
 
+/// Whether its process has ended, and has never served: a first start that goes on is not such.
+pub(super) fn has_failed(pod: &Pod) -> bool {
+    let ended = |container: &ContainerStatus| {
+        let states = [&container.state, &container.last_state];
+        container.restart_count > 0 || states.into_iter().flatten().any(|state| state.terminated.is_some())
+    };
+    !served(pod) && container(pod).is_some_and(ended)
+}
+
 /// Whether what a pod says is of this start, and of now.
 pub(super) fn may_be_judged(pod: &Pod, nodes: &[Arc<Node>], started_at: Timestamp) -> bool {
     let made = pod.metadata.creation_timestamp.as_ref();

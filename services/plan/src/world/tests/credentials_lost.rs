@@ -251,14 +251,51 @@ fn a_key_that_only_the_stateful_set_knows_is_revoked_too() {
     let mut world = serving();
     wishing(&mut world, &["first"]);
     settle(&mut world, None, false);
-    let own = Arc::make_mut(world.children.secret.as_mut().unwrap());
-    own.metadata.annotations.as_mut().unwrap().remove(names::secret::TAKEN_FROM).unwrap();
+    forget_sources(&mut world);
     wishing(&mut world, &[]);
     settle(&mut world, None, false);
-    assert_eq!(handed_out(&world, "first"), None);
+    assert_eq!((handed_out(&world, "first"), in_force(&world, "ilp-keys")), (None, None));
+    assert_eq!((written(&world, "ilp-keys"), opens_ilp(&world)), (None, false));
     wishing(&mut world, &["first"]);
     settle(&mut world, None, false);
     assert_eq!(world.keys_drawn["first"], 2, "the old key came back");
+}
+
+#[test]
+fn a_revoked_key_is_told_from_those_that_may_still_be_given() {
+    let mut world = serving();
+    wishing(&mut world, &["first"]);
+    settle(&mut world, None, false);
+    forget_sources(&mut world);
+    // Which of the two is meant is not known, so that what was given would stay.
+    world.key("keys", &[jwk("k1", 0)]);
+    world.key("others", &[jwk("k2", 1)]);
+    wishing(&mut world, &[]);
+    settle(&mut world, None, false);
+    assert!(refusal(&world).unwrap().contains("Secrets keys, others"));
+    assert_eq!((handed_out(&world, "first"), in_force(&world, "ilp-keys")), (None, None));
+}
+
+/// Somebody takes off the own Secret what it says of itself.
+fn forget_sources(world: &mut World) {
+    let own = Arc::make_mut(world.children.secret.as_mut().unwrap());
+    own.metadata.annotations.as_mut().unwrap().remove(names::secret::TAKEN_FROM).unwrap();
+}
+
+#[test]
+fn what_nobody_gives_and_nothing_explains_goes() {
+    let mut world = serving();
+    world.login("reads", "psql-readonly", ("bob", "reads"));
+    world.key("keys", &[jwk("k1", 0)]);
+    settle(&mut world, None, false);
+    forget_sources(&mut world);
+    world.take_back("reads");
+    world.take_back("keys");
+    settle(&mut world, None, false);
+    let found = ["pg-readonly-user", "pg-readonly-password", "ilp-keys"].map(|key| in_force(&world, key));
+    assert_eq!(found, [None, None, None]);
+    assert!(secrets::to_read(&validated(&world.resource), &world.look()).is_empty());
+    check_serving(&world, None);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use cloud::{DnsRecord, InstanceState, Tags, key};
 use k8s_openapi::api::core::v1::Taint;
 use resources::names::{self, condition};
 use resources::{DnsState, Phase};
+use serde_json::json;
 
 use super::credentials::in_force;
 use super::model::World;
@@ -305,6 +306,129 @@ fn a_machine_that_does_not_become_ready_holds_no_restart() {
         assert_eq!(in_force(&world, "pg-password").as_deref(), Some("new"), "{number}");
         assert!(world.pinned().unwrap().ends_with("-g1") && said(&world, "Ready").0 == "True", "{number}");
     }
+}
+
+#[test]
+fn machines_that_never_come_hold_no_restart() {
+    let hindrances: [(&str, Change); 2] = [
+        ("each ends by itself", |world| {
+            let next = world.instances.iter_mut().skip(1).filter(|found| !found.state.is_ending());
+            next.for_each(|found| found.state = InstanceState::Terminated);
+        }),
+        ("none is launched", |world| {
+            world.exhausted = vec![world.volumes[0].zone.clone()];
+            world.instances[1].state = InstanceState::Terminated;
+            // Nobody remembers that it failed, as where something before the launch fails.
+            world.memory.resting.clear();
+        }),
+    ];
+    for (what, hinder) in hindrances {
+        let mut world = half_moved();
+        world.login("own", "psql", ("ada", "new"));
+        world.clock = jiff::SignedDuration::from_secs(20);
+        let (mut restarts, mut first) = (0, None);
+        for number in 0..90 {
+            let planned = passes(&mut world, 1);
+            let stops = |step: &Step| matches!(step, Step::Delete(target) if target.kind == Kind::Pod);
+            let count = planned[0].actions.iter().filter(|action| stops(&action.step)).count();
+            first = first.or_else(|| (count > 0).then_some(number));
+            restarts += count;
+            hinder(&mut world);
+        }
+        assert_eq!(restarts, 1, "{what}");
+        assert!(first >= Some(40), "{what}: it is left to the move at first: {first:?}");
+        assert_eq!(in_force(&world, "pg-password").as_deref(), Some("new"), "{what}");
+        assert!(world.pinned().unwrap().ends_with("-g1") && said(&world, "Ready").0 == "True", "{what}");
+    }
+}
+
+#[test]
+fn what_serves_is_not_stopped_by_the_way_for_a_node_that_cannot_take_it() {
+    let mut world = just_moved();
+    taint(&mut world, 1, Some("node.kubernetes.io/disk-pressure"));
+    for number in 0..6 {
+        let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
+        let conditions = pod.status.get_or_insert_default().conditions.iter_mut().flatten();
+        let answers = if number % 2 == 0 { "False" } else { "True" };
+        let ready = conditions.filter(|found| found.type_ == "Ready");
+        ready.for_each(|found| answers.clone_into(&mut found.status));
+        let planned = pass(&mut world, &mut 0, None, false);
+        let mut steps = planned.actions.iter().map(|action| &action.step);
+        assert!(
+            !steps.any(|step| matches!(step, Step::Delete(target) if target.kind == Kind::Pod)),
+            "{number}"
+        );
+    }
+    taint(&mut world, 1, None);
+    settle(&mut world, None, false);
+    check_end(&world, "the taint is gone");
+}
+
+/// More is asked for beside QuestDB than its machine has room for, and a larger machine.
+fn larger_and_more_beside(world: &mut World) {
+    change(world, |spec| {
+        "m7i.xlarge".clone_into(&mut spec.compute.instance_type);
+        let beside = json!({ "containers": [{ "name": "beside", "image": "example.com/beside:1",
+            "resources": { "cpu": "1500m", "memory": "1Gi" } }] });
+        spec.pod = Some(serde_json::from_value(beside).unwrap());
+    });
+}
+
+#[test]
+fn a_pod_that_has_no_room_at_home_is_not_asked_for_there() {
+    let containers = |world: &World| {
+        let set = world.children.stateful_set.as_ref().unwrap();
+        set.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers.len()
+    };
+    for answers in [true, false] {
+        let mut world = serving();
+        world.exhausted = vec![world.volumes[0].zone.clone()];
+        let before = pod(&world);
+        if !answers {
+            world.broken = vec![validated(&world.resource).image];
+            passes(&mut world, 1);
+        }
+        larger_and_more_beside(&mut world);
+        passes(&mut world, 8);
+        assert!(!world.memory.resting.is_empty() && pod(&world) == before);
+        assert_eq!((containers(&world), said(&world, "Ready").0 == "True"), (1, answers));
+        // Whatever ends its pod: the next one starts.
+        world.children.pod = None;
+        world.broken.clear();
+        passes(&mut world, 4);
+        assert_eq!((containers(&world), said(&world, "Ready").0.as_str()), (1, "True"));
+        world.exhausted.clear();
+        world.memory.resting.clear();
+        settle(&mut world, None, false);
+        check_end(&world, "there is room");
+        assert_eq!((containers(&world), lives(&world, "2")), (2, true));
+    }
+}
+
+#[test]
+fn a_move_that_is_broken_is_told_as_such() {
+    let mut world = half_moved();
+    "m7i.metal".clone_into(&mut world.instances[1].instance_type);
+    passes(&mut world, 5);
+    let conditions = &world.resource.status.as_ref().unwrap().conditions;
+    let found = conditions.iter().find(|found| found.type_ == condition::MOVING).unwrap();
+    assert_eq!((found.status.as_str(), found.reason.as_str()), ("False", "Broken"));
+    assert!(found.message.contains("terminate it"), "{}", found.message);
+}
+
+#[test]
+fn what_holds_other_credentials_is_told() {
+    let mut world = serving();
+    taint(&mut world, 0, Some("node.kubernetes.io/disk-pressure"));
+    world.login("own", "psql", ("ada", "new"));
+    passes(&mut world, 5);
+    let steps = &world.resource.status.as_ref().unwrap().steps;
+    let told = steps.iter().find(|step| step.name == Part::Credentials.as_str()).unwrap();
+    assert!(told.message.as_ref().unwrap().contains("taint"), "{told:?}");
+    assert_eq!(said(&world, "Ready").0, "True");
+    taint(&mut world, 0, None);
+    settle(&mut world, None, false);
+    check_end(&world, "the taint is gone");
 }
 
 #[test]

@@ -269,14 +269,34 @@ impl World {
         let mut made = pod(&uid, (&labels, &annotations), &node, before.is_some());
         let asked = before.as_deref().map_or(template.spec.as_ref(), |pod| pod.spec.as_ref());
         made.spec.get_or_insert_default().containers = asked.unwrap().containers.clone();
+        if made.spec.as_ref().is_some_and(|spec| spec.containers.is_empty()) {
+            // Which image it is, is known from its kubelet alone.
+            let status = before.as_ref().and_then(|pod| pod.status.as_ref());
+            let statuses = status.and_then(|status| status.container_statuses.clone());
+            made.status.get_or_insert_default().container_statuses = statuses;
+        }
         let since = before.as_ref().and_then(|pod| pod.metadata.creation_timestamp.clone());
         made.metadata.creation_timestamp = since.or(Some(Time(self.now)));
         self.children.pod = Some(Arc::new(self.play(made, before.as_deref())));
     }
 
-    /// QuestDB starts, or ends at once and is started again.
+    /// QuestDB starts, or its image is waited for, or it ends at once and is started again.
     fn play(&self, mut pod: Pod, before: Option<&Pod>) -> Pod {
         let image = crate::change::image_of_pod(&pod).unwrap_or_default();
+        if self.unpulled.contains(&image) {
+            let made = pod.metadata.creation_timestamp.clone();
+            pod.status = parse(&json!({
+                "conditions": [
+                    { "type": "PodScheduled", "status": "True", "lastTransitionTime": made },
+                    { "type": "Ready", "status": "False", "lastTransitionTime": made },
+                ],
+                "containerStatuses": [{
+                    "name": "questdb", "image": image, "imageID": "", "ready": false, "restartCount": 0,
+                    "state": { "waiting": { "reason": "ErrImagePull" } },
+                }],
+            }));
+            return pod;
+        }
         if !self.broken.contains(&image) {
             return pod;
         }

@@ -86,6 +86,8 @@ pub(crate) struct World {
     pub(super) reloads: u32,
     /// Images that end as soon as they are started.
     pub(crate) broken: Vec<String>,
+    /// Images that no registry gives.
+    pub(crate) unpulled: Vec<String>,
     /// The API server takes no objects for now.
     pub(crate) read_only: bool,
     /// It takes none of this kind for now.
@@ -138,6 +140,7 @@ impl World {
             deaf: false,
             reloads: 0,
             broken: Vec::new(),
+            unpulled: Vec::new(),
             read_only: false,
             read_only_for: None,
             now: Timestamp::UNIX_EPOCH,

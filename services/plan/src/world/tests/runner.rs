@@ -1,7 +1,5 @@
 //! Passes over the model as the operator makes them, and what goes wrong in them.
 
-use jiff::Timestamp;
-
 use super::model::{Lost, Refusal, Renamed, World};
 use crate::fixture::{settings, validated};
 use crate::{Applied, Failure, Part, Plan, State, Step, machine_to_check, plan, status};
@@ -81,7 +79,7 @@ pub(super) fn pass(world: &mut World, taken: &mut usize, trouble: Option<Trouble
         }
     }
     if !world.released {
-        let now = Timestamp::UNIX_EPOCH;
+        let now = world.now;
         world.report(version.as_ref(), status(&seen, &validated, &observed, (&planned, &applied), now));
     }
     planned

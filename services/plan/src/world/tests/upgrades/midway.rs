@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use resources::names::{self, condition};
-use resources::{RunState, UpgradeResult};
+use resources::{RunState, UpgradeResult, UpgradeStatus};
 use serde_json::json;
 
 use super::super::model::World;
@@ -68,6 +68,25 @@ fn what_was_decided_and_never_written_was_never_begun() {
     }
 }
 
+#[test]
+fn a_version_that_has_not_served_is_not_told_as_running_when_it_is_stopped() {
+    let mut world = serving();
+    world.broken = broken("10.0.0");
+    wish_for(&mut world, "10.0.0");
+    until(&mut world, |world| is_started(world, "10.0.0") && last(world).begun);
+    change(&mut world, |spec| spec.run_state = RunState::Paused);
+    settle(&mut world, None, false);
+    let text = told_of_upgrade(&world);
+    assert!(text.contains("QuestDB 10.0.0 had not served"), "{text}");
+    world.broken.clear();
+    change(&mut world, |spec| spec.run_state = RunState::Running);
+    settle(&mut world, None, false);
+    check_end(&world, "resumed");
+    change(&mut world, |spec| spec.run_state = RunState::Paused);
+    settle(&mut world, None, false);
+    assert!(told_of_upgrade(&world).contains("not to serve"), "{}", told_of_upgrade(&world));
+}
+
 fn pause_and_resume(world: &mut World) {
     change(world, |spec| spec.run_state = RunState::Paused);
     settle(world, None, false);
@@ -84,6 +103,7 @@ fn what_was_written_and_not_begun_before_a_pause_is_not_begun_after_it() {
     wish_for(&mut world, "9.3.4");
     pause_and_resume(&mut world);
     check_end(&world, "resumed");
+    assert_eq!(told_of_upgrade(&world), "the version that is asked for runs");
     assert!(is_started(&world, "9.3.4") && last(&world).result == UpgradeResult::RolledBack);
     assert_eq!(last(&world).reason.as_deref(), Some("it was to stop before it was started"));
     wish_for(&mut world, "10.0.0");
@@ -127,15 +147,17 @@ fn say_nothing(world: &mut World, keeps_spec: bool) {
 
 #[test]
 fn what_does_not_say_what_it_runs_is_upgraded_like_everything_else() {
-    let mut world = serving();
-    say_nothing(&mut world.clone(), false);
-    say_nothing(&mut world, true);
-    wish_for(&mut world, "9.4.0");
-    until(&mut world, |world| !image(world).ends_with("9.3.4"));
-    assert_eq!(world.snapshots.len(), 1, "a copy first");
-    settle(&mut world, None, false);
-    check_end(&world, "upgraded");
-    assert_eq!((last(&world).result, world.snapshots.len()), (UpgradeResult::Succeeded, 1));
+    for keeps_spec in [true, false] {
+        let mut world = serving();
+        say_nothing(&mut world, keeps_spec);
+        wish_for(&mut world, "9.4.0");
+        until(&mut world, |world| !image(world).ends_with("9.3.4"));
+        assert_eq!(world.snapshots.len(), 1, "a copy first");
+        settle(&mut world, None, false);
+        check_end(&world, "upgraded");
+        assert_eq!((last(&world).result, world.snapshots.len()), (UpgradeResult::Succeeded, 1));
+        assert!(last(&world).from.ends_with(":9.3.4"), "{keeps_spec}: {}", last(&world).from);
+    }
 
     let mut world = serving();
     wish_for(&mut world, "10.0.0");
@@ -164,7 +186,9 @@ fn when_it_ended_is_told_once() {
     assert!(image(&world).ends_with("9.4.0"), "nothing could be written");
     world.read_only_for = None;
     settle(&mut world, None, false);
-    assert!(is_started(&world, "9.3.4") && last(&world) == first);
+    assert!(is_started(&world, "9.3.4") && first.complete);
+    let served_since = UpgradeStatus { complete: false, ..first };
+    assert_eq!(last(&world), served_since);
 }
 
 #[test]
@@ -179,7 +203,7 @@ fn no_copy_is_taken_for_a_restart_that_cannot_be_made() {
         world.tick();
     }
     assert!(!world.memory.resting.is_empty(), "no machine was free");
-    assert!(world.snapshots.len() < 2 && is_started(&world, "9.3.4"), "{}", world.snapshots.len());
+    assert!(world.snapshots.is_empty() && is_started(&world, "9.3.4"), "{}", world.snapshots.len());
     assert!(told_of_upgrade(&world).contains("cordoned"), "{}", told_of_upgrade(&world));
     Arc::make_mut(&mut world.children.nodes[0]).spec.get_or_insert_default().unschedulable = None;
     world.exhausted.clear();
