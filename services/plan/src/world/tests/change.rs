@@ -11,7 +11,8 @@ use resources::{
 use serde_json::json;
 
 use super::model::World;
-use super::operations::{more_connections, other_pod};
+use super::operations::other_pod;
+use super::reload::more_connections;
 use super::source;
 use super::{ENOUGH, check_serving, pass, phase, serving, settle, wish};
 use crate::fixture::{settings, validated};

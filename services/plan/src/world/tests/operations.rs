@@ -15,6 +15,7 @@ use serde_json::json;
 
 use super::credentials::jwk;
 use super::model::World;
+use super::reload::{more_connections, more_of_both, no_connections, serving_many};
 use super::runner::{pass, settle};
 use super::{serving, silent, source, wish};
 use crate::Kind;
@@ -23,21 +24,6 @@ use crate::fixture::{plain, resource, settings};
 /// Operations that give another name. Which name a database has is known from its status alone, so that these do not stand
 /// a status that is lost at the very moment: the records of the former name stay.
 pub(super) const NAMED_ANEW: [&str; 2] = ["another name, refused", "return under another name"];
-
-/// A key that a running QuestDB reads again.
-pub(super) const CONNECTIONS: &str = "http.net.connection.limit";
-
-pub(super) fn more_connections(spec: &mut QuestDBSpec) {
-    spec.config.insert(CONNECTIONS.to_owned(), "80".to_owned());
-}
-
-/// One with a key that it reads again.
-pub(super) fn serving_many() -> World {
-    let mut world = serving();
-    change(&mut world, more_connections);
-    settle(&mut world, None, false);
-    world
-}
 
 /// Something that is asked for or happens.
 pub(super) struct Operation {
@@ -96,16 +82,9 @@ pub(super) const OPERATIONS: &[Operation] = &[
     operation("another key", serving, |world| {
         change(world, |spec| drop(spec.config.insert("shared.worker.count".to_owned(), "2".to_owned())));
     }),
-    operation("a key that is read again", serving, |world| change(world, |spec| more_connections(spec))),
-    operation("a key that is read again is taken out", serving_many, |world| {
-        change(world, |spec| drop(spec.config.remove(CONNECTIONS)));
-    }),
-    operation("a key that is read again and one that is not", serving, |world| {
-        change(world, |spec| {
-            more_connections(spec);
-            spec.config.insert("shared.worker.count".to_owned(), "2".to_owned());
-        });
-    }),
+    operation("a key that is read again", serving, |world| change(world, more_connections)),
+    operation("a key that is read again goes", serving_many, |world| change(world, no_connections)),
+    operation("keys of which one is read again", serving, |world| change(world, more_of_both)),
     operation("no keys", serving, |world| change(world, |spec| spec.config.clear())),
     operation("restart", serving, |world| change(world, |spec| spec.restart_nonce = Some("once".to_owned()))),
     operation("another pod", serving, |world| change(world, |spec| spec.pod = Some(other_pod()))),

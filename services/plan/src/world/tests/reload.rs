@@ -3,13 +3,38 @@
 use std::sync::Arc;
 
 use resources::ChangeMeans::{Online, Restart};
-use resources::{Phase, names};
+use resources::{Phase, QuestDBSpec, names};
 
 use super::model::World;
-use super::operations::{CONNECTIONS, change, more_connections, serving_many};
+use super::operations::change;
 use super::runner::{pass, settle};
 use super::{check_serving, phase, serving};
 use crate::Step;
+
+/// A key that a running QuestDB reads again.
+const CONNECTIONS: &str = "http.net.connection.limit";
+
+pub(super) fn more_connections(spec: &mut QuestDBSpec) {
+    spec.config.insert(CONNECTIONS.to_owned(), "80".to_owned());
+}
+
+pub(super) fn no_connections(spec: &mut QuestDBSpec) {
+    spec.config.remove(CONNECTIONS);
+}
+
+/// More connections, and a key for which it has to start anew.
+pub(super) fn more_of_both(spec: &mut QuestDBSpec) {
+    more_connections(spec);
+    spec.config.insert("shared.worker.count".to_owned(), "2".to_owned());
+}
+
+/// One with a key that it reads again.
+pub(super) fn serving_many() -> World {
+    let mut world = serving();
+    change(&mut world, more_connections);
+    settle(&mut world, None, false);
+    world
+}
 
 fn uid(world: &World) -> Option<String> {
     world.children.pod.as_ref()?.metadata.uid.clone()
@@ -37,7 +62,7 @@ fn nobody_is_restarted_for_what_is_read_again() {
     change(&mut world, more_connections);
     settle(&mut world, None, false);
     assert_eq!((uid(&world), world.reloads), (before.clone(), 1));
-    change(&mut world, |spec| drop(spec.config.remove(CONNECTIONS)));
+    change(&mut world, no_connections);
     settle(&mut world, None, false);
     assert_eq!((uid(&world), world.reloads), (before, 2));
     check_serving(&world, None);
@@ -47,10 +72,7 @@ fn nobody_is_restarted_for_what_is_read_again() {
 fn what_needs_a_start_brings_the_rest_along() {
     let mut world = serving();
     let before = uid(&world);
-    change(&mut world, |spec| {
-        more_connections(spec);
-        spec.config.insert("shared.worker.count".to_owned(), "2".to_owned());
-    });
+    change(&mut world, more_of_both);
     settle(&mut world, None, false);
     assert!(uid(&world) != before && world.reloads == 0);
     check_serving(&world, None);

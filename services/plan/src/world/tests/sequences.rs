@@ -6,8 +6,9 @@ use resources::{QuestDBSpec, RunState, ServiceSpec, ServiceType, VolumeType};
 
 use super::enumerated::assert_pictures;
 use super::model::World;
-use super::operations::{change, more_connections, other_pod};
+use super::operations::{change, other_pod};
 use super::oracle::{check_end, check_moment, is_refused, picture, picture_of_fresh};
+use super::reload::more_connections;
 use super::runner::{pass, settle};
 use crate::Kind;
 use crate::fixture::resource;
