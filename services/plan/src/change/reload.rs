@@ -33,8 +33,8 @@ pub struct Reload {
     pub shown: String,
     /// What it has to say afterwards.
     pub settings: Vec<Setting>,
-    /// What the pod then says of itself.
-    pub annotations: BTreeMap<String, String>,
+    /// What the pod then says of itself; nothing takes an annotation off.
+    pub annotations: BTreeMap<String, Option<String>>,
 }
 
 /// What is to be read again; nothing when nothing differs, or when a restart is needed.
@@ -58,8 +58,10 @@ pub(crate) fn reload(world: &World<'_>) -> Option<Reload> {
     };
     let settings = keys.into_iter().map(setting).collect();
     let annotations = [
-        (names::CHECKSUM.to_owned(), build::checksum(world.validated, &pin)),
-        (names::RUNNING.to_owned(), wished.text()),
+        (names::CHECKSUM.to_owned(), Some(build::checksum(world.validated, &pin))),
+        (names::RUNNING.to_owned(), Some(wished.text())),
+        // A restart that is not asked for any more asks for none.
+        (names::RESTART.to_owned(), world.validated.restart_nonce.clone()),
     ];
     let text = build::server_conf(world.validated);
     Some(Reload {

@@ -104,7 +104,13 @@ impl World {
         if pod.metadata.uid.as_ref() != Some(&reload.pod.uid) {
             return Err("it is another pod");
         }
-        pod.metadata.annotations.get_or_insert_default().extend(reload.annotations.clone());
+        let annotations = pod.metadata.annotations.get_or_insert_default();
+        for (key, value) in reload.annotations.clone() {
+            match value {
+                Some(value) => drop(annotations.insert(key, value)),
+                None => drop(annotations.remove(&key)),
+            }
+        }
         self.reloads += 1;
         Ok(())
     }

@@ -69,6 +69,22 @@ fn nobody_is_restarted_for_what_is_read_again() {
 }
 
 #[test]
+fn a_restart_that_is_taken_back_with_it_is_none() {
+    let mut world = serving();
+    change(&mut world, |spec| spec.restart_nonce = Some("once".to_owned()));
+    settle(&mut world, None, false);
+    let before = uid(&world);
+    change(&mut world, |spec| {
+        spec.restart_nonce = None;
+        more_connections(spec);
+    });
+    settle(&mut world, None, false);
+    assert_eq!((uid(&world), world.reloads), (before, 1));
+    let pod = world.children.pod.as_ref().unwrap();
+    assert!(!pod.metadata.annotations.as_ref().unwrap().contains_key(names::RESTART));
+}
+
+#[test]
 fn what_needs_a_start_brings_the_rest_along() {
     let mut world = serving();
     let before = uid(&world);
