@@ -28,6 +28,7 @@ use crate::{Change, Children, Goal, Observed, State, Validated, pod_is_ready};
 
 pub(crate) use decision::Decision;
 use standing::Standing;
+pub(crate) use start::has_failed;
 
 /// What a decision rests on.
 struct Look<'a> {

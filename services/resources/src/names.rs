@@ -45,6 +45,8 @@ pub const RUNNING: &str = "crd.questdb.io/running";
 pub const TEMPLATE: &str = "crd.questdb.io/template";
 /// Annotation of a pod: which server.conf it is to be shown. A kubelet that sees another one looks at once.
 pub const CONFIG: &str = "crd.questdb.io/config";
+/// Annotation of a pod: which server.conf QuestDB was told to read and, when asked, did not have the values of.
+pub const CONFIG_REFUSED: &str = "crd.questdb.io/config-refused";
 /// Annotation of a StatefulSet: its last upgrade, and what became of it.
 pub const UPGRADE: &str = "crd.questdb.io/upgrade";
 /// Annotation of a snapshot that was taken before an upgrade: the database.

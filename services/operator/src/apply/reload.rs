@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use plan::{Reload, pod_serves};
 use resources::names;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Pass;
 use crate::database::{self, Door};
@@ -21,13 +21,14 @@ pub(super) async fn reload(pass: &Pass<'_>, reload: &Reload) -> Result<(), Error
     let pod = context.call("look at the pod", pods.get_opt(name)).await?;
     let pod = pod.filter(|pod| pod.metadata.uid.as_ref() == Some(&reload.pod.uid) && pod_serves(pod));
     let pod = pod.ok_or_else(|| stale(format!("the pod {name} does not serve any more")))?;
-    let shown = pod.metadata.annotations.as_ref().and_then(|annotations| annotations.get(names::CONFIG));
-    if shown != Some(&reload.shown) {
+    let annotations = pod.metadata.annotations.clone().unwrap_or_default();
+    let note = async |what, annotations: Value| {
+        let body = json!({ "metadata": { "uid": reload.pod.uid, "annotations": annotations } });
+        write::merge(context, &pods, name, what, &body).await.map(drop)
+    };
+    if reload.meanwhile.iter().any(|(key, value)| annotations.get(key) != Some(value)) {
         // The kubelet brings a pod's files up to date when the pod changes, and else about once a minute.
-        let body = json!({ "metadata": {
-            "uid": reload.pod.uid, "annotations": { names::CONFIG: reload.shown },
-        } });
-        write::merge(context, &pods, name, "have the pod shown its server.conf", &body).await?;
+        note("have the pod shown its server.conf", json!(reload.meanwhile)).await?;
     }
     let address = pod.status.as_ref().and_then(|status| status.pod_ip.as_ref()?.parse().ok());
     let address = address.ok_or_else(|| stale(format!("the pod {name} has no address")))?;
@@ -40,13 +41,16 @@ pub(super) async fn reload(pass: &Pass<'_>, reload: &Reload) -> Result<(), Error
     let door = Door { address, user, password };
     let missing = context.databases.reload(&door, &reload.settings).await;
     let missing = missing.map_err(Error::database("have QuestDB read server.conf again"))?;
-    if !missing.is_empty() {
-        return Err(stale(format!(
-            "QuestDB has not taken over {}: the file reaches its pod within two minutes; if this stays, QuestDB does not accept \
-             a value (kubectl logs {name} says which): correct it, or change spec.restartNonce to have it restarted",
-            missing.join(", ")
-        )));
+    if missing.is_empty() {
+        return note("note what QuestDB has read", json!(reload.annotations)).await;
     }
-    let body = json!({ "metadata": { "uid": reload.pod.uid, "annotations": reload.annotations } });
-    write::merge(context, &pods, name, "note what QuestDB has read", &body).await.map(drop)
+    if annotations.get(names::CONFIG_REFUSED) != Some(&reload.shown) {
+        let refused = json!({ names::CONFIG_REFUSED: reload.shown });
+        note("note that QuestDB has not taken its settings over", refused).await?;
+    }
+    Err(stale(format!(
+        "QuestDB has not taken over {}: the file reaches its pod within two minutes; if this stays, QuestDB does not accept a \
+         value (kubectl logs {name} says which): correct it before the next start, which would fail on it",
+        missing.join(", ")
+    )))
 }

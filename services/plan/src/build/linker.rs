@@ -10,8 +10,11 @@ use crate::Validated;
 /// The folder in which a pod is shown server.conf.
 pub(super) const SHOWN: &str = "/etc/questdb/config";
 
-/// Whatever is there goes: QuestDB's own default, an older link, or the file that an older mount left.
-const LINK: &str = r#"mkdir -p "$ROOT/conf"
+/// Whatever is there goes: QuestDB's own default, an older link, or the file that an older mount left. A folder that was made
+/// for such a mount, on an empty disk, belongs to somebody else: it is put aside, because QuestDB writes there.
+const LINK: &str = r#"if [ -e "$ROOT/conf" ] && [ ! -w "$ROOT/conf" ]; then mv "$ROOT/conf" "$ROOT/conf.$(date +%s)"; fi
+mkdir -p "$ROOT/conf"
+if [ "$(readlink "$ROOT/conf/server.conf")" = "$SHOWN/server.conf" ]; then exit 0; fi
 ln -sfn "$SHOWN/server.conf" "$ROOT/conf/server.conf"
 "#;
 
@@ -32,6 +35,7 @@ pub(super) fn linker(validated: &Validated) -> Value {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
     use std::process::Command;
 
     use super::*;
@@ -44,7 +48,7 @@ mod tests {
         fs::create_dir_all(&shown).unwrap();
         fs::write(shown.join("server.conf"), "ours").unwrap();
         let conf = root.join("conf/server.conf");
-        let before: [fn(&std::path::Path); 4] = [
+        let before: [fn(&std::path::Path); 5] = [
             |_| {},
             |conf| {
                 fs::remove_file(conf).unwrap();
@@ -53,6 +57,10 @@ mod tests {
             |conf| {
                 fs::remove_file(conf).unwrap();
                 std::os::unix::fs::symlink("/nowhere", conf).unwrap();
+            },
+            |conf| {
+                // As the runtime makes it on an empty disk, seen by somebody who may not write there.
+                fs::set_permissions(conf.parent().unwrap(), fs::Permissions::from_mode(0o555)).unwrap();
             },
             |_| {},
         ];
@@ -63,6 +71,9 @@ mod tests {
             assert!(script.status().unwrap().success());
             assert_eq!(fs::read_to_string(&conf).unwrap(), "ours");
             assert!(conf.symlink_metadata().unwrap().is_symlink());
+        }
+        for entry in fs::read_dir(&root).unwrap() {
+            fs::set_permissions(entry.unwrap().path(), fs::Permissions::from_mode(0o755)).unwrap();
         }
         fs::remove_dir_all(root).unwrap();
     }

@@ -12,6 +12,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::Change;
+use super::reload::FIELD;
 use crate::secrets::Keyring;
 use crate::{Validated, build, overrides};
 
@@ -90,6 +91,12 @@ impl Running {
         keys.filter(differing).map(String::as_str)
     }
 
+    /// The same where nobody knows which values these keys have: any that is asked for is another.
+    pub(super) fn without(&self, keys: &[&str]) -> Self {
+        let unknown = keys.iter().map(|key| ((*key).to_owned(), String::new()));
+        Self { config: self.config.clone().into_iter().chain(unknown).collect(), ..self.clone() }
+    }
+
     /// The keys that a QuestDB of this version, which runs, is to be told to read again; none when nothing differs, or when
     /// something does for which it has to start anew.
     pub(super) fn to_read_again<'a>(&'a self, running: &'a Self, version: &str) -> Vec<&'a str> {
@@ -127,7 +134,7 @@ impl Running {
 
 /// The field of a key of server.conf.
 pub(super) fn field_of(key: &str) -> String {
-    format!("/spec/config/{}", key.replace('~', "~0").replace('/', "~1"))
+    format!("{FIELD}{}", key.replace('~', "~0").replace('/', "~1"))
 }
 
 /// A hash of everything else in a template: what the operator chooses and nobody is restarted for. Which machine it is for is

@@ -58,7 +58,7 @@ pub(super) fn has_run(pod: &Pod) -> bool {
 }
 
 /// Whether its process has ended, and has never served: a first start that goes on is not such.
-pub(super) fn has_failed(pod: &Pod) -> bool {
+pub(crate) fn has_failed(pod: &Pod) -> bool {
     let ended = |container: &ContainerStatus| {
         let states = [&container.state, &container.last_state];
         container.restart_count > 0 || states.into_iter().flatten().any(|state| state.terminated.is_some())
@@ -84,8 +84,13 @@ pub(super) fn failure(pod: &Pod, now: Timestamp) -> Option<String> {
     }
     let age = since(condition(pod, "PodScheduled")).map(|then| now.duration_since(then));
     let before = pod.status.iter().flat_map(|status| status.init_container_statuses.iter().flatten());
-    let preparing = before.filter(|container| PREPARING.contains(&container.name.as_str()));
-    let for_its_image = preparing.filter_map(waiting_for).find(|reason| reason.contains("Image"));
+    let preparing: Vec<_> = before.filter(|container| PREPARING.contains(&container.name.as_str())).collect();
+    if let Some(ended) = preparing.iter().find(|container| container.restart_count >= ENDS) {
+        let name = &ended.name;
+        return Some(format!("what prepares for it ({name}) ended again and again{}", exit_code(ended)));
+    }
+    let mut waiting = preparing.into_iter().filter_map(waiting_for);
+    let for_its_image = waiting.find(|reason| reason.contains("Image"));
     match for_its_image.or_else(|| waiting_for(container)) {
         Some(reason @ "InvalidImageName") => Some(format!("its image cannot be had: {reason}")),
         Some(reason @ ("ErrImagePull" | "ImagePullBackOff")) => {
@@ -155,11 +160,22 @@ mod tests {
         check(waits("InvalidImageName"), 0, Some("its image cannot be had: InvalidImageName"));
         check(waits("CreateContainerError"), 60, Some("it did not answer its probes in time"));
         check(waits("PodInitializing"), 600, None);
-        for (name, expected) in
-            [("link-config", Some("its image cannot be had: ErrImagePull")), ("theirs", None)]
-        {
+        let again = || {
+            json!({ "restartCount": 3, "state": { "waiting": { "reason": "CrashLoopBackOff" } },
+            "lastState": { "terminated": { "exitCode": 127 } } })
+        };
+        for (name, state, expected) in [
+            ("link-config", waits("ErrImagePull"), Some("its image cannot be had: ErrImagePull")),
+            ("theirs", waits("ErrImagePull"), None),
+            (
+                "link-config",
+                again(),
+                Some("what prepares for it (link-config) ended again and again, last with exit code 127"),
+            ),
+            ("theirs", again(), None),
+        ] {
             let mut prepared = pod("questdb", &waits("PodInitializing"), &scheduled_at(0));
-            let before = pod(name, &waits("ErrImagePull"), &json!([])).status.unwrap().container_statuses;
+            let before = pod(name, &state, &json!([])).status.unwrap().container_statuses;
             prepared.status.as_mut().unwrap().init_container_statuses = before;
             assert_eq!(failure(&prepared, minutes(10)).as_deref(), expected, "{name}");
         }

@@ -43,8 +43,10 @@ async fn settings_are_in_force_once_questdb_itself_says_so() {
         pod.metadata.annotations.unwrap().remove(key)
     };
     assert!(annotation(names::CONFIG).await.is_some(), "the kubelet has no reason to look");
+    let unknown = format!("\"{CONNECTIONS}\":\"\"");
     let running = annotation(names::RUNNING).await.unwrap();
-    assert!(!running.contains(CONNECTIONS), "{running}");
+    assert!(running.contains(&unknown), "{running}");
+    assert_eq!(annotation(names::CONFIG).await, annotation(names::CONFIG_REFUSED).await);
 
     // A value that it does not accept is not in force either.
     questdb.configure(&format!("{CONNECTIONS}=8x"));
@@ -54,10 +56,11 @@ async fn settings_are_in_force_once_questdb_itself_says_so() {
         (now > tried + 1.0).then_some(())
     })
     .await;
-    assert!(!annotation(names::RUNNING).await.unwrap().contains(CONNECTIONS));
+    assert!(annotation(names::RUNNING).await.unwrap().contains(&unknown));
     questdb.configure(&format!("{CONNECTIONS}=80"));
     subject.carried_out(Phase::Ready).await;
-    assert!(annotation(names::RUNNING).await.unwrap().contains(CONNECTIONS));
+    let running = annotation(names::RUNNING).await.unwrap();
+    assert!(running.contains(CONNECTIONS) && !running.contains(&unknown), "{running}");
     let answer = questdb.sql(&format!("(SHOW PARAMETERS) WHERE property_path = '{CONNECTIONS}'")).await;
     assert_eq!(answer["dataset"][0][2], "80", "{answer}");
     stage.end(operator).await;

@@ -92,7 +92,16 @@ impl World {
 
     /// QuestDB reads server.conf as it is, and says by its pod what it has read.
     fn reload(&mut self, reload: &Reload) -> Result<(), Refusal> {
-        if self.deaf {
+        let pod = Arc::make_mut(self.children.pod.as_mut().ok_or("no such pod")?);
+        if pod.metadata.uid.as_ref() != Some(&reload.pod.uid) {
+            return Err("it is another pod");
+        }
+        let annotations = pod.metadata.annotations.get_or_insert_default();
+        annotations.extend(reload.meanwhile.clone());
+        if let Some(refuses) = self.deaf {
+            if refuses {
+                annotations.insert(names::CONFIG_REFUSED.to_owned(), reload.shown.clone());
+            }
             return Err("QuestDB does not take it over");
         }
         let text = self.children.config.as_ref().unwrap().data.as_ref().unwrap()["server.conf"].clone();
@@ -101,9 +110,6 @@ impl World {
             assert!(line.is_none_or(|line| text.contains(&line)), "{key} is not in {text}");
         }
         let pod = Arc::make_mut(self.children.pod.as_mut().ok_or("no such pod")?);
-        if pod.metadata.uid.as_ref() != Some(&reload.pod.uid) {
-            return Err("it is another pod");
-        }
         let annotations = pod.metadata.annotations.get_or_insert_default();
         for (key, value) in reload.annotations.clone() {
             match value {

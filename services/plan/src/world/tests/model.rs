@@ -80,8 +80,8 @@ pub(crate) struct World {
     pub(crate) uncopied: bool,
     /// There may be a third machine, because it was needed when the last one was launched.
     pub(super) third: bool,
-    /// QuestDB does not read server.conf again.
-    pub(super) deaf: bool,
+    /// QuestDB does not read server.conf again: because it refuses a value, or because it cannot be told.
+    pub(super) deaf: Option<bool>,
     /// How often it did.
     pub(super) reloads: u32,
     /// Images that end as soon as they are started.
@@ -137,7 +137,7 @@ impl World {
             snapshots: Vec::new(),
             uncopied: false,
             third: false,
-            deaf: false,
+            deaf: None,
             reloads: 0,
             broken: Vec::new(),
             unpulled: Vec::new(),

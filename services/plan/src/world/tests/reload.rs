@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use jiff::SignedDuration;
 use resources::ChangeMeans::{Online, Restart};
 use resources::{Phase, QuestDBSpec, names};
+use serde_json::json;
 
 use super::model::World;
 use super::operations::change;
@@ -112,7 +114,7 @@ fn a_pod_that_never_sees_another_file_is_restarted() {
 #[test]
 fn what_is_not_taken_over_stays_pending_while_the_database_serves() {
     let mut world = serving();
-    world.deaf = true;
+    (world.deaf, world.clock) = (Some(true), SignedDuration::from_mins(1));
     let before = uid(&world);
     change(&mut world, more_connections);
     for _ in 0..20 {
@@ -126,11 +128,64 @@ fn what_is_not_taken_over_stays_pending_while_the_database_serves() {
     assert!(status.conditions.iter().any(|found| found.type_ == "Ready" && found.status == "True"));
     assert!(status.instruction.as_ref().unwrap().seq < world.resource.spec.instruction.as_ref().unwrap().seq);
 
+    // Nor is anything called done when the wish turns back: nobody knows which value it has.
+    let mut back = world.clone();
+    change(&mut back, no_connections);
+    pass(&mut back, &mut 0, None, false);
+    assert_eq!(pending(&back), [(format!("/spec/config/{CONNECTIONS}"), Online)]);
+    back.deaf = None;
+    settle(&mut back, None, false);
+    assert_eq!((uid(&back), back.reloads), (before.clone(), 1));
+    check_serving(&back, None);
+
     // A restart that is asked for reads it, too.
     change(&mut world, |spec| spec.restart_nonce = Some("now".to_owned()));
     settle(&mut world, None, false);
     assert!(uid(&world) != before && world.reloads == 0);
     check_serving(&world, None);
+}
+
+#[test]
+fn one_that_cannot_be_told_is_restarted_after_some_minutes() {
+    let mut world = serving();
+    (world.deaf, world.clock) = (Some(false), SignedDuration::from_mins(1));
+    let before = uid(&world);
+    change(&mut world, more_connections);
+    let (mut minutes, mut told) = (0, false);
+    while uid(&world) == before && minutes < 20 {
+        told = pending(&world).contains(&(format!("/spec/config/{CONNECTIONS}"), Restart));
+        pass(&mut world, &mut 0, None, false);
+        world.tick();
+        minutes += 1;
+    }
+    assert!((6..12).contains(&minutes) && told, "{minutes} {told}");
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    assert_eq!(world.reloads, 0);
+}
+
+#[test]
+fn one_that_ended_before_it_served_is_started_anew() {
+    let mut world = serving();
+    change(&mut world, more_connections);
+    let before = uid(&world);
+    let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
+    let status = pod.status.get_or_insert_default();
+    let conditions = status.conditions.iter_mut().flatten().filter(|found| found.type_ == "Ready");
+    conditions.for_each(|found| "False".clone_into(&mut found.status));
+    let ended = json!([{ "name": "questdb", "image": "", "imageID": "", "ready": false, "restartCount": 1 }]);
+    status.container_statuses = serde_json::from_value(ended).unwrap();
+    let seen = world.children.pod.clone();
+    for _ in 0..4 {
+        if uid(&world) == before {
+            world.children.pod.clone_from(&seen);
+        }
+        pass(&mut world, &mut 0, None, false);
+        world.tick();
+    }
+    assert_ne!(uid(&world), before);
+    settle(&mut world, None, false);
+    assert_eq!(world.reloads, 0);
 }
 
 #[test]
