@@ -81,6 +81,7 @@ pub(crate) fn reload(world: &World<'_>) -> Option<Reload> {
         (names::RUNNING.to_owned(), Some(wished.text())),
         // A restart that is not asked for any more asks for none.
         (names::RESTART.to_owned(), world.validated.restart_nonce.clone()),
+        (names::CONFIG.to_owned(), None),
         (names::CONFIG_REFUSED.to_owned(), None),
     ];
     Some(Reload {
