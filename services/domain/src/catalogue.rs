@@ -49,6 +49,13 @@ pub const RESERVED_CONFIG_PREFIXES: &[&str] = &[
     "http.password",
     "line.tcp.net.bind.to",
     "line.tcp.auth",
+    // What the web server shows and what SQL reads and writes are files below the root: credentials lie outside.
+    "http.static.",
+    "cairo.sql.backup.",
+    "cairo.sql.copy.root",
+    "cairo.sql.copy.work.root",
+    "cairo.sql.copy.export.root",
+    "cairo.volumes",
     "cairo.root",
     "cairo.snapshot.",
     // A restore that is put off would be done later, over newer data.
@@ -56,6 +63,38 @@ pub const RESERVED_CONFIG_PREFIXES: &[&str] = &[
     "metrics.enabled",
     "config.validation.strict",
 ];
+
+/// Keys of server.conf that a running QuestDB takes over when it is told to read the file again, as `SHOW PARAMETERS` of 9.3.4
+/// has them under `reloadable`, without those that belong to Slipway. Every later version is taken to have them too: whoever
+/// relies on it asks the process afterwards.
+pub const RELOADABLE: &[&str] = &[
+    "cairo.mat.view.insert.as.select.batch.size",
+    "cairo.mat.view.max.refresh.intervals",
+    "cairo.mat.view.max.refresh.retries",
+    "cairo.mat.view.rows.per.query.estimate",
+    "cairo.parquet.export.copy.report.frequency.lines",
+    "cairo.sql.asof.join.evacuation.threshold",
+    "cairo.sql.asof.join.short.circuit.cache.capacity",
+    "cairo.sql.copier.chunked",
+    "cairo.sql.jit.max.in.list.size.threshold",
+    "http.export.connection.limit",
+    "http.ilp.connection.limit",
+    "http.json.query.connection.limit",
+    "http.multipart.header.buffer.size",
+    "http.net.connection.limit",
+    "http.recv.buffer.size",
+    "http.request.header.buffer.size",
+    "http.send.buffer.size",
+    "line.http.max.recv.buffer.size",
+    "line.tcp.net.connection.limit",
+    "pg.named.statement.limit",
+    "pg.net.connection.limit",
+    "pg.recv.buffer.size",
+    "pg.send.buffer.size",
+    "query.tracing.enabled",
+];
+/// The oldest version of which [`RELOADABLE`] is known.
+const RELOADABLE_SINCE: [u32; 3] = [9, 3, 4];
 
 /// What EBS allows of each type of volume on offer, as the API reference of EC2 has it for `CreateVolume` (model of
 /// aws-sdk-ec2 1.274) and the EBS user guide under "General Purpose SSD volumes" and "Provisioned IOPS SSD volumes" for the
@@ -144,7 +183,29 @@ pub fn instance_type(name: &str) -> Option<&'static InstanceType> {
 
 /// The container image of a version on offer.
 pub fn image(version: &str) -> Option<String> {
-    VERSIONS.contains(&version).then(|| format!("questdb/questdb:{version}"))
+    VERSIONS.contains(&version).then(|| image_of(version))
+}
+
+/// The container image of a version, whether it is on offer or not.
+pub fn image_of(version: &str) -> String {
+    format!("questdb/questdb:{version}")
+}
+
+/// The major version of a QuestDB version.
+pub fn major(version: &str) -> Option<u32> {
+    version.split('.').next()?.parse().ok()
+}
+
+/// Whether a running QuestDB of this version takes over another value of a key. Of a version that is no number nobody knows.
+pub fn is_reloadable(version: &str, key: &str) -> bool {
+    let numbers: Option<Vec<u32>> = version.split('.').map(|number| number.parse().ok()).collect();
+    numbers.is_some_and(|numbers| numbers.as_slice() >= RELOADABLE_SINCE.as_slice())
+        && RELOADABLE.contains(&key)
+}
+
+/// Whether a version may not read what another one has written. Of a version that is no number nobody knows.
+pub fn is_downgrade(from: &str, to: &str) -> bool {
+    major(from).zip(major(to)).is_some_and(|(from, to)| to < from)
 }
 
 #[cfg(test)]
@@ -171,6 +232,37 @@ mod tests {
             let throughput = limits.throughput.unwrap_or(THROUGHPUT);
             assert!(THROUGHPUT.0 <= throughput.0 && throughput.1 <= THROUGHPUT.1, "{}", limits.name);
         }
+    }
+
+    #[test]
+    fn what_is_reloaded_depends_on_key_and_version() {
+        for (version, key, expected) in [
+            ("9.3.4", "http.net.connection.limit", true),
+            ("9.10.0", "http.net.connection.limit", true),
+            ("10.0", "http.net.connection.limit", true),
+            ("9.3.3", "http.net.connection.limit", false),
+            ("9.3", "http.net.connection.limit", false),
+            ("nightly", "http.net.connection.limit", false),
+            ("9.3.4-rc1", "http.net.connection.limit", false),
+            ("9.3.4", "shared.worker.count", false),
+        ] {
+            assert_eq!(is_reloadable(version, key), expected, "{version} {key}");
+        }
+        let is_ours = |key: &&&str| RESERVED_CONFIG_PREFIXES.iter().any(|prefix| key.starts_with(prefix));
+        assert_eq!(RELOADABLE.iter().find(is_ours), None);
+    }
+
+    #[test]
+    fn only_an_older_major_version_is_a_downgrade() {
+        for (from, to, expected) in [
+            ("9.3.4", "8.9.9", true),
+            ("10.0.0", "9.9.9", true),
+            ("9.3.4", "9.1.0", false),
+            ("9.3.4", "10.0.0", false),
+        ] {
+            assert_eq!(is_downgrade(from, to), expected, "{from} {to}");
+        }
+        assert!(!is_downgrade("nightly", "9.3.4") && !is_downgrade("9.3.4", "nightly"));
     }
 
     #[test]

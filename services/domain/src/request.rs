@@ -134,11 +134,9 @@ impl Change {
                 format!("can only grow: it is {size} GiB now"),
             ));
         }
-        if !fields.instance_type.is_empty() && fields.instance_type != current.compute.instance_type {
-            // Another machine means a move; an instruction that nobody can carry out must not be accepted.
-            let now = &current.compute.instance_type;
-            let detail = format!("cannot change for a living database yet: it is {now}");
-            wrong.push(Violation::new("/compute/instance_type", Rule::Immutable, detail));
+        if catalogue::is_downgrade(&current.version, &fields.version) {
+            let detail = format!("an older major version cannot read the data of {}", current.version);
+            wrong.push(Violation::new("/version", Rule::Conflict, detail));
         }
         wrong.into_result()?;
         let mut next = current.clone();
@@ -462,16 +460,16 @@ mod tests {
     }
 
     #[test]
-    fn a_living_database_keeps_its_machine() {
-        let current = desired();
-        let other = Change { instance_type: Some("m7i.xlarge".to_owned()), ..Change::default() };
-        let wrong = other.apply(&current).unwrap_err();
-        assert_eq!(
-            (wrong.0[0].pointer.as_str(), wrong.0[0].rule),
-            ("/compute/instance_type", Rule::Immutable)
-        );
-        let same = Change { instance_type: Some(current.compute.instance_type.clone()), ..Change::default() };
-        assert_eq!(same.apply(&current).unwrap(), current);
+    fn a_living_database_may_have_another_machine_and_version_but_no_older_major_one() {
+        let mut current = desired();
+        let machine = Change { instance_type: Some("m7i.xlarge".to_owned()), ..Change::default() };
+        assert_eq!(machine.apply(&current).unwrap().compute.instance_type, "m7i.xlarge");
+        let older = Change { version: Some("9.3.4".to_owned()), ..Change::default() };
+        for (now, expected) in [("9.3.5", None), ("10.0.1", Some(("/version".to_owned(), Rule::Conflict)))] {
+            current.version = now.to_owned();
+            let wrong = older.apply(&current).err().map(|mut wrong| wrong.0.remove(0));
+            assert_eq!(wrong.map(|wrong| (wrong.pointer, wrong.rule)), expected, "from {now}");
+        }
     }
 
     #[test]

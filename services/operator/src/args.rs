@@ -7,6 +7,7 @@ use std::time::Duration;
 use plan::Settings;
 
 use crate::neighbours::NeighbourArgs;
+use crate::scope::{self, Scope};
 
 /// Runs QuestDB databases on machines of their own: watches QuestDB resources in one cluster and acts on AWS
 #[derive(Debug, clap::Parser)]
@@ -43,14 +44,14 @@ pub struct Args {
     #[arg(long, env = "SLIPWAY_ZONES", value_delimiter = ',', value_parser = zone, required = true, value_name = "ZONE=SUBNET")]
     pub zones: Vec<(String, String)>,
     /// Machine image of databases that name none
-    #[arg(long, env = "SLIPWAY_NODE_IMAGE", value_name = "AMI")]
+    #[arg(long, env = "SLIPWAY_NODE_IMAGE", value_parser = image, value_name = "AMI")]
     pub node_image: String,
     /// Namespace of the leader's Lease
     #[arg(long, env = "SLIPWAY_LEASE_NAMESPACE", default_value = "slipway-system", value_name = "NAMESPACE")]
     pub lease_namespace: String,
-    /// The only namespace whose resources are looked after; all namespaces when absent
-    #[arg(long, env = "SLIPWAY_WATCH_NAMESPACE", value_name = "NAMESPACE")]
-    pub watch_namespace: Option<String>,
+    /// The only namespaces whose resources are looked after; all namespaces when absent
+    #[arg(long, env = "SLIPWAY_WATCH_NAMESPACE", value_delimiter = ',', value_parser = scope::name_or_none, value_name = "NAMESPACE")]
+    pub watch_namespace: Vec<String>,
     /// How long EC2 may take to show what was created: what it does not show counts as gone only so long after the last
     /// create
     #[arg(long, env = "SLIPWAY_EC2_LAG", value_name = "DURATION", default_value = "30s", value_parser = duration)]
@@ -58,6 +59,9 @@ pub struct Args {
     /// Between two looks at a database that is as it should be; what changes in Kubernetes or in AWS is noticed without
     #[arg(long, env = "SLIPWAY_RESYNC", value_name = "DURATION", default_value = "5m", value_parser = period)]
     pub resync: Duration,
+    /// QuestDB versions that databases may have
+    #[arg(long = "questdb-versions", env = "SLIPWAY_QUESTDB_VERSIONS", value_delimiter = ',', default_values = domain::catalogue::VERSIONS, value_name = "VERSION")]
+    pub versions: Vec<String>,
     /// Who else lives in the cluster.
     #[command(flatten)]
     pub neighbours: NeighbourArgs,
@@ -67,6 +71,11 @@ pub struct Args {
 }
 
 impl Args {
+    /// Which namespaces are looked after.
+    pub fn scope(&self) -> Scope {
+        Scope::of(&self.watch_namespace)
+    }
+
     /// The part that decisions rest on.
     pub fn settings(&self) -> Settings {
         Settings {
@@ -76,6 +85,7 @@ impl Args {
             vpc: self.vpc_id.clone(),
             zones: self.zones.iter().cloned().collect::<BTreeMap<_, _>>(),
             node_image: self.node_image.clone(),
+            versions: self.versions.clone(),
             neighbours: self.neighbours.settings(&self.lease_namespace, &self.dns_suffix),
         }
     }
@@ -87,6 +97,12 @@ fn zone(text: &str) -> Result<(String, String), String> {
         return Err("neither zone nor subnet may be empty".to_owned());
     }
     Ok((zone.to_owned(), subnet.to_owned()))
+}
+
+/// An image by its id: by any other name EC2 launches what it is called otherwise afterwards.
+fn image(text: &str) -> Result<String, String> {
+    let id = text.strip_prefix("ami-").is_some_and(|rest| !rest.is_empty());
+    if id { Ok(text.to_owned()) } else { Err(format!("{text:?} is not the id of an image, such as ami-1")) }
 }
 
 /// A length of time such as `500ms`, `30s` or `2m`: ten minutes at most.
@@ -136,6 +152,25 @@ mod tests {
     }
 
     #[test]
+    fn namespaces_are_named_at_once_or_one_by_one() {
+        let check = |arguments: &[&str], expected: &[&str]| {
+            let names: Vec<_> = expected.iter().map(ToString::to_string).collect();
+            let args = Args::try_parse_from(least().iter().chain(arguments)).unwrap();
+            assert_eq!(args.scope(), Scope::of(&names), "{arguments:?}");
+        };
+        check(&[], &[]);
+        check(&["--watch-namespace", ""], &[]);
+        check(&["--watch-namespace", "a,b"], &["a", "b"]);
+        check(&["--watch-namespace", "a", "--watch-namespace", "b"], &["a", "b"]);
+    }
+
+    #[test]
+    fn an_image_is_named_by_its_id() {
+        assert!(image("ami-0123456789abcdef0").is_ok());
+        assert!(image("resolve:ssm:/images/latest").is_err() && image("ami-").is_err() && image("").is_err());
+    }
+
+    #[test]
     fn nonsense_is_refused() {
         for (flag, value) in [
             ("--zones", "eu-west-1a"),
@@ -146,6 +181,7 @@ mod tests {
             ("--ec2-lag", "11m"),
             ("--resync", "0s"),
             ("--resync", "999ms"),
+            ("--watch-namespace", "a,*"),
         ] {
             let arguments = least().into_iter().chain([flag, value]);
             assert!(Args::try_parse_from(arguments).is_err(), "{flag} {value}");

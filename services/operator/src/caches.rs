@@ -1,8 +1,10 @@
 //! What the operator sees of its cluster without asking: our own objects, by label, stripped of what we never read.
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::sync::Arc;
 
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service,
@@ -11,10 +13,13 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::core::ObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Client, Resource, ResourceExt as _};
 use plan::{Children, Settings, Subject};
 use resources::{QuestDB, names};
+use serde::de::DeserializeOwned;
 
+use crate::given::Given;
+use crate::kept::Kept;
 use crate::reach::Reach;
 use crate::watch::{self, Indexed, Wiring};
 
@@ -35,63 +40,49 @@ pub(crate) struct Caches {
     /// By volume.
     attachments: Indexed<VolumeAttachment>,
     reach: Reach,
+    /// Secrets that others made for databases.
+    pub(crate) given: Given,
 }
 
 impl Caches {
-    /// Starts all watches; resources of one namespace only, if one is named.
-    pub(crate) fn start(client: &Client, wiring: &Wiring, namespace: Option<&str>) -> Self {
-        let ours = || watcher::Config::default().labels(names::LABEL_DATABASE);
-        let all = watcher::Config::default;
+    /// Starts all watches.
+    pub(crate) fn start(client: &Client, wiring: &Wiring) -> Self {
+        let scope = &wiring.upkeep.scope;
+        let ours = &watcher::Config::default().labels(names::LABEL_DATABASE);
+        let all = &watcher::Config::default();
         let volumes = watch::start_indexed(
             wiring,
-            Api::all(client.clone()),
-            ours(),
+            watch::clustered(client),
+            ours,
             |volume: &PersistentVolume| database(&volume.metadata),
             |volume| owner(&volume.metadata),
         );
         let known = volumes.store.clone();
-        let resources = match namespace {
-            Some(namespace) => Api::namespaced(client.clone(), namespace),
-            None => Api::all(client.clone()),
-        };
-        let resources =
-            watch::start(wiring, resources, all(), |resource: &QuestDB| Some(ObjectRef::from_obj(resource)));
+        let resources = watch::start(wiring, watch::namespaced(client, scope), all, |resource: &QuestDB| {
+            Some(ObjectRef::from_obj(resource))
+        });
         Self {
             reach: Reach::start(client, wiring, &resources),
+            given: Given::start(client, wiring),
             resources,
-            secrets: watch::start(wiring, Api::all(client.clone()), ours(), |object: &Secret| {
-                owner(&object.metadata)
-            }),
-            configs: watch::start(wiring, Api::all(client.clone()), ours(), |object: &ConfigMap| {
-                owner(&object.metadata)
-            }),
-            services: watch::start(wiring, Api::all(client.clone()), ours(), |object: &Service| {
-                owner(&object.metadata)
-            }),
-            stateful_sets: watch::start(wiring, Api::all(client.clone()), ours(), |object: &StatefulSet| {
-                owner(&object.metadata)
-            }),
-            pods: watch::start(wiring, Api::all(client.clone()), ours(), |object: &Pod| {
-                owner(&object.metadata)
-            }),
-            claims: watch::start(
-                wiring,
-                Api::all(client.clone()),
-                ours(),
-                |object: &PersistentVolumeClaim| owner(&object.metadata),
-            ),
+            secrets: children(client, wiring),
+            configs: children(client, wiring),
+            services: children(client, wiring),
+            stateful_sets: children(client, wiring),
+            pods: children(client, wiring),
+            claims: children(client, wiring),
             nodes: watch::start_indexed(
                 wiring,
-                Api::all(client.clone()),
-                ours(),
+                watch::clustered(client),
+                ours,
                 |node: &Node| database(&node.metadata),
                 |node| owner(&node.metadata),
             ),
             // Made by Kubernetes, so without our labels: their volume leads to their owner.
             attachments: watch::start_indexed(
                 wiring,
-                Api::all(client.clone()),
-                all(),
+                watch::clustered(client),
+                all,
                 |attachment: &VolumeAttachment| attachment.spec.source.persistent_volume_name.clone(),
                 move |attachment| {
                     let name = attachment.spec.source.persistent_volume_name.as_deref()?;
@@ -116,13 +107,27 @@ impl Caches {
             self.nodes.store.wait_until_ready(),
             self.attachments.store.wait_until_ready(),
             self.reach.ready(),
+            self.given.ready(),
         );
-        let (resources, secrets, configs, services, sets, pods, claims, volumes, nodes, attachments, reach) =
-            waits;
+        let (
+            resources,
+            secrets,
+            configs,
+            services,
+            sets,
+            pods,
+            claims,
+            volumes,
+            nodes,
+            attachments,
+            reach,
+            given,
+        ) = waits;
         [resources, secrets, configs, services, sets, pods, claims, volumes, nodes, attachments]
             .iter()
             .all(Result::is_ok)
             && reach
+            && given
     }
 
     /// The resources of these databases.
@@ -139,6 +144,13 @@ impl Caches {
             Subject::of(resource, settings).is_some_and(|subject| databases.contains(&subject.database))
         };
         known.iter().filter(of_them).map(|resource| ObjectRef::from_obj(&**resource)).collect()
+    }
+
+    /// The resources that disks and Nodes of a database name.
+    pub(crate) fn owners_in_cluster(&self, database: &str) -> Vec<ObjectRef<QuestDB>> {
+        let volumes = self.volumes.of(database).into_iter().filter_map(|volume| owner(&volume.metadata));
+        let nodes = self.nodes.of(database).into_iter().filter_map(|node| owner(&node.metadata));
+        volumes.chain(nodes).collect()
     }
 
     /// The objects of one database. An object of its name that is not its own is not among them.
@@ -168,9 +180,26 @@ impl Caches {
     }
 }
 
+/// Watches a kind of our own objects, which lie beside their resources.
+pub(crate) fn children<K>(client: &Client, wiring: &Wiring) -> Store<K>
+where
+    K: Kept
+        + Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
+{
+    let sources = watch::namespaced(client, &wiring.upkeep.scope);
+    let ours = watcher::Config::default().labels(names::LABEL_DATABASE);
+    watch::start(wiring, sources, &ours, |object: &K| owner(object.meta()))
+}
+
 fn get<K>(store: &Store<K>, name: &str, namespace: &str, subject: &Subject) -> Option<Arc<K>>
 where
-    K: kube::Resource<DynamicType = ()> + Clone,
+    K: Resource<DynamicType = ()> + Clone,
 {
     let found = store.get(&ObjectRef::new(name).within(namespace))?;
     subject.holds(found.meta()).then_some(found)

@@ -9,13 +9,16 @@ use plan::Settings;
 
 use crate::apply::contention::Contention;
 use crate::caches::Caches;
+use crate::database::Databases;
 use crate::error::Error;
 use crate::events::Events;
 use crate::lease::Leadership;
 use crate::memory::Memories;
 use crate::metrics::Measures;
+use crate::scope::Scope;
 use crate::side::Side;
 use crate::strays::Strays;
+use crate::watch::Whole;
 use crate::work::Work;
 
 /// How long one call to the API server may take.
@@ -29,6 +32,12 @@ pub(crate) struct Context {
     /// Snapshots and schedules.
     pub(crate) side: Side,
     pub(crate) caches: Caches,
+    /// Namespaces of which everything is seen that databases rest on.
+    pub(crate) whole: Whole,
+    /// Namespaces that are looked after.
+    pub(crate) scope: Scope,
+    /// QuestDB, asked by itself.
+    pub(crate) databases: Databases,
     pub(crate) cloud: Arc<dyn Cloud>,
     pub(crate) view: Arc<ClusterView>,
     pub(crate) zone_view: ZoneView,

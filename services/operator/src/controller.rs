@@ -56,6 +56,8 @@ pub(crate) async fn run(
     let passes = passes.for_each(|turn| {
         if let Err(TurnError::ObjectNotFound(missing)) = turn {
             context.work.forget(missing.namespace.as_deref(), &missing.name);
+            let namespace = missing.namespace.as_deref().unwrap_or_default();
+            context.caches.given.forget(&ObjectRef::new(&missing.name).within(namespace));
         }
         std::future::ready(())
     });

@@ -79,6 +79,9 @@ pub enum Error {
     /// The system has no randomness to give.
     #[error("draw a password")]
     Random(#[source] getrandom::Error),
+    /// The cryptographic library gave no key.
+    #[error("draw a key")]
+    Key,
     /// Too little of the lease is left for something that cannot be undone.
     #[error("the leader's lease has ended or is about to")]
     Lease,
@@ -128,6 +131,7 @@ impl Error {
             | Self::Deadline { .. }
             | Self::Stale { .. }
             | Self::Random(_)
+            | Self::Key
             | Self::Lease => false,
         }
     }
@@ -135,6 +139,14 @@ impl Error {
     /// Whether AWS allows it only now and then: neither another wish nor anything done here makes it sooner.
     pub fn is_rationed(&self) -> bool {
         matches!(self, Self::Aws { source, .. } if matches!(**source, cloud::Error::TooSoon { .. }))
+    }
+
+    /// Whether AWS may well do it when asked again at once: it was busy, or its answer was lost.
+    pub fn is_passing(&self) -> bool {
+        let Self::Aws { source, .. } = self else { return false };
+        // Under another number it may be done at once.
+        source.disposition() == cloud::Disposition::Retry
+            || matches!(**source, cloud::Error::ParameterMismatch { .. })
     }
 
     /// For metrics.
@@ -149,7 +161,7 @@ impl Error {
             Self::Contended { .. } => "contended",
             Self::Stale { .. } => "stale",
             Self::Pruned { .. } => "pruned",
-            Self::Random(_) => "random",
+            Self::Random(_) | Self::Key => "random",
             Self::Lease => "lease",
             Self::Panic => "panic",
         }
@@ -170,6 +182,7 @@ impl Error {
             | Self::Contended { .. }
             | Self::Pruned { .. }
             | Self::Random(_)
+            | Self::Key
             | Self::Lease
             | Self::Panic => false,
         }

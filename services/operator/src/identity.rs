@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use cloud::Select;
 use jiff::Timestamp;
 use kube::api::ListParams;
+use kube::runtime::reflector::ObjectRef;
 use plan::{Identity, Kind, Trace};
 use resources::{QuestDB, names};
 
@@ -123,11 +124,19 @@ fn age(resource: &QuestDB) -> Duration {
     age.and_then(|age| Duration::try_from(age).ok()).unwrap_or_default()
 }
 
-/// Which other resource stands for a database.
+/// Which other resource stands for a database. One that is not seen, because its namespace is not looked after or not shown
+/// to us, is known by its disk and its Node, which lie in no namespace.
 fn holder(context: &Context, resource: &QuestDB, database: &str) -> Option<String> {
     let known = context.caches.resources.state();
     let mut others = known.iter().filter(|other| other.metadata.uid != resource.metadata.uid);
-    let other = others.find(|other| plan::claims(other, database))?;
+    let Some(other) = others.find(|other| plan::claims(other, database)) else {
+        let own = ObjectRef::from_obj(resource);
+        let mut owners = context.caches.owners_in_cluster(database).into_iter();
+        let unseen =
+            |namespace: &str| !context.scope.covers(namespace) || !context.whole.is_seen(Some(namespace));
+        let other = owners.find(|other| *other != own && other.namespace.as_deref().is_some_and(unseen))?;
+        return Some(format!("{}/{}", other.namespace.unwrap_or_default(), other.name));
+    };
     let [namespace, name] = [&other.metadata.namespace, &other.metadata.name].map(|text| text.as_deref());
     Some(format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default()))
 }

@@ -38,7 +38,10 @@ impl Kept for Secret {
         for value in self.data.iter_mut().flat_map(|data| data.values_mut()) {
             *value = ByteString::default();
         }
-        self.metadata.annotations = None;
+        let said = [names::secret::TAKEN_FROM, names::secret::REVISION];
+        if let Some(annotations) = &mut self.metadata.annotations {
+            annotations.retain(|key, _| said.contains(&key.as_str()));
+        }
     }
 }
 

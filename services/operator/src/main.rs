@@ -1,9 +1,35 @@
-//! The program `slipway-operator`: reads its configuration and runs.
+//! The program `slipway-operator`: reads its configuration and runs, or prints the rights that it needs.
 
-use clap::Parser as _;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, FromArgMatches as _};
+use operator::{Args, rights::Rights};
 
 #[tokio::main]
-async fn main() -> std::process::ExitCode {
-    let args = operator::Args::parse();
-    runtime::program::exit(operator::run(args).await)
+async fn main() -> ExitCode {
+    let command = Args::command()
+        .subcommand(Rights::command())
+        .subcommand_negates_reqs(true)
+        .args_conflicts_with_subcommands(true);
+    let matches = command.get_matches();
+    if let Some((_, matches)) = matches.subcommand() {
+        return print(matches);
+    }
+    match Args::from_arg_matches(&matches) {
+        Ok(args) => runtime::program::exit(operator::run(args).await),
+        Err(error) => error.exit(),
+    }
+}
+
+fn print(matches: &clap::ArgMatches) -> ExitCode {
+    let rights = match Rights::from_arg_matches(matches) {
+        Ok(rights) => rights,
+        Err(error) => error.exit(),
+    };
+    let printed = rights.print().map_err(std::io::Error::other);
+    match printed.and_then(|text| std::io::stdout().write_all(text.as_bytes())) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => runtime::program::exit(Err::<(), _>(error)),
+    }
 }

@@ -2,9 +2,10 @@
 //! few repeated calls and never a duplicate.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use cloud::Holdings;
 use jiff::{SignedDuration, Timestamp, Unit};
 use plan::{Failure, Memory, Part};
 use runtime::Backoff;
@@ -25,8 +26,9 @@ struct Entry {
     exhausted: Vec<(String, Instant)>,
     wrote: Option<Instant>,
     asked: Option<Instant>,
+    seen: Option<Arc<Holdings>>,
     failures: u32,
-    held: Option<Held>,
+    held: Vec<Held>,
 }
 
 /// A part that nobody needs, which failed and rests while the others go on.
@@ -67,17 +69,42 @@ impl Memories {
         moment.checked_duration_since(last).is_some_and(|since| since >= lag)
     }
 
-    /// What planning may know.
-    pub(crate) fn recall(&self, uid: &str) -> Memory {
+    /// What planning may know. A part rests only under the wish that it failed under.
+    pub(crate) fn recall(&self, uid: &str, generation: i64) -> Memory {
         let entries = self.lock();
         let Some(entry) = entries.get(uid) else { return Memory::default() };
         let recent = entry.exhausted.iter().filter(|(_, at)| at.elapsed() < EXHAUSTED);
-        Memory { spent: entry.spent, exhausted_zones: recent.map(|(zone, _)| zone.clone()).collect() }
+        let now = Instant::now();
+        let held = entry.held.iter().filter(|held| held.generation == generation && now < held.until);
+        Memory {
+            spent: entry.spent,
+            exhausted_zones: recent.map(|(zone, _)| zone.clone()).collect(),
+            resting: held.map(|held| held.failure.part).collect(),
+        }
     }
 
     /// When something was last written to AWS: only a later picture shows it.
     pub(crate) fn wrote_at(&self, uid: &str) -> Option<Instant> {
         self.lock().get(uid)?.wrote
+    }
+
+    /// The newer of this picture and the one that an earlier pass saw at work: what was seen once is not unseen. A database
+    /// that has just come to rest is shown what everybody shares, which is older; once that is newer, nothing is kept.
+    pub(crate) fn newest(&self, uid: &str, picture: Arc<Holdings>, at_rest: bool) -> Arc<Holdings> {
+        let mut entries = self.lock();
+        let seen = &mut entries.entry(uid.to_owned()).or_default().seen;
+        match seen {
+            Some(seen) if seen.as_of > picture.as_of => Arc::clone(seen),
+            _ => {
+                *seen = (!at_rest).then(|| Arc::clone(&picture));
+                picture
+            }
+        }
+    }
+
+    /// When the newest picture is of that a pass saw.
+    pub(crate) fn seen_at(&self, uid: &str) -> Option<Instant> {
+        Some(self.lock().get(uid)?.seen.as_ref()?.as_of)
     }
 
     pub(crate) fn wrote(&self, uid: &str) {
@@ -111,7 +138,7 @@ impl Memories {
         let mut entries = self.lock();
         let entry = entries.entry(uid.to_owned()).or_default();
         let same = |held: &&Held| held.generation == generation && held.failure.part == failure.part;
-        let attempts = entry.held.as_ref().filter(same).map_or(0, |held| held.attempts.saturating_add(1));
+        let attempts = entry.held.iter().find(same).map_or(0, |held| held.attempts.saturating_add(1));
         let policy = if failure.lasting { PATIENCE } else { RETRY };
         let (delay, failure) = if rationed {
             (RATIONED, Failure { message: told(&failure.message, Timestamp::now(), RATIONED), ..failure })
@@ -119,29 +146,31 @@ impl Memories {
             (policy.delay(attempts, 0.5 + runtime::backoff::random_share() / 2.0), failure)
         };
         let until = Instant::now() + delay;
-        entry.held = Some(Held { generation, until, attempts, failure: failure.clone() });
+        entry.held.retain(|held| held.failure.part != failure.part);
+        entry.held.push(Held { generation, until, attempts, failure: failure.clone() });
         failure
     }
 
     /// The failure of a part that rests under this wish.
     pub(crate) fn held(&self, uid: &str, generation: i64, part: Part) -> Option<Failure> {
         let entries = self.lock();
-        let held = entries.get(uid)?.held.as_ref()?;
-        let rests = held.generation == generation && held.failure.part == part && Instant::now() < held.until;
-        rests.then(|| held.failure.clone())
+        let now = Instant::now();
+        let rests =
+            |held: &&Held| held.generation == generation && held.failure.part == part && now < held.until;
+        entries.get(uid)?.held.iter().find(rests).map(|held| held.failure.clone())
     }
 
-    /// How long a part still rests.
+    /// How long it takes until one of the parts that rest is tried again.
     pub(crate) fn rests_for(&self, uid: &str) -> Option<Duration> {
         let entries = self.lock();
-        let held = entries.get(uid)?.held.as_ref()?;
-        Some(held.until.saturating_duration_since(Instant::now()))
+        let until = entries.get(uid)?.held.iter().map(|held| held.until).min()?;
+        Some(until.saturating_duration_since(Instant::now()))
     }
 
     /// A part went well.
     pub(crate) fn went_well(&self, uid: &str, part: Part) {
         if let Some(entry) = self.lock().get_mut(uid) {
-            entry.held.take_if(|held| held.failure.part == part);
+            entry.held.retain(|held| held.failure.part != part);
         }
     }
 
@@ -187,6 +216,8 @@ mod tests {
         assert_eq!(memories.held("a", 1, Part::Tuning), Some(said));
         assert_eq!(memories.held("a", 1, Part::Config), None);
         assert_eq!(memories.held("a", 2, Part::Tuning), None, "another wish may be accepted at once");
+        let resting = |generation| memories.recall("a", generation).resting;
+        assert_eq!((resting(1), resting(2)), (vec![Part::Tuning], Vec::new()));
         let left = |memories: &Memories| memories.rests_for("a").unwrap();
         assert!(left(&memories) > RATIONED / 2);
         memories.hold("a", 2, failure(true), false);
@@ -195,6 +226,28 @@ mod tests {
         assert!(memories.held("a", 2, Part::Tuning).is_some());
         memories.went_well("a", Part::Tuning);
         assert_eq!((memories.held("a", 2, Part::Tuning), memories.rests_for("a")), (None, None));
+    }
+
+    #[test]
+    fn what_was_seen_is_not_unseen() {
+        let (memories, began) = (Memories::default(), Instant::now());
+        let at = |second| {
+            let as_of = began + Duration::from_secs(second);
+            let (instances, volumes, security_groups) = (Vec::new(), Vec::new(), Vec::new());
+            Arc::new(Holdings { as_of, instances, volumes, security_groups })
+        };
+        let newest = |second, at_rest| {
+            let found = memories.newest("a", at(second), at_rest);
+            found.as_of.duration_since(began).as_secs()
+        };
+        assert_eq!((newest(5, false), memories.seen_at("a")), (5, Some(at(5).as_of)));
+        assert_eq!((newest(3, true), newest(4, false)), (5, 5), "the past, for one at rest and one at work");
+        assert_eq!(
+            (newest(6, true), memories.seen_at("a")),
+            (6, None),
+            "what all share needs no second place"
+        );
+        assert_eq!(memories.newest("b", at(1), true).as_of, at(1).as_of);
     }
 
     #[test]
@@ -242,10 +295,10 @@ mod tests {
         memories.exhausted("a", "eu-west-1a");
         memories.exhausted("a", "eu-west-1a");
         assert_eq!(
-            memories.recall("a"),
-            Memory { spent: Some(3), exhausted_zones: vec!["eu-west-1a".to_owned()] }
+            memories.recall("a", 1),
+            Memory { spent: Some(3), exhausted_zones: vec!["eu-west-1a".to_owned()], resting: Vec::new() }
         );
         memories.retain(|uid| uid != "a");
-        assert_eq!(memories.recall("a"), Memory::default());
+        assert_eq!(memories.recall("a", 1), Memory::default());
     }
 }

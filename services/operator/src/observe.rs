@@ -10,7 +10,7 @@ use resources::{Phase, QuestDB, names};
 
 use crate::context::Context;
 use crate::error::Error;
-use crate::strays;
+use crate::{given, strays};
 
 /// How old the picture of EC2 may be for a database that is being worked on.
 const AT_WORK: Duration = Duration::from_secs(1);
@@ -38,14 +38,19 @@ async fn everything(
     let settled = is_settled(resource);
     let mut observed = Observed {
         children: context.caches.children(&validated.subject),
+        secrets: plan::secrets::Secrets::default(),
         account: account(context, validated, settled).await?,
         dns: Dns::default(),
-        memory: context.memories.recall(&validated.subject.uid),
+        memory: context.memories.recall(&validated.subject.uid, validated.generation),
         at: Timestamp::now(),
     };
     if looks {
         strays::find(context, resource, validated, &mut observed).await?;
     }
+    given::look(context, resource, validated, &mut observed).await?;
+    let subject = &validated.subject;
+    let find = |name: &str| context.side.snapshot(&subject.namespace, name);
+    observed.children.copy = plan::copy_to_look_at(resource, validated, &observed.children, find);
     find_lost(context, resource, validated, &mut observed).await?;
     plan::put_right(resource, &validated.subject, &mut observed.account);
     if !settled {
@@ -70,15 +75,17 @@ async fn account(context: &Context, validated: &Validated, settled: bool) -> Res
     let now = Instant::now();
     let moment = now.checked_sub(age).unwrap_or(now);
     // A picture from before our own last write would show the past.
-    let moment = context.memories.wrote_at(&validated.subject.uid).map_or(moment, |wrote| wrote.max(moment));
     let Subject { database, uid, .. } = &validated.subject;
+    let moment = context.memories.wrote_at(uid).map_or(moment, |wrote| wrote.max(moment));
     let picture = if settled {
         let picture = context.view.taken_after(moment).await;
         picture.inspect(|picture| context.measures.picture(picture.age())).map(|picture| picture.of(database))
     } else {
+        let moment = context.memories.seen_at(uid).map_or(moment, |seen| seen.max(moment));
         context.view.of(database, moment).await
     };
     let picture = picture.map_err(Error::aws("describe what the database owns in EC2"))?;
+    let picture = context.memories.newest(uid, picture, settled);
     Ok(Account {
         instances: picture.instances.clone(),
         volumes: picture.volumes.clone(),
@@ -98,9 +105,12 @@ async fn find_lost(
 ) -> Result<(), Error> {
     let lost = plan::lost(resource, validated, observed);
     let is_ours = |tags: &cloud::Tags| plan::is_still_ours(&validated.subject, tags);
-    if let Some(id) = lost.instance {
-        let found = context.lookup.instance(&id).await.map_err(Error::aws("look for a machine by its id"))?;
-        observed.account.instances.extend(found.filter(|found| is_ours(&found.tags)));
+    for id in lost.instances {
+        match context.lookup.instance(&id).await.map_err(Error::aws("look for a machine by its id"))? {
+            Some(found) if is_ours(&found.tags) => observed.account.instances.push(found),
+            Some(_) => {}
+            None => observed.account.gone.push(id),
+        }
     }
     if let Some(id) = lost.volume {
         let found = context.lookup.volume(&id).await.map_err(Error::aws("look for a disk by its id"))?;
@@ -213,15 +223,14 @@ async fn dns(
     let serving =
         plan::serving(resource, observed).filter(|instance| instance.state == InstanceState::Running);
     let address = serving.filter(|_| plan::pod_is_ready(observed)).and_then(|instance| instance.private_ip);
+    let name = plan::name_in_force(resource, validated);
     match plan::dns_question(resource, validated, address) {
         DnsQuestion::Nothing => Ok(Dns::default()),
-        DnsQuestion::Records => {
-            Ok(Dns { records: Some(records(context, &validated.hostname).await?), change: None })
-        }
+        DnsQuestion::Records => Ok(Dns { records: Some(records(context, name).await?), change: None }),
         DnsQuestion::Change(id) => match context.cloud.get_change(&id).await {
             Ok(change) => Ok(Dns { records: None, change: Some(change) }),
             Err(cloud::Error::NotFound { .. }) => {
-                Ok(Dns { records: Some(records(context, &validated.hostname).await?), change: None })
+                Ok(Dns { records: Some(records(context, name).await?), change: None })
             }
             Err(error) => Err(Error::aws("ask how far a DNS change came")(error)),
         },

@@ -17,13 +17,14 @@ use crate::client;
 use crate::context::Context;
 use crate::controller;
 use crate::count::Count;
+use crate::database::Databases;
 use crate::events::Events;
 use crate::lease::{Candidate, Leadership};
 use crate::memory::Memories;
 use crate::metrics::Measures;
 use crate::side::{self, Side};
 use crate::strays::Strays;
-use crate::watch::{Queue, Upkeep, Watches, Wiring};
+use crate::watch::{Queue, Upkeep, Watches, Whole, Wiring};
 use crate::work::Work;
 
 /// Looks asked for and not begun: watches wait beyond that.
@@ -48,6 +49,9 @@ pub enum Error {
     /// The cluster cannot even be tried.
     #[error("connect to the cluster")]
     Client(#[source] client::Error),
+    /// No client for QuestDB's HTTP port.
+    #[error("prepare to ask QuestDB")]
+    Http(#[source] reqwest::Error),
 }
 
 /// Runs the operator until it is asked to stop.
@@ -62,13 +66,17 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let (queue, incoming) = mpsc::channel(QUEUE);
     let strays = Strays::default();
     let upkeep = Upkeep {
+        scope: args.scope(),
+        whole: Whole::default(),
         watches: Watches::new(&program.metrics, program.health.readiness.component("api-server")),
         stop: program.stop(),
         tasks: program.tasks.clone(),
     };
-    let side = Side::start(&clients.watches, &upkeep, args.watch_namespace.as_deref());
+    // What databases need is counted apart: they wait for no snapshot.
+    let side = Side::start(&clients.watches, &Upkeep { whole: Whole::default(), ..upkeep.clone() });
+    let (whole, scope) = (upkeep.whole.clone(), upkeep.scope.clone());
     let wiring = Wiring { upkeep, queue: queue.clone(), strays: strays.clone() };
-    let caches = Caches::start(&clients.watches, &wiring, args.watch_namespace.as_deref());
+    let caches = Caches::start(&clients.watches, &wiring);
     let view = Arc::new(ClusterView::new(Arc::clone(&cloud), &args.cluster, PICTURE));
     let look_again = LookAgain { caches: caches.clone(), settings: args.settings(), queue, before: None };
     watch_aws(&program, Arc::clone(&view), look_again, PICTURE_PERIOD.min(args.resync));
@@ -80,6 +88,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
         zone_view: ZoneView::new(Arc::clone(&cloud), HostedZoneId::new(&args.hosted_zone_id), PICTURE),
         events: Events::new(clients.calls.clone(), &args.cluster),
         client: clients.calls,
+        databases: Databases::new().map_err(Error::Http)?,
         side,
         settings: args.settings(),
         ec2_lag: args.ec2_lag,
@@ -90,6 +99,8 @@ pub async fn run(args: Args) -> Result<(), Error> {
         contention: Contention::default(),
         leadership,
         caches,
+        whole,
+        scope,
         cloud,
         view,
         measures,

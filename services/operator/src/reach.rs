@@ -7,16 +7,15 @@ use std::sync::Arc;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::watcher;
-use kube::{Api, Client, Resource};
+use kube::{Client, Resource};
 use plan::{Children, Subject};
 use resources::{QuestDB, names};
 
 use self::others::Others;
 pub(crate) use self::others::api_resource;
-use crate::caches::owner;
+use crate::caches::children;
 use crate::kept::Kept;
-use crate::watch::{self, Wiring};
+use crate::watch::Wiring;
 
 impl Kept for NetworkPolicy {}
 
@@ -38,17 +37,9 @@ pub(crate) struct Reach {
 impl Reach {
     /// Starts all watches.
     pub(crate) fn start(client: &Client, wiring: &Wiring, resources: &Store<QuestDB>) -> Self {
-        let ours = || watcher::Config::default().labels(names::LABEL_DATABASE);
         Self {
-            policies: watch::start(wiring, Api::all(client.clone()), ours(), |object: &NetworkPolicy| {
-                owner(&object.metadata)
-            }),
-            budgets: watch::start(
-                wiring,
-                Api::all(client.clone()),
-                ours(),
-                |object: &PodDisruptionBudget| owner(&object.metadata),
-            ),
+            policies: children(client, wiring),
+            budgets: children(client, wiring),
             others: Others::start(client, wiring, resources),
         }
     }

@@ -16,11 +16,17 @@ use crate::{identity, observe, report};
 const AT_WORK: Duration = Duration::from_secs(1);
 /// After something was written: what was written shows soon.
 const AFTER_WRITE: Duration = Duration::from_millis(400);
+/// Between two looks at a namespace of which not everything can be seen.
+pub(crate) const UNSEEN: Duration = Duration::from_secs(5);
 /// Between two looks at what only a person can cure.
 const BROKEN: Duration = Duration::from_secs(30);
 
 /// One pass.
 pub(crate) async fn pass(resource: &QuestDB, context: &Context) -> Result<Next, Error> {
+    if !context.whole.is_seen(resource.metadata.namespace.as_deref()) {
+        // A part that is not shown to us would be taken for missing. Readiness tells which.
+        return Ok(Next::Soon(UNSEEN));
+    }
     let suspended = plan::is_suspended(resource);
     if suspended && kubernetes::lost_its_hold(resource) {
         // Nothing else is done meanwhile, but without it a deletion would not wait.

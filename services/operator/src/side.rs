@@ -13,11 +13,10 @@ use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
-use k8s_openapi::NamespaceResourceScope;
 use kube::runtime::controller::{Action, Config, Error as TurnError, applier};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
-use kube::{Api, Client, Resource};
+use kube::{Client, Resource};
 use resources::names::snapshot::LABEL_SCHEDULE;
 use resources::{QuestDBSnapshot, QuestDBSnapshotSchedule};
 use runtime::CancellationToken;
@@ -27,10 +26,11 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::memory::Memories;
 use crate::metrics::Measures;
+use crate::reconcile::UNSEEN;
 use crate::schedules::Schedules;
 use crate::snapshots::Snapshots;
 use crate::turn::{Next, Turns};
-use crate::watch::{self, Concerned, Upkeep};
+use crate::watch::{self, Concerned, Upkeep, Whole};
 
 /// Objects of one kind worked on at once.
 const CONCURRENCY: u16 = 16;
@@ -76,16 +76,19 @@ impl<K: Resource<DynamicType = ()>> Asks<K> {
 pub(crate) struct Side {
     snapshots: Kind<QuestDBSnapshot>,
     schedules: Kind<QuestDBSnapshotSchedule>,
+    /// Namespaces of which both kinds are seen.
+    whole: Whole,
 }
 
 impl Side {
-    /// Starts both watches; of one namespace only, if one is named.
-    pub(crate) fn start(client: &Client, upkeep: &Upkeep, namespace: Option<&str>) -> Self {
+    /// Starts all watches of both.
+    pub(crate) fn start(client: &Client, upkeep: &Upkeep) -> Self {
+        let all = watcher::Config::default();
         let (asks, of_schedules) = (Asks::default(), Asks::default());
         let (own, schedules) = (asks.clone(), of_schedules.clone());
         let concerned = Arc::<(Concerned<_, _>, Concerned<_, _>)>::default();
         let told = Arc::clone(&concerned);
-        let store = watch::keep(upkeep, api(client, namespace), watcher::Config::default(), move |event| {
+        let store = watch::keep(upkeep, watch::namespaced(client, &upkeep.scope), &all, move |event| {
             let snapshots =
                 told.0.after(&event, |snapshot: &QuestDBSnapshot| Some(ObjectRef::from_obj(snapshot)));
             let of_them = told.1.after(&event, schedule_of);
@@ -101,13 +104,13 @@ impl Side {
         let asks = of_schedules.clone();
         let concerned = Arc::<Concerned<_, _>>::default();
         let told = Arc::clone(&concerned);
-        let store = watch::keep(upkeep, api(client, namespace), watcher::Config::default(), move |event| {
+        let store = watch::keep(upkeep, watch::namespaced(client, &upkeep.scope), &all, move |event| {
             let own = |schedule: &QuestDBSnapshotSchedule| Some(ObjectRef::from_obj(schedule));
             let (asks, schedules) = (asks.clone(), told.after(&event, own));
             async move { asks.ask(schedules).await }
         });
         concerned.knows(&store);
-        Self { snapshots, schedules: Kind { store, asks: of_schedules } }
+        Self { snapshots, schedules: Kind { store, asks: of_schedules }, whole: upkeep.whole.clone() }
     }
 
     /// A snapshot by its name, if it is known by now which there are.
@@ -127,16 +130,6 @@ impl Side {
     }
 }
 
-fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-{
-    match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    }
-}
-
 fn schedule_of(snapshot: &QuestDBSnapshot) -> Option<ObjectRef<QuestDBSnapshotSchedule>> {
     let name = snapshot.metadata.labels.as_ref()?.get(LABEL_SCHEDULE)?;
     Some(ObjectRef::new(name).within(snapshot.metadata.namespace.as_deref()?))
@@ -153,13 +146,7 @@ pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
 
 async fn snapshots(context: &Arc<Context>, stop: &CancellationToken) {
     let Side { snapshots: kind, .. } = &context.side;
-    let shared = match Snapshots::new(Arc::clone(context), kind.store.clone()) {
-        Ok(shared) => Arc::new(shared),
-        Err(error) => {
-            tracing::error!(error = %runtime::telemetry::chain(&error), "no snapshots: no HTTP client");
-            return;
-        }
-    };
+    let shared = Arc::new(Snapshots::new(Arc::clone(context), kind.store.clone()));
     let (measures, memory) = (context.measures.of("questdbsnapshot"), Arc::clone(&shared));
     let take = move |resource: Arc<QuestDBSnapshot>| {
         let (shared, measures) = (Arc::clone(&shared), measures.clone());
@@ -174,7 +161,7 @@ async fn snapshots(context: &Arc<Context>, stop: &CancellationToken) {
 }
 
 async fn schedules(context: &Arc<Context>, stop: &CancellationToken) {
-    let Side { snapshots, schedules: kind } = &context.side;
+    let Side { snapshots, schedules: kind, .. } = &context.side;
     let known = snapshots.store.clone();
     let shared = Arc::new(Schedules { context: Arc::clone(context), known });
     let memories = Arc::new(Memories::default());
@@ -250,5 +237,8 @@ async fn turn<K: Resource<DynamicType = ()>>(
         k8s.namespace = metadata.namespace,
     );
     let turns = Turns { leadership: &context.leadership, measures, memories };
+    let namespace = metadata.namespace.as_deref();
+    let seen = [&context.whole, &context.side.whole].iter().all(|whole| whole.is_seen(namespace));
+    let pass = async { if seen { pass.await } else { Ok(Next::Soon(UNSEEN)) } };
     turns.take(resource, span, pass, |_| started.elapsed()).await.action()
 }

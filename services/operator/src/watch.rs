@@ -1,23 +1,23 @@
 //! One watch: keeps a store up to date and says which resource to look at when something changes. A change only ever
 //! means "look again".
 
+mod merge;
+mod merged;
 mod state;
 #[cfg(test)]
 mod tests;
+mod whole;
 
 use std::collections::HashSet;
 use std::fmt::Debug;
-use std::hash::Hash;
 use std::mem;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
 
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::{Stream, StreamExt as _};
+use k8s_openapi::NamespaceResourceScope;
 use kube::runtime::reflector::{self, ObjectRef, Store};
-use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt as _, watcher as watch};
-use kube::{Api, Resource, ResourceExt as _};
+use kube::{Api, Client, Resource};
 use resources::QuestDB;
 use runtime::CancellationToken;
 use serde::de::DeserializeOwned;
@@ -25,30 +25,12 @@ use tokio::sync::mpsc::Sender;
 
 use crate::index::Index;
 use crate::kept::Kept;
+use crate::scope::Scope;
 use crate::strays::Strays;
 
-pub(crate) use self::state::Watches;
-
-/// A watch that broke and has been silent for so long works: what is begun anew without success says so sooner, and what
-/// succeeds says nothing before something changes.
-pub(crate) const SILENCE: Duration = Duration::from_secs(90);
-
-/// Pauses between attempts that fail, from a second to half a minute. They grow although each attempt at a list begins with an
-/// event that says nothing, and begin anew two minutes after the last.
-#[derive(Default)]
-pub(crate) struct Pauses(watcher::DefaultBackoff);
-
-impl Iterator for Pauses {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        self.0.next()
-    }
-}
-
-impl Backoff for Pauses {
-    fn reset(&mut self) {}
-}
+pub(crate) use self::merged::{Heard, Merged, News, Pauses, SILENCE, Source};
+pub(crate) use self::state::{Watched, Watches};
+pub(crate) use self::whole::Whole;
 
 /// Where looks are asked for. Bounded: a watch that is ahead of the controller waits.
 pub(crate) type Queue = Sender<ObjectRef<QuestDB>>;
@@ -57,6 +39,9 @@ pub(crate) type Queue = Sender<ObjectRef<QuestDB>>;
 #[derive(Clone)]
 pub(crate) struct Upkeep {
     pub(crate) watches: Watches,
+    pub(crate) scope: Scope,
+    /// Namespaces of which all that is watched here is seen.
+    pub(crate) whole: Whole,
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: runtime::Tasks,
 }
@@ -83,27 +68,47 @@ impl<K: Resource<DynamicType = ()> + Clone> Indexed<K> {
     }
 }
 
-/// Starts a watch; `owner` says which resource an object belongs to.
-pub(crate) fn start<K, F>(wiring: &Wiring, api: Api<K>, config: watcher::Config, owner: F) -> Store<K>
+/// Where a kind of the cluster itself is watched.
+pub(crate) fn clustered<K: Resource<DynamicType = ()>>(client: &Client) -> Vec<Source<K>> {
+    vec![Source { place: None, api: Api::all(client.clone()) }]
+}
+
+/// Where a kind that lies in namespaces is watched: no further than the scope reaches.
+pub(crate) fn namespaced<K>(client: &Client, scope: &Scope) -> Vec<Source<K>>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    let api = |place: &Option<String>| match place {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    scope.places().into_iter().map(|place| Source { api: api(&place), place }).collect()
+}
+
+/// Starts the watches of a kind; `owner` says which resource an object belongs to.
+pub(crate) fn start<K, F>(
+    wiring: &Wiring,
+    sources: Vec<Source<K>>,
+    config: &watcher::Config,
+    owner: F,
+) -> Store<K>
 where
     K: Kept + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-    K::DynamicType: Hash + Eq,
     F: Fn(&K) -> Option<ObjectRef<QuestDB>> + Send + Sync + 'static,
 {
-    start_indexed(wiring, api, config, |_| None, owner).store
+    start_indexed(wiring, sources, config, |_| None, owner).store
 }
 
 /// The same for objects of the whole cluster, which `key` makes findable.
 pub(crate) fn start_indexed<K, F>(
     wiring: &Wiring,
-    api: Api<K>,
-    config: watcher::Config,
+    sources: Vec<Source<K>>,
+    config: &watcher::Config,
     key: fn(&K) -> Option<String>,
     owner: F,
 ) -> Indexed<K>
 where
     K: Kept + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-    K::DynamicType: Hash + Eq,
     F: Fn(&K) -> Option<ObjectRef<QuestDB>> + Send + Sync + 'static,
 {
     let index = Arc::<Index>::default();
@@ -111,7 +116,7 @@ where
     let (indexed, owner) = (Arc::clone(&index), Arc::new(owner));
     let concerned = Arc::<Concerned<K, QuestDB>>::default();
     let told = Arc::clone(&concerned);
-    let store = keep(&wiring.upkeep, api, config, move |event| {
+    let store = keep(&wiring.upkeep, sources, config, move |event| {
         indexed.take_in(&event, key);
         note(&strays, &event, &*owner);
         let owners = told.after(&event, &*owner);
@@ -178,38 +183,45 @@ where
 }
 
 /// Keeps a store up to date until stopped; `tell` hears of each event after the store did.
-pub(crate) fn keep<K, F, T>(upkeep: &Upkeep, api: Api<K>, config: watcher::Config, tell: F) -> Store<K>
+pub(crate) fn keep<K, F, T>(
+    upkeep: &Upkeep,
+    sources: Vec<Source<K>>,
+    config: &watcher::Config,
+    tell: F,
+) -> Store<K>
 where
     K: Kept + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-    K::DynamicType: Hash + Eq,
     F: Fn(Event<K>) -> T + Send + Sync + 'static,
     T: Future<Output = ()> + Send + 'static,
 {
     let (store, writer) = reflector::store::<K>();
-    let stream = watch(api, config)
-        .backoff(Pauses::default())
-        .try_filter(|event| std::future::ready(may_be_ours(event)))
-        .modify(|object| {
-            object.managed_fields_mut().clear();
-            object.strip();
-        })
-        .reflect(writer);
-    let Upkeep { watches, stop, tasks } = upkeep.clone();
+    let Upkeep { watches, stop, tasks, whole, .. } = upkeep.clone();
     let kind = K::kind(&()).into_owned();
-    watches.begun(&kind);
+    let watched: Vec<_> = sources.iter().map(|source| Watched::new(&kind, source.place.as_deref())).collect();
+    for each in &watched {
+        watches.begun(each);
+        whole.begun(each);
+    }
+    let mut merged = Merged::new(sources, config, writer);
     tasks.spawn(format!("watch {kind}"), async move {
-        let mut stream = Box::pin(stream.take_until(stop.cancelled()));
         loop {
-            match tokio::time::timeout(SILENCE, stream.next()).await {
-                Err(_) => watches.heals(&kind),
-                Ok(None) => break,
-                // That a list is begun is not yet an answer.
-                Ok(Some(Ok(event @ Event::Init))) => tell(event).await,
-                Ok(Some(Ok(event))) => {
-                    watches.works(&kind);
-                    tell(event).await;
-                }
-                Ok(Some(Err(error))) => watches.broke(&kind, &error, true),
+            let news = tokio::select! {
+                news = merged.next() => news,
+                () = stop.cancelled() => return,
+            };
+            let Some(news) = news else { break };
+            let source = &watched[news.source];
+            match &news.heard {
+                Heard::Silence => watches.heals(source),
+                Heard::Begun => {}
+                Heard::Works => watches.works(source),
+                Heard::Broke(error) => watches.broke(source, error, true),
+            }
+            for number in news.listed {
+                whole.listed(&watched[number]);
+            }
+            for event in news.events {
+                tell(event).await;
             }
         }
         stop.cancelled().await;
@@ -217,11 +229,36 @@ where
     store
 }
 
-fn may_be_ours<K: Kept>(event: &Event<K>) -> bool {
-    match event {
-        Event::Apply(object) | Event::Delete(object) | Event::InitApply(object) => object.is_ours(),
-        Event::Init | Event::InitDone => true,
-    }
+/// Hears a stream out until stopped, of which no store is kept: what it tells, and how it is.
+pub(crate) fn hear<K, S, F, T>(upkeep: &Upkeep, watched: Watched, stream: S, tell: F)
+where
+    K: Send + 'static,
+    S: Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
+    F: Fn(Event<K>) -> T + Send + Sync + 'static,
+    T: Future<Output = ()> + Send + 'static,
+{
+    let Upkeep { watches, stop, tasks, whole, .. } = upkeep.clone();
+    watches.begun(&watched);
+    whole.begun(&watched);
+    tasks.spawn(format!("watch {watched}"), async move {
+        let mut stream = Box::pin(stream.take_until(stop.cancelled()));
+        loop {
+            match tokio::time::timeout(SILENCE, stream.next()).await {
+                Err(_) => watches.heals(&watched),
+                Ok(None) => break,
+                // That a list is begun is not yet an answer.
+                Ok(Some(Ok(event @ Event::Init))) => tell(event).await,
+                Ok(Some(Ok(event))) => {
+                    watches.works(&watched);
+                    let listed = matches!(event, Event::InitDone);
+                    tell(event).await;
+                    whole.says(&watched, listed);
+                }
+                Ok(Some(Err(error))) => watches.broke(&watched, &error, true),
+            }
+        }
+        stop.cancelled().await;
+    });
 }
 
 /// What leaves a watch may only have lost its labels.

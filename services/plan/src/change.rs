@@ -6,18 +6,22 @@
 //! *Invariant:* nobody is restarted unannounced: a pod is replaced only when every reason for it stands in status
 //! ([`is_told`]).
 
+mod reload;
 mod running;
 
+use k8s_openapi::api::core::v1::Pod;
 use resources::{ChangeMeans, PendingStatus, QuestDB};
 
-use crate::planner::{World, other_name, volume_change};
+use crate::planner::{Reason, World, other_name, reasons, volume_change};
+use crate::secrets::{Choice, Taking};
 use crate::{Goal, Kind, Plan, Step, Validated, serving};
 
-pub(crate) use running::{Running, template_digest};
+pub use reload::{Reload, Setting};
 
-/// Whether the operator can carry a database to another machine. It cannot yet; what needs it is refused, and what runs
-/// goes on.
-const CAN_MOVE: bool = false;
+pub(crate) use reload::reload;
+pub(crate) use running::{
+    Running, image_of_pod, image_of_template, keyring_of_pod, keyring_of_template, template_digest,
+};
 
 /// A difference between what is asked for and what is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,7 +35,7 @@ pub struct Change {
 }
 
 impl Change {
-    fn new(field: impl Into<String>, means: ChangeMeans, why: impl Into<String>) -> Self {
+    pub(crate) fn new(field: impl Into<String>, means: ChangeMeans, why: impl Into<String>) -> Self {
         Self { field: field.into(), means, why: why.into() }
     }
 
@@ -55,6 +59,7 @@ pub(crate) fn changes(world: &World<'_>, plan: &Plan) -> Vec<Change> {
     changes.extend(disk(world));
     changes.extend(name(world));
     changes.extend(restarts(world));
+    changes.extend(world.upgrade.change.clone());
     changes.extend(plan.actions.iter().filter_map(|action| of_step(&action.step)));
     changes.sort();
     changes.dedup_by(|one, other| one.field == other.field && one.means == other.means);
@@ -66,10 +71,20 @@ fn restarts(world: &World<'_>) -> Vec<Change> {
     let Some(pod) = &world.observed.children.pod else { return Vec::new() };
     let annotations = pod.metadata.annotations.as_ref();
     let wished = Running::of(world.validated);
+    if let Some(reload) = reload(world) {
+        let why = "QuestDB reads it again while it serves";
+        let online = |setting: &Setting| Change::online(&running::field_of(&setting.key), why);
+        return reload.settings.iter().map(online).collect();
+    }
     let mut changes = match Running::read(annotations) {
         Some(running) => wished.differences(&running),
         None => Vec::new(),
     };
+    if matches!(world.choice.taking, Taking::Renewal(_) | Taking::Unread) {
+        let why = "other credentials are given than are in force, and QuestDB reads them when it starts";
+        changes.push(Change::new(running::CREDENTIALS, ChangeMeans::Restart, why));
+        changes.dedup_by(|one, other| one.field == other.field);
+    }
     let template = running::of_template(world.observed.children.stateful_set.as_deref());
     if changes.is_empty() && running::differs(annotations, template, resources::names::CHECKSUM) {
         changes.push(Change::new(
@@ -83,6 +98,15 @@ fn restarts(world: &World<'_>) -> Vec<Change> {
         changes.push(Change::new("/spec", ChangeMeans::Restart, why));
     }
     changes
+}
+
+/// Whether a pod is to be restarted for anything else than another image.
+pub(crate) fn has_other_restarts(validated: &Validated, choice: &Choice, pod: &Pod) -> bool {
+    let with_the_image = ["/spec/version", "/spec/restartNonce"];
+    let running = Running::read(pod.metadata.annotations.as_ref());
+    let mut differences = running.iter().flat_map(|running| Running::of(validated).differences(running));
+    matches!(choice.taking, Taking::Renewal(_))
+        || differences.any(|change| !with_the_image.contains(&change.field.as_str()))
 }
 
 /// Whether status says every reason for which the pod is about to be replaced.
@@ -106,26 +130,35 @@ fn stop(validated: &Validated) -> Change {
 
 fn machine(world: &World<'_>) -> Vec<Change> {
     let Some(instance) = serving(world.resource, world.observed) else { return Vec::new() };
-    let wish = world.validated;
-    let differs = [
-        ("/spec/compute/instanceType", instance.instance_type != wish.instance_type.name),
-        ("/spec/compute/nodeImage", instance.image != wish.node_image),
-    ];
-    let fields = differs.into_iter().filter_map(|(field, differs)| differs.then_some(field));
-    fields.map(|field| moved(field, CAN_MOVE)).collect()
+    let reasons = reasons(world, instance);
+    let mut changes: Vec<Change> = reasons.iter().map(moved).collect();
+    let named = world.resource.spec.compute.node_image.is_some();
+    if !named && instance.image != world.validated.node_image {
+        let why = "the cluster has another machine image by now: the next machine is made from it, which nothing asks for";
+        changes.push(Change::new("/spec/compute/nodeImage", ChangeMeans::Move, why));
+    }
+    changes
 }
 
 /// What needs another machine.
-fn moved(field: &str, can_move: bool) -> Change {
-    if can_move {
-        return Change::new(
-            field,
-            ChangeMeans::Move,
-            "QuestDB stops, its disk goes to another machine, and it starts there",
-        );
+fn moved(reason: &Reason) -> Change {
+    let why = format!(
+        "{}: another machine is made ready, then QuestDB stops, its disk goes there, and it starts again",
+        reason.why
+    );
+    Change::new(reason.field, ChangeMeans::Move, why)
+}
+
+/// Whether status says every reason for which the database is about to move. Where no pod runs, nobody has to be told.
+pub(crate) fn is_move_told(world: &World<'_>) -> bool {
+    if world.observed.children.pod.is_none() {
+        return true;
     }
-    let why = "another machine needs a move, which is not supported yet: the database goes on as it is";
-    Change::new(field, ChangeMeans::Refused, why)
+    let told = world.resource.status.as_ref().map_or(&[][..], |status| &status.pending);
+    let is_told = |change: &Change| {
+        told.iter().any(|found| found.field == change.field && found.means == ChangeMeans::Move)
+    };
+    machine(world).iter().all(is_told)
 }
 
 fn disk(world: &World<'_>) -> Vec<Change> {
@@ -175,7 +208,8 @@ fn of_kind(kind: Kind) -> Option<Change> {
         | Kind::Pod
         | Kind::PersistentVolume
         | Kind::PersistentVolumeClaim
-        | Kind::Node => return None,
+        | Kind::Node
+        | Kind::Snapshot => return None,
     };
     Some(Change::online(field, "the object is changed while QuestDB serves"))
 }

@@ -10,32 +10,37 @@
 pub mod build;
 mod change;
 mod contest;
+mod few;
 mod goal;
 mod identity;
 mod matches;
 mod observed;
+mod overrides;
 mod part;
 mod planner;
 mod reach;
 mod rehearsal;
 mod report;
 pub mod schedule;
+pub mod secrets;
 mod settings;
 pub mod snapshot;
 mod step;
 mod subject;
 mod tagged;
+mod upgrade;
 mod validate;
 
-pub use change::Change;
+pub use change::{Change, Reload, Setting};
 pub use contest::{Contest, contests};
 pub use goal::Goal;
 pub use identity::{Identity, Trace, annotated, claims, identify, trace_of, traces_in_aws};
 pub use observed::{Account, Children, Dns, Memory, Observed};
 pub use part::Part;
 pub use planner::{
-    DnsQuestion, Source, are_as_noted, dns_question, machine_to_check, modification_must_be_read,
-    name_at_rest, name_to_release, plan, pod_is_ready, serving, source_to_look_at,
+    DnsQuestion, Left, Source, are_as_noted, dns_question, is_abandoned, machine_to_check,
+    modification_must_be_read, name_at_rest, name_in_force, name_to_release, plan, pod_is_ready, pod_serves,
+    serving, source_to_look_at,
 };
 pub use reach::Reach;
 pub use rehearsal::rehearse;
@@ -44,6 +49,7 @@ pub use settings::{Neighbours, Settings};
 pub use step::{Action, Kind, Manifest, Plan, Progress, State, Step, Target};
 pub use subject::Subject;
 pub use tagged::{Lost, Mistagged, is_still_ours, lost, put_right};
+pub use upgrade::copy_to_look_at;
 pub use validate::{Validated, hostname, is_cidr, validate};
 
 #[cfg(test)]

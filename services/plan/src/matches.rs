@@ -27,7 +27,7 @@ pub(crate) fn covers(observed: &Value, intended: &Value) -> bool {
 /// value with one owner.
 pub(crate) fn keys(field: &str) -> &'static [&'static str] {
     match field {
-        "containers" | "env" | "volumes" => &["name"],
+        "containers" | "env" | "volumes" | "imagePullSecrets" => &["name"],
         "volumeMounts" => &["mountPath"],
         // Of a container by the first and the last, of a Service by the last two.
         "ports" => &["containerPort", "port", "protocol"],

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cloud::{DnsChange, DnsRecord, Instance, Protection, SecurityGroup, Volume, VolumeModification};
+use cloud::{
+    DnsChange, DnsRecord, Instance, InstanceId, Protection, SecurityGroup, Volume, VolumeModification,
+};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
@@ -13,14 +15,18 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::core::DynamicObject;
+use resources::QuestDBSnapshot;
 
-use crate::{Kind, Mistagged, Source};
+use crate::secrets::Secrets;
+use crate::{Kind, Mistagged, Part, Source};
 
 /// Everything observed.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
     /// In Kubernetes.
     pub children: Children,
+    /// Secrets that others made for it.
+    pub secrets: Secrets,
     /// In EC2.
     pub account: Account,
     /// In Route 53.
@@ -58,6 +64,8 @@ pub struct Children {
     pub network_policy: Option<Arc<NetworkPolicy>>,
     /// What keeps a drain from it.
     pub disruption_budget: Option<Arc<PodDisruptionBudget>>,
+    /// The copy of the disk that an upgrade waits for ([`crate::copy_to_look_at`]).
+    pub copy: Option<Arc<QuestDBSnapshot>>,
     /// Which of the kinds that a cluster may lack it knows.
     pub served: BTreeSet<Kind>,
     /// Objects of those kinds.
@@ -69,6 +77,8 @@ pub struct Children {
 pub struct Account {
     /// Instances, terminated ones included.
     pub instances: Vec<Instance>,
+    /// Machines that something still names, and that EC2 does not know, asked by their ids: it has forgotten them.
+    pub gone: Vec<InstanceId>,
     /// Volumes.
     pub volumes: Vec<Volume>,
     /// Security groups.
@@ -102,4 +112,6 @@ pub struct Memory {
     pub spent: Option<u64>,
     /// Zones that had no capacity, latest last.
     pub exhausted_zones: Vec<String>,
+    /// Parts whose last attempt failed, and that are not tried again for a while.
+    pub resting: Vec<Part>,
 }

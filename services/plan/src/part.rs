@@ -40,10 +40,18 @@ parts!(
     Attachment => "attachment",
     /// QuestDB itself.
     Pod => "pod",
+    /// What a running QuestDB reads again of server.conf.
+    Reload => "reload",
     /// Name.
     Dns => "dns",
     /// Disruption budget, monitors and routes.
     Reach => "reach",
+    /// From one version to another.
+    Upgrade => "upgrade",
+    /// The machine that a database is about to move to. The old one serves until this one is ready.
+    Candidate => "next-machine",
+    /// Machines that serve nobody any more are ended.
+    Former => "former-machines",
     /// Nobody is sent to the database any more; unless it is only paused, its name is given back.
     DnsRelease => "dns-release",
     /// QuestDB is stopped.
@@ -79,10 +87,13 @@ impl Part {
             | Self::Config
             | Self::Isolation
             | Self::Reach
+            | Self::Former
+            | Self::Upgrade
             | Self::DnsRelease => &[],
             // Nobody may come in who is not allowed, not even for a moment.
-            Self::Instance => &[Self::SecurityGroup],
+            Self::Instance | Self::Candidate => &[Self::SecurityGroup],
             Self::Tuning | Self::Attachment => &[Self::Volume],
+            Self::Reload => &[Self::Config, Self::Pod],
             Self::Pod => &[Self::Credentials, Self::Node, Self::Config, Self::Attachment],
             Self::Dns => &[Self::Pod],
             // The way back is one row: nothing is pulled from under a QuestDB that still writes.
@@ -97,7 +108,10 @@ impl Part {
 
     /// Whether a database serves without it.
     pub(crate) const fn is_beside(self) -> bool {
-        matches!(self, Self::Tuning | Self::Reach)
+        matches!(
+            self,
+            Self::Tuning | Self::Reload | Self::Reach | Self::Upgrade | Self::Candidate | Self::Former
+        )
     }
 
     /// Whether a failure of `other` holds this part back: it is the same, or needed on some way.
@@ -120,6 +134,8 @@ mod tests {
             check(part, part, true);
         }
         check(Part::Tuning, Part::Volume, true);
+        check(Part::Reload, Part::Config, true);
+        check(Part::Dns, Part::Reload, false);
         for failed in [Part::Config, Part::Credentials, Part::Node, Part::Attachment, Part::Volume] {
             check(Part::Pod, failed, true);
             check(Part::Dns, failed, true);

@@ -51,6 +51,9 @@ impl Reach {
             if ingress.http.is_some() {
                 kinds.insert(Kind::IngressRoute, "spec.network.ingress.http");
             }
+            if ingress.ilp.is_some() {
+                kinds.insert(Kind::IngressRouteTcp, "spec.network.ingress.ilp");
+            }
             if ingress.pg.is_some() {
                 kinds.insert(Kind::IngressRouteTcp, "spec.network.ingress.pg");
             }
@@ -80,10 +83,6 @@ pub(crate) fn check(
     if let Some(monitor) = &network.monitor {
         check_keys("/spec/network/monitor/labels", &monitor.labels, violations);
     }
-    if network.ingress.as_ref().is_some_and(|ingress| ingress.ilp.is_some()) {
-        let detail = "QuestDB does not listen on 9009, which would ask for no password: the line protocol goes over HTTP";
-        violations.push(Violation::new("/spec/network/ingress/ilp", Rule::Conflict, detail));
-    }
     // A namespace has names of its own, so that nobody takes over what comes in for another.
     let suffix = suffix(subject, settings);
     let host = network.ingress.as_ref().and_then(|ingress| ingress.host.as_deref());
@@ -106,7 +105,7 @@ fn is_below(name: &str, suffix: &str) -> bool {
     rest.split('.').all(|label| !label.is_empty() && label.len() <= 63 && label.bytes().all(good))
 }
 
-fn check_keys(pointer: &str, keys: &BTreeMap<String, String>, violations: &mut Violations) {
+pub(crate) fn check_keys(pointer: &str, keys: &BTreeMap<String, String>, violations: &mut Violations) {
     for key in keys.keys() {
         let pointer = format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1"));
         let (prefix, name) = key.split_once('/').unwrap_or(("", key));

@@ -17,6 +17,8 @@ pub struct Settings {
     pub zones: BTreeMap<String, String>,
     /// Machine image of databases that name none.
     pub node_image: String,
+    /// QuestDB versions that databases may have.
+    pub versions: Vec<String>,
     /// Who else lives in the cluster.
     pub neighbours: Neighbours,
 }

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use cloud::{IngressRule, InstanceId, Launch, NewSecurityGroup, NewVolume, RecordChange, SecurityGroupId};
 use cloud::{Tags, VolumeChange, VolumeId};
 use kube::core::ObjectMeta;
+use resources::UpgradeStatus;
 use serde_json::Value;
 
-use crate::{Change, Part};
+use crate::secrets::NewCredentials;
+use crate::{Change, Left, Part, Reload};
 
 /// Kinds of Kubernetes objects that the operator writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,6 +42,8 @@ pub enum Kind {
     IngressRoute,
     /// Traefik's, for TCP.
     IngressRouteTcp,
+    /// A copy of the disk.
+    Snapshot,
 }
 
 impl Kind {
@@ -60,6 +64,7 @@ impl Kind {
             Self::PodMonitor => "PodMonitor",
             Self::IngressRoute => "IngressRoute",
             Self::IngressRouteTcp => "IngressRouteTCP",
+            Self::Snapshot => "QuestDBSnapshot",
         }
     }
 
@@ -79,7 +84,8 @@ impl Kind {
             | Self::PersistentVolumeClaim
             | Self::Node
             | Self::NetworkPolicy
-            | Self::PodDisruptionBudget => None,
+            | Self::PodDisruptionBudget
+            | Self::Snapshot => None,
         }
     }
 
@@ -156,9 +162,15 @@ pub enum Step {
         launch: String,
         /// Zone.
         zone: String,
+        /// The machine that serves on beside it, until the database has moved.
+        beside: Option<InstanceId>,
     },
     /// Make credentials, unless there are some.
     CreateSecret(Manifest),
+    /// Draw the key of this id, and hand its private half out in this Secret, unless that is there.
+    DrawKey(Manifest, String),
+    /// Write other credentials, or where the same come from by now.
+    SetCredentials(Box<NewCredentials>),
     /// Make an object what we intend.
     Apply(Manifest),
     /// Delete an object.
@@ -222,9 +234,11 @@ pub enum Step {
     },
     /// Write down that the machine may be taken down, before its protection is.
     WriteReleased {
-        /// Generation.
-        generation: u64,
+        /// All generations of which that is so.
+        released: String,
     },
+    /// Prove, by live looks, that the database can do without a machine: nothing pins it, and it does not hold the disk.
+    ProveLeft(Left),
     /// Put the protection back on a machine that serves after all.
     Protect {
         /// Instance.
@@ -252,6 +266,8 @@ pub enum Step {
         /// `PersistentVolume` whose attachments count.
         persistent_volume: String,
     },
+    /// Tell a running QuestDB to read server.conf again, and look whether it did.
+    Reload(Reload),
     /// Let the resource go.
     RemoveFinalizer,
 }
@@ -263,6 +279,8 @@ impl Step {
             Self::AddFinalizer { .. } => "AddFinalizer",
             Self::WriteGeneration { .. } => "WriteGeneration",
             Self::CreateSecret(_) => "CreateSecret",
+            Self::DrawKey(..) => "DrawKey",
+            Self::SetCredentials(_) => "SetCredentials",
             Self::Apply(_) => "Apply",
             Self::Delete(_) => "Delete",
             Self::CreateSecurityGroup(_) => "CreateSecurityGroup",
@@ -275,11 +293,13 @@ impl Step {
             Self::LabelNode { .. } => "LabelNode",
             Self::ChangeRecords { .. } => "ChangeRecords",
             Self::WriteReleased { .. } => "WriteReleased",
+            Self::ProveLeft(_) => "ProveLeft",
             Self::Protect { .. } => "Protect",
             Self::Unprotect { .. } => "Unprotect",
             Self::TerminateInstance { .. } => "TerminateInstance",
             Self::DeleteSecurityGroup { .. } => "DeleteSecurityGroup",
             Self::DeleteVolume { .. } => "DeleteVolume",
+            Self::Reload(_) => "Reload",
             Self::RemoveFinalizer => "RemoveFinalizer",
         }
     }
@@ -360,8 +380,12 @@ pub struct Plan {
     pub actions: Vec<Action>,
     /// Parts in order.
     pub progress: Vec<Progress>,
+    /// The last upgrade, as far as it is known.
+    pub upgrade: Option<UpgradeStatus>,
     /// Differences between what is asked for and what runs, by field: what this plan, or a later one, does about the spec.
     pub changes: Vec<Change>,
+    /// What people have to put right, and nothing else waits for.
+    pub problems: Vec<String>,
 }
 
 impl Plan {
@@ -383,6 +407,14 @@ impl Plan {
         // The first word on a part stands: later ones are about more of the same.
         if self.state(part).is_none() {
             self.progress.push(Progress { part, state });
+        }
+    }
+
+    /// Says what a part really waits for, once that is known.
+    pub(crate) fn explain(&mut self, part: Part, what: &str) {
+        let mut found = self.progress.iter_mut().filter(|progress| progress.part == part);
+        if let Some(State::Running(text)) = found.next().map(|progress| &mut progress.state) {
+            what.clone_into(text);
         }
     }
 

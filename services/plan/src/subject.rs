@@ -95,6 +95,7 @@ impl Subject {
         labels.is_some_and(|labels| {
             labels.get(names::LABEL_DATABASE) == Some(&self.database)
                 && labels.get(names::LABEL_NAME) == Some(&self.name)
+                && labels.get(names::LABEL_NAMESPACE) == Some(&self.namespace)
         })
     }
 

@@ -2,6 +2,7 @@
 //! something nobody can change: a machine by the token of its launch, a disk by what holds its id, a firewall by its name.
 
 use cloud::{ClientToken, Instance, InstanceId, Owner, Role, Tags, VolumeId, VolumeState, key};
+use k8s_openapi::api::core::v1::Node;
 use resources::{QuestDB, StepState, names};
 
 use crate::{Account, Children, Goal, Observed, Part, Subject, Validated, build};
@@ -20,8 +21,8 @@ pub struct Mistagged {
 /// What is known by its id or name, and nothing with our tags is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Machine.
-    pub instance: Option<InstanceId>,
+    /// Machines: the one that served last, and those that Nodes of ours are.
+    pub instances: Vec<InstanceId>,
     /// Disk.
     pub volume: Option<VolumeId>,
     /// Firewall, by its name in the VPC.
@@ -38,8 +39,14 @@ pub fn lost(resource: &QuestDB, validated: &Validated, observed: &Observed) -> L
     let instance =
         status.and_then(|status| Some(InstanceId::new(status.node.as_ref()?.instance_id.as_ref()?)));
     let account = &observed.account;
+    let nodes = observed.children.nodes.iter();
+    let by_node = nodes.filter_map(|node| machine_of(&validated.subject, node));
+    let mut instances: Vec<InstanceId> = instance.into_iter().chain(by_node).collect();
+    instances.retain(|id| account.instances.iter().all(|found| found.id != *id));
+    instances.sort();
+    instances.dedup();
     Lost {
-        instance: instance.filter(|id| account.instances.iter().all(|found| found.id != *id)),
+        instances,
         // Beside one that carries our tags another is none that lost them: people take them off a disk to be rid of it.
         volume: volume.filter(|_| account.volumes.iter().all(|found| is_gone(&found.state))),
         group: must_have_group(resource, validated.goal)
@@ -68,6 +75,16 @@ fn is_group_removed(resource: &QuestDB) -> bool {
         .iter()
         .any(|step| step.name == Part::SecurityGroupRemoval.as_str() && step.state == StepState::Succeeded);
     removed && status.observed_generation == resource.metadata.generation
+}
+
+/// The machine that a Node of ours is: one with the label that nobody but us may give, by its provider id, which stays.
+pub(crate) fn machine_of(subject: &Subject, node: &Node) -> Option<InstanceId> {
+    let label = node.metadata.labels.as_ref()?.get(names::LABEL_NODE)?;
+    if build::node_value(subject, names::generation_of_node(label)?) != *label {
+        return None;
+    }
+    let (_, id) = node.spec.as_ref()?.provider_id.as_deref()?.rsplit_once('/')?;
+    (!id.is_empty()).then(|| InstanceId::new(id))
 }
 
 /// The disk that our `PersistentVolume` stands for: its handle cannot be changed.
@@ -109,7 +126,7 @@ pub fn put_right(resource: &QuestDB, subject: &Subject, account: &mut Account) {
         }
     };
     for instance in account.instances.iter_mut().filter(|instance| !instance.state.is_ending()) {
-        let generation = written.filter(|written| is_of_launch(instance, subject, *written));
+        let generation = written.and_then(|written| launched_as(instance, subject, written));
         check(
             &mut instance.tags,
             instance.id.as_str(),
@@ -127,6 +144,15 @@ pub fn put_right(resource: &QuestDB, subject: &Subject, account: &mut Account) {
         check(&mut group.tags, group.id.as_str(), subject.owner(Role::SecurityGroup));
     }
     account.mistagged = mistagged;
+}
+
+/// How many generations before the one that is written down may still have a machine.
+const RECENT: u64 = 8;
+
+/// The generation that a machine was launched under, whatever its tag says: one of the last.
+fn launched_as(instance: &Instance, subject: &Subject, written: u64) -> Option<u64> {
+    let recent = (written.saturating_sub(RECENT)..=written).rev();
+    recent.into_iter().find(|generation| is_of_launch(instance, subject, *generation))
 }
 
 /// Whether a machine is the one that was launched under a generation, whatever its tag says.

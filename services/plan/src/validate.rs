@@ -7,9 +7,14 @@ use std::collections::BTreeMap;
 
 use domain::catalogue;
 use domain::{Rule, Violation, Violations};
-use resources::{Exposure, InstructionSpec, QuestDB, QuestDBSpec, StorageSpec};
+use resources::{
+    CredentialsSpec, Exposure, InstructionSpec, PodOverrides, QuestDB, QuestDBSpec, SecretSpec, StorageSpec,
+    UpgradeResult, names,
+};
 
+use crate::overrides;
 use crate::reach::{self, Reach};
+use crate::secrets::Keyring;
 use crate::{Goal, Settings, Subject};
 
 /// A wish that can be carried out.
@@ -41,12 +46,18 @@ pub struct Validated {
     pub hostname: String,
     /// Who may connect, sorted.
     pub allowed_cidrs: Vec<String>,
+    /// Where credentials come from.
+    pub credentials: CredentialsSpec,
+    /// Which of them are in force. Not of the wish: planning looks at the operator's Secret.
+    pub keyring: Keyring,
     /// The restart that was asked for.
     pub restart_nonce: Option<String>,
     /// Zone, if the wish names one.
     pub zone: Option<String>,
     /// How it is reached within its cluster.
     pub reach: Reach,
+    /// How its pod is otherwise than by default.
+    pub overrides: PodOverrides,
 }
 
 /// Checks a resource whose identity is known.
@@ -55,7 +66,7 @@ pub fn validate(resource: &QuestDB, subject: Subject, settings: &Settings) -> Re
     let goal = Goal::of(resource);
     let mut violations = Violations::default();
     if goal == Goal::Serve {
-        check(spec, &subject, settings, &mut violations);
+        check(resource, &subject, settings, &mut violations);
     }
     let fallback = || catalogue::instance_type(catalogue::DEFAULT_INSTANCE_TYPE);
     let instance_type = catalogue::instance_type(&spec.compute.instance_type).or_else(fallback);
@@ -73,16 +84,19 @@ pub fn validate(resource: &QuestDB, subject: Subject, settings: &Settings) -> Re
         instruction: spec.instruction.clone(),
         generation: resource.metadata.generation.unwrap_or_default(),
         version: spec.version.clone(),
-        image: spec.image.clone().or_else(|| catalogue::image(&spec.version)).unwrap_or_default(),
+        image: spec.image.clone().unwrap_or_else(|| catalogue::image_of(&spec.version)),
         instance_type,
         node_image: spec.compute.node_image.clone().unwrap_or_else(|| settings.node_image.clone()),
         storage: spec.storage.clone(),
         config: spec.config.clone(),
         hostname: hostname(spec, &subject, settings),
         allowed_cidrs,
+        credentials: spec.credentials.clone().unwrap_or_default(),
+        keyring: Keyring::default(),
         restart_nonce: spec.restart_nonce.clone(),
         zone: spec.zone.clone(),
         reach: Reach::of(&spec.network, &subject, settings),
+        overrides: spec.pod.clone().unwrap_or_default(),
         subject,
     })
 }
@@ -94,18 +108,18 @@ pub fn hostname(spec: &QuestDBSpec, subject: &Subject, settings: &Settings) -> S
         .unwrap_or_else(|| format!("{}.{}", subject.name, cloud::normalise_name(&settings.dns_suffix)))
 }
 
-fn check(spec: &QuestDBSpec, subject: &Subject, settings: &Settings, violations: &mut Violations) {
+fn check(resource: &QuestDB, subject: &Subject, settings: &Settings, violations: &mut Violations) {
+    let spec = &resource.spec;
     if subject.name.len() > NAME_LENGTH {
         let detail = format!("a resource's name may have at most {NAME_LENGTH} characters");
         violations.push(Violation::new("/metadata/name", Rule::Range, detail));
     }
-    if !catalogue::VERSIONS.contains(&spec.version.as_str()) {
-        violations.push(one_of("/spec/version", catalogue::VERSIONS.iter().copied()));
+    if !settings.versions.contains(&spec.version) && !is_in_force(resource) {
+        violations.push(one_of("/spec/version", settings.versions.iter().map(String::as_str)));
     }
-    if let Some(image) = &spec.image
-        && catalogue::image(&spec.version).as_ref() != Some(image)
-    {
-        violations.push(one_of("/spec/image", catalogue::image(&spec.version).as_deref().into_iter()));
+    let image = catalogue::image_of(&spec.version);
+    if spec.image.as_ref().is_some_and(|wished| *wished != image) {
+        violations.push(one_of("/spec/image", std::iter::once(image.as_str())));
     }
     if catalogue::instance_type(&spec.compute.instance_type).is_none() {
         let names = catalogue::INSTANCE_TYPES.iter().map(|kind| kind.name);
@@ -124,7 +138,23 @@ fn check(spec: &QuestDBSpec, subject: &Subject, settings: &Settings, violations:
     check_storage(&spec.storage, violations);
     check_config(&spec.config, violations);
     check_network(spec, settings, violations);
+    check_credentials(spec.credentials.as_ref(), subject, violations);
     reach::check(&spec.network, subject, settings, violations);
+    if let Some(overrides) = &spec.pod {
+        overrides::check(overrides, &spec.compute.instance_type, violations);
+    }
+}
+
+/// Whether the version that is asked for is the one that the database has, which may be on offer no more.
+fn is_in_force(resource: &QuestDB) -> bool {
+    let Some(status) = &resource.status else { return false };
+    let version = Some(&resource.spec.version);
+    let image = catalogue::image_of(&resource.spec.version);
+    let started = status.last_upgrade.as_ref().is_some_and(|upgrade| {
+        let rolled_back = upgrade.result == UpgradeResult::RolledBack;
+        image == if rolled_back { upgrade.from.as_str() } else { upgrade.to.as_str() }
+    });
+    status.version.as_ref() == version || started
 }
 
 /// Longest name of a resource: StatefulSet's labels and the DNS label need room.
@@ -174,6 +204,29 @@ fn check_network(spec: &QuestDBSpec, settings: &Settings, violations: &mut Viola
     if spec.network.exposure == Exposure::Public && spec.network.allowed_cidrs.is_empty() {
         let detail = "a public database needs at least one CIDR, else nobody could reach it";
         violations.push(Violation::new("/spec/network/allowedCidrs", Rule::Required, detail));
+    }
+}
+
+/// What the operator writes is no gift: it would take over its own word for ever.
+fn check_credentials(wish: Option<&CredentialsSpec>, subject: &Subject, violations: &mut Violations) {
+    let Some(CredentialsSpec { psql, psql_readonly, http, ilp }) = wish else { return };
+    let login = |login: Option<&SecretSpec>| login.map(|login| login.secret_name.clone());
+    let named = [
+        ("psql", login(psql.as_ref())),
+        ("psqlReadonly", login(psql_readonly.as_ref())),
+        ("http", login(http.as_ref())),
+        ("ilp", ilp.as_ref().and_then(|ilp| ilp.secret_name.clone())),
+    ];
+    let (own, drawn) = (names::credentials(&subject.name), names::drawn_key(&subject.name, ""));
+    for (field, name) in named {
+        if name.is_some_and(|name| name == own || name.starts_with(&drawn)) {
+            let pointer = format!("/spec/credentials/{field}/secretName");
+            violations.push(Violation::new(
+                pointer,
+                Rule::Conflict,
+                "the operator itself writes that Secret",
+            ));
+        }
     }
 }
 

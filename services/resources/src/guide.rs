@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{NetworkSpec, QuestDB, QuestDBSpec};
+use crate::{CredentialsSpec, NetworkSpec, PodOverrides, QuestDB, QuestDBSpec};
 
 const GUIDE: &str = include_str!("../../../deploy/operator/README.md");
 
@@ -60,6 +60,22 @@ fn each_network_of_the_guide_is_one() {
         let body: Value = serde_saphyr::from_str(&block).unwrap();
         check::<NetworkSpec>(&body["network"].to_string());
     }
+}
+
+#[test]
+fn the_credentials_of_the_guide_are_some() {
+    let all: Vec<String> = blocks().into_iter().filter(|block| block.starts_with("credentials:")).collect();
+    assert_eq!(all.len(), 1);
+    let body: Value = serde_saphyr::from_str(&all[0]).unwrap();
+    check::<CredentialsSpec>(&body["credentials"].to_string());
+}
+
+#[test]
+fn the_pod_of_the_guide_is_one() {
+    let pods: Vec<String> = blocks().into_iter().filter(|block| block.starts_with("pod:")).collect();
+    assert_eq!(pods.len(), 1);
+    let body: Value = serde_saphyr::from_str(&pods[0]).unwrap();
+    check::<PodOverrides>(&body["pod"].to_string());
 }
 
 #[test]

@@ -7,10 +7,12 @@
 //! *Invariant:* the spec of a resource that carries an instruction only ever moves forward in (epoch, seq, render). The
 //! API server keeps that by the rules in [`fence`], whoever writes.
 
+mod credentials;
 pub mod fence;
 #[cfg(test)]
 mod guide;
 pub mod names;
+mod pod;
 mod reach;
 pub mod render;
 mod schedule;
@@ -18,7 +20,13 @@ mod schema;
 mod snapshot;
 mod spec;
 mod status;
+mod upgrade;
 
+pub use credentials::{CredentialsSpec, IlpSpec, SecretSpec};
+pub use pod::{
+    AmountsSpec, ContainerSpec, EmptyDirSpec, EnvSourceSpec, EnvSpec, KeySpec, MountSpec, NameSpec,
+    PodOverrides, PortSpec, ProbeSpec, ProbesSpec, SecretVolumeSpec, TaintEffect, TolerationSpec, VolumeSpec,
+};
 pub use reach::{IngressSpec, MonitorKind, MonitorSpec, RouteSpec, ServiceSpec, ServiceType, TlsSpec};
 pub use render::{object, render};
 pub use schedule::{
@@ -35,3 +43,4 @@ pub use status::{
     ChangeMeans, DnsState, DnsStatus, EndpointsStatus, InstructionStatus, NodeStatus, PendingStatus, Phase,
     QuestDBStatus, StepState, StepStatus, VolumeStatus,
 };
+pub use upgrade::{UpgradeResult, UpgradeStatus};

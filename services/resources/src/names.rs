@@ -30,7 +30,7 @@ pub const GENERATION: &str = "crd.questdb.io/instance-generation";
 pub const LAUNCH: &str = "crd.questdb.io/instance-launch";
 /// Annotation of a resource: zone that the generation is launched in.
 pub const LAUNCH_ZONE: &str = "crd.questdb.io/instance-zone";
-/// Annotation of a resource: highest generation whose machine may be taken down, written before its protection is
+/// Annotation of a resource: generations whose machines may be taken down, each written before its machine's protection is
 /// taken off.
 pub const RELEASED: &str = "crd.questdb.io/instance-released";
 /// Annotation of a Secret: name of the resource that it belongs to.
@@ -43,6 +43,14 @@ pub const CHECKSUM: &str = "crd.questdb.io/checksum";
 pub const RUNNING: &str = "crd.questdb.io/running";
 /// Annotation of a pod template: hash of what nobody is restarted for.
 pub const TEMPLATE: &str = "crd.questdb.io/template";
+/// Annotation of a pod: which server.conf it is to be shown. A kubelet that sees another one looks at once.
+pub const CONFIG: &str = "crd.questdb.io/config";
+/// Annotation of a pod: which server.conf QuestDB was told to read and, when asked, did not have the values of.
+pub const CONFIG_REFUSED: &str = "crd.questdb.io/config-refused";
+/// Annotation of a StatefulSet: its last upgrade, and what became of it.
+pub const UPGRADE: &str = "crd.questdb.io/upgrade";
+/// Annotation of a snapshot that was taken before an upgrade: the database.
+pub const BEFORE_UPGRADE: &str = "crd.questdb.io/before-upgrade";
 /// Annotation of a resource: `true` stops the operator from doing anything; it still says what is pending.
 pub const PAUSE_RECONCILE: &str = "crd.questdb.io/pause-reconcile";
 /// Annotation of a resource: a JSON merge patch of its spec, of which status says what it would take.
@@ -77,10 +85,20 @@ pub const TAINT: &str = "questdb.io/dedicated";
 
 /// Keys of the Secret with a database's credentials.
 pub mod secret {
-    pub use domain::credentials::{HTTP_PASSWORD, HTTP_USER, PG_PASSWORD, PG_USER};
+    pub use domain::credentials::{
+        HTTP_PASSWORD, HTTP_USER, ILP_KEYS, PG_PASSWORD, PG_READONLY_PASSWORD, PG_READONLY_USER, PG_USER,
+    };
 
-    /// Type of credential in the annotation of the same name.
+    /// Annotation of a Secret: which credential of the database it holds.
     pub const TYPE: &str = "crd.questdb.io/secret-type";
+    /// Annotation of the operator's Secret: the Secrets, at which version, that its values were taken from.
+    pub const TAKEN_FROM: &str = "crd.questdb.io/credentials-from";
+    /// Annotation of the operator's Secret: another text for other values. QuestDB is restarted for it.
+    pub const REVISION: &str = "crd.questdb.io/credentials-revision";
+    /// Annotation of a StatefulSet: public halves of the keys that the operator drew, should its Secret be lost.
+    pub const DRAWN: &str = "crd.questdb.io/drawn-keys";
+    /// Key of a Secret with a JSON Web Key or a set of them.
+    pub const JWK: &str = "auth.json";
 }
 
 /// What snapshots and their schedules carry.
@@ -121,8 +139,14 @@ pub mod condition {
     pub const CONFLICT: &str = "Conflict";
     /// A database is held still for a snapshot.
     pub const HELD: &str = "Held";
+    /// Another version is being started.
+    pub const UPGRADE_IN_PROGRESS: &str = "UpgradeInProgress";
+    /// The database goes to another machine.
+    pub const MOVING: &str = "Moving";
     /// Somebody wants the machine's Node empty.
     pub const NODE_CORDONED: &str = "NodeCordoned";
+    /// Every Secret that says it holds credentials of the database could be taken over.
+    pub const CREDENTIALS_ACCEPTED: &str = "CredentialsAccepted";
     /// Every kind of object that the spec asks for beside Kubernetes' own is known to the cluster.
     pub const INTEGRATIONS_READY: &str = "IntegrationsReady";
 }
@@ -135,6 +159,8 @@ pub mod port {
     pub const PG: u16 = 8812;
     /// Health and metrics.
     pub const MIN: u16 = 9003;
+    /// Line protocol over TCP.
+    pub const ILP: u16 = 9009;
     /// The kubelet of a machine, for logs and commands.
     pub const KUBELET: u16 = 10250;
 }
@@ -154,6 +180,12 @@ pub fn credentials(resource: &str) -> String {
     format!("{resource}-credentials")
 }
 
+/// The Secret in which the private half of a key that the operator drew is handed out. With dots, which no resource has in
+/// its name: it is nobody else's child.
+pub fn drawn_key(resource: &str, key_id: &str) -> String {
+    format!("{resource}.ilp.{key_id}")
+}
+
 /// The ConfigMap with a resource's server.conf.
 pub fn config(resource: &str) -> String {
     format!("{resource}-config")
@@ -167,6 +199,11 @@ pub fn headless(resource: &str) -> String {
 /// The route of a resource for the Postgres wire protocol.
 pub fn route_pg(resource: &str) -> String {
     format!("{resource}-pg")
+}
+
+/// The route of a resource for the line protocol over TCP.
+pub fn route_ilp(resource: &str) -> String {
+    format!("{resource}-ilp")
 }
 
 /// The `NetworkPolicy` and the `PodDisruptionBudget` of a resource: never its own name, because that is what its users
@@ -183,4 +220,9 @@ pub fn persistent_volume(volume: &str) -> String {
 /// The Node of a database's instance of this generation.
 pub fn node(short: &str, generation: u64) -> String {
     format!("qdb-{short}-g{generation}")
+}
+
+/// The generation in the name of a Node.
+pub fn generation_of_node(name: &str) -> Option<u64> {
+    name.rsplit_once("-g")?.1.parse().ok()
 }

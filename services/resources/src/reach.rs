@@ -55,7 +55,7 @@ pub struct IngressSpec {
     /// An `IngressRouteTCP` for the Postgres wire protocol.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pg: Option<RouteSpec>,
-    /// Refused, as QuestDB does not listen for the line protocol over TCP.
+    /// An `IngressRouteTCP` for the line protocol over TCP; there once the database has a key for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ilp: Option<RouteSpec>,
     /// Traefik ends TLS for the host. Routes over TCP need it: without it nothing names the host.

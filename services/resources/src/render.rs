@@ -51,6 +51,8 @@ pub fn render(desired: &Desired, instruction: Option<&Instruction>) -> QuestDBSp
             },
             ..NetworkSpec::default()
         },
+        credentials: None,
+        pod: None,
         restart_nonce: restart_nonce.clone(),
         zone: None,
     }

@@ -47,6 +47,16 @@ pub(crate) fn namespaces(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+pub(crate) fn key_ids(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "description": "Ids of keys that the operator draws, each once. The private half is handed out in a Secret \
+            `<name>.ilp.<id>`, which nobody needs any more once it was fetched.",
+        "maxItems": 4,
+        "items": { "type": "string", "minLength": 1, "maxLength": 32, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$" },
+    })
+}
+
 pub(crate) fn annotations(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::status::QuestDBStatus;
-use crate::{IngressSpec, MonitorSpec, ServiceSpec, fence, schema};
+use crate::{CredentialsSpec, IngressSpec, MonitorSpec, PodOverrides, ServiceSpec, fence, schema};
 
 /// A QuestDB database on a machine of its own.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,7 +57,8 @@ pub struct QuestDBSpec {
     /// Whether the database should run.
     #[serde(default)]
     pub run_state: RunState,
-    /// QuestDB version.
+    /// QuestDB version. Before another one is started the disk is copied; one that does not start is taken back, and an older
+    /// major version is refused.
     #[serde(default = "default_version")]
     #[schemars(length(min = 1, max = 32))]
     pub version: String,
@@ -77,6 +78,12 @@ pub struct QuestDBSpec {
     /// How the database is reached.
     #[serde(default)]
     pub network: NetworkSpec,
+    /// Where credentials come from, beside the Secrets that name the database by annotation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<CredentialsSpec>,
+    /// The pod that QuestDB runs in, where it is to be otherwise than by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodOverrides>,
     /// Changed to ask for one restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
@@ -132,11 +139,13 @@ pub enum RunState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ComputeSpec {
-    /// EC2 instance type.
+    /// EC2 instance type. Another one moves the database: the next machine is made ready while the old one serves, then QuestDB
+    /// stops, its disk goes there, and it starts again.
     #[serde(default = "default_instance_type")]
     #[schemars(length(min = 1, max = 64))]
     pub instance_type: String,
-    /// Machine image; the cluster's default when absent.
+    /// Machine image; the cluster's default when absent. Another one that is named moves the database; another default is for
+    /// machines to come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
     pub node_image: Option<String>,

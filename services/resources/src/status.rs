@@ -7,6 +7,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::upgrade::UpgradeStatus;
+
 /// What is observed of a database.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -31,6 +33,9 @@ pub struct QuestDBStatus {
     /// QuestDB version that runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// The last upgrade to another version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_upgrade: Option<UpgradeStatus>,
     /// The machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeStatus>,

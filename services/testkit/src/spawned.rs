@@ -99,11 +99,18 @@ impl Spawned {
 
     /// The sum of all lines of a metric whose labels hold `label`; 0 while there are none.
     pub async fn metric(&self, name: &str, label: &str) -> f64 {
-        let url = format!("http://{}/metrics", self.ops);
-        let Ok(answer) = http().get(url).timeout(Duration::from_secs(5)).send().await else { return 0.0 };
-        let text = answer.text().await.unwrap_or_default();
+        let text = self.metrics().await;
         let lines = text.lines().filter(|line| line.starts_with(name) && line.contains(label));
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+
+    /// All of its metrics; nothing when it does not answer.
+    pub async fn metrics(&self) -> String {
+        let url = format!("http://{}/metrics", self.ops);
+        let Ok(answer) = http().get(url).timeout(Duration::from_secs(5)).send().await else {
+            return String::new();
+        };
+        answer.text().await.unwrap_or_default()
     }
 
     /// What it has logged.

@@ -38,6 +38,11 @@ enum Target {
 
 const GENERATORS: &[Generator] = &[
     Generator { command: &["examples/crd"], target: Target::Folder("deploy/crds") },
+    Generator { command: &["slipway-operator", "rbac"], target: Target::File("deploy/rbac/operator.yaml") },
+    Generator {
+        command: &["slipway-operator", "rbac", "--namespace", "data"],
+        target: Target::File("deploy/operator/rbac-of-one-namespace.yaml"),
+    },
     Generator { command: &["slipway-backend", "openapi"], target: Target::File("deploy/openapi.json") },
     Generator { command: &["examples/generate"], target: Target::Folder("services/wire/src/generated") },
 ];

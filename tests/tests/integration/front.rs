@@ -135,9 +135,9 @@ impl Front {
         Self::start(testkit::client(&cluster.provisioner_kubeconfig).await.unwrap(), None).await
     }
 
-    /// Before the API server of a cluster, as its administrator.
-    pub(crate) async fn as_admin(cluster: &ClusterFacts) -> Self {
-        Self::start(testkit::client(&cluster.kubeconfig).await.unwrap(), None).await
+    /// Before the API server that a kubeconfig leads to, as whom it names.
+    pub(crate) async fn before(kubeconfig: &Path) -> Self {
+        Self::start(testkit::client(kubeconfig).await.unwrap(), None).await
     }
 
     /// Before the API server of a cluster, as its administrator; resources of our group are of `group` behind it.

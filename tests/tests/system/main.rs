@@ -1,9 +1,11 @@
 //! The whole stack at work: from an HTTP request to a ready QuestDB, and back to nothing.
 
+mod canary;
 mod cli;
 mod crash;
 mod main_job;
 mod restore;
+mod secrets;
 mod states;
 mod support;
 mod trace;

@@ -49,8 +49,13 @@ pub(super) async fn step(pass: &Pass<'_>, step: &Step) -> Result<(), Error> {
     }
 }
 
-/// Before a machine is replaced: none of the generation written now may still live, whatever the shared picture says.
-pub(super) async fn check_no_living(pass: &Pass<'_>, next: u64) -> Result<(), Error> {
+/// Before a machine is replaced: none of the generation written now may still live, whatever the shared picture says, unless
+/// the next one is to be made ready beside it.
+pub(super) async fn check_no_living(
+    pass: &Pass<'_>,
+    next: u64,
+    beside: Option<&InstanceId>,
+) -> Result<(), Error> {
     let written = pass.resource.metadata.annotations.as_ref();
     let written =
         written.and_then(|annotations| annotations.get(resources::names::GENERATION)?.parse::<u64>().ok());
@@ -65,6 +70,7 @@ pub(super) async fn check_no_living(pass: &Pass<'_>, next: u64) -> Result<(), Er
     // Parameters may change while a launch has not been answered; that machine, should it come, is surplus later.
     let served_lives = |instance: &&Instance| {
         !instance.state.is_ending()
+            && beside != Some(&instance.id)
             && generation_of(instance) == Some(written)
             && served.is_some_and(|id| id == instance.id.as_str())
     };

@@ -14,7 +14,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::DynamicObject;
 use kube::discovery::ApiResource;
 use plan::{Kind, Manifest, Target};
-use resources::{QuestDB, names};
+use resources::{QuestDB, QuestDBSnapshot, names};
 use serde_json::json;
 
 use super::Pass;
@@ -70,8 +70,8 @@ pub(super) async fn write_generation(
     write::metadata(pass.context, pass.resource, "write down the generation", metadata).await
 }
 
-pub(super) async fn write_released(pass: &Pass<'_>, generation: u64) -> Result<QuestDB, Error> {
-    let metadata = json!({ "annotations": { names::RELEASED: generation.to_string() } });
+pub(super) async fn write_released(pass: &Pass<'_>, released: &str) -> Result<QuestDB, Error> {
+    let metadata = json!({ "annotations": { names::RELEASED: released } });
     write::metadata(pass.context, pass.resource, "write down the release", metadata).await
 }
 
@@ -133,7 +133,7 @@ pub(super) async fn check_ours(
     Err(Error::Foreign { what: format!("{} {}", manifest.kind.as_str(), manifest.name) })
 }
 
-/// Deletes exactly what was seen; gone already is done.
+/// Deletes exactly what was seen; gone already is done, and so it is when another one has its name by now.
 pub(super) async fn delete(pass: &Pass<'_>, target: &Target) -> Result<(), Error> {
     let api = dynamic(pass.context, target.kind, target.namespace.as_deref());
     let preconditions =
@@ -145,6 +145,8 @@ pub(super) async fn delete(pass: &Pass<'_>, target: &Target) -> Result<(), Error
     };
     match pass.context.call("delete an object", api.delete(&target.name, &parameters)).await {
         Err(Error::Kubernetes { source, .. }) if is_missing(&source) => Ok(()),
+        // Nothing but the uid was asked for.
+        Err(error) if error.is_conflict() && target.resource_version.is_none() => Ok(()),
         other => other.map(drop),
     }
 }
@@ -174,6 +176,7 @@ pub(crate) fn dynamic(context: &Context, kind: Kind, namespace: Option<&str>) ->
         Kind::Node => clustered::<Node>(),
         Kind::NetworkPolicy => namespaced::<NetworkPolicy>(),
         Kind::PodDisruptionBudget => namespaced::<PodDisruptionBudget>(),
+        Kind::Snapshot => namespaced::<QuestDBSnapshot>(),
         Kind::ServiceMonitor | Kind::PodMonitor | Kind::IngressRoute | Kind::IngressRouteTcp => {
             crate::reach::api_resource(kind)
         }

@@ -6,8 +6,11 @@
 mod aws;
 pub(crate) mod contention;
 mod dns;
+mod key;
 pub(crate) mod kubernetes;
 mod last_look;
+mod left;
+mod reload;
 mod secret;
 
 use plan::{Action, Applied, Failure, Kind, Manifest, Part, Plan, Step, Validated};
@@ -61,7 +64,7 @@ pub(crate) async fn apply(
                 written.applied.contended.push(what.clone());
             }
             let failure = fail(&pass, action, &error).await;
-            if !rests(action.part) {
+            if !rests(action.part, &error) {
                 written.failed_now.push(failure.clone());
             }
             written.applied.failures.push(failure);
@@ -74,9 +77,14 @@ pub(crate) async fn apply(
     written
 }
 
-/// Whether a part that failed keeps a time of its own, because nobody needs it. The others are tried again together.
-const fn rests(part: Part) -> bool {
-    matches!(part, Part::Tuning)
+/// Whether a part that failed keeps a time of its own, because nobody needs it. The others are tried again together, and so is
+/// what somebody else was quicker in.
+fn rests(part: Part, error: &Error) -> bool {
+    match part {
+        Part::Tuning => true,
+        Part::Candidate => matches!(error, Error::Aws { .. }),
+        _ => false,
+    }
 }
 
 impl Pass<'_> {
@@ -112,9 +120,13 @@ impl Pass<'_> {
             | Step::WriteReleased { .. }
             | Step::RemoveFinalizer => self.on_resource(step, written).await,
             Step::CreateSecret(manifest) => secret::create(self, manifest).await,
+            Step::DrawKey(manifest, id) => key::draw(self, manifest, id).await,
+            Step::SetCredentials(new) => secret::set(self, new).await,
             Step::Apply(manifest) => kubernetes::apply(self, manifest).await,
             Step::Delete(target) => kubernetes::delete(self, target).await,
             Step::LabelNode { name, uid, labels } => kubernetes::label_node(self, name, uid, labels).await,
+            Step::ProveLeft(left) => left::prove(self, left).await,
+            Step::Reload(reload) => reload::reload(self, reload).await,
             Step::ChangeRecords { changes, address } => {
                 let change = dns::change(self, changes).await;
                 if change.is_err() && address.is_some() {
@@ -156,11 +168,11 @@ impl Pass<'_> {
 
     async fn on_resource(&self, step: &Step, written: &mut Written) -> Result<(), Error> {
         let after = match step {
-            Step::WriteGeneration { generation, launch, zone } => {
-                aws::check_no_living(self, *generation).await?;
+            Step::WriteGeneration { generation, launch, zone, beside } => {
+                aws::check_no_living(self, *generation, beside.as_ref()).await?;
                 kubernetes::write_generation(self, *generation, launch, zone).await?
             }
-            Step::WriteReleased { generation } => kubernetes::write_released(self, *generation).await?,
+            Step::WriteReleased { released } => kubernetes::write_released(self, released).await?,
             Step::RemoveFinalizer => {
                 last_look::check_nothing_left(self).await?;
                 kubernetes::release(self.context, self.resource).await?;
@@ -187,9 +199,12 @@ const fn place(step: &Step) -> &'static str {
         | Step::WriteReleased { .. }
         | Step::RemoveFinalizer
         | Step::CreateSecret(_)
+        | Step::DrawKey(..)
+        | Step::SetCredentials(_)
         | Step::Apply(_)
         | Step::Delete(_)
-        | Step::LabelNode { .. } => WRITTEN,
+        | Step::LabelNode { .. }
+        | Step::Reload(_) => WRITTEN,
         Step::CreateSecurityGroup(_)
         | Step::AuthorizeIngress { .. }
         | Step::RevokeIngress { .. }
@@ -203,6 +218,7 @@ const fn place(step: &Step) -> &'static str {
         | Step::DeleteSecurityGroup { .. }
         | Step::DeleteVolume { .. }
         | Step::ChangeRecords { .. } => "operator.aws",
+        Step::ProveLeft(_) => "operator.proof",
     }
 }
 
@@ -215,7 +231,8 @@ async fn announce(pass: &Pass<'_>, action: &Action) {
         | Step::ModifyVolume { .. }
         | Step::ChangeRecords { .. }
         | Step::TerminateInstance { .. }
-        | Step::DeleteVolume { .. } => true,
+        | Step::DeleteVolume { .. }
+        | Step::Reload(_) => true,
         Step::Delete(target) => target.kind == Kind::Pod,
         _ => false,
     };
@@ -240,9 +257,11 @@ async fn fail(pass: &Pass<'_>, action: &Action, error: &Error) -> Failure {
             .await;
     }
     let failure = Failure { part: action.part, message: error.stable(), lasting: error.is_lasting() };
-    if !rests(action.part) {
+    if !rests(action.part, error) {
         return failure;
     }
     let subject = &pass.validated.subject;
-    pass.context.memories.hold(&subject.uid, pass.validated.generation, failure, error.is_rationed())
+    // Asking for a machine that cannot be had every few seconds makes nobody give one back.
+    let rationed = error.is_rationed() || (action.part == Part::Candidate && !error.is_passing());
+    pass.context.memories.hold(&subject.uid, pass.validated.generation, failure, rationed)
 }

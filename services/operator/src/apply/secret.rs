@@ -1,9 +1,10 @@
-//! Credentials: drawn once and then kept, whatever happens. *Invariant:* a key that is there is never overwritten, and no
-//! password is ever logged.
+//! Credentials: drawn once and kept, or taken over from Secrets that others made. *Invariant:* what is there is overwritten
+//! only over the version that was read, and no password is ever logged.
 
 use k8s_openapi::ByteString;
 use kube::core::DynamicObject;
-use plan::Manifest;
+use plan::secrets::{Hidden, NewCredentials};
+use plan::{Kind, Manifest};
 use resources::names;
 use serde_json::{Map, Value, json};
 
@@ -25,6 +26,7 @@ pub(super) async fn create(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), E
     let api = dynamic(context, manifest.kind, manifest.namespace.as_deref());
     if manifest.uid.is_none() {
         let mut body = manifest.body.clone();
+        body["metadata"]["annotations"][names::secret::REVISION] = json!(revision()?);
         body["data"] = Value::Object(data(&Map::new())?);
         let object: DynamicObject = serde_json::from_value(body)
             .map_err(|error| Error::kubernetes("build the Secret")(kube::Error::SerdeError(error)))?;
@@ -42,8 +44,36 @@ pub(super) async fn create(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), E
     // Labels and owner too: it may be here because somebody took them off.
     let mut metadata = manifest.body["metadata"].clone();
     metadata["resourceVersion"] = json!(found.metadata.resource_version);
+    if !missing.is_empty() {
+        // QuestDB knows another value, if any, and what was taken over may be what was lost.
+        metadata["annotations"][names::secret::REVISION] = json!(revision()?);
+        metadata["annotations"][names::secret::TAKEN_FROM] = Value::Null;
+    }
     let body = json!({ "metadata": metadata, "data": missing });
     write::merge(context, &api, &manifest.name, "complete the Secret", &body).await.map(drop)
+}
+
+/// Writes other values, or where the same come from by now, over the Secret as it was read.
+pub(super) async fn set(pass: &Pass<'_>, new: &NewCredentials) -> Result<(), Error> {
+    let NewCredentials { namespace, over, values, taken } = new;
+    let api = dynamic(pass.context, Kind::Secret, Some(namespace));
+    let mut annotations = json!({ names::secret::TAKEN_FROM: taken });
+    if !values.is_empty() {
+        annotations[names::secret::REVISION] = json!(revision()?);
+    }
+    let text = |value: &Hidden| json!(ByteString(value.expose().to_vec()));
+    let data: Map<String, Value> = values
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), value.as_ref().map_or(Value::Null, text)))
+        .collect();
+    let metadata = json!({ "uid": over.uid, "resourceVersion": over.version, "annotations": annotations });
+    let body = json!({ "metadata": metadata, "data": data });
+    write::merge(pass.context, &api, &over.name, "write other credentials", &body).await.map(drop)
+}
+
+/// Another text for other values. It says nothing of them.
+fn revision() -> Result<String, Error> {
+    password().map(|text| text.chars().take(12).collect())
 }
 
 /// The keys that are not there, with fresh values.

@@ -1,6 +1,7 @@
 //! What QuestDB's answers say. Pure. An answer that is not understood is an error, never "not held".
 
 use jiff::Timestamp;
+use plan::Setting;
 use serde_json::Value;
 
 use super::Error;
@@ -24,6 +25,30 @@ pub(super) fn checkpoint(status: u16, body: &[u8]) -> Result<Option<Timestamp>, 
         (Some(true), Some(Ok(since))) => Ok(Some(since)),
         _ => Err(Error::Unreadable { status }),
     }
+}
+
+/// The answer to the order to read the settings again.
+pub(super) fn told(status: u16, body: &[u8]) -> Result<(), Error> {
+    let answer = read(status, body)?;
+    let told = answer.pointer("/dataset/0/0").and_then(Value::as_bool);
+    told.map(drop).ok_or(Error::Unreadable { status })
+}
+
+/// The keys that do not have the value that they are to have, by the answer to the question for their values and where these
+/// come from.
+pub(super) fn missing(status: u16, body: &[u8], settings: &[Setting]) -> Result<Vec<String>, Error> {
+    let answer = read(status, body)?;
+    let rows = answer.get("dataset").and_then(Value::as_array).ok_or(Error::Unreadable { status })?;
+    let is_so = |setting: &Setting| {
+        let text =
+            |row: &Value, column: usize| row.get(column).and_then(Value::as_str).map(ToOwned::to_owned);
+        let mut of_key = rows.iter().filter(|row| text(row, 0).as_ref() == Some(&setting.key));
+        of_key.next().is_some_and(|row| match &setting.value {
+            Some(value) => text(row, 2).as_deref() == Some("conf") && text(row, 1).as_ref() == Some(value),
+            None => text(row, 2).as_deref() == Some("default"),
+        })
+    };
+    Ok(settings.iter().filter(|setting| !is_so(setting)).map(|setting| setting.key.clone()).collect())
 }
 
 fn read(status: u16, body: &[u8]) -> Result<Value, Error> {
@@ -62,6 +87,28 @@ mod tests {
         }
         assert!(matches!(checkpoint(500, FREE.as_bytes()), Err(Error::Unreadable { status: 500 })));
         assert!(matches!(done(200, b"{}"), Err(Error::Unreadable { .. })));
+    }
+
+    #[test]
+    fn what_was_not_taken_over_is_named() {
+        let answer = r#"{"columns":[],"dataset":[["http.send.buffer.size","1M","conf"],
+            ["http.net.connection.limit","64","default"],["pg.net.connection.limit","70","env"]],"count":3}"#;
+        let check = |settings: &[(&str, Option<&str>)], expected: &[&str]| {
+            let settings: Vec<Setting> = settings
+                .iter()
+                .map(|(key, value)| Setting { key: (*key).to_owned(), value: value.map(ToOwned::to_owned) })
+                .collect();
+            assert_eq!(missing(200, answer.as_bytes(), &settings).unwrap(), expected, "{settings:?}");
+        };
+        check(&[("http.send.buffer.size", Some("1M")), ("http.net.connection.limit", None)], &[]);
+        check(&[("http.send.buffer.size", Some("2M"))], &["http.send.buffer.size"]);
+        check(&[("http.send.buffer.size", None)], &["http.send.buffer.size"]);
+        check(&[("http.net.connection.limit", Some("64"))], &["http.net.connection.limit"]);
+        check(&[("pg.net.connection.limit", Some("70"))], &["pg.net.connection.limit"]);
+        check(&[("no.such.key", None)], &["no.such.key"]);
+        told(200, br#"{"dataset":[[false]]}"#).unwrap();
+        told(200, br#"{"ddl":"OK"}"#).unwrap_err();
+        missing(200, b"{}", &[]).unwrap_err();
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! QuestDB itself, asked over its HTTP port: whether a checkpoint holds it, to make one, to release it. Nothing else is
-//! ever said to a database from here.
+//! QuestDB itself, asked over its HTTP port: whether a checkpoint holds it, to make one, to release it, and to read its
+//! server.conf again. Nothing else is ever said to a database from here.
 //!
 //! The pod is reached at its own address, so the operator must have a way there: as a pod of the same network, or from
 //! an address that `--operator-cidrs` names. The API server's proxy is no way: it keeps the header with the credentials.
@@ -11,12 +11,19 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use resources::names::port;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use plan::{Setting, Subject};
+use resources::names::{self, port};
+
+use crate::context::Context;
 
 /// How long a question may take.
 const QUESTION: Duration = Duration::from_secs(5);
 /// How long QuestDB may take to come to a stand.
 const CREATE: Duration = Duration::from_mins(2);
+/// How long it may take to read its settings.
+const RELOAD: Duration = Duration::from_secs(10);
 /// How long it may take to go on.
 const RELEASE: Duration = Duration::from_secs(30);
 /// How long a connection may take.
@@ -69,6 +76,26 @@ impl fmt::Debug for Door {
     }
 }
 
+/// The user and password of a database's HTTP port; nothing while its Secret does not have them.
+pub(crate) async fn credentials(
+    context: &Context,
+    subject: &Subject,
+) -> Result<Option<(String, String)>, crate::error::Error> {
+    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &subject.namespace);
+    let name = names::credentials(&subject.name);
+    let secret = context.call("read the credentials", secrets.get_opt(&name)).await?;
+    let Some(secret) = secret.filter(|secret| subject.owns(secret.metadata.labels.as_ref())) else {
+        return Ok(None);
+    };
+    let text = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
+    Ok(text(names::secret::HTTP_USER).zip(text(names::secret::HTTP_PASSWORD)))
+}
+
+/// A text in SQL.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
 /// Asks databases.
 #[derive(Clone, Debug)]
 pub(crate) struct Databases(reqwest::Client);
@@ -98,6 +125,21 @@ impl Databases {
     pub(crate) async fn release(&self, door: &Door) -> Result<(), Error> {
         let (status, body) = self.ask(door, "CHECKPOINT RELEASE", RELEASE).await?;
         answer::done(status, &body)
+    }
+
+    /// Has it read its server.conf again, and returns the keys among these that it does not have at the value that they are to
+    /// have: because it was not shown the file yet, or because it did not accept it.
+    pub(crate) async fn reload(&self, door: &Door, settings: &[Setting]) -> Result<Vec<String>, Error> {
+        let (status, body) = self.ask(door, "SELECT reload_config()", RELOAD).await?;
+        // Whether the file was another one than before: of one that was read before, the look below tells.
+        answer::told(status, &body)?;
+        let keys: Vec<String> = settings.iter().map(|setting| quoted(&setting.key)).collect();
+        let question = format!(
+            "SELECT property_path, value, value_source FROM (SHOW PARAMETERS) WHERE property_path IN ({})",
+            keys.join(", ")
+        );
+        let (status, body) = self.ask(door, &question, QUESTION).await?;
+        answer::missing(status, &body, settings)
     }
 
     async fn ask(&self, door: &Door, statement: &str, limit: Duration) -> Result<(u16, Vec<u8>), Error> {

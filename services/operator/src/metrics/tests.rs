@@ -72,7 +72,8 @@ async fn everything() -> String {
     work.begin(&known[0].metadata).end(crate::turn::Next::Change);
     let refused = kube::runtime::watcher::Error::NoResourceVersion;
     let component = runtime::health::Readiness::default().component("api-server");
-    crate::watch::Watches::new(&metrics, component).broke("QuestDB", &refused, true);
+    let watched = crate::watch::Watched::new("QuestDB", None);
+    crate::watch::Watches::new(&metrics, component).broke(&watched, &refused, true);
     let answer = tower::service_fn(async |_| Ok::<_, ()>(http::Response::new(())));
     let mut counted = tower::Layer::layer(&crate::count::Count::new(&metrics), answer);
     let request = http::Request::new(kube::client::Body::empty());

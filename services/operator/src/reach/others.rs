@@ -4,22 +4,25 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use futures::StreamExt as _;
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::discovery::ApiResource;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, ResourceExt as _};
+use kube::runtime::watcher;
+use kube::{Api, Client};
 use plan::{Children, Kind, Subject};
 use resources::{QuestDB, names};
 use runtime::CancellationToken;
 use tokio::sync::watch;
 
 use crate::caches::owner;
-use crate::watch::{Queue, SILENCE, Watches, Wiring};
+use crate::kept::Kept;
+use crate::scope::Scope;
+use crate::watch::{Heard, Merged, News, Queue, Source, Watched, Watches, Wiring};
+
+impl Kept for DynamicObject {}
 
 /// Between two looks for a kind.
 const PERIOD: Duration = Duration::from_secs(20);
@@ -48,6 +51,7 @@ struct Look {
     stores: Stores,
     queue: Queue,
     watches: Watches,
+    scope: Scope,
     resources: Store<QuestDB>,
 }
 
@@ -64,6 +68,7 @@ impl Others {
                 stores: Arc::clone(&stores),
                 queue: wiring.queue.clone(),
                 watches: wiring.upkeep.watches.clone(),
+                scope: wiring.upkeep.scope.clone(),
                 resources: resources.clone(),
             };
             let (stop, teller) = (wiring.upkeep.stop.clone(), Arc::clone(&teller));
@@ -82,10 +87,10 @@ impl Others {
     pub(super) fn fill(&self, children: &mut Children, subject: &Subject) {
         let stores = lock(&self.stores);
         children.served = stores.keys().copied().collect();
-        let route = names::route_pg(&subject.name);
+        let routes = [names::route_pg(&subject.name), names::route_ilp(&subject.name)];
         for (kind, store) in &*stores {
             let resource = api_resource(*kind);
-            for name in [&route, &subject.name] {
+            for name in routes.iter().chain([&subject.name]) {
                 let key = ObjectRef::new_with(name, resource.clone()).within(&subject.namespace);
                 let found = store.get(&key).filter(|found| subject.holds(&found.metadata));
                 children.others.extend(found.map(|found| (*kind, found)));
@@ -133,25 +138,19 @@ impl Look {
     async fn watch<F: FnOnce()>(&self, stop: &CancellationToken, known: &mut Option<F>) {
         let writer = Writer::<DynamicObject>::new(self.resource.clone());
         let store = writer.as_reader();
-        let api = Api::<DynamicObject>::all_with(self.client.clone(), &self.resource);
-        let stream = watcher(api, watcher::Config::default().labels(names::LABEL_DATABASE))
-            .backoff(crate::watch::Pauses::default())
-            .modify(|object| object.managed_fields_mut().clear())
-            .reflect(writer);
-        let mut stream = Box::pin(stream.take_until(stop.cancelled()));
+        let ours = watcher::Config::default().labels(names::LABEL_DATABASE);
+        let mut watches = Merged::new(self.sources(), &ours, writer);
         let mut look = tokio::time::interval_at(tokio::time::Instant::now() + PERIOD, PERIOD);
         let (filled, late) = (store.wait_until_ready(), tokio::time::sleep(LIMIT));
         tokio::pin!(filled, late);
-        let (mut waits, mut broke) = (true, None);
+        let mut waits = true;
         loop {
             tokio::select! {
-                event = stream.next() => match event {
-                    Some(event) => {
-                        broke = event.is_err().then(Instant::now);
-                        self.take_in(event).await;
-                    }
+                news = watches.next() => match news {
+                    Some(news) => self.take_in(news).await,
                     None => return,
                 },
+                () = stop.cancelled() => return,
                 filled = &mut filled, if waits => {
                     waits = false;
                     if filled.is_ok() {
@@ -166,29 +165,39 @@ impl Look {
                         self.went().await;
                         return;
                     }
-                    if broke.is_some_and(|broke: Instant| broke.elapsed() >= SILENCE) {
-                        self.watches.heals(self.kind.as_str());
-                        broke = None;
-                    }
                 }
             }
         }
     }
 
-    async fn take_in(&self, event: Result<watcher::Event<DynamicObject>, watcher::Error>) {
-        let object = match event {
-            Ok(watcher::Event::Apply(object) | watcher::Event::Delete(object)) => object,
-            Ok(watcher::Event::InitDone) => {
-                self.watches.works(self.kind.as_str());
-                // What changed while nobody watched is told by nothing else.
-                return self.look_again().await;
-            }
-            Ok(watcher::Event::InitApply(_) | watcher::Event::Init) => return,
-            Err(error) => return self.watches.broke(self.kind.as_str(), &error, false),
+    fn sources(&self) -> Vec<Source<DynamicObject>> {
+        let (client, resource) = (&self.client, &self.resource);
+        let api = |place: &Option<String>| match place {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
+            None => Api::all_with(client.clone(), resource),
         };
-        if let Some(owner) = owner(&object.metadata) {
-            // Closed only when the program ends.
-            let _ = self.queue.send(owner).await;
+        self.scope.places().into_iter().map(|place| Source { api: api(&place), place }).collect()
+    }
+
+    async fn take_in(&self, news: News<DynamicObject>) {
+        let place = &self.scope.places()[news.source];
+        let watched = Watched::new(self.kind.as_str(), place.as_deref());
+        match &news.heard {
+            Heard::Silence => self.watches.heals(&watched),
+            Heard::Begun => {}
+            Heard::Works => self.watches.works(&watched),
+            Heard::Broke(error) => self.watches.broke(&watched, error, false),
+        }
+        for event in news.events {
+            if matches!(event, watcher::Event::InitDone) {
+                // What changed while nobody watched is told by nothing else.
+                self.look_again().await;
+            }
+            let (watcher::Event::Apply(object) | watcher::Event::Delete(object)) = event else { continue };
+            if let Some(owner) = owner(&object.metadata) {
+                // Closed only when the program ends.
+                let _ = self.queue.send(owner).await;
+            }
         }
     }
 

@@ -47,7 +47,7 @@ fn told()
 #[tokio::test]
 async fn a_schedule_waits_until_it_is_known_which_snapshots_there_are() {
     let ((schedules, mut of_schedules), (snapshots, mut of_snapshots)) = (kind(), kind());
-    let side = Side { snapshots, schedules };
+    let side = Side { snapshots, schedules, whole: Whole::default() };
     fill(&mut of_schedules, vec![schedule("hourly")]);
     let (stop, (take, mut turns)) = (CancellationToken::new(), told());
     let waiting = serve(&side.schedules, side.schedules_known(), &stop, take, |_| {});
@@ -93,8 +93,8 @@ async fn what_is_gone_is_forgotten_and_what_stays_is_remembered() {
     };
     tokio::join!(serving, deleting);
     assert!(*forgotten.lock().unwrap());
-    assert_eq!(memories.recall("uid-gone"), plan::Memory::default());
-    assert_eq!(memories.recall("uid-there").spent, Some(1));
+    assert_eq!(memories.recall("uid-gone", 1), plan::Memory::default());
+    assert_eq!(memories.recall("uid-there", 1).spent, Some(1));
 }
 
 #[tokio::test]

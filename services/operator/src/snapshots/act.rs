@@ -64,7 +64,7 @@ async fn one(
         Step::LetGo => drop_finalizer(snapshots, resource, FINALIZER).await.map(|_| Done::Gone),
         Step::Checkpoint => checkpoint(snapshots, resource, entered(door)?).await,
         Step::Release => {
-            let released = snapshots.databases.release(entered(door)?).await;
+            let released = snapshots.context.databases.release(entered(door)?).await;
             released.map(|()| Done::Elsewhere).map_err(Error::database("release the checkpoint"))
         }
         Step::Begin(new) => begin(snapshots, resource, new).await,
@@ -112,7 +112,7 @@ async fn owe(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> Result<Done, 
 }
 
 async fn checkpoint(snapshots: &Snapshots, resource: &QuestDBSnapshot, door: &Door) -> Result<Done, Error> {
-    let databases = &snapshots.databases;
+    let databases = &snapshots.context.databases;
     let before = snapshots.checkpoint(uid(resource));
     // Given up on its way, it may be made all the same.
     snapshots.remember(uid(resource), Checkpoint::Unknown);

@@ -1,15 +1,15 @@
 //! Looking at the database that a snapshot is of: read live, because copying rests on it.
 
 use cloud::{Role, Select, TagFilter, Volume, VolumeState};
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::runtime::reflector::ObjectRef;
-use plan::Subject;
 use plan::snapshot::{Disk, Ground};
+use plan::{Subject, pod_serves};
 use resources::{Phase, QuestDB, QuestDBSnapshot, names};
 
 use super::Snapshots;
-use crate::database::Door;
+use crate::database::{Door, credentials};
 use crate::error::Error;
 use crate::observe;
 
@@ -61,11 +61,11 @@ async fn serving(
     }
     let status = pod.status.as_ref();
     let address = status.and_then(|status| status.pod_ip.as_ref()?.parse().ok());
-    let answers = pod.metadata.deletion_timestamp.is_none() && (owes || is_ready(pod));
+    let answers = pod.metadata.deletion_timestamp.is_none() && (owes || pod_serves(pod));
     let Some(address) = address.filter(|_| answers) else {
         return Ok(Look::unclear(format!("the pod of QuestDB {name} is not ready")));
     };
-    let Some((user, password)) = credentials(snapshots, subject).await? else {
+    let Some((user, password)) = credentials(&snapshots.context, subject).await? else {
         return Ok(Look::unclear(format!("Secret {} has no credentials for HTTP", names::credentials(name))));
     };
     // Without EC2 a database that is held can still be let go.
@@ -76,16 +76,10 @@ async fn serving(
         Err(error) => (reported(database, subject), Some(error)),
     };
     let door = Door { address, user, password };
-    Ok(match snapshots.databases.held_since(&door).await {
+    Ok(match snapshots.context.databases.held_since(&door).await {
         Ok(held_since) => Look { ground: Ground::Serving { disk, held_since }, door: Some(door), blind },
         Err(error) => Look::unclear(runtime::telemetry::chain(&error)),
     })
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let mut ready = conditions.filter(|condition| condition.type_ == "Ready");
-    ready.any(|condition| condition.status == "True")
 }
 
 /// Stopped is what a wish asked for and the report says was reached, and what the API server and EC2 say now.
@@ -135,17 +129,4 @@ fn reported(database: &QuestDB, subject: &Subject) -> Disk {
         database: subject.database.clone(),
         version: version.unwrap_or_else(|| database.spec.version.clone()),
     }
-}
-
-/// The user and password of QuestDB's HTTP port.
-async fn credentials(snapshots: &Snapshots, subject: &Subject) -> Result<Option<(String, String)>, Error> {
-    let context = &snapshots.context;
-    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &subject.namespace);
-    let name = names::credentials(&subject.name);
-    let secret = context.call("read the credentials", secrets.get_opt(&name)).await?;
-    let Some(secret) = secret.filter(|secret| subject.owns(secret.metadata.labels.as_ref())) else {
-        return Ok(None);
-    };
-    let text = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
-    Ok(text(names::secret::HTTP_USER).zip(text(names::secret::HTTP_PASSWORD)))
 }

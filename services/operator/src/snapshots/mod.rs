@@ -22,7 +22,6 @@ use self::copies::Copies;
 use self::ground::Look;
 use self::pace::Rests;
 use crate::context::Context;
-use crate::database::Databases;
 use crate::error::Error;
 use crate::memory::Memories;
 use crate::turn::Next;
@@ -36,7 +35,6 @@ pub(crate) struct Snapshots {
     pub(crate) context: Arc<Context>,
     /// Every snapshot in sight.
     pub(crate) known: Store<QuestDBSnapshot>,
-    databases: Databases,
     copies: Copies,
     rests: Rests,
     /// Attempts and what was asked of EC2, by uid of the snapshot.
@@ -48,19 +46,18 @@ pub(crate) struct Snapshots {
 }
 
 impl Snapshots {
-    pub(crate) fn new(context: Arc<Context>, known: Store<QuestDBSnapshot>) -> Result<Self, reqwest::Error> {
+    pub(crate) fn new(context: Arc<Context>, known: Store<QuestDBSnapshot>) -> Self {
         let memories = Memories::default();
         memories.take_over();
-        Ok(Self {
+        Self {
             copies: Copies::new(&context.cloud, &context.settings.cluster),
             rests: Rests::default(),
             context,
             known,
-            databases: Databases::new()?,
             memories,
             checkpoints: std::sync::Mutex::default(),
             owing: Mutex::default(),
-        })
+        }
     }
 
     /// Keeps in mind only these.

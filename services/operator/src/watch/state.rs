@@ -1,6 +1,7 @@
 //! How the watches are: told once for each kind of error, counted, and shown as one component of readiness.
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Display};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::runtime::watcher::Error;
@@ -11,12 +12,34 @@ use runtime::prometheus_client::metrics::family::Family;
 
 use crate::metrics::Labels;
 
+/// What is watched: a kind, in the whole cluster or in one namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Watched {
+    pub(super) kind: String,
+    pub(super) place: Option<String>,
+}
+
+impl Watched {
+    pub(crate) fn new(kind: &str, place: Option<&str>) -> Self {
+        Self { kind: kind.to_owned(), place: place.map(str::to_owned) }
+    }
+}
+
+impl Display for Watched {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            None => formatter.write_str(&self.kind),
+            Some(namespace) => write!(formatter, "{} in namespace {namespace}", self.kind),
+        }
+    }
+}
+
 /// All watches of this process. Clones share what is known.
 #[derive(Clone)]
 pub(crate) struct Watches {
     component: Component,
     failures: Family<Labels, Counter>,
-    broken: Arc<Mutex<BTreeMap<String, Broken>>>,
+    broken: Arc<Mutex<BTreeMap<Watched, Broken>>>,
 }
 
 /// A watch that does not work.
@@ -41,48 +64,48 @@ impl Watches {
     }
 
     /// One that is begun, and that the operator cannot do without.
-    pub(super) fn begun(&self, kind: &str) {
+    pub(super) fn begun(&self, watched: &Watched) {
         let text = "not listed yet".to_owned();
-        self.lock().insert(kind.to_owned(), Broken { error: None, text, required: true, quiet: false });
+        self.lock().insert(watched.clone(), Broken { error: None, text, required: true, quiet: false });
         self.show();
     }
 
     /// One works.
-    pub(crate) fn works(&self, kind: &str) {
-        let Some(broken) = self.lock().remove(kind) else { return };
+    pub(crate) fn works(&self, watched: &Watched) {
+        let Some(broken) = self.lock().remove(watched) else { return };
         if broken.error.is_some() {
-            tracing::info!(kind, "a watch works again");
+            tracing::info!(kind = %watched, "a watch works again");
         }
         self.show();
     }
 
     /// One broke and has been silent for so long that it must have been begun with success. A list would have said so.
-    pub(crate) fn heals(&self, kind: &str) {
-        let quiet = self.lock().get(kind).is_some_and(|broken| broken.quiet);
+    pub(crate) fn heals(&self, watched: &Watched) {
+        let quiet = self.lock().get(watched).is_some_and(|broken| broken.quiet);
         if quiet {
-            self.works(kind);
+            self.works(watched);
         }
     }
 
     /// One broke, and is begun again; `required` when the operator cannot do without it.
-    pub(crate) fn broke(&self, kind: &str, error: &Error, required: bool) {
+    pub(crate) fn broke(&self, watched: &Watched, error: &Error, required: bool) {
         let text = runtime::telemetry::chain(error);
-        if self.is_news(kind, error, required) {
-            tracing::warn!(error = text, kind, "a watch broke and is begun again until it works");
+        if self.is_news(watched, error, required) {
+            tracing::warn!(error = text, kind = %watched, "a watch broke and is begun again until it works");
         } else {
-            tracing::debug!(error = text, kind, "a watch broke again");
+            tracing::debug!(error = text, kind = %watched, "a watch broke again");
         }
         self.show();
     }
 
     /// Takes in that one broke; whether it is something else than before.
-    pub(super) fn is_news(&self, kind: &str, error: &Error, required: bool) -> bool {
+    pub(super) fn is_news(&self, watched: &Watched, error: &Error, required: bool) -> bool {
         let (label, text) = (label(error), runtime::telemetry::chain(error));
-        let labels = vec![("kind", kind.to_owned()), ("error", label.to_owned())];
+        let labels = vec![("kind", watched.kind.clone()), ("error", label.to_owned())];
         self.failures.get_or_create(&labels).inc();
         let quiet = !matches!(error, Error::InitialListFailed(_));
         let broken = Broken { error: Some(label), text, required, quiet };
-        let before = self.lock().insert(kind.to_owned(), broken);
+        let before = self.lock().insert(watched.clone(), broken);
         before.and_then(|before| before.error) != Some(label)
     }
 
@@ -90,7 +113,7 @@ impl Watches {
         let broken = self.lock();
         let required = broken.iter().filter(|(_, broken)| broken.required);
         let texts: Vec<_> =
-            required.map(|(kind, broken)| format!("watch of {kind}: {}", broken.text)).collect();
+            required.map(|(watched, broken)| format!("watch of {watched}: {}", broken.text)).collect();
         if texts.is_empty() {
             self.component.set_ok();
         } else {
@@ -98,7 +121,7 @@ impl Watches {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Broken>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Watched, Broken>> {
         self.broken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,16 +2,19 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::client::Body;
 use kube::core::Status;
-use kube::{Client, Error};
+use kube::runtime::utils::Backoff as _;
+use kube::{Client, Error, ResourceExt as _};
 use resources::{QuestDBSnapshot, names};
 use runtime::Metrics;
 use runtime::health::{Readiness, State};
 use serde_json::{Value, json};
 
+use super::merged::Pauses;
 use super::*;
 
 struct Stand {
@@ -36,6 +39,16 @@ impl Stand {
     }
 }
 
+fn watched(kind: &str) -> Watched {
+    Watched::new(kind, None)
+}
+
+fn upkeep(stand: &Stand, stop: &CancellationToken) -> Upkeep {
+    let tasks = runtime::Tasks::new(stop.clone());
+    let (watches, stop) = (stand.watches.clone(), stop.clone());
+    Upkeep { watches, scope: Scope::All, whole: Whole::default(), stop, tasks }
+}
+
 fn refusal(code: u16) -> Error {
     let status = json!({ "status": "Failure", "message": "no", "reason": "Why", "code": code });
     Error::Api(Box::new(serde_json::from_value::<Status>(status).unwrap()))
@@ -45,16 +58,16 @@ fn refusal(code: u16) -> Error {
 fn each_kind_of_error_is_news_once_and_counted_every_time() {
     let stand = Stand::new();
     let check = |kind: &str, error: &watcher::Error, news: bool| {
-        assert_eq!(stand.watches.is_news(kind, error, true), news, "{kind} {error}");
+        assert_eq!(stand.watches.is_news(&watched(kind), error, true), news, "{kind} {error}");
     };
     let (missing, forbidden) =
         (watcher::Error::InitialListFailed(refusal(404)), watcher::Error::InitialListFailed(refusal(403)));
-    stand.watches.begun("A");
+    stand.watches.begun(&watched("A"));
     check("A", &missing, true);
     check("A", &missing, false);
     check("A", &forbidden, true);
     check("B", &forbidden, true);
-    stand.watches.works("A");
+    stand.watches.works(&watched("A"));
     check("A", &forbidden, true);
     let text = stand.metrics.encode().unwrap();
     for (kind, error, count) in [("A", "missing", 2), ("A", "forbidden", 2), ("B", "forbidden", 1)] {
@@ -68,22 +81,22 @@ fn each_kind_of_error_is_news_once_and_counted_every_time() {
 fn it_is_ready_once_all_that_it_needs_were_listed_and_none_of_them_is_broken() {
     let stand = Stand::new();
     for kind in ["A", "B"] {
-        stand.watches.begun(kind);
+        stand.watches.begun(&watched(kind));
     }
-    stand.watches.works("A");
+    stand.watches.works(&watched("A"));
     assert_eq!(stand.said().as_deref(), Some("watch of B: not listed yet"));
-    stand.watches.works("B");
+    stand.watches.works(&watched("B"));
     assert_eq!(stand.said(), None);
     let list = watcher::Error::InitialListFailed(refusal(403));
-    stand.watches.broke("B", &list, true);
-    stand.watches.broke("C", &list, false);
-    stand.watches.works("A");
+    stand.watches.broke(&watched("B"), &list, true);
+    stand.watches.broke(&watched("C"), &list, false);
+    stand.watches.works(&watched("A"));
     let said = stand.said().unwrap();
     assert!(said.starts_with("watch of B: ") && !said.contains('C'), "{said}");
-    stand.watches.heals("B");
+    stand.watches.heals(&watched("B"));
     assert!(stand.said().is_some(), "a list that works says so");
-    stand.watches.broke("B", &watcher::Error::WatchStartFailed(refusal(500)), true);
-    stand.watches.heals("B");
+    stand.watches.broke(&watched("B"), &watcher::Error::WatchStartFailed(refusal(500)), true);
+    stand.watches.heals(&watched("B"));
     assert_eq!(stand.said(), None, "a watch that works is silent");
 }
 
@@ -129,12 +142,11 @@ async fn a_kind_that_is_missing_is_told_until_it_is_there() {
         move || said.lock().unwrap().push(stand.said())
     });
     let stop = CancellationToken::new();
-    let tasks = runtime::Tasks::new(stop.clone());
-    let upkeep = Upkeep { watches: stand.watches.clone(), stop: stop.clone(), tasks };
+    let upkeep = upkeep(&stand, &stop);
     let (listed, heard) = tokio::sync::oneshot::channel();
     let listed = Arc::new(Mutex::new(Some(listed)));
     let store =
-        keep(&upkeep, Api::<QuestDBSnapshot>::all(client), watcher::Config::default(), move |event| {
+        keep(&upkeep, clustered::<QuestDBSnapshot>(&client), &watcher::Config::default(), move |event| {
             if matches!(event, Event::InitDone) {
                 listed.lock().unwrap().take().unwrap().send(()).unwrap();
             }
@@ -186,14 +198,13 @@ fn maps(items: &Value) -> Value {
 async fn whom_a_list_concerns_is_looked_at_once_the_store_is_as_the_list_was() {
     let stand = Stand::new();
     let stop = CancellationToken::new();
-    let tasks = runtime::Tasks::new(stop.clone());
-    let upkeep = Upkeep { watches: stand.watches.clone(), stop: stop.clone(), tasks };
+    let upkeep = upkeep(&stand, &stop);
     let (queue, mut asked) = tokio::sync::mpsc::channel(1);
     let wiring = Wiring { upkeep, queue, strays: Strays::default() };
     let owner =
         |map: &ConfigMap| map.labels().get(names::LABEL_NAME).map(|name| ObjectRef::new(name).within("n"));
-    let api = Api::<ConfigMap>::all(losing(Arc::default()));
-    let store = start(&wiring, api, watcher::Config::default(), owner);
+    let sources = clustered::<ConfigMap>(&losing(Arc::default()));
+    let store = start(&wiring, sources, &watcher::Config::default(), owner);
     let trades = Some(ObjectRef::<QuestDB>::new("trades").within("n"));
     assert_eq!((asked.recv().await, store.state().len()), (trades.clone(), 1));
     // What it has no more was told by nothing else.

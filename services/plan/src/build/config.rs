@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use resources::names;
+use resources::{PodOverrides, names};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -16,7 +16,8 @@ const LATE: &str = "line.tcp.enabled";
 /// Keys of ours: health and metrics on their own port with one worker (more would only starve the probes of small
 /// machines), and a start that fails on a key that QuestDB does not know.
 ///
-/// The line protocol over TCP asks for no password: it stays off. Over HTTP it asks for one.
+/// The line protocol over TCP asks for nothing unless there are keys: it stays off here, and the pod's environment, which
+/// wins, turns it on together with them. Over HTTP it asks for a password.
 ///
 /// Probes carry no password, so health and metrics (on a port that the firewall lets nobody reach) ask for none.
 const FIXED: [(&str, &str); 7] = [
@@ -35,6 +36,11 @@ pub(crate) fn server_keys(validated: &Validated) -> BTreeMap<&str, &str> {
         validated.config.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     keys.extend(FIXED);
     keys
+}
+
+/// Whether a pod is restarted for a key of server.conf.
+pub(crate) fn is_heeded(key: &str) -> bool {
+    key != LATE
 }
 
 /// The text of server.conf.
@@ -79,10 +85,15 @@ pub fn checksum(validated: &Validated, node: &str) -> String {
     let nonce = validated.restart_nonce.as_deref().unwrap_or_default();
     let mut hash = Sha256::new();
     let mut keys = server_keys(validated);
-    keys.remove(LATE);
-    for part in [text_of(&keys).as_str(), &validated.image, nonce, node] {
+    keys.retain(|key, _| is_heeded(key));
+    let parts = [text_of(&keys), validated.image.clone(), nonce.to_owned(), node.to_owned()];
+    // Not a word of credentials that were drawn before there were revisions: their pods go on.
+    for part in parts.iter().chain(&validated.keyring.revision) {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part.as_bytes());
+    }
+    if validated.overrides != PodOverrides::default() {
+        hash.update(serde_json::to_string(&validated.overrides).unwrap_or_default());
     }
     hex::encode(&hash.finalize()[..16])
 }

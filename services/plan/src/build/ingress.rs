@@ -1,6 +1,6 @@
 //! Traefik's routes: one for HTTP by host, and one for the Postgres protocol by the host that TLS names.
 //!
-//! There is none for the line protocol over TCP: QuestDB does not listen there, and a wish for one is refused.
+//! One for the line protocol over TCP is there only while QuestDB listens for it, which takes a key.
 
 use resources::names::{self, port};
 use resources::{IngressSpec, RouteSpec, TlsSpec};
@@ -10,8 +10,8 @@ use crate::{Kind, Manifest, Subject};
 
 const API_VERSION: &str = "traefik.io/v1alpha1";
 
-/// The routes that a wish asks for.
-pub fn routes(subject: &Subject, host: &str, wish: &IngressSpec) -> Vec<Manifest> {
+/// The routes that a wish asks for, of a database that `listens` for the line protocol over TCP or does not.
+pub fn routes(subject: &Subject, host: &str, wish: &IngressSpec, listens: bool) -> Vec<Manifest> {
     let tls = wish.tls.as_ref().map(|tls| certificate(host, tls));
     let route = |kind: Kind, name: String, route: &RouteSpec, rule: Value| {
         let mut spec = json!({ "entryPoints": route.entry_points, "routes": [rule] });
@@ -35,7 +35,11 @@ pub fn routes(subject: &Subject, host: &str, wish: &IngressSpec) -> Vec<Manifest
         let rule = json!({ "match": format!("HostSNI(`{host}`)"), "services": to(port::PG) });
         route(Kind::IngressRouteTcp, names::route_pg(&subject.name), wish, rule)
     });
-    http.chain(pg).collect()
+    let ilp = wish.ilp.iter().filter(|_| listens).map(|wish| {
+        let rule = json!({ "match": format!("HostSNI(`{host}`)"), "services": to(port::ILP) });
+        route(Kind::IngressRouteTcp, names::route_ilp(&subject.name), wish, rule)
+    });
+    http.chain(pg).chain(ilp).collect()
 }
 
 fn certificate(host: &str, wish: &TlsSpec) -> Value {

@@ -4,9 +4,11 @@
 mod config;
 mod disruption_budget;
 mod ingress;
+mod linker;
 mod machine;
 mod monitor;
 mod network_policy;
+mod overlay;
 mod persistent_volume;
 mod ports;
 mod restorer;
@@ -14,8 +16,8 @@ mod secret;
 mod service;
 mod stateful_set;
 
-pub(crate) use config::server_keys;
 pub use config::{checksum, config_map, server_conf};
+pub(crate) use config::{is_heeded, server_keys};
 pub use disruption_budget::disruption_budget;
 pub use ingress::routes;
 pub(crate) use machine::security_group_name;
@@ -24,8 +26,9 @@ pub use monitor::monitor;
 pub use network_policy::network_policy;
 pub use persistent_volume::{claim, new_volume, persistent_volume};
 pub use restorer::Copied;
-pub use secret::secret;
+pub use secret::{drawn_key, secret};
 pub use service::{headless, service};
+pub(crate) use stateful_set::all_tolerations;
 pub use stateful_set::{pod_labels, stateful_set};
 
 /// A size as Kubernetes writes it back: in the greatest unit that divides it. Any other spelling would look edited.

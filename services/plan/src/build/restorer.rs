@@ -67,7 +67,7 @@ pub(super) fn restorer(validated: &Validated, copied: &Copied) -> Value {
             { "name": "HELD", "value": held },
         ],
         "resources": resources(validated),
-        "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+        "securityContext": super::overlay::security(),
         "volumeMounts": [{ "name": "data", "mountPath": ROOT }],
     })
 }

@@ -6,9 +6,12 @@ use resources::names::{self, port};
 use serde_json::{Value, json};
 
 use super::config::checksum;
-use super::mebibytes;
+use super::linker;
+use super::overlay;
+use super::ports::of_pod;
 use super::restorer::{Copied, restorer};
 use crate::change::{Running, template_digest};
+use crate::overrides::amounts_of_questdb;
 use crate::{Kind, Manifest, Subject, Validated};
 
 /// User and group of the image.
@@ -21,6 +24,11 @@ const SECRETS: &str = "/etc/questdb/secrets";
 /// The StatefulSet, whose pod runs on the machine with this label, on a disk that may be a copy.
 pub fn stateful_set(validated: &Validated, node: &str, copied: Option<&Copied>) -> Manifest {
     let subject = &validated.subject;
+    let mut metadata = subject.owned(&subject.name);
+    if !validated.keyring.drawn.is_empty() {
+        // A second place for what nobody could draw again.
+        metadata["annotations"] = json!({ names::secret::DRAWN: json!(validated.keyring.drawn).to_string() });
+    }
     Manifest {
         kind: Kind::StatefulSet,
         namespace: Some(subject.namespace.clone()),
@@ -29,7 +37,7 @@ pub fn stateful_set(validated: &Validated, node: &str, copied: Option<&Copied>) 
         body: json!({
             "apiVersion": "apps/v1",
             "kind": "StatefulSet",
-            "metadata": subject.owned(&subject.name),
+            "metadata": metadata,
             "spec": {
                 "replicas": 1,
                 "serviceName": names::headless(&subject.name),
@@ -74,7 +82,9 @@ fn template(validated: &Validated, node: &str, copied: Option<&Copied>) -> Value
     if let Some(nonce) = &validated.restart_nonce {
         annotations[names::RESTART] = json!(nonce);
     }
-    json!({ "metadata": { "labels": labels(&validated.subject), "annotations": annotations }, "spec": spec })
+    let mut metadata = json!({ "labels": labels(&validated.subject), "annotations": annotations });
+    overlay::metadata(&mut metadata, &validated.overrides);
+    json!({ "metadata": metadata, "spec": spec })
 }
 
 fn pod(validated: &Validated, node: &str, copied: Option<&Copied>) -> Value {
@@ -83,12 +93,7 @@ fn pod(validated: &Validated, node: &str, copied: Option<&Copied>) -> Value {
         "automountServiceAccountToken": false,
         "enableServiceLinks": false,
         "nodeSelector": { names::LABEL_NODE: node },
-        // Nobody evicts behind our back: a machine that looks dead may still be writing.
-        "tolerations": [
-            { "key": names::TAINT, "operator": "Equal", "value": subject.short(), "effect": "NoSchedule" },
-            { "key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute" },
-            { "key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute" },
-        ],
+        "tolerations": tolerations(subject),
         "terminationGracePeriodSeconds": 120,
         "securityContext": {
             "runAsNonRoot": true,
@@ -106,34 +111,43 @@ fn pod(validated: &Validated, node: &str, copied: Option<&Copied>) -> Value {
             { "name": "secrets", "secret": { "secretName": names::credentials(&subject.name), "defaultMode": 288 } },
         ],
     });
-    if let Some(copied) = copied {
-        pod["initContainers"] = json!([restorer(validated, copied)]);
-    }
+    let restorer = copied.map(|copied| restorer(validated, copied));
+    let prepare: Vec<Value> = restorer.into_iter().chain([linker::linker(validated)]).collect();
+    pod["initContainers"] = json!(prepare);
+    overlay::pod(&mut pod, &validated.overrides, copied.is_some());
     pod
 }
 
+/// What the pod bears of its Node, with what people chose.
+pub(crate) fn all_tolerations(validated: &Validated) -> Value {
+    let mut all = tolerations(&validated.subject);
+    overlay::tolerations(&mut all, &validated.overrides);
+    all
+}
+
+/// Nobody evicts behind our back: a machine that looks dead may still be writing.
+fn tolerations(subject: &Subject) -> Value {
+    json!([
+        { "key": names::TAINT, "operator": "Equal", "value": subject.short(), "effect": "NoSchedule" },
+        { "key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute" },
+        { "key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute" },
+    ])
+}
+
 fn container(validated: &Validated, copied: Option<&Copied>) -> Value {
-    let subject = &validated.subject;
-    let secret = names::credentials(&subject.name);
-    let from_secret = |name: &str, key: &str| json!({ "name": name, "valueFrom": { "secretKeyRef": { "name": secret, "key": key } } });
+    let mut ports = of_pod(validated);
+    ports.push(("min", port::MIN));
+    let ports = ports
+        .into_iter()
+        .map(|(name, port)| json!({ "name": name, "containerPort": port, "protocol": "TCP" }));
     json!({
         "name": "questdb",
         "image": validated.image,
         "imagePullPolicy": "IfNotPresent",
-        "env": [
-            { "name": "DO_CHOWN", "value": "false" },
-            from_secret("QDB_PG_USER", names::secret::PG_USER),
-            { "name": "QDB_PG_PASSWORD_FILE", "value": format!("{SECRETS}/{}", names::secret::PG_PASSWORD) },
-            from_secret("QDB_HTTP_USER", names::secret::HTTP_USER),
-            { "name": "QDB_HTTP_PASSWORD_FILE", "value": format!("{SECRETS}/{}", names::secret::HTTP_PASSWORD) },
-        ],
-        "ports": [
-            { "name": "http", "containerPort": port::HTTP, "protocol": "TCP" },
-            { "name": "pg", "containerPort": port::PG, "protocol": "TCP" },
-            { "name": "min", "containerPort": port::MIN, "protocol": "TCP" },
-        ],
+        "env": environment(validated),
+        "ports": ports.collect::<Vec<_>>(),
         "resources": resources(validated),
-        "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+        "securityContext": overlay::security(),
         // A start may replay much: ten minutes before it counts as failed. A restore rewrites files that are fetched as they are
         // first read: half a day, because one that is ended half-way begins anew.
         "startupProbe": probe(2, if copied.is_some() { 21_600 } else { 300 }),
@@ -141,10 +155,37 @@ fn container(validated: &Validated, copied: Option<&Copied>) -> Value {
         "livenessProbe": probe(10, 6),
         "volumeMounts": [
             { "name": "data", "mountPath": ROOT },
-            { "name": "config", "mountPath": format!("{ROOT}/conf/server.conf"), "subPath": "server.conf", "readOnly": true },
+            { "name": "config", "mountPath": linker::SHOWN, "readOnly": true },
             { "name": "secrets", "mountPath": SECRETS, "readOnly": true },
         ],
     })
+}
+
+/// Names of users, and the files in which their passwords are: no password is ever in the environment.
+fn environment(validated: &Validated) -> Vec<Value> {
+    let secret = names::credentials(&validated.subject.name);
+    let user = |name: &str, key: &str| json!({ "name": name, "valueFrom": { "secretKeyRef": { "name": secret, "key": key } } });
+    let file = |name: &str, key: &str| json!({ "name": name, "value": format!("{SECRETS}/{key}") });
+    let fixed = |name: &str, value: &str| json!({ "name": name, "value": value });
+    let mut all = vec![
+        fixed("DO_CHOWN", "false"),
+        user("QDB_PG_USER", names::secret::PG_USER),
+        file("QDB_PG_PASSWORD_FILE", names::secret::PG_PASSWORD),
+        user("QDB_HTTP_USER", names::secret::HTTP_USER),
+        file("QDB_HTTP_PASSWORD_FILE", names::secret::HTTP_PASSWORD),
+    ];
+    if validated.keyring.readonly {
+        all.push(fixed("QDB_PG_READONLY_USER_ENABLED", "true"));
+        all.push(user("QDB_PG_READONLY_USER", names::secret::PG_READONLY_USER));
+        all.push(file("QDB_PG_READONLY_PASSWORD_FILE", names::secret::PG_READONLY_PASSWORD));
+    }
+    if validated.keyring.ilp {
+        // QuestDB takes the path from its root on, and does not start without the file.
+        let path = format!("../../..{SECRETS}/{}", names::secret::ILP_KEYS);
+        all.push(fixed("QDB_LINE_TCP_ENABLED", "true"));
+        all.push(fixed("QDB_LINE_TCP_AUTH_DB_PATH", &path));
+    }
+    all
 }
 
 fn probe(period: u32, failures: u32) -> Value {
@@ -156,12 +197,7 @@ fn probe(period: u32, failures: u32) -> Value {
     })
 }
 
-/// Requests equal to limits (quality of service Guaranteed), with room left for what else runs on a machine.
+/// What QuestDB gets of the machine.
 pub(super) fn resources(validated: &Validated) -> Value {
-    let kind = validated.instance_type;
-    let amounts = json!({
-        "cpu": format!("{}m", kind.processors * 1_000 - 500),
-        "memory": mebibytes(kind.memory_mib / 100 * 85),
-    });
-    json!({ "requests": amounts, "limits": amounts })
+    overlay::guaranteed(amounts_of_questdb(validated))
 }

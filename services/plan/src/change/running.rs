@@ -3,14 +3,24 @@
 
 use std::collections::BTreeMap;
 
+use domain::catalogue;
 use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use resources::{ChangeMeans, names};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::Change;
-use crate::{Validated, build};
+use super::reload::FIELD;
+use crate::secrets::Keyring;
+use crate::{Validated, build, overrides};
+
+/// The field by which other credentials are told.
+pub(super) const CREDENTIALS: &str = "/spec/credentials";
+
+/// The container that is QuestDB.
+const CONTAINER: &str = "questdb";
 
 /// What QuestDB was started with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,8 +31,23 @@ pub(crate) struct Running {
     /// The restart that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     restart_nonce: Option<String>,
+    /// Which credentials it read, by the revision of the Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    credentials: Option<String>,
+    /// It has keys for the line protocol over TCP, and listens for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    ilp: bool,
+    /// It has a user who may only read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    readonly: bool,
     /// Keys of server.conf with a hash of the value, which may be long.
     config: BTreeMap<String, String>,
+    /// It sees a server.conf that changes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    live: bool,
+    /// Fields of the pod that were chosen, with a hash of the choice.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pod: BTreeMap<String, String>,
 }
 
 impl Running {
@@ -31,11 +56,21 @@ impl Running {
         Self {
             image: validated.image.clone(),
             restart_nonce: validated.restart_nonce.clone(),
+            credentials: validated.keyring.revision.clone(),
+            ilp: validated.keyring.ilp,
+            readonly: validated.keyring.readonly,
             config: build::server_keys(validated)
                 .into_iter()
                 .map(|(key, value)| (key.to_owned(), digest(value.as_bytes())))
                 .collect(),
+            live: true,
+            pod: overrides::digests(&validated.overrides, digest),
         }
+    }
+
+    fn keyring(self) -> Keyring {
+        let Self { credentials: revision, ilp, readonly, .. } = self;
+        Keyring { revision, readonly, ilp, ..Keyring::default() }
     }
 
     /// As an annotation.
@@ -48,9 +83,32 @@ impl Running {
         serde_json::from_str(annotations?.get(names::RUNNING)?).ok()
     }
 
+    /// Keys of server.conf that QuestDB heeds and that differ.
+    fn differing_keys<'a>(&'a self, running: &'a Self) -> impl Iterator<Item = &'a str> {
+        let Self { config, .. } = self;
+        let keys = config.keys().chain(running.config.keys().filter(|key| !config.contains_key(*key)));
+        let differing = |key: &&String| build::is_heeded(key) && config.get(*key) != running.config.get(*key);
+        keys.filter(differing).map(String::as_str)
+    }
+
+    /// The same where nobody knows which values these keys have: any that is asked for is another.
+    pub(super) fn without(&self, keys: &[&str]) -> Self {
+        let unknown = keys.iter().map(|key| ((*key).to_owned(), String::new()));
+        Self { config: self.config.clone().into_iter().chain(unknown).collect(), ..self.clone() }
+    }
+
+    /// The keys that a QuestDB of this version, which runs, is to be told to read again; none when nothing differs, or when
+    /// something does for which it has to start anew.
+    pub(super) fn to_read_again<'a>(&'a self, running: &'a Self, version: &str) -> Vec<&'a str> {
+        let keys: Vec<&str> = self.differing_keys(running).collect();
+        let all = running.live && keys.iter().all(|key| catalogue::is_reloadable(version, key));
+        if all && self.differences(running).len() == keys.len() { keys } else { Vec::new() }
+    }
+
     /// What a pod that runs this lacks of what is wished for.
     pub(super) fn differences(&self, running: &Self) -> Vec<Change> {
-        let Self { image, restart_nonce, config } = self;
+        // Which credentials there are differs only with their revision.
+        let Self { image, restart_nonce, credentials, config: _, pod, ilp: _, readonly: _, live: _ } = self;
         let restart = |field: String, why: &str| Change::new(field, ChangeMeans::Restart, why);
         let mut changes = Vec::new();
         if *image != running.image {
@@ -59,14 +117,24 @@ impl Running {
         if restart_nonce.is_some() && *restart_nonce != running.restart_nonce {
             changes.push(restart("/spec/restartNonce".to_owned(), "a restart was asked for"));
         }
-        let keys = config.keys().chain(running.config.keys().filter(|key| !config.contains_key(*key)));
-        let differing = keys.filter(|key| config.get(*key) != running.config.get(*key));
-        changes.extend(differing.map(|key| {
-            let field = format!("/spec/config/{}", key.replace('~', "~0").replace('/', "~1"));
-            restart(field, "QuestDB reads server.conf when it starts")
-        }));
+        let keys = self.differing_keys(running);
+        changes.extend(keys.map(|key| restart(field_of(key), "QuestDB reads server.conf when it starts")));
+        // One that was drawn before there were revisions is what every pod of that time read.
+        if credentials.is_some() && *credentials != running.credentials {
+            changes.push(restart(CREDENTIALS.to_owned(), "QuestDB reads credentials when it starts"));
+        }
+        let fields = pod.keys().chain(running.pod.keys().filter(|field| !pod.contains_key(*field)));
+        let differing = fields.filter(|field| pod.get(*field) != running.pod.get(*field));
+        changes.extend(
+            differing.map(|field| restart(format!("/spec/pod/{field}"), "a pod is made anew to be another")),
+        );
         changes
     }
+}
+
+/// The field of a key of server.conf.
+pub(super) fn field_of(key: &str) -> String {
+    format!("{FIELD}{}", key.replace('~', "~0").replace('/', "~1"))
 }
 
 /// A hash of everything else in a template: what the operator chooses and nobody is restarted for. Which machine it is for is
@@ -75,6 +143,39 @@ pub(crate) fn template_digest(pod: &Value) -> String {
     let mut pod = pod.clone();
     pod["nodeSelector"] = Value::Null;
     digest(pod.to_string().as_bytes())
+}
+
+/// Which credentials a pod made by this StatefulSet is started with.
+pub(crate) fn keyring_of_template(set: Option<&StatefulSet>) -> Keyring {
+    Running::read(of_template(set)).map(Running::keyring).unwrap_or_default()
+}
+
+/// Which credentials a pod says it was started with; `None` of one that an older operator had made.
+pub(crate) fn keyring_of_pod(pod: &Pod) -> Option<Keyring> {
+    Running::read(pod.metadata.annotations.as_ref()).map(Running::keyring)
+}
+
+/// The image that a pod was started with: one that an older operator had made does not say it in so many words.
+pub(crate) fn image_of_pod(pod: &Pod) -> Option<String> {
+    let running = Running::read(pod.metadata.annotations.as_ref()).map(|running| running.image);
+    let asked = || pod.spec.as_ref().and_then(image_of_spec);
+    // A runtime may name it by another registry, or by a digest that tells nothing.
+    let told = || {
+        let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
+        let (_, version) = statuses.iter().find(|found| found.name == CONTAINER)?.image.rsplit_once(':')?;
+        catalogue::major(version).map(|_| catalogue::image_of(version))
+    };
+    running.or_else(asked).or_else(told)
+}
+
+/// The image that the pods of a StatefulSet are started with.
+pub(crate) fn image_of_template(set: Option<&StatefulSet>) -> Option<String> {
+    let running = Running::read(of_template(set)).map(|running| running.image);
+    running.or_else(|| image_of_spec(set?.spec.as_ref()?.template.spec.as_ref()?))
+}
+
+fn image_of_spec(pod: &PodSpec) -> Option<String> {
+    pod.containers.iter().find(|found| found.name == CONTAINER)?.image.clone()
 }
 
 /// The annotations of the template of a StatefulSet.

@@ -148,6 +148,15 @@ pub(crate) fn change(validated: &Validated, volume: &Volume) -> VolumeChange {
     }
 }
 
+/// Whether an attachment of ours holds the volume on this node.
+pub(super) fn is_held_on(world: &World<'_>, volume: &Volume, node: Option<&String>) -> bool {
+    let name = names::persistent_volume(volume.id.as_str());
+    world.observed.children.attachments.iter().any(|attachment| {
+        attachment.spec.source.persistent_volume_name.as_ref() == Some(&name)
+            && Some(&attachment.spec.node_name) == node
+    })
+}
+
 /// Whether an attachment of ours holds the volume on another node than this one.
 pub(super) fn is_held_elsewhere(world: &World<'_>, volume: &Volume, node: Option<&str>) -> bool {
     let name = names::persistent_volume(volume.id.as_str());

@@ -11,31 +11,32 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cloud::{Instance, InstanceState, Protection, SecurityGroup, Volume, key};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
-use resources::{QuestDB, names};
+use resources::names;
 
-use super::World;
 use super::existing::Disk;
-use crate::{Goal, Kind, Observed, Part, Plan, State, Step, Target, Validated, build};
+use super::released::Released;
+use super::{World, home};
+use crate::{Kind, Part, Plan, State, Step, Target, build};
 
-/// The serving instance, once it runs.
+/// The database's home, once it runs.
 pub(super) fn instance<'a>(
     world: &World<'a>,
     plan: &mut Plan,
     group: Option<&SecurityGroup>,
     disk: Disk<'_>,
 ) -> Option<&'a Instance> {
-    let written = world.number(names::GENERATION);
-    let serving = written.and_then(|generation| living(world, generation));
-    if let Some(instance) = serving {
-        return judge(world, plan, instance);
-    }
-    launch(world, plan, group, disk.volume());
-    None
+    let home = home::generation(world.resource, world.observed);
+    let Some(instance) = home.and_then(|generation| home::living(world.observed, generation)) else {
+        launch(world, plan, group, disk.volume());
+        return None;
+    };
+    write_down_again(world, plan, group, instance);
+    judge(world, plan, instance)
 }
 
-/// The Node of the serving instance, once it is labelled and ready.
+/// The Node of the database's home, once it is labelled and ready.
 pub(super) fn node<'a>(
     world: &World<'a>,
     plan: &mut Plan,
@@ -45,8 +46,20 @@ pub(super) fn node<'a>(
         plan.say(Part::Node, State::Pending);
         return None;
     };
+    let node = joined(world, plan, Part::Node, instance)?;
+    plan.say(Part::Node, State::Done);
+    Some(node)
+}
+
+/// The Node of a machine, once it is labelled. One that is not ready is told.
+pub(super) fn joined<'a>(
+    world: &World<'a>,
+    plan: &mut Plan,
+    part: Part,
+    instance: &Instance,
+) -> Option<&'a Arc<Node>> {
     let Some(node) = of_instance(world, instance) else {
-        plan.wait(Part::Node, format!("waiting for {} to join the cluster as a Node", instance.id));
+        plan.wait(part, format!("waiting for {} to join the cluster as a Node", instance.id));
         return None;
     };
     let name = node.metadata.name.clone().unwrap_or_default();
@@ -58,14 +71,12 @@ pub(super) fn node<'a>(
     if !labels.iter().all(has) {
         let uid = node.metadata.uid.clone().unwrap_or_default();
         let reason = format!("its provider id shows that it is {}", instance.id);
-        plan.act(Part::Node, Step::LabelNode { name: name.clone(), uid, labels }, reason);
-        plan.wait(Part::Node, format!("Node {name} is being labelled"));
+        plan.act(part, Step::LabelNode { name: name.clone(), uid, labels }, reason);
+        plan.wait(part, format!("Node {name} is being labelled"));
         return None;
     }
-    if is_ready(node) {
-        plan.say(Part::Node, State::Done);
-    } else {
-        plan.wait(Part::Node, format!("waiting for Node {name} to become ready"));
+    if !is_ready(node) {
+        plan.wait(part, format!("waiting for Node {name} to become ready"));
     }
     Some(node)
 }
@@ -75,65 +86,6 @@ fn node_labels(world: &World<'_>, generation: u64) -> BTreeMap<String, String> {
     let subject = &world.validated.subject;
     let own = build::node_labels(subject).into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
     own.chain([(names::LABEL_NODE.to_owned(), build::node_value(subject, generation))]).collect()
-}
-
-/// Machines that serve nobody: of another generation than the one written down, and not pinned by the StatefulSet.
-pub(super) fn surplus(world: &World<'_>, plan: &mut Plan, serving: Option<&Instance>) {
-    let Some(serving) = serving else { return };
-    let Some(generation) = generation_of(serving) else { return };
-    let pinned = super::workload::pinned(world);
-    for instance in &world.observed.account.instances {
-        let other = generation_of(instance).is_some_and(|other| other < generation);
-        let value = generation_of(instance).map(|other| build::node_value(&world.validated.subject, other));
-        if !other || instance.state.is_ending() || value == pinned || is_in_use(world, instance) {
-            continue;
-        }
-        super::teardown::end(world, plan, instance, Part::Instance, "a newer machine has taken over");
-    }
-    for node in &world.observed.children.nodes {
-        let ended = world.observed.account.instances.iter().any(|instance| {
-            instance.state == InstanceState::Terminated && is_of(node, instance) && instance.id != serving.id
-        });
-        if ended {
-            delete_node(plan, node, Part::Node);
-        }
-    }
-}
-
-/// Whether a pod of ours still runs on a machine, or the disk is still on it.
-fn is_in_use(world: &World<'_>, instance: &Instance) -> bool {
-    let node = of_instance(world, instance).and_then(|node| node.metadata.name.clone());
-    let pod = world.observed.children.pod.as_ref().and_then(|pod| pod.spec.as_ref()?.node_name.clone());
-    let holds =
-        |volume: &Volume| volume.live_attachments().any(|attachment| attachment.instance == instance.id);
-    (pod.is_some() && pod == node) || world.observed.account.volumes.iter().any(holds)
-}
-
-/// The instance of the written generation, if it runs: what the name has to answer with.
-pub fn serving<'a>(resource: &QuestDB, observed: &'a Observed) -> Option<&'a Instance> {
-    let written = resource.metadata.annotations.as_ref()?.get(names::GENERATION)?.parse().ok();
-    let mut running = observed.account.instances.iter().filter(|found| found.state == InstanceState::Running);
-    running.find(|found| written.is_some() && generation_of(found) == written)
-}
-
-/// The instance whose protection is to be read before a plan is carried out: one that serves and was to be taken down once,
-/// or one of which the plan says that nothing is left to do. With what was read the plan is made again.
-pub fn machine_to_check<'a>(
-    resource: &QuestDB,
-    validated: &Validated,
-    observed: &'a Observed,
-    plan: &Plan,
-) -> Option<&'a Instance> {
-    if validated.goal != Goal::Serve || observed.account.protection.is_some() {
-        return None;
-    }
-    let number = |key| resource.metadata.annotations.as_ref()?.get(key)?.parse::<u64>().ok();
-    let written = number(names::GENERATION)?;
-    let was_released = number(names::RELEASED).is_some_and(|released| released >= written);
-    let mut living = observed.account.instances.iter().filter(|instance| !instance.state.is_ending());
-    living
-        .find(|instance| generation_of(instance) == Some(written))
-        .filter(|_| was_released || plan.is_settled())
 }
 
 /// Removes a Node whose machine is proved to be gone.
@@ -161,26 +113,7 @@ pub(super) fn is_ready(node: &Node) -> bool {
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// Since when a Node is not ready; `None` while it is.
-pub(super) fn not_ready_since(node: &Node) -> Option<Timestamp> {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
-    if ready.is_some_and(|condition| condition.status == "True") {
-        return None;
-    }
-    let changed = ready.and_then(|condition| condition.last_transition_time.as_ref());
-    changed.or(node.metadata.creation_timestamp.as_ref()).map(|time| time.0)
-}
-
-fn living<'a>(world: &World<'a>, generation: u64) -> Option<&'a Instance> {
-    let instances = world.observed.account.instances.iter();
-    instances
-        .filter(|instance| !instance.state.is_ending())
-        .find(|found| generation_of(found) == Some(generation))
-}
-
 fn judge<'a>(world: &World<'a>, plan: &mut Plan, instance: &'a Instance) -> Option<&'a Instance> {
-    let wish = world.validated;
     protect(world, plan, instance);
     match &instance.state {
         InstanceState::Pending => {
@@ -194,16 +127,7 @@ fn judge<'a>(world: &World<'a>, plan: &mut Plan, instance: &'a Instance) -> Opti
             return None;
         }
     }
-    if instance.instance_type != wish.instance_type.name || instance.image != wish.node_image {
-        let text = format!(
-            "{} is a {} of {}: another machine for a living database needs a move, which is not supported yet; the \
-             database goes on as it is",
-            instance.id, instance.instance_type, instance.image
-        );
-        plan.say(Part::Instance, State::Refused(text));
-    } else {
-        plan.say(Part::Instance, State::Done);
-    }
+    plan.say(Part::Instance, State::Done);
     Some(instance)
 }
 
@@ -217,16 +141,35 @@ fn protect(world: &World<'_>, plan: &mut Plan, instance: &Instance) {
     }
 }
 
+/// The annotation was lost, or is behind; the machines are not, and the home serves on beside the youngest.
+fn write_down_again(world: &World<'_>, plan: &mut Plan, group: Option<&SecurityGroup>, home: &Instance) {
+    let living = world.observed.account.instances.iter().filter(|instance| !instance.state.is_ending());
+    let numbered = living.filter_map(|instance| Some((generation_of(instance)?, instance)));
+    let Some((generation, instance)) = numbered.max_by_key(|(generation, _)| *generation) else { return };
+    if home::written(world.resource) < Some(generation)
+        && let Some(group) = group
+    {
+        write_down(
+            world,
+            plan,
+            Part::Instance,
+            group,
+            &Place { generation, zone: &instance.zone, beside: Some(home) },
+        );
+    }
+}
+
 /// No machine of the written generation lives: ask for it, or write down the next.
 fn launch(world: &World<'_>, plan: &mut Plan, group: Option<&SecurityGroup>, disk: Option<&Volume>) {
     let Some(group) = group else {
         plan.say(Part::Instance, State::Pending);
         return;
     };
-    let written = world.number(names::GENERATION);
+    let written = home::written(world.resource);
     let highest = highest_seen(world, disk);
-    let adopted =
-        highest.filter(|highest| written < Some(*highest)).and_then(|highest| living(world, highest));
+    let adopted = highest
+        .filter(|highest| written < Some(*highest))
+        .and_then(|highest| home::living(world.observed, highest));
     let generation = match (adopted, written) {
         // The annotation was lost; the machine was not.
         (Some(instance), _) => generation_of(instance).unwrap_or_default(),
@@ -242,26 +185,89 @@ fn launch(world: &World<'_>, plan: &mut Plan, group: Option<&SecurityGroup>, dis
         }
         (None, None, _) => choose_zone(world),
     };
-    let parameters = build::launch(world.validated, world.settings, &group.id, generation, &zone);
-    let fingerprint = parameters.fingerprint();
-    if written == Some(generation) && world.annotation(names::LAUNCH) == Some(fingerprint.as_str()) {
-        let step = Step::RunInstance { generation, zone: zone.clone(), launch: Box::new(parameters) };
-        plan.act(
-            Part::Instance,
-            step,
-            format!("generation {generation} is written down and no machine of it is seen"),
+    let place = Place { generation, zone: &zone, beside: None };
+    if adopted.is_some() {
+        write_down(world, plan, Part::Instance, group, &place);
+    } else {
+        ask(world, plan, Part::Instance, group, place);
+    }
+}
+
+/// Asks for the machine that a database moves to: beside its home, in the zone of its disk.
+pub(super) fn launch_beside(
+    world: &World<'_>,
+    plan: &mut Plan,
+    group: &SecurityGroup,
+    (home, disk): (&Instance, &Volume),
+) {
+    if let Some(ended) = ended_at_once(world, home) {
+        let reason = ended.state_reason.as_deref().unwrap_or("EC2 does not say why");
+        let text = format!(
+            "{} ended right after it was launched ({reason}): another is asked for five minutes after that",
+            ended.id
         );
-        plan.wait(Part::Instance, format!("launching generation {generation} in {zone}"));
+        plan.wait(Part::Candidate, text);
         return;
     }
-    // Other parameters under a written generation would be refused by its token, if a machine was made with it already.
-    let changed = adopted.is_none() && written == Some(generation);
-    let generation = if changed { generation + 1 } else { generation };
-    let parameters = build::launch(world.validated, world.settings, &group.id, generation, &zone);
+    let written = home::written(world.resource);
+    let highest = highest_seen(world, Some(disk));
+    let unspent =
+        written.filter(|written| Some(*written) > generation_of(home) && !is_spent(world, *written, highest));
+    let generation = unspent.unwrap_or_else(|| written.max(highest).unwrap_or(0) + 1);
+    ask(world, plan, Part::Candidate, group, Place { generation, zone: &disk.zone, beside: Some(home) });
+}
+
+/// How long it takes from the launch of a machine that ended by itself until another is asked for in its place.
+const PAUSE: SignedDuration = SignedDuration::from_mins(5);
+
+/// The last machine beside the home, if it ended by itself a moment after its launch: the next may do so too.
+fn ended_at_once<'a>(world: &World<'a>, home: &Instance) -> Option<&'a Instance> {
+    let released = Released::of(world.resource);
+    let beside =
+        world.observed.account.instances.iter().filter(|other| generation_of(other) > generation_of(home));
+    let last = beside.max_by_key(|other| generation_of(other))?;
+    let by_itself = last.state.is_ending() && !released.contains(generation_of(last)?);
+    let launched = Timestamp::try_from(last.launched_at?).ok()?;
+    (by_itself && world.observed.at.duration_since(launched) < PAUSE).then_some(last)
+}
+
+/// Where a machine is to be, and under which number.
+struct Place<'a> {
+    generation: u64,
+    zone: &'a str,
+    /// The machine that serves on beside it.
+    beside: Option<&'a Instance>,
+}
+
+/// Asks for a machine under a generation that is written down with these very parameters, or writes it down.
+fn ask(world: &World<'_>, plan: &mut Plan, part: Part, group: &SecurityGroup, mut place: Place<'_>) {
+    let Place { generation, zone, .. } = place;
+    let parameters = build::launch(world.validated, world.settings, &group.id, generation, zone);
+    if home::written(world.resource) == Some(generation) {
+        if world.annotation(names::LAUNCH) == Some(parameters.fingerprint().as_str()) {
+            let step = Step::RunInstance { generation, zone: zone.to_owned(), launch: Box::new(parameters) };
+            plan.act(
+                part,
+                step,
+                format!("generation {generation} is written down and no machine of it is seen"),
+            );
+            plan.wait(part, format!("launching generation {generation} in {zone}"));
+            return;
+        }
+        // Other parameters under a written generation would be refused by its token, if a machine was made with it already.
+        place.generation += 1;
+    }
+    write_down(world, plan, part, group, &place);
+}
+
+fn write_down(world: &World<'_>, plan: &mut Plan, part: Part, group: &SecurityGroup, place: &Place<'_>) {
+    let Place { generation, zone, beside } = *place;
+    let parameters = build::launch(world.validated, world.settings, &group.id, generation, zone);
     let launch = parameters.fingerprint().to_string();
-    let step = Step::WriteGeneration { generation, launch, zone };
-    plan.act(Part::Instance, step, "a machine is asked for only under a generation that is written down");
-    plan.wait(Part::Instance, format!("writing down generation {generation}"));
+    let beside = beside.map(|home| home.id.clone());
+    let step = Step::WriteGeneration { generation, launch, zone: zone.to_owned(), beside };
+    plan.act(part, step, "a machine is asked for only under a generation that is written down");
+    plan.wait(part, format!("writing down generation {generation}"));
 }
 
 /// The highest generation that anything in AWS shows.
@@ -281,7 +287,7 @@ fn is_spent(world: &World<'_>, written: u64, highest: Option<u64>) -> bool {
     served
         || ended.any(|generation| generation == written)
         || highest.is_some_and(|highest| highest > written)
-        || world.number(names::RELEASED).is_some_and(|released| released >= written)
+        || Released::of(world.resource).contains(written)
         || world.observed.memory.spent == Some(written)
 }
 

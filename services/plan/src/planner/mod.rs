@@ -2,32 +2,45 @@
 //! every part is. Reads top-down in the order of a machine's life.
 
 mod child;
+mod credentials;
 mod disk;
 mod existing;
+mod former;
+mod home;
 mod machine;
+mod moving;
 mod name;
 mod network;
 mod reach;
+mod ready;
+mod released;
 mod source;
 mod teardown;
 mod workload;
+
+use std::sync::Arc;
 
 use cloud::{Role, Tags, key};
 use resources::{QuestDB, names};
 
 use crate::Mistagged;
 use crate::change::changes;
-use crate::{Goal, Observed, Part, Plan, Settings, State, Step, Validated};
+use crate::secrets::{Choice, Keyring, choose};
+use crate::{Goal, Observed, Part, Plan, Settings, State, Step, Validated, upgrade};
 
 pub(crate) use disk::change as volume_change;
 pub use disk::modification_must_be_read;
 pub(crate) use existing::living;
-pub use machine::{machine_to_check, serving};
-pub use name::{DnsQuestion, are_as_noted, dns_question, name_at_rest, name_to_release};
+pub use former::Left;
+pub(crate) use home::pinned;
+pub use home::{machine_to_check, serving};
+pub(crate) use moving::{Reason, reasons};
+pub use name::{DnsQuestion, are_as_noted, dns_question, name_at_rest, name_in_force, name_to_release};
 pub(crate) use name::{is_reserved, other_name};
 pub(crate) use reach::{leaving_node, missing_kinds};
+pub use ready::is_abandoned;
 pub use source::{Source, source_to_look_at};
-pub use workload::pod_is_ready;
+pub use workload::{pod_is_ready, pod_serves};
 
 /// Everything a decision rests on.
 pub(crate) struct World<'a> {
@@ -35,12 +48,26 @@ pub(crate) struct World<'a> {
     pub(crate) validated: &'a Validated,
     pub(crate) observed: &'a Observed,
     pub(crate) settings: &'a Settings,
+    /// What is to be done about the credentials.
+    pub(crate) choice: &'a Choice,
+    /// Which image is in force; `validated` has it.
+    pub(crate) upgrade: &'a upgrade::Decision,
 }
 
 /// What to do now. `resource` is the one that `validated` was made of.
 pub fn plan(resource: &QuestDB, validated: &Validated, observed: &Observed, settings: &Settings) -> Plan {
-    let world = World { resource, validated, observed, settings };
-    let mut plan = Plan::default();
+    // Which ports there are follows from which credentials there are.
+    let choice = &choose(validated, observed);
+    let keyring = Keyring::of(&observed.children, choice);
+    let mut in_force = Validated { keyring, ..validated.clone() };
+    let upgrade = upgrade::decide(resource, &in_force, observed, choice);
+    if upgrade.image != in_force.image {
+        upgrade::version_of(&upgrade.image).clone_into(&mut in_force.version);
+        in_force.image.clone_from(&upgrade.image);
+    }
+    let validated = &in_force;
+    let world = World { resource, validated, observed, settings, choice, upgrade: &upgrade };
+    let mut plan = Plan { upgrade: upgrade.record.clone(), ..Plan::default() };
     if !world.is_held() && validated.removing {
         return plan;
     }
@@ -60,7 +87,7 @@ pub fn plan(resource: &QuestDB, validated: &Validated, observed: &Observed, sett
 
 fn serve(world: &World<'_>, plan: &mut Plan) {
     retag(world, plan, serving_part);
-    workload::credentials(world, plan);
+    let keyed = credentials::keep(world, plan) || world.observed.children.pod.is_some();
     let group = network::security_group(world, plan);
     let disk = existing::volume(world, plan);
     let Some(disk) = disk else { return };
@@ -71,16 +98,25 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
     // What runs already is judged whatever becomes of its rules; nothing is started without them.
     let safe = reach::isolation(world, plan) || world.observed.children.pod.is_some();
     let claimed = disk::claim(world, plan, volume);
-    let ready = if let Some(node) = node.filter(|_| configured && claimed && safe) {
-        workload::pod(world, plan, node)
+    let home = instance.zip(node).filter(|_| configured && claimed && safe && keyed);
+    let ready = if let Some((instance, node)) = home {
+        let target = moving::target(world, plan, &moving::Home { instance, node, group, disk: volume });
+        let takes_along = Arc::ptr_eq(target, node) && moving::takes_along(world, plan, instance);
+        // A copy that is taken before the next machine is ready would be old when that takes over.
+        let prepares = takes_along && !moving::awaits_version(plan);
+        workload::upgrade(world, plan, target, prepares);
+        // Who has been given the new credentials comes in only after a restart.
+        let waits = (world.upgrade.waits() || takes_along) && !credentials::are_ahead(world);
+        workload::pod(world, plan, target, waits)
     } else {
+        workload::told(world, plan);
         plan.say(Part::Attachment, State::Pending);
         plan.say(Part::Pod, State::Pending);
         false
     };
     name::resolve(world, plan, instance.filter(|_| ready));
     reach::beside(world, plan);
-    machine::surplus(world, plan, instance);
+    former::end_all(world, plan, instance, volume);
 }
 
 /// What somebody took off or changed by hand.
@@ -124,10 +160,6 @@ impl World<'_> {
     /// Whether the annotation says it: who copies a resource elsewhere takes annotations along, and not the status.
     fn is_named(&self) -> bool {
         self.identity().is_none_or(|identity| self.annotation(names::ADOPTED_ID) == Some(identity.as_str()))
-    }
-
-    fn number(&self, key: &str) -> Option<u64> {
-        self.annotation(key)?.parse().ok()
     }
 
     fn is_held(&self) -> bool {

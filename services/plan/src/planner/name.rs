@@ -35,8 +35,8 @@ pub enum DnsQuestion {
 pub fn dns_question(resource: &QuestDB, validated: &Validated, address: Option<IpAddr>) -> DnsQuestion {
     let Some(address) = address.map(|address| address.to_string()) else { return DnsQuestion::Nothing };
     let status = resource.status.as_ref().and_then(|status| status.dns.as_ref());
-    let same =
-        |status: &&DnsStatus| status.name == validated.hostname && status.address.as_ref() == Some(&address);
+    let name = name_in_force(resource, validated);
+    let same = |status: &&DnsStatus| status.name == name && status.address.as_ref() == Some(&address);
     let Some(status) = status.filter(same) else { return DnsQuestion::Records };
     match (status.state, &status.change_id) {
         (DnsState::InSync, _) => DnsQuestion::Nothing,
@@ -86,12 +86,21 @@ pub fn name_to_release<'a>(resource: &'a QuestDB, validated: &'a Validated) -> &
 
 /// The name of a database that has another one than it asks for now.
 pub(crate) fn other_name<'a>(world: &World<'a>) -> Option<&'a str> {
-    let status = world.resource.status.as_ref().and_then(|status| status.dns.as_ref())?;
-    let has = match status.state {
-        DnsState::InSync | DnsState::Pending | DnsState::Releasing => true,
-        DnsState::Conflict => false,
-    };
-    (has && status.name != world.validated.hostname).then_some(status.name.as_str())
+    name_given(world.resource).filter(|name| *name != world.validated.hostname)
+}
+
+/// The name that a database has been given.
+fn name_given(resource: &QuestDB) -> Option<&str> {
+    let status = resource.status.as_ref()?.dns.as_ref()?;
+    match status.state {
+        DnsState::InSync | DnsState::Pending | DnsState::Releasing => Some(&status.name),
+        DnsState::Conflict => None,
+    }
+}
+
+/// The name that leads to a database while it is to serve: the one that it has, whatever its wish says by now.
+pub fn name_in_force<'a>(resource: &'a QuestDB, validated: &'a Validated) -> &'a str {
+    name_given(resource).unwrap_or(&validated.hostname)
 }
 
 /// The name answers with the instance's address.
@@ -101,25 +110,27 @@ pub(super) fn resolve(world: &World<'_>, plan: &mut Plan, instance: Option<&Inst
         plan.say(Part::Dns, State::Pending);
         return;
     };
-    if let Some(name) = other_name(world) {
-        let text = format!(
-            "the database has the name {name}: another name for a living database is not supported yet; it goes on as it is"
-        );
-        plan.say(Part::Dns, State::Refused(text));
-        return;
-    }
     let observed = &world.observed.dns;
     match (&observed.records, &observed.change) {
         (Some(records), _) => point(world, plan, records, address),
-        (None, Some(change)) if change.state == DnsChangeState::InSync => plan.say(Part::Dns, State::Done),
+        (None, Some(change)) if change.state == DnsChangeState::InSync => leads(world, plan),
         (None, Some(_)) => plan.wait(Part::Dns, "waiting for the change to reach all name servers"),
         (None, None) => match dns_question(world.resource, world.validated, Some(IpAddr::V4(address))) {
-            DnsQuestion::Nothing => plan.say(Part::Dns, State::Done),
+            DnsQuestion::Nothing => leads(world, plan),
             DnsQuestion::Change(_) | DnsQuestion::Records => {
                 plan.wait(Part::Dns, "what the name holds is not known yet");
             }
         },
     }
+}
+
+/// The name leads to the database; whether it is the one that is asked for.
+fn leads(world: &World<'_>, plan: &mut Plan) {
+    let Some(name) = other_name(world) else { return plan.say(Part::Dns, State::Done) };
+    let text = format!(
+        "the database has the name {name}: another name for a living database is not supported yet; it goes on as it is"
+    );
+    plan.say(Part::Dns, State::Refused(text));
 }
 
 /// Records of ours that are to be removed, exactly as they are, whatever others put beside them. A pause keeps the text record
@@ -167,7 +178,7 @@ fn is_owner(record: &DnsRecord, subject: &Subject) -> bool {
 }
 
 fn point(world: &World<'_>, plan: &mut Plan, records: &[DnsRecord], address: Ipv4Addr) {
-    let name = &world.validated.hostname;
+    let name = name_in_force(world.resource, world.validated);
     let wanted = DnsRecord::a(name, TTL, address);
     let text = DnsRecord::txt(name, TTL, &owner_text(&world.validated.subject));
     let known = dns_question(world.resource, world.validated, Some(IpAddr::V4(address)));
@@ -188,8 +199,7 @@ fn point(world: &World<'_>, plan: &mut Plan, records: &[DnsRecord], address: Ipv
         return;
     }
     if records.contains(&wanted) && known == DnsQuestion::Nothing {
-        plan.say(Part::Dns, State::Done);
-        return;
+        return leads(world, plan);
     }
     let (changes, reason) = if records.is_empty() {
         // `Create` and not `Upsert`: of two who take the name at once, one is refused.

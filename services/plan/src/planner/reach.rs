@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use super::World;
 use super::child::ensure;
-use super::machine::{is_of, serving};
+use super::home::serving;
+use super::machine::is_of;
 use crate::{Kind, Manifest, Observed, Part, Plan, State, Step, Target, Validated, build};
 
 /// Taints by which those who end machines say that they are about to.
@@ -79,7 +80,10 @@ fn others(world: &World<'_>, plan: &mut Plan) -> bool {
 
 fn wanted(validated: &Validated) -> Vec<Manifest> {
     let (subject, reach) = (&validated.subject, &validated.reach);
-    let routes = reach.ingress.iter().flat_map(|(host, wish)| build::routes(subject, host, wish));
+    let routes = reach
+        .ingress
+        .iter()
+        .flat_map(|(host, wish)| build::routes(subject, host, wish, validated.keyring.open));
     routes.chain(reach.monitor.iter().map(|wish| build::monitor(subject, wish))).collect()
 }
 

@@ -8,7 +8,6 @@
 //! that stays is found by its tags alone.
 
 use cloud::{Instance, InstanceState, Role, Volume, VolumeState};
-use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::ObjectMeta;
 use resources::names;
@@ -16,11 +15,11 @@ use resources::names;
 use super::World;
 use super::existing::living;
 use super::machine::{generation_of, is_ready, of_instance};
-use super::{disk, machine, name, workload};
+use super::ready::is_abandoned;
+use super::released::Released;
+use super::{disk, home, machine, name, workload};
+use crate::secrets::handed_out;
 use crate::{Goal, Kind, Part, Plan, State, Step, Target};
-
-/// How long a Node may be silent before its machine is ended without its help: as long as Kubernetes itself waits.
-const SILENCE: SignedDuration = SignedDuration::from_mins(5);
 
 pub(super) fn plan(world: &World<'_>, plan: &mut Plan) {
     let order: [fn(&World<'_>, &mut Plan) -> bool; 6] =
@@ -77,10 +76,15 @@ fn is_mistagged(world: &World<'_>, volume: &Volume) -> bool {
 /// Ends one machine: written down first, then unprotected, then terminated.
 pub(super) fn end(world: &World<'_>, plan: &mut Plan, instance: &Instance, part: Part, why: &str) {
     let generation = generation_of(instance).unwrap_or_default();
-    let released = world.number(names::RELEASED);
-    if released.is_none_or(|released| released < generation) {
-        let reason = "a leader that wakes late must find that the machine is no longer its own";
-        plan.act(part, Step::WriteReleased { generation }, reason);
+    let known = Released::of(world.resource);
+    if !known.contains(generation) {
+        // One write to the resource in a pass: the next would be refused.
+        if !plan.actions.iter().any(|action| matches!(action.step, Step::WriteReleased { .. })) {
+            let lives = |one| home::living(world.observed, one).is_some();
+            let counts = |one| lives(one) || home::written(world.resource) == Some(one);
+            let reason = "a leader that wakes late must find that the machine is no longer its own";
+            plan.act(part, Step::WriteReleased { released: known.with(generation, counts) }, reason);
+        }
         return;
     }
     plan.act(part, Step::Unprotect { instance: instance.id.clone() }, why);
@@ -143,13 +147,11 @@ fn stop_pod(world: &World<'_>, plan: &mut Plan) -> bool {
     false
 }
 
-/// The Node of a pod, when it has not been ready for so long that nobody there is expected to stop anything.
-fn silent_node(world: &World<'_>, pod: &Pod) -> Option<String> {
-    let name = pod.spec.as_ref()?.node_name.as_ref()?;
-    let nodes = &world.observed.children.nodes;
-    let node = nodes.iter().find(|node| node.metadata.name.as_ref() == Some(name))?;
-    let since = machine::not_ready_since(node)?;
-    (world.observed.at.duration_since(since) >= SILENCE).then(|| name.clone())
+/// The Node of a pod that was told to stop, when nobody there is expected to stop it any more.
+pub(super) fn silent_node(world: &World<'_>, pod: &Pod) -> Option<String> {
+    let mut nodes = world.observed.children.nodes.iter();
+    let node = nodes.find(|node| is_abandoned(pod, node, world.observed.at))?;
+    node.metadata.name.clone()
 }
 
 fn detach(world: &World<'_>, plan: &mut Plan) -> bool {
@@ -157,8 +159,17 @@ fn detach(world: &World<'_>, plan: &mut Plan) -> bool {
     let Some(held) = volumes.find(|volume| is_held(world, volume)) else { return true };
     let instances =
         world.observed.account.instances.iter().filter(|instance| !instance.state.is_confirmed_down());
-    let healthy =
-        instances.into_iter().any(|instance| of_instance(world, instance).is_some_and(|node| is_ready(node)));
+    // Not of a machine that never had it.
+    let holds = |instance: &Instance| {
+        let mut attachments = held.live_attachments();
+        let pod = world.observed.children.pod.as_ref().and_then(|pod| pod.spec.as_ref()?.node_name.as_ref());
+        let node = of_instance(world, instance).and_then(|node| node.metadata.name.as_ref());
+        attachments.any(|attachment| attachment.instance == instance.id)
+            || (node.is_some() && (pod == node || disk::is_held_on(world, held, node)))
+    };
+    let healthy = instances
+        .into_iter()
+        .any(|instance| holds(instance) && of_instance(world, instance).is_some_and(|node| is_ready(node)));
     if !healthy {
         // Nobody is there to let go of it: ending the machine does.
         return true;
@@ -246,6 +257,14 @@ fn clean_up(world: &World<'_>, plan: &mut Plan, reached: bool) {
     }
     let mut left = transient(world);
     if world.validated.goal == Goal::Purge || world.validated.removing {
+        // Nobody but our own Secret knows of them: first they go, then it.
+        for secret in handed_out(&world.validated.subject, &world.observed.children) {
+            plan.act(
+                Part::Cleanup,
+                Step::Delete(secret),
+                "the key that was handed out in it opens nothing any more",
+            );
+        }
         left.extend(lasting(world));
     }
     if !left.is_empty() {

@@ -1,4 +1,4 @@
-//! What runs on the machine: credentials, configuration, Services, the StatefulSet and its pod.
+//! What runs on the machine: configuration, Services, the StatefulSet and its pod.
 
 use std::sync::Arc;
 
@@ -9,34 +9,10 @@ use resources::names;
 
 use super::World;
 use super::child::ensure;
-use crate::change::is_told;
-use crate::{Kind, Observed, Part, Plan, State, Step, Target, Validated, build};
-
-/// The keys that a Secret must have.
-const KEYS: [&str; 4] = [
-    names::secret::PG_USER,
-    names::secret::PG_PASSWORD,
-    names::secret::HTTP_USER,
-    names::secret::HTTP_PASSWORD,
-];
-
-/// Credentials, drawn once and kept.
-pub(super) fn credentials(world: &World<'_>, plan: &mut Plan) {
-    let mut intended = build::secret(&world.validated.subject);
-    let Some(secret) = &world.observed.children.secret else {
-        plan.act(Part::Credentials, Step::CreateSecret(intended), "nobody can log in yet");
-        plan.wait(Part::Credentials, "credentials are being made");
-        return;
-    };
-    let has = |key: &&str| secret.data.as_ref().is_some_and(|data| data.contains_key(*key));
-    if KEYS.iter().all(has) {
-        plan.say(Part::Credentials, State::Done);
-        return;
-    }
-    intended.uid.clone_from(&secret.metadata.uid);
-    plan.act(Part::Credentials, Step::CreateSecret(intended), "the Secret lacks some of its keys");
-    plan.wait(Part::Credentials, "missing credentials are being made");
-}
+use super::{home, ready};
+use crate::change::{image_of_template, is_told, reload};
+use crate::secrets::Taking;
+use crate::{Kind, Observed, Part, Plan, State, Step, Target, Validated, build, overrides};
 
 /// server.conf and Services; whether they are as they should be.
 pub(super) fn config(world: &World<'_>, plan: &mut Plan) -> bool {
@@ -57,15 +33,36 @@ pub(super) fn config(world: &World<'_>, plan: &mut Plan) -> bool {
     false
 }
 
-/// StatefulSet, disk on machine, and pod; whether the pod serves what is asked for.
-pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>) -> bool {
+/// StatefulSet, disk on machine, and pod; whether the pod serves what is asked for. While it waits for a move, one that
+/// serves is left as it is.
+pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: bool) -> bool {
+    let pod = world.observed.children.pod.as_deref();
+    let at_home = pod.and_then(|pod| pod.spec.as_ref()?.node_name.as_ref()) == node.metadata.name.as_ref();
+    // What would not fit is not written either: the next pod would not start, whatever ends this one.
+    let cramped = is_cramped(world, node);
+    if (waits || cramped)
+        && at_home
+        && pod_is_ready(world.observed)
+        && world.observed.children.stateful_set.is_some()
+    {
+        attachment(world, plan, node);
+        plan.say(Part::Pod, State::Done);
+        return true;
+    }
     let labels = node.metadata.labels.as_ref();
     let Some(value) = labels.and_then(|labels| labels.get(names::LABEL_NODE)) else { return false };
     let observed = world.observed.children.stateful_set.as_deref();
     let found = observed.map(|found| serde_json::to_value(found).unwrap_or_default());
     let fitted = fitted(world, node);
-    let intended = build::stateful_set(&fitted, value, copied(world).as_ref());
-    let applied = ensure(plan, Part::Pod, intended, found.as_ref());
+    let mut intended = build::stateful_set(&fitted, value, copied(world).as_ref());
+    if let Some(record) = world.upgrade.text() {
+        intended.body["metadata"]["annotations"][names::UPGRADE] = record.into();
+    }
+    let stays = cramped && home::pinned(world.observed).as_ref() == Some(value);
+    let applied = stays || ensure(plan, Part::Pod, intended, found.as_ref());
+    if !applied {
+        hold_to_what_was_seen(world, plan);
+    }
     attachment(world, plan, node);
     if !applied {
         plan.wait(Part::Pod, "the StatefulSet is being written");
@@ -84,11 +81,60 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>) -> bool 
         return false;
     }
     let checksum = build::checksum(world.validated, value);
-    if is_current(pod, &checksum) {
-        return judge(plan, pod);
+    // A pod that only has to read again what it can serves as it is.
+    let reload = reload(world).filter(|_| at_home);
+    let is_current = reload.is_some() || is_current(pod, &checksum);
+    restart(world, plan, (pod, is_current), node);
+    if let Some(reload) = reload.filter(|_| pod_is_ready(world.observed)) {
+        let reason = "QuestDB takes other values of these keys over while it serves";
+        plan.act(Part::Reload, Step::Reload(reload), reason);
+        plan.wait(Part::Reload, "QuestDB is being told to read server.conf again");
     }
-    replace(world, plan, pod, node);
-    false
+    is_current && judge(plan, pod)
+}
+
+/// The way to another version, before the pod is touched for it.
+pub(super) fn upgrade(world: &World<'_>, plan: &mut Plan, node: &Node, prepares: bool) {
+    if prepares && world.upgrade.copy.is_some() {
+        plan.wait(Part::Upgrade, "waiting for the next machine before the disk is copied");
+        return;
+    }
+    // Nor one that would be old when the restart can be made. A next machine that waits for it is no reason to wait.
+    let pod = world.observed.children.pod.as_deref().filter(|_| !super::moving::awaits_version(plan));
+    if world.upgrade.copy.is_some()
+        && let Some(obstacle) = pod.and_then(|pod| obstacle(world, pod, node))
+    {
+        plan.wait(Part::Upgrade, obstacle);
+        return;
+    }
+    // A copy is taken by who knows the password: not between its writing and the restart.
+    if let Some(copy) = world.upgrade.copy.as_ref().filter(|_| !super::credentials::are_ahead(world)) {
+        let reason = "nothing is started on data that no copy was made of";
+        plan.act(Part::Upgrade, Step::Apply(copy.clone()), reason);
+    }
+    told(world, plan);
+}
+
+/// How far the way to another version is, whatever else there is to do.
+pub(super) fn told(world: &World<'_>, plan: &mut Plan) {
+    if let Some(state) = &world.upgrade.state {
+        plan.say(Part::Upgrade, state.clone());
+    }
+}
+
+/// Another image, or another word on it, is written only over the very StatefulSet that it was decided on.
+fn hold_to_what_was_seen(world: &World<'_>, plan: &mut Plan) {
+    let Some(set) = world.observed.children.stateful_set.as_deref() else { return };
+    let annotations = set.metadata.annotations.as_ref();
+    let written = annotations.and_then(|annotations| annotations.get(names::UPGRADE).cloned());
+    let image = image_of_template(Some(set));
+    let same = written == world.upgrade.text() && image.is_none_or(|image| image == world.upgrade.image);
+    if !same
+        && let Some(version) = &set.metadata.resource_version
+        && let Some(Step::Apply(manifest)) = plan.actions.last_mut().map(|action| &mut action.step)
+    {
+        manifest.body["metadata"]["resourceVersion"] = version.as_str().into();
+    }
 }
 
 /// The disk, if it was made from a copy for this database.
@@ -109,10 +155,9 @@ fn fitted(world: &World<'_>, node: &Node) -> Validated {
     fitted
 }
 
-/// The machine that the StatefulSet pins, by the value of its label.
-pub(super) fn pinned(world: &World<'_>) -> Option<String> {
-    let template = &world.observed.children.stateful_set.as_ref()?.spec.as_ref()?.template;
-    template.spec.as_ref()?.node_selector.as_ref()?.get(names::LABEL_NODE).cloned()
+/// Whether a machine has no room for what is asked for beside QuestDB.
+fn is_cramped(world: &World<'_>, node: &Node) -> bool {
+    !overrides::fit(&world.validated.overrides, fitted(world, node).instance_type)
 }
 
 pub(super) fn target(pod: &Pod) -> Target {
@@ -121,7 +166,12 @@ pub(super) fn target(pod: &Pod) -> Target {
 
 /// Whether the pod answers its probes: before that nobody is sent to it.
 pub fn pod_is_ready(observed: &Observed) -> bool {
-    observed.children.pod.as_ref().is_some_and(|pod| condition(pod, "Ready"))
+    observed.children.pod.as_deref().is_some_and(pod_serves)
+}
+
+/// The same of a pod.
+pub fn pod_serves(pod: &Pod) -> bool {
+    condition(pod, "Ready")
 }
 
 fn is_current(pod: &Pod, checksum: &str) -> bool {
@@ -141,30 +191,76 @@ fn judge(plan: &mut Plan, pod: &Pod) -> bool {
     false
 }
 
-/// The pod runs something older: it is restarted, once the StatefulSet's controller knows the newer.
-fn replace(world: &World<'_>, plan: &mut Plan, pod: &Pod, node: &Node) {
+/// A pod that runs something older is restarted, and one for which other credentials are given is prepared for it: they are
+/// written first, because they make it older.
+fn restart(world: &World<'_>, plan: &mut Plan, (pod, is_current): (&Pod, bool), node: &Node) {
+    let renewal = match &world.choice.taking {
+        Taking::Renewal(new) => Some(new),
+        Taking::Keep(_) | Taking::Note(_) | Taking::Nothing | Taking::Unread => None,
+    };
+    if is_current && renewal.is_none() {
+        return;
+    }
+    let obstacle = obstacle(world, pod, node);
+    if is_current {
+        match (renewal, obstacle) {
+            (Some(_), Some(obstacle)) => plan.explain(Part::Credentials, obstacle),
+            (Some(new), None) => super::credentials::renew(plan, new),
+            (None, _) => {}
+        }
+        return;
+    }
+    if let Some(obstacle) = obstacle {
+        plan.wait(Part::Pod, obstacle);
+        return;
+    }
+    if let Some(new) = renewal {
+        super::credentials::renew(plan, new);
+        plan.wait(Part::Pod, "the restart waits for the credentials that come with it");
+        return;
+    }
+    let reason = "it runs with an older configuration, version or machine";
+    let mut target = target(pod);
+    if world.upgrade.takes_back(pod) {
+        // One that serves by now says so, and has another version by that.
+        target.resource_version.clone_from(&pod.metadata.resource_version);
+    }
+    plan.act(Part::Pod, Step::Delete(target), reason);
+    plan.wait(Part::Pod, "QuestDB is being restarted");
+}
+
+/// Why a pod cannot be restarted now.
+fn obstacle(world: &World<'_>, pod: &Pod, node: &Node) -> Option<&'static str> {
     let stateful_set = world.observed.children.stateful_set.as_deref();
     let seen = stateful_set.and_then(|set| set.status.as_ref()?.observed_generation);
     let current = stateful_set.and_then(|set| set.metadata.generation);
     if pod.metadata.deletion_timestamp.is_some() {
-        plan.wait(Part::Pod, "waiting for QuestDB to stop");
+        Some("waiting for QuestDB to stop")
     } else if seen.is_none() || seen < current {
-        plan.wait(Part::Pod, "waiting for the StatefulSet's controller to see the change");
+        Some("waiting for the StatefulSet's controller to see the change")
     } else if !is_told(world) {
-        plan.wait(Part::Pod, "the restart is being announced in status");
-    } else if super::reach::is_leaving(node) {
-        // What runs is worth more than the change.
-        plan.wait(
-            Part::Pod,
-            "the restart waits: the Node is cordoned, and QuestDB would not start again on it",
-        );
+        Some("the restart is being announced in status")
+    } else if matches!(world.choice.taking, Taking::Keep(_) | Taking::Unread) {
+        Some("the restart waits for the credentials that come with it")
     } else {
-        plan.act(
-            Part::Pod,
-            Step::Delete(target(pod)),
-            "it runs with an older configuration, version or machine",
-        );
-        plan.wait(Part::Pod, "QuestDB is being restarted");
+        kept_away(world, pod, node)
+    }
+}
+
+/// Why a pod would not start on a Node if it were stopped now: what runs is worth more than the change.
+fn kept_away(world: &World<'_>, pod: &Pod, node: &Node) -> Option<&'static str> {
+    let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
+    let elsewhere = on.is_some() && on != node.metadata.name.as_ref();
+    if is_cramped(world, node) {
+        Some("the restart waits for a machine with room for the containers beside QuestDB")
+    } else if super::reach::is_leaving(node) {
+        Some("the restart waits: the Node is cordoned, and QuestDB would not start again on it")
+    } else if (elsewhere || condition(pod, "Ready")) && ready::repelling(world.validated, node).is_some() {
+        Some("the restart waits: a taint keeps QuestDB from starting on its Node")
+    } else if elsewhere && !super::machine::is_ready(node) {
+        Some("QuestDB runs on where it is until its next Node is ready")
+    } else {
+        None
     }
 }
 
@@ -198,7 +294,8 @@ fn waiting_for(pod: &Pod) -> String {
     if !condition(pod, "PodScheduled") {
         return "waiting for the pod to be scheduled on its machine".to_owned();
     }
-    let container = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref()?.first());
+    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+    let container = statuses.and_then(|all| all.iter().find(|found| found.name == "questdb"));
     if container.and_then(|found| found.state.as_ref()).is_some_and(|state| state.running.is_some()) {
         return "QuestDB has started and does not answer its probes yet".to_owned();
     }

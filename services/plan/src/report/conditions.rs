@@ -5,7 +5,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use resources::names::condition;
 use resources::{QuestDB, QuestDBStatus};
 
-use super::{Outcome, reach};
+use super::{Outcome, moving, reach, upgrade};
+use crate::few::few;
 use crate::{Goal, Part, State, Step};
 
 /// Status, reason, message.
@@ -23,8 +24,11 @@ pub(super) fn set(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Outc
         (condition::CONFLICT, conflict(status, outcome)),
         (condition::CONTENDED, contended(status, outcome)),
         (condition::RECONCILE_PAUSED, resumed(status)),
+        (condition::UPGRADE_IN_PROGRESS, upgrade::upgrading(status, outcome)),
+        (condition::MOVING, moving::moving(status, outcome)),
         (condition::NODE_CORDONED, reach::cordoned(status, resource, outcome)),
         (condition::INTEGRATIONS_READY, reach::integrations(status, outcome)),
+        (condition::CREDENTIALS_ACCEPTED, credentials(status, outcome)),
     ];
     for (kind, word) in words {
         if let Some(word) = word {
@@ -101,7 +105,8 @@ pub(crate) fn put(
 
 fn accepted(outcome: &Outcome<'_>) -> Word {
     match outcome.first_refused() {
-        Some(text) => no("MoveNeeded", &text),
+        Some((Part::Upgrade, text)) => no("UpgradeRefused", &text),
+        Some((_, text)) => no("MoveNeeded", &text),
         None => yes("Valid", "the spec can be carried out"),
     }
 }
@@ -184,6 +189,20 @@ fn contended(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
     }
     let known = status.conditions.iter().any(|found| found.type_ == condition::CONTENDED);
     known.then(|| no("Resolved", "nobody else writes fields of ours"))
+}
+
+/// What stands against taking over a Secret. Said once there was something to say.
+fn credentials(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
+    if !outcome.plan.problems.is_empty() {
+        let text = few(&outcome.plan.problems, "; ");
+        return Some(no(
+            "Refused",
+            &format!("{text}. What cannot be taken over leaves the last good in force"),
+        ));
+    }
+    let known = status.conditions.iter().any(|found| found.type_ == condition::CREDENTIALS_ACCEPTED);
+    let serves = outcome.validated.goal == Goal::Serve;
+    (known && serves).then(|| yes("Accepted", "nothing stands against the Secrets that are given"))
 }
 
 fn of_part(outcome: &Outcome<'_>, part: Part, good: &str) -> Word {

@@ -4,9 +4,11 @@
 //! same and is not written again.
 
 pub(crate) mod conditions;
+mod moving;
 mod parts;
 mod phase;
 mod reach;
+mod upgrade;
 
 use cloud::DnsChange;
 use domain::Violations;
@@ -192,9 +194,9 @@ impl Outcome<'_> {
         lasting.map(|failure| (failure.part, failure.message.clone())).or_else(of_plan)
     }
 
-    pub(crate) fn first_refused(&self) -> Option<String> {
+    pub(crate) fn first_refused(&self) -> Option<(Part, String)> {
         self.plan.progress.iter().find_map(|progress| match &progress.state {
-            State::Refused(text) => Some(text.clone()),
+            State::Refused(text) => Some((progress.part, text.clone())),
             State::Done | State::Pending | State::Running(_) | State::Broken(_) | State::Conflict(_) => None,
         })
     }

@@ -10,8 +10,10 @@ use resources::{
 };
 
 use super::Outcome;
-use crate::planner::is_reserved;
-use crate::{Goal, Part, State, serving};
+use crate::change::image_of_pod;
+use crate::planner::{is_reserved, name_in_force};
+use crate::upgrade::version_of;
+use crate::{Goal, Part, State, pod_is_ready, serving};
 
 /// The steps of this pass, with the times of those before.
 pub(super) fn steps(before: &[StepStatus], outcome: &Outcome<'_>, now: Timestamp) -> Vec<StepStatus> {
@@ -63,9 +65,8 @@ pub(super) fn facts(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Ou
     volume(status, outcome);
     dns(status, resource, outcome, instance);
     let validated = outcome.validated;
-    if validated.goal == Goal::Serve && [Part::Pod, Part::Dns].into_iter().all(|part| outcome.is_done(part)) {
-        status.version = Some(validated.version.clone());
-        let host = &validated.hostname;
+    if validated.goal == Goal::Serve && outcome.is_done(Part::Pod) && leads(outcome) {
+        let host = name_in_force(resource, validated);
         status.endpoints = Some(EndpointsStatus {
             http: format!("http://{host}:{}", port::HTTP),
             pg: format!("postgres://{host}:{}/qdb", port::PG),
@@ -73,6 +74,13 @@ pub(super) fn facts(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Ou
             min: format!("http://{host}:{}", port::MIN),
         });
     }
+    // Of what serves, whatever is asked for and wherever its name points to.
+    let serving = outcome.observed.children.pod.as_deref().filter(|_| pod_is_ready(outcome.observed));
+    if let Some(image) = serving.and_then(image_of_pod) {
+        status.version = Some(version_of(&image).to_owned());
+    }
+    // The plan knows what was reported: what it does not have any more was never begun.
+    status.last_upgrade.clone_from(&outcome.plan.upgrade);
     if validated.goal != Goal::Serve {
         status.endpoints = None;
     }
@@ -120,19 +128,24 @@ fn volume(status: &mut QuestDBStatus, outcome: &Outcome<'_>) {
     }
 }
 
+/// Whether the name that the database has leads to it.
+fn leads(outcome: &Outcome<'_>) -> bool {
+    matches!(outcome.plan.state(Part::Dns), Some(State::Done | State::Refused(_)))
+}
+
 fn dns(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Outcome<'_>, instance: Option<&Instance>) {
-    let name = outcome.validated.hostname.clone();
     let address = instance.and_then(|instance| instance.private_ip).map(|address| address.to_string());
     if outcome.validated.goal != Goal::Serve {
         if outcome.is_done(Part::DnsRelease) {
             let reserved = is_reserved(resource, outcome.validated, outcome.observed.dns.records.as_deref());
-            let state = DnsState::InSync;
+            let (name, state) = (outcome.validated.hostname.clone(), DnsState::InSync);
             status.dns = reserved.then_some(DnsStatus { name, state, change_id: None, address: None });
         } else if let Some(dns) = &mut status.dns {
             dns.state = DnsState::Releasing;
         }
         return;
     }
+    let name = name_in_force(resource, outcome.validated).to_owned();
     if let Some((change, address)) = &outcome.applied.dns {
         let in_sync = change.state == DnsChangeState::InSync;
         status.dns = Some(DnsStatus {
@@ -144,12 +157,13 @@ fn dns(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Outcome<'_>, in
         return;
     }
     match outcome.plan.state(Part::Dns) {
-        Some(State::Done) => {
+        Some(State::Done | State::Refused(_)) => {
             status.dns = Some(DnsStatus { name, state: DnsState::InSync, change_id: None, address });
         }
-        Some(State::Conflict(_)) => {
+        // A name that it had, and that somebody put a record beside, is its own still.
+        Some(State::Conflict(_)) if name == outcome.validated.hostname => {
             status.dns = Some(DnsStatus { name, state: DnsState::Conflict, change_id: None, address: None });
         }
-        Some(State::Pending | State::Running(_) | State::Broken(_) | State::Refused(_)) | None => {}
+        Some(State::Conflict(_) | State::Pending | State::Running(_) | State::Broken(_)) | None => {}
     }
 }

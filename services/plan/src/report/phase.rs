@@ -17,8 +17,10 @@ pub(super) fn phase(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Phase {
         Goal::Serve if outcome.first_broken().is_some() || outcome.first_refused().is_some() => {
             Phase::Degraded
         }
-        // A version is noted when it first serves.
-        Goal::Serve if status.version.is_some() => Phase::Updating,
+        // A version is noted when it first serves, which is before it is known by its name.
+        Goal::Serve if status.version.is_some() && status.phase != Some(Phase::Provisioning) => {
+            Phase::Updating
+        }
         Goal::Serve => Phase::Provisioning,
     }
 }

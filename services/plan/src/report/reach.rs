@@ -8,7 +8,7 @@ use super::conditions::{Word, no, yes};
 use crate::Goal;
 use crate::planner::{leaving_node, missing_kinds};
 
-/// Somebody wants the machine's Node empty: nothing moves by itself, so people are told what to do.
+/// Somebody wants the machine's Node empty: the database leaves it.
 pub(super) fn cordoned(status: &QuestDBStatus, resource: &QuestDB, outcome: &Outcome<'_>) -> Option<Word> {
     let node = leaving_node(resource, outcome.observed).filter(|_| outcome.validated.goal == Goal::Serve);
     let Some(node) = node else {
@@ -21,8 +21,7 @@ pub(super) fn cordoned(status: &QuestDBStatus, resource: &QuestDB, outcome: &Out
         "a drain stops QuestDB, which does not start again on that Node"
     };
     let text = format!(
-        "Node {node} is cordoned: {meanwhile}. Nothing moves by itself: uncordon the Node, or give the machine up by \
-         setting spec.runState to Paused and then to Running again, which brings the database back on a new one"
+        "Node {node} is cordoned: the database moves to another machine, and its own is ended; until then {meanwhile}"
     );
     Some(yes("Cordoned", &text))
 }

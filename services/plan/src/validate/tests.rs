@@ -40,6 +40,30 @@ fn wrong_fields() -> Vec<Wrong> {
         ("/spec/config", json!({ "Bad Key": "1" }), "/spec/config/Bad Key", "format"),
         ("/spec/config", json!({ "a.b": "1\nhttp.user=x" }), "/spec/config/a.b", "format"),
         ("/spec/config", json!({ "pg.password": "x" }), "/spec/config/pg.password", "conflict"),
+        (
+            "/spec/config",
+            json!({ "http.static.public.directory": "/etc" }),
+            "/spec/config/http.static.public.directory",
+            "conflict",
+        ),
+        (
+            "/spec/config",
+            json!({ "cairo.sql.copy.root": "/etc" }),
+            "/spec/config/cairo.sql.copy.root",
+            "conflict",
+        ),
+        (
+            "/spec/credentials",
+            json!({ "psql": { "secretName": "trades-33445566-credentials" } }),
+            "/spec/credentials/psql/secretName",
+            "conflict",
+        ),
+        (
+            "/spec/credentials",
+            json!({ "ilp": { "secretName": "trades-33445566.ilp.a" } }),
+            "/spec/credentials/ilp/secretName",
+            "conflict",
+        ),
         ("/spec/network/hostname", json!("trades.example.org"), "/spec/network/hostname", "format"),
         ("/spec/network/hostname", json!("a.b.eu.example.com"), "/spec/network/hostname", "format"),
         ("/spec/network/allowedCidrs", json!(["10.0.0.0/33"]), "/spec/network/allowedCidrs/0", "format"),
@@ -63,12 +87,6 @@ fn wrong_reach() -> Vec<Wrong> {
             json!({ "host": "a`) || Host(`b.qdb-acme.apps.example.com" }),
             "/spec/network/ingress/host",
             "format",
-        ),
-        (
-            "/spec/network/ingress",
-            json!({ "ilp": { "entryPoints": ["questdb"] }, "tls": {} }),
-            "/spec/network/ingress/ilp",
-            "conflict",
         ),
         (
             "/spec/network/service",

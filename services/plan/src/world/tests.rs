@@ -4,22 +4,28 @@ mod apart;
 mod aws;
 mod change;
 mod coverage;
+mod credentials;
+mod credentials_lost;
 mod drift;
 mod enumerated;
+mod held;
 mod identity;
 mod kubernetes;
 mod late;
 mod model;
+mod moves;
 mod operations;
 mod oracle;
 mod reach;
 mod records;
+mod reload;
 mod runner;
 mod sequences;
 mod silent;
 mod source;
 mod states;
 mod tags;
+mod upgrades;
 
 use std::sync::LazyLock;
 
@@ -197,12 +203,11 @@ fn a_name_that_somebody_has_is_left_alone() {
 }
 
 #[test]
-fn another_name_or_machine_is_refused_while_the_old_serves_on() {
+fn another_name_is_refused_while_the_old_serves_on() {
     let mut world = serving();
     let records = world.records.clone();
     wish(&mut world, 2, |spec| {
         spec.network.hostname = Some("other.eu.example.com".to_owned());
-        spec.compute.instance_type = "m7i.xlarge".to_owned();
     });
     let planned = pass(&mut world, &mut 0, None, false);
     assert!(!planned.is_settled() && world.records == records);

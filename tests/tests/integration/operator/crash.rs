@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use resources::{Phase, names};
 use serde_json::{Value, json};
-use testkit::{Failpoint, Spawned, bare_cluster, eventually, unique};
+use testkit::{Failpoint, Spawned, eventually, unique};
 
 use super::others::Others;
 use super::rig::{PATIENCE, Rig};
@@ -31,9 +31,10 @@ const LONG: Duration = Duration::from_mins(2);
 type Operation = (&'static str, fn(&mut Value), Phase);
 
 /// The operations of a life in order: what the wish becomes, and where it ends.
-const OPERATIONS: [Operation; 5] = [
+const OPERATIONS: [Operation; 6] = [
     ("create", |_| {}, Phase::Ready),
     ("change", changed, Phase::Ready),
+    ("move", moved, Phase::Ready),
     ("pause", |spec| also(spec, "Paused"), Phase::Paused),
     ("resume", |spec| also(spec, "Running"), Phase::Ready),
     ("purge", |spec| also(spec, "Purged"), Phase::Deleted),
@@ -45,8 +46,13 @@ fn changed(spec: &mut Value) {
     spec["config"] = json!({ "shared.worker.count": "2" });
 }
 
-fn also(spec: &mut Value, run_state: &str) {
+fn moved(spec: &mut Value) {
     changed(spec);
+    spec["compute"] = json!({ "instanceType": "m7i.xlarge" });
+}
+
+fn also(spec: &mut Value, run_state: &str) {
+    moved(spec);
     spec["runState"] = json!(run_state);
 }
 
@@ -58,7 +64,7 @@ async fn a_death_after_each_of_the_first_writes_to_the_api_server_is_made_good()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_death_after_any_write_to_aws_is_made_good() {
     // By fewer writes none of them can be done.
-    die_everywhere("operator.aws", MANY, [5, 2, 3, 3, 5]).await;
+    die_everywhere("operator.aws", MANY, [5, 2, 5, 3, 3, 5]).await;
 }
 
 /// How often each operation passes the place: the greatest k at which a death came.
@@ -130,7 +136,7 @@ async fn live(place: &'static str, k: u32, deaths: &Deaths) {
     let place_of =
         |turn: usize| Failpoint::abort_at(place, &format!("{}:{}", subject.name, turn + 1), k, &folder);
     let places: Vec<Failpoint> = (0..road.len()).map(place_of).collect();
-    let mut operator = start(&subject.rig, &lease().await, &places);
+    let mut operator = start(&subject.rig, &lease().await, &places).await;
     let mut password = None;
     for (turn, number) in road.into_iter().enumerate() {
         let (word, change, end) = OPERATIONS[number];
@@ -138,7 +144,7 @@ async fn live(place: &'static str, k: u32, deaths: &Deaths) {
         let died = died(&subject, end, &operator, (&places[turn], &format!("{word}, k = {k}"))).await;
         if died {
             operator.dies(PATIENCE).await.unwrap();
-            operator = start(&subject.rig, &lease().await, &places[turn + 1..]);
+            operator = start(&subject.rig, &lease().await, &places[turn + 1..]).await;
         }
         deaths.note(number, k, died);
         subject.carried_out(end).await;
@@ -173,9 +179,9 @@ async fn died(subject: &Subject, end: Phase, operator: &Spawned, (place, what): 
     .await
 }
 
-fn start(rig: &Rig, lease: &str, places: &[Failpoint]) -> Spawned {
+async fn start(rig: &Rig, lease: &str, places: &[Failpoint]) -> Spawned {
     rig.spawn(
-        (lease, &bare_cluster().kubeconfig),
+        (lease, &rig.rights(lease).await),
         &places.iter().collect::<Vec<_>>(),
         &[("SLIPWAY_RESYNC", "1s")],
     )

@@ -9,7 +9,7 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use resources::names::{self, condition};
 use serde_json::{Value, json};
-use testkit::{Spawned, bare_cluster, eventually, unique};
+use testkit::{Spawned, eventually, unique};
 
 use super::others::Others;
 use super::rig::{PATIENCE, Rig, apply};
@@ -43,7 +43,7 @@ fn api(rig: &Rig, (group, version, kind, _): (&str, &str, &str, &str)) -> Api<Dy
 /// An operator behind a front that looks at each database every second.
 async fn behind(rig: &Rig) -> (Spawned, Front) {
     let lease = testkit::temporary_namespace(&rig.admin, "lease").await.unwrap();
-    let front = Front::as_admin(bare_cluster()).await;
+    let front = Front::before(&rig.rights(&lease).await).await;
     let kubeconfig = front.kubeconfig(&std::env::temp_dir());
     (rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]), front)
 }

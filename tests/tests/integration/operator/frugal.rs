@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use axum::http::Method;
 use resources::Phase;
 use serde_json::Value;
-use testkit::{bare_cluster, eventually, unique};
+use testkit::{eventually, unique};
 
 use super::quiet::{asked, rounds};
 use super::rig::PATIENCE;
@@ -21,7 +21,7 @@ const MOST: f64 = 3.0;
 async fn a_create_writes_everything_once_and_asks_nothing_and_a_redelivery_costs_nothing() {
     let mut subject = Subject::new(&unique("frugal")).await;
     let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
-    let front = Front::as_admin(bare_cluster()).await;
+    let front = Front::before(&subject.rig.rights(&lease).await).await;
     let kubeconfig = front.kubeconfig(&std::env::temp_dir());
     let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]);
     subject.serving().await;

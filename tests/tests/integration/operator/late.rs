@@ -4,12 +4,15 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use resources::Phase;
+use resources::{Phase, names};
 use serde_json::{Value, json};
-use testkit::eventually;
+use testkit::{eventually, unique};
 
 use super::rig::{PATIENCE, Rig, apply};
+use super::subject::Subject;
 use crate::endpoint::{control, fault, serial};
 
 /// From how long ago EC2 answers: long enough that it shows nothing of what was made in a test so far.
@@ -145,4 +148,50 @@ async fn stale_answers(rig: &Rig, since: u64) -> usize {
     let of_rig = |call: &&Value| call["params"].to_string().contains(&rig.cluster);
     let calls = answer["calls"].as_array().unwrap();
     calls.iter().filter(of_rig).filter(|call| call["stale"] == true).count()
+}
+
+/// What all share of EC2 is a picture that is older than what a database at work was looked at last.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_came_to_rest_stays_at_rest_although_everybodys_picture_is_older() {
+    let mut subject = Subject::new(&unique("rest")).await;
+    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let kubeconfig = subject.rig.rights(&lease).await;
+    let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "8s")]);
+    subject.wish_run_state("Running").await;
+    subject.join(1).await;
+    subject.play_controller(None).await;
+    let since = serial().await;
+    eventually(PATIENCE, "a picture of everything, with the disk on no machine", async || {
+        let answer = control("GET", &format!("/journal?since={since}"), &Value::Null).await;
+        let calls = answer["calls"].as_array().unwrap().iter();
+        let described = calls.filter(|call| call["action"] == "DescribeVolumes");
+        let of_all = described.map(|call| call["params"].to_string());
+        let of_all =
+            of_all.filter(|text| text.contains(&subject.rig.cluster) && !text.contains(&subject.database));
+        (of_all.count() > 0).then_some(())
+    })
+    .await;
+    let (volume, machine) = (subject.volume().await, subject.machines().await.remove(0));
+    subject.rig.aws.attach_volume(&volume.id, &machine.id, "/dev/sdf").await.unwrap();
+    subject.answer().await;
+    let served = subject.carried_out(Phase::Ready).await.status.unwrap();
+
+    // Another pass, right after it came to rest.
+    let budgets: Api<PodDisruptionBudget> =
+        Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace);
+    let guard = names::guard(&subject.name);
+    budgets.delete(&guard, &DeleteParams::default()).await.unwrap();
+    let back = async || budgets.get_opt(&guard).await.unwrap().map(drop);
+    eventually(PATIENCE, "the disruption budget again", back).await;
+    let later = async || {
+        let status = subject.rig.as_admin().get(&subject.name).await.unwrap().status?;
+        (status.phase == Some(Phase::Ready)).then_some(status)
+    };
+    let later = eventually(PATIENCE, "rest", later).await;
+    let attachment = |status: &resources::QuestDBStatus| {
+        status.steps.iter().find(|step| step.name == "attachment").cloned().unwrap()
+    };
+    assert_eq!(attachment(&later), attachment(&served), "the disk was taken for gone");
+    subject.purge().await;
+    drop(operator);
 }

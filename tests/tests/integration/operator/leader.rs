@@ -1,14 +1,13 @@
 //! Who lost the lease acts no more, from that very moment; and should two act at once all the same, no harm is done: what
 //! must not be done twice is refused by the API server and by AWS.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use resources::{Phase, names};
 use serde_json::Value;
-use testkit::{Failpoint, Spawned, bare_cluster, eventually, unique};
+use testkit::{Failpoint, Spawned, eventually, unique};
 
 use super::rig::{PATIENCE, Rig};
 use super::subject::Subject;
@@ -24,7 +23,7 @@ const SLACK: Duration = Duration::from_secs(5);
 async fn a_leader_that_slept_until_somebody_else_led_changes_nothing_when_it_wakes() {
     let mut subject = Subject::new(&unique("slept")).await;
     let (lease, folder) = (lease(&subject.rig).await, std::env::temp_dir());
-    let front = Front::as_admin(bare_cluster()).await;
+    let front = Front::before(&subject.rig.rights(&lease).await).await;
     // It has looked, there is no machine, and the next thing that it does is to launch one.
     let place = Failpoint::hold("operator.launch", &subject.database, &folder);
     let mut sleeper = subject.rig.spawn((&lease, &front.kubeconfig(&folder)), &[&place], &[]);
@@ -34,7 +33,7 @@ async fn a_leader_that_slept_until_somebody_else_led_changes_nothing_when_it_wak
     sleeper.halt().await.unwrap();
     let halted = Instant::now();
 
-    let heir = subject.rig.spawn((&lease, direct()), &[], &[]);
+    let heir = subject.rig.spawn((&lease, &subject.rig.rights(&lease).await), &[], &[]);
     holder(&subject.rig, &lease, &led).await;
     let took = halted.elapsed();
     assert!(took <= LEASE + SLACK, "the heir led only after {took:?}");
@@ -58,7 +57,10 @@ async fn a_leader_that_slept_until_somebody_else_led_changes_nothing_when_it_wak
 async fn two_leaders_at_once_make_and_take_away_everything_once() {
     let mut subject = Subject::new(&unique("two")).await;
     let leases = [lease(&subject.rig).await, lease(&subject.rig).await];
-    let leaders = leases.each_ref().map(|lease| subject.rig.spawn((lease, direct()), &[], &[]));
+    let [one, other] = &leases;
+    let ways = [subject.rig.rights(one).await, subject.rig.rights(other).await];
+    let leaders =
+        [(one, &ways[0]), (other, &ways[1])].map(|(lease, way)| subject.rig.spawn((lease, way), &[], &[]));
     let served = subject.serving().await;
     subject.exists_once(&served).await;
     subject.wish(|spec| spec["network"] = serde_json::json!({ "allowedCidrs": ["10.9.0.0/16"] })).await;
@@ -70,10 +72,6 @@ async fn two_leaders_at_once_make_and_take_away_everything_once() {
     let machine = subject.rig.instances().await.remove(0);
     assert_eq!(machine.tags.get(cloud::key::GENERATION), Some("1"), "no launch was given up");
     subject.purge().await;
-}
-
-fn direct() -> &'static Path {
-    &bare_cluster().kubeconfig
 }
 
 async fn lease(rig: &Rig) -> String {

@@ -233,9 +233,9 @@ async fn of_two_operators_one_leads_and_the_other_takes_over() {
         let lease = leases.get_opt(names::OPERATOR).await.unwrap()?;
         lease.spec?.holder_identity.filter(|holder| !holder.is_empty())
     };
-    let mut first = rig.start_with_lease(&namespace);
+    let mut first = rig.start_with_lease(&namespace).await;
     let leads = eventually(PATIENCE, "a leader", holder).await;
-    let second = rig.start_with_lease(&namespace);
+    let second = rig.start_with_lease(&namespace).await;
     apply(&rig.as_admin(), &wrong(&rig)).await.unwrap();
     until(&rig, "led", "a pass", |found| phase(found).is_some()).await;
     assert_eq!(

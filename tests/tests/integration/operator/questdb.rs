@@ -56,6 +56,13 @@ impl Questdb {
         questdb
     }
 
+    /// Has other lines in its server.conf, which it reads when it is told to.
+    pub(super) fn configure(&self, lines: &str) {
+        let path = self.root.join("conf/server.conf");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(path, format!("{text}{lines}\n")).unwrap();
+    }
+
     /// Dies as by a crash and starts again.
     pub(super) async fn crash(&mut self) {
         self.child.start_kill().unwrap();

@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use resources::Phase;
 use serde_json::json;
-use testkit::{Spawned, bare_cluster, eventually, unique};
+use testkit::{Spawned, eventually, unique};
 
 use super::rig::{PATIENCE, Rig, apply};
 use super::subject::Subject;
@@ -28,7 +28,7 @@ const NOISE: f64 = 8_000_000.0;
 async fn a_fleet_at_rest_asks_for_nothing_and_what_is_foreign_is_not_even_noticed() {
     let mut subject = Subject::new(&unique("quiet")).await;
     let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
-    let front = Front::as_admin(bare_cluster()).await;
+    let front = Front::before(&subject.rig.rights(&lease).await).await;
     let kubeconfig = front.kubeconfig(&std::env::temp_dir());
     let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]);
     subject.serving().await;

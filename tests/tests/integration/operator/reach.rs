@@ -81,7 +81,7 @@ async fn nobody_comes_in_unasked_and_no_drain_stops_a_database() {
     let refused = subject.pods().evict(&pod, &EvictParams::default()).await;
     assert!(matches!(&refused, Err(kube::Error::Api(status)) if status.code == 429), "{refused:?}");
     let text = told(&subject, condition::NODE_CORDONED, "True").await;
-    assert!(text.contains(&node) && text.contains("Paused"), "{text}");
+    assert!(text.contains(&node) && text.contains("moves to another machine"), "{text}");
     nodes.uncordon(&node).await.unwrap();
     told(&subject, condition::NODE_CORDONED, "False").await;
 

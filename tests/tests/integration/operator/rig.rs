@@ -1,6 +1,6 @@
 //! A namespace of the test's own with clients of everyone who may act in it, and an operator as a process.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use testkit::{ClusterFacts, Failpoint, Spawned, bare_cluster, unique};
 use tokio::process::{Child, Command};
 
+use super::rights::grant;
 use crate::support::stack;
 
 /// How long anything may take.
@@ -61,18 +62,38 @@ impl Rig {
     /// need not wait for the old one's end.
     pub(super) async fn start(&self) -> Child {
         let lease = testkit::temporary_namespace(&self.admin, "lease").await.unwrap();
-        self.start_with_lease(&lease)
+        self.start_with_lease(&lease).await
+    }
+
+    /// Another namespace of the same cluster, with databases that the same operator may look after.
+    pub(super) async fn beside(&self) -> Self {
+        Self {
+            admin: self.admin.clone(),
+            provisioner: self.provisioner.clone(),
+            operator: self.operator.clone(),
+            namespace: testkit::temporary_namespace(&self.admin, "operator").await.unwrap(),
+            cluster: self.cluster.clone(),
+            aws: Arc::clone(&self.aws),
+            network: self.network,
+        }
+    }
+
+    /// Lets an operator with its Lease in a namespace look after this one alone; the way of its service account to the API
+    /// server.
+    pub(super) async fn rights(&self, lease: &str) -> PathBuf {
+        grant(&self.admin, &[&self.namespace], lease).await
     }
 
     /// An operator that is told how long EC2 may take to show what was created.
     pub(super) async fn start_with_lag(&self, lag: Duration) -> Child {
         let lease = testkit::temporary_namespace(&self.admin, "lease").await.unwrap();
-        self.command(&lease).env("SLIPWAY_EC2_LAG", format!("{}ms", lag.as_millis())).spawn().unwrap()
+        let lag = format!("{}ms", lag.as_millis());
+        self.command(&lease, &self.rights(&lease).await).env("SLIPWAY_EC2_LAG", lag).spawn().unwrap()
     }
 
     /// An operator that competes for the lease of a namespace.
-    pub(super) fn start_with_lease(&self, lease: &str) -> Child {
-        self.command(lease).spawn().unwrap()
+    pub(super) async fn start_with_lease(&self, lease: &str) -> Child {
+        self.command(lease, &self.rights(lease).await).spawn().unwrap()
     }
 
     /// An operator that competes for the lease of a namespace, can be halted, and dies or is held at these places.
@@ -90,10 +111,10 @@ impl Rig {
         Spawned::start_in(PROGRAM, &[], &std::env::temp_dir(), (places, &all)).unwrap()
     }
 
-    fn command(&self, lease: &str) -> Command {
+    fn command(&self, lease: &str, kubeconfig: &Path) -> Command {
         let mut command = Command::new(stack().programs.join(PROGRAM));
         command
-            .env("KUBECONFIG", &bare_cluster().kubeconfig)
+            .env("KUBECONFIG", kubeconfig)
             .env("SLIPWAY_OPS_LISTEN", "127.0.0.1:0")
             .envs(self.environment(lease))
             .kill_on_drop(true);

@@ -1,6 +1,5 @@
 //! Snapshots of a real QuestDB: the operator, the API server and the AWS endpoint are real; only the machine is not.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,7 +11,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use resources::names::snapshot::{FINALIZER, LABEL_SCHEDULE, RELEASE_OWED, SCHEDULED_FOR};
 use resources::{Phase, QuestDBSnapshot, QuestDBSnapshotSchedule, SnapshotPhase, names};
 use serde_json::{Value, json};
-use testkit::{Failpoint, Spawned, bare_cluster, eventually, unique};
+use testkit::{Failpoint, Spawned, eventually, unique};
 use tokio::task::AbortHandle;
 
 use super::others::Others;
@@ -23,14 +22,14 @@ use crate::endpoint;
 use crate::front::Front;
 
 /// A database that serves, with a real process behind it.
-struct Stage {
-    subject: Subject,
-    questdb: Questdb,
+pub(super) struct Stage {
+    pub(super) subject: Subject,
+    pub(super) questdb: Questdb,
 }
 
 impl Stage {
     /// Served by an operator that ends here.
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         // Names of hosts are everybody's.
         let name = &unique("kept");
         let mut subject = Subject::new(name).await;
@@ -63,15 +62,15 @@ impl Stage {
     }
 
     /// Nothing of it stays.
-    async fn end(self, operator: Spawned) {
+    pub(super) async fn end(self, operator: Spawned) {
         end(self.subject, operator).await;
     }
 }
 
 pub(super) async fn operator(subject: &Subject, places: &[&Failpoint]) -> Spawned {
     let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
-    let kubeconfig: &Path = &bare_cluster().kubeconfig;
-    subject.rig.spawn((&lease, kubeconfig), places, &[])
+    let kubeconfig = subject.rig.rights(&lease).await;
+    subject.rig.spawn((&lease, &kubeconfig), places, &[])
 }
 
 async fn end(mut subject: Subject, operator: Spawned) {
@@ -254,7 +253,7 @@ async fn nobody_but_ec2_is_asked_about_what_ebs_only_copies() {
     let subject = &stage.subject;
     let begins = Failpoint::hold("operator.snapshot.before", "CreateSnapshot", &std::env::temp_dir());
     let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
-    let front = Front::as_admin(bare_cluster()).await;
+    let front = Front::before(&subject.rig.rights(&lease).await).await;
     let kubeconfig = front.kubeconfig(&std::env::temp_dir());
     let operator = subject.rig.spawn((&lease, &kubeconfig), &[&begins], &[]);
     take(subject, "slow", "Delete").await;

@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use resources::{Phase, names};
 use serde_json::{Value, json};
-use testkit::{Spawned, bare_cluster, eventually, unique};
+use testkit::{Spawned, eventually, unique};
 
 use super::others::Others;
 use super::rig::{PATIENCE, Rig};
@@ -19,10 +19,9 @@ use crate::endpoint::{control, serial};
 use crate::front::{Act, Front, Seen, Watches};
 
 /// An operator behind a front, which looks at its databases every second.
-async fn behind(rig: &Rig, front: &Front) -> Spawned {
-    let lease = testkit::temporary_namespace(&rig.admin, "lease").await.unwrap();
+fn behind(rig: &Rig, front: &Front, lease: &str) -> Spawned {
     let kubeconfig = front.kubeconfig(&std::env::temp_dir());
-    rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")])
+    rig.spawn((lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")])
 }
 
 /// Each watch that begins is told once that the server does not remember where it was.
@@ -38,8 +37,9 @@ fn forget_once() -> impl Fn(&Seen) -> Act + Send + Sync + 'static {
 async fn what_watches_did_not_tell_is_seen_when_they_cannot_be_resumed() {
     let mut subject = Subject::new(&unique("silent")).await;
     let _others = Others::of(&subject.rig);
-    let front = Front::as_admin(bare_cluster()).await;
-    let _operator = behind(&subject.rig, &front).await;
+    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let front = Front::before(&subject.rig.rights(&lease).await).await;
+    let _operator = behind(&subject.rig, &front, &lease);
     subject.wish_run_state("Running").await;
     subject.carried_out(Phase::Ready).await;
     let before = Made::by(&subject).await;
@@ -77,10 +77,11 @@ async fn what_watches_did_not_tell_is_seen_when_they_cannot_be_resumed() {
 async fn a_list_from_the_past_makes_nothing_twice() {
     let mut subject = Subject::new(&unique("older")).await;
     let _others = Others::of(&subject.rig);
-    let front = Front::as_admin(bare_cluster()).await;
+    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let front = Front::before(&subject.rig.rights(&lease).await).await;
     front.remember_lists();
     let before = serial().await;
-    let operator = behind(&subject.rig, &front).await;
+    let operator = behind(&subject.rig, &front, &lease);
     subject.wish_run_state("Running").await;
     subject.carried_out(Phase::Ready).await;
     let made = Made::by(&subject).await;
@@ -159,14 +160,20 @@ async fn passes(operator: &Spawned, more: f64) {
     eventually(PATIENCE, "passes", async || (passes().await >= wanted).then_some(())).await;
 }
 
-/// What was made in AWS for the rig's cluster since then.
+/// What was made in AWS for the rig's cluster since then. A call that is said again with its token, because the picture did
+/// not show yet what it had made, makes nothing.
 async fn launches(rig: &Rig, since: u64) -> Vec<String> {
     let answer = control("GET", &format!("/journal?since={since}"), &Value::Null).await;
     let calls = answer["calls"].as_array().unwrap().iter();
     // One that EC2 refused for want of patience is said again.
     let done = calls.filter(|call| call["result"] == "ok");
     let of_rig = done.filter(|call| call["params"].to_string().contains(&rig.cluster));
-    let actions = of_rig.filter_map(|call| call["action"].as_str()).map(ToOwned::to_owned);
+    let mut tokens = HashSet::new();
+    let first = of_rig.filter(|call| match call["params"]["ClientToken"].as_str() {
+        Some(token) => tokens.insert(token),
+        None => true,
+    });
+    let actions = first.filter_map(|call| call["action"].as_str()).map(ToOwned::to_owned);
     actions
         .filter(|action| ["RunInstances", "CreateVolume", "CreateSecurityGroup"].contains(&action.as_str()))
         .collect()

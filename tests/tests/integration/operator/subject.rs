@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use cloud::{InstanceState, Volume, key};
+use cloud::{Instance, InstanceState, Volume, key};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -44,7 +44,7 @@ impl Subject {
         self.join(1).await;
         self.play_controller(None).await;
         self.answer().await;
-        let (volume, machine) = (self.volume().await, self.rig.instances().await.remove(0));
+        let (volume, machine) = (self.volume().await, self.machines().await.remove(0));
         self.rig.aws.attach_volume(&volume.id, &machine.id, "/dev/sdf").await.unwrap();
         self.carried_out(Phase::Ready).await
     }
@@ -134,7 +134,7 @@ impl Subject {
     pub(super) async fn join(&self, generation: u64) {
         let text = generation.to_string();
         let instance = eventually(PATIENCE, &format!("machine {generation}"), async || {
-            let all = self.rig.instances().await;
+            let all = self.machines().await;
             assert!(all.len() < 2, "two machines of one database: {all:?}");
             all.into_iter().find(|found| {
                 found.state == InstanceState::Running && found.tags.get(key::GENERATION) == Some(&text)
@@ -179,6 +179,14 @@ impl Subject {
         self.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap()
     }
 
+    /// The scheduler puts the pod on the machine of this generation.
+    pub(super) async fn bind(&self, generation: u64) {
+        let (name, node) = (names::pod(&self.name), names::node(&self.database[28..], generation));
+        let binding = json!({ "metadata": { "name": name }, "target": { "kind": "Node", "name": node } });
+        let made = PostParams::default();
+        self.pods().create_subresource::<_, Value>("binding", &name, &made, &binding).await.unwrap();
+    }
+
     /// The database has one of everything that costs or that clients find.
     pub(super) async fn exists_once(&self, served: &QuestDB) {
         let (machines, volumes) = (self.rig.instances().await, self.rig.volumes().await);
@@ -191,6 +199,13 @@ impl Subject {
         assert!(addresses[0].values.len() == 1, "{records:?}");
     }
 
+    /// The machines of the database that live.
+    pub(super) async fn machines(&self) -> Vec<Instance> {
+        let mut all = self.rig.instances().await;
+        all.retain(|machine| machine.tags.get(key::DATABASE) == Some(&self.database));
+        all
+    }
+
     /// The one volume of the database.
     pub(super) async fn volume(&self) -> Volume {
         let mut all = self.rig.volumes().await;
@@ -201,7 +216,7 @@ impl Subject {
 
     pub(super) async fn no_machine(&self) {
         eventually(PATIENCE, "the end of the machine", async || {
-            self.rig.instances().await.is_empty().then_some(())
+            self.machines().await.is_empty().then_some(())
         })
         .await;
     }

@@ -8,7 +8,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use resources::{ChangeMeans, Phase, QuestDB, names};
 use serde_json::{Value, json};
-use testkit::{bare_cluster, eventually, unique};
+use testkit::{eventually, unique};
 
 use super::rig::{PATIENCE, Rig, apply, refusal};
 use super::subject::Subject;
@@ -185,8 +185,8 @@ async fn addresses(rig: &Rig, name: &str) -> Vec<DnsRecord> {
 async fn a_name_comes_back_when_somebody_changes_it_and_is_kept_by_a_pause() {
     let mut subject = Subject::new(&unique("name")).await;
     let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
-    let kubeconfig = &bare_cluster().kubeconfig;
-    let _operator = subject.rig.spawn((&lease, kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]);
+    let kubeconfig = subject.rig.rights(&lease).await;
+    let _operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]);
     let born = subject.serving().await;
     let name = born.status.unwrap().dns.unwrap().name;
     let records = subject.rig.records(&name).await;

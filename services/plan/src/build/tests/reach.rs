@@ -68,7 +68,8 @@ fn monitors_and_routes_are_as_recorded() {
         ilp: Some(route("questdb")),
         tls: Some(TlsSpec { secret_name: Some("certificate".to_owned()), cert_resolver: None }),
     };
-    let routes = routes(&subject(), "trades.example.com", &wish);
+    let with_key = routes(&subject(), "trades.example.com", &wish, true);
+    let routes = routes(&subject(), "trades.example.com", &wish, false);
     let bodies: Vec<_> = routes.iter().map(|route| &route.body).collect();
     insta::assert_yaml_snapshot!("routes", bodies);
     let kinds: Vec<_> = routes.iter().map(|route| route.kind).collect();
@@ -77,6 +78,10 @@ fn monitors_and_routes_are_as_recorded() {
         [Kind::IngressRoute, Kind::IngressRouteTcp],
         "none leads to a port where nobody listens"
     );
+    assert_eq!(with_key.len(), 3);
+    let spec = &with_key[2].body["spec"];
+    assert_eq!(spec["routes"][0]["services"][0]["port"], 9009, "{spec}");
+    assert_eq!(spec["entryPoints"], serde_json::json!(["questdb"]));
 }
 
 #[test]

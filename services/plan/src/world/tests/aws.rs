@@ -7,12 +7,13 @@ use cloud::{
     ChangeId, ClientToken, DnsChange, DnsChangeState, Instance, InstanceId, InstanceState, RecordChange,
     Role, SecurityGroup, SecurityGroupId, Tags, Volume, VolumeId, VolumeKind, VolumeState, key,
 };
+use k8s_openapi::api::core::v1::Pod;
 use resources::{QuestDB, names};
 
 use super::kubernetes::node;
 use super::model::{Refusal, World};
 use crate::fixture::validated;
-use crate::{Goal, Observed, Step, is_still_ours, lost};
+use crate::{Goal, Left, Observed, Part, Step, is_abandoned, is_still_ours, lost};
 
 /// MiB per second of a gp3 volume for which nobody asked for any.
 const THROUGHPUT: u32 = 125;
@@ -70,6 +71,7 @@ impl World {
 
     fn on_aws_at_the_end(&mut self, step: &Step, seen: &QuestDB) -> Result<(), Refusal> {
         match step {
+            Step::ProveLeft(left) => self.check_left(left)?,
             Step::Protect { instance } => {
                 self.protected.retain(|id| id != instance);
                 self.protected.push(instance.clone());
@@ -77,7 +79,7 @@ impl World {
             Step::Unprotect { instance } => self.protected.retain(|id| id != instance),
             Step::TerminateInstance { instance } => {
                 assert!(!self.protected.contains(instance), "{instance} is ended while it is protected");
-                assert!(self.children.pod.is_none() || !self.listens(), "{instance} is ended under its pod");
+                self.check_unused(instance);
                 let found = self.instances.iter_mut().find(|found| found.id == *instance).unwrap();
                 if found.state != InstanceState::Terminated {
                     found.state = InstanceState::ShuttingDown;
@@ -107,6 +109,60 @@ impl World {
             other => panic!("{} is not a step on EC2", other.name()),
         }
         Ok(())
+    }
+
+    /// Asked live: nothing pins a machine, and, where that counts, nothing is on it.
+    fn check_left(&self, left: &Left) -> Result<(), Refusal> {
+        if self.pinned() == Some(&left.pin) {
+            return Err("the StatefulSet pins it");
+        }
+        if left.silent {
+            let mut nodes = self.children.nodes.iter();
+            let node = nodes.find(|node| node.metadata.name.as_ref() == Some(&left.node));
+            let both = self.children.pod.as_ref().zip(node);
+            let silent = both.is_some_and(|(pod, node)| is_abandoned(pod, node, self.now));
+            return if silent { Ok(()) } else { Err("somebody is there to stop the pod") };
+        }
+        let subject = validated(&self.resource).subject;
+        let asked = |volume: &&Volume| match &left.disk {
+            Some(disk) => volume.id == *disk,
+            None => volume.tags.get(key::DATABASE) == Some(&subject.database),
+        };
+        let volumes: Vec<&Volume> = self.volumes.iter().filter(asked).collect();
+        if left.disk.is_some() && volumes.is_empty() {
+            return Err("the disk is not found");
+        }
+        let on = self.children.attachments.iter().any(|found| found.spec.node_name == left.node);
+        let attached = volumes.into_iter().flat_map(Volume::live_attachments);
+        if on || attached.into_iter().any(|found| found.instance == left.instance) {
+            return Err("the disk is on it");
+        }
+        Ok(())
+    }
+
+    /// No machine is ended under a pod or a disk whose kubelet could let go of it, nor while the database is pinned to it.
+    fn check_unused(&self, instance: &InstanceId) {
+        let found = self.instances.iter().find(|found| found.id == *instance).unwrap();
+        let node = self.children.nodes.iter().find(|node| super::kubernetes::is_of(node, found));
+        let subject = validated(&self.resource).subject;
+        let generation = found.tags.get(key::GENERATION).and_then(|text| text.parse().ok());
+        let launched = generation.map(|generation| names::node(subject.short(), generation));
+        let name = node.and_then(|node| node.metadata.name.clone()).or(launched);
+        let name = name.as_deref();
+        let pod = self.children.pod.as_ref();
+        let has_pod = |pod: &&Arc<Pod>| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == name;
+        let pod = pod.filter(|_| name.is_some()).filter(has_pod);
+        let listens = node.is_none_or(|node| super::kubernetes::listens(node));
+        assert!(pod.is_none() || !listens, "{instance} is ended under its pod");
+        let end = pod.map(|pod| pod.metadata.deletion_timestamp.as_ref());
+        let had_its_time = end.is_none_or(|end| end.is_some_and(|end| self.now > end.0));
+        assert!(had_its_time, "{instance} is ended while its pod may still stop by itself");
+        if Goal::of(&self.resource) == Goal::Serve && !found.state.is_ending() {
+            let pinned = self.pinned().is_some() && self.pinned() == name;
+            assert!(!pinned, "{instance} is ended, and the database is pinned to it");
+            let mut attached = self.volumes.iter().flat_map(Volume::live_attachments);
+            assert!(!listens || attached.all(|found| found.instance != *instance), "{instance} has the disk");
+        }
     }
 
     fn group(&mut self, id: &SecurityGroupId) -> Result<&mut SecurityGroup, Refusal> {
@@ -144,10 +200,12 @@ impl World {
         account.groups.retain(|found| has_tags(&found.tags));
         let missing = lost(resource, &validated, observed);
         let is_ours = |tags: &Tags| is_still_ours(subject, tags);
-        let instances = self.instances.iter().filter(|found| missing.instance.as_ref() == Some(&found.id));
+        let instances = self.instances.iter().filter(|found| missing.instances.contains(&found.id));
+        let is_gone = |id: &&InstanceId| self.instances.iter().all(|found| found.id != **id);
         let volumes = self.volumes.iter().filter(|found| missing.volume.as_ref() == Some(&found.id));
         let groups = self.groups.iter().filter(|found| missing.group.as_ref() == Some(&found.name));
         let account = &mut observed.account;
+        account.gone = missing.instances.iter().filter(is_gone).cloned().collect();
         account.instances.extend(instances.filter(|found| is_ours(&found.tags)).cloned());
         account.volumes.extend(volumes.filter(|found| is_ours(&found.tags)).cloned());
         account.groups.extend(groups.filter(|found| is_ours(&found.tags)).cloned());
@@ -158,14 +216,22 @@ impl World {
     }
 
     /// A machine that served last and lives is not replaced: looked at live, whatever the shared picture shows.
-    pub(super) fn check_no_living(&self, next: u64, seen: &QuestDB) -> Result<(), Refusal> {
+    pub(super) fn check_no_living(
+        &self,
+        (next, beside): (u64, Option<&InstanceId>),
+        seen: &QuestDB,
+    ) -> Result<(), Refusal> {
         let written = seen.metadata.annotations.as_ref();
         let written = written.and_then(|found| found.get(names::GENERATION)?.parse::<u64>().ok());
         let served = seen.status.as_ref().and_then(|status| status.node.as_ref()?.instance_id.as_ref());
         let lives = self.instances.iter().any(|found| {
             let generation = found.tags.get(key::GENERATION).and_then(|text| text.parse().ok());
             let of_written = written.is_some_and(|written| written < next) && generation == written;
-            of_written && !found.state.is_ending() && served.is_some_and(|id| *id == found.id.as_str())
+            let stays = beside == Some(&found.id);
+            of_written
+                && !stays
+                && !found.state.is_ending()
+                && served.is_some_and(|id| *id == found.id.as_str())
         });
         if lives { Err("the machine that served is still there") } else { Ok(()) }
     }
@@ -212,6 +278,7 @@ impl World {
         self.volumes.retain(|volume| volume.state != VolumeState::Deleting);
         for volume in &mut self.volumes {
             volume.attachments.retain(|attachment| !ended.contains(&attachment.instance));
+            assert!(volume.live_attachments().count() < 2, "two machines hold the disk: {volume:?}");
             let held = volume.live_attachments().next().is_some();
             volume.state = if held { VolumeState::InUse } else { VolumeState::Available };
         }
@@ -234,8 +301,12 @@ impl World {
         }
         if self.exhausted.iter().any(|found| found == zone) {
             self.memory.exhausted_zones.push(zone.to_owned());
+            if self.pinned().is_some() {
+                self.memory.resting = vec![Part::Candidate];
+            }
             return Err("no machine is free");
         }
+        self.third = super::oracle::is_third_needed(self);
         let number = self.next();
         let id = InstanceId::new(format!("i-{number}"));
         self.protected.push(id.clone());
@@ -254,7 +325,7 @@ impl World {
             tags: launch.tags.clone(),
             client_token: Some(token(generation)),
             protection: None,
-            launched_at: None,
+            launched_at: Some(self.now.into()),
         });
         Ok(())
     }

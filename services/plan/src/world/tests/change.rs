@@ -3,14 +3,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use resources::ChangeMeans::{Online, Refused, Restart, Stop};
+use resources::ChangeMeans::{Move, Online, Refused, Restart, Stop};
 use resources::{
-    ChangeMeans, ComputeSpec, DeletionPolicy, Exposure, NetworkSpec, QuestDBSpec, RunState, StorageSpec,
-    VolumeType, names,
+    ChangeMeans, ComputeSpec, CredentialsSpec, DeletionPolicy, Exposure, NetworkSpec, QuestDBSpec, RunState,
+    SecretSpec, StorageSpec, VolumeType, names,
 };
 use serde_json::json;
 
 use super::model::World;
+use super::operations::other_pod;
+use super::reload::more_connections;
 use super::source;
 use super::{ENOUGH, check_serving, pass, phase, serving, settle, wish};
 use crate::fixture::{settings, validated};
@@ -33,6 +35,14 @@ fn runs_another_image(world: &mut World) {
     annotations.insert(names::CHECKSUM.to_owned(), "older".to_owned());
 }
 
+/// A Secret that the spec names holds another password than the one that was drawn.
+fn other_password(world: &mut World) {
+    world.login("mine", "psql", ("ada", "given"));
+    world.secrets[0].metadata.annotations = None;
+    let psql = Some(SecretSpec { secret_name: "mine".to_owned() });
+    spec(world, |spec| spec.credentials = Some(CredentialsSpec { psql, ..CredentialsSpec::default() }));
+}
+
 const ROWS: &[Row] = &[
     ("instruction", |world| spec(world, |_| {}), &[]),
     ("run_state", |world| spec(world, |spec| spec.run_state = RunState::Paused), &[("/spec/runState", Stop)]),
@@ -41,12 +51,15 @@ const ROWS: &[Row] = &[
     (
         "compute.instance_type",
         |world| spec(world, |spec| spec.compute.instance_type = "m7i.xlarge".to_owned()),
-        &[("/spec/compute/instanceType", Refused)],
+        &[("/spec/compute/instanceType", Move)],
     ),
     (
         "compute.node_image",
-        |world| world.instances[0].image = "ami-older".to_owned(),
-        &[("/spec/compute/nodeImage", Refused)],
+        |world| {
+            world.instances[0].image = "ami-older".to_owned();
+            spec(world, |spec| spec.compute.node_image = Some("ami-1".to_owned()));
+        },
+        &[("/spec/compute/nodeImage", Move)],
     ),
     (
         "storage.size_gib",
@@ -85,6 +98,17 @@ const ROWS: &[Row] = &[
         },
         &[("/spec/config/a.b", Restart), ("/spec/config/cairo.max.uncommitted.rows", Restart)],
     ),
+    ("config", |world| spec(world, more_connections), &[("/spec/config/http.net.connection.limit", Online)]),
+    (
+        "config",
+        |world| {
+            spec(world, |spec| {
+                more_connections(spec);
+                spec.restart_nonce = Some("once".to_owned());
+            });
+        },
+        &[("/spec/config/http.net.connection.limit", Restart), ("/spec/restartNonce", Restart)],
+    ),
     (
         "network.hostname",
         |world| spec(world, |spec| spec.network.hostname = Some("other.eu.example.com".to_owned())),
@@ -100,6 +124,12 @@ const ROWS: &[Row] = &[
         "network.disruption_budget",
         |world| spec(world, |spec| spec.network.disruption_budget = Some(false)),
         &[("/spec/network/disruptionBudget", Online)],
+    ),
+    ("credentials", other_password, &[("/spec/credentials", Restart)]),
+    (
+        "pod",
+        |world| spec(world, |spec| spec.pod = Some(other_pod())),
+        &[("/spec/pod/env", Restart), ("/spec/pod/labels", Restart)],
     ),
     (
         "restart_nonce",
@@ -138,6 +168,8 @@ fn fields(spec: &QuestDBSpec) -> BTreeSet<&'static str> {
             storage,
             config,
             network,
+            credentials,
+            pod,
             restart_nonce,
             zone
         }
@@ -367,7 +399,10 @@ fn another_spec_is_rehearsed_and_nothing_is_done() {
         r#"{"config":{"cairo.max.uncommitted.rows":null}}"#,
         &["restart /spec/config/cairo.max.uncommitted.rows", "step Apply"],
     );
-    holds(r#"{"compute":{"instanceType":"m7i.xlarge"}}"#, &["refused /spec/compute/instanceType"]);
+    holds(
+        r#"{"compute":{"instanceType":"m7i.xlarge"}}"#,
+        &["move /spec/compute/instanceType", "step WriteGeneration"],
+    );
     holds(r#"{"runState":"Purged"}"#, &["stop /spec/runState"]);
     holds(r#"{"version":"0"}"#, &["wrong: /spec/version"]);
     holds(r#"{"storage":null}"#, &["wrong: "]);

@@ -22,9 +22,9 @@ macro_rules! variants {
     };
 }
 
-variants!(Step: AddFinalizer, WriteGeneration, CreateSecret, Apply, Delete, CreateSecurityGroup, AuthorizeIngress,
-    RevokeIngress, RunInstance, CreateVolume, Tag, ModifyVolume, LabelNode, ChangeRecords, WriteReleased, Protect,
-    Unprotect, TerminateInstance, DeleteSecurityGroup, DeleteVolume, RemoveFinalizer);
+variants!(Step: AddFinalizer, WriteGeneration, CreateSecret, DrawKey, SetCredentials, Apply, Delete, CreateSecurityGroup,
+    AuthorizeIngress, RevokeIngress, RunInstance, CreateVolume, Tag, ModifyVolume, LabelNode, ChangeRecords, WriteReleased,
+    ProveLeft, Protect, Unprotect, TerminateInstance, DeleteSecurityGroup, DeleteVolume, Reload, RemoveFinalizer);
 
 #[test]
 fn every_step_occurs() {
@@ -59,7 +59,7 @@ macro_rules! fields {
 }
 
 fields!(QuestDBSpec "", SPEC, of_spec: instruction, run_state, version, image, compute, storage, config, network,
-    restart_nonce, zone);
+    credentials, pod, restart_nonce, zone);
 fields!(ComputeSpec "compute.", COMPUTE, of_compute: instance_type, node_image);
 fields!(StorageSpec "storage.", STORAGE, of_storage: size_gib, volume_type, iops, throughput, provisioned,
     deletion_policy, source);

@@ -4,18 +4,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cloud::{Attachment, AttachmentState, Instance, InstanceState, key};
+use jiff::SignedDuration;
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::ObjectMeta;
-use resources::names;
+use resources::{SnapshotPhase, names};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::model::{Refusal, World};
-use crate::{Kind, Manifest, Step, Target, build};
+use crate::{Kind, Manifest, Reload, Setting, Step, Target, build};
 
 /// The name of the resource of all these tests.
 const NAME: &str = "trades-33445566";
+/// What a pod is given to stop.
+pub(super) const GRACE: SignedDuration = SignedDuration::from_mins(2);
 
 impl World {
     pub(super) fn on_kubernetes(&mut self, step: &Step) -> Result<(), Refusal> {
@@ -24,9 +29,15 @@ impl World {
                 self.create_secret(manifest);
                 Ok(())
             }
+            Step::DrawKey(manifest, id) => {
+                self.draw_key(manifest, id);
+                Ok(())
+            }
+            Step::SetCredentials(new) => self.set_credentials(new),
             Step::Apply(manifest) => self.write(manifest),
             Step::Delete(target) => self.delete(target),
             Step::LabelNode { name, uid, labels } => self.label(name, uid, labels),
+            Step::Reload(reload) => self.reload(reload),
             other => panic!("{} is not a step on Kubernetes", other.name()),
         }
     }
@@ -51,6 +62,10 @@ impl World {
             }
             Kind::NetworkPolicy => children.network_policy.as_deref().map(|found| &found.metadata),
             Kind::PodDisruptionBudget => children.disruption_budget.as_deref().map(|found| &found.metadata),
+            Kind::Snapshot => {
+                let mut all = self.snapshots.iter().map(|found| &found.metadata);
+                all.find(|metadata| metadata.name.as_deref() == Some(name))
+            }
             Kind::ServiceMonitor | Kind::PodMonitor | Kind::IngressRoute | Kind::IngressRouteTcp => {
                 let of_kind = children.others.iter().filter(|(other, _)| *other == kind);
                 let mut metadata = of_kind.map(|(_, found)| &found.metadata);
@@ -60,13 +75,50 @@ impl World {
     }
 
     fn create_secret(&mut self, manifest: &Manifest) {
-        if self.children.secret.is_none() {
+        if let Some(found) = &mut self.children.secret {
+            Arc::make_mut(found).metadata.labels = parse(&manifest.body["metadata"]["labels"]);
+        } else {
             self.secrets_drawn += 1;
             let mut body = manifest.body.clone();
             body["metadata"]["uid"] = json!(format!("secret-{}", self.secrets_drawn));
-            body["data"] = json!({ "pg-user": "YQ==", "pg-password": "YQ==", "http-user": "YQ==", "http-password": "YQ==" });
+            body["metadata"]["resourceVersion"] = json!(self.next().to_string());
+            let drawn = format!("drawn-{}", self.secrets_drawn);
+            body["metadata"]["annotations"][names::secret::REVISION] = json!(drawn);
+            let password = json!(ByteString(drawn.into_bytes()));
+            body["data"] = json!({ "pg-user": "YQ==", "pg-password": password, "http-user": "YQ==", "http-password": password });
             self.children.secret = Some(Arc::new(parse(&body)));
         }
+    }
+
+    /// QuestDB reads server.conf as it is, and says by its pod what it has read.
+    fn reload(&mut self, reload: &Reload) -> Result<(), Refusal> {
+        let pod = Arc::make_mut(self.children.pod.as_mut().ok_or("no such pod")?);
+        if pod.metadata.uid.as_ref() != Some(&reload.pod.uid) {
+            return Err("it is another pod");
+        }
+        let annotations = pod.metadata.annotations.get_or_insert_default();
+        annotations.extend(reload.meanwhile.clone());
+        if let Some(refuses) = self.deaf {
+            if refuses {
+                annotations.insert(names::CONFIG_REFUSED.to_owned(), reload.shown.clone());
+            }
+            return Err("QuestDB does not take it over");
+        }
+        let text = self.children.config.as_ref().unwrap().data.as_ref().unwrap()["server.conf"].clone();
+        for Setting { key, value } in &reload.settings {
+            let line = value.as_ref().map(|value| format!("{key}={value}\n"));
+            assert!(line.is_none_or(|line| text.contains(&line)), "{key} is not in {text}");
+        }
+        let pod = Arc::make_mut(self.children.pod.as_mut().ok_or("no such pod")?);
+        let annotations = pod.metadata.annotations.get_or_insert_default();
+        for (key, value) in reload.annotations.clone() {
+            match value {
+                Some(value) => drop(annotations.insert(key, value)),
+                None => drop(annotations.remove(&key)),
+            }
+        }
+        self.reloads += 1;
+        Ok(())
     }
 
     fn write(&mut self, manifest: &Manifest) -> Result<(), Refusal> {
@@ -74,8 +126,15 @@ impl World {
         if manifest.uid.is_some() && found.and_then(|found| found.uid.as_ref()) != manifest.uid.as_ref() {
             return Err("it is another object, or none");
         }
+        let seen = manifest.body.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        if seen.is_some() && found.and_then(|found| found.resource_version.as_deref()) != seen {
+            return Err("it has changed since it was seen");
+        }
         let (uid, generation) =
             found.map_or((None, 0), |found| (found.uid.clone(), found.generation.unwrap_or(0)));
+        if manifest.kind == Kind::StatefulSet {
+            self.check_pin(manifest);
+        }
         let mut body = manifest.body.clone();
         let number = self.next();
         body["metadata"]["uid"] =
@@ -97,6 +156,11 @@ impl World {
                 let labels: BTreeMap<String, String> = parse(&body["metadata"]["labels"]);
                 pod.metadata.labels.get_or_insert_default().extend(labels);
             }
+            Kind::Snapshot => {
+                if self.snapshots.iter().all(|found| found.metadata.name.as_ref() != Some(&manifest.name)) {
+                    self.snapshots.push(Arc::new(parse(&body)));
+                }
+            }
             other @ (Kind::Secret | Kind::Node) => panic!("{} is not applied", other.as_str()),
             other => super::reach::write(children, other, &manifest.name, &body),
         }
@@ -104,6 +168,10 @@ impl World {
     }
 
     fn delete(&mut self, target: &Target) -> Result<(), Refusal> {
+        if target.kind == Kind::Secret && target.name != names::credentials(NAME) {
+            self.delete_handed_out(target);
+            return Ok(());
+        }
         let Some(found) = self.metadata(target.kind, &target.name) else { return Ok(()) };
         let version = target.resource_version.is_none() || target.resource_version == found.resource_version;
         if found.uid.as_ref() != Some(&target.uid) || !version {
@@ -117,14 +185,19 @@ impl World {
             Kind::Service => children.service = None,
             Kind::StatefulSet => children.stateful_set = None,
             Kind::Pod if target.at_once => {
-                let down = self.instances.iter().all(|instance| instance.state.is_confirmed_down());
+                let on = children.pod.as_ref().and_then(|pod| pod.spec.as_ref()?.node_name.clone());
+                let node = children.nodes.iter().find(|node| node.metadata.name == on);
+                let mut machines =
+                    self.instances.iter().filter(|found| node.is_some_and(|node| is_of(node, found)));
+                let down = machines.all(|instance| instance.state.is_confirmed_down());
                 assert!(down, "a pod is forgotten while its machine runs");
                 children.pod = None;
             }
             Kind::Pod => {
-                let now: Value = json!("2026-01-01T00:00:00Z");
+                // The API server puts the grace period into it, once.
+                let end = Time(self.now + GRACE);
                 if let Some(pod) = children.pod.as_mut() {
-                    Arc::make_mut(pod).metadata.deletion_timestamp = Some(parse(&now));
+                    Arc::make_mut(pod).metadata.deletion_timestamp.get_or_insert(end);
                 }
             }
             Kind::PersistentVolume => children.persistent_volumes.clear(),
@@ -144,6 +217,7 @@ impl World {
     }
 
     pub(super) fn tick_kubernetes(&mut self) {
+        self.tick_snapshots();
         self.tick_pod();
         if let Some(found) = &mut self.children.stateful_set {
             let generation = found.metadata.generation;
@@ -166,11 +240,12 @@ impl World {
             }
             return;
         }
+        self.detach_from_the_gone();
         if self.children.pod.is_none() && self.children.stateful_set.is_none() && self.listens() {
             self.let_go();
         }
         let Some(set) = &self.children.stateful_set else { return };
-        let template = &set.spec.as_ref().unwrap().template;
+        let template = set.spec.as_ref().unwrap().template.clone();
         let selector = template.spec.as_ref().unwrap().node_selector.as_ref().unwrap();
         let running = self.instances.iter().filter(|found| found.state == InstanceState::Running);
         let machines: Vec<String> = running.map(provider).collect();
@@ -179,8 +254,20 @@ impl World {
             let provider = node.spec.as_ref().unwrap().provider_id.as_ref().unwrap();
             machines.contains(provider) && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
         };
-        let Some(node) = self.children.nodes.iter().find(fits).cloned() else { return };
-        let ready = self.children.pod.is_some();
+        let on = self.children.pod.as_ref().and_then(|pod| pod.spec.as_ref()?.node_name.clone());
+        let stays = |node: &&Arc<Node>| node.metadata.name == on && on.is_some();
+        let all = &self.children.nodes;
+        // A pod is never moved: it stays where it was made.
+        let found = if on.is_some() {
+            all.iter().find(stays)
+        } else {
+            all.iter().find(fits).filter(|node| !is_closed(node))
+        };
+        let Some(node) = found.cloned() else { return };
+        if !self.attach(&node) {
+            return;
+        }
+        let before = self.children.pod.clone();
         let made = self.children.pod.as_ref().map(|pod| &pod.metadata);
         let of_template = template.metadata.as_ref().unwrap();
         let metadata = made.unwrap_or(of_template);
@@ -188,15 +275,116 @@ impl World {
         let uid = self.children.pod.as_ref().and_then(|pod| pod.metadata.uid.clone());
         let uid = uid.unwrap_or_else(|| format!("pod-{}", self.number));
         self.number += 1;
-        self.attach(&node);
-        self.children.pod = Some(Arc::new(pod(&uid, (&labels, &annotations), &node, ready)));
+        if before.is_none() {
+            self.process.clone_from(&self.children.secret);
+        }
+        let mut made = pod(&uid, (&labels, &annotations), &node, before.is_some());
+        let asked = before.as_deref().map_or(template.spec.as_ref(), |pod| pod.spec.as_ref());
+        made.spec.get_or_insert_default().containers = asked.unwrap().containers.clone();
+        if made.spec.as_ref().is_some_and(|spec| spec.containers.is_empty()) {
+            // Which image it is, is known from its kubelet alone.
+            let status = before.as_ref().and_then(|pod| pod.status.as_ref());
+            let statuses = status.and_then(|status| status.container_statuses.clone());
+            made.status.get_or_insert_default().container_statuses = statuses;
+        }
+        let since = before.as_ref().and_then(|pod| pod.metadata.creation_timestamp.clone());
+        made.metadata.creation_timestamp = since.or(Some(Time(self.now)));
+        self.children.pod = Some(Arc::new(self.play(made, before.as_deref())));
+    }
+
+    /// QuestDB starts, or its image is waited for, or it ends at once and is started again.
+    fn play(&self, mut pod: Pod, before: Option<&Pod>) -> Pod {
+        let image = crate::change::image_of_pod(&pod).unwrap_or_default();
+        if self.unpulled.contains(&image) {
+            let made = pod.metadata.creation_timestamp.clone();
+            pod.status = parse(&json!({
+                "conditions": [
+                    { "type": "PodScheduled", "status": "True", "lastTransitionTime": made },
+                    { "type": "Ready", "status": "False", "lastTransitionTime": made },
+                ],
+                "containerStatuses": [{
+                    "name": "questdb", "image": image, "imageID": "", "ready": false, "restartCount": 0,
+                    "state": { "waiting": { "reason": "ErrImagePull" } },
+                }],
+            }));
+            return pod;
+        }
+        if !self.broken.contains(&image) {
+            return pod;
+        }
+        let statuses = before.and_then(|pod| pod.status.as_ref()?.container_statuses.clone());
+        let count = statuses.and_then(|all| all.first().map(|found| found.restart_count + 1)).unwrap_or(0);
+        let status = pod.status.get_or_insert_default();
+        let conditions = status.conditions.iter_mut().flatten();
+        conditions
+            .filter(|found| found.type_ == "Ready")
+            .for_each(|found| "False".clone_into(&mut found.status));
+        status.container_statuses = parse(&json!([{
+            "name": "questdb", "image": image, "imageID": "", "ready": false, "restartCount": count,
+            "state": { "waiting": { "reason": "CrashLoopBackOff" } },
+            "lastState": { "terminated": { "exitCode": 1 } },
+        }]));
+        pod
+    }
+
+    /// Snapshots come along, or do not.
+    fn tick_snapshots(&mut self) {
+        let ready = self.children.pod.as_ref().is_some_and(|pod| {
+            pod.status
+                .iter()
+                .flat_map(|status| status.conditions.iter().flatten())
+                .all(|found| found.status == "True")
+        });
+        for snapshot in &mut self.snapshots {
+            let status = Arc::make_mut(snapshot).status.get_or_insert_default();
+            if status.phase == Some(SnapshotPhase::Checkpointing) {
+                status.started_at = Some(Time(self.now));
+            }
+            status.phase = Some(match status.phase {
+                _ if self.uncopied => SnapshotPhase::Failed,
+                None if ready => SnapshotPhase::Checkpointing,
+                None => SnapshotPhase::Pending,
+                Some(SnapshotPhase::Pending | SnapshotPhase::Checkpointing) if !ready => {
+                    SnapshotPhase::Pending
+                }
+                Some(SnapshotPhase::Pending) => SnapshotPhase::Checkpointing,
+                Some(SnapshotPhase::Checkpointing) => SnapshotPhase::Copying,
+                Some(_) => SnapshotPhase::Succeeded,
+            });
+        }
     }
 
     /// Whether the kubelets are alive: without them no pod ends and no disk is let go.
     pub(super) fn listens(&self) -> bool {
-        let conditions =
-            self.children.nodes.iter().filter_map(|node| node.status.as_ref()?.conditions.as_ref());
-        conditions.flatten().all(|condition| condition.status == "True")
+        self.children.nodes.iter().all(|node| listens(node))
+    }
+
+    /// The machine that the StatefulSet pins.
+    pub(super) fn pinned(&self) -> Option<&str> {
+        let template = &self.children.stateful_set.as_ref()?.spec.as_ref()?.template;
+        template.spec.as_ref()?.node_selector.as_ref()?.get(names::LABEL_NODE).map(String::as_str)
+    }
+
+    /// A database that serves is pinned to another machine only when that one is ready for it.
+    fn check_pin(&self, manifest: &Manifest) {
+        let pointer = format!("/spec/template/spec/nodeSelector/{}", names::LABEL_NODE.replace('/', "~1"));
+        let next = manifest.body.pointer(&pointer).and_then(Value::as_str);
+        let machine = |name: Option<&str>| {
+            let node = self.children.nodes.iter().find(|node| node.metadata.name.as_deref() == name)?;
+            let mut machines = self.instances.iter().filter(|found| found.state == InstanceState::Running);
+            machines.any(|found| is_of(node, found)).then_some(node)
+        };
+        let before = self.pinned();
+        if before.is_some() && before != next && machine(before).is_some() {
+            let ready = machine(next).is_some_and(|node| listens(node) && !is_closed(node));
+            assert!(ready, "pinned to {next:?}, which is not ready, while {before:?} runs");
+        }
+    }
+
+    /// A disk that Kubernetes has on a Node that is gone is taken off it.
+    fn detach_from_the_gone(&mut self) {
+        let nodes: Vec<_> = self.children.nodes.iter().map(|node| node.metadata.name.clone()).collect();
+        self.children.attachments.retain(|found| nodes.contains(&Some(found.spec.node_name.clone())));
     }
 
     /// Kubelets that were silent are heard again.
@@ -212,7 +400,8 @@ impl World {
     /// Nobody but the kubelet of its own Node ends a pod.
     fn is_stopped_by_its_kubelet(&self) -> bool {
         let node = self.children.pod.as_ref().and_then(|pod| pod.spec.as_ref()?.node_name.as_ref());
-        self.listens() && self.children.nodes.iter().any(|found| found.metadata.name.as_ref() == node)
+        let mut of_pod = self.children.nodes.iter().filter(|found| found.metadata.name.as_ref() == node);
+        of_pod.any(|found| listens(found))
     }
 
     fn let_go(&mut self) {
@@ -220,14 +409,22 @@ impl World {
         self.volumes.iter_mut().for_each(|volume| volume.attachments.clear());
     }
 
-    fn attach(&mut self, node: &Node) {
-        let instance =
-            self.instances.iter().find(|found| found.state == InstanceState::Running).unwrap().id.clone();
-        let Some(volume) = self.volumes.first_mut() else { return };
-        if volume.attachments.is_empty() {
+    /// The disk goes on a Node; whether it is there. Nobody takes it from another.
+    fn attach(&mut self, node: &Node) -> bool {
+        let mut machines = self.instances.iter().filter(|found| found.state == InstanceState::Running);
+        let Some(instance) = machines.find(|found| is_of(node, found)).map(|found| found.id.clone()) else {
+            return false;
+        };
+        let Some(volume) = self.volumes.first_mut() else { return true };
+        if volume.attachments.is_empty() && self.children.attachments.is_empty() {
             let (volume_id, device, state) =
                 (volume.id.clone(), "/dev/sdf".to_owned(), AttachmentState::Attached);
-            volume.attachments.push(Attachment { volume: volume_id, instance, device, state });
+            volume.attachments.push(Attachment {
+                volume: volume_id,
+                instance: instance.clone(),
+                device,
+                state,
+            });
             let attachment: VolumeAttachment = parse(&json!({
                 "metadata": { "name": "va" },
                 "spec": { "attacher": "ebs", "nodeName": node.metadata.name,
@@ -235,7 +432,24 @@ impl World {
             }));
             self.children.attachments = vec![Arc::new(attachment)];
         }
+        volume.attachments.iter().any(|found| found.instance == instance)
     }
+}
+
+/// Whether a Node is an instance's.
+pub(super) fn is_of(node: &Node, instance: &Instance) -> bool {
+    node.spec.as_ref().and_then(|spec| spec.provider_id.as_ref()) == Some(&provider(instance))
+}
+
+/// Whether the kubelet of a Node is alive.
+pub(super) fn listens(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().all(|condition| condition.status == "True")
+}
+
+/// Whether no pod is started on a Node.
+fn is_closed(node: &Node) -> bool {
+    node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true)
 }
 
 fn parse<T: DeserializeOwned>(value: &Value) -> T {

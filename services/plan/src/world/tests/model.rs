@@ -1,15 +1,17 @@
 //! Everything there is, who sees how much of it, and the resource itself.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use cloud::{DnsChange, DnsRecord, Instance, InstanceId, Protection, SecurityGroup, Volume, VolumeSnapshot};
-use jiff::Timestamp;
-use resources::{QuestDB, QuestDBStatus, names};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Secret;
+use resources::{QuestDB, QuestDBSnapshot, QuestDBStatus, names};
 
 use crate::fixture::validated;
 use crate::{
-    Children, Dns, Goal, Kind, Memory, Observed, Source, Step, Validated, name_to_release, put_right,
-    source_to_look_at,
+    Children, Dns, DnsQuestion, Goal, Kind, Memory, Observed, Source, Step, Validated, copy_to_look_at,
+    dns_question, name_in_force, name_to_release, pod_is_ready, put_right, serving, source_to_look_at,
 };
 
 /// What becomes of a step.
@@ -49,6 +51,14 @@ pub(crate) struct World {
     pub(crate) secrets_drawn: u32,
     /// How many of them somebody deleted.
     pub(crate) secrets_lost: u32,
+    /// Secrets beside the operator's own: those that people made, and those in which keys are handed out.
+    pub(crate) secrets: Vec<Secret>,
+    /// Names of those that the operator may not read.
+    pub(crate) unreadable: Vec<String>,
+    /// How often each key was drawn.
+    pub(crate) keys_drawn: BTreeMap<String, u32>,
+    /// What the running QuestDB read when it started.
+    pub(crate) process: Option<Arc<Secret>>,
     pub(crate) released: bool,
     /// For so many ticks EC2 answers from a time before the database.
     pub(crate) hidden: usize,
@@ -64,12 +74,28 @@ pub(crate) struct World {
     pub(super) modified: usize,
     /// Zones without a free machine.
     pub(crate) exhausted: Vec<String>,
+    /// Copies of the disk.
+    pub(crate) snapshots: Vec<Arc<QuestDBSnapshot>>,
+    /// No copy can be made.
+    pub(crate) uncopied: bool,
+    /// There may be a third machine, because it was needed when the last one was launched.
+    pub(super) third: bool,
+    /// QuestDB does not read server.conf again: because it refuses a value, or because it cannot be told.
+    pub(super) deaf: Option<bool>,
+    /// How often it did.
+    pub(super) reloads: u32,
+    /// Images that end as soon as they are started.
+    pub(crate) broken: Vec<String>,
+    /// Images that no registry gives.
+    pub(crate) unpulled: Vec<String>,
     /// The API server takes no objects for now.
     pub(crate) read_only: bool,
     /// It takes none of this kind for now.
     pub(crate) read_only_for: Option<Kind>,
     /// Time of day.
     pub(crate) now: Timestamp,
+    /// How much of it a tick takes.
+    pub(crate) clock: SignedDuration,
     /// What the process remembers.
     pub(crate) memory: Memory,
     pub(super) number: u32,
@@ -96,6 +122,10 @@ impl World {
             changes: Vec::new(),
             secrets_drawn: 0,
             secrets_lost: 0,
+            secrets: Vec::new(),
+            unreadable: Vec::new(),
+            keys_drawn: BTreeMap::new(),
+            process: None,
             released: false,
             hidden: 0,
             lag: 0,
@@ -104,9 +134,17 @@ impl World {
             too_soon: false,
             modified: 0,
             exhausted: Vec::new(),
+            snapshots: Vec::new(),
+            uncopied: false,
+            third: false,
+            deaf: None,
+            reloads: 0,
+            broken: Vec::new(),
+            unpulled: Vec::new(),
             read_only: false,
             read_only_for: None,
             now: Timestamp::UNIX_EPOCH,
+            clock: SignedDuration::ZERO,
             memory: Memory::default(),
             number: 0,
             quiet: 0,
@@ -139,9 +177,10 @@ impl World {
         (self.former.is_none() || self.caught_up) && self.wiped == 0 && self.hidden == 0 && !past
     }
 
-    fn observed(&self, resource: &QuestDB, children: Children) -> Observed {
+    fn observed(&self, resource: &QuestDB, mut children: Children) -> Observed {
+        let secrets = self.secrets_seen(resource, &mut children);
         let mut observed =
-            Observed { children, at: self.now, memory: self.memory.clone(), ..Observed::default() };
+            Observed { children, secrets, at: self.now, memory: self.memory.clone(), ..Observed::default() };
         if self.hidden == 0 {
             let now = || (self.instances.clone(), self.volumes.clone(), self.groups.clone());
             let (instances, volumes, groups) = match self.past.front() {
@@ -154,13 +193,20 @@ impl World {
             self.find_by_tags_and_ids(resource, &mut observed);
         }
         let wish = validated(resource);
+        let find = |name: &str| {
+            self.snapshots.iter().find(|found| found.metadata.name.as_deref() == Some(name)).cloned()
+        };
+        observed.children.copy = copy_to_look_at(resource, &wish, &observed.children, find);
         put_right(resource, &wish.subject, &mut observed.account);
         observed.account.source = self.source(resource, &wish, &observed);
         let status = resource.status.as_ref().and_then(|status| status.dns.as_ref());
         let known = status.and_then(|status| status.change_id.as_ref());
         let change = self.changes.iter().find(|change| Some(change.id.as_str()) == known.map(String::as_str));
-        let change = change.cloned();
-        let name = if wish.goal == Goal::Serve { &wish.hostname } else { name_to_release(resource, &wish) };
+        let address = serving(resource, &observed).filter(|_| pod_is_ready(&observed));
+        let question = dns_question(resource, &wish, address.and_then(|found| found.private_ip));
+        let change = change.filter(|_| matches!(question, DnsQuestion::Change(_))).cloned();
+        let name = if wish.goal == Goal::Serve { name_in_force } else { name_to_release };
+        let name = name(resource, &wish);
         let of_name = self.records.iter().filter(|record| record.name == name).cloned();
         let records = change.is_none().then(|| of_name.collect());
         observed.dns = Dns { records, change };
@@ -186,7 +232,13 @@ impl World {
             return self.on_resource(step, seen).map(|()| None);
         }
         match step {
-            Step::CreateSecret(_) | Step::Apply(_) | Step::Delete(_) | Step::LabelNode { .. } => {
+            Step::CreateSecret(_)
+            | Step::DrawKey(..)
+            | Step::SetCredentials(_)
+            | Step::Apply(_)
+            | Step::Delete(_)
+            | Step::LabelNode { .. }
+            | Step::Reload(_) => {
                 if let Step::Apply(manifest) = step
                     && (self.read_only || self.read_only_for == Some(manifest.kind))
                 {
@@ -214,16 +266,16 @@ impl World {
                     self.annotate(names::ADOPTED_ID, identity);
                 }
             }
-            Step::WriteGeneration { generation, launch, zone } => {
-                self.check_no_living(*generation, seen)?;
+            Step::WriteGeneration { generation, launch, zone, beside } => {
+                self.check_no_living((*generation, beside.as_ref()), seen)?;
                 self.remember();
                 self.annotate(names::GENERATION, &generation.to_string());
                 self.annotate(names::LAUNCH, launch);
                 self.annotate(names::LAUNCH_ZONE, zone);
             }
-            Step::WriteReleased { generation } => {
+            Step::WriteReleased { released } => {
                 self.remember();
-                self.annotate(names::RELEASED, &generation.to_string());
+                self.annotate(names::RELEASED, released);
             }
             Step::RemoveFinalizer => self.released = true,
             other => panic!("{} does not write the resource", other.name()),
@@ -270,6 +322,7 @@ impl World {
             }
         }
         self.quiet += 1;
+        self.now += self.clock;
         self.tick_aws();
         self.tick_kubernetes();
     }

@@ -227,36 +227,46 @@ fn another_hand_does_not_widen_who_may_come_in() {
 }
 
 #[test]
-fn a_cordoned_node_is_told_and_keeps_what_runs() {
+fn a_cordoned_node_is_told_and_keeps_what_runs_until_the_next_machine_is_ready() {
     let mut world = serving();
-    let pod = world.children.pod.as_ref().unwrap().metadata.uid.clone();
+    let pod = |world: &World| world.children.pod.as_ref().unwrap().metadata.uid.clone();
+    let before = pod(&world);
     assert_eq!(condition(&world, condition::NODE_CORDONED), None);
     let set = |world: &mut World, unschedulable: bool, taints: Option<Vec<Taint>>| {
         let node = Arc::make_mut(&mut world.children.nodes[0]);
         let spec: &mut NodeSpec = node.spec.as_mut().unwrap();
         (spec.unschedulable, spec.taints) = (Some(unschedulable), taints);
     };
-    set(&mut world, true, None);
-    settle(&mut world, None, false);
-    check_serving(&world, None);
-    let (status, text) = condition(&world, condition::NODE_CORDONED).unwrap();
-    assert!(status == "True" && text.contains("drain waits") && text.contains("Paused"), "{text}");
-    // A restart waits: QuestDB would stay down.
-    wish(&mut world, 2, |spec| spec.restart_nonce = Some("again".to_owned()));
-    for _ in 0..5 {
-        let planned = pass(&mut world, &mut 0, None, false);
+    let go = |world: &mut World| {
+        let planned = pass(world, &mut 0, None, false);
         assert!(!planned.actions.iter().any(|action| matches!(&action.step, Step::Delete(_))));
         world.tick();
-    }
-    assert_eq!(world.children.pod.as_ref().unwrap().metadata.uid, pod);
+    };
+    // A restart is left to the move: QuestDB would stay down.
+    set(&mut world, true, None);
+    wish(&mut world, 2, |spec| spec.restart_nonce = Some("again".to_owned()));
+    (0..2).for_each(|_| go(&mut world));
+    let (status, text) = condition(&world, condition::NODE_CORDONED).unwrap();
+    assert!(status == "True" && text.contains("moves to another machine"), "{text}");
+    let (status, text) = condition(&world, condition::MOVING).unwrap();
+    assert!(status == "True" && text.contains("generation 2"), "{text}");
+    assert_eq!(condition(&world, "Ready").unwrap().0, "True");
+    // Another word for the same.
     let leaving =
         serde_json::from_value(json!({ "key": "karpenter.sh/disrupted", "effect": "NoSchedule" })).unwrap();
     set(&mut world, false, Some(vec![leaving]));
-    pass(&mut world, &mut 0, None, false);
-    assert_eq!(condition(&world, condition::NODE_CORDONED).unwrap().0, "True");
+    go(&mut world);
+    assert_eq!(
+        (condition(&world, condition::NODE_CORDONED).unwrap().0, pod(&world)),
+        ("True", before.clone())
+    );
+    // Nobody wants it any more.
     set(&mut world, false, None);
     settle(&mut world, None, false);
     check_serving(&world, None);
-    assert_ne!(world.children.pod.as_ref().unwrap().metadata.uid, pod, "the restart came");
+    assert_ne!(pod(&world), before, "the restart came");
     assert_eq!(condition(&world, condition::NODE_CORDONED).unwrap().0, "False");
+    assert_eq!(condition(&world, condition::MOVING).unwrap().0, "False");
+    let running = world.instances.iter().find(|found| !found.state.is_ending()).unwrap();
+    assert_eq!(running.tags.get(cloud::key::GENERATION), Some("1"), "it stayed where it was");
 }

@@ -1,7 +1,5 @@
 //! Passes over the model as the operator makes them, and what goes wrong in them.
 
-use jiff::Timestamp;
-
 use super::model::{Lost, Refusal, Renamed, World};
 use crate::fixture::{settings, validated};
 use crate::{Applied, Failure, Part, Plan, State, Step, machine_to_check, plan, status};
@@ -81,7 +79,7 @@ pub(super) fn pass(world: &mut World, taken: &mut usize, trouble: Option<Trouble
         }
     }
     if !world.released {
-        let now = Timestamp::UNIX_EPOCH;
+        let now = world.now;
         world.report(version.as_ref(), status(&seen, &validated, &observed, (&planned, &applied), now));
     }
     planned
@@ -126,7 +124,7 @@ pub(super) fn settle_after(
         }
         world.tick();
     }
-    panic!("not settled after {ENOUGH} passes ({trouble:?}): {:#?}", world.resource.status);
+    panic!("not settled after {ENOUGH} passes ({trouble:?}): {}", waits(world));
 }
 
 /// A run without trouble.
@@ -152,7 +150,23 @@ pub(super) fn record(world: &mut World) -> Run {
         }
         world.tick();
     }
-    panic!("not settled after {ENOUGH} passes: {:#?}", world.resource.status);
+    panic!("not settled after {ENOUGH} passes: {}", waits(world));
+}
+
+/// What a database waits for, for whoever reads why a test failed.
+fn waits(world: &World) -> String {
+    let steps = world.resource.status.iter().flat_map(|status| &status.steps);
+    let open = steps.filter(|step| step.ended_at.is_none());
+    let open: Vec<String> =
+        open.map(|step| format!("{}: {:?} {:?}", step.name, step.state, step.message)).collect();
+    let machines =
+        world.instances.iter().map(|found| format!("{} {} {}", found.id, found.state, found.instance_type));
+    format!(
+        "{}; machines {}; annotations {:?}",
+        open.join("; "),
+        machines.collect::<Vec<_>>().join(", "),
+        world.resource.metadata.annotations
+    )
 }
 
 /// Whether nothing is left to do or to wait for; what was refused waits for people.

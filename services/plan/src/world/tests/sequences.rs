@@ -6,8 +6,9 @@ use resources::{QuestDBSpec, RunState, ServiceSpec, ServiceType, VolumeType};
 
 use super::enumerated::assert_pictures;
 use super::model::World;
-use super::operations::change;
+use super::operations::{change, other_pod};
 use super::oracle::{check_end, check_moment, is_refused, picture, picture_of_fresh};
+use super::reload::more_connections;
 use super::runner::{pass, settle};
 use crate::Kind;
 use crate::fixture::resource;
@@ -24,6 +25,7 @@ struct Wish {
     cidrs: u8,
     nonce: u8,
     way_in: u8,
+    pod: bool,
     machine: bool,
     name: bool,
     left_after: Option<usize>,
@@ -35,43 +37,39 @@ fn wishes() -> impl Strategy<Value = Vec<Wish>> {
         1 => Just(RunState::Paused),
         1 => Just(RunState::Deleted),
     ];
-    let spec = (run_state, 50_u32..54, any::<bool>(), any::<bool>(), 0_u8..3, 0_u8..3);
-    let more = (0_u8..3, 0_u8..8, any::<bool>(), any::<bool>(), prop::option::of(0_usize..7));
+    let spec = (run_state, 50_u32..54, any::<bool>(), any::<bool>(), 0_u8..8, 0_u8..3);
+    let more = (0_u8..3, 0_u8..8, any::<bool>(), any::<bool>(), any::<bool>(), prop::option::of(0_usize..7));
     let wish = (spec, more).prop_map(|((run_state, size, fast, io2, config, cidrs), more)| {
-        let (nonce, way_in, machine, name, left_after) = more;
-        Wish { run_state, size, fast, io2, config, cidrs, nonce, way_in, machine, name, left_after }
+        let (nonce, way_in, pod, machine, name, left_after) = more;
+        Wish { run_state, size, fast, io2, config, cidrs, nonce, way_in, pod, machine, name, left_after }
     });
     prop::collection::vec(wish, 3..7)
 }
 
-/// What the database has none of, so that it may get any.
-struct Free {
-    machine: bool,
-    name: bool,
-}
-
-/// What a wish makes of a spec. Machine and name are another only where none is there: otherwise that is refused.
-fn become_this(spec: &mut QuestDBSpec, wish: &Wish, free: &Free) {
+/// What a wish makes of a spec. The name is another only while there is none: otherwise that is refused.
+fn become_this(spec: &mut QuestDBSpec, wish: &Wish, named: bool) {
     spec.run_state = wish.run_state;
     spec.storage.size_gib = spec.storage.size_gib.max(wish.size);
     spec.storage.volume_type = if wish.io2 { VolumeType::Io2 } else { VolumeType::Gp3 };
     (spec.storage.iops, spec.storage.throughput) = if wish.fast { (6_000, 500) } else { (3_000, 125) };
     spec.config.clear();
-    if wish.config > 0 {
-        spec.config.insert("shared.worker.count".to_owned(), wish.config.to_string());
+    if wish.config & 3 > 0 {
+        spec.config.insert("shared.worker.count".to_owned(), (wish.config & 3).to_string());
+    }
+    if wish.config & 4 > 0 {
+        more_connections(spec);
     }
     spec.network.allowed_cidrs = (0..wish.cidrs).map(|number| format!("10.{number}.0.0/16")).collect();
     spec.restart_nonce = (wish.nonce > 0).then(|| wish.nonce.to_string());
+    spec.pod = wish.pod.then(other_pod);
     spec.network.network_policy = Some(wish.way_in & 1 == 0);
     spec.network.disruption_budget = Some(wish.way_in & 2 == 0);
     let service_type = if wish.cidrs > 0 { ServiceType::LoadBalancer } else { ServiceType::ClusterIP };
     spec.network.service =
         (wish.way_in & 4 == 0).then(|| ServiceSpec { service_type, ..ServiceSpec::default() });
-    if free.machine {
-        let machine = if wish.machine { "m7i.xlarge" } else { "m7i.large" };
-        machine.clone_into(&mut spec.compute.instance_type);
-    }
-    if free.name {
+    let machine = if wish.machine { "m7i.xlarge" } else { "m7i.large" };
+    machine.clone_into(&mut spec.compute.instance_type);
+    if !named {
         let name = if wish.name { "other" } else { "trades-33445566" };
         spec.network.hostname = Some(format!("{name}.eu.example.com"));
     }
@@ -81,13 +79,10 @@ fn walk(wishes: &[Wish]) -> World {
     let mut world = World::new(resource(1));
     world.children.served = [Kind::ServiceMonitor, Kind::IngressRoute].into_iter().collect();
     for wish in wishes {
-        let free = Free {
-            machine: world.instances.iter().all(|found| found.state.is_ending()),
-            name: world.resource.status.as_ref().is_none_or(|status| status.dns.is_none()),
-        };
+        let named = world.resource.status.as_ref().is_some_and(|status| status.dns.is_some());
         let provisioned = !world.volumes.is_empty();
         change(&mut world, |spec| {
-            become_this(spec, wish, &free);
+            become_this(spec, wish, named);
             spec.storage.provisioned |= provisioned;
         });
         let mut taken = 0;

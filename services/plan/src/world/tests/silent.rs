@@ -8,10 +8,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::{Phase, RunState};
 
 use super::model::World;
+use super::oracle::check_end;
 use super::{Trouble, check_gone, check_serving, pass, phase, serving, settle, wish};
+use crate::Step;
 
 /// Longest silence that is waited for.
 const LONG: SignedDuration = SignedDuration::from_mins(5);
+
+/// How fast time goes while somebody is waited for.
+pub(super) const CLOCK: SignedDuration = SignedDuration::from_secs(30);
 
 const ENDS: [(RunState, Phase); 3] = [
     (RunState::Paused, Phase::Paused),
@@ -31,7 +36,12 @@ fn stopping(to: RunState, status: &str) -> World {
 }
 
 pub(super) fn say(world: &mut World, status: &str) {
-    let condition = &mut Arc::make_mut(&mut world.children.nodes[0])
+    say_of(world, 0, status);
+}
+
+/// The same of another Node than the first.
+pub(super) fn say_of(world: &mut World, number: usize, status: &str) {
+    let condition = &mut Arc::make_mut(&mut world.children.nodes[number])
         .status
         .as_mut()
         .unwrap()
@@ -67,6 +77,9 @@ fn a_machine_that_is_silent_for_long_is_ended_before_its_pod() {
         assert_eq!(world.protected.len(), 1);
         assert!(world.children.pod.is_some());
         world.now += SignedDuration::from_secs(1);
+        pass(&mut world, &mut taken, None, false);
+        assert_eq!(world.instances[0].state, InstanceState::Running, "its pod has time to stop");
+        world.clock = CLOCK;
         let steps = settle(&mut world, None, false);
         check_down(&world, to, end, None);
         assert!(steps > 3, "{steps}");
@@ -94,8 +107,45 @@ fn a_machine_that_is_ready_again_in_time_stops_its_pod_itself() {
 fn a_wish_that_turns_back_after_a_silent_machine_was_ended_serves_again() {
     let mut world = stopping(RunState::Paused, "Unknown");
     world.now = Timestamp::UNIX_EPOCH + LONG;
+    world.clock = CLOCK;
     settle(&mut world, None, false);
     wish(&mut world, 3, |spec| spec.run_state = RunState::Running);
     settle(&mut world, None, false);
     check_serving(&world, None);
+}
+
+#[test]
+fn a_silent_machine_that_is_left_is_ended_only_after_its_pod_had_its_time() {
+    let mut world = serving();
+    let node = Arc::make_mut(&mut world.children.nodes[0]);
+    node.spec.get_or_insert_default().unschedulable = Some(true);
+    say(&mut world, "Unknown");
+    (world.now, world.clock) = (Timestamp::UNIX_EPOCH + LONG, SignedDuration::from_secs(10));
+    let (mut taken, mut waited) = (0, 0);
+    for _ in 0..40 {
+        pass(&mut world, &mut taken, None, false);
+        let pod = world.children.pod.clone();
+        let Some(end) = pod.and_then(|pod| pod.metadata.deletion_timestamp.clone()) else {
+            world.tick();
+            continue;
+        };
+        if world.now >= end.0 + SignedDuration::from_secs(30) {
+            break;
+        }
+        assert_eq!(world.instances[0].state, InstanceState::Running, "{} before {}", world.now, end.0);
+        waited += 1;
+        world.tick();
+    }
+    assert!(waited > 10, "{waited}");
+    // Right before it is ended its kubelet is heard of: whoever looked before is stopped by a live look.
+    let mut late = world.clone();
+    let seen = late.resource.clone();
+    let wish = crate::fixture::validated(&seen);
+    let plan = crate::plan(&seen, &wish, &late.look(), &crate::fixture::settings());
+    let proof = plan.actions.iter().find(|action| matches!(action.step, Step::ProveLeft(_))).unwrap();
+    say(&mut late, "True");
+    assert!(late.apply(&proof.step, &seen).is_err());
+    assert!(world.apply(&proof.step, &seen).is_ok());
+    settle(&mut world, None, false);
+    check_end(&world, "drained of a silent Node");
 }

@@ -60,7 +60,7 @@ fn what_is_missing_by_its_tags_is_asked_for_by_its_id() {
     observed.account.volumes.clear();
     observed.account.groups.clear();
     let found = lost(&world.resource, &observed);
-    assert_eq!(found.instance.as_ref(), Some(&world.instances[0].id));
+    assert_eq!(found.instances, [world.instances[0].id.clone()]);
     assert_eq!(found.volume.as_ref(), Some(&world.volumes[0].id));
     assert_eq!(found.group.as_ref(), Some(&world.groups[0].name));
     let mut without_status = world.resource.clone();

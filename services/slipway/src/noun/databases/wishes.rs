@@ -14,7 +14,7 @@ pub(super) struct Wishes {
     /// Version of the database
     #[arg(long, value_name = "VERSION")]
     version: Option<String>,
-    /// EC2 instance type, such as m7i.large
+    /// EC2 instance type, such as m7i.large; another one for a living database is a move, which stops it for a short time
     #[arg(long, value_name = "TYPE")]
     instance_type: Option<String>,
     /// Size of the volume in GiB; it can only grow

@@ -1,0 +1,146 @@
+//! Secrets that others made for databases, by their metadata alone: those that name a database by annotation, seen by one
+//! watch, and those that a spec names, each by a watch of its own.
+//!
+//! *Invariant:* no value comes over a watch, and of a Secret that concerns no database nothing is kept. Values are read live,
+//! of one Secret at a time, when metadata say that it is another than was taken over.
+
+mod annotated;
+mod named;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::core::PartialObjectMeta;
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher::Event;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, Resource as _};
+use plan::secrets::Secrets;
+use plan::{Goal, Observed, Validated};
+use resources::{QuestDB, names};
+use tokio::sync::watch;
+
+use self::annotated::Annotated;
+use self::named::Named;
+use crate::context::Context;
+use crate::error::Error;
+use crate::kept::Kept as _;
+use crate::watch::{Pauses, Queue, Source, Watched, Wiring, hear, namespaced};
+
+/// What is seen of such Secrets.
+#[derive(Clone)]
+pub(crate) struct Given {
+    /// One for each place that is watched.
+    annotated: Vec<Arc<Annotated>>,
+    named: Named,
+    listed: watch::Receiver<bool>,
+}
+
+impl Given {
+    /// Starts the watches of those with an annotation, no further than the scope reaches.
+    pub(crate) fn start(client: &Client, wiring: &Wiring) -> Self {
+        let (teller, listed) = watch::channel(false);
+        let teller = Arc::new(teller);
+        let places = namespaced(client, &wiring.upkeep.scope).into_iter();
+        let annotated = places.map(|source: Source<PartialObjectMeta<Secret>>| {
+            let annotated = Arc::<Annotated>::default();
+            let (table, queue, teller) = (Arc::clone(&annotated), wiring.queue.clone(), Arc::clone(&teller));
+            // Of a namespace it is waited for like everything else there.
+            let waited_for = source.place.is_none();
+            teller.send_modify(|listed| *listed |= !waited_for);
+            let watched = Watched::new("Secret metadata", source.place.as_deref());
+            let stream = watcher(source.api, watcher::Config::default()).backoff(Pauses::default());
+            hear(&wiring.upkeep, watched, stream, move |event| {
+                let owners = table.take_in(&event);
+                teller.send_modify(|listed| *listed |= matches!(event, Event::InitDone));
+                ask(queue.clone(), owners)
+            });
+            annotated
+        });
+        Self { annotated: annotated.collect(), named: Named::new(client, wiring), listed }
+    }
+
+    /// Waits until all were listed once.
+    pub(crate) async fn ready(&self) -> bool {
+        self.listed.clone().wait_for(|listed| *listed).await.is_ok()
+    }
+
+    /// What is known of one database's; those that its spec names are watched from now on.
+    fn seen(&self, of: &ObjectRef<QuestDB>, named: BTreeSet<String>) -> Secrets {
+        let claims = self.annotated.iter().flat_map(|annotated| annotated.of(of)).collect();
+        Secrets { claims, named: self.named.watch(of, named), ..Secrets::default() }
+    }
+
+    /// A resource is gone.
+    pub(crate) fn forget(&self, of: &ObjectRef<QuestDB>) {
+        self.named.watch(of, BTreeSet::new());
+    }
+}
+
+async fn ask(queue: Queue, owners: Vec<ObjectRef<QuestDB>>) {
+    for owner in owners {
+        // Closed only when the program ends.
+        let _ = queue.send(owner).await;
+    }
+}
+
+/// Completes what was observed by the Secrets of a database that is to serve. Of one whose credentials are in force nothing is
+/// read.
+pub(crate) async fn look(
+    context: &Context,
+    resource: &QuestDB,
+    validated: &Validated,
+    observed: &mut Observed,
+) -> Result<(), Error> {
+    let (given, reference) = (&context.caches.given, ObjectRef::from_obj(resource));
+    if validated.goal != Goal::Serve {
+        given.forget(&reference);
+        return Ok(());
+    }
+    observed.secrets = given.seen(&reference, plan::secrets::named(validated));
+    let subject = &validated.subject;
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), &subject.namespace);
+    let own = names::credentials(&subject.name);
+    if observed.children.secret.is_none() && observed.children.stateful_set.is_some() {
+        // Before others are drawn: perhaps only its labels are gone, by which it is found.
+        let found = context.call("look for the Secret with the credentials", api.get_opt(&own)).await?;
+        observed.children.secret = found.filter(|found| subject.holds(found.meta())).map(kept);
+    }
+    for name in plan::secrets::to_read(validated, observed) {
+        let found = match context.call("read a Secret with credentials", api.get_opt(&name)).await {
+            Ok(found) => found,
+            Err(error) if name == own => return Err(error),
+            Err(error) => {
+                // Nothing but this credential waits for it.
+                tracing::warn!(error = %error.stable(), secret = %name, "a Secret could not be read");
+                observed.secrets.unreadable.insert(name, why(&error));
+                continue;
+            }
+        };
+        if name == own {
+            // What is decided now is decided by this very version of it.
+            let found = found.as_ref().filter(|found| subject.holds(found.meta()));
+            observed.children.secret = found.cloned().map(kept).or_else(|| observed.children.secret.take());
+        }
+        observed.secrets.put(validated, name, found);
+    }
+    Ok(())
+}
+
+/// What is remembered of a Secret.
+fn kept(mut secret: Secret) -> Arc<Secret> {
+    secret.strip();
+    Arc::new(secret)
+}
+
+/// Why a Secret could not be read, in words that are the same each time.
+fn why(error: &Error) -> String {
+    match error {
+        Error::Kubernetes { source, .. } => match &**source {
+            kube::Error::Api(status) => format!("the API server answers {} {}", status.code, status.reason),
+            _ => "the API server does not answer".to_owned(),
+        },
+        _ => "the API server does not answer in time".to_owned(),
+    }
+}

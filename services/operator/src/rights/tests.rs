@@ -1,0 +1,174 @@
+//! Which rights there are in which scope, and that they are no wider than what is done with them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clap::Parser as _;
+
+use super::*;
+
+/// Verbs by namespace (or none for the whole cluster) and kind, of what the operator gets.
+type Granted = BTreeMap<(Option<String>, String), String>;
+
+fn printed(arguments: &[&str]) -> Vec<Value> {
+    let rights = Rights::try_parse_from([&["rbac"], arguments].concat()).unwrap();
+    let text = rights.print().unwrap();
+    serde_saphyr::from_multiple(&text).unwrap()
+}
+
+fn texts(value: &Value) -> Vec<&str> {
+    value.as_array().into_iter().flatten().map(|text| text.as_str().unwrap()).collect()
+}
+
+/// What the roles grant to which the operator is bound.
+fn granted(objects: &[Value], home: &str) -> Granted {
+    let mut granted: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
+    let named =
+        |object: &Value| (object["metadata"]["namespace"].clone(), object["metadata"]["name"].clone());
+    for binding in objects.iter().filter(|object| object.get("roleRef").is_some()) {
+        let operator = json!([{ "kind": "ServiceAccount", "name": "slipway-operator", "namespace": home }]);
+        assert_eq!(binding["subjects"], operator);
+        let role = objects.iter().find(|object| {
+            object["kind"] == binding["roleRef"]["kind"]
+                && object["metadata"]["name"] == binding["roleRef"]["name"]
+                && named(object).0 == named(binding).0
+        });
+        let namespace = binding["metadata"]["namespace"].as_str().map(str::to_owned);
+        assert_eq!(namespace.is_none(), binding["kind"] == "ClusterRoleBinding");
+        for rule in role.unwrap()["rules"].as_array().unwrap() {
+            for (group, kind) in texts(&rule["apiGroups"])
+                .into_iter()
+                .flat_map(|group| texts(&rule["resources"]).into_iter().map(move |kind| (group, kind)))
+            {
+                let only = texts(&rule["resourceNames"]).concat();
+                let kind = format!("{group}/{kind}{}{only}", if only.is_empty() { "" } else { "=" });
+                let verbs = texts(&rule["verbs"]).into_iter().map(str::to_owned);
+                granted.entry((namespace.clone(), kind)).or_default().extend(verbs);
+            }
+        }
+    }
+    let words = |verbs: BTreeSet<String>| verbs.into_iter().collect::<Vec<_>>().join(" ");
+    granted.into_iter().map(|(what, verbs)| (what, words(verbs))).collect()
+}
+
+/// Verbs by kind, somewhere.
+type Part<'a> = (Option<&'a str>, &'a [(&'a str, &'a str)]);
+
+const ALL: &str = "create delete get list patch watch";
+const OF_OTHERS: &str = "delete get list patch watch";
+
+/// What the operator does in the namespaces that it looks after.
+const IN_NAMESPACES: &[(&str, &str)] = &[
+    ("crd.questdb.io/questdbs", "list patch watch"),
+    ("crd.questdb.io/questdbs/status", "update"),
+    ("crd.questdb.io/questdbsnapshots", ALL),
+    ("crd.questdb.io/questdbsnapshots/status", "update"),
+    ("crd.questdb.io/questdbsnapshotschedules", "list watch"),
+    ("crd.questdb.io/questdbsnapshotschedules/status", "update"),
+    ("/secrets", ALL),
+    ("/configmaps", ALL),
+    ("/services", ALL),
+    ("/persistentvolumeclaims", ALL),
+    ("apps/statefulsets", ALL),
+    ("/pods", OF_OTHERS),
+    ("networking.k8s.io/networkpolicies", ALL),
+    ("policy/poddisruptionbudgets", ALL),
+    ("monitoring.coreos.com/servicemonitors", ALL),
+    ("monitoring.coreos.com/podmonitors", ALL),
+    ("traefik.io/ingressroutes", ALL),
+    ("traefik.io/ingressroutetcps", ALL),
+    ("events.k8s.io/events", "create patch"),
+];
+/// What it does with what lies in no namespace.
+const IN_THE_CLUSTER: &[(&str, &str)] =
+    &[("/persistentvolumes", ALL), ("/nodes", OF_OTHERS), ("storage.k8s.io/volumeattachments", "list watch")];
+/// What it does in its own namespace.
+const AT_HOME: &[(&str, &str)] = &[
+    ("coordination.k8s.io/leases", "create"),
+    ("coordination.k8s.io/leases=slipway-operator", "get update"),
+];
+
+fn expected(parts: &[Part<'_>]) -> Granted {
+    let of = |(namespace, rights): &Part<'_>| {
+        let namespace = namespace.map(str::to_owned);
+        let right = move |(kind, verbs): &(&str, &str)| {
+            ((namespace.clone(), (*kind).to_owned()), (*verbs).to_owned())
+        };
+        rights.iter().map(right).collect::<Vec<_>>()
+    };
+    parts.iter().flat_map(of).collect()
+}
+
+#[test]
+fn each_scope_has_its_rights_and_no_others() {
+    let check = |arguments: &[&str], home: &str, parts: &[Part<'_>]| {
+        assert_eq!(granted(&printed(arguments), home), expected(parts), "{arguments:?}");
+    };
+    let (everywhere, cluster, home) = (IN_NAMESPACES, IN_THE_CLUSTER, AT_HOME);
+    check(&[], HOME, &[(None, everywhere), (None, cluster), (Some(HOME), home)]);
+    check(&["--namespace", "a"], HOME, &[(Some("a"), everywhere), (None, cluster), (Some(HOME), home)]);
+    check(
+        &["--namespace", "b,a", "--namespace", "c", "--operator-namespace", "tools"],
+        "tools",
+        &[
+            (Some("a"), everywhere),
+            (Some("b"), everywhere),
+            (Some("c"), everywhere),
+            (None, cluster),
+            (Some("tools"), home),
+        ],
+    );
+    // One that lies among its databases.
+    check(
+        &["--namespace", "a", "--operator-namespace", "a"],
+        "a",
+        &[(Some("a"), everywhere), (Some("a"), home), (None, cluster)],
+    );
+}
+
+#[test]
+fn nothing_is_granted_by_a_star_and_no_secret_outside_the_scope() {
+    for arguments in [&[][..], &["--namespace", "a"], &["--namespace", "a,b"]] {
+        let objects = printed(arguments);
+        let text = serde_json::to_string(&objects).unwrap();
+        assert!(!text.contains('*'), "{arguments:?}");
+        let secrets: BTreeSet<_> = granted(&objects, HOME)
+            .into_keys()
+            .filter(|(_, kind)| kind == "/secrets")
+            .map(|(namespace, _)| namespace)
+            .collect();
+        let scope: BTreeSet<_> = Rights::try_parse_from([&["rbac"], arguments].concat())
+            .map(|rights| Scope::of(&rights.namespace).places().into_iter().collect())
+            .unwrap();
+        assert_eq!(secrets, scope, "{arguments:?}");
+    }
+}
+
+#[test]
+fn two_operators_in_one_cluster_have_roles_of_their_own() {
+    let roles = |home: &str| -> BTreeSet<String> {
+        let objects = printed(&["--namespace", "a", "--operator-namespace", home]);
+        let away = objects.iter().filter(|object| {
+            object["kind"].as_str().unwrap().contains("Role") && object["metadata"]["namespace"] != *home
+        });
+        away.map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(roles(HOME), BTreeSet::from(["slipway-operator".to_owned()]));
+    assert_eq!(roles("tools"), BTreeSet::from(["slipway-operator.tools".to_owned()]));
+}
+
+#[test]
+fn an_empty_name_is_not_everybody() {
+    for arguments in [["--namespace", ""], ["--namespace", "a,"], ["--operator-namespace", ""]] {
+        let refused = Rights::try_parse_from([&["rbac"][..], &arguments].concat());
+        assert!(refused.is_err(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn names_that_yaml_would_take_for_something_else_stay_names() {
+    for name in ["true", "1234", "null", "0x1f", "1e3"] {
+        let objects = printed(&["--namespace", name]);
+        let found = objects.iter().any(|object| object["metadata"]["namespace"] == name);
+        assert!(found, "{name}");
+    }
+}

@@ -1,0 +1,129 @@
+//! Credentials: drawn once and kept, or taken over from the Secrets that hold them.
+//!
+//! The operator's own Secret is what the pod sees, and QuestDB reads it when it starts. So other values are written only when
+//! the restart that they need has been told and can be had: until then the old ones are both what is written and what is in
+//! force. What a running QuestDB could be made to read again without a restart would be decided here.
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::World;
+use super::reach::leaving_node;
+use crate::change::{is_told, keyring_of_pod};
+use crate::secrets::{NewCredentials, Taking};
+use crate::{Part, Plan, State, Step, build};
+use resources::names;
+
+/// The keys that a Secret must have.
+const KEYS: [&str; 4] = [
+    names::secret::PG_USER,
+    names::secret::PG_PASSWORD,
+    names::secret::HTTP_USER,
+    names::secret::HTTP_PASSWORD,
+];
+
+/// Whether a pod may be made with what is there.
+pub(super) fn keep(world: &World<'_>, plan: &mut Plan) -> bool {
+    plan.problems.clone_from(&world.choice.problems);
+    if !drawn(world, plan) {
+        return false;
+    }
+    draw(world, plan);
+    let done = match &world.choice.taking {
+        Taking::Nothing => world.choice.draws.is_empty(),
+        Taking::Unread => {
+            plan.wait(Part::Credentials, "the Secrets with the credentials are being read");
+            false
+        }
+        Taking::Keep(new) => {
+            for secret in &world.choice.revoked {
+                let reason = "nobody asks for the key any more that was handed out in it";
+                plan.act(Part::Credentials, Step::Delete(secret.clone()), reason);
+            }
+            let reason = "the private half of what was drawn is handed out, and may be gone any time";
+            plan.act(Part::Credentials, Step::SetCredentials(Box::new(new.clone())), reason);
+            plan.wait(Part::Credentials, "which keys were drawn is being noted");
+            false
+        }
+        Taking::Note(new) => {
+            let reason =
+                "other Secrets were read, or other versions of them, and the same values are in force";
+            plan.act(Part::Credentials, Step::SetCredentials(Box::new(new.clone())), reason);
+            plan.wait(Part::Credentials, "where the credentials come from is being noted");
+            true
+        }
+        Taking::Renewal(new) => {
+            match &world.observed.children.pod {
+                None => renew(plan, new),
+                Some(pod) => plan.wait(Part::Credentials, waiting_for(world, pod)),
+            }
+            false
+        }
+    };
+    if done {
+        plan.say(Part::Credentials, State::Done);
+    }
+    done
+}
+
+/// Keys that are asked for and that nobody has.
+fn draw(world: &World<'_>, plan: &mut Plan) {
+    for id in &world.choice.draws {
+        let key = build::drawn_key(&world.validated.subject, id);
+        plan.act(
+            Part::Credentials,
+            Step::DrawKey(key, id.clone()),
+            format!("nobody has drawn the key {id} yet"),
+        );
+        plan.wait(Part::Credentials, "a key is being drawn");
+    }
+}
+
+/// Credentials that nobody gave are drawn; whether all that a database cannot be without are there.
+fn drawn(world: &World<'_>, plan: &mut Plan) -> bool {
+    let mut intended = build::secret(&world.validated.subject);
+    let Some(secret) = &world.observed.children.secret else {
+        plan.act(Part::Credentials, Step::CreateSecret(intended), "nobody can log in yet");
+        plan.wait(Part::Credentials, "credentials are being made");
+        return false;
+    };
+    let has = |key: &&str| secret.data.as_ref().is_some_and(|data| data.contains_key(*key));
+    intended.uid.clone_from(&secret.metadata.uid);
+    if KEYS.iter().all(has) {
+        if !world.validated.subject.owns(secret.metadata.labels.as_ref()) {
+            let reason = "the Secret is found by its labels, which somebody took off";
+            plan.act(Part::Credentials, Step::CreateSecret(intended), reason);
+        }
+        return true;
+    }
+    plan.act(Part::Credentials, Step::CreateSecret(intended), "the Secret lacks some of its keys");
+    plan.wait(Part::Credentials, "missing credentials are being made");
+    false
+}
+
+/// Writes other values. *Invariant:* while there is a pod, only where its restart is decided ([`super::workload`]), so that
+/// nothing that puts the restart off comes between.
+pub(super) fn renew(plan: &mut Plan, new: &NewCredentials) {
+    let reason = "other credentials are given than are in force";
+    plan.act(Part::Credentials, Step::SetCredentials(Box::new(new.clone())), reason);
+    plan.wait(Part::Credentials, "other credentials are being written");
+}
+
+/// What other values wait for, as long as QuestDB runs.
+fn waiting_for(world: &World<'_>, pod: &Pod) -> &'static str {
+    if pod.metadata.deletion_timestamp.is_some() {
+        "waiting for QuestDB to stop before its credentials change"
+    } else if !is_told(world) {
+        "the restart that other credentials need is being announced in status"
+    } else if leaving_node(world.resource, world.observed).is_some() {
+        "other credentials wait: the Node is cordoned, and QuestDB would not start again on it"
+    } else {
+        "other credentials are written with the restart that they need"
+    }
+}
+
+/// Whether other values are written than QuestDB read when it started.
+pub(super) fn are_ahead(world: &World<'_>) -> bool {
+    let written = &world.validated.keyring.revision;
+    let read = world.observed.children.pod.as_deref().and_then(keyring_of_pod);
+    written.is_some() && read.is_some_and(|read| read.revision != *written)
+}

@@ -1,0 +1,181 @@
+//! Machines that serve nobody: those that a database has left, and one that it was to move to and does not need any more.
+//!
+//! *Invariant:* a machine that is not pinned is ended only when neither the pod nor the disk is on it, which is proved by
+//! live looks, and nobody is sent to it by the database's name. One whose kubelet is silent cannot prove it: it is ended
+//! first, and then its pod is forgotten.
+
+use std::sync::Arc;
+
+use cloud::{Instance, InstanceId, InstanceState, Volume, VolumeId};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use resources::names;
+
+use super::machine::{delete_node, generation_of, is_of, of_instance};
+use super::{World, home, moving, teardown, workload};
+use crate::{Part, Plan, Step, Target, build};
+
+/// What is to be proved, by live looks, before a machine is ended while its database serves elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// The machine.
+    pub instance: InstanceId,
+    /// The value by which a StatefulSet would pin it.
+    pub pin: String,
+    /// The Node that it is, or was launched to become.
+    pub node: String,
+    /// The disk, by what nobody can take off it; none where there never was one.
+    pub disk: Option<VolumeId>,
+    /// Nobody there stops the pod, so that the disk leaves it only when it ends.
+    pub silent: bool,
+}
+
+/// Ends every machine but the database's home and the one that it moves to.
+pub(super) fn end_all(world: &World<'_>, plan: &mut Plan, home: Option<&Instance>, disk: Option<&Volume>) {
+    let Some(home) = home else { return };
+    for instance in world.observed.account.instances.iter().filter(|other| other.id != home.id) {
+        forget_pod(world, plan, instance);
+        match instance.state {
+            // The Node says where a pod is that has to be forgotten first.
+            InstanceState::Terminated if pod_on(world, instance).is_some() => {}
+            InstanceState::Terminated => {
+                for node in world.observed.children.nodes.iter().filter(|node| is_of(node, instance)) {
+                    forget_node(plan, node, &instance.id);
+                }
+            }
+            InstanceState::ShuttingDown => {
+                plan.wait(Part::Former, format!("waiting for {} to end", instance.id));
+            }
+            _ if is_next(world, home, instance, disk) => {}
+            _ => {
+                // Nothing is known yet of what was written down later.
+                let known = |generation: &u64| home::written(world.resource) >= Some(*generation);
+                if let Some(generation) = generation_of(instance).filter(known) {
+                    end(world, plan, instance, generation);
+                }
+            }
+        }
+    }
+    forget_gone(world, plan);
+}
+
+/// Whether a database is about to move to a machine. One that was launched for it and is of no use is not ended either: the
+/// next would be like it.
+fn is_next(world: &World<'_>, home: &Instance, instance: &Instance, disk: Option<&Volume>) -> bool {
+    let next = moving::candidate(world, home)
+        .filter(|next| moving::fits(world.validated, next, disk) || moving::is_as_asked(world, next));
+    moving::is_wanted(world, home) && next.is_some_and(|next| next.id == instance.id)
+}
+
+fn end(world: &World<'_>, plan: &mut Plan, instance: &Instance, generation: u64) {
+    let pin = build::node_value(&world.validated.subject, generation);
+    if home::pinned(world.observed).as_ref() == Some(&pin) {
+        return;
+    }
+    let silent = is_silent(world, instance);
+    if !silent && is_in_use(world, instance) {
+        plan.wait(Part::Former, format!("waiting for QuestDB and its disk to leave {}", instance.id));
+        return;
+    }
+    if !silent && is_answer(world, instance) {
+        plan.wait(Part::Former, format!("waiting for the name to lead elsewhere than to {}", instance.id));
+        return;
+    }
+    let why = if silent {
+        "its Node has been silent for too long, and QuestDB is to run elsewhere"
+    } else {
+        "the database does not need it any more"
+    };
+    let node = node_name(world, instance).unwrap_or_else(|| pin.clone());
+    let disk = super::existing::living(&world.observed.account.volumes).next().map(|disk| disk.id.clone());
+    let left = Left { instance: instance.id.clone(), pin, node, disk, silent };
+    plan.act(Part::Former, Step::ProveLeft(left), why);
+    teardown::end(world, plan, instance, Part::Former, why);
+    plan.wait(Part::Former, format!("{} is being ended", instance.id));
+}
+
+/// Whether a machine still has the pod, which was told to stop, and nobody there to stop it.
+fn is_silent(world: &World<'_>, instance: &Instance) -> bool {
+    pod_on(world, instance).is_some_and(|pod| teardown::silent_node(world, pod).is_some())
+}
+
+/// Whether the database's name answers with the address of a machine, by the last report.
+pub(super) fn is_answer(world: &World<'_>, instance: &Instance) -> bool {
+    let status = world.resource.status.as_ref().and_then(|status| status.dns.as_ref());
+    let address = status.and_then(|dns| dns.address.clone());
+    address.is_some() && address == instance.private_ip.map(|address| address.to_string())
+}
+
+/// Nobody is left to confirm the end of a pod whose machine is proved to be down.
+fn forget_pod(world: &World<'_>, plan: &mut Plan, instance: &Instance) {
+    if instance.state.is_confirmed_down()
+        && let Some(pod) = pod_on(world, instance)
+    {
+        forget(plan, pod);
+    }
+}
+
+fn forget(plan: &mut Plan, pod: &Pod) {
+    if pod.metadata.deletion_grace_period_seconds == Some(0) {
+        return;
+    }
+    let target = Target { at_once: true, ..workload::target(pod) };
+    plan.act(Part::Former, Step::Delete(target), "its machine is down, and nobody is left to stop it");
+    plan.wait(Part::Former, "the pod of a machine that is gone is being removed");
+}
+
+fn forget_node(plan: &mut Plan, node: &Node, instance: &InstanceId) {
+    delete_node(plan, node, Part::Former);
+    plan.wait(Part::Former, format!("the Node of {instance} is being removed"));
+}
+
+/// EC2 forgets a machine about an hour after its end. What Kubernetes has of it goes all the same.
+fn forget_gone(world: &World<'_>, plan: &mut Plan) {
+    let account = &world.observed.account;
+    for id in account.gone.iter().filter(|_| account.conclusive) {
+        let mut nodes = world.observed.children.nodes.iter();
+        let of_machine = |node: &&Arc<Node>| {
+            crate::tagged::machine_of(&world.validated.subject, node).as_ref() == Some(id)
+        };
+        let Some(node) = nodes.find(of_machine) else { continue };
+        match node.metadata.name.as_ref().and_then(|name| pod_on_node(world, name)) {
+            Some(pod) => forget(plan, pod),
+            None => forget_node(plan, node, id),
+        }
+    }
+}
+
+/// The Node of a machine: the one that joined, else the one that it was launched to become.
+fn node_name(world: &World<'_>, instance: &Instance) -> Option<String> {
+    let joined = of_instance(world, instance).and_then(|node| node.metadata.name.clone());
+    let launched = |generation| build::node_value(&world.validated.subject, generation);
+    joined.or_else(|| generation_of(instance).map(launched))
+}
+
+fn pod_on<'a>(world: &World<'a>, instance: &Instance) -> Option<&'a Pod> {
+    pod_on_node(world, &node_name(world, instance)?)
+}
+
+fn pod_on_node<'a>(world: &World<'a>, node: &str) -> Option<&'a Pod> {
+    let pod = world.observed.children.pod.as_deref()?;
+    (pod.spec.as_ref()?.node_name.as_deref() == Some(node)).then_some(pod)
+}
+
+/// Whether a pod of ours still runs on a machine, or the disk is still on it by anybody's word.
+pub(super) fn is_in_use(world: &World<'_>, instance: &Instance) -> bool {
+    let attached =
+        |volume: &Volume| volume.live_attachments().any(|attachment| attachment.instance == instance.id);
+    pod_on(world, instance).is_some()
+        || world.observed.account.volumes.iter().any(attached)
+        || node_name(world, instance).is_some_and(|node| holds(world, &node))
+}
+
+/// Whether Kubernetes says that a Node has the disk.
+fn holds(world: &World<'_>, node: &str) -> bool {
+    let disks: Vec<String> = super::existing::living(&world.observed.account.volumes)
+        .map(|volume| names::persistent_volume(volume.id.as_str()))
+        .collect();
+    world.observed.children.attachments.iter().any(|attachment| {
+        let disk = attachment.spec.source.persistent_volume_name.as_ref();
+        attachment.spec.node_name == node && disk.is_some_and(|disk| disks.contains(disk))
+    })
+}

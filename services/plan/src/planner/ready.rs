@@ -1,0 +1,135 @@
+//! Whether a Node can take the pod, and whether anybody is left there to stop it.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
+
+use crate::{Validated, build};
+
+/// How long a kubelet may be silent before its machine is ended without its help: as long as Kubernetes itself waits.
+const SILENCE: SignedDuration = SignedDuration::from_mins(5);
+/// The same of one that says itself that it is not ready. It lives, reports, and stops what it is told to stop, most often.
+const TROUBLE: SignedDuration = SignedDuration::from_mins(15);
+/// What is added to the time that the pod was given, for the word that it has stopped to come here.
+const MARGIN: SignedDuration = SignedDuration::from_secs(30);
+
+/// What only repeats the condition of a Node, later than that. Memory is short most often because of QuestDB itself, and is
+/// free again when that stops.
+const BORNE: [&str; 3] =
+    ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "node.kubernetes.io/memory-pressure"];
+
+/// Whether a pod was told to stop, had all the time that it was given, and is on a Node that has not been ready for so long
+/// that nobody there is expected to stop anything.
+pub fn is_abandoned(pod: &Pod, node: &Node, at: Timestamp) -> bool {
+    let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
+    // The API server puts the grace period into it.
+    let end = pod.metadata.deletion_timestamp.as_ref();
+    let is_over = end.is_some_and(|end| at.duration_since(end.0) >= MARGIN);
+    is_over && on.is_some() && on == node.metadata.name.as_ref() && is_silent(node, at)
+}
+
+fn is_silent(node: &Node, at: Timestamp) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
+    let patience = match ready.map(|condition| condition.status.as_str()) {
+        Some("True") => return false,
+        Some("False") => TROUBLE,
+        _ => SILENCE,
+    };
+    let changed = ready.and_then(|condition| condition.last_transition_time.as_ref());
+    let since = changed.or(node.metadata.creation_timestamp.as_ref());
+    since.is_some_and(|since| at.duration_since(since.0) >= patience)
+}
+
+/// A taint that keeps the pod from a Node. Whether that is ready is asked of its condition.
+pub(super) fn repelling<'a>(validated: &Validated, node: &'a Node) -> Option<&'a Taint> {
+    let tolerations: Vec<Toleration> =
+        serde_json::from_value(build::all_tolerations(validated)).unwrap_or_default();
+    let mut taints = node.spec.as_ref()?.taints.iter().flatten();
+    taints.find(|taint| {
+        matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
+            && !BORNE.contains(&taint.key.as_str())
+            && !tolerations.iter().any(|toleration| tolerates(toleration, taint))
+    })
+}
+
+fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+    let any_value = toleration.operator.as_deref() == Some("Exists");
+    let same = |wanted: Option<&str>, found: &str| wanted.is_none_or(|wanted| wanted == found);
+    let value = taint.value.as_deref().unwrap_or_default();
+    same(toleration.key.as_deref(), &taint.key)
+        && same(toleration.effect.as_deref(), &taint.effect)
+        && (any_value || toleration.value.as_deref().unwrap_or_default() == value)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixture::{resource, subject, validated, with};
+
+    fn node(status: &str, taints: &serde_json::Value) -> Node {
+        serde_json::from_value(json!({
+            "metadata": { "name": "n" },
+            "spec": { "taints": taints },
+            "status": { "conditions": [
+                { "type": "Ready", "status": status, "lastTransitionTime": "2026-01-01T00:00:00Z" },
+            ] },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn only_taints_that_the_pod_does_not_tolerate_keep_it_away() {
+        let own =
+            json!({ "key": resources::names::TAINT, "value": subject().short(), "effect": "NoSchedule" });
+        let other = json!({ "key": resources::names::TAINT, "value": "other", "effect": "NoSchedule" });
+        for (taint, repels) in [
+            (own, false),
+            (other, true),
+            (json!({ "key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule" }), true),
+            (json!({ "key": "node.kubernetes.io/memory-pressure", "effect": "NoSchedule" }), false),
+            (json!({ "key": "ebs.csi.aws.com/agent-not-ready", "effect": "NoExecute" }), true),
+            (json!({ "key": "somebody/would-rather-not", "effect": "PreferNoSchedule" }), false),
+            (json!({ "key": "node.kubernetes.io/not-ready", "effect": "NoSchedule" }), false),
+            (json!({ "key": "node.kubernetes.io/unreachable", "effect": "NoExecute" }), false),
+        ] {
+            let found = repelling(&validated(&resource(1)), &node("True", &json!([taint]))).is_some();
+            assert_eq!(found, repels, "{taint}");
+        }
+        let chosen =
+            json!({ "tolerations": [{ "key": "desk", "value": "trading", "effect": "NoSchedule" }] });
+        let chosen = validated(&with("/spec/pod", chosen));
+        for (value, repels) in [("trading", false), ("other", true)] {
+            let taint = json!([{ "key": "desk", "value": value, "effect": "NoSchedule" }]);
+            assert_eq!(repelling(&chosen, &node("True", &taint)).is_some(), repels, "{taint}");
+        }
+        assert!(repelling(&validated(&resource(1)), &Node::default()).is_none());
+    }
+
+    #[test]
+    fn a_pod_is_abandoned_only_after_its_own_time_and_that_of_its_node() {
+        let pod = |end: Option<&str>, on: &str| -> Pod {
+            let metadata = json!({ "deletionTimestamp": end });
+            serde_json::from_value(
+                json!({ "metadata": metadata, "spec": { "nodeName": on, "containers": [] } }),
+            )
+            .unwrap()
+        };
+        let check = |pod: &Pod, status: &str, at: &str, expected: bool| {
+            let found = is_abandoned(pod, &node(status, &json!([])), at.parse().unwrap());
+            assert_eq!(found, expected, "{pod:?} {status} {at}");
+        };
+        let early = pod(Some("2026-01-01T00:01:00Z"), "n");
+        check(&early, "Unknown", "2026-01-01T00:04:59Z", false);
+        check(&early, "Unknown", "2026-01-01T00:05:00Z", true);
+        check(&early, "False", "2026-01-01T00:14:59Z", false);
+        check(&early, "False", "2026-01-01T00:15:00Z", true);
+        check(&early, "True", "2026-01-02T00:00:00Z", false);
+        let late = pod(Some("2026-01-01T01:00:00Z"), "n");
+        check(&late, "Unknown", "2026-01-01T01:00:29Z", false);
+        check(&late, "Unknown", "2026-01-01T01:00:30Z", true);
+        check(&pod(None, "n"), "Unknown", "2026-01-02T00:00:00Z", false);
+        check(&pod(Some("2026-01-01T00:01:00Z"), "other"), "Unknown", "2026-01-02T00:00:00Z", false);
+    }
+}

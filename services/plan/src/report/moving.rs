@@ -1,0 +1,28 @@
+//! What is said of a database that goes to another machine.
+
+use resources::QuestDBStatus;
+use resources::names::condition;
+
+use super::Outcome;
+use super::conditions::{Word, no, yes};
+use crate::{Goal, Part, State};
+
+/// How far a move came; nothing of a database that never had one.
+pub(super) fn moving(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
+    let known = status.conditions.iter().any(|found| found.type_ == condition::MOVING);
+    let rests = || known.then(|| no("Done", "the database is on the machine that it is to be on"));
+    if outcome.validated.goal != Goal::Serve {
+        return rests();
+    }
+    if let Some(failure) = outcome.applied.failure(Part::Candidate) {
+        let text = format!("{}; the database serves on where it is", failure.message);
+        return Some(no(if failure.lasting { "Refused" } else { "Delayed" }, &text));
+    }
+    match (outcome.plan.state(Part::Candidate), outcome.plan.state(Part::Former)) {
+        (Some(State::Running(text)), _) => Some(yes("Preparing", text)),
+        (Some(State::Broken(text)), _) => Some(no("Broken", text)),
+        (Some(_), _) => Some(yes("Going", "the next machine is ready: QuestDB and its disk go there")),
+        (None, Some(State::Running(text))) if known => Some(yes("Leaving", text)),
+        (None, _) => rests(),
+    }
+}

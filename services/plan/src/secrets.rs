@@ -1,0 +1,280 @@
+//! Which Secrets hold a database's credentials, and what of them is taken over into the operator's own Secret, which is the
+//! one that the pod sees.
+//!
+//! A Secret says by its annotations whose it is and which credential it holds; a spec may name some beside those. From
+//! metadata alone follows which Secret is to be read at all ([`to_read`]): one that was taken over at the version it has is
+//! not read again.
+//!
+//! *Invariant:* what cannot be taken over changes nothing: the last good value stays in force, and the reason names the
+//! Secret and its key, never a value.
+
+mod choice;
+mod drawn;
+mod jwk;
+mod keyring;
+mod login;
+mod take;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::core::ObjectMeta;
+use resources::names;
+use serde::{Deserialize, Serialize};
+
+use crate::{Observed, Subject, Validated};
+
+pub(crate) use choice::{Choice, Taking, choose};
+pub use drawn::DrawnKey;
+pub(crate) use drawn::handed_out;
+pub use keyring::Keyring;
+
+/// The words by which a Secret says what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Credential {
+    /// User of the Postgres wire protocol.
+    Psql,
+    /// One who may only read.
+    PsqlReadonly,
+    /// User of HTTP.
+    Http,
+    /// Keys of the line protocol over TCP.
+    Ilp,
+}
+
+impl Credential {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Psql, Self::PsqlReadonly, Self::Http, Self::Ilp];
+
+    /// The word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Psql => "psql",
+            Self::PsqlReadonly => "psql-readonly",
+            Self::Http => "http",
+            Self::Ilp => "ilp",
+        }
+    }
+
+    fn of(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|credential| credential.as_str() == word)
+    }
+
+    /// The keys of the operator's Secret that it becomes.
+    const fn keys(self) -> &'static [&'static str] {
+        match self {
+            Self::Psql => &[names::secret::PG_USER, names::secret::PG_PASSWORD],
+            Self::PsqlReadonly => &[names::secret::PG_READONLY_USER, names::secret::PG_READONLY_PASSWORD],
+            Self::Http => &[names::secret::HTTP_USER, names::secret::HTTP_PASSWORD],
+            Self::Ilp => &[names::secret::ILP_KEYS],
+        }
+    }
+
+    /// Whether a database may be without it, so that it goes with its Secret.
+    const fn is_optional(self) -> bool {
+        matches!(self, Self::PsqlReadonly | Self::Ilp)
+    }
+}
+
+/// Bytes that are shown to nobody.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Hidden(Vec<u8>);
+
+impl Hidden {
+    /// Hides these.
+    pub const fn new(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes, for who writes them down.
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hidden")
+    }
+}
+
+/// A Secret at a version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// Name, within the namespace of the resource.
+    pub name: String,
+    /// Uid.
+    pub uid: String,
+    /// Its `resourceVersion`.
+    pub version: String,
+}
+
+impl Origin {
+    /// Of an object as it is.
+    pub fn of(metadata: &ObjectMeta) -> Self {
+        Self {
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            version: metadata.resource_version.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// A Secret that says it holds a credential of a database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Which, at which version.
+    pub origin: Origin,
+    /// What it says it holds.
+    pub word: Option<String>,
+}
+
+/// A Secret as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// Which, at which version.
+    pub origin: Origin,
+    /// Its values.
+    pub data: BTreeMap<String, Hidden>,
+}
+
+impl Content {
+    /// Of a Secret that was read in full.
+    pub fn of(secret: Secret) -> Self {
+        let data = secret.data.unwrap_or_default().into_iter();
+        Self {
+            origin: Origin::of(&secret.metadata),
+            data: data.map(|(key, value)| (key, Hidden::new(value.0))).collect(),
+        }
+    }
+}
+
+/// Everything known of the Secrets of one database.
+#[derive(Clone, Debug, Default)]
+pub struct Secrets {
+    /// Those that say so by annotation, sorted by name.
+    pub claims: Vec<Claim>,
+    /// Those that the spec names, as their watches show them: `None` is not there, and what is missing is not known yet.
+    pub named: BTreeMap<String, Option<Origin>>,
+    /// Those that [`to_read`] asked for: `None` is not there.
+    pub read: BTreeMap<String, Option<Content>>,
+    /// Those of them that could not be read, and why.
+    pub unreadable: BTreeMap<String, String>,
+}
+
+impl Secrets {
+    /// Takes in what was read under a name that [`to_read`] asked for.
+    pub fn put(&mut self, validated: &Validated, name: String, found: Option<Secret>) {
+        let subject = &validated.subject;
+        // What the operator writes itself is known by its owner, what is given by its name.
+        let own = name == names::credentials(&subject.name);
+        let claimed = self.claims.iter().any(|claim| claim.origin.name == name);
+        let given = claimed || named(validated).contains(&name);
+        let ours = |found: &Secret| subject.holds(&found.metadata);
+        if !own && !given && found.as_ref().is_some_and(|found| !ours(found)) {
+            let why = "it belongs to somebody else: remove or rename it".to_owned();
+            self.unreadable.insert(name, why);
+            return;
+        }
+        let found = found.filter(|found| given && !own || ours(found));
+        self.read.insert(name, found.map(Content::of));
+    }
+}
+
+/// Which resource a Secret says it belongs to, by its name; the namespace is the Secret's own. Not that of the Secret which
+/// the operator itself writes for it.
+pub fn owner(metadata: &ObjectMeta) -> Option<&str> {
+    let owner = metadata.annotations.as_ref()?.get(names::SECRET_OF)?.as_str();
+    let own = metadata.name.as_deref() == Some(names::credentials(owner).as_str());
+    (!own && !owner.is_empty()).then_some(owner)
+}
+
+/// What a Secret with an owner says.
+pub fn claim(metadata: &ObjectMeta) -> Claim {
+    let annotations = metadata.annotations.as_ref();
+    Claim {
+        origin: Origin::of(metadata),
+        word: annotations.and_then(|annotations| annotations.get(names::secret::TYPE)).cloned(),
+    }
+}
+
+/// Names of the Secrets that a spec names, and that are to be watched for its sake.
+pub fn named(validated: &Validated) -> BTreeSet<String> {
+    let wish = &validated.credentials;
+    let logins = [&wish.psql, &wish.psql_readonly, &wish.http];
+    let logins = logins.into_iter().flatten().map(|login| login.secret_name.clone());
+    let ilp = wish.ilp.iter().filter_map(|ilp| ilp.secret_name.clone());
+    logins.chain(ilp).collect()
+}
+
+/// Names of the Secrets that have to be read before it can be said what is to be done. None where all were taken over as they
+/// are.
+pub fn to_read(validated: &Validated, observed: &Observed) -> BTreeSet<String> {
+    choice::to_read(validated, observed)
+}
+
+/// What the operator's own Secret says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Taken {
+    /// What was taken over from where.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    from: BTreeMap<Credential, Origin>,
+    /// Ids of keys that the operator drew, and that are in force.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    drawn: BTreeSet<String>,
+    /// Keys that the operator drew and that are asked for, in force or not yet: nobody could draw them again.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    keys: BTreeMap<String, DrawnKey>,
+    /// What could not be taken over, so that it is not read again and again.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    refused: BTreeMap<Credential, Refused>,
+}
+
+/// A Secret whose content is no good.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Refused {
+    of: Origin,
+    why: String,
+}
+
+impl Taken {
+    /// What the annotation says; `None` without one that can be read.
+    fn noted(metadata: &ObjectMeta) -> Option<Self> {
+        let text = metadata.annotations.as_ref()?.get(names::secret::TAKEN_FROM)?;
+        serde_json::from_str(text).ok()
+    }
+
+    pub(crate) fn text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// New values for the operator's own Secret, or only a note of where they came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewCredentials {
+    /// Namespace of the Secret.
+    pub namespace: String,
+    /// The Secret as it was read: nobody else may have written to it since.
+    pub over: Origin,
+    /// Values by key; `None` goes. Without any, only the note is written.
+    pub values: BTreeMap<&'static str, Option<Hidden>>,
+    /// Where they came from, for the annotation.
+    pub taken: String,
+}
+
+impl NewCredentials {
+    fn of(subject: &Subject, over: Origin, taken: &Taken) -> Self {
+        let namespace = subject.namespace.clone();
+        Self { namespace, over, values: BTreeMap::new(), taken: taken.text() }
+    }
+}

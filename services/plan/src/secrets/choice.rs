@@ -1,0 +1,199 @@
+//! Of all Secrets of a database, which is taken over, and what stands against the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use resources::names;
+
+use super::view::{Candidate, Known, View};
+use super::{Content, Credential, Hidden, NewCredentials, Origin, Refused, Taken};
+use crate::{Observed, Target, Validated};
+
+/// What is to be done about the credentials.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Choice {
+    /// What could not be taken over, and why.
+    pub(crate) problems: Vec<String>,
+    /// Ids of keys that are still to be drawn.
+    pub(crate) draws: Vec<String>,
+    /// Secrets in which keys were handed out that nobody asks for any more.
+    pub(crate) revoked: Vec<Target>,
+    /// What of the rest is taken over.
+    pub(crate) taking: Taking,
+}
+
+impl Choice {
+    /// Whether keys of the line protocol over TCP may be on their way into the own Secret.
+    pub(crate) fn brings_keys(&self) -> bool {
+        match &self.taking {
+            Taking::Nothing | Taking::Note(_) => false,
+            Taking::Unread | Taking::Keep(_) => true,
+            Taking::Renewal(new) => matches!(new.values.get(names::secret::ILP_KEYS), Some(Some(_))),
+        }
+    }
+}
+
+/// What is taken over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Taking {
+    /// All of it was.
+    #[default]
+    Nothing,
+    /// Something else is there, and was not read yet, or is still to be drawn.
+    Unread,
+    /// Which keys were drawn, before anything else: what was handed out must not be drawn again.
+    Keep(NewCredentials),
+    /// The same values, from somewhere else.
+    Note(NewCredentials),
+    /// Other values: QuestDB is restarted for them.
+    Renewal(NewCredentials),
+}
+
+/// See [`super::to_read`].
+pub(super) fn to_read(validated: &Validated, observed: &Observed) -> BTreeSet<String> {
+    let Some(view) = View::new(validated, observed) else { return BTreeSet::new() };
+    let mut names = BTreeSet::new();
+    if view.revoked().next().is_some() {
+        names.insert(names::credentials(&validated.subject.name));
+    }
+    for credential in Credential::ALL {
+        let candidates = view.candidates(credential);
+        if view.is_taken(credential, &candidates) {
+            continue;
+        }
+        names.insert(names::credentials(&validated.subject.name));
+        if let [Candidate { name, origin, .. }] = candidates.as_slice()
+            && origin != &Known::Absent
+        {
+            names.insert(name.clone());
+        }
+        if credential == Credential::Ilp {
+            let missing = view.drawn().into_iter().filter(|id| !view.keys.contains_key(id));
+            names.extend(missing.map(|id| names::drawn_key(&validated.subject.name, &id)));
+        }
+    }
+    names
+}
+
+/// Chooses, from what was seen and read.
+pub(crate) fn choose(validated: &Validated, observed: &Observed) -> Choice {
+    let Some(view) = View::new(validated, observed) else { return Choice::default() };
+    let mut choice = Choice { problems: view.unclear(), ..Choice::default() };
+    let open = |credential: &Credential| !view.is_taken(*credential, &view.candidates(*credential));
+    let open: Vec<Credential> = Credential::ALL.into_iter().filter(open).collect();
+    if open.is_empty() && view.revoked().next().is_none() {
+        choice.problems.extend(view.noted.refused.values().map(|refused| refused.why.clone()));
+        return choice;
+    }
+    let own_name = names::credentials(&validated.subject.name);
+    let Some(Some(own)) = observed.secrets.read.get(&own_name) else {
+        choice.taking = Taking::Unread;
+        return choice;
+    };
+    let mut new = New::of(&view);
+    for credential in open {
+        if let Err(problem) = view.take(credential, own, &mut new) {
+            new.problems.push(problem);
+        }
+    }
+    new.part_readers(&view.noted, own);
+    choice.problems.append(&mut new.problems);
+    choice.problems.extend(new.taken.refused.values().map(|refused| refused.why.clone()));
+    choice.draws.append(&mut new.draws);
+    let revoked = view.revoked().filter_map(|(id, key)| key.handed_out(&validated.subject, id));
+    choice.revoked = revoked.collect();
+    choice.taking = new.against(&view, own);
+    if !choice.draws.is_empty() && matches!(choice.taking, Taking::Renewal(_)) {
+        // One restart for all of it.
+        choice.taking = Taking::Unread;
+    }
+    choice
+}
+
+/// What the own Secret becomes.
+pub(super) struct New {
+    pub(super) taken: Taken,
+    pub(super) values: BTreeMap<&'static str, Option<Hidden>>,
+    /// What could not be taken over, and why.
+    pub(super) problems: Vec<String>,
+    /// Ids of keys that are still to be drawn.
+    pub(super) draws: Vec<String>,
+}
+
+impl New {
+    fn of(view: &View<'_>) -> Self {
+        let mut taken = view.noted.clone();
+        taken.keys.clone_from(&view.keys);
+        let wished = view.drawn();
+        taken.keys.retain(|id, _| wished.contains(id));
+        Self { taken, values: BTreeMap::new(), problems: Vec::new(), draws: Vec::new() }
+    }
+
+    /// Notes where a credential comes from.
+    pub(super) fn come(&mut self, credential: Credential, origin: Option<Origin>) {
+        match origin {
+            Some(origin) => drop(self.taken.from.insert(credential, origin)),
+            None => drop(self.taken.from.remove(&credential)),
+        }
+    }
+
+    /// Notes that what a Secret holds is no good.
+    pub(super) fn refuse(&mut self, credential: Credential, content: &Content, why: String) {
+        self.taken.refused.insert(credential, Refused { of: content.origin.clone(), why });
+    }
+
+    /// The two users of the Postgres wire protocol are two: whoever would take the other's name does not get it.
+    fn part_readers(&mut self, noted: &Taken, own: &Content) {
+        let value = |key: &str| match self.values.get(key) {
+            Some(value) => value.as_ref(),
+            None => own.data.get(key),
+        };
+        let reader = value(names::secret::PG_READONLY_USER);
+        if reader.is_none() || reader != value(names::secret::PG_USER) {
+            return;
+        }
+        let differs = |credential: &Credential| {
+            credential
+                .keys()
+                .iter()
+                .any(|key| self.values.get(key).is_some_and(|value| value.as_ref() != own.data.get(*key)))
+        };
+        let both = [Credential::Psql, Credential::PsqlReadonly];
+        let changed: Vec<Credential> = both.into_iter().filter(differs).collect();
+        let origin = |credential: &Credential| self.taken.from.get(credential);
+        let names: Vec<&str> = changed.iter().filter_map(origin).map(|origin| origin.name.as_str()).collect();
+        self.problems.push(format!(
+            "Secret {}: the user who may only read has the name of the one who may write",
+            names.join(", ")
+        ));
+        for credential in changed {
+            self.withdraw(noted, credential);
+        }
+    }
+
+    /// Takes nothing over for a credential.
+    fn withdraw(&mut self, noted: &Taken, credential: Credential) {
+        for key in credential.keys() {
+            self.values.remove(key);
+        }
+        self.come(credential, noted.from.get(&credential).cloned());
+    }
+
+    /// What there is to do, given what the own Secret holds.
+    fn against(mut self, view: &View<'_>, own: &Content) -> Taking {
+        self.values.retain(|key, value| own.data.get(*key) != value.as_ref());
+        let new = NewCredentials::of(&view.validated.subject, own.origin.clone(), &self.taken);
+        if self.taken.keys != view.noted.keys || view.revoked().next().is_some() {
+            let mut taken = Taken { keys: self.taken.keys, ..view.noted.clone() };
+            // They are in force until QuestDB reads the Secret without them.
+            taken.drawn.extend(view.revoked().map(|(id, _)| id.clone()));
+            return Taking::Keep(NewCredentials { taken: taken.text(), ..new });
+        }
+        if !self.values.is_empty() {
+            return Taking::Renewal(NewCredentials { values: self.values, ..new });
+        }
+        if self.taken == view.noted || (!view.says && self.taken.is_empty()) {
+            return Taking::Nothing;
+        }
+        Taking::Note(new)
+    }
+}

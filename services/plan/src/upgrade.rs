@@ -1,0 +1,289 @@
+//! From one QuestDB to another: the disk is copied first, then the new image is started, and one that does not start is
+//! taken back.
+//!
+//! What has to be known for that stands on the StatefulSet, beside the template that it is about, and is written with it in
+//! one request: from which image to which, since when, and what became of it. Status has the same, for the time when there
+//! is no StatefulSet.
+//!
+//! *Invariant:* no image but the last one that ran is started without a copy of the disk.
+//! *Invariant:* an image that was taken back is not tried again before the wish names another one or another restart.
+//! *Invariant:* what a new image may have written is not given to the one before by itself: one that served stays, and one of
+//! another major version stays once its process has begun.
+
+mod copy;
+mod decision;
+mod standing;
+mod start;
+
+use std::sync::Arc;
+
+use domain::catalogue;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use resources::{ChangeMeans, QuestDB, QuestDBSnapshot, UpgradeResult, UpgradeStatus, names};
+
+use crate::change::{has_other_restarts, image_of_pod, image_of_template};
+use crate::secrets::Choice;
+use crate::{Change, Children, Goal, Observed, State, Validated, pod_is_ready};
+
+pub(crate) use decision::Decision;
+use standing::Standing;
+pub(crate) use start::has_failed;
+
+/// What a decision rests on.
+struct Look<'a> {
+    resource: &'a QuestDB,
+    validated: &'a Validated,
+    observed: &'a Observed,
+    choice: &'a Choice,
+}
+
+/// The version that an image is of.
+pub(crate) fn version_of(image: &str) -> &str {
+    image.rsplit_once(':').map_or(image, |(_, version)| version)
+}
+
+/// Decides which image is in force.
+pub(crate) fn decide(
+    resource: &QuestDB,
+    validated: &Validated,
+    observed: &Observed,
+    choice: &Choice,
+) -> Decision {
+    let look = Look { resource, validated, observed, choice };
+    let record = look.record();
+    let wish = validated.image.as_str();
+    if validated.goal != Goal::Serve {
+        return Decision::of(wish, record.map(|record| look.at_rest(record)));
+    }
+    let Some(image) = image_in_force(resource, &observed.children, record.as_ref()) else {
+        return Decision::of(wish, record);
+    };
+    match look.standing(image, record) {
+        Standing::Open(decision) => *decision,
+        Standing::Known(image, record) => {
+            let answered = |record: UpgradeStatus| UpgradeStatus {
+                answered: record.answered
+                    || (record.result == UpgradeResult::RolledBack && record.to != wish),
+                ..record
+            };
+            let record = record.map(answered);
+            if image == wish { Decision::of(wish, record) } else { look.asked(&image, record) }
+        }
+    }
+}
+
+/// The record as the StatefulSet has it.
+fn written(children: &Children) -> Option<UpgradeStatus> {
+    let annotations = children.stateful_set.as_ref()?.metadata.annotations.as_ref()?;
+    serde_json::from_str(annotations.get(names::UPGRADE)?).ok()
+}
+
+/// Whether two records are of one start.
+fn same_start(one: &UpgradeStatus, other: &UpgradeStatus) -> bool {
+    (&one.from, &one.to, one.started_at.0.as_second())
+        == (&other.from, &other.to, other.started_at.0.as_second())
+}
+
+/// The image that ran last: only a database that never served has none.
+fn image_in_force(resource: &QuestDB, children: &Children, record: Option<&UpgradeStatus>) -> Option<String> {
+    let of_record = |record: &UpgradeStatus| match record.result {
+        UpgradeResult::RolledBack => record.from.clone(),
+        // It may have written, and was given a copy.
+        UpgradeResult::Running | UpgradeResult::Succeeded => record.to.clone(),
+    };
+    let of_status = || Some(catalogue::image_of(resource.status.as_ref()?.version.as_deref()?));
+    image_of_template(children.stateful_set.as_deref())
+        .or_else(|| image_of_pod(children.pod.as_deref()?))
+        .or_else(|| record.map(of_record))
+        .or_else(of_status)
+}
+
+fn too_old(written: &str, wished: &str) -> String {
+    format!("QuestDB {wished} cannot read what {written} has written: ask for {written} or a later one")
+}
+
+impl Look<'_> {
+    /// What is known of the last upgrade.
+    fn record(&self) -> Option<UpgradeStatus> {
+        let set = self.observed.children.stateful_set.as_deref();
+        let written = written(&self.observed.children);
+        let reported = self.resource.status.as_ref().and_then(|status| status.last_upgrade.clone());
+        match (written, reported) {
+            (Some(written), Some(reported))
+                if written.result == UpgradeResult::Running && same_start(&written, &reported) =>
+            {
+                let stops = self.validated.goal != Goal::Serve
+                    || set.is_some_and(|set| set.metadata.deletion_timestamp.is_some());
+                match reported.result {
+                    // It was seen to end when nothing was written any more, because it was to stop.
+                    UpgradeResult::Succeeded => Some(reported),
+                    UpgradeResult::RolledBack if stops => Some(reported),
+                    _ => Some(UpgradeStatus { begun: written.begun || reported.begun, ..written }),
+                }
+            }
+            // What was seen of a pod since, and could not be written.
+            (Some(written), Some(reported))
+                if written.result == UpgradeResult::RolledBack && same_start(&written, &reported) =>
+            {
+                let resumed = reported.result == UpgradeResult::Running
+                    && (reported.begun && !written.begun)
+                    && standing::is_forward_only(&written);
+                let complete = written.complete && reported.complete;
+                Some(if resumed { reported } else { UpgradeStatus { complete, ..written } })
+            }
+            // It was decided on and never written: nothing has begun.
+            (None, Some(reported))
+                if reported.result == UpgradeResult::Running
+                    && set.is_some()
+                    && image_of_template(set).as_ref() != Some(&reported.to)
+                    && self.pod_of(&reported.to).is_none() =>
+            {
+                None
+            }
+            (written, reported) => written.or(reported),
+        }
+    }
+
+    /// The pod, if it runs this image.
+    fn pod_of(&self, image: &str) -> Option<&Pod> {
+        self.observed.children.pod.as_deref().filter(|pod| image_of_pod(pod).as_deref() == Some(image))
+    }
+
+    /// Another image is asked for than is in force.
+    fn asked(&self, image: &str, record: Option<UpgradeStatus>) -> Decision {
+        let (wish, version) = (self.validated.image.as_str(), self.validated.version.as_str());
+        if let Some(known) = &record {
+            let same = known.to == wish && known.restart_nonce == self.validated.restart_nonce;
+            if known.result == UpgradeResult::RolledBack && same && !known.answered {
+                let text = self.taken_back(known);
+                return Decision::of(image, record).refused(text);
+            }
+        }
+        if let Some(written) = self.newest(image, record.as_ref()) {
+            return Decision::of(image, record).refused(too_old(&written, version));
+        }
+        self.copied_first(image, record)
+    }
+
+    fn taken_back(&self, record: &UpgradeStatus) -> String {
+        let from = version_of(&record.from);
+        let serves = if pod_is_ready(self.observed) && self.pod_of(&record.from).is_some() {
+            format!("{from} serves on")
+        } else {
+            format!("{from} is put back")
+        };
+        format!(
+            "QuestDB {} did not start and was taken back, {serves}: {}; {} holds the disk as it was before; for another attempt \
+             change spec.restartNonce",
+            version_of(&record.to),
+            record.reason.as_deref().unwrap_or_default(),
+            copy::told(record.snapshot.as_deref())
+        )
+    }
+
+    /// The newest version that has written to the disk for all we know, if the wish may not read that.
+    fn newest(&self, image: &str, record: Option<&UpgradeStatus>) -> Option<String> {
+        let reported = self.resource.status.as_ref().and_then(|status| status.version.clone());
+        let pod =
+            self.observed.children.pod.as_deref().filter(|pod| start::has_run(pod)).and_then(image_of_pod);
+        let record = record.filter(|record| record.result != UpgradeResult::RolledBack);
+        let images = [Some(image.to_owned()), record.map(|record| record.to.clone()), pod];
+        let of_images = images.into_iter().flatten().map(|image| version_of(&image).to_owned());
+        of_images
+            .chain(reported)
+            .filter(|written| catalogue::is_downgrade(written, &self.validated.version))
+            .max_by_key(|written| catalogue::major(written))
+    }
+
+    /// Notes the start of the image that is asked for; whether another has begun on the way to it. Of what was noted already
+    /// the first time stands.
+    fn begin(&self, from: &str, snapshot: Option<String>, begun: bool) -> Decision {
+        let Validated { image, version, restart_nonce, .. } = self.validated;
+        let reported = self.resource.status.as_ref().and_then(|status| status.last_upgrade.as_ref());
+        let known = reported.filter(|known| {
+            known.result == UpgradeResult::Running
+                && (known.from.as_str(), &known.to) == (from, image)
+                && (&known.snapshot, &known.restart_nonce) == (&snapshot, restart_nonce)
+        });
+        let record = UpgradeStatus {
+            from: from.to_owned(),
+            to: image.clone(),
+            result: UpgradeResult::Running,
+            reason: None,
+            snapshot,
+            restart_nonce: restart_nonce.clone(),
+            begun,
+            answered: false,
+            complete: false,
+            started_at: known.map_or(Time(self.observed.at), |known| known.started_at.clone()),
+            ended_at: None,
+        };
+        let state = State::Running(format!("QuestDB {version} is being started"));
+        Decision::of(image, Some(record)).says(state)
+    }
+
+    /// The copy from before the last image that was taken back, if the one that was put back fails as well: it will not serve to
+    /// be copied, and there is nothing newer to copy.
+    fn kept(&self, pod: &Pod, record: &UpgradeStatus) -> Option<String> {
+        let is_put_back = record.result == UpgradeResult::RolledBack
+            && record.complete
+            && image_of_pod(pod).as_ref() == Some(&record.from);
+        let kept = |name: &String| copy::is_kept(name, self.validated, self.observed);
+        record.snapshot.clone().filter(|name| is_put_back && start::has_failed(pod) && kept(name))
+    }
+
+    /// The disk is copied before anything else is done to it: from there on EBS goes on by itself.
+    fn copied_first(&self, image: &str, record: Option<UpgradeStatus>) -> Decision {
+        let why = format!(
+            "another image is another process: the disk is copied first, then QuestDB {} is started, and taken back if it \
+             does not serve",
+            self.validated.version
+        );
+        let asked = Decision {
+            change: Some(Change::new("/spec/version", ChangeMeans::Restart, why)),
+            ..Decision::of(image, record)
+        };
+        // A template that has the new image already is put back first.
+        let template = image_of_template(self.observed.children.stateful_set.as_deref());
+        let holds = template.is_none_or(|template| template == image);
+        let waits = |text: String| Decision { holds, ..asked.clone().says(State::Running(text)) };
+        let pod = self.pod_of(image).filter(|pod| pod.metadata.deletion_timestamp.is_none());
+        if let Some(pod) = pod
+            && has_other_restarts(self.validated, self.choice, pod)
+        {
+            // Which of two changes keeps QuestDB from starting would not be known.
+            let text = "what else is asked for needs a restart of its own, and comes first";
+            return asked.says(State::Running(text.to_owned()));
+        }
+        let serves = pod.is_some() && pod_is_ready(self.observed);
+        let kept = pod.and_then(|pod| self.kept(pod, asked.record.as_ref()?));
+        match copy::standing(self.resource, self.validated, self.observed) {
+            copy::Standing::Begun(name) => self.begin(image, Some(name), false),
+            copy::Standing::Missing(_) if kept.is_some() => self.begin(image, kept, false),
+            copy::Standing::Refused(text) => asked.refused(text),
+            copy::Standing::Waits(text) => waits(text),
+            copy::Standing::Missing(name) if serves => {
+                let copy = Some(copy::manifest(&self.validated.subject, &name));
+                Decision { copy, ..waits(format!("QuestDBSnapshot {name} is being asked for")) }
+            }
+            copy::Standing::Missing(_) | copy::Standing::Unnamed => {
+                waits(format!("QuestDB {} has to serve before its disk can be copied", version_of(image)))
+            }
+        }
+    }
+}
+
+/// The snapshot that an upgrade waits for, the latest of its attempts, else the one that may still be started from, by `find`,
+/// which knows every snapshot of the namespace by name.
+pub fn copy_to_look_at(
+    resource: &QuestDB,
+    validated: &Validated,
+    children: &Children,
+    find: impl Fn(&str) -> Option<Arc<QuestDBSnapshot>>,
+) -> Option<Arc<QuestDBSnapshot>> {
+    let stem = copy::stem(resource, validated, children)?;
+    let last = copy::attempts(&stem).map_while(|name| find(&name)).last();
+    let reported = || resource.status.as_ref()?.last_upgrade.clone();
+    last.or_else(|| find(&written(children).or_else(reported).filter(|record| record.complete)?.snapshot?))
+}

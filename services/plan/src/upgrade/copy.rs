@@ -1,0 +1,150 @@
+//! The copy of the disk that is taken before another image is started.
+
+use jiff::{SignedDuration, Timestamp};
+use resources::{QuestDB, QuestDBSnapshot, SnapshotPhase, names};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use crate::change::image_of_pod;
+use crate::{Children, Goal, Kind, Manifest, Observed, Subject, Validated};
+
+/// How long the copy may take to begin, in seconds.
+const COPY_WITHIN: u32 = 900;
+/// How old it may be when the new image is started: what was written since is not in it.
+const FRESH: SignedDuration = SignedDuration::from_mins(15);
+/// Most copies that are taken for one wish.
+const ATTEMPTS: u32 = 100;
+
+/// How far the copy is.
+pub(super) enum Standing {
+    /// Nothing runs that could be copied.
+    Unnamed,
+    /// One of this name has to be asked for.
+    Missing(String),
+    /// It is under way; the text says how far.
+    Waits(String),
+    /// It has what the disk had a moment ago.
+    Begun(String),
+    /// It will not be; the text says what to do.
+    Refused(String),
+}
+
+/// Whether a copy of that time may be built on.
+pub(super) fn is_fresh(then: Timestamp, now: Timestamp) -> bool {
+    now.duration_since(then) <= FRESH
+}
+
+/// A copy in words.
+pub(super) fn told(name: Option<&str>) -> String {
+    name.map_or_else(|| "the copy of before".to_owned(), |name| format!("QuestDBSnapshot {name}"))
+}
+
+/// What the names of all copies for a wish begin with. They are of one process under this wish: an older copy lacks what was
+/// written since.
+pub(super) fn stem(resource: &QuestDB, validated: &Validated, children: &Children) -> Option<String> {
+    let pod = children.pod.as_deref()?;
+    let image = image_of_pod(pod);
+    if validated.goal != Goal::Serve || image.as_ref() == Some(&validated.image) {
+        return None;
+    }
+    let uid = pod.metadata.uid.as_deref()?;
+    let generation = resource.metadata.generation.unwrap_or_default();
+    let image = image.unwrap_or_default();
+    let digest = Sha256::digest(format!("{uid} {image} {} {generation}", validated.image));
+    let version = validated.version.replace('.', "-");
+    Some(format!("{}-before-{version}-{}", validated.subject.name, hex::encode(&digest[..4])))
+}
+
+/// The names of all copies, first to last.
+pub(super) fn attempts(stem: &str) -> impl Iterator<Item = String> + use<> {
+    let stem = stem.to_owned();
+    (1..=ATTEMPTS).map(move |attempt| if attempt == 1 { stem.clone() } else { format!("{stem}-{attempt}") })
+}
+
+/// How far the copy is that was looked at.
+pub(super) fn standing(resource: &QuestDB, validated: &Validated, observed: &Observed) -> Standing {
+    let Some(stem) = stem(resource, validated, &observed.children) else { return Standing::Unnamed };
+    let mut all = attempts(&stem);
+    let found = observed.children.copy.as_deref();
+    let known = found.and_then(|found| {
+        let name = all.find(|name| found.metadata.name.as_ref() == Some(name))?;
+        Some((name, found))
+    });
+    let Some((name, found)) = known else { return Standing::Missing(stem) };
+    if found.metadata.deletion_timestamp.is_some() {
+        return Standing::Waits(format!(
+            "QuestDBSnapshot {name} is being deleted, and is asked for again then"
+        ));
+    }
+    if !is_of(found, validated, observed) {
+        return Standing::Refused(format!(
+            "QuestDBSnapshot {name} is no copy of this database's disk, and nothing is upgraded without one: delete it"
+        ));
+    }
+    let status = found.status.as_ref();
+    match status.and_then(|status| status.phase) {
+        Some(SnapshotPhase::Copying | SnapshotPhase::Succeeded) => {
+            match status.and_then(|status| status.started_at.as_ref()) {
+                None => Standing::Waits(format!("waiting for QuestDBSnapshot {name} to say of when it is")),
+                Some(then) if is_fresh(then.0, observed.at) => Standing::Begun(name),
+                // Up to the one that was found they are gone through.
+                Some(_) => all.next().map_or_else(
+                    || Standing::Refused(format!("no copy was used in time, the last one is {name}")),
+                    Standing::Missing,
+                ),
+            }
+        }
+        Some(SnapshotPhase::Failed) => Standing::Refused(format!(
+            "the disk could not be copied, and nothing is upgraded without that: {}; delete QuestDBSnapshot {name} to have it \
+             taken again",
+            message(found)
+        )),
+        _ => Standing::Waits(format!("waiting for QuestDBSnapshot {name} to be begun")),
+    }
+}
+
+/// Whether the copy of that name is there, and is one of this database's disk.
+pub(super) fn is_kept(name: &str, validated: &Validated, observed: &Observed) -> bool {
+    let copy = observed.children.copy.as_deref();
+    copy.filter(|copy| copy.metadata.name.as_deref() == Some(name)).is_some_and(|copy| {
+        let phase = copy.status.as_ref().and_then(|status| status.phase);
+        matches!(phase, Some(SnapshotPhase::Copying | SnapshotPhase::Succeeded))
+            && copy.metadata.deletion_timestamp.is_none()
+            && is_of(copy, validated, observed)
+    })
+}
+
+/// Whether it is a copy of the disk that this database has.
+fn is_of(copy: &QuestDBSnapshot, validated: &Validated, observed: &Observed) -> bool {
+    let status = copy.status.as_ref();
+    let database = status.and_then(|status| status.database_id.as_ref());
+    let volume = status.and_then(|status| status.volume_id.as_deref());
+    let is_there = |volume: &str| observed.account.volumes.iter().any(|found| found.id.as_str() == volume);
+    copy.spec.database == validated.subject.name
+        && database.is_none_or(|database| *database == validated.subject.database)
+        && volume.is_none_or(is_there)
+}
+
+fn message(copy: &QuestDBSnapshot) -> String {
+    let conditions = copy.status.iter().flat_map(|status| &status.conditions);
+    let mut words = conditions.filter(|found| found.type_ == names::condition::READY);
+    words.next().map(|found| found.message.clone()).unwrap_or_default()
+}
+
+/// The order for a copy.
+pub(super) fn manifest(subject: &Subject, name: &str) -> Manifest {
+    let mut metadata = subject.unowned(name);
+    metadata["annotations"] = json!({ names::BEFORE_UPGRADE: subject.name });
+    Manifest {
+        kind: Kind::Snapshot,
+        namespace: Some(subject.namespace.clone()),
+        name: name.to_owned(),
+        uid: None,
+        body: json!({
+            "apiVersion": format!("{}/{}", names::GROUP, names::VERSION),
+            "kind": "QuestDBSnapshot",
+            "metadata": metadata,
+            "spec": { "database": subject.name, "deadlineSeconds": COPY_WITHIN, "deletionPolicy": "Retain" },
+        }),
+    }
+}

@@ -1,0 +1,55 @@
+//! What is decided about the image of a database.
+
+use k8s_openapi::api::core::v1::Pod;
+use resources::{ChangeMeans, UpgradeResult, UpgradeStatus};
+
+use crate::change::image_of_pod;
+use crate::{Change, Manifest, State};
+
+/// Which image is in force, and what is to be said and done about the one that is asked for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Decision {
+    /// Image that the pod is to run now.
+    pub(crate) image: String,
+    /// What the StatefulSet is to say.
+    pub(crate) record: Option<UpgradeStatus>,
+    /// How far it is; nothing when nothing is to be told.
+    pub(crate) state: Option<State>,
+    /// The copy that has to be asked for.
+    pub(crate) copy: Option<Manifest>,
+    /// What is told beforehand.
+    pub(crate) change: Option<Change>,
+    /// Other restarts come with the one for the image.
+    pub(super) holds: bool,
+}
+
+impl Decision {
+    /// Whether the new image waits for its copy of the disk, and what needs a restart waits for the new image.
+    pub(crate) const fn waits(&self) -> bool {
+        self.holds
+    }
+
+    /// The record as an annotation.
+    pub(crate) fn text(&self) -> Option<String> {
+        self.record.as_ref().map(|record| serde_json::to_string(record).unwrap_or_default())
+    }
+
+    /// Whether a pod runs what is taken back: one that serves after all must not be ended for that.
+    pub(crate) fn takes_back(&self, pod: &Pod) -> bool {
+        let record = self.record.as_ref().filter(|record| record.result == UpgradeResult::RolledBack);
+        record.is_some() && image_of_pod(pod).as_ref() == record.map(|record| &record.to)
+    }
+
+    pub(super) fn of(image: &str, record: Option<UpgradeStatus>) -> Self {
+        Self { image: image.to_owned(), record, ..Self::default() }
+    }
+
+    pub(super) fn says(self, state: State) -> Self {
+        Self { state: Some(state), ..self }
+    }
+
+    pub(super) fn refused(self, why: String) -> Self {
+        let change = Change::new("/spec/version", ChangeMeans::Refused, why.clone());
+        Self { state: Some(State::Refused(why)), change: Some(change), ..self }
+    }
+}

@@ -1,0 +1,224 @@
+//! What became of the start of another image: it has served, it has failed, or it is not known yet.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod, PodCondition};
+
+/// The container that counts: others may be put beside it.
+const CONTAINER: &str = "questdb";
+/// Those that prepare for it, from the same image: where that cannot be had, they say so first.
+const PREPARING: [&str; 2] = ["restore", "link-config"];
+/// Ends after which nobody hopes for the next start.
+const ENDS: i32 = 3;
+/// How long an image may be looked for: a registry may be away for a while.
+const PULL: SignedDuration = SignedDuration::from_mins(10);
+/// How long a first start may take in all. One whose process has not ended once has all the time: it may be rewriting.
+const START: SignedDuration = SignedDuration::from_mins(60);
+/// By how much the API server's clock may be behind ours.
+const SKEW: SignedDuration = SignedDuration::from_secs(30);
+/// What a kubelet's first word on a pod takes.
+const FIRST_WORD: SignedDuration = SignedDuration::from_secs(2);
+
+fn container(pod: &Pod) -> Option<&ContainerStatus> {
+    let mut all = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    all.find(|container| container.name == CONTAINER)
+}
+
+fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
+    pod.status.as_ref()?.conditions.iter().flatten().find(|found| found.type_ == kind)
+}
+
+fn since(condition: Option<&PodCondition>) -> Option<Timestamp> {
+    condition.and_then(|found| found.last_transition_time.as_ref()).map(|time| time.0)
+}
+
+/// Whether it answers its probes, or ever did: then it has clients' data.
+pub(super) fn served(pod: &Pod) -> bool {
+    let ready = condition(pod, "Ready");
+    if ready.is_some_and(|ready| ready.status == "True")
+        || container(pod).is_some_and(|container| container.started == Some(true))
+    {
+        return true;
+    }
+    // A kubelet says both at once, first: not ready, and initialised or not. Later the first changes only by having been so.
+    let first = since(condition(pod, "Initialized")).or_else(|| since(condition(pod, "PodScheduled")));
+    since(ready).zip(first).is_some_and(|(ready, first)| ready.duration_since(first) > FIRST_WORD)
+}
+
+/// Whether its process has begun, and may have written.
+pub(super) fn has_run(pod: &Pod) -> bool {
+    let states = |container: &ContainerStatus| {
+        [container.state.clone(), container.last_state.clone()]
+            .into_iter()
+            .flatten()
+            .any(|state| state.running.is_some() || state.terminated.is_some())
+    };
+    served(pod) || container(pod).is_some_and(|container| container.restart_count > 0 || states(container))
+}
+
+/// Whether its process has ended, and has never served: a first start that goes on is not such.
+pub(crate) fn has_failed(pod: &Pod) -> bool {
+    let ended = |container: &ContainerStatus| {
+        let states = [&container.state, &container.last_state];
+        container.restart_count > 0 || states.into_iter().flatten().any(|state| state.terminated.is_some())
+    };
+    !served(pod) && container(pod).is_some_and(ended)
+}
+
+/// Whether what a pod says is of this start, and of now.
+pub(super) fn may_be_judged(pod: &Pod, nodes: &[Arc<Node>], started_at: Timestamp) -> bool {
+    let made = pod.metadata.creation_timestamp.as_ref();
+    let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
+    let node = nodes.iter().find(|node| on.is_some() && node.metadata.name.as_ref() == on);
+    let mut conditions = node.iter().filter_map(|node| node.status.as_ref()?.conditions.as_ref()).flatten();
+    made.is_some_and(|made| made.0.duration_since(started_at) >= -SKEW)
+        && conditions.any(|found| found.type_ == "Ready" && found.status == "True")
+}
+
+/// Why a pod that has not served will not.
+pub(super) fn failure(pod: &Pod, now: Timestamp) -> Option<String> {
+    let container = container(pod)?;
+    if container.restart_count >= ENDS {
+        return Some(format!("it ended again and again{}", exit_code(container)));
+    }
+    let age = since(condition(pod, "PodScheduled")).map(|then| now.duration_since(then));
+    let before = pod.status.iter().flat_map(|status| status.init_container_statuses.iter().flatten());
+    let preparing: Vec<_> = before.filter(|container| PREPARING.contains(&container.name.as_str())).collect();
+    if let Some(ended) = preparing.iter().find(|container| container.restart_count >= ENDS) {
+        let name = &ended.name;
+        return Some(format!("what prepares for it ({name}) ended again and again{}", exit_code(ended)));
+    }
+    let mut waiting = preparing.into_iter().filter_map(waiting_for);
+    let for_its_image = waiting.find(|reason| reason.contains("Image"));
+    match for_its_image.or_else(|| waiting_for(container)) {
+        Some(reason @ "InvalidImageName") => Some(format!("its image cannot be had: {reason}")),
+        Some(reason @ ("ErrImagePull" | "ImagePullBackOff")) => {
+            (age >= Some(PULL)).then(|| format!("its image cannot be had: {reason}"))
+        }
+        // Something before it is waited for, which is no fault of the image.
+        Some("ContainerCreating" | "PodInitializing") => None,
+        None if container.restart_count == 0 => None,
+        _ => (age >= Some(START)).then(|| "it did not answer its probes in time".to_owned()),
+    }
+}
+
+fn waiting_for(container: &ContainerStatus) -> Option<&str> {
+    container.state.as_ref()?.waiting.as_ref()?.reason.as_deref()
+}
+
+fn exit_code(container: &ContainerStatus) -> String {
+    let states = [&container.last_state, &container.state];
+    let mut codes =
+        states.into_iter().flatten().filter_map(|state| Some(state.terminated.as_ref()?.exit_code));
+    codes.next().map_or_else(String::new, |code| format!(", last with exit code {code}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(name: &str, container: &Value, conditions: &Value) -> Pod {
+        let mut status =
+            json!({ "name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0 });
+        status.as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
+        let pod = json!({
+            "metadata": { "creationTimestamp": "1970-01-01T00:00:00Z" },
+            "spec": { "nodeName": "n", "containers": [] },
+            "status": { "containerStatuses": [status], "conditions": conditions },
+        });
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn scheduled_at(minute: u32) -> Value {
+        json!([{ "type": "PodScheduled", "status": "True",
+            "lastTransitionTime": format!("1970-01-01T00:{minute:02}:00Z") }])
+    }
+
+    fn minutes(minutes: i64) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minutes)
+    }
+
+    #[test]
+    fn a_start_fails_by_ends_by_its_image_or_by_time() {
+        // Scheduled ten minutes after it was made.
+        let check = |container: Value, after: i64, expected: Option<&str>| {
+            let found = failure(&pod("questdb", &container, &scheduled_at(10)), minutes(10 + after));
+            assert_eq!(found.as_deref(), expected, "{container} {after}");
+        };
+        let waits = |reason: &str| json!({ "state": { "waiting": { "reason": reason } } });
+        let again = json!({ "restartCount": 2, "state": { "running": {} } });
+        let ended = json!({ "restartCount": 3, "lastState": { "terminated": { "exitCode": 55 } } });
+        check(ended.clone(), 0, Some("it ended again and again, last with exit code 55"));
+        check(again.clone(), 59, None);
+        check(again, 60, Some("it did not answer its probes in time"));
+        check(json!({ "state": { "running": {} } }), 600, None);
+        check(waits("ErrImagePull"), 9, None);
+        check(waits("ErrImagePull"), 10, Some("its image cannot be had: ErrImagePull"));
+        check(waits("InvalidImageName"), 0, Some("its image cannot be had: InvalidImageName"));
+        check(waits("CreateContainerError"), 60, Some("it did not answer its probes in time"));
+        check(waits("PodInitializing"), 600, None);
+        let again = || {
+            json!({ "restartCount": 3, "state": { "waiting": { "reason": "CrashLoopBackOff" } },
+            "lastState": { "terminated": { "exitCode": 127 } } })
+        };
+        for (name, state, expected) in [
+            ("link-config", waits("ErrImagePull"), Some("its image cannot be had: ErrImagePull")),
+            ("theirs", waits("ErrImagePull"), None),
+            (
+                "link-config",
+                again(),
+                Some("what prepares for it (link-config) ended again and again, last with exit code 127"),
+            ),
+            ("theirs", again(), None),
+        ] {
+            let mut prepared = pod("questdb", &waits("PodInitializing"), &scheduled_at(0));
+            let before = pod(name, &state, &json!([])).status.unwrap().container_statuses;
+            prepared.status.as_mut().unwrap().init_container_statuses = before;
+            assert_eq!(failure(&prepared, minutes(10)).as_deref(), expected, "{name}");
+        }
+        let beside = pod("beside", &ended, &scheduled_at(0));
+        assert_eq!(failure(&beside, minutes(600)), None, "what ends beside it says nothing");
+        let unscheduled = pod("questdb", &waits("ErrImagePull"), &json!([]));
+        assert_eq!(failure(&unscheduled, minutes(600)), None);
+    }
+
+    #[test]
+    fn what_was_ready_once_has_served() {
+        let check = |container: Value, conditions: Value, expected: (bool, bool)| {
+            let pod = pod("questdb", &container, &conditions);
+            assert_eq!((served(&pod), has_run(&pod)), expected, "{container} {conditions}");
+        };
+        let at = |ready: &str, second: u32| {
+            json!([
+                { "type": "Initialized", "status": "True", "lastTransitionTime": "1970-01-01T00:00:01Z" },
+                { "type": "Ready", "status": ready,
+                    "lastTransitionTime": format!("1970-01-01T00:00:{second:02}Z") },
+            ])
+        };
+        let ended = json!({ "restartCount": 1, "lastState": { "terminated": { "exitCode": 1 } } });
+        check(json!({}), at("False", 2), (false, false));
+        check(json!({ "state": { "running": {} } }), at("False", 2), (false, true));
+        check(json!({ "started": true }), at("False", 2), (true, true));
+        check(json!({}), at("True", 2), (true, true));
+        check(ended.clone(), at("False", 2), (false, true));
+        check(ended, at("False", 9), (true, true));
+    }
+
+    #[test]
+    fn only_a_pod_of_this_start_on_a_node_that_reports_is_judged() {
+        let pod = pod("questdb", &json!({}), &json!([]));
+        let check = |ready: &str, started: i64, expected: bool| {
+            let node = json!({ "metadata": { "name": "n" },
+                "status": { "conditions": [{ "type": "Ready", "status": ready }] } });
+            let nodes = [Arc::new(serde_json::from_value(node).unwrap())];
+            assert_eq!(may_be_judged(&pod, &nodes, minutes(started)), expected, "{ready} {started}");
+        };
+        check("True", 0, true);
+        check("Unknown", 0, false);
+        check("True", 1, false);
+        assert!(!may_be_judged(&pod, &[], minutes(0)));
+    }
+}

@@ -1,0 +1,204 @@
+//! A database goes to another machine: what serves is not touched before the next machine is ready, and what cannot be had
+//! costs nothing.
+
+use cloud::{InstanceState, key};
+use resources::names::condition;
+use resources::{ChangeMeans, Phase};
+
+use super::model::World;
+use super::operations::change;
+use super::oracle::{check_end, check_moment};
+use super::runner::{pass, settle};
+use super::serving;
+
+fn wish_for(world: &mut World, machine: &str) {
+    change(world, |spec| machine.clone_into(&mut spec.compute.instance_type));
+}
+
+fn told(world: &World, kind: &str) -> Option<(String, String, String)> {
+    let conditions = &world.resource.status.as_ref().unwrap().conditions;
+    let found = conditions.iter().find(|found| found.type_ == kind)?;
+    Some((found.status.clone(), found.reason.clone(), found.message.clone()))
+}
+
+fn passes(world: &mut World, count: usize) {
+    for _ in 0..count {
+        pass(world, &mut 0, None, false);
+        world.tick();
+        check_moment(world, "on the way");
+    }
+}
+
+/// The machine types that run, by generation.
+fn running(world: &World) -> Vec<(String, String)> {
+    let living = world.instances.iter().filter(|found| !found.state.is_ending());
+    living
+        .map(|found| (found.tags.get(key::GENERATION).unwrap().to_owned(), found.instance_type.clone()))
+        .collect()
+}
+
+fn of(generation: &str, machine: &str) -> (String, String) {
+    (generation.to_owned(), machine.to_owned())
+}
+
+#[test]
+fn the_old_machine_serves_until_the_next_is_ready_and_is_ended_when_left() {
+    let mut world = serving();
+    let (disk, pod) =
+        (world.volumes[0].id.clone(), world.children.pod.as_ref().unwrap().metadata.uid.clone());
+    wish_for(&mut world, "m7i.xlarge");
+    let (mut most, mut down) = (0, 0);
+    for _ in 0..super::ENOUGH {
+        let pending = world.resource.status.as_ref().unwrap().pending.clone();
+        let before = world.pinned().unwrap().to_owned();
+        let mut untold = world.clone();
+        untold.wipe();
+        pass(&mut untold, &mut 0, None, false);
+        assert_eq!(untold.pinned(), Some(before.as_str()), "nobody is moved unannounced");
+        let planned = pass(&mut world, &mut 0, None, false);
+        if before != world.pinned().unwrap() {
+            assert!(
+                pending.iter().any(|found| found.means == ChangeMeans::Move),
+                "told beforehand: {pending:?}"
+            );
+        }
+        most = most.max(running(&world).len());
+        let same = world.children.pod.as_ref().is_some_and(|found| found.metadata.uid == pod);
+        let pinned = world.pinned().unwrap().to_owned();
+        if same && pinned.ends_with("-g1") {
+            assert_eq!(told(&world, "Ready").unwrap().0, "True", "nothing is touched before");
+        }
+        if !same {
+            let said = |means| pending.iter().any(|found| found.means == means);
+            assert!(down > 0 || said(ChangeMeans::Restart) || said(ChangeMeans::Move), "{pending:?}");
+            down += 1;
+        }
+        if planned.is_settled() {
+            break;
+        }
+        world.tick();
+    }
+    assert_eq!((running(&world), most), (vec![of("2", "m7i.xlarge")], 2));
+    assert_eq!((world.volumes[0].id.clone(), world.volumes[0].tags.get(key::GENERATION)), (disk, Some("2")));
+    check_end(&world, "moved");
+    assert_eq!(told(&world, condition::MOVING).unwrap().0, "False");
+}
+
+#[test]
+fn a_machine_that_cannot_be_had_costs_nothing_and_is_tried_again() {
+    let mut world = serving();
+    let pod = world.children.pod.clone();
+    world.exhausted = vec![world.volumes[0].zone.clone()];
+    wish_for(&mut world, "m7i.xlarge");
+    passes(&mut world, 12);
+    let status = world.resource.status.clone().unwrap();
+    assert_eq!(status.phase, Some(Phase::Updating));
+    assert_eq!(told(&world, "Ready").unwrap().0, "True");
+    let (said, reason, text) = told(&world, condition::MOVING).unwrap();
+    assert_eq!((said.as_str(), reason.as_str()), ("False", "Delayed"));
+    assert!(text.contains("no machine is free") && text.contains("serves on"), "{text}");
+    assert_eq!((running(&world), &world.children.pod), (vec![of("1", "m7i.large")], &pod));
+    assert_eq!(status.pending.len(), 1, "{:?}", status.pending);
+
+    // What needs no other machine does not wait for one.
+    change(&mut world, |spec| spec.config.clear());
+    passes(&mut world, 8);
+    assert_ne!(world.children.pod.as_ref().unwrap().metadata.uid, pod.unwrap().metadata.uid, "restarted");
+    assert_eq!(running(&world), [of("1", "m7i.large")]);
+
+    let mut back = world.clone();
+    wish_for(&mut back, "m7i.large");
+    settle(&mut back, None, false);
+    check_end(&back, "back, while none can be had");
+    assert_eq!(running(&back), [of("1", "m7i.large")]);
+
+    world.exhausted.clear();
+    world.memory.resting.clear();
+    settle(&mut world, None, false);
+    check_end(&world, "there is one again");
+    assert_eq!(running(&world), [of("2", "m7i.xlarge")]);
+}
+
+#[test]
+fn a_machine_that_somebody_stopped_is_not_moved_to() {
+    let mut world = serving();
+    wish_for(&mut world, "m7i.xlarge");
+    passes(&mut world, 3);
+    let next = world.instances.iter().position(|found| found.instance_type == "m7i.xlarge").unwrap();
+    world.instances[next].state = InstanceState::Stopped;
+    passes(&mut world, 6);
+    assert!(world.pinned().unwrap().ends_with("-g1"));
+    assert!(told(&world, condition::MOVING).unwrap().2.contains("terminate it"));
+    wish_for(&mut world, "m7i.large");
+    settle(&mut world, None, false);
+    check_end(&world, "back");
+    assert_eq!(running(&world), [of("1", "m7i.large")]);
+}
+
+#[test]
+fn a_machine_whose_node_is_closed_is_not_moved_to() {
+    let mut world = serving();
+    wish_for(&mut world, "m7i.xlarge");
+    passes(&mut world, 2);
+    let close = |world: &mut World, closed: bool| {
+        let node = std::sync::Arc::make_mut(&mut world.children.nodes[1]);
+        node.spec.get_or_insert_default().unschedulable = Some(closed);
+    };
+    close(&mut world, true);
+    passes(&mut world, 8);
+    assert!(world.pinned().unwrap().ends_with("-g1"));
+    assert!(told(&world, condition::MOVING).unwrap().2.contains("uncordon"));
+    close(&mut world, false);
+    settle(&mut world, None, false);
+    check_end(&world, "opened");
+    assert_eq!(running(&world), [of("2", "m7i.xlarge")]);
+}
+
+#[test]
+fn another_image_of_the_cluster_is_told_and_moves_nobody() {
+    let mut world = serving();
+    world.instances[0].image = "ami-older".to_owned();
+    passes(&mut world, 6);
+    assert_eq!(running(&world), [of("1", "m7i.large")]);
+    let status = world.resource.status.as_ref().unwrap();
+    assert_eq!(status.phase, Some(Phase::Ready));
+    let pending: Vec<_> = status.pending.iter().map(|found| (found.field.as_str(), found.means)).collect();
+    assert_eq!(pending, [("/spec/compute/nodeImage", ChangeMeans::Move)]);
+}
+
+#[test]
+fn a_machine_that_the_stateful_set_really_pins_is_not_ended_by_an_older_look() {
+    let mut world = serving();
+    wish_for(&mut world, "m7i.xlarge");
+    let before = loop {
+        let before = world.clone();
+        pass(&mut world, &mut 0, None, false);
+        if world.pinned().unwrap().ends_with("-g2") {
+            break before;
+        }
+        world.tick();
+    };
+    // The wish turns back, and whoever looks sees the StatefulSet of before.
+    wish_for(&mut world, "m7i.large");
+    let real = world.children.stateful_set.clone();
+    for _ in 0..4 {
+        let mut observed = world.look();
+        observed.children.stateful_set.clone_from(&before.children.stateful_set);
+        let wish = crate::fixture::validated(&world.resource);
+        let plan = crate::plan(&world.resource, &wish, &observed, &crate::fixture::settings());
+        let seen = world.resource.clone();
+        for action in plan.actions {
+            if matches!(action.step, crate::Step::Apply(_)) {
+                continue;
+            }
+            if world.apply(&action.step, &seen).is_err() {
+                break;
+            }
+        }
+        assert_eq!(world.children.stateful_set, real);
+        assert_eq!(running(&world).len(), 2, "the one that is pinned lives");
+    }
+    settle(&mut world, None, false);
+    check_end(&world, "back by a second move");
+    assert_eq!(running(&world), [of("3", "m7i.large")]);
+}

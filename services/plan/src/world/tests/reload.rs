@@ -1,0 +1,222 @@
+//! What a running QuestDB reads again: nobody is restarted for it, and nothing is called done before the process says so.
+
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use resources::ChangeMeans::{Online, Restart};
+use resources::{Phase, QuestDBSpec, names};
+use serde_json::json;
+
+use super::model::World;
+use super::operations::change;
+use super::runner::{pass, settle};
+use super::{check_serving, phase, serving};
+use crate::Step;
+
+/// A key that a running QuestDB reads again.
+const CONNECTIONS: &str = "http.net.connection.limit";
+
+pub(super) fn more_connections(spec: &mut QuestDBSpec) {
+    spec.config.insert(CONNECTIONS.to_owned(), "80".to_owned());
+}
+
+pub(super) fn no_connections(spec: &mut QuestDBSpec) {
+    spec.config.remove(CONNECTIONS);
+}
+
+/// More connections, and a key for which it has to start anew.
+pub(super) fn more_of_both(spec: &mut QuestDBSpec) {
+    more_connections(spec);
+    spec.config.insert("shared.worker.count".to_owned(), "2".to_owned());
+}
+
+/// One with a key that it reads again.
+pub(super) fn serving_many() -> World {
+    let mut world = serving();
+    change(&mut world, more_connections);
+    settle(&mut world, None, false);
+    world
+}
+
+fn uid(world: &World) -> Option<String> {
+    world.children.pod.as_ref()?.metadata.uid.clone()
+}
+
+fn pending(world: &World) -> Vec<(String, resources::ChangeMeans)> {
+    let pending = &world.resource.status.as_ref().unwrap().pending;
+    pending.iter().map(|found| (found.field.clone(), found.means)).collect()
+}
+
+fn annotation(world: &mut World, key: &str) -> String {
+    let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
+    pod.metadata.annotations.get_or_insert_default().entry(key.to_owned()).or_default().clone()
+}
+
+fn annotate(world: &mut World, key: &str, value: &str) {
+    let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
+    pod.metadata.annotations.get_or_insert_default().insert(key.to_owned(), value.to_owned());
+}
+
+#[test]
+fn nobody_is_restarted_for_what_is_read_again() {
+    let mut world = serving();
+    let before = uid(&world);
+    change(&mut world, more_connections);
+    settle(&mut world, None, false);
+    assert_eq!((uid(&world), world.reloads), (before.clone(), 1));
+    change(&mut world, no_connections);
+    settle(&mut world, None, false);
+    assert_eq!((uid(&world), world.reloads), (before, 2));
+    check_serving(&world, None);
+}
+
+#[test]
+fn a_restart_that_is_taken_back_with_it_is_none() {
+    let mut world = serving();
+    change(&mut world, |spec| spec.restart_nonce = Some("once".to_owned()));
+    settle(&mut world, None, false);
+    let before = uid(&world);
+    change(&mut world, |spec| {
+        spec.restart_nonce = None;
+        more_connections(spec);
+    });
+    settle(&mut world, None, false);
+    assert_eq!((uid(&world), world.reloads), (before, 1));
+    let pod = world.children.pod.as_ref().unwrap();
+    assert!(!pod.metadata.annotations.as_ref().unwrap().contains_key(names::RESTART));
+}
+
+#[test]
+fn what_needs_a_start_brings_the_rest_along() {
+    let mut world = serving();
+    let before = uid(&world);
+    change(&mut world, more_of_both);
+    settle(&mut world, None, false);
+    assert!(uid(&world) != before && world.reloads == 0);
+    check_serving(&world, None);
+}
+
+#[test]
+fn a_pod_that_never_sees_another_file_is_restarted() {
+    let mut world = serving();
+    let running = annotation(&mut world, names::RUNNING);
+    assert!(running.contains(r#","live":true"#), "{running}");
+    annotate(&mut world, names::RUNNING, &running.replace(r#","live":true"#, ""));
+    let before = uid(&world);
+    change(&mut world, more_connections);
+    pass(&mut world, &mut 0, None, false);
+    assert_eq!(pending(&world), [(format!("/spec/config/{CONNECTIONS}"), Restart)]);
+    settle(&mut world, None, false);
+    assert!(uid(&world) != before && world.reloads == 0);
+    check_serving(&world, None);
+}
+
+#[test]
+fn what_is_not_taken_over_stays_pending_while_the_database_serves() {
+    let mut world = serving();
+    (world.deaf, world.clock) = (Some(true), SignedDuration::from_mins(1));
+    let before = uid(&world);
+    change(&mut world, more_connections);
+    for _ in 0..20 {
+        pass(&mut world, &mut 0, None, false);
+        world.tick();
+    }
+    assert_eq!(uid(&world), before);
+    assert_eq!(pending(&world), [(format!("/spec/config/{CONNECTIONS}"), Online)]);
+    assert_eq!(phase(&world), Some(Phase::Updating));
+    let status = world.resource.status.as_ref().unwrap();
+    assert!(status.conditions.iter().any(|found| found.type_ == "Ready" && found.status == "True"));
+    assert!(status.instruction.as_ref().unwrap().seq < world.resource.spec.instruction.as_ref().unwrap().seq);
+
+    // Nor is anything called done when the wish turns back: nobody knows which value it has.
+    let mut back = world.clone();
+    change(&mut back, no_connections);
+    pass(&mut back, &mut 0, None, false);
+    assert_eq!(pending(&back), [(format!("/spec/config/{CONNECTIONS}"), Online)]);
+    back.deaf = None;
+    settle(&mut back, None, false);
+    assert_eq!((uid(&back), back.reloads), (before.clone(), 1));
+    check_serving(&back, None);
+
+    // A restart that is asked for reads it, too.
+    change(&mut world, |spec| spec.restart_nonce = Some("now".to_owned()));
+    settle(&mut world, None, false);
+    assert!(uid(&world) != before && world.reloads == 0);
+    check_serving(&world, None);
+}
+
+#[test]
+fn one_that_cannot_be_told_is_restarted_after_some_minutes() {
+    let mut world = serving();
+    (world.deaf, world.clock) = (Some(false), SignedDuration::from_mins(1));
+    let before = uid(&world);
+    change(&mut world, more_connections);
+    let (mut minutes, mut told) = (0, false);
+    while uid(&world) == before && minutes < 20 {
+        told = pending(&world).contains(&(format!("/spec/config/{CONNECTIONS}"), Restart));
+        pass(&mut world, &mut 0, None, false);
+        world.tick();
+        minutes += 1;
+    }
+    assert!((6..12).contains(&minutes) && told, "{minutes} {told}");
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    assert_eq!(world.reloads, 0);
+}
+
+#[test]
+fn one_that_ended_before_it_served_is_started_anew() {
+    let mut world = serving();
+    change(&mut world, more_connections);
+    let before = uid(&world);
+    let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
+    let status = pod.status.get_or_insert_default();
+    let conditions = status.conditions.iter_mut().flatten().filter(|found| found.type_ == "Ready");
+    conditions.for_each(|found| "False".clone_into(&mut found.status));
+    let ended = json!([{ "name": "questdb", "image": "", "imageID": "", "ready": false, "restartCount": 1 }]);
+    status.container_statuses = serde_json::from_value(ended).unwrap();
+    let seen = world.children.pod.clone();
+    for _ in 0..4 {
+        if uid(&world) == before {
+            world.children.pod.clone_from(&seen);
+        }
+        pass(&mut world, &mut 0, None, false);
+        world.tick();
+    }
+    assert_ne!(uid(&world), before);
+    settle(&mut world, None, false);
+    assert_eq!(world.reloads, 0);
+}
+
+#[test]
+fn one_that_does_not_answer_is_neither_told_nor_restarted() {
+    let mut world = serving();
+    change(&mut world, more_connections);
+    let before = uid(&world);
+    for number in 0..10 {
+        let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
+        let conditions = pod.status.as_mut().unwrap().conditions.iter_mut().flatten();
+        let ready = conditions.filter(|found| found.type_ == "Ready");
+        ready.for_each(|found| "False".clone_into(&mut found.status));
+        let planned = pass(&mut world, &mut 0, None, false);
+        let touches = |step: &Step| matches!(step, Step::Delete(_) | Step::Reload(_));
+        assert!(
+            !planned.actions.iter().any(|action| touches(&action.step)),
+            "{number}: {:?}",
+            planned.actions
+        );
+    }
+    assert_eq!((uid(&world), world.reloads), (before.clone(), 0));
+    settle(&mut world, None, false);
+    assert_eq!((uid(&world), world.reloads), (before, 1));
+}
+
+#[test]
+fn what_was_read_again_is_known_of_the_next_pod() {
+    let mut world = serving_many();
+    assert_eq!(world.reloads, 1);
+    change(&mut world, |spec| spec.restart_nonce = Some("once".to_owned()));
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    assert_eq!(world.reloads, 1);
+}

@@ -1,0 +1,224 @@
+//! An upgrade that something comes between: what has begun is remembered, what has not is forgotten, and nothing that stands
+//! in its way is waited for without need.
+
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use resources::names::{self, condition};
+use resources::{RunState, UpgradeResult, UpgradeStatus};
+use serde_json::json;
+
+use super::super::model::World;
+use super::super::operations::change;
+use super::super::oracle::check_end;
+use super::super::runner::{pass, settle};
+use super::{broken, image, is_started, last, runs, serving, told, told_of_upgrade, until, wish_for};
+use crate::Kind;
+
+#[test]
+fn what_has_begun_once_is_remembered_when_its_pod_is_replaced() {
+    let mut world = serving();
+    world.broken = broken("10.0.0");
+    wish_for(&mut world, "10.0.0");
+    until(&mut world, |world| told_of_upgrade(world).contains("does not start"));
+    assert!(last(&world).begun);
+    let then = world.now - SignedDuration::from_mins(11);
+    let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
+    pod.metadata.uid = Some("another".to_owned());
+    let status = json!({
+        "conditions": [
+            { "type": "PodScheduled", "status": "True", "lastTransitionTime": then },
+            { "type": "Ready", "status": "False", "lastTransitionTime": then },
+        ],
+        "containerStatuses": [{
+            "name": "questdb", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": { "waiting": { "reason": "ErrImagePull" } },
+        }],
+    });
+    pod.status = serde_json::from_value(status).unwrap();
+    for _ in 0..4 {
+        pass(&mut world, &mut 0, None, false);
+    }
+    assert!(is_started(&world, "10.0.0") && last(&world).result == UpgradeResult::Running);
+    assert!(told_of_upgrade(&world).contains("ErrImagePull"), "{}", told_of_upgrade(&world));
+}
+
+#[test]
+fn what_was_decided_and_never_written_was_never_begun() {
+    for pauses in [false, true] {
+        let mut world = serving();
+        wish_for(&mut world, "10.0.0");
+        world.read_only_for = Some(Kind::StatefulSet);
+        let is_decided = |world: &World| world.resource.status.as_ref().unwrap().last_upgrade.is_some();
+        until(&mut world, is_decided);
+        assert!(last(&world).result == UpgradeResult::Running && is_started(&world, "9.3.4"));
+        world.read_only_for = None;
+        wish_for(&mut world, "9.3.4");
+        if pauses {
+            pause_and_resume(&mut world);
+        }
+        settle(&mut world, None, false);
+        check_end(&world, "nothing was begun");
+        assert!(is_started(&world, "9.3.4"), "{pauses}");
+        assert_eq!(world.resource.status.as_ref().unwrap().last_upgrade, None, "{pauses}");
+        wish_for(&mut world, "9.4.0");
+        settle(&mut world, None, false);
+        check_end(&world, "another one");
+        assert!(is_started(&world, "9.4.0"), "{pauses}");
+    }
+}
+
+#[test]
+fn a_version_that_has_not_served_is_not_told_as_running_when_it_is_stopped() {
+    let mut world = serving();
+    world.broken = broken("10.0.0");
+    wish_for(&mut world, "10.0.0");
+    until(&mut world, |world| is_started(world, "10.0.0") && last(world).begun);
+    change(&mut world, |spec| spec.run_state = RunState::Paused);
+    settle(&mut world, None, false);
+    let text = told_of_upgrade(&world);
+    assert!(text.contains("QuestDB 10.0.0 had not served"), "{text}");
+    world.broken.clear();
+    change(&mut world, |spec| spec.run_state = RunState::Running);
+    settle(&mut world, None, false);
+    check_end(&world, "resumed");
+    change(&mut world, |spec| spec.run_state = RunState::Paused);
+    settle(&mut world, None, false);
+    assert!(told_of_upgrade(&world).contains("not to serve"), "{}", told_of_upgrade(&world));
+}
+
+fn pause_and_resume(world: &mut World) {
+    change(world, |spec| spec.run_state = RunState::Paused);
+    settle(world, None, false);
+    change(world, |spec| spec.run_state = RunState::Running);
+    settle(world, None, false);
+}
+
+#[test]
+fn what_was_written_and_not_begun_before_a_pause_is_not_begun_after_it() {
+    let mut world = serving();
+    wish_for(&mut world, "10.0.0");
+    until(&mut world, |world| image(world).ends_with("10.0.0"));
+    assert!(runs(&world).unwrap().ends_with("9.3.4"));
+    wish_for(&mut world, "9.3.4");
+    pause_and_resume(&mut world);
+    check_end(&world, "resumed");
+    assert_eq!(told_of_upgrade(&world), "the version that is asked for runs");
+    assert!(is_started(&world, "9.3.4") && last(&world).result == UpgradeResult::RolledBack);
+    assert_eq!(last(&world).reason.as_deref(), Some("it was to stop before it was started"));
+    wish_for(&mut world, "10.0.0");
+    settle(&mut world, None, false);
+    check_end(&world, "asked for again");
+    assert_eq!((last(&world).result, world.snapshots.len()), (UpgradeResult::Succeeded, 2));
+}
+
+#[test]
+fn a_key_that_nobody_is_restarted_for_holds_no_upgrade_up() {
+    let mut world = serving();
+    let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
+    let text = pod.metadata.annotations.as_mut().unwrap().get_mut(names::RUNNING).unwrap();
+    let mut running: serde_json::Value = serde_json::from_str(text).unwrap();
+    assert!(running["config"].as_object_mut().unwrap().remove("line.tcp.enabled").is_some());
+    *text = running.to_string();
+    wish_for(&mut world, "9.4.0");
+    settle(&mut world, None, false);
+    check_end(&world, "upgraded");
+    assert_eq!(last(&world).result, UpgradeResult::Succeeded);
+}
+
+/// Pod and StatefulSet as an operator made them that wrote no word on what they run.
+fn say_nothing(world: &mut World, keeps_spec: bool) {
+    let image = runs(world).unwrap();
+    let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
+    pod.metadata.annotations.as_mut().unwrap().remove(names::RUNNING);
+    if !keeps_spec {
+        pod.spec.as_mut().unwrap().containers.clear();
+        let status = json!([{
+            "name": "questdb", "image": format!("docker.io/{image}"), "imageID": "", "ready": true,
+            "restartCount": 0,
+        }]);
+        pod.status.as_mut().unwrap().container_statuses = serde_json::from_value(status).unwrap();
+    }
+    assert_eq!(runs(world), Some(image));
+    let set = Arc::make_mut(world.children.stateful_set.as_mut().unwrap());
+    let template = &mut set.spec.as_mut().unwrap().template;
+    template.metadata.as_mut().unwrap().annotations.as_mut().unwrap().remove(names::RUNNING);
+}
+
+#[test]
+fn what_does_not_say_what_it_runs_is_upgraded_like_everything_else() {
+    for keeps_spec in [true, false] {
+        let mut world = serving();
+        say_nothing(&mut world, keeps_spec);
+        wish_for(&mut world, "9.4.0");
+        until(&mut world, |world| !image(world).ends_with("9.3.4"));
+        assert_eq!(world.snapshots.len(), 1, "a copy first");
+        settle(&mut world, None, false);
+        check_end(&world, "upgraded");
+        assert_eq!((last(&world).result, world.snapshots.len()), (UpgradeResult::Succeeded, 1));
+        assert!(last(&world).from.ends_with(":9.3.4"), "{keeps_spec}: {}", last(&world).from);
+    }
+
+    let mut world = serving();
+    wish_for(&mut world, "10.0.0");
+    settle(&mut world, None, false);
+    say_nothing(&mut world, true);
+    wish_for(&mut world, "9.4.0");
+    settle(&mut world, None, false);
+    assert!(is_started(&world, "10.0.0"));
+    assert!(told(&world, condition::CONFIG_ACCEPTED).1.contains("cannot read"));
+}
+
+#[test]
+fn when_it_ended_is_told_once() {
+    let mut world = serving();
+    world.broken = broken("9.4.0");
+    wish_for(&mut world, "9.4.0");
+    until(&mut world, |world| is_started(world, "9.4.0"));
+    world.read_only_for = Some(Kind::StatefulSet);
+    until(&mut world, |world| last(world).result == UpgradeResult::RolledBack);
+    let first = last(&world);
+    for _ in 0..5 {
+        pass(&mut world, &mut 0, None, false);
+        world.tick();
+        assert_eq!(last(&world), first);
+    }
+    assert!(image(&world).ends_with("9.4.0"), "nothing could be written");
+    world.read_only_for = None;
+    settle(&mut world, None, false);
+    assert!(is_started(&world, "9.3.4") && first.complete);
+    let served_since = UpgradeStatus { complete: false, ..first };
+    assert_eq!(last(&world), served_since);
+}
+
+#[test]
+fn no_copy_is_taken_for_a_restart_that_cannot_be_made() {
+    let mut world = serving();
+    world.clock = SignedDuration::from_mins(1);
+    Arc::make_mut(&mut world.children.nodes[0]).spec.get_or_insert_default().unschedulable = Some(true);
+    world.exhausted = vec![world.instances[0].zone.clone()];
+    wish_for(&mut world, "9.4.0");
+    for _ in 0..180 {
+        pass(&mut world, &mut 0, None, false);
+        world.tick();
+    }
+    assert!(!world.memory.resting.is_empty(), "no machine was free");
+    assert!(world.snapshots.is_empty() && is_started(&world, "9.3.4"), "{}", world.snapshots.len());
+    assert!(told_of_upgrade(&world).contains("cordoned"), "{}", told_of_upgrade(&world));
+    Arc::make_mut(&mut world.children.nodes[0]).spec.get_or_insert_default().unschedulable = None;
+    world.exhausted.clear();
+    settle(&mut world, None, false);
+    check_end(&world, "uncordoned");
+    assert!(is_started(&world, "9.4.0"));
+}
+
+#[test]
+fn a_next_machine_that_waits_for_the_copy_has_it_taken() {
+    let mut world = serving();
+    Arc::make_mut(&mut world.children.nodes[0]).spec.get_or_insert_default().unschedulable = Some(true);
+    wish_for(&mut world, "9.4.0");
+    settle(&mut world, None, false);
+    check_end(&world, "moved and upgraded");
+    assert!(is_started(&world, "9.4.0"));
+    assert_eq!((last(&world).result, world.snapshots.len()), (UpgradeResult::Succeeded, 1));
+}

@@ -1,0 +1,130 @@
+//! What people chose of the pod, on a real API server: it takes all of it, the restart is told beforehand, nothing is written
+//! again and again for it, and it goes without a trace.
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Api;
+use kube::api::PostParams;
+use kube::core::ObjectMeta;
+use resources::{ChangeMeans, Phase};
+use serde_json::{Value, json};
+use testkit::{Spawned, eventually, unique};
+
+use super::others::Others;
+use super::rig::{PATIENCE, apply, refusal};
+use super::subject::Subject;
+
+/// Some of everything that may be chosen.
+fn chosen() -> Value {
+    json!({
+        "labels": { "team": "trading" },
+        "annotations": { "example.com/owner": "desk" },
+        "resources": { "cpu": "1", "memory": "4096Mi" },
+        "probes": { "readiness": { "periodSeconds": 2, "failureThreshold": 5 } },
+        "env": [
+            { "name": "TZ", "value": "UTC" },
+            { "name": "EMPTY", "value": "" },
+            { "name": "KEY", "valueFrom": { "secretKeyRef": { "name": "keys", "key": "a" } } },
+        ],
+        "volumes": [
+            { "name": "scratch", "emptyDir": { "sizeLimit": "1024Mi" } },
+            { "name": "ca", "configMap": { "name": "ca" } },
+            { "name": "keys", "secret": { "secretName": "keys" } },
+        ],
+        "volumeMounts": [{ "name": "ca", "mountPath": "/etc/ca", "readOnly": true }],
+        "containers": [{
+            "name": "shipper", "image": "example.com/shipper:1", "command": ["/ship"], "args": ["--to", "desk"],
+            "ports": [{ "name": "ship", "containerPort": 8080 }],
+            "resources": { "cpu": "250m", "memory": "256Mi" },
+            "volumeMounts": [{ "name": "scratch", "mountPath": "/scratch", "readOnly": false }],
+        }],
+        "tolerations": [{ "key": "desk", "value": "trading", "effect": "NoSchedule" }, { "key": "any" }],
+        "imagePullSecrets": [{ "name": "registry" }],
+        "serviceAccountName": "desk",
+        "terminationGracePeriodSeconds": 300,
+    })
+}
+
+async fn set(subject: &Subject) -> StatefulSet {
+    let sets: Api<StatefulSet> = Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace);
+    sets.get(&subject.name).await.unwrap()
+}
+
+fn template(set: &StatefulSet) -> Value {
+    let mut template = serde_json::to_value(&set.spec.as_ref().unwrap().template).unwrap();
+    template["metadata"]["annotations"] = Value::Null;
+    template
+}
+
+/// Waits until the operator has looked so often more.
+async fn looks(operator: &Spawned, more: f64) {
+    let count = async || operator.metric("controller_runtime_reconcile_total", "result=\"success\"").await;
+    let before = count().await;
+    eventually(PATIENCE, "more looks", async || (count().await >= before + more).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_is_as_it_was_chosen_and_the_usual_one_again_when_nothing_is() {
+    let mut subject = Subject::new(&unique("pod")).await;
+    let _others = Others::of(&subject.rig);
+    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let kubeconfig = subject.rig.rights(&lease).await;
+    let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]);
+    subject.wish_run_state("Running").await;
+    subject.carried_out(Phase::Ready).await;
+    let usual = template(&set(&subject).await);
+    let accounts: Api<ServiceAccount> = Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace);
+    let account = serde_json::from_value(json!({ "metadata": { "name": "desk" } })).unwrap();
+    accounts.create(&PostParams::default(), &account).await.unwrap();
+
+    let (name, api) = (subject.name.clone(), subject.rig.as_admin());
+    let told = eventually(PATIENCE, "the restart to be told", async || {
+        let pending = api.get(&name).await.ok()?.status?.pending;
+        let told = |found: &resources::PendingStatus| {
+            found.field == "/spec/pod/env" && found.means == ChangeMeans::Restart
+        };
+        pending.iter().any(told).then_some(())
+    });
+    tokio::join!(told, subject.wish(|spec| spec["pod"] = chosen()));
+    subject.carried_out(Phase::Ready).await;
+    let found = set(&subject).await;
+    let pod = &template(&found)["spec"];
+    assert_eq!(pod["containers"][1]["name"], "shipper");
+    assert_eq!(pod["containers"][0]["resources"]["limits"], json!({ "cpu": "1", "memory": "4Gi" }));
+    assert_eq!(pod["automountServiceAccountToken"], json!(false));
+    let running = subject.pods().get(&resources::names::pod(&subject.name)).await.unwrap();
+    assert_eq!(running.metadata.labels.unwrap()["team"], "trading");
+
+    // The API server writes amounts and defaults in its own way: that is no reason to write them again.
+    looks(&operator, 4.0).await;
+    let version = |metadata: ObjectMeta| metadata.resource_version;
+    let before = version(set(&subject).await.metadata);
+    looks(&operator, 4.0).await;
+    assert_eq!(version(set(&subject).await.metadata), before);
+
+    subject.wish(|_| {}).await;
+    subject.carried_out(Phase::Ready).await;
+    assert_eq!(template(&set(&subject).await), usual);
+    subject.purge_with_others().await;
+}
+
+#[tokio::test]
+async fn what_no_pod_may_be_is_refused_by_the_definition() {
+    let rig = super::rig::Rig::new().await;
+    let mut plain = rig.managed("pod", 1);
+    plain["spec"].as_object_mut().unwrap().remove("instruction");
+    let refused = [
+        json!({ "env": [{ "name": "A B", "value": "x" }] }),
+        json!({ "volumes": [{ "name": "a", "hostPath": { "path": "/" } }] }),
+        json!({ "resources": { "cpu": "-1", "memory": "4Gi" } }),
+        json!({ "containers": [{ "name": "a", "image": "a" }] }),
+        json!({ "tolerations": [{ "operator": "Exists" }] }),
+        json!({ "hostNetwork": true }),
+    ];
+    for pod in refused {
+        plain["spec"]["pod"] = pod;
+        let status = refusal(apply(&rig.as_admin(), &plain).await);
+        assert!(status.message.contains("pod"), "{status:?}");
+    }
+    rig.end().await;
+}

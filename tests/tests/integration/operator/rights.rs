@@ -1,0 +1,100 @@
+//! The rights that the operator itself prints, granted on a real API server, and its service account's way there.
+
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::config::Kubeconfig;
+use kube::core::{DynamicObject, GroupVersionKind};
+use kube::discovery::ApiResource;
+use kube::{Api, Client};
+use resources::names;
+use serde_json::{Value, json};
+use testkit::{bare_cluster, eventually, unique};
+use tokio::process::Command;
+
+use super::rig::PATIENCE;
+use crate::support::stack;
+
+/// What the program prints for an operator of these namespaces that lives in `home`.
+async fn printed(namespaces: &[&str], home: &str) -> Vec<DynamicObject> {
+    let mut command = Command::new(stack().programs.join(names::OPERATOR));
+    command.args(["rbac", "--operator-namespace", home]);
+    for namespace in namespaces {
+        command.args(["--namespace", namespace]);
+    }
+    let output = command.output().await.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    serde_saphyr::from_multiple(&String::from_utf8(output.stdout).unwrap()).unwrap()
+}
+
+/// Applies it, as somebody with kubectl would.
+pub(super) async fn apply(admin: &Client, namespaces: &[&str], home: &str) {
+    write(admin, printed(namespaces, home).await).await;
+}
+
+/// Applies what concerns one namespace, and of that only the first rule: databases, and nothing that belongs to them.
+pub(super) async fn apply_in_part(admin: &Client, namespace: &str, home: &str) {
+    let mut objects = printed(&[namespace], home).await;
+    objects.retain(|object| object.metadata.namespace.as_deref() == Some(namespace));
+    for role in &mut objects {
+        if let Some(rules) = role.data.get_mut("rules").and_then(Value::as_array_mut) {
+            rules.truncate(1);
+        }
+    }
+    write(admin, objects).await;
+}
+
+async fn write(admin: &Client, objects: Vec<DynamicObject>) {
+    for object in objects {
+        let types = object.types.clone().unwrap();
+        let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types).unwrap());
+        let api: Api<DynamicObject> = match &object.metadata.namespace {
+            Some(namespace) => Api::namespaced_with(admin.clone(), namespace, &resource),
+            None => Api::all_with(admin.clone(), &resource),
+        };
+        let name = object.metadata.name.clone().unwrap();
+        let parameters = PatchParams::apply("slipway-tests").force();
+        api.patch(&name, &parameters, &Patch::Apply(&object)).await.unwrap();
+    }
+}
+
+/// The same, and a kubeconfig with a token of the operator's service account, once the rights are heeded.
+pub(super) async fn grant(admin: &Client, namespaces: &[&str], home: &str) -> PathBuf {
+    apply(admin, namespaces, home).await;
+    let kubeconfig = kubeconfig(&token(admin, home).await);
+    let client = testkit::client(&kubeconfig).await.unwrap();
+    for namespace in namespaces {
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+        eventually(PATIENCE, "the rights to be heeded", async || {
+            secrets.list_metadata(&ListParams::default()).await.ok().map(drop)
+        })
+        .await;
+    }
+    kubeconfig
+}
+
+async fn token(admin: &Client, home: &str) -> String {
+    let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), home);
+    let spec = TokenRequestSpec { expiration_seconds: Some(3_600), ..TokenRequestSpec::default() };
+    let request = TokenRequest { spec, ..TokenRequest::default() };
+    let answer = accounts.create_token_request(names::OPERATOR, &PostParams::default(), &request).await;
+    answer.unwrap().status.unwrap().token
+}
+
+/// A way to the bare API server by a token alone.
+fn kubeconfig(token: &str) -> PathBuf {
+    let admin = Kubeconfig::read_from(&bare_cluster().kubeconfig).unwrap();
+    let cluster = admin.clusters.into_iter().find_map(|named| named.cluster).unwrap();
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "operator",
+        "clusters": [{ "name": "bare", "cluster": cluster }],
+        "users": [{ "name": "operator", "user": { "token": token } }],
+        "contexts": [{ "name": "operator", "context": { "cluster": "bare", "user": "operator" } }],
+    });
+    let path: &Path = &std::env::temp_dir();
+    let path = path.join(unique("kubeconfig"));
+    std::fs::write(&path, config.to_string()).unwrap();
+    path
+}
