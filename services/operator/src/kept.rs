@@ -54,6 +54,7 @@ impl Kept for Pod {
             self.status = Some(PodStatus {
                 conditions: status.conditions,
                 container_statuses: status.container_statuses,
+                init_container_statuses: status.init_container_statuses,
                 phase: status.phase,
                 ..PodStatus::default()
             });
@@ -101,6 +102,14 @@ mod tests {
         serde_json::to_value(object).unwrap()
     }
 
+    /// What says why a start fails.
+    fn container(name: &str) -> Value {
+        json!({
+            "name": name, "image": "", "imageID": "", "ready": false, "restartCount": 3,
+            "state": { "waiting": { "reason": "CrashLoopBackOff" } },
+        })
+    }
+
     #[test]
     fn no_password_and_nothing_large_is_kept() {
         let secret = stripped::<Secret>(json!({ "data": { "pg-password": "c2VjcmV0" } }));
@@ -116,11 +125,20 @@ mod tests {
         let pod = stripped::<Pod>(json!({
             "metadata": { "annotations": { "crd.questdb.io/checksum": "c" } },
             "spec": { "nodeName": "n", "containers": [{ "name": "questdb" }] },
-            "status": { "podIP": "10.0.0.1", "conditions": [{ "type": "Ready", "status": "True" }] },
+            "status": {
+                "podIP": "10.0.0.1", "conditions": [{ "type": "Ready", "status": "True" }],
+                "initContainerStatuses": [container("link-config")], "containerStatuses": [container("questdb")],
+            },
         }));
         assert_eq!(pod["spec"], json!({ "containers": [], "nodeName": "n" }));
         assert_eq!(pod["metadata"]["annotations"]["crd.questdb.io/checksum"], "c");
-        assert_eq!(pod["status"], json!({ "conditions": [{ "type": "Ready", "status": "True" }] }));
+        assert_eq!(
+            pod["status"],
+            json!({
+                "conditions": [{ "type": "Ready", "status": "True" }],
+                "initContainerStatuses": [container("link-config")], "containerStatuses": [container("questdb")],
+            })
+        );
     }
 
     #[test]
