@@ -74,8 +74,8 @@ async fn account(context: &Context, validated: &Validated, settled: bool) -> Res
     let age = if settled { context.resync } else { AT_WORK };
     let now = Instant::now();
     let moment = now.checked_sub(age).unwrap_or(now);
-    // A picture from before our own last write would show the past.
     let Subject { database, uid, .. } = &validated.subject;
+    // A picture from before our own last write would show the past.
     let moment = context.memories.wrote_at(uid).map_or(moment, |wrote| wrote.max(moment));
     let picture = if settled {
         let picture = context.view.taken_after(moment).await;

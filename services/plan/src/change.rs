@@ -69,15 +69,14 @@ pub(crate) fn changes(world: &World<'_>, plan: &Plan) -> Vec<Change> {
 /// Why the pod has to be replaced; empty while it runs what is asked for.
 fn restarts(world: &World<'_>) -> Vec<Change> {
     let Some(pod) = &world.observed.children.pod else { return Vec::new() };
-    let annotations = pod.metadata.annotations.as_ref();
-    let wished = Running::of(world.validated);
     if let Some(reload) = reload(world) {
         let why = "QuestDB reads it again while it serves";
         let online = |setting: &Setting| Change::online(&running::field_of(&setting.key), why);
         return reload.settings.iter().map(online).collect();
     }
+    let annotations = pod.metadata.annotations.as_ref();
     let mut changes = match Running::read(annotations) {
-        Some(running) => wished.differences(&running),
+        Some(running) => Running::of(world.validated).differences(&running),
         None => Vec::new(),
     };
     if matches!(world.choice.taking, Taking::Renewal(_) | Taking::Unread) {
@@ -109,12 +108,15 @@ pub(crate) fn has_other_restarts(validated: &Validated, choice: &Choice, pod: &P
         || differences.any(|change| !with_the_image.contains(&change.field.as_str()))
 }
 
+/// What status says of a change of a field by these means.
+pub(crate) fn told<'a>(resource: &'a QuestDB, field: &str, means: ChangeMeans) -> Option<&'a PendingStatus> {
+    let mut pending = resource.status.iter().flat_map(|status| &status.pending);
+    pending.find(|found| found.field == field && found.means == means)
+}
+
 /// Whether status says every reason for which the pod is about to be replaced.
 pub(crate) fn is_told(world: &World<'_>) -> bool {
-    let told = world.resource.status.as_ref().map_or(&[][..], |status| &status.pending);
-    let is_told = |change: &Change| {
-        told.iter().any(|found| found.field == change.field && found.means == ChangeMeans::Restart)
-    };
+    let is_told = |change: &Change| told(world.resource, &change.field, ChangeMeans::Restart).is_some();
     restarts(world).iter().all(is_told)
 }
 
@@ -154,10 +156,7 @@ pub(crate) fn is_move_told(world: &World<'_>) -> bool {
     if world.observed.children.pod.is_none() {
         return true;
     }
-    let told = world.resource.status.as_ref().map_or(&[][..], |status| &status.pending);
-    let is_told = |change: &Change| {
-        told.iter().any(|found| found.field == change.field && found.means == ChangeMeans::Move)
-    };
+    let is_told = |change: &Change| told(world.resource, &change.field, ChangeMeans::Move).is_some();
     machine(world).iter().all(is_told)
 }
 
@@ -216,9 +215,8 @@ fn of_kind(kind: Kind) -> Option<Change> {
 
 /// The same for status, with the times of before.
 pub(crate) fn pending(resource: &QuestDB, changes: Vec<Change>, now: jiff::Timestamp) -> Vec<PendingStatus> {
-    let before = resource.status.as_ref().map_or(&[][..], |status| &status.pending);
     let since = |change: &Change| {
-        let known = before.iter().find(|found| found.field == change.field && found.means == change.means);
+        let known = told(resource, &change.field, change.means);
         known.map_or(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now), |known| known.since.clone())
     };
     let status = |change: Change| PendingStatus {

@@ -18,6 +18,7 @@ mod observed;
 mod overrides;
 mod part;
 mod planner;
+mod pod;
 mod reach;
 mod rehearsal;
 mod report;

@@ -15,13 +15,14 @@ use resources::names::{self, port};
 use resources::{ContainerSpec, EnvSpec, MountSpec, PodOverrides, ProbesSpec, TolerationSpec, VolumeSpec};
 
 use self::amounts::{LEAST, beside};
+use crate::pod;
 use crate::reach::check_keys;
 
 pub(crate) use self::amounts::{Amounts, amounts, amounts_of_questdb, fit, mebibytes};
 
 /// Volumes and containers that are ours.
 const OUR_VOLUMES: [&str; 3] = ["data", "config", "secrets"];
-const OUR_CONTAINERS: [&str; 3] = ["questdb", "restore", "link-config"];
+const OUR_CONTAINERS: [&str; 3] = [pod::QUESTDB, pod::RESTORE, pod::LINK_CONFIG];
 /// Folders of QuestDB's container that are ours, of the image's program, or of the system.
 const OUR_FOLDERS: [&str; 9] =
     ["/var/lib/questdb", "/etc/questdb", "/app", "/root", "/usr", "/bin", "/sbin", "/lib", "/lib64"];

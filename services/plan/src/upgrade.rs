@@ -79,6 +79,11 @@ fn written(children: &Children) -> Option<UpgradeStatus> {
     serde_json::from_str(annotations.get(names::UPGRADE)?).ok()
 }
 
+/// The record as status has it.
+fn reported(resource: &QuestDB) -> Option<&UpgradeStatus> {
+    resource.status.as_ref()?.last_upgrade.as_ref()
+}
+
 /// Whether two records are of one start.
 fn same_start(one: &UpgradeStatus, other: &UpgradeStatus) -> bool {
     (&one.from, &one.to, one.started_at.0.as_second())
@@ -108,7 +113,7 @@ impl Look<'_> {
     fn record(&self) -> Option<UpgradeStatus> {
         let set = self.observed.children.stateful_set.as_deref();
         let written = written(&self.observed.children);
-        let reported = self.resource.status.as_ref().and_then(|status| status.last_upgrade.clone());
+        let reported = reported(self.resource).cloned();
         match (written, reported) {
             (Some(written), Some(reported))
                 if written.result == UpgradeResult::Running && same_start(&written, &reported) =>
@@ -200,8 +205,7 @@ impl Look<'_> {
     /// the first time stands.
     fn begin(&self, from: &str, snapshot: Option<String>, begun: bool) -> Decision {
         let Validated { image, version, restart_nonce, .. } = self.validated;
-        let reported = self.resource.status.as_ref().and_then(|status| status.last_upgrade.as_ref());
-        let known = reported.filter(|known| {
+        let known = reported(self.resource).filter(|known| {
             known.result == UpgradeResult::Running
                 && (known.from.as_str(), &known.to) == (from, image)
                 && (&known.snapshot, &known.restart_nonce) == (&snapshot, restart_nonce)
@@ -284,6 +288,6 @@ pub fn copy_to_look_at(
 ) -> Option<Arc<QuestDBSnapshot>> {
     let stem = copy::stem(resource, validated, children)?;
     let last = copy::attempts(&stem).map_while(|name| find(&name)).last();
-    let reported = || resource.status.as_ref()?.last_upgrade.clone();
-    last.or_else(|| find(&written(children).or_else(reported).filter(|record| record.complete)?.snapshot?))
+    let known = || written(children).or_else(|| reported(resource).cloned());
+    last.or_else(|| find(&known().filter(|record| record.complete)?.snapshot?))
 }

@@ -8,7 +8,7 @@ use resources::names;
 use serde_json::{Value, json};
 
 use super::Pass;
-use crate::database::{self, Door};
+use crate::database::{Door, address};
 use crate::error::Error;
 use crate::write;
 
@@ -30,15 +30,13 @@ pub(super) async fn reload(pass: &Pass<'_>, reload: &Reload) -> Result<(), Error
         // The kubelet brings a pod's files up to date when the pod changes, and else about once a minute.
         note("have the pod shown its server.conf", json!(reload.meanwhile)).await?;
     }
-    let address = pod.status.as_ref().and_then(|status| status.pod_ip.as_ref()?.parse().ok());
-    let address = address.ok_or_else(|| stale(format!("the pod {name} has no address")))?;
-    let Some((user, password)) = database::credentials(context, subject).await? else {
+    let address = address(&pod).ok_or_else(|| stale(format!("the pod {name} has no address")))?;
+    let Some(door) = Door::of(context, subject, address).await? else {
         return Err(stale(format!(
             "Secret {} has no credentials for HTTP, with which QuestDB is told to read server.conf again",
             names::credentials(&subject.name)
         )));
     };
-    let door = Door { address, user, password };
     let missing = context.databases.reload(&door, &reload.settings).await;
     let missing = missing.map_err(Error::database("have QuestDB read server.conf again"))?;
     if missing.is_empty() {

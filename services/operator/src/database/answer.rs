@@ -40,12 +40,10 @@ pub(super) fn missing(status: u16, body: &[u8], settings: &[Setting]) -> Result<
     let answer = read(status, body)?;
     let rows = answer.get("dataset").and_then(Value::as_array).ok_or(Error::Unreadable { status })?;
     let is_so = |setting: &Setting| {
-        let text =
-            |row: &Value, column: usize| row.get(column).and_then(Value::as_str).map(ToOwned::to_owned);
-        let mut of_key = rows.iter().filter(|row| text(row, 0).as_ref() == Some(&setting.key));
-        of_key.next().is_some_and(|row| match &setting.value {
-            Some(value) => text(row, 2).as_deref() == Some("conf") && text(row, 1).as_ref() == Some(value),
-            None => text(row, 2).as_deref() == Some("default"),
+        let row = rows.iter().find(|row| row[0].as_str() == Some(&setting.key));
+        row.is_some_and(|row| match &setting.value {
+            Some(value) => row[2].as_str() == Some("conf") && row[1].as_str() == Some(value),
+            None => row[2].as_str() == Some("default"),
         })
     };
     Ok(settings.iter().filter(|setting| !is_so(setting)).map(|setting| setting.key.clone()).collect())

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::Api;
 use plan::{Setting, Subject};
 use resources::names::{self, port};
@@ -66,8 +66,8 @@ pub enum Error {
 /// A process and how to enter.
 pub(crate) struct Door {
     pub(crate) address: IpAddr,
-    pub(crate) user: String,
-    pub(crate) password: String,
+    user: String,
+    password: String,
 }
 
 impl fmt::Debug for Door {
@@ -76,19 +76,28 @@ impl fmt::Debug for Door {
     }
 }
 
-/// The user and password of a database's HTTP port; nothing while its Secret does not have them.
-pub(crate) async fn credentials(
-    context: &Context,
-    subject: &Subject,
-) -> Result<Option<(String, String)>, crate::error::Error> {
-    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &subject.namespace);
-    let name = names::credentials(&subject.name);
-    let secret = context.call("read the credentials", secrets.get_opt(&name)).await?;
-    let Some(secret) = secret.filter(|secret| subject.owns(secret.metadata.labels.as_ref())) else {
-        return Ok(None);
-    };
-    let text = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
-    Ok(text(names::secret::HTTP_USER).zip(text(names::secret::HTTP_PASSWORD)))
+impl Door {
+    /// To the process of a database at an address; none while its Secret has no user and password of its HTTP port.
+    pub(crate) async fn of(
+        context: &Context,
+        subject: &Subject,
+        address: IpAddr,
+    ) -> Result<Option<Self>, crate::error::Error> {
+        let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &subject.namespace);
+        let name = names::credentials(&subject.name);
+        let secret = context.call("read the credentials", secrets.get_opt(&name)).await?;
+        let Some(secret) = secret.filter(|secret| subject.owns(secret.metadata.labels.as_ref())) else {
+            return Ok(None);
+        };
+        let text = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
+        let credentials = text(names::secret::HTTP_USER).zip(text(names::secret::HTTP_PASSWORD));
+        Ok(credentials.map(|(user, password)| Self { address, user, password }))
+    }
+}
+
+/// Where a pod's process is reached.
+pub(crate) fn address(pod: &Pod) -> Option<IpAddr> {
+    pod.status.as_ref()?.pod_ip.as_ref()?.parse().ok()
 }
 
 /// A text in SQL.

@@ -9,7 +9,7 @@ use plan::{Subject, pod_serves};
 use resources::{Phase, QuestDB, QuestDBSnapshot, names};
 
 use super::Snapshots;
-use crate::database::{Door, credentials};
+use crate::database::{Door, address};
 use crate::error::Error;
 use crate::observe;
 
@@ -59,13 +59,11 @@ async fn serving(
     if !subject.owns(pod.metadata.labels.as_ref()) {
         return Ok(Look::unclear(format!("the pod {name}-0 is not of this database")));
     }
-    let status = pod.status.as_ref();
-    let address = status.and_then(|status| status.pod_ip.as_ref()?.parse().ok());
     let answers = pod.metadata.deletion_timestamp.is_none() && (owes || pod_serves(pod));
-    let Some(address) = address.filter(|_| answers) else {
+    let Some(address) = address(pod).filter(|_| answers) else {
         return Ok(Look::unclear(format!("the pod of QuestDB {name} is not ready")));
     };
-    let Some((user, password)) = credentials(&snapshots.context, subject).await? else {
+    let Some(door) = Door::of(&snapshots.context, subject, address).await? else {
         return Ok(Look::unclear(format!("Secret {} has no credentials for HTTP", names::credentials(name))));
     };
     // Without EC2 a database that is held can still be let go.
@@ -75,7 +73,6 @@ async fn serving(
         Ok(Err(why)) => return Ok(Look::unclear(why)),
         Err(error) => (reported(database, subject), Some(error)),
     };
-    let door = Door { address, user, password };
     Ok(match snapshots.context.databases.held_since(&door).await {
         Ok(held_since) => Look { ground: Ground::Serving { disk, held_since }, door: Some(door), blind },
         Err(error) => Look::unclear(runtime::telemetry::chain(&error)),

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::stateful_set::{ROOT, resources};
 use crate::Validated;
+use crate::pod::LINK_CONFIG;
 
 /// The folder in which a pod is shown server.conf.
 pub(super) const SHOWN: &str = "/etc/questdb/config";
@@ -21,7 +22,7 @@ ln -sfn "$SHOWN/server.conf" "$ROOT/conf/server.conf"
 /// The init container.
 pub(super) fn linker(validated: &Validated) -> Value {
     json!({
-        "name": "link-config",
+        "name": LINK_CONFIG,
         "image": validated.image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["/bin/sh", "-ec", LINK],

@@ -4,7 +4,7 @@ use cloud::{Volume, key};
 use serde_json::{Value, json};
 
 use super::stateful_set::{ROOT, resources};
-use crate::Validated;
+use crate::{Validated, pod};
 
 /// A disk that was made from a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub(super) fn restorer(validated: &Validated, copied: &Copied) -> Value {
         Held::Unknown => "unknown",
     };
     json!({
-        "name": "restore",
+        "name": pod::RESTORE,
         "image": validated.image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["/bin/sh", "-ec", RESTORE],

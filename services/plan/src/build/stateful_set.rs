@@ -12,6 +12,7 @@ use super::ports::of_pod;
 use super::restorer::{Copied, restorer};
 use crate::change::{Running, template_digest};
 use crate::overrides::amounts_of_questdb;
+use crate::pod::QUESTDB;
 use crate::{Kind, Manifest, Subject, Validated};
 
 /// User and group of the image.
@@ -141,7 +142,7 @@ fn container(validated: &Validated, copied: Option<&Copied>) -> Value {
         .into_iter()
         .map(|(name, port)| json!({ "name": name, "containerPort": port, "protocol": "TCP" }));
     json!({
-        "name": "questdb",
+        "name": QUESTDB,
         "image": validated.image,
         "imagePullPolicy": "IfNotPresent",
         "env": environment(validated),

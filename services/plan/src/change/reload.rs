@@ -10,9 +10,8 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use resources::{ChangeMeans, names};
-use sha2::{Digest, Sha256};
 
-use super::running::Running;
+use super::running::{Running, digest};
 use crate::planner::World;
 use crate::secrets::Taking;
 use crate::upgrade::has_failed;
@@ -44,7 +43,7 @@ pub struct Reload {
     /// What the pod says of itself from before QuestDB is told until it has answered: nobody knows then which of the values
     /// it has, whatever is asked for next.
     pub meanwhile: BTreeMap<String, String>,
-    /// What the pod says of itself afterwards; nothing takes an annotation off.
+    /// What the pod says of itself afterwards; an annotation without a value is taken off.
     pub annotations: BTreeMap<String, Option<String>>,
 }
 
@@ -52,18 +51,17 @@ pub struct Reload {
 pub(crate) fn reload(world: &World<'_>) -> Option<Reload> {
     let pod = world.observed.children.pod.as_deref()?;
     let is_given = matches!(world.choice.taking, Taking::Nothing | Taking::Note(_));
-    let pin = pin_of(world, pod)?;
     if !is_given || pod.metadata.deletion_timestamp.is_some() || has_failed(pod) {
         return None;
     }
+    let pin = pin_of(world, pod)?;
     let wished = Running::of(world.validated);
     let running = Running::read(pod.metadata.annotations.as_ref())?;
     let keys = wished.to_read_again(&running, &world.validated.version);
-    let text = build::server_conf(world.validated);
-    let shown = hex::encode(&Sha256::digest(text.as_bytes())[..4]);
     if keys.is_empty() || is_given_up(world, pod) {
         return None;
     }
+    let shown = digest(build::server_conf(world.validated).as_bytes());
     let unknown = running.without(&keys).text();
     let meanwhile = [
         (names::CONFIG.to_owned(), shown.clone()),

@@ -14,13 +14,10 @@ use sha2::{Digest, Sha256};
 use super::Change;
 use super::reload::FIELD;
 use crate::secrets::Keyring;
-use crate::{Validated, build, overrides};
+use crate::{Validated, build, overrides, pod};
 
 /// The field by which other credentials are told.
 pub(super) const CREDENTIALS: &str = "/spec/credentials";
-
-/// The container that is QuestDB.
-const CONTAINER: &str = "questdb";
 
 /// What QuestDB was started with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,8 +158,7 @@ pub(crate) fn image_of_pod(pod: &Pod) -> Option<String> {
     let asked = || pod.spec.as_ref().and_then(image_of_spec);
     // A runtime may name it by another registry, or by a digest that tells nothing.
     let told = || {
-        let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
-        let (_, version) = statuses.iter().find(|found| found.name == CONTAINER)?.image.rsplit_once(':')?;
+        let (_, version) = pod::questdb(pod)?.image.rsplit_once(':')?;
         catalogue::major(version).map(|_| catalogue::image_of(version))
     };
     running.or_else(asked).or_else(told)
@@ -175,7 +171,7 @@ pub(crate) fn image_of_template(set: Option<&StatefulSet>) -> Option<String> {
 }
 
 fn image_of_spec(pod: &PodSpec) -> Option<String> {
-    pod.containers.iter().find(|found| found.name == CONTAINER)?.image.clone()
+    pod.containers.iter().find(|found| found.name == pod::QUESTDB)?.image.clone()
 }
 
 /// The annotations of the template of a StatefulSet.
@@ -193,6 +189,7 @@ pub(super) fn differs(
     matches!((of(pod), of(template)), (Some(pod), Some(template)) if pod != template)
 }
 
-fn digest(bytes: &[u8]) -> String {
+/// A short hash.
+pub(super) fn digest(bytes: &[u8]) -> String {
     hex::encode(&Sha256::digest(bytes)[..4])
 }

@@ -12,14 +12,14 @@ use std::sync::Arc;
 use cloud::{Instance, InstanceState, SecurityGroup, Volume};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
-use resources::{ChangeMeans, PendingStatus, names};
+use resources::{ChangeMeans, names};
 
 use super::machine::{generation_of, is_ready, joined, launch_beside, of_instance};
 use super::reach::is_leaving;
 use super::released::Released;
 use super::workload::pod_is_ready;
 use super::{World, former, home, ready};
-use crate::change::is_move_told;
+use crate::change::{is_move_told, told};
 use crate::{Part, Plan, State, Validated, build};
 
 /// Where a database is, and what a machine beside it would need.
@@ -205,11 +205,7 @@ pub(super) fn takes_along(world: &World<'_>, plan: &Plan, instance: &Instance) -
 /// Whether the move has been told for so long that no machine is expected to be there soon: each that is launched ends by
 /// itself, or something before the launch does not come to an end.
 fn is_overdue(world: &World<'_>, instance: &Instance) -> bool {
-    let told = world.resource.status.as_ref().map_or(&[][..], |status| &status.pending);
-    let since = |reason: &Reason| {
-        let found = |told: &&PendingStatus| told.field == reason.field && told.means == ChangeMeans::Move;
-        told.iter().find(found).map(|told| told.since.0)
-    };
+    let since = |reason: &Reason| Some(told(world.resource, reason.field, ChangeMeans::Move)?.since.0);
     // By the youngest of its reasons.
     let since: Option<Vec<Timestamp>> = reasons(world, instance).iter().map(since).collect();
     let youngest = since.and_then(|since| since.into_iter().max());

@@ -12,7 +12,7 @@ use super::child::ensure;
 use super::{home, ready};
 use crate::change::{image_of_template, is_told, reload};
 use crate::secrets::Taking;
-use crate::{Kind, Observed, Part, Plan, State, Step, Target, Validated, build, overrides};
+use crate::{Kind, Observed, Part, Plan, State, Step, Target, Validated, build, overrides, pod};
 
 /// server.conf and Services; whether they are as they should be.
 pub(super) fn config(world: &World<'_>, plan: &mut Plan) -> bool {
@@ -171,7 +171,7 @@ pub fn pod_is_ready(observed: &Observed) -> bool {
 
 /// The same of a pod.
 pub fn pod_serves(pod: &Pod) -> bool {
-    condition(pod, "Ready")
+    pod::is(pod, "Ready")
 }
 
 fn is_current(pod: &Pod, checksum: &str) -> bool {
@@ -183,7 +183,7 @@ fn is_current(pod: &Pod, checksum: &str) -> bool {
 }
 
 fn judge(plan: &mut Plan, pod: &Pod) -> bool {
-    if condition(pod, "Ready") {
+    if pod::is(pod, "Ready") {
         plan.say(Part::Pod, State::Done);
         return true;
     }
@@ -255,7 +255,7 @@ fn kept_away(world: &World<'_>, pod: &Pod, node: &Node) -> Option<&'static str> 
         Some("the restart waits for a machine with room for the containers beside QuestDB")
     } else if super::reach::is_leaving(node) {
         Some("the restart waits: the Node is cordoned, and QuestDB would not start again on it")
-    } else if (elsewhere || condition(pod, "Ready")) && ready::repelling(world.validated, node).is_some() {
+    } else if (elsewhere || pod::is(pod, "Ready")) && ready::repelling(world.validated, node).is_some() {
         Some("the restart waits: a taint keeps QuestDB from starting on its Node")
     } else if elsewhere && !super::machine::is_ready(node) {
         Some("QuestDB runs on where it is until its next Node is ready")
@@ -281,22 +281,16 @@ fn attachment(world: &World<'_>, plan: &mut Plan, node: &Node) {
     }
 }
 
-fn condition(pod: &Pod, kind: &str) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    conditions.iter().any(|condition| condition.type_ == kind && condition.status == "True")
-}
-
 /// The most telling of what a pod says of itself, without anything that changes by the second.
 fn waiting_for(pod: &Pod) -> String {
     if let Some(text) = first_waiting(pod) {
         return text;
     }
-    if !condition(pod, "PodScheduled") {
+    if !pod::is(pod, "PodScheduled") {
         return "waiting for the pod to be scheduled on its machine".to_owned();
     }
-    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
-    let container = statuses.and_then(|all| all.iter().find(|found| found.name == "questdb"));
-    if container.and_then(|found| found.state.as_ref()).is_some_and(|state| state.running.is_some()) {
+    let state = pod::questdb(pod).and_then(|found| found.state.as_ref());
+    if state.is_some_and(|state| state.running.is_some()) {
         return "QuestDB has started and does not answer its probes yet".to_owned();
     }
     "waiting for QuestDB to start".to_owned()
@@ -307,7 +301,7 @@ fn first_waiting(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
     let all = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     let mut waiting = all.filter_map(|container| {
-        let reason = container.state.as_ref()?.waiting.as_ref()?.reason.as_deref()?;
+        let reason = pod::waiting_for(container)?;
         (reason != "PodInitializing").then_some((container, reason))
     });
     let (container, reason) = waiting.next()?;

@@ -4,7 +4,7 @@ use domain::catalogue;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::{UpgradeResult, UpgradeStatus};
 
-use super::{Decision, Look, copy, same_start, start, version_of};
+use super::{Decision, Look, copy, reported, same_start, start, version_of};
 use crate::State;
 
 /// What is known of the image in force.
@@ -23,8 +23,8 @@ pub(super) fn is_forward_only(record: &UpgradeStatus) -> bool {
 impl Look<'_> {
     /// The record with its end; when that was is what was told first.
     fn ended(&self, record: UpgradeStatus, result: UpgradeResult, reason: Option<String>) -> UpgradeStatus {
-        let reported = self.resource.status.as_ref().and_then(|status| status.last_upgrade.as_ref());
-        let known = reported.filter(|known| known.result == result && same_start(known, &record));
+        let known =
+            reported(self.resource).filter(|known| known.result == result && same_start(known, &record));
         let known = known.and_then(|known| known.ended_at.clone());
         let ended_at = known.unwrap_or(Time(self.observed.at));
         let complete = result == UpgradeResult::RolledBack && record.snapshot.is_some();

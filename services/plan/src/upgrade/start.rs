@@ -5,10 +5,8 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod, PodCondition};
 
-/// The container that counts: others may be put beside it.
-const CONTAINER: &str = "questdb";
-/// Those that prepare for it, from the same image: where that cannot be had, they say so first.
-const PREPARING: [&str; 2] = ["restore", "link-config"];
+use crate::pod::{condition, is, preparing, questdb, waiting_for};
+
 /// Ends after which nobody hopes for the next start.
 const ENDS: i32 = 3;
 /// How long an image may be looked for: a registry may be away for a while.
@@ -20,30 +18,20 @@ const SKEW: SignedDuration = SignedDuration::from_secs(30);
 /// What a kubelet's first word on a pod takes.
 const FIRST_WORD: SignedDuration = SignedDuration::from_secs(2);
 
-fn container(pod: &Pod) -> Option<&ContainerStatus> {
-    let mut all = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
-    all.find(|container| container.name == CONTAINER)
-}
-
-fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
-    pod.status.as_ref()?.conditions.iter().flatten().find(|found| found.type_ == kind)
-}
-
 fn since(condition: Option<&PodCondition>) -> Option<Timestamp> {
     condition.and_then(|found| found.last_transition_time.as_ref()).map(|time| time.0)
 }
 
 /// Whether it answers its probes, or ever did: then it has clients' data.
 pub(super) fn served(pod: &Pod) -> bool {
-    let ready = condition(pod, "Ready");
-    if ready.is_some_and(|ready| ready.status == "True")
-        || container(pod).is_some_and(|container| container.started == Some(true))
-    {
+    if is(pod, "Ready") || questdb(pod).is_some_and(|container| container.started == Some(true)) {
         return true;
     }
     // A kubelet says both at once, first: not ready, and initialised or not. Later the first changes only by having been so.
     let first = since(condition(pod, "Initialized")).or_else(|| since(condition(pod, "PodScheduled")));
-    since(ready).zip(first).is_some_and(|(ready, first)| ready.duration_since(first) > FIRST_WORD)
+    since(condition(pod, "Ready"))
+        .zip(first)
+        .is_some_and(|(ready, first)| ready.duration_since(first) > FIRST_WORD)
 }
 
 /// Whether its process has begun, and may have written.
@@ -54,7 +42,7 @@ pub(super) fn has_run(pod: &Pod) -> bool {
             .flatten()
             .any(|state| state.running.is_some() || state.terminated.is_some())
     };
-    served(pod) || container(pod).is_some_and(|container| container.restart_count > 0 || states(container))
+    served(pod) || questdb(pod).is_some_and(|container| container.restart_count > 0 || states(container))
 }
 
 /// Whether its process has ended, and has never served: a first start that goes on is not such.
@@ -63,7 +51,7 @@ pub(crate) fn has_failed(pod: &Pod) -> bool {
         let states = [&container.state, &container.last_state];
         container.restart_count > 0 || states.into_iter().flatten().any(|state| state.terminated.is_some())
     };
-    !served(pod) && container(pod).is_some_and(ended)
+    !served(pod) && questdb(pod).is_some_and(ended)
 }
 
 /// Whether what a pod says is of this start, and of now.
@@ -78,19 +66,17 @@ pub(super) fn may_be_judged(pod: &Pod, nodes: &[Arc<Node>], started_at: Timestam
 
 /// Why a pod that has not served will not.
 pub(super) fn failure(pod: &Pod, now: Timestamp) -> Option<String> {
-    let container = container(pod)?;
+    let container = questdb(pod)?;
     if container.restart_count >= ENDS {
         return Some(format!("it ended again and again{}", exit_code(container)));
     }
     let age = since(condition(pod, "PodScheduled")).map(|then| now.duration_since(then));
-    let before = pod.status.iter().flat_map(|status| status.init_container_statuses.iter().flatten());
-    let preparing: Vec<_> = before.filter(|container| PREPARING.contains(&container.name.as_str())).collect();
-    if let Some(ended) = preparing.iter().find(|container| container.restart_count >= ENDS) {
+    if let Some(ended) = preparing(pod).find(|container| container.restart_count >= ENDS) {
         let name = &ended.name;
         return Some(format!("what prepares for it ({name}) ended again and again{}", exit_code(ended)));
     }
-    let mut waiting = preparing.into_iter().filter_map(waiting_for);
-    let for_its_image = waiting.find(|reason| reason.contains("Image"));
+    // They say first that the image cannot be had.
+    let for_its_image = preparing(pod).filter_map(waiting_for).find(|reason| reason.contains("Image"));
     match for_its_image.or_else(|| waiting_for(container)) {
         Some(reason @ "InvalidImageName") => Some(format!("its image cannot be had: {reason}")),
         Some(reason @ ("ErrImagePull" | "ImagePullBackOff")) => {
@@ -101,10 +87,6 @@ pub(super) fn failure(pod: &Pod, now: Timestamp) -> Option<String> {
         None if container.restart_count == 0 => None,
         _ => (age >= Some(START)).then(|| "it did not answer its probes in time".to_owned()),
     }
-}
-
-fn waiting_for(container: &ContainerStatus) -> Option<&str> {
-    container.state.as_ref()?.waiting.as_ref()?.reason.as_deref()
 }
 
 fn exit_code(container: &ContainerStatus) -> String {

@@ -32,10 +32,6 @@ fn passes(world: &mut World, count: usize) -> Vec<Plan> {
     all
 }
 
-fn pod(world: &World) -> Option<String> {
-    world.children.pod.as_ref()?.metadata.uid.clone()
-}
-
 fn said(world: &World, kind: &str) -> (String, String) {
     let conditions = &world.resource.status.as_ref().unwrap().conditions;
     let found = conditions.iter().find(|found| found.type_ == kind).unwrap();
@@ -66,10 +62,10 @@ fn a_pod_is_not_stopped_for_a_node_that_cannot_take_it() {
     ];
     for (begin, end) in hindrances {
         let mut world = just_moved();
-        let before = pod(&world);
+        let before = world.pod_uid();
         begin(&mut world);
         passes(&mut world, 8);
-        assert_eq!((pod(&world), before.is_some()), (before, true), "what serves, serves on");
+        assert_eq!((world.pod_uid(), before.is_some()), (before, true), "what serves, serves on");
         assert!(lives(&world, "1") && lives(&world, "2"));
         end(&mut world);
         settle(&mut world, None, false);
@@ -173,12 +169,12 @@ fn a_node_with_a_forged_label_names_no_machine() {
 #[test]
 fn a_database_goes_back_to_the_machine_that_has_its_disk_when_the_next_one_dies() {
     let mut world = just_moved();
-    let before = pod(&world);
+    let before = world.pod_uid();
     world.exhausted = vec![world.volumes[0].zone.clone()];
     world.clock = jiff::SignedDuration::from_mins(1);
     end_machine(&mut world, 1);
     passes(&mut world, 12);
-    assert_eq!((pod(&world), world.pinned().unwrap().ends_with("-g1")), (before, true));
+    assert_eq!((world.pod_uid(), world.pinned().unwrap().ends_with("-g1")), (before, true));
     assert_eq!(said(&world, "Ready").0, "True");
     assert!(said(&world, condition::MOVING).1.contains("no machine is free"));
     world.exhausted.clear();
@@ -191,7 +187,7 @@ fn a_database_goes_back_to_the_machine_that_has_its_disk_when_the_next_one_dies(
 fn machines_that_end_by_themselves_are_not_replaced_at_once() {
     let mut world = half_moved();
     world.clock = jiff::SignedDuration::from_secs(20);
-    let before = pod(&world);
+    let before = world.pod_uid();
     for _ in 0..20 {
         passes(&mut world, 1);
         let next = world.instances.iter_mut().skip(1).filter(|found| !found.state.is_ending());
@@ -201,7 +197,7 @@ fn machines_that_end_by_themselves_are_not_replaced_at_once() {
         });
     }
     assert!((2..=3).contains(&world.instances.len()), "{:#?}", world.instances);
-    assert_eq!((said(&world, "Ready").0, pod(&world)), ("True".to_owned(), before));
+    assert_eq!((said(&world, "Ready").0, world.pod_uid()), ("True".to_owned(), before));
     assert!(said(&world, condition::MOVING).1.contains("Server.InternalError"));
 }
 
@@ -383,14 +379,14 @@ fn a_pod_that_has_no_room_at_home_is_not_asked_for_there() {
     for answers in [true, false] {
         let mut world = serving();
         world.exhausted = vec![world.volumes[0].zone.clone()];
-        let before = pod(&world);
+        let before = world.pod_uid();
         if !answers {
             world.broken = vec![validated(&world.resource).image];
             passes(&mut world, 1);
         }
         larger_and_more_beside(&mut world);
         passes(&mut world, 8);
-        assert!(!world.memory.resting.is_empty() && pod(&world) == before);
+        assert!(!world.memory.resting.is_empty() && world.pod_uid() == before);
         assert_eq!((containers(&world), said(&world, "Ready").0 == "True"), (1, answers));
         // Whatever ends its pod: the next one starts.
         world.children.pod = None;
@@ -440,10 +436,10 @@ fn a_taint_that_a_restart_would_cure_does_not_hold_it() {
             passes(&mut world, 1);
         }
         taint(&mut world, 0, Some(&format!("node.kubernetes.io/{key}")));
-        let before = pod(&world);
+        let before = world.pod_uid();
         change(&mut world, |spec| spec.config.clear());
         passes(&mut world, 8);
-        assert!(before.is_some() && pod(&world) != before, "{key}");
+        assert!(before.is_some() && world.pod_uid() != before, "{key}");
         world.broken.clear();
         taint(&mut world, 0, None);
         settle(&mut world, None, false);

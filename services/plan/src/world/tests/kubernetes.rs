@@ -313,12 +313,9 @@ impl World {
             return pod;
         }
         let statuses = before.and_then(|pod| pod.status.as_ref()?.container_statuses.clone());
+        unready(&mut pod);
         let count = statuses.and_then(|all| all.first().map(|found| found.restart_count + 1)).unwrap_or(0);
         let status = pod.status.get_or_insert_default();
-        let conditions = status.conditions.iter_mut().flatten();
-        conditions
-            .filter(|found| found.type_ == "Ready")
-            .for_each(|found| "False".clone_into(&mut found.status));
         status.container_statuses = parse(&json!([{
             "name": "questdb", "image": image, "imageID": "", "ready": false, "restartCount": count,
             "state": { "waiting": { "reason": "CrashLoopBackOff" } },
@@ -434,6 +431,12 @@ impl World {
         }
         volume.attachments.iter().any(|found| found.instance == instance)
     }
+}
+
+/// A pod does not answer its probes.
+pub(super) fn unready(pod: &mut Pod) {
+    let conditions = pod.status.iter_mut().flat_map(|status| status.conditions.iter_mut().flatten());
+    conditions.filter(|found| found.type_ == "Ready").for_each(|found| "False".clone_into(&mut found.status));
 }
 
 /// Whether a Node is an instance's.

@@ -302,6 +302,11 @@ impl World {
         self.touch();
     }
 
+    /// Which pod there is.
+    pub(super) fn pod_uid(&self) -> Option<String> {
+        self.children.pod.as_ref()?.metadata.uid.clone()
+    }
+
     /// The resource has another version from now on.
     pub(super) fn touch(&mut self) {
         self.resource.metadata.resource_version = Some(format!("r{}", self.next()));

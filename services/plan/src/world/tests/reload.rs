@@ -7,6 +7,7 @@ use resources::ChangeMeans::{Online, Restart};
 use resources::{Phase, QuestDBSpec, names};
 use serde_json::json;
 
+use super::kubernetes::unready;
 use super::model::World;
 use super::operations::change;
 use super::runner::{pass, settle};
@@ -38,10 +39,6 @@ pub(super) fn serving_many() -> World {
     world
 }
 
-fn uid(world: &World) -> Option<String> {
-    world.children.pod.as_ref()?.metadata.uid.clone()
-}
-
 fn pending(world: &World) -> Vec<(String, resources::ChangeMeans)> {
     let pending = &world.resource.status.as_ref().unwrap().pending;
     pending.iter().map(|found| (found.field.clone(), found.means)).collect()
@@ -60,13 +57,13 @@ fn annotate(world: &mut World, key: &str, value: &str) {
 #[test]
 fn nobody_is_restarted_for_what_is_read_again() {
     let mut world = serving();
-    let before = uid(&world);
+    let before = world.pod_uid();
     change(&mut world, more_connections);
     settle(&mut world, None, false);
-    assert_eq!((uid(&world), world.reloads), (before.clone(), 1));
+    assert_eq!((world.pod_uid(), world.reloads), (before.clone(), 1));
     change(&mut world, no_connections);
     settle(&mut world, None, false);
-    assert_eq!((uid(&world), world.reloads), (before, 2));
+    assert_eq!((world.pod_uid(), world.reloads), (before, 2));
     check_serving(&world, None);
 }
 
@@ -75,13 +72,13 @@ fn a_restart_that_is_taken_back_with_it_is_none() {
     let mut world = serving();
     change(&mut world, |spec| spec.restart_nonce = Some("once".to_owned()));
     settle(&mut world, None, false);
-    let before = uid(&world);
+    let before = world.pod_uid();
     change(&mut world, |spec| {
         spec.restart_nonce = None;
         more_connections(spec);
     });
     settle(&mut world, None, false);
-    assert_eq!((uid(&world), world.reloads), (before, 1));
+    assert_eq!((world.pod_uid(), world.reloads), (before, 1));
     let pod = world.children.pod.as_ref().unwrap();
     assert!(!pod.metadata.annotations.as_ref().unwrap().contains_key(names::RESTART));
 }
@@ -89,10 +86,10 @@ fn a_restart_that_is_taken_back_with_it_is_none() {
 #[test]
 fn what_needs_a_start_brings_the_rest_along() {
     let mut world = serving();
-    let before = uid(&world);
+    let before = world.pod_uid();
     change(&mut world, more_of_both);
     settle(&mut world, None, false);
-    assert!(uid(&world) != before && world.reloads == 0);
+    assert!(world.pod_uid() != before && world.reloads == 0);
     check_serving(&world, None);
 }
 
@@ -102,12 +99,12 @@ fn a_pod_that_never_sees_another_file_is_restarted() {
     let running = annotation(&mut world, names::RUNNING);
     assert!(running.contains(r#","live":true"#), "{running}");
     annotate(&mut world, names::RUNNING, &running.replace(r#","live":true"#, ""));
-    let before = uid(&world);
+    let before = world.pod_uid();
     change(&mut world, more_connections);
     pass(&mut world, &mut 0, None, false);
     assert_eq!(pending(&world), [(format!("/spec/config/{CONNECTIONS}"), Restart)]);
     settle(&mut world, None, false);
-    assert!(uid(&world) != before && world.reloads == 0);
+    assert!(world.pod_uid() != before && world.reloads == 0);
     check_serving(&world, None);
 }
 
@@ -115,13 +112,13 @@ fn a_pod_that_never_sees_another_file_is_restarted() {
 fn what_is_not_taken_over_stays_pending_while_the_database_serves() {
     let mut world = serving();
     (world.deaf, world.clock) = (Some(true), SignedDuration::from_mins(1));
-    let before = uid(&world);
+    let before = world.pod_uid();
     change(&mut world, more_connections);
     for _ in 0..20 {
         pass(&mut world, &mut 0, None, false);
         world.tick();
     }
-    assert_eq!(uid(&world), before);
+    assert_eq!(world.pod_uid(), before);
     assert_eq!(pending(&world), [(format!("/spec/config/{CONNECTIONS}"), Online)]);
     assert_eq!(phase(&world), Some(Phase::Updating));
     let status = world.resource.status.as_ref().unwrap();
@@ -135,13 +132,13 @@ fn what_is_not_taken_over_stays_pending_while_the_database_serves() {
     assert_eq!(pending(&back), [(format!("/spec/config/{CONNECTIONS}"), Online)]);
     back.deaf = None;
     settle(&mut back, None, false);
-    assert_eq!((uid(&back), back.reloads), (before.clone(), 1));
+    assert_eq!((back.pod_uid(), back.reloads), (before.clone(), 1));
     check_serving(&back, None);
 
     // A restart that is asked for reads it, too.
     change(&mut world, |spec| spec.restart_nonce = Some("now".to_owned()));
     settle(&mut world, None, false);
-    assert!(uid(&world) != before && world.reloads == 0);
+    assert!(world.pod_uid() != before && world.reloads == 0);
     check_serving(&world, None);
 }
 
@@ -149,10 +146,10 @@ fn what_is_not_taken_over_stays_pending_while_the_database_serves() {
 fn one_that_cannot_be_told_is_restarted_after_some_minutes() {
     let mut world = serving();
     (world.deaf, world.clock) = (Some(false), SignedDuration::from_mins(1));
-    let before = uid(&world);
+    let before = world.pod_uid();
     change(&mut world, more_connections);
     let (mut minutes, mut told) = (0, false);
-    while uid(&world) == before && minutes < 20 {
+    while world.pod_uid() == before && minutes < 20 {
         told = pending(&world).contains(&(format!("/spec/config/{CONNECTIONS}"), Restart));
         pass(&mut world, &mut 0, None, false);
         world.tick();
@@ -168,22 +165,20 @@ fn one_that_cannot_be_told_is_restarted_after_some_minutes() {
 fn one_that_ended_before_it_served_is_started_anew() {
     let mut world = serving();
     change(&mut world, more_connections);
-    let before = uid(&world);
+    let before = world.pod_uid();
     let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
-    let status = pod.status.get_or_insert_default();
-    let conditions = status.conditions.iter_mut().flatten().filter(|found| found.type_ == "Ready");
-    conditions.for_each(|found| "False".clone_into(&mut found.status));
+    unready(pod);
     let ended = json!([{ "name": "questdb", "image": "", "imageID": "", "ready": false, "restartCount": 1 }]);
-    status.container_statuses = serde_json::from_value(ended).unwrap();
+    pod.status.get_or_insert_default().container_statuses = serde_json::from_value(ended).unwrap();
     let seen = world.children.pod.clone();
     for _ in 0..4 {
-        if uid(&world) == before {
+        if world.pod_uid() == before {
             world.children.pod.clone_from(&seen);
         }
         pass(&mut world, &mut 0, None, false);
         world.tick();
     }
-    assert_ne!(uid(&world), before);
+    assert_ne!(world.pod_uid(), before);
     settle(&mut world, None, false);
     assert_eq!(world.reloads, 0);
 }
@@ -192,12 +187,9 @@ fn one_that_ended_before_it_served_is_started_anew() {
 fn one_that_does_not_answer_is_neither_told_nor_restarted() {
     let mut world = serving();
     change(&mut world, more_connections);
-    let before = uid(&world);
+    let before = world.pod_uid();
     for number in 0..10 {
-        let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
-        let conditions = pod.status.as_mut().unwrap().conditions.iter_mut().flatten();
-        let ready = conditions.filter(|found| found.type_ == "Ready");
-        ready.for_each(|found| "False".clone_into(&mut found.status));
+        unready(Arc::make_mut(world.children.pod.as_mut().unwrap()));
         let planned = pass(&mut world, &mut 0, None, false);
         let touches = |step: &Step| matches!(step, Step::Delete(_) | Step::Reload(_));
         assert!(
@@ -206,9 +198,9 @@ fn one_that_does_not_answer_is_neither_told_nor_restarted() {
             planned.actions
         );
     }
-    assert_eq!((uid(&world), world.reloads), (before.clone(), 0));
+    assert_eq!((world.pod_uid(), world.reloads), (before.clone(), 0));
     settle(&mut world, None, false);
-    assert_eq!((uid(&world), world.reloads), (before, 1));
+    assert_eq!((world.pod_uid(), world.reloads), (before, 1));
 }
 
 #[test]

@@ -396,14 +396,13 @@ fn a_copy_that_is_too_old_is_taken_again() {
 #[test]
 fn another_configuration_serves_before_another_version_is_started() {
     let mut world = serving();
-    let pod = |world: &World| world.children.pod.as_ref().and_then(|pod| pod.metadata.uid.clone());
-    let first = pod(&world);
+    let first = world.pod_uid();
     change(&mut world, |spec| {
         "9.4.0".clone_into(&mut spec.version);
         spec.config.insert("cairo.max.uncommitted.rows".to_owned(), "7".to_owned());
     });
     until(&mut world, |world| !world.snapshots.is_empty());
-    assert!(is_started(&world, "9.3.4") && pod(&world) != first, "with the other configuration");
+    assert!(is_started(&world, "9.3.4") && world.pod_uid() != first, "with the other configuration");
     settle(&mut world, None, false);
     check_end(&world, "both");
     assert_eq!((last(&world).result, world.snapshots.len()), (UpgradeResult::Succeeded, 1));
