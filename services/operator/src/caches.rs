@@ -93,41 +93,11 @@ impl Caches {
         }
     }
 
-    /// Waits until every store has been filled once. An error only means that the program ends.
+    /// Waits until it is known which databases there are in a namespace, and which kinds the cluster has. An error only means
+    /// that the program ends.
     pub(crate) async fn ready(&self) -> bool {
-        let waits = tokio::join!(
-            self.resources.wait_until_ready(),
-            self.secrets.wait_until_ready(),
-            self.configs.wait_until_ready(),
-            self.services.wait_until_ready(),
-            self.stateful_sets.wait_until_ready(),
-            self.pods.wait_until_ready(),
-            self.claims.wait_until_ready(),
-            self.volumes.store.wait_until_ready(),
-            self.nodes.store.wait_until_ready(),
-            self.attachments.store.wait_until_ready(),
-            self.reach.ready(),
-            self.given.ready(),
-        );
-        let (
-            resources,
-            secrets,
-            configs,
-            services,
-            sets,
-            pods,
-            claims,
-            volumes,
-            nodes,
-            attachments,
-            reach,
-            given,
-        ) = waits;
-        [resources, secrets, configs, services, sets, pods, claims, volumes, nodes, attachments]
-            .iter()
-            .all(Result::is_ok)
-            && reach
-            && given
+        let (resources, kinds) = tokio::join!(self.resources.wait_until_ready(), self.reach.ready());
+        resources.is_ok() && kinds
     }
 
     /// The resources of these databases.

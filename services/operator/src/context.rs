@@ -18,7 +18,7 @@ use crate::metrics::Measures;
 use crate::scope::Scope;
 use crate::side::Side;
 use crate::strays::Strays;
-use crate::watch::Whole;
+use crate::watch::Watches;
 use crate::work::Work;
 
 /// How long one call to the API server may take.
@@ -32,8 +32,8 @@ pub(crate) struct Context {
     /// Snapshots and schedules.
     pub(crate) side: Side,
     pub(crate) caches: Caches,
-    /// Namespaces of which everything is seen that databases rest on.
-    pub(crate) whole: Whole,
+    /// How the watches are: of which namespaces everything is seen.
+    pub(crate) watches: Watches,
     /// Namespaces that are looked after.
     pub(crate) scope: Scope,
     /// QuestDB, asked by itself.

@@ -1,6 +1,10 @@
 //! What can go wrong in a pass, told apart by what is done about it.
 
+mod refusal;
+
 use std::time::Duration;
+
+use self::refusal::Refusal;
 
 /// A pass that could not be finished. The next one begins from the top.
 #[derive(Debug, thiserror::Error)]
@@ -13,6 +17,23 @@ pub enum Error {
         /// Why not.
         #[source]
         source: Box<kube::Error>,
+    },
+    /// RBAC does not let us.
+    #[error(
+        "{call}: the API server does not let this operator {what}: grant it with what 'slipway-operator rbac' prints for the \
+         namespaces that it looks after"
+    )]
+    Denied {
+        /// What was asked.
+        call: &'static str,
+        /// Which verb, on what.
+        what: String,
+    },
+    /// A namespace on its way out takes nothing new.
+    #[error("{call}: the namespace is being deleted and takes nothing new")]
+    Ending {
+        /// What was asked.
+        call: &'static str,
     },
     /// A call took longer than it may.
     #[error("{call} within {limit:?}")]
@@ -92,7 +113,11 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn kubernetes(call: &'static str) -> impl FnOnce(kube::Error) -> Self {
-        move |source| Self::Kubernetes { call, source: Box::new(source) }
+        move |source| match refusal::of(&source) {
+            Some(Refusal::Denied(what)) => Self::Denied { call, what },
+            Some(Refusal::Ending) => Self::Ending { call },
+            None => Self::Kubernetes { call, source: Box::new(source) },
+        }
     }
 
     pub(crate) fn aws(call: &'static str) -> impl FnOnce(cloud::Error) -> Self {
@@ -122,12 +147,14 @@ impl Error {
                 kube::Error::Api(status) => matches!(status.code, 400 | 401 | 403 | 422),
                 _ => false,
             },
-            Self::Foreign { .. }
+            Self::Denied { .. }
+            | Self::Foreign { .. }
             | Self::NotTagged { .. }
             | Self::Contended { .. }
             | Self::Pruned { .. }
             | Self::Panic => true,
             Self::Database { .. }
+            | Self::Ending { .. }
             | Self::Deadline { .. }
             | Self::Stale { .. }
             | Self::Random(_)
@@ -149,10 +176,17 @@ impl Error {
             || matches!(**source, cloud::Error::ParameterMismatch { .. })
     }
 
+    /// Whether somebody should hear of it: what goes by itself, or is as people want it, is no trouble.
+    pub(crate) fn is_trouble(&self) -> bool {
+        !self.is_conflict() && !matches!(self, Self::Ending { .. })
+    }
+
     /// For metrics.
     pub fn category(&self) -> &'static str {
         match self {
             Self::Kubernetes { .. } => "kubernetes",
+            Self::Denied { .. } => "denied",
+            Self::Ending { .. } => "ending",
             Self::Deadline { .. } => "deadline",
             Self::Aws { .. } => "aws",
             Self::Database { .. } => "database",
@@ -174,7 +208,9 @@ impl Error {
                 matches!(source.as_ref(), kube::Error::Api(status) if status.code == 409)
             }
             Self::Stale { .. } => true,
-            Self::Deadline { .. }
+            Self::Denied { .. }
+            | Self::Ending { .. }
+            | Self::Deadline { .. }
             | Self::Aws { .. }
             | Self::Database { .. }
             | Self::Foreign { .. }

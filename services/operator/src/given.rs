@@ -13,13 +13,11 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::ObjectRef;
-use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource as _};
 use plan::secrets::Secrets;
 use plan::{Goal, Observed, Validated};
 use resources::{QuestDB, names};
-use tokio::sync::watch;
 
 use self::annotated::Annotated;
 use self::named::Named;
@@ -34,36 +32,24 @@ pub(crate) struct Given {
     /// One for each place that is watched.
     annotated: Vec<Arc<Annotated>>,
     named: Named,
-    listed: watch::Receiver<bool>,
 }
 
 impl Given {
     /// Starts the watches of those with an annotation, no further than the scope reaches.
     pub(crate) fn start(client: &Client, wiring: &Wiring) -> Self {
-        let (teller, listed) = watch::channel(false);
-        let teller = Arc::new(teller);
         let places = namespaced(client, &wiring.upkeep.scope).into_iter();
         let annotated = places.map(|source: Source<PartialObjectMeta<Secret>>| {
             let annotated = Arc::<Annotated>::default();
-            let (table, queue, teller) = (Arc::clone(&annotated), wiring.queue.clone(), Arc::clone(&teller));
-            // Of a namespace it is waited for like everything else there.
-            let waited_for = source.place.is_none();
-            teller.send_modify(|listed| *listed |= !waited_for);
-            let watched = Watched::new("Secret metadata", source.place.as_deref());
+            let (table, queue) = (Arc::clone(&annotated), wiring.queue.clone());
+            let watched = Watched::named::<Secret>("Secret metadata", source.place.as_deref());
             let stream = watcher(source.api, watcher::Config::default()).backoff(Pauses::default());
             hear(&wiring.upkeep, watched, stream, move |event| {
                 let owners = table.take_in(&event);
-                teller.send_modify(|listed| *listed |= matches!(event, Event::InitDone));
                 ask(queue.clone(), owners)
             });
             annotated
         });
-        Self { annotated: annotated.collect(), named: Named::new(client, wiring), listed }
-    }
-
-    /// Waits until all were listed once.
-    pub(crate) async fn ready(&self) -> bool {
-        self.listed.clone().wait_for(|listed| *listed).await.is_ok()
+        Self { annotated: annotated.collect(), named: Named::new(client, wiring) }
     }
 
     /// What is known of one database's; those that its spec names are watched from now on.
@@ -141,6 +127,7 @@ fn why(error: &Error) -> String {
             kube::Error::Api(status) => format!("the API server answers {} {}", status.code, status.reason),
             _ => "the API server does not answer".to_owned(),
         },
+        Error::Denied { .. } => error.stable(),
         _ => "the API server does not answer in time".to_owned(),
     }
 }

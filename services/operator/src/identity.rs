@@ -132,8 +132,9 @@ fn holder(context: &Context, resource: &QuestDB, database: &str) -> Option<Strin
     let Some(other) = others.find(|other| plan::claims(other, database)) else {
         let own = ObjectRef::from_obj(resource);
         let mut owners = context.caches.owners_in_cluster(database).into_iter();
-        let unseen =
-            |namespace: &str| !context.scope.covers(namespace) || !context.whole.is_seen(Some(namespace));
+        let unseen = |namespace: &str| {
+            !context.scope.covers(namespace) || context.watches.unseen(Some(namespace)).is_some()
+        };
         let other = owners.find(|other| *other != own && other.namespace.as_deref().is_some_and(unseen))?;
         return Some(format!("{}/{}", other.namespace.unwrap_or_default(), other.name));
     };

@@ -49,8 +49,11 @@ async fn everything(
     }
     given::look(context, resource, validated, &mut observed).await?;
     let subject = &validated.subject;
-    let find = |name: &str| context.side.snapshot(&subject.namespace, name);
-    observed.children.copy = plan::copy_to_look_at(resource, validated, &observed.children, find);
+    observed.children.copies_unseen = context.side.unseen(&subject.namespace);
+    if observed.children.copies_unseen.is_none() {
+        let find = |name: &str| context.side.snapshot(&subject.namespace, name);
+        observed.children.copy = plan::copy_to_look_at(resource, validated, &observed.children, find);
+    }
     find_lost(context, resource, validated, &mut observed).await?;
     plan::put_right(resource, &validated.subject, &mut observed.account);
     if !settled {
@@ -142,6 +145,9 @@ async fn source(
         (Some(id), _) => Select::one(SnapshotId::new(id)),
         (None, name) => {
             let name = name.as_deref().unwrap_or_default();
+            if let Some(unseen) = &observed.children.copies_unseen {
+                return Ok(Some(Source::Unseen(unseen.clone())));
+            }
             let object = context.side.snapshot(&subject.namespace, name);
             if let Some(text) = object.as_deref().and_then(plan::snapshot::unfinished) {
                 return Ok(Some(Source::Unfinished(text)));

@@ -22,9 +22,10 @@ use crate::events::Events;
 use crate::lease::{Candidate, Leadership};
 use crate::memory::Memories;
 use crate::metrics::Measures;
+use crate::rights;
 use crate::side::{self, Side};
 use crate::strays::Strays;
-use crate::watch::{Queue, Upkeep, Watches, Whole, Wiring};
+use crate::watch::{Need, Queue, Upkeep, Watches, Wiring};
 use crate::work::Work;
 
 /// Looks asked for and not begun: watches wait beyond that.
@@ -65,16 +66,18 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let cloud = connect(&args, &measures).await;
     let (queue, incoming) = mpsc::channel(QUEUE);
     let strays = Strays::default();
+    let (scope, readiness) = (args.scope(), &program.health.readiness);
+    let rights = rights::command(&scope, &args.lease_namespace);
+    let watches = Watches::new(&program.metrics, readiness, &scope, rights);
     let upkeep = Upkeep {
-        scope: args.scope(),
-        whole: Whole::default(),
-        watches: Watches::new(&program.metrics, program.health.readiness.component("api-server")),
+        scope: scope.clone(),
+        need: Need::Databases,
+        watches: watches.clone(),
         stop: program.stop(),
         tasks: program.tasks.clone(),
     };
-    // What databases need is counted apart: they wait for no snapshot.
-    let side = Side::start(&clients.watches, &Upkeep { whole: Whole::default(), ..upkeep.clone() });
-    let (whole, scope) = (upkeep.whole.clone(), upkeep.scope.clone());
+    // What databases need is told apart: they wait for no snapshot.
+    let side = Side::start(&clients.watches, &Upkeep { need: Need::Snapshots, ..upkeep.clone() });
     let wiring = Wiring { upkeep, queue: queue.clone(), strays: strays.clone() };
     let caches = Caches::start(&clients.watches, &wiring);
     let view = Arc::new(ClusterView::new(Arc::clone(&cloud), &args.cluster, PICTURE));
@@ -99,7 +102,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
         contention: Contention::default(),
         leadership,
         caches,
-        whole,
+        watches,
         scope,
         cloud,
         view,
@@ -175,7 +178,7 @@ fn lead(
     let stop = program.stop();
     program.tasks.spawn("controller", async move {
         let leadership = context.leadership.clone();
-        let gained = gained(leadership, &context.caches, &mut incoming, &heartbeat);
+        let gained = gained(leadership, &context, &mut incoming, &heartbeat);
         let gained = tokio::select! {
             gained = gained => gained,
             () = stop.cancelled() => false,
@@ -190,15 +193,18 @@ fn lead(
     });
 }
 
-/// Waits for leadership and full caches. Looks asked for meanwhile are dropped, so that no watch is held up: the loop
+/// Waits for leadership, and until it is seen what lies in the cluster itself and which databases there are in a namespace: any
+/// other namespace comes in once it is seen. Looks asked for meanwhile are dropped, so that no watch is held up: the loop
 /// begins with a look at everything.
 async fn gained(
     mut leadership: Leadership,
-    caches: &Caches,
+    context: &Context,
     incoming: &mut mpsc::Receiver<ObjectRef<QuestDB>>,
     heartbeat: &Heartbeat,
 ) -> bool {
-    let ready = async { leadership.gained().await && caches.ready().await };
+    let ready = async {
+        leadership.gained().await && context.watches.cluster_listed().await && context.caches.ready().await
+    };
     tokio::pin!(ready);
     loop {
         tokio::select! {

@@ -44,14 +44,9 @@ impl Reach {
         }
     }
 
-    /// Waits until every store has been filled once, and until it is known which kinds there are.
+    /// Waits until it is known which kinds there are.
     pub(crate) async fn ready(&self) -> bool {
-        let waits = tokio::join!(
-            self.policies.wait_until_ready(),
-            self.budgets.wait_until_ready(),
-            self.others.ready()
-        );
-        waits.0.is_ok() && waits.1.is_ok() && waits.2
+        self.others.ready().await
     }
 
     /// Adds the objects of one database to the others that were seen.

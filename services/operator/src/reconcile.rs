@@ -23,10 +23,25 @@ const BROKEN: Duration = Duration::from_secs(30);
 
 /// One pass.
 pub(crate) async fn pass(resource: &QuestDB, context: &Context) -> Result<Next, Error> {
-    if !context.whole.is_seen(resource.metadata.namespace.as_deref()) {
-        // A part that is not shown to us would be taken for missing. Readiness tells which.
+    if let Some(unseen) = context.watches.unseen(resource.metadata.namespace.as_deref()) {
+        // A part that is not shown to us would be taken for missing.
+        if let Some(status) = plan::unseen(resource, &unseen, Timestamp::now()) {
+            report::write(context, resource, status, None).await?;
+        }
         return Ok(Next::Soon(UNSEEN));
     }
+    let passed = look_and_act(resource, context).await;
+    if let Err(error @ Error::Denied { .. }) = &passed {
+        let told = plan::denied(resource, &error.stable(), Timestamp::now());
+        // What broke the pass off is what is to be told of it.
+        if let Err(error) = report::write(context, resource, told, None).await {
+            tracing::debug!(error = runtime::telemetry::chain(&error), "could not say what is denied");
+        }
+    }
+    passed
+}
+
+async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Error> {
     let suspended = plan::is_suspended(resource);
     if suspended && kubernetes::lost_its_hold(resource) {
         // Nothing else is done meanwhile, but without it a deletion would not wait.

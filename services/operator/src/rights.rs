@@ -87,6 +87,21 @@ impl Rights {
     }
 }
 
+/// The command that grants what an operator needs that looks after these namespaces and lives in `home`.
+pub(crate) fn command(scope: &Scope, home: &str) -> String {
+    let mut text = "slipway-operator rbac".to_owned();
+    for namespace in scope.places().into_iter().flatten() {
+        text.push_str(" --namespace ");
+        text.push_str(&namespace);
+    }
+    if home != HOME {
+        text.push_str(" --operator-namespace ");
+        text.push_str(home);
+    }
+    text.push_str(" | kubectl apply -f -");
+    text
+}
+
 fn heading(scope: &Scope) -> String {
     let why = match scope {
         Scope::All => {

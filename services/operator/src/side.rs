@@ -17,6 +17,7 @@ use kube::runtime::controller::{Action, Config, Error as TurnError, applier};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::{Client, Resource};
+use plan::Unseen;
 use resources::names::snapshot::LABEL_SCHEDULE;
 use resources::{QuestDBSnapshot, QuestDBSnapshotSchedule};
 use runtime::CancellationToken;
@@ -30,7 +31,7 @@ use crate::reconcile::UNSEEN;
 use crate::schedules::Schedules;
 use crate::snapshots::Snapshots;
 use crate::turn::{Next, Turns};
-use crate::watch::{self, Concerned, Upkeep, Whole};
+use crate::watch::{self, Concerned, Upkeep, Watches};
 
 /// Objects of one kind worked on at once.
 const CONCURRENCY: u16 = 16;
@@ -76,8 +77,7 @@ impl<K: Resource<DynamicType = ()>> Asks<K> {
 pub(crate) struct Side {
     snapshots: Kind<QuestDBSnapshot>,
     schedules: Kind<QuestDBSnapshotSchedule>,
-    /// Namespaces of which both kinds are seen.
-    whole: Whole,
+    watches: Watches,
 }
 
 impl Side {
@@ -110,21 +110,26 @@ impl Side {
             async move { asks.ask(schedules).await }
         });
         concerned.knows(&store);
-        Self { snapshots, schedules: Kind { store, asks: of_schedules }, whole: upkeep.whole.clone() }
+        let watches = upkeep.watches.clone();
+        Self { snapshots, schedules: Kind { store, asks: of_schedules }, watches }
     }
 
-    /// A snapshot by its name, if it is known by now which there are.
+    /// Why it is not known which snapshots there are in a namespace; nothing when it is.
+    pub(crate) fn unseen(&self, namespace: &str) -> Option<Unseen> {
+        self.watches.unseen_of(&QuestDBSnapshot::kind(&()), namespace)
+    }
+
+    /// A snapshot by its name, where it is known which there are.
     pub(crate) fn snapshot(&self, namespace: &str, name: &str) -> Option<Arc<QuestDBSnapshot>> {
         self.snapshots.store.get(&ObjectRef::new(name).within(namespace))
     }
 
-    /// Waits until it is known which snapshots there are.
+    /// Waits until it is known which snapshots there are in a namespace.
     async fn snapshots_known(&self) -> bool {
         self.snapshots.store.wait_until_ready().await.is_ok()
     }
 
-    /// Waits until it is known which schedules and which snapshots there are: a schedule that sees none of its snapshots
-    /// would take them anew, and keep none of them.
+    /// Waits until it is known which schedules and which snapshots there are in a namespace.
     async fn schedules_known(&self) -> bool {
         self.snapshots_known().await && self.schedules.store.wait_until_ready().await.is_ok()
     }
@@ -222,6 +227,13 @@ async fn serve<K>(
     turns.await;
 }
 
+/// Whether something of a namespace cannot be seen that an object of this kind rests on. A schedule that saw none of its snapshots
+/// would take them anew, and keep none of them.
+fn is_hidden<K: Resource<DynamicType = ()>>(watches: &Watches, namespace: Option<&str>) -> bool {
+    let of = |kind: &str| watches.unseen_of(kind, namespace.unwrap_or_default()).is_some();
+    watches.unseen(namespace).is_some() || of(&QuestDBSnapshot::kind(&())) || of(&K::kind(&()))
+}
+
 async fn turn<K: Resource<DynamicType = ()>>(
     context: &Context,
     measures: &Measures,
@@ -237,8 +249,7 @@ async fn turn<K: Resource<DynamicType = ()>>(
         k8s.namespace = metadata.namespace,
     );
     let turns = Turns { leadership: &context.leadership, measures, memories };
-    let namespace = metadata.namespace.as_deref();
-    let seen = [&context.whole, &context.side.whole].iter().all(|whole| whole.is_seen(namespace));
-    let pass = async { if seen { pass.await } else { Ok(Next::Soon(UNSEEN)) } };
+    let hidden = is_hidden::<K>(&context.side.watches, metadata.namespace.as_deref());
+    let pass = async { if hidden { Ok(Next::Soon(UNSEEN)) } else { pass.await } };
     turns.take(resource, span, pass, |_| started.elapsed()).await.action()
 }

@@ -104,7 +104,7 @@ impl Turns<'_> {
     fn missed(&self, uid: &str, error: &Error) -> Next {
         let lasting = error.is_lasting();
         let delay = self.memories.failed(uid, lasting);
-        if !error.is_conflict() {
+        if error.is_trouble() {
             tracing::warn!(
                 error = %runtime::telemetry::chain(error),
                 retry_ms = runtime::telemetry::millis(delay),

@@ -4,9 +4,10 @@
 mod merge;
 mod merged;
 mod state;
+mod table;
 #[cfg(test)]
 mod tests;
-mod whole;
+mod trouble;
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -29,8 +30,9 @@ use crate::scope::Scope;
 use crate::strays::Strays;
 
 pub(crate) use self::merged::{Heard, Merged, News, Pauses, SILENCE, Source};
-pub(crate) use self::state::{Watched, Watches};
-pub(crate) use self::whole::Whole;
+pub(crate) use self::state::Watches;
+pub(crate) use self::table::Need;
+pub(crate) use self::trouble::Watched;
 
 /// Where looks are asked for. Bounded: a watch that is ahead of the controller waits.
 pub(crate) type Queue = Sender<ObjectRef<QuestDB>>;
@@ -40,8 +42,8 @@ pub(crate) type Queue = Sender<ObjectRef<QuestDB>>;
 pub(crate) struct Upkeep {
     pub(crate) watches: Watches,
     pub(crate) scope: Scope,
-    /// Namespaces of which all that is watched here is seen.
-    pub(crate) whole: Whole,
+    /// Who needs what is watched here.
+    pub(crate) need: Need,
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: runtime::Tasks,
 }
@@ -195,12 +197,11 @@ where
     T: Future<Output = ()> + Send + 'static,
 {
     let (store, writer) = reflector::store::<K>();
-    let Upkeep { watches, stop, tasks, whole, .. } = upkeep.clone();
+    let Upkeep { watches, stop, tasks, need, .. } = upkeep.clone();
     let kind = K::kind(&()).into_owned();
-    let watched: Vec<_> = sources.iter().map(|source| Watched::new(&kind, source.place.as_deref())).collect();
+    let watched: Vec<_> = sources.iter().map(|source| Watched::of::<K>(source.place.as_deref())).collect();
     for each in &watched {
-        watches.begun(each);
-        whole.begun(each);
+        watches.begun(each, need);
     }
     let mut merged = Merged::new(sources, config, writer);
     tasks.spawn(format!("watch {kind}"), async move {
@@ -211,14 +212,9 @@ where
             };
             let Some(news) = news else { break };
             let source = &watched[news.source];
-            match &news.heard {
-                Heard::Silence => watches.heals(source),
-                Heard::Begun => {}
-                Heard::Works => watches.works(source),
-                Heard::Broke(error) => watches.broke(source, error, true),
-            }
-            for number in news.listed {
-                whole.listed(&watched[number]);
+            watches.heard(source, &news.heard, need);
+            if news.listed {
+                watches.listed(source);
             }
             for event in news.events {
                 tell(event).await;
@@ -237,24 +233,23 @@ where
     F: Fn(Event<K>) -> T + Send + Sync + 'static,
     T: Future<Output = ()> + Send + 'static,
 {
-    let Upkeep { watches, stop, tasks, whole, .. } = upkeep.clone();
-    watches.begun(&watched);
-    whole.begun(&watched);
+    let Upkeep { watches, stop, tasks, need, .. } = upkeep.clone();
+    watches.begun(&watched, need);
     tasks.spawn(format!("watch {watched}"), async move {
         let mut stream = Box::pin(stream.take_until(stop.cancelled()));
         loop {
             match tokio::time::timeout(SILENCE, stream.next()).await {
-                Err(_) => watches.heals(&watched),
+                Err(_) => drop(watches.heard(&watched, &Heard::Silence, need)),
                 Ok(None) => break,
-                // That a list is begun is not yet an answer.
-                Ok(Some(Ok(event @ Event::Init))) => tell(event).await,
                 Ok(Some(Ok(event))) => {
-                    watches.works(&watched);
+                    watches.heard(&watched, &Heard::of(&event), need);
                     let listed = matches!(event, Event::InitDone);
                     tell(event).await;
-                    whole.says(&watched, listed);
+                    if listed {
+                        watches.listed(&watched);
+                    }
                 }
-                Ok(Some(Err(error))) => watches.broke(&watched, &error, true),
+                Ok(Some(Err(error))) => drop(watches.heard(&watched, &Heard::Broke(error), need)),
             }
         }
         stop.cancelled().await;

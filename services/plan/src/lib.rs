@@ -36,7 +36,7 @@ pub use change::{Change, Reload, Setting};
 pub use contest::{Contest, contests};
 pub use goal::Goal;
 pub use identity::{Identity, Trace, annotated, claims, identify, trace_of, traces_in_aws};
-pub use observed::{Account, Children, Dns, Memory, Observed};
+pub use observed::{Account, Children, Dns, Memory, Observed, Unseen};
 pub use part::Part;
 pub use planner::{
     DnsQuestion, Left, Source, are_as_noted, dns_question, is_abandoned, machine_to_check,
@@ -45,7 +45,9 @@ pub use planner::{
 };
 pub use reach::Reach;
 pub use rehearsal::rehearse;
-pub use report::{Applied, Failure, identified, is_suspended, refused, status, suspended, unidentified};
+pub use report::{
+    Applied, Failure, denied, identified, is_suspended, refused, status, suspended, unidentified, unseen,
+};
 pub use settings::{Neighbours, Settings};
 pub use step::{Action, Kind, Manifest, Plan, Progress, State, Step, Target};
 pub use subject::Subject;

@@ -1,6 +1,6 @@
 //! The world as far as one database is concerned. Plain values; somebody else looked.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cloud::{
@@ -66,10 +66,25 @@ pub struct Children {
     pub disruption_budget: Option<Arc<PodDisruptionBudget>>,
     /// The copy of the disk that an upgrade waits for ([`crate::copy_to_look_at`]).
     pub copy: Option<Arc<QuestDBSnapshot>>,
-    /// Which of the kinds that a cluster may lack it knows.
+    /// Why it is not known which copies there are; nothing when it is.
+    pub copies_unseen: Option<Unseen>,
+    /// Which of the kinds that a cluster may lack it knows, and lets us see in the namespace of the database.
     pub served: BTreeSet<Kind>,
-    /// Objects of those kinds.
+    /// Those of the other kinds of which it is not known what there is. What is in neither, the cluster does not know.
+    pub unseen: BTreeMap<Kind, Unseen>,
+    /// Objects of the kinds that are served.
     pub others: Vec<(Kind, Arc<DynamicObject>)>,
+}
+
+/// Why it is not known what there is of a kind. It is never taken for "there is none".
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unseen {
+    /// It was not listed yet, or its watch broke a moment ago: it comes by itself.
+    Yet,
+    /// Its watch has been broken for long: what is so, in words that stay the same.
+    Broken(String),
+    /// The API server refuses to show it: what is missing and what to do.
+    Refused(String),
 }
 
 /// What the database owns in EC2, by tag.

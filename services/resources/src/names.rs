@@ -149,6 +149,10 @@ pub mod condition {
     pub const CREDENTIALS_ACCEPTED: &str = "CredentialsAccepted";
     /// Every kind of object that the spec asks for beside Kubernetes' own is known to the cluster.
     pub const INTEGRATIONS_READY: &str = "IntegrationsReady";
+    /// Everything that belongs to databases of this namespace can be seen; while it cannot, nothing is decided.
+    pub const NAMESPACE_SEEN: &str = "NamespaceSeen";
+    /// The API server does not let the operator do something that it has to do for this database.
+    pub const ACCESS_DENIED: &str = "AccessDenied";
 }
 
 /// Ports of QuestDB.

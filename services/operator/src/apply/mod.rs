@@ -63,6 +63,9 @@ pub(crate) async fn apply(
             if let Error::Contended { what } = &error {
                 written.applied.contended.push(what.clone());
             }
+            if matches!(error, Error::Denied { .. }) {
+                written.applied.denied.push(error.stable());
+            }
             let failure = fail(&pass, action, &error).await;
             if !rests(action.part, &error) {
                 written.failed_now.push(failure.clone());
@@ -249,6 +252,8 @@ async fn fail(pass: &Pass<'_>, action: &Action, error: &Error) -> Failure {
     let text = runtime::telemetry::chain(error);
     if error.is_conflict() {
         tracing::debug!(step.name = name, error = text, "somebody was quicker; the next look decides anew");
+    } else if matches!(error, Error::Ending { .. }) {
+        tracing::info!(step.name = name, error = text, "nothing is made any more");
     } else {
         tracing::warn!(step.name = name, step.part = %action.part, error = text, "could not do {name}");
         pass.context

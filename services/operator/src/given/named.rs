@@ -14,7 +14,7 @@ use plan::secrets::Origin;
 use resources::QuestDB;
 use runtime::CancellationToken;
 
-use crate::watch::{self, Pauses, Wiring};
+use crate::watch::{self, Need, Pauses, Wiring};
 
 /// A Secret by namespace and name.
 type Key = (String, String);
@@ -77,11 +77,7 @@ impl Named {
             while let Some(event) = stream.next().await {
                 match event {
                     Ok(event) => named.take_in(&key, &event, &mut seen).await,
-                    Err(error) => named.wiring.upkeep.watches.broke(
-                        &watch::Watched::new("named Secret", Some(&key.0)),
-                        &error,
-                        false,
-                    ),
+                    Err(error) => named.wiring.upkeep.watches.broke(&of_named(&key.0), &error, Need::Wish),
                 }
             }
         });
@@ -103,7 +99,7 @@ impl Named {
                 return;
             }
             Event::InitDone => {
-                self.wiring.upkeep.watches.works(&watch::Watched::new("named Secret", Some(&key.0)));
+                self.wiring.upkeep.watches.works(&of_named(&key.0));
                 listed.take()
             }
             Event::Apply(object) => Some(Origin::of(&object.metadata)),
@@ -119,6 +115,10 @@ impl Named {
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn of_named(namespace: &str) -> watch::Watched {
+    watch::Watched::named::<Secret>("named Secret", Some(namespace))
 }
 
 impl Table {

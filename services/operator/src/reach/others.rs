@@ -1,6 +1,7 @@
 //! Kinds that a cluster may lack: looked for at the start and again now and then, watched while they are there.
 //!
-//! *Invariant:* a kind that is missing, or that we may not watch, holds nothing up.
+//! *Invariant:* a kind that is missing, or that we may not watch, holds nothing up. *Invariant:* what there is of a kind counts
+//! as known in a namespace only once it was listed there, and while its watch works.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +13,7 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::{Api, Client};
-use plan::{Children, Kind, Subject};
+use plan::{Children, Kind, Subject, Unseen};
 use resources::{QuestDB, names};
 use runtime::CancellationToken;
 use tokio::sync::watch;
@@ -20,7 +21,7 @@ use tokio::sync::watch;
 use crate::caches::owner;
 use crate::kept::Kept;
 use crate::scope::Scope;
-use crate::watch::{Heard, Merged, News, Queue, Source, Watched, Watches, Wiring};
+use crate::watch::{Heard, Merged, Need, News, Queue, Source, Watched, Watches, Wiring};
 
 impl Kept for DynamicObject {}
 
@@ -32,15 +33,22 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// The kinds that a cluster may lack.
 const KINDS: [Kind; 4] = [Kind::ServiceMonitor, Kind::PodMonitor, Kind::IngressRoute, Kind::IngressRouteTcp];
 
-/// Stores of those that are there.
-type Stores = Arc<Mutex<BTreeMap<Kind, Store<DynamicObject>>>>;
+/// What is known of them; of those that are not in it, nothing yet.
+type Known = Arc<Mutex<BTreeMap<Kind, Presence>>>;
+
+/// Whether the cluster knows a kind.
+enum Presence {
+    Missing,
+    There(Store<DynamicObject>),
+}
 
 /// What is seen of those kinds.
 #[derive(Clone)]
 pub(super) struct Others {
-    stores: Stores,
+    known: Known,
+    watches: Watches,
     /// Of how many kinds it is known whether they are there.
-    known: watch::Receiver<usize>,
+    looked: watch::Receiver<usize>,
 }
 
 /// The watch of one kind.
@@ -48,7 +56,7 @@ struct Look {
     kind: Kind,
     resource: ApiResource,
     client: Client,
-    stores: Stores,
+    known: Known,
     queue: Queue,
     watches: Watches,
     scope: Scope,
@@ -57,57 +65,78 @@ struct Look {
 
 impl Others {
     pub(super) fn start(client: &Client, wiring: &Wiring, resources: &Store<QuestDB>) -> Self {
-        let stores = Stores::default();
-        let (teller, known) = watch::channel(0);
+        let known = Known::default();
+        let (teller, looked) = watch::channel(0);
         let teller = Arc::new(teller);
+        let watches = wiring.upkeep.watches.clone();
         for kind in KINDS {
             let look = Look {
                 kind,
                 resource: api_resource(kind),
                 client: client.clone(),
-                stores: Arc::clone(&stores),
+                known: Arc::clone(&known),
                 queue: wiring.queue.clone(),
-                watches: wiring.upkeep.watches.clone(),
+                watches: watches.clone(),
                 scope: wiring.upkeep.scope.clone(),
                 resources: resources.clone(),
             };
             let (stop, teller) = (wiring.upkeep.stop.clone(), Arc::clone(&teller));
             wiring.upkeep.tasks.spawn(format!("watch {}", kind.as_str()), async move {
-                look.run(&stop, || teller.send_modify(|known| *known += 1)).await;
+                look.run(&stop, || teller.send_modify(|looked| *looked += 1)).await;
             });
         }
-        Self { stores, known }
+        Self { known, watches, looked }
     }
 
     /// Waits until it is known which kinds there are.
     pub(super) async fn ready(&self) -> bool {
-        self.known.clone().wait_for(|known| *known >= KINDS.len()).await.is_ok()
+        self.looked.clone().wait_for(|looked| *looked >= KINDS.len()).await.is_ok()
     }
 
     pub(super) fn fill(&self, children: &mut Children, subject: &Subject) {
-        let stores = lock(&self.stores);
-        children.served = stores.keys().copied().collect();
-        let routes = [names::route_pg(&subject.name), names::route_ilp(&subject.name)];
-        for (kind, store) in &*stores {
-            let resource = api_resource(*kind);
-            for name in routes.iter().chain([&subject.name]) {
-                let key = ObjectRef::new_with(name, resource.clone()).within(&subject.namespace);
-                let found = store.get(&key).filter(|found| subject.holds(&found.metadata));
-                children.others.extend(found.map(|found| (*kind, found)));
+        let known = lock(&self.known);
+        for kind in KINDS {
+            let unseen = match known.get(&kind) {
+                Some(Presence::Missing) => continue,
+                Some(Presence::There(_)) => self.watches.unseen_of(kind.as_str(), &subject.namespace),
+                None => Some(Unseen::Yet),
+            };
+            match (unseen, known.get(&kind)) {
+                (None, Some(Presence::There(store))) => {
+                    children.served.insert(kind);
+                    children.others.extend(of(store, kind, subject).map(|found| (kind, found)));
+                }
+                (unseen, _) => drop(children.unseen.insert(kind, unseen.unwrap_or(Unseen::Yet))),
             }
         }
     }
 }
 
+/// The objects of one kind that a database has.
+fn of(
+    store: &Store<DynamicObject>,
+    kind: Kind,
+    subject: &Subject,
+) -> impl Iterator<Item = Arc<DynamicObject>> {
+    let resource = api_resource(kind);
+    let names = [names::route_pg(&subject.name), names::route_ilp(&subject.name), subject.name.clone()];
+    names.into_iter().filter_map(move |name| {
+        let key = ObjectRef::new_with(&name, resource.clone()).within(&subject.namespace);
+        store.get(&key).filter(|found| subject.holds(&found.metadata))
+    })
+}
+
 impl Look {
-    /// Looks for the kind and watches it while it is there, until stopped. `known` is called once.
-    async fn run(&self, stop: &CancellationToken, known: impl FnOnce()) {
-        let mut known = Some(known);
+    /// Looks for the kind and watches it while it is there, until stopped. `looked` is called once.
+    async fn run(&self, stop: &CancellationToken, looked: impl FnOnce()) {
+        let mut looked = Some(looked);
         loop {
-            if self.is_served().await == Some(true) {
-                self.watch(stop, &mut known).await;
+            match self.is_served().await {
+                Some(true) => self.watch(stop, &mut looked).await,
+                Some(false) => self.went().await,
+                None => {}
             }
-            tell(&mut known);
+            tell(&mut looked);
             if !runtime::backoff::sleep(PERIOD, stop).await {
                 return;
             }
@@ -135,31 +164,35 @@ impl Look {
     }
 
     /// Watches until the kind is gone.
-    async fn watch<F: FnOnce()>(&self, stop: &CancellationToken, known: &mut Option<F>) {
+    async fn watch<F: FnOnce()>(&self, stop: &CancellationToken, looked: &mut Option<F>) {
         let writer = Writer::<DynamicObject>::new(self.resource.clone());
         let store = writer.as_reader();
+        let places = self.scope.places();
+        let watched: Vec<_> = places.iter().map(|place| self.watched(place.as_deref())).collect();
+        for each in &watched {
+            self.watches.begun(each, Need::Wish);
+        }
+        lock(&self.known).insert(self.kind, Presence::There(store.clone()));
         let ours = watcher::Config::default().labels(names::LABEL_DATABASE);
         let mut watches = Merged::new(self.sources(), &ours, writer);
         let mut look = tokio::time::interval_at(tokio::time::Instant::now() + PERIOD, PERIOD);
-        let (filled, late) = (store.wait_until_ready(), tokio::time::sleep(LIMIT));
-        tokio::pin!(filled, late);
-        let mut waits = true;
+        let late = tokio::time::sleep(LIMIT);
+        tokio::pin!(late);
         loop {
             tokio::select! {
                 news = watches.next() => match news {
-                    Some(news) => self.take_in(news).await,
+                    Some(news) => {
+                        let told = news.listed || matches!(news.heard, Heard::Broke(_));
+                        self.take_in(&watched[news.source], news, &store).await;
+                        if told {
+                            tell(looked);
+                        }
+                    }
                     None => return,
                 },
                 () = stop.cancelled() => return,
-                filled = &mut filled, if waits => {
-                    waits = false;
-                    if filled.is_ok() {
-                        self.came(&store).await;
-                    }
-                    tell(known);
-                }
-                // Perhaps nobody lets us watch it.
-                () = &mut late, if known.is_some() => tell(known),
+                // Perhaps nobody answers.
+                () = &mut late, if looked.is_some() => tell(looked),
                 _ = look.tick() => {
                     if self.is_served().await == Some(false) {
                         self.went().await;
@@ -168,6 +201,10 @@ impl Look {
                 }
             }
         }
+    }
+
+    fn watched(&self, place: Option<&str>) -> Watched {
+        Watched::new(self.kind.as_str(), (&self.resource.plural, &self.resource.group), place)
     }
 
     fn sources(&self) -> Vec<Source<DynamicObject>> {
@@ -179,57 +216,53 @@ impl Look {
         self.scope.places().into_iter().map(|place| Source { api: api(&place), place }).collect()
     }
 
-    async fn take_in(&self, news: News<DynamicObject>) {
-        let place = &self.scope.places()[news.source];
-        let watched = Watched::new(self.kind.as_str(), place.as_deref());
-        match &news.heard {
-            Heard::Silence => self.watches.heals(&watched),
-            Heard::Begun => {}
-            Heard::Works => self.watches.works(&watched),
-            Heard::Broke(error) => self.watches.broke(&watched, error, false),
-        }
+    async fn take_in(&self, watched: &Watched, news: News<DynamicObject>, store: &Store<DynamicObject>) {
+        let healed = self.watches.heard(watched, &news.heard, Need::Wish);
         for event in news.events {
-            if matches!(event, watcher::Event::InitDone) {
-                // What changed while nobody watched is told by nothing else.
-                self.look_again().await;
-            }
             let (watcher::Event::Apply(object) | watcher::Event::Delete(object)) = event else { continue };
             if let Some(owner) = owner(&object.metadata) {
                 // Closed only when the program ends.
                 let _ = self.queue.send(owner).await;
             }
         }
-    }
-
-    async fn came(&self, store: &Store<DynamicObject>) {
-        if lock(&self.stores).insert(self.kind, store.clone()).is_none() {
-            tracing::info!(kind = self.kind.as_str(), "the cluster knows the kind");
-            // Its list came before it could be used.
-            self.look_again().await;
+        if news.listed {
+            self.watches.listed(watched);
+        }
+        if news.listed || healed {
+            // What changed while nobody watched is told by nothing else.
+            self.look_again(Some(store)).await;
         }
     }
 
+    /// The cluster does not know the kind.
     async fn went(&self) {
-        if lock(&self.stores).remove(&self.kind).is_some() {
+        let before = lock(&self.known).insert(self.kind, Presence::Missing);
+        self.watches.ended(self.kind.as_str());
+        if matches!(before, Some(Presence::There(_))) {
             tracing::info!(kind = self.kind.as_str(), "the cluster does not know the kind any more");
-            self.look_again().await;
+            self.look_again(None).await;
         }
     }
 
-    /// At everything that asks for any of these kinds.
-    async fn look_again(&self) {
-        for resource in self.resources.state() {
+    /// At everything that asks for any of these kinds, or has some of this one.
+    async fn look_again(&self, store: Option<&Store<DynamicObject>>) {
+        let asks = |resource: &Arc<QuestDB>| {
             let network = &resource.spec.network;
-            if network.ingress.is_some() || network.monitor.is_some() {
-                let _ = self.queue.send(ObjectRef::from_obj(&*resource)).await;
-            }
+            let asks = network.ingress.is_some() || network.monitor.is_some();
+            asks.then(|| ObjectRef::from_obj(&**resource))
+        };
+        let mut all: std::collections::HashSet<_> = self.resources.state().iter().filter_map(asks).collect();
+        let have = store.map(Store::state).unwrap_or_default();
+        all.extend(have.iter().filter_map(|object| owner(&object.metadata)));
+        for resource in all {
+            let _ = self.queue.send(resource).await;
         }
     }
 }
 
-fn tell<F: FnOnce()>(known: &mut Option<F>) {
-    if let Some(known) = known.take() {
-        known();
+fn tell<F: FnOnce()>(looked: &mut Option<F>) {
+    if let Some(looked) = looked.take() {
+        looked();
     }
 }
 
@@ -240,6 +273,6 @@ pub(crate) fn api_resource(kind: Kind) -> ApiResource {
     ApiResource::from_gvk_with_plural(&gvk, plural)
 }
 
-fn lock(stores: &Stores) -> MutexGuard<'_, BTreeMap<Kind, Store<DynamicObject>>> {
-    stores.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(known: &Known) -> MutexGuard<'_, BTreeMap<Kind, Presence>> {
+    known.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -41,7 +41,10 @@ pub(super) async fn carry_out(
     context.measures.step(name, if done.is_ok() { "done" } else { "failed" });
     match &done {
         Ok(_) => tracing::info!(step.name = name, "did {name}"),
-        Err(error) if error.is_conflict() => tracing::debug!(step.name = name, "somebody was quicker"),
+        Err(error) if !error.is_trouble() => {
+            let text = runtime::telemetry::chain(error);
+            tracing::debug!(step.name = name, error = text, "somebody was quicker, or the namespace ends");
+        }
         Err(error) => {
             let text = runtime::telemetry::chain(error);
             tracing::warn!(step.name = name, error = text, "could not do {name}");

@@ -1,8 +1,9 @@
 //! One kind watched in several namespaces as if in one place: what their watches tell, put in the order in which a single
 //! watch would have told it.
 //!
-//! *Invariant:* nothing is shown before every namespace was listed or was refused to us, so that a store that is full shows
-//! all that may be seen. *Invariant:* a namespace that is refused holds no other up.
+//! *Invariant:* of a namespace nothing is shown before it was listed to the end, and then all of it at once. *Invariant:* what
+//! one namespace tells, or does not, holds no other up. So a store that is full shows some namespaces whole and others not at
+//! all: which, is for the table of watches to say.
 
 use std::collections::HashSet;
 
@@ -13,7 +14,7 @@ use kube::runtime::watcher::Event;
 /// What was told by now.
 pub(super) struct Merge<K> {
     parts: Vec<Part<K>>,
-    /// Whether a first list of everything was passed on.
+    /// Whether a first list was passed on as such.
     shown: bool,
 }
 
@@ -23,28 +24,22 @@ struct Part<K> {
     place: Option<String>,
     /// What was told and not passed on.
     held: Vec<K>,
-    state: State,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Waits,
-    Refused,
-    Listed,
+    /// Whether it was listed to the end.
+    listed: bool,
 }
 
 /// What is to be passed on.
 pub(super) struct Told<K> {
     pub(super) events: Vec<Event<K>>,
-    /// Places of which all that there is can be seen from here on.
-    pub(super) listed: Vec<usize>,
+    /// Whether all that there is in the place can be seen from here on.
+    pub(super) listed: bool,
 }
 
 impl<K> Told<K> {
-    pub(super) const NOTHING: Self = Self { events: Vec::new(), listed: Vec::new() };
+    pub(super) const NOTHING: Self = Self { events: Vec::new(), listed: false };
 
     fn one(event: Event<K>) -> Self {
-        Self { events: vec![event], listed: Vec::new() }
+        Self { events: vec![event], listed: false }
     }
 }
 
@@ -53,26 +48,21 @@ where
     K::DynamicType: Eq + std::hash::Hash + Clone,
 {
     pub(super) fn new(places: Vec<Option<String>>) -> Self {
-        let part = |place| Part { place, held: Vec::new(), state: State::Waits };
+        let part = |place| Part { place, held: Vec::new(), listed: false };
         Self { parts: places.into_iter().map(part).collect(), shown: false }
     }
 
     /// Takes in what the watch of one place tells; `store` shows what was passed on by now.
     pub(super) fn take_in(&mut self, source: usize, event: Event<K>, store: &Store<K>) -> Told<K> {
         if self.parts.len() == 1 {
-            let listed = if matches!(event, Event::InitDone) { vec![0] } else { Vec::new() };
-            return Told { events: vec![event], listed };
+            return Told { listed: matches!(event, Event::InitDone), events: vec![event] };
         }
-        let (shown, part) = (self.shown, &mut self.parts[source]);
+        let part = &mut self.parts[source];
         match event {
             Event::Init => part.held.clear(),
             Event::InitApply(object) => part.held.push(object),
-            Event::InitDone if shown => return part.listed_again(source, store),
-            Event::InitDone => {
-                part.state = State::Listed;
-                return self.show();
-            }
-            event @ (Event::Apply(_) | Event::Delete(_)) if shown => return Told::one(event),
+            Event::InitDone => return part.show(!std::mem::replace(&mut self.shown, true), store),
+            event @ (Event::Apply(_) | Event::Delete(_)) if part.listed => return Told::one(event),
             Event::Apply(object) => {
                 part.drop_held(&object);
                 part.held.push(object);
@@ -80,33 +70,6 @@ where
             Event::Delete(object) => part.drop_held(&object),
         }
         Told::NOTHING
-    }
-
-    /// We may not list one place.
-    pub(super) fn refuse(&mut self, source: usize) -> Told<K> {
-        if self.parts.len() == 1 || self.parts[source].state != State::Waits {
-            return Told::NOTHING;
-        }
-        self.parts[source].state = State::Refused;
-        self.show()
-    }
-
-    /// Everything at once, when nothing more is waited for.
-    fn show(&mut self) -> Told<K> {
-        let has = |state: State| self.parts.iter().any(|part| part.state == state);
-        if self.shown || has(State::Waits) || !has(State::Listed) {
-            return Told::NOTHING;
-        }
-        self.shown = true;
-        let mut told = Told::one(Event::Init);
-        for (number, part) in self.parts.iter_mut().enumerate() {
-            if part.state == State::Listed {
-                told.events.extend(std::mem::take(&mut part.held).into_iter().map(Event::InitApply));
-                told.listed.push(number);
-            }
-        }
-        told.events.push(Event::InitDone);
-        told
     }
 }
 
@@ -118,16 +81,22 @@ where
         self.held.retain(|held| key(held) != key(object));
     }
 
-    /// A list of one place among others: what it has, and what it has no more.
-    fn listed_again(&mut self, source: usize, store: &Store<K>) -> Told<K> {
-        self.state = State::Listed;
+    /// It was listed to the end: the first of all places fills the store, any other adds what it has and takes away what it has
+    /// no more.
+    fn show(&mut self, first: bool, store: &Store<K>) -> Told<K> {
+        self.listed = true;
         let listed = std::mem::take(&mut self.held);
+        if first {
+            let all = listed.into_iter().map(Event::InitApply);
+            let events = std::iter::once(Event::Init).chain(all).chain([Event::InitDone]).collect();
+            return Told { events, listed: true };
+        }
         let there: HashSet<_> = listed.iter().map(key).collect();
         let gone =
             store.state_filter(|known| known.namespace() == self.place && !there.contains(&key(known)));
         let gone = gone.into_iter().map(|known| Event::Delete((*known).clone()));
         let events = gone.chain(listed.into_iter().map(Event::Apply)).collect();
-        Told { events, listed: vec![source] }
+        Told { events, listed: true }
     }
 }
 
@@ -167,8 +136,8 @@ mod tests {
             Self { merge: Merge::new(places), store, writer, listed: Vec::new() }
         }
 
-        fn pass_on(&mut self, told: Told<ConfigMap>) -> String {
-            self.listed.extend(told.listed);
+        fn pass_on(&mut self, source: usize, told: Told<ConfigMap>) -> String {
+            self.listed.extend(told.listed.then_some(source));
             for event in &told.events {
                 self.writer.apply_watcher_event(event);
             }
@@ -177,7 +146,7 @@ mod tests {
 
         fn tell(&mut self, source: usize, event: Event<ConfigMap>) -> String {
             let told = self.merge.take_in(source, event, &self.store);
-            self.pass_on(told)
+            self.pass_on(source, told)
         }
 
         fn list(&mut self, source: usize, found: &[ConfigMap]) -> String {
@@ -209,17 +178,38 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_shown_before_every_place_was_listed() {
+    fn a_place_is_shown_once_it_was_listed_whatever_the_others_do() {
+        let mut stand = Stand::new(&["a", "b", "c"]);
+        // One is listed by half and refused from there on, another never answers.
+        stand.tell(0, Event::Init);
+        stand.tell(0, Event::InitApply(map("a", "1")));
+        assert!(stand.known().is_empty() && stand.listed.is_empty());
+        assert_eq!(stand.list(1, &[map("b", "1")]), "init +b/1 done");
+        assert_eq!((stand.known(), &*stand.listed), (vec!["b/1".to_owned()], &[1][..]));
+        assert_eq!(stand.tell(1, Event::Apply(map("b", "2"))), "+b/2");
+        // What it showed by half is not what it has.
+        assert_eq!(stand.list(0, &[map("a", "2")]), "+a/2");
+        assert_eq!((stand.known(), &*stand.listed), (["a/2", "b/1", "b/2"].map(str::to_owned).into(), &[1, 0][..]));
+    }
+
+    #[test]
+    fn what_changes_before_a_list_ends_is_shown_with_it() {
         let mut stand = Stand::new(&["a", "b"]);
-        assert_eq!(stand.list(0, &[map("a", "1"), map("a", "2")]), "");
+        stand.tell(0, Event::Init);
+        for name in ["1", "2"] {
+            stand.tell(0, Event::InitApply(map("a", name)));
+        }
         assert_eq!(stand.tell(0, Event::Apply(map("a", "3"))), "");
         assert_eq!(stand.tell(0, Event::Delete(map("a", "1"))), "");
         assert!(stand.known().is_empty() && stand.listed.is_empty());
-        assert_eq!(stand.list(1, &[map("b", "1")]), "init +a/2 +a/3 +b/1 done");
-        assert_eq!(
-            (stand.known(), stand.listed),
-            (["a/2", "a/3", "b/1"].map(str::to_owned).into(), vec![0, 1])
-        );
+        assert_eq!(stand.tell(0, Event::InitDone), "init +a/2 +a/3 done");
+    }
+
+    #[test]
+    fn a_place_that_is_empty_is_listed_as_well() {
+        let mut stand = Stand::new(&["a", "b"]);
+        assert_eq!((stand.list(0, &[]), stand.list(1, &[])), ("init done".to_owned(), String::new()));
+        assert_eq!(stand.listed, [0, 1]);
     }
 
     #[test]
@@ -235,25 +225,22 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_refused_holds_no_other_up_and_may_come_later() {
+    fn while_a_place_is_listed_anew_what_it_showed_stands() {
         let mut stand = Stand::new(&["a", "b"]);
-        let told = stand.merge.refuse(0);
-        assert_eq!(stand.pass_on(told), "", "that all are refused is not that all are empty");
-        assert_eq!(stand.list(1, &[map("b", "1")]), "init +b/1 done");
-        assert_eq!(stand.listed, [1]);
-        assert_eq!(stand.list(0, &[map("a", "1")]), "+a/1");
-        assert_eq!((stand.known(), &*stand.listed), (["a/1", "b/1"].map(str::to_owned).into(), &[1, 0][..]));
-        let told = stand.merge.refuse(0);
-        assert_eq!(stand.pass_on(told), "", "what was seen stays seen");
+        stand.list(0, &[map("a", "1")]);
+        stand.list(1, &[map("b", "1")]);
+        stand.tell(1, Event::Init);
+        stand.tell(1, Event::InitApply(map("b", "2")));
+        assert_eq!(stand.known(), ["a/1", "b/1"]);
+        assert_eq!(stand.tell(1, Event::InitDone), "-b/1 +b/2");
     }
 
     #[test]
-    fn what_was_listed_by_half_is_not_shown() {
-        let mut stand = Stand::new(&["a", "b"]);
-        stand.tell(0, Event::Init);
-        stand.tell(0, Event::InitApply(map("a", "1")));
-        let told = stand.merge.refuse(0);
-        stand.pass_on(told);
-        assert_eq!(stand.list(1, &[map("b", "1")]), "init +b/1 done");
+    fn one_place_alone_tells_as_its_watch_does() {
+        let mut stand = Stand::new(&["a"]);
+        assert_eq!(stand.tell(0, Event::Init), "init");
+        assert_eq!(stand.tell(0, Event::InitApply(map("a", "1"))), "+a/1");
+        assert!(stand.listed.is_empty());
+        assert_eq!((stand.tell(0, Event::InitDone), stand.listed), ("done".to_owned(), vec![0]));
     }
 }

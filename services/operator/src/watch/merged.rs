@@ -57,6 +57,12 @@ pub(crate) enum Heard {
     Broke(Error),
 }
 
+impl Heard {
+    pub(super) const fn of<K>(event: &Event<K>) -> Self {
+        if matches!(event, Event::Init) { Self::Begun } else { Self::Works }
+    }
+}
+
 /// What there is to know after one watch said something.
 pub(crate) struct News<K> {
     /// Which of them.
@@ -64,8 +70,8 @@ pub(crate) struct News<K> {
     pub(crate) heard: Heard,
     /// What changed; the store shows all of it.
     pub(crate) events: Vec<Event<K>>,
-    /// Places of which all that there is can be seen from here on.
-    pub(crate) listed: Vec<usize>,
+    /// Whether all that there is in the place can be seen from here on.
+    pub(crate) listed: bool,
 }
 
 type Said<K> = (usize, Option<Result<Event<K>, Error>>);
@@ -103,11 +109,9 @@ where
         let (source, said) = self.watches.next().await?;
         let (heard, told) = match said {
             None => (Heard::Silence, Told::NOTHING),
-            Some(Err(error)) if is_refusal(&error) => (Heard::Broke(error), self.merge.refuse(source)),
             Some(Err(error)) => (Heard::Broke(error), Told::NOTHING),
             Some(Ok(event)) => {
-                let heard = if matches!(event, Event::Init) { Heard::Begun } else { Heard::Works };
-                (heard, self.merge.take_in(source, event, &self.store))
+                (Heard::of(&event), self.merge.take_in(source, event, &self.store))
             }
         };
         for event in &told.events {
@@ -143,9 +147,4 @@ fn may_be_ours<K: Kept>(event: &Result<Event<K>, Error>) -> bool {
         Ok(Event::Apply(object) | Event::Delete(object) | Event::InitApply(object)) => object.is_ours(),
         Ok(Event::Init | Event::InitDone) | Err(_) => true,
     }
-}
-
-/// Whether we may not list what we asked for.
-fn is_refusal(error: &Error) -> bool {
-    matches!(error, Error::InitialListFailed(kube::Error::Api(status)) if status.code == 403)
 }

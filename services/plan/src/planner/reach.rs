@@ -1,7 +1,8 @@
 //! How the database is reached within its cluster: who may come in, that nobody drains it by the way, who scrapes it,
 //! and the routes of Traefik.
 //!
-//! *Invariant:* a kind that the cluster does not know holds nothing up: it is told, and made once the kind is there.
+//! *Invariant:* a kind that the cluster does not know, or does not let us see, holds nothing up: it is told, and made once the
+//! kind is there. *Invariant:* what cannot be seen is neither made nor taken away.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::core::ObjectMeta;
@@ -12,7 +13,7 @@ use super::World;
 use super::child::ensure;
 use super::home::serving;
 use super::machine::is_of;
-use crate::{Kind, Manifest, Observed, Part, Plan, State, Step, Target, Validated, build};
+use crate::{Children, Kind, Manifest, Observed, Part, Plan, State, Step, Target, Unseen, Validated, build};
 
 /// Taints by which those who end machines say that they are about to.
 const LEAVING: [&str; 4] = [
@@ -107,10 +108,15 @@ fn keep(
     }
 }
 
-/// Kinds that are asked for and that the cluster does not know, with the field that asks.
-pub(crate) fn missing_kinds(validated: &Validated, observed: &Observed) -> Vec<(Kind, &'static str)> {
-    let wanted = validated.reach.kinds().into_iter();
-    wanted.filter(|(kind, _)| !observed.children.served.contains(kind)).collect()
+/// Kinds that are asked for and of which nothing can be made, with the field that asks, and why nothing is seen of the kind;
+/// the cluster does not know it where there is no reason.
+pub(crate) fn missing_kinds<'a>(
+    validated: &Validated,
+    observed: &'a Observed,
+) -> Vec<(Kind, &'static str, Option<&'a Unseen>)> {
+    let Children { served, unseen, .. } = &observed.children;
+    let wanted = validated.reach.kinds().into_iter().filter(|(kind, _)| !served.contains(kind));
+    wanted.map(|(kind, field)| (kind, field, unseen.get(&kind))).collect()
 }
 
 /// The Node of the machine that serves, when somebody wants it empty.

@@ -9,7 +9,7 @@ use resources::{QuestDB, StorageSource};
 
 use super::World;
 use super::existing::{living, trace_of_a_disk};
-use crate::{Goal, Observed, Part, Plan, State, Step, Subject, Validated};
+use crate::{Goal, Observed, Part, Plan, State, Step, Subject, Unseen, Validated};
 
 /// What EC2 shows of a source.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +18,8 @@ pub enum Source {
     Copies(Vec<VolumeSnapshot>),
     /// The snapshot of that name is still being taken, or failed: what is said of it.
     Unfinished(String),
+    /// It is not known which snapshots there are.
+    Unseen(Unseen),
     /// The volume of that id.
     Volume(Option<Box<Volume>>),
 }
@@ -48,6 +50,8 @@ pub(super) fn start<'a>(world: &World<'a>, plan: &mut Plan) -> Option<Start<'a>>
         None => Verdict::Wait("the source of the disk is being looked for".to_owned()),
         Some(Source::Copies(copies)) => copy(world, source, copies),
         Some(Source::Unfinished(text)) => Verdict::Wait(text.clone()),
+        // An earlier one of that name may have left its copy, which would be taken for it.
+        Some(Source::Unseen(unseen)) => hidden(unseen),
         Some(Source::Volume(volume)) => adopt(world, source, volume.as_deref()),
     };
     match verdict {
@@ -90,6 +94,15 @@ enum Verdict<'a> {
     Adopt(&'a Volume, Tags),
     Wait(String),
     No(String),
+}
+
+fn hidden<'a>(unseen: &Unseen) -> Verdict<'a> {
+    let unknown = |why: &str| format!("it is not known which snapshots there are in this namespace: {why}");
+    match unseen {
+        Unseen::Yet => Verdict::Wait("waiting to see which snapshots there are in this namespace".to_owned()),
+        Unseen::Broken(why) => Verdict::Wait(unknown(why)),
+        Unseen::Refused(why) => Verdict::No(unknown(why)),
+    }
 }
 
 fn copy<'a>(world: &World<'_>, source: &StorageSource, copies: &'a [VolumeSnapshot]) -> Verdict<'a> {

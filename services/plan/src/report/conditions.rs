@@ -9,6 +9,9 @@ use super::{Outcome, moving, reach, upgrade};
 use crate::few::few;
 use crate::{Goal, Part, State, Step};
 
+/// Reason of what is said only while the namespace cannot be seen.
+const UNSEEN: &str = "NamespaceUnseen";
+
 /// Status, reason, message.
 pub(crate) type Word = (&'static str, String, String);
 
@@ -23,7 +26,9 @@ pub(super) fn set(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Outc
         (condition::VOLUME_RESIZING, resizing(status, outcome)),
         (condition::CONFLICT, conflict(status, outcome)),
         (condition::CONTENDED, contended(status, outcome)),
+        (condition::ACCESS_DENIED, denied(status, outcome)),
         (condition::RECONCILE_PAUSED, resumed(status)),
+        (condition::NAMESPACE_SEEN, seen(status)),
         (condition::UPGRADE_IN_PROGRESS, upgrade::upgrading(status, outcome)),
         (condition::MOVING, moving::moving(status, outcome)),
         (condition::NODE_CORDONED, reach::cordoned(status, resource, outcome)),
@@ -35,6 +40,34 @@ pub(super) fn set(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Outc
             put(&mut status.conditions, kind, word, (outcome.validated.generation, now));
         }
     }
+}
+
+/// The conditions of a resource in a namespace that cannot be seen.
+pub(super) fn hide(status: &mut QuestDBStatus, (reason, what): (&str, &str), generation: i64, now: Timestamp) {
+    let text = format!("nothing is decided for this database meanwhile: {what}");
+    let at = (generation, now);
+    put(&mut status.conditions, condition::NAMESPACE_SEEN, no(reason, &text), at);
+    put(&mut status.conditions, condition::DEGRADED, yes(UNSEEN, &text), at);
+    put(&mut status.conditions, condition::PROGRESSING, no(UNSEEN, &text), at);
+}
+
+/// The condition of a resource for which something may not be done.
+pub(super) fn deny(status: &mut QuestDBStatus, what: &str, generation: i64, now: Timestamp) {
+    put(&mut status.conditions, condition::ACCESS_DENIED, yes("Denied", what), (generation, now));
+}
+
+/// The end of what was said while the namespace could not be seen.
+pub(super) fn show(status: &mut QuestDBStatus, generation: i64, now: Timestamp) {
+    // They are said anew by the next report that knows them.
+    status.conditions.retain(|found| found.reason != UNSEEN);
+    if let Some(word) = seen(status) {
+        put(&mut status.conditions, condition::NAMESPACE_SEEN, word, (generation, now));
+    }
+}
+
+fn seen(status: &QuestDBStatus) -> Option<Word> {
+    let known = status.conditions.iter().any(|found| found.type_ == condition::NAMESPACE_SEEN);
+    known.then(|| yes("Seen", "everything that belongs to this database can be seen"))
 }
 
 /// The conditions of a wish that cannot be carried out; what is known of the database itself stays.
@@ -189,6 +222,15 @@ fn contended(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
     }
     let known = status.conditions.iter().any(|found| found.type_ == condition::CONTENDED);
     known.then(|| no("Resolved", "nobody else writes fields of ours"))
+}
+
+/// What the API server does not let us do. Said once there was something to say.
+fn denied(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
+    if !outcome.applied.denied.is_empty() {
+        return Some(yes("Denied", &few(&outcome.applied.denied, "; ")));
+    }
+    let known = status.conditions.iter().any(|found| found.type_ == condition::ACCESS_DENIED);
+    known.then(|| no("Allowed", "the API server lets the operator do what it has to do"))
 }
 
 /// What stands against taking over a Secret. Said once there was something to say.

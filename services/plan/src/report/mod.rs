@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use resources::{InstructionStatus, QuestDB, QuestDBStatus, names};
 
 use crate::change;
-use crate::{Observed, Part, Plan, State, Validated};
+use crate::{Observed, Part, Plan, State, Unseen, Validated};
 
 /// What became of a plan.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +27,8 @@ pub struct Applied {
     pub failures: Vec<Failure>,
     /// Fields of ours that somebody else writes again and again, and that were left as they are: which, and who.
     pub contended: Vec<String>,
+    /// What the API server does not let us do: which verb, on what, and what to do about it.
+    pub denied: Vec<String>,
     /// The DNS change that was made, with the address the name then has.
     pub dns: Option<(DnsChange, Option<String>)>,
 }
@@ -92,12 +94,38 @@ pub fn identified(resource: &QuestDB, database: &str) -> QuestDBStatus {
     QuestDBStatus { database_id: Some(database.to_owned()), phase, ..status }
 }
 
+/// The status of a resource in a namespace of which not everything can be seen: that nothing is decided, and why. `why` says
+/// what to do where that is known.
+pub fn unseen(resource: &QuestDB, why: &Unseen, now: Timestamp) -> Option<QuestDBStatus> {
+    let mut status = resource.status.clone().unwrap_or_default();
+    let word = match why {
+        // It comes by itself: there is nothing to say.
+        Unseen::Yet => return None,
+        Unseen::Broken(text) => ("Broken", text.as_str()),
+        Unseen::Refused(text) => ("Refused", text.as_str()),
+    };
+    status.phase = status.phase.or(Some(resources::Phase::Pending));
+    conditions::hide(&mut status, word, resource.metadata.generation.unwrap_or_default(), now);
+    Some(status)
+}
+
+/// The status of a resource whose pass broke off because the API server does not let us do something; nothing else is said
+/// anew.
+pub fn denied(resource: &QuestDB, what: &str, now: Timestamp) -> QuestDBStatus {
+    let mut status = resource.status.clone().unwrap_or_default();
+    let generation = resource.metadata.generation.unwrap_or_default();
+    conditions::show(&mut status, generation, now);
+    conditions::deny(&mut status, what, generation, now);
+    status
+}
+
 /// The status of a resource of which it is not clear which database it stands for. Nothing was touched.
 pub fn unidentified(resource: &QuestDB, what: &str, now: Timestamp) -> QuestDBStatus {
     let mut status = resource.status.clone().unwrap_or_default();
     let generation = resource.metadata.generation.unwrap_or_default();
     status.observed_generation = Some(generation);
     status.phase = Some(resources::Phase::Degraded);
+    conditions::show(&mut status, generation, now);
     conditions::contest(&mut status, what, generation, now);
     status
 }
@@ -125,7 +153,9 @@ pub fn suspended(resource: &QuestDB, plan: Option<&Plan>, now: Timestamp) -> Que
     if !waits.is_empty() {
         text = format!("{text}; meanwhile: {}", waits.join("; "));
     }
-    conditions::suspend(&mut status, &text, resource.metadata.generation.unwrap_or_default(), now);
+    let generation = resource.metadata.generation.unwrap_or_default();
+    conditions::show(&mut status, generation, now);
+    conditions::suspend(&mut status, &text, generation, now);
     status
 }
 
@@ -135,6 +165,7 @@ pub fn refused(resource: &QuestDB, violations: &Violations, now: Timestamp) -> Q
     let generation = resource.metadata.generation.unwrap_or_default();
     status.observed_generation = Some(generation);
     status.phase = Some(resources::Phase::Degraded);
+    conditions::show(&mut status, generation, now);
     conditions::refuse(&mut status, &violations.to_string(), generation, now);
     status
 }

@@ -5,7 +5,7 @@ use resources::{QuestDB, QuestDBStatus};
 
 use super::Outcome;
 use super::conditions::{Word, no, yes};
-use crate::Goal;
+use crate::{Goal, Kind, Unseen};
 use crate::planner::{leaving_node, missing_kinds};
 
 /// Somebody wants the machine's Node empty: the database leaves it.
@@ -26,7 +26,7 @@ pub(super) fn cordoned(status: &QuestDBStatus, resource: &QuestDB, outcome: &Out
     Some(yes("Cordoned", &text))
 }
 
-/// Kinds that are asked for and that the cluster does not know.
+/// Kinds that are asked for, and that the cluster does not know or does not let us see.
 pub(super) fn integrations(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
     let serves = outcome.validated.goal == Goal::Serve;
     let missing = if serves { missing_kinds(outcome.validated, outcome.observed) } else { Vec::new() };
@@ -35,14 +35,34 @@ pub(super) fn integrations(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Opt
         return (wanted || is_known(status, condition::INTEGRATIONS_READY))
             .then(|| yes("Known", "the cluster knows every kind of object that is asked for"));
     }
-    let texts: Vec<String> = missing
-        .into_iter()
-        .map(|(kind, field)| {
-            format!("{field} asks for kind {}, which this cluster does not know", kind.as_str())
-        })
-        .collect();
-    let text = format!("{}: install its definition, or take the field out", texts.join("; "));
-    Some(no("KindMissing", &text))
+    // What was said before holds until it is known better.
+    let (reason, _) = missing.iter().filter_map(|(_, _, unseen)| obstacle(*unseen)).max_by_key(|(_, rank)| *rank)?;
+    let texts: Vec<String> =
+        missing.iter().filter_map(|(kind, field, unseen)| told(*kind, field, *unseen)).collect();
+    Some(no(reason, &texts.join("; ")))
+}
+
+/// The reason of the condition, and which one goes first where there are several.
+fn obstacle(unseen: Option<&Unseen>) -> Option<(&'static str, u8)> {
+    match unseen {
+        Some(Unseen::Yet) => None,
+        Some(Unseen::Broken(_)) => Some(("KindUnseen", 0)),
+        None => Some(("KindMissing", 1)),
+        Some(Unseen::Refused(_)) => Some(("KindDenied", 2)),
+    }
+}
+
+fn told(kind: Kind, field: &str, unseen: Option<&Unseen>) -> Option<String> {
+    let kind = kind.as_str();
+    Some(match unseen {
+        Some(Unseen::Yet) => return None,
+        Some(Unseen::Broken(text) | Unseen::Refused(text)) => {
+            format!("{field} asks for kind {kind}, of which nothing is made or taken away meanwhile: {text}")
+        }
+        None => format!(
+            "{field} asks for kind {kind}, which this cluster does not know: install its definition, or take the field out"
+        ),
+    })
 }
 
 fn is_known(status: &QuestDBStatus, kind: &str) -> bool {

@@ -1,4 +1,6 @@
 //! The copy of the disk that is taken before another image is started.
+//!
+//! *Invariant:* while it is not known which copies there are, none is asked for and none is missed.
 
 use jiff::{SignedDuration, Timestamp};
 use resources::{QuestDB, QuestDBSnapshot, SnapshotPhase, names};
@@ -6,7 +8,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::change::image_of_pod;
-use crate::{Children, Goal, Kind, Manifest, Observed, Subject, Validated};
+use crate::{Children, Goal, Kind, Manifest, Observed, Subject, Unseen, Validated};
 
 /// How long the copy may take to begin, in seconds.
 const COPY_WITHIN: u32 = 900;
@@ -25,6 +27,8 @@ pub(super) enum Standing {
     Waits(String),
     /// It has what the disk had a moment ago.
     Begun(String),
+    /// Nobody lets us see whether there is one; the text says what to do.
+    Unseen(String),
     /// It will not be; the text says what to do.
     Refused(String),
 }
@@ -64,6 +68,9 @@ pub(super) fn attempts(stem: &str) -> impl Iterator<Item = String> + use<> {
 /// How far the copy is that was looked at.
 pub(super) fn standing(resource: &QuestDB, validated: &Validated, observed: &Observed) -> Standing {
     let Some(stem) = stem(resource, validated, &observed.children) else { return Standing::Unnamed };
+    if let Some(unseen) = &observed.children.copies_unseen {
+        return hidden(unseen);
+    }
     let mut all = attempts(&stem);
     let found = observed.children.copy.as_deref();
     let known = found.and_then(|found| {
@@ -100,6 +107,18 @@ pub(super) fn standing(resource: &QuestDB, validated: &Validated, observed: &Obs
             message(found)
         )),
         _ => Standing::Waits(format!("waiting for QuestDBSnapshot {name} to be begun")),
+    }
+}
+
+/// One that is there and cannot be seen would be taken a second time.
+fn hidden(unseen: &Unseen) -> Standing {
+    let unknown = |why: &str| {
+        format!("nothing is upgraded without a copy of the disk, and it is not known which there are: {why}")
+    };
+    match unseen {
+        Unseen::Yet => Standing::Waits("waiting to see which copies of the disk there are".to_owned()),
+        Unseen::Broken(why) => Standing::Waits(unknown(why)),
+        Unseen::Refused(why) => Standing::Unseen(unknown(why)),
     }
 }
 

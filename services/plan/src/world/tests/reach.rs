@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::model::World;
 use super::{check_serving, pass, phase, serving, settle, troubles, wish};
 use crate::fixture::resource;
-use crate::{Children, Kind, Step};
+use crate::{Children, Kind, Step, Unseen};
 
 const OTHERS: [Kind; 4] = [Kind::ServiceMonitor, Kind::PodMonitor, Kind::IngressRoute, Kind::IngressRouteTcp];
 
@@ -136,6 +136,55 @@ fn a_kind_that_the_cluster_does_not_know_is_told_and_holds_nothing_up() {
     settle(&mut world, None, false);
     check_serving(&world, None);
     assert_eq!(kinds(&world), [Kind::ServiceMonitor, Kind::IngressRoute, Kind::IngressRouteTcp]);
+    assert_eq!(condition(&world, condition::INTEGRATIONS_READY).unwrap().0, "True");
+}
+
+/// Of each kind that is asked for, whether it is seen or why not: what is made, and what is said.
+#[test]
+fn a_kind_that_is_not_shown_is_neither_made_nor_taken_away_and_is_told() {
+    let refused = || Some(Unseen::Refused("grant it".to_owned()));
+    let broken = || Some(Unseen::Broken("it broke".to_owned()));
+    for (unseen, said) in [
+        (None, Some(("KindMissing", "install its definition"))),
+        (Some(Unseen::Yet), None),
+        (broken(), Some(("KindUnseen", "it broke"))),
+        (refused(), Some(("KindDenied", "grant it"))),
+    ] {
+        let mut world = wanting(&[Kind::IngressRoute, Kind::IngressRouteTcp]);
+        world.children.unseen.extend(unseen.map(|unseen| (Kind::ServiceMonitor, unseen)));
+        settle(&mut world, None, false);
+        check_serving(&world, None);
+        assert_eq!(kinds(&world), [Kind::IngressRoute, Kind::IngressRouteTcp], "{said:?}");
+        let conditions = &world.resource.status.as_ref().unwrap().conditions;
+        let found = conditions.iter().find(|found| found.type_ == condition::INTEGRATIONS_READY);
+        let Some((reason, what)) = said else {
+            assert!(found.is_none(), "{found:?}");
+            continue;
+        };
+        let found = found.unwrap();
+        assert_eq!((found.status.as_str(), found.reason.as_str()), ("False", reason));
+        assert!(found.message.contains("spec.network.monitor"), "{}", found.message);
+        assert!(found.message.contains("kind ServiceMonitor") && found.message.contains(what), "{}", found.message);
+    }
+}
+
+#[test]
+fn what_was_said_of_a_kind_holds_until_it_is_known_better() {
+    let mut world = wanting(&OTHERS);
+    settle(&mut world, None, false);
+    let before = world.resource.status.clone();
+    let all = world.children.others.clone();
+    for unseen in [Unseen::Yet, Unseen::Refused("grant it".to_owned())] {
+        let yet = unseen == Unseen::Yet;
+        world.children.served.clear();
+        world.children.others.clear();
+        world.children.unseen = OTHERS.map(|kind| (kind, unseen.clone())).into();
+        let planned = pass(&mut world, &mut 0, None, false);
+        assert_eq!(planned.actions, []);
+        assert_eq!(world.resource.status == before, yet, "only what is known is told");
+    }
+    (world.children.served, world.children.others) = (OTHERS.into(), all);
+    assert_eq!(pass(&mut world, &mut 0, None, false).actions, [], "they are there all the time");
     assert_eq!(condition(&world, condition::INTEGRATIONS_READY).unwrap().0, "True");
 }
 

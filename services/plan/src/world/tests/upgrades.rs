@@ -16,7 +16,7 @@ use super::oracle::check_end;
 use super::runner::{pass, settle};
 use crate::change::{image_of_pod, image_of_template};
 use crate::fixture::{settings, validated};
-use crate::{Kind, Step, plan, validate};
+use crate::{Kind, Step, Unseen, plan, validate};
 
 /// A database that serves, in a world whose time passes.
 fn serving() -> World {
@@ -117,6 +117,38 @@ fn the_disk_is_copied_before_the_new_image_is_started() {
         world.tick();
     }
     assert!(image(&world).ends_with("9.4.0"));
+}
+
+/// What there is of copies cannot be seen, before one is asked for and after: none is asked for, and nothing is started.
+#[test]
+fn nothing_is_upgraded_while_it_is_not_known_which_copies_there_are() {
+    let refused = Unseen::Refused("apply the definitions".to_owned());
+    let broken = Unseen::Broken("it broke".to_owned());
+    for (unseen, said) in [(Unseen::Yet, None), (broken, Some("True")), (refused, Some("False"))] {
+        for copies in 0..2 {
+            let mut world = serving();
+            wish_for(&mut world, "9.4.0");
+            until(&mut world, |world| world.snapshots.len() == copies);
+            world.children.copies_unseen = Some(unseen.clone());
+            for _ in 0..20 {
+                pass(&mut world, &mut 0, None, false);
+                world.tick();
+            }
+            assert_eq!(world.snapshots.len(), copies, "{unseen:?}");
+            assert!(image(&world).ends_with("9.3.4"), "{unseen:?}");
+            assert_eq!(told(&world, "Ready").0, "True", "nothing is touched");
+            let (status, text) = told(&world, condition::UPGRADE_IN_PROGRESS);
+            if let (Some(expected), Unseen::Broken(why) | Unseen::Refused(why)) = (said, &unseen) {
+                assert!(status == expected && text.contains(why), "{status} {text}");
+            }
+            let degraded = told(&world, condition::DEGRADED).0;
+            assert_eq!(degraded == "True", matches!(unseen, Unseen::Refused(_)), "{unseen:?}");
+            world.children.copies_unseen = None;
+            settle(&mut world, None, false);
+            check_end(&world, "upgraded");
+            assert_eq!(world.snapshots.len(), 1, "{unseen:?}");
+        }
+    }
 }
 
 #[test]
