@@ -1,6 +1,6 @@
 //! The loop: what is to be looked at comes in, passes run, each object one at a time and all of them bounded.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,6 +79,12 @@ pub(crate) async fn run(
 fn count(context: &Context) {
     let known = context.caches.resources.state();
     context.measures.databases(known.iter().map(AsRef::as_ref), Timestamp::now());
+    let mut namespaces: HashMap<Option<&str>, usize> = HashMap::new();
+    for resource in &known {
+        *namespaces.entry(resource.metadata.namespace.as_deref()).or_default() += 1;
+    }
+    let hidden = namespaces.iter().filter(|(namespace, _)| context.watches.unseen(**namespace).is_some());
+    context.measures.unseen(hidden.map(|(_, count)| count).sum());
     let uids: HashSet<&str> = known.iter().filter_map(|resource| resource.metadata.uid.as_deref()).collect();
     context.memories.retain(|uid| uids.contains(uid));
 }

@@ -45,6 +45,7 @@ pub(crate) struct Measures {
     throttled: Family<Labels, Counter>,
     steps: Family<Labels, Counter>,
     databases: Family<Labels, Gauge>,
+    unseen: Gauge,
     deleting: Gauge,
     oldest_deleting: Gauge,
     provisioning: Family<Labels, Histogram>,
@@ -102,6 +103,11 @@ impl Measures {
             ),
             steps: counter("slipway_operator_steps", "Steps carried out, by name and result"),
             databases: gauge("slipway_databases", "Databases, by phase"),
+            unseen: metrics.register(
+                "slipway_databases_unseen",
+                "Databases on which nothing is decided, because not everything of their namespace can be seen",
+                Gauge::default(),
+            ),
             deleting: metrics.register(
                 "slipway_databases_deleting",
                 "Databases that are being taken away",
@@ -186,6 +192,11 @@ impl Measures {
 
     pub(crate) fn picture(&self, age: Duration) {
         self.oldest_picture.set(age.as_secs_f64());
+    }
+
+    /// Databases on which nothing is decided, counted anew.
+    pub(crate) fn unseen(&self, count: usize) {
+        self.unseen.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// What there is, counted anew.

@@ -4,7 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use kube::runtime::watcher;
+
 use super::*;
+use crate::scope::Scope;
+use crate::watch::{Need, Watched, Watches};
 
 fn text(act: impl FnOnce(&Measures)) -> String {
     let metrics = Metrics::default();
@@ -70,15 +74,21 @@ async fn everything() -> String {
     measures.databases(known.iter(), Timestamp::UNIX_EPOCH);
     let work = crate::work::Work::new(&metrics);
     work.begin(&known[0].metadata).end(crate::turn::Next::Change);
-    let refused = kube::runtime::watcher::Error::NoResourceVersion;
-    let component = runtime::health::Readiness::default().component("api-server");
-    let watched = crate::watch::Watched::new("QuestDB", None);
-    crate::watch::Watches::new(&metrics, component).broke(&watched, &refused, true);
+    refuse(&metrics);
     let answer = tower::service_fn(async |_| Ok::<_, ()>(http::Response::new(())));
     let mut counted = tower::Layer::layer(&crate::count::Count::new(&metrics), answer);
     let request = http::Request::new(kube::client::Body::empty());
     drop(tower::Service::call(&mut counted, request).await);
     metrics.encode().unwrap()
+}
+
+/// The API server refuses a watch.
+fn refuse(metrics: &Metrics) {
+    let status = serde_json::json!({ "code": 403, "reason": "Forbidden", "message": "", "status": "Failure" });
+    let status = kube::Error::Api(Box::new(serde_json::from_value(status).unwrap()));
+    let readiness = runtime::health::Readiness::default();
+    let watches = Watches::new(metrics, &readiness, &Scope::All, String::new());
+    watches.broke(&Watched::of::<QuestDB>(None), &watcher::Error::InitialListFailed(status), Need::Databases);
 }
 
 /// The names in the first column of the tables.

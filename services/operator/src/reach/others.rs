@@ -3,7 +3,7 @@
 //! *Invariant:* a kind that is missing, or that we may not watch, holds nothing up. *Invariant:* what there is of a kind counts
 //! as known in a namespace only once it was listed there, and while its watch works.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -96,18 +96,20 @@ impl Others {
     pub(super) fn fill(&self, children: &mut Children, subject: &Subject) {
         let known = lock(&self.known);
         for kind in KINDS {
-            let unseen = match known.get(&kind) {
+            let store = match known.get(&kind) {
+                Some(Presence::There(store)) => store,
                 Some(Presence::Missing) => continue,
-                Some(Presence::There(_)) => self.watches.unseen_of(kind.as_str(), &subject.namespace),
-                None => Some(Unseen::Yet),
-            };
-            match (unseen, known.get(&kind)) {
-                (None, Some(Presence::There(store))) => {
-                    children.served.insert(kind);
-                    children.others.extend(of(store, kind, subject).map(|found| (kind, found)));
+                None => {
+                    children.unseen.insert(kind, Unseen::Yet);
+                    continue;
                 }
-                (unseen, _) => drop(children.unseen.insert(kind, unseen.unwrap_or(Unseen::Yet))),
+            };
+            if let Some(unseen) = self.watches.unseen_of(kind.as_str(), &subject.namespace) {
+                children.unseen.insert(kind, unseen);
+                continue;
             }
+            children.served.insert(kind);
+            children.others.extend(of(store, kind, subject).map(|found| (kind, found)));
         }
     }
 }
@@ -251,7 +253,7 @@ impl Look {
             let asks = network.ingress.is_some() || network.monitor.is_some();
             asks.then(|| ObjectRef::from_obj(&**resource))
         };
-        let mut all: std::collections::HashSet<_> = self.resources.state().iter().filter_map(asks).collect();
+        let mut all: HashSet<_> = self.resources.state().iter().filter_map(asks).collect();
         let have = store.map(Store::state).unwrap_or_default();
         all.extend(have.iter().filter_map(|object| owner(&object.metadata)));
         for resource in all {

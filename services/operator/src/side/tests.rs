@@ -5,9 +5,12 @@ use std::sync::Mutex;
 use kube::core::ObjectMeta;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::Event;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
 use super::*;
+use crate::scope::Scope;
+use crate::watch::{Need, Watched};
 
 fn kind<K: Resource<DynamicType = ()> + Clone>() -> (Kind<K>, Writer<K>) {
     let (store, writer) = kube::runtime::reflector::store();
@@ -33,6 +36,57 @@ fn schedule(name: &str) -> QuestDBSnapshotSchedule {
     schedule
 }
 
+fn watches(namespaces: &[&str]) -> Watches {
+    let names: Vec<_> = namespaces.iter().map(ToString::to_string).collect();
+    let readiness = runtime::health::Readiness::default();
+    Watches::new(&runtime::Metrics::default(), &readiness, &Scope::of(&names), String::new())
+}
+
+#[test]
+fn of_a_namespace_nobody_is_worked_on_before_all_of_it_is_seen() {
+    let watches = watches(&["a", "b"]);
+    let of = |place| {
+        [
+            (Watched::of::<Pod>(Some(place)), Need::Databases),
+            (Watched::of::<QuestDBSnapshot>(Some(place)), Need::Snapshots),
+            (Watched::of::<QuestDBSnapshotSchedule>(Some(place)), Need::Snapshots),
+        ]
+    };
+    for (watched, need) in ["a", "b"].into_iter().flat_map(of) {
+        watches.begun(&watched, need);
+    }
+    let [pods, snapshots, schedules] = of("a").map(|(watched, _)| watched);
+    let hidden = |place| {
+        [
+            is_hidden::<QuestDBSnapshot>(&watches, Some(place)),
+            is_hidden::<QuestDBSnapshotSchedule>(&watches, Some(place)),
+        ]
+    };
+    watches.listed(&schedules);
+    assert_eq!(hidden("a"), [true, true]);
+    watches.listed(&pods);
+    assert_eq!(hidden("a"), [true, true], "nobody knows which snapshots there are");
+    watches.listed(&snapshots);
+    assert_eq!((hidden("a"), hidden("b")), ([false, false], [true, true]));
+}
+
+#[test]
+fn which_snapshots_there_are_is_known_by_namespace() {
+    let ((snapshots, mut of_snapshots), (schedules, _)) = (kind(), kind());
+    let watches = watches(&["a", "b"]);
+    let side = Side { snapshots, schedules, watches: watches.clone() };
+    let listed = |place| {
+        let watched = Watched::of::<QuestDBSnapshot>(Some(place));
+        watches.begun(&watched, Need::Snapshots);
+        watched
+    };
+    let (a, _) = (listed("a"), listed("b"));
+    // One place fills the store of both.
+    fill(&mut of_snapshots, Vec::new());
+    watches.listed(&a);
+    assert_eq!((side.unseen("a"), side.unseen("b")), (None, Some(Unseen::Yet)));
+}
+
 /// Turns that are told to the test.
 fn told()
 -> (impl Fn(Arc<QuestDBSnapshotSchedule>) -> BoxFuture<'static, Action>, mpsc::UnboundedReceiver<String>) {
@@ -47,7 +101,7 @@ fn told()
 #[tokio::test]
 async fn a_schedule_waits_until_it_is_known_which_snapshots_there_are() {
     let ((schedules, mut of_schedules), (snapshots, mut of_snapshots)) = (kind(), kind());
-    let side = Side { snapshots, schedules, whole: Whole::default() };
+    let side = Side { snapshots, schedules, watches: watches(&[]) };
     fill(&mut of_schedules, vec![schedule("hourly")]);
     let (stop, (take, mut turns)) = (CancellationToken::new(), told());
     let waiting = serve(&side.schedules, side.schedules_known(), &stop, take, |_| {});

@@ -9,12 +9,14 @@ use kube::client::Body;
 use kube::core::Status;
 use kube::runtime::utils::Backoff as _;
 use kube::{Client, Error, ResourceExt as _};
+use plan::Unseen;
 use resources::{QuestDBSnapshot, names};
 use runtime::Metrics;
 use runtime::health::{Readiness, State};
 use serde_json::{Value, json};
 
 use super::merged::Pauses;
+use super::trouble::Trouble;
 use super::*;
 
 struct Stand {
@@ -24,15 +26,16 @@ struct Stand {
 }
 
 impl Stand {
-    fn new() -> Self {
+    fn new(namespaces: &[String]) -> Self {
         let (metrics, readiness) = (Metrics::default(), Readiness::default());
-        let watches = Watches::new(&metrics, readiness.component("api-server"));
+        let scope = Scope::of(namespaces);
+        let watches = Watches::new(&metrics, &readiness, &scope, "grant me".to_owned());
         Self { metrics, readiness, watches }
     }
 
-    /// What the component says of the watches; nothing when they work.
-    fn said(&self) -> Option<String> {
-        match &self.readiness.report()["api-server"].state {
+    /// What a component says of the watches; nothing when they work.
+    fn said(&self, component: &str) -> Option<String> {
+        match &self.readiness.report()[component].state {
             State::Ok => None,
             State::Failing(reason) => Some(reason.clone()),
         }
@@ -40,29 +43,32 @@ impl Stand {
 }
 
 fn watched(kind: &str) -> Watched {
-    Watched::new(kind, None)
+    Watched::new(kind, (kind, ""), None)
 }
 
 fn upkeep(stand: &Stand, stop: &CancellationToken) -> Upkeep {
     let tasks = runtime::Tasks::new(stop.clone());
     let (watches, stop) = (stand.watches.clone(), stop.clone());
-    Upkeep { watches, scope: Scope::All, whole: Whole::default(), stop, tasks }
+    Upkeep { watches, scope: Scope::All, need: Need::Databases, stop, tasks }
 }
 
 fn refusal(code: u16) -> Error {
-    let status = json!({ "status": "Failure", "message": "no", "reason": "Why", "code": code });
+    let reason = if code == 403 { "Forbidden" } else { "Why" };
+    let status = json!({ "status": "Failure", "message": "no", "reason": reason, "code": code });
     Error::Api(Box::new(serde_json::from_value::<Status>(status).unwrap()))
 }
 
 #[test]
 fn each_kind_of_error_is_news_once_and_counted_every_time() {
-    let stand = Stand::new();
+    let stand = Stand::new(&[]);
     let check = |kind: &str, error: &watcher::Error, news: bool| {
-        assert_eq!(stand.watches.is_news(&watched(kind), error, true), news, "{kind} {error}");
+        let trouble = Trouble::of(&watched(kind), error);
+        let found = stand.watches.is_news(&watched(kind), error, (trouble, Need::Databases));
+        assert_eq!(found, news, "{kind} {error}");
     };
     let (missing, forbidden) =
         (watcher::Error::InitialListFailed(refusal(404)), watcher::Error::InitialListFailed(refusal(403)));
-    stand.watches.begun(&watched("A"));
+    stand.watches.begun(&watched("A"), Need::Databases);
     check("A", &missing, true);
     check("A", &missing, false);
     check("A", &forbidden, true);
@@ -78,26 +84,51 @@ fn each_kind_of_error_is_news_once_and_counted_every_time() {
 }
 
 #[test]
-fn it_is_ready_once_all_that_it_needs_were_listed_and_none_of_them_is_broken() {
-    let stand = Stand::new();
+fn it_is_ready_once_all_that_it_needs_were_listed_and_stays_so_when_one_is_begun_again() {
+    let stand = Stand::new(&[]);
+    let said = || stand.said("api-server");
     for kind in ["A", "B"] {
-        stand.watches.begun(&watched(kind));
+        stand.watches.begun(&watched(kind), Need::Databases);
     }
-    stand.watches.works(&watched("A"));
-    assert_eq!(stand.said().as_deref(), Some("watch of B: not listed yet"));
-    stand.watches.works(&watched("B"));
-    assert_eq!(stand.said(), None);
+    for kind in ["A", "B"] {
+        assert!(said().unwrap().contains("watch of B: not listed yet"));
+        assert_eq!(stand.watches.unseen(Some("any")), Some(Unseen::Yet));
+        stand.watches.works(&watched(kind));
+        stand.watches.listed(&watched(kind));
+    }
+    assert_eq!((said(), stand.watches.unseen(Some("any"))), (None, None));
     let list = watcher::Error::InitialListFailed(refusal(403));
-    stand.watches.broke(&watched("B"), &list, true);
-    stand.watches.broke(&watched("C"), &list, false);
-    stand.watches.works(&watched("A"));
-    let said = stand.said().unwrap();
-    assert!(said.starts_with("watch of B: ") && !said.contains('C'), "{said}");
-    stand.watches.heals(&watched("B"));
-    assert!(stand.said().is_some(), "a list that works says so");
-    stand.watches.broke(&watched("B"), &watcher::Error::WatchStartFailed(refusal(500)), true);
-    stand.watches.heals(&watched("B"));
-    assert_eq!(stand.said(), None, "a watch that works is silent");
+    stand.watches.broke(&watched("B"), &list, Need::Databases);
+    assert_eq!(said(), None, "that it was begun again is no news");
+    assert!(!stand.watches.heals(&watched("B")), "a list that works says so");
+    assert!(stand.watches.works(&watched("B")) && !stand.watches.works(&watched("B")));
+    let start = watcher::Error::WatchStartFailed(refusal(500));
+    stand.watches.broke(&watched("B"), &start, Need::Databases);
+    assert!(stand.watches.heals(&watched("B")), "a watch that works is silent");
+}
+
+#[test]
+fn a_namespace_that_is_refused_is_shown_by_name_and_is_not_required() {
+    let stand = Stand::new(&["a", "b"].map(str::to_owned));
+    let secrets = |place| Watched::new("Secret", ("secrets", ""), Some(place));
+    for place in ["a", "b"] {
+        stand.watches.begun(&secrets(place), Need::Databases);
+    }
+    stand.watches.broke(&secrets("b"), &watcher::Error::InitialListFailed(refusal(403)), Need::Databases);
+    assert!(!stand.readiness.is_ready(), "none of them was listed");
+    stand.watches.listed(&secrets("a"));
+    assert_eq!((stand.said("api-server"), stand.said("namespace a")), (None, None));
+    let said = stand.said("namespace b").unwrap();
+    assert!(said.contains("list secrets in namespace b") && said.contains("grant me"), "{said}");
+    let required: Vec<_> =
+        stand.readiness.report().into_iter().filter(|(_, component)| component.required).collect();
+    assert_eq!(required.len(), 1, "{required:?}");
+    assert!(stand.readiness.is_ready());
+    let line = "slipway_operator_watches_refused{kind=\"Secret\",namespace=\"b\"} 1";
+    let is_told = || stand.metrics.encode().unwrap().lines().any(|found| found == line);
+    assert!(is_told());
+    stand.watches.works(&secrets("b"));
+    assert!(!is_told());
 }
 
 /// An API server that knows the kind only from the second question on.
@@ -135,14 +166,14 @@ fn nothing() -> Value {
 
 #[tokio::test]
 async fn a_kind_that_is_missing_is_told_until_it_is_there() {
-    let stand = Arc::new(Stand::new());
+    let stand = Arc::new(Stand::new(&[]));
     let said = Arc::<Mutex<Vec<Option<String>>>>::default();
     let client = late(Arc::default(), {
         let (stand, said) = (Arc::clone(&stand), Arc::clone(&said));
-        move || said.lock().unwrap().push(stand.said())
+        move || said.lock().unwrap().push(stand.said("snapshots"))
     });
     let stop = CancellationToken::new();
-    let upkeep = upkeep(&stand, &stop);
+    let upkeep = Upkeep { need: Need::Snapshots, ..upkeep(&stand, &stop) };
     let (listed, heard) = tokio::sync::oneshot::channel();
     let listed = Arc::new(Mutex::new(Some(listed)));
     let store =
@@ -156,10 +187,10 @@ async fn a_kind_that_is_missing_is_told_until_it_is_there() {
     store.wait_until_ready().await.unwrap();
     let before = said.lock().unwrap().remove(0).unwrap();
     assert!(
-        before.starts_with("watch of QuestDBSnapshot: failed to perform initial object list"),
+        before.starts_with("the cluster does not know questdbsnapshots.crd.questdb.io: apply the definitions"),
         "{before}"
     );
-    assert_eq!(stand.said(), None);
+    assert_eq!(stand.said("snapshots"), None);
     stop.cancel();
 }
 
@@ -196,7 +227,7 @@ fn maps(items: &Value) -> Value {
 
 #[tokio::test]
 async fn whom_a_list_concerns_is_looked_at_once_the_store_is_as_the_list_was() {
-    let stand = Stand::new();
+    let stand = Stand::new(&[]);
     let stop = CancellationToken::new();
     let upkeep = upkeep(&stand, &stop);
     let (queue, mut asked) = tokio::sync::mpsc::channel(1);
