@@ -26,6 +26,8 @@ mod memory;
 mod metrics;
 mod neighbours;
 mod observe;
+#[cfg(test)]
+mod played;
 mod program;
 mod reach;
 mod reconcile;

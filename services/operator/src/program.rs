@@ -173,12 +173,12 @@ fn lead(
 ) {
     // Shown and not required: a standby is as ready as a leader.
     let health = program.health.readiness.informative("leader");
-    health.set_failing("another operator leads, or the caches are not filled yet");
+    health.set_failing("another operator leads, or it is not seen yet what there is");
     let heartbeat = program.health.liveness.heartbeat("controller", ROUND);
     let stop = program.stop();
     program.tasks.spawn("controller", async move {
         let leadership = context.leadership.clone();
-        let gained = gained(leadership, &context, &mut incoming, &heartbeat);
+        let gained = gained(begins(leadership, &context), &mut incoming, &heartbeat);
         let gained = tokio::select! {
             gained = gained => gained,
             () = stop.cancelled() => false,
@@ -193,18 +193,19 @@ fn lead(
     });
 }
 
-/// Waits for leadership, and until it is seen what lies in the cluster itself and which databases there are in a namespace: any
-/// other namespace comes in once it is seen. Looks asked for meanwhile are dropped, so that no watch is held up: the loop
-/// begins with a look at everything.
+/// Waits for leadership, and until it is seen what lies in the cluster itself and which databases there are in one namespace:
+/// any other comes in once it is seen.
+async fn begins(mut leadership: Leadership, context: &Context) -> bool {
+    leadership.gained().await && context.watches.cluster_listed().await && context.caches.ready().await
+}
+
+/// Waits until work begins. Looks asked for meanwhile are dropped, so that no watch is held up: the loop begins with a look at
+/// everything.
 async fn gained(
-    mut leadership: Leadership,
-    context: &Context,
+    ready: impl Future<Output = bool>,
     incoming: &mut mpsc::Receiver<ObjectRef<QuestDB>>,
     heartbeat: &Heartbeat,
 ) -> bool {
-    let ready = async {
-        leadership.gained().await && context.watches.cluster_listed().await && context.caches.ready().await
-    };
     tokio::pin!(ready);
     loop {
         tokio::select! {
@@ -213,5 +214,27 @@ async fn gained(
             // Waiting for the other one to fail is what a standby does.
             () = tokio::time::sleep(ROUND / 4) => heartbeat.beat(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_standby_holds_no_watch_up_however_much_changes_while_it_waits() {
+        let (queue, mut incoming) = mpsc::channel(1);
+        let (leads, led) = tokio::sync::oneshot::channel::<()>();
+        let heartbeat = runtime::health::Liveness::default().heartbeat("controller", ROUND);
+        let waiting = gained(async { led.await.is_ok() }, &mut incoming, &heartbeat);
+        let watching = async {
+            for number in 0..10 * QUEUE {
+                let changed = ObjectRef::new(&number.to_string()).within("n");
+                queue.send(changed).await.unwrap();
+            }
+            leads.send(()).unwrap();
+        };
+        let both = async { tokio::join!(waiting, watching).0 };
+        assert_eq!(tokio::time::timeout(ROUND, both).await, Ok(true));
     }
 }

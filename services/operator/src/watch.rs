@@ -3,6 +3,8 @@
 
 mod merge;
 mod merged;
+#[cfg(test)]
+mod played;
 mod state;
 mod table;
 #[cfg(test)]

@@ -67,17 +67,23 @@ mod tests {
             assert_eq!(of(&error), Some(Refusal::Denied(expected.to_owned())), "{message}");
         };
         check(
-            &format!("services \"x\" is forbidden: {who} cannot patch resource \"services\" in API group \"\" in the namespace \"b\""),
+            &format!(
+                "services \"x\" is forbidden: {who} cannot patch resource \"services\" in API group \"\" in the namespace \"b\""
+            ),
             "x",
             "patch services x in namespace b",
         );
         check(
-            &format!("nodes is forbidden: {who} cannot list resource \"nodes\" in API group \"\" at the cluster scope"),
+            &format!(
+                "nodes is forbidden: {who} cannot list resource \"nodes\" in API group \"\" at the cluster scope"
+            ),
             "",
             "list nodes",
         );
         check(
-            &format!("x is forbidden: {who} cannot create resource \"statefulsets\" in API group \"apps\" in the namespace \"b\": no"),
+            &format!(
+                "x is forbidden: {who} cannot create resource \"statefulsets\" in API group \"apps\" in the namespace \"b\": no"
+            ),
             "x",
             "create statefulsets.apps x in namespace b",
         );

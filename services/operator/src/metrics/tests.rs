@@ -84,7 +84,8 @@ async fn everything() -> String {
 
 /// The API server refuses a watch.
 fn refuse(metrics: &Metrics) {
-    let status = serde_json::json!({ "code": 403, "reason": "Forbidden", "message": "", "status": "Failure" });
+    let status =
+        serde_json::json!({ "code": 403, "reason": "Forbidden", "message": "", "status": "Failure" });
     let status = kube::Error::Api(Box::new(serde_json::from_value(status).unwrap()));
     let readiness = runtime::health::Readiness::default();
     let watches = Watches::new(metrics, &readiness, &Scope::All, String::new());

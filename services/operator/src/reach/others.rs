@@ -278,3 +278,6 @@ pub(crate) fn api_resource(kind: Kind) -> ApiResource {
 fn lock(known: &Known) -> MutexGuard<'_, BTreeMap<Kind, Presence>> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

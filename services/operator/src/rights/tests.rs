@@ -1,10 +1,18 @@
 //! Which rights there are in which scope, and that they are no wider than what is done with them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use clap::Parser as _;
+use runtime::CancellationToken;
 
 use super::*;
+use crate::caches::Caches;
+use crate::played;
+use crate::side::Side;
+use crate::strays::Strays;
+use crate::watch::{Need, Upkeep, Watches, Wiring};
 
 /// Verbs by namespace (or none for the whole cluster) and kind, of what the operator gets.
 type Granted = BTreeMap<(Option<String>, String), String>;
@@ -170,5 +178,95 @@ fn names_that_yaml_would_take_for_something_else_stay_names() {
         let objects = printed(&["--namespace", name]);
         let found = objects.iter().any(|object| object["metadata"]["namespace"] == name);
         assert!(found, "{name}");
+    }
+}
+
+/// What the watches of an operator of namespace a ask for: kinds by place.
+async fn asked_for() -> BTreeSet<(Option<String>, String)> {
+    let asked = Arc::<Mutex<BTreeSet<_>>>::default();
+    let told = Arc::clone(&asked);
+    let client = played::client(move |path, _| {
+        let parts: Vec<_> = path.trim_start_matches('/').split('/').collect();
+        let (group, rest) = match &parts[..] {
+            ["api", _, rest @ ..] => ("", rest),
+            ["apis", group, _, rest @ ..] => (*group, rest),
+            _ => panic!("{path}"),
+        };
+        let (place, kind) = match rest {
+            ["namespaces", namespace, kind] => (Some((*namespace).to_owned()), *kind),
+            [kind] => (None, *kind),
+            _ => {
+                let kinds = ["servicemonitors", "podmonitors", "ingressroutes", "ingressroutetcps"];
+                return Some((200, served(&kinds)));
+            }
+        };
+        told.lock().unwrap().insert((place, format!("{group}/{kind}")));
+        None
+    });
+    let (stop, scope) = (CancellationToken::new(), Scope::of(&["a".to_owned()]));
+    let (metrics, readiness) = (runtime::Metrics::default(), runtime::health::Readiness::default());
+    let upkeep = Upkeep {
+        watches: Watches::new(&metrics, &readiness, &scope, command(&scope, HOME)),
+        need: Need::Databases,
+        tasks: runtime::Tasks::new(stop.clone()),
+        stop: stop.clone(),
+        scope,
+    };
+    let (queue, _asked) = tokio::sync::mpsc::channel(1);
+    let _side = Side::start(&client, &upkeep);
+    let _caches = Caches::start(&client, &Wiring { upkeep, queue, strays: Strays::default() });
+    // All are begun at once.
+    let until = tokio::time::Instant::now() + Duration::from_secs(10);
+    let mut beat = tokio::time::interval(Duration::from_millis(10));
+    let wanted = watched(IN_NAMESPACES).count() + watched(IN_THE_CLUSTER).count();
+    while asked.lock().unwrap().len() < wanted && tokio::time::Instant::now() < until {
+        beat.tick().await;
+    }
+    stop.cancel();
+    let asked = asked.lock().unwrap();
+    asked.clone()
+}
+
+fn served(kinds: &[&str]) -> Value {
+    let kinds: Vec<_> = kinds
+        .iter()
+        .map(
+            |name| json!({ "name": name, "singularName": "", "namespaced": true, "kind": name, "verbs": [] }),
+        )
+        .collect();
+    json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "g/v1", "resources": kinds })
+}
+
+/// Kinds that may be listed and watched.
+fn watched<'a>(rights: &'a [(&'a str, &'a str)]) -> impl Iterator<Item = &'a str> {
+    let is_watched =
+        |verbs: &str| ["list", "watch"].iter().all(|verb| verbs.split(' ').any(|one| one == *verb));
+    rights.iter().filter(move |(_, verbs)| is_watched(verbs)).map(|(kind, _)| *kind)
+}
+
+#[tokio::test]
+async fn what_is_watched_is_what_may_be_watched() {
+    let granted = watched(IN_NAMESPACES).map(|kind| (Some("a".to_owned()), kind.to_owned()));
+    let granted: BTreeSet<_> =
+        granted.chain(watched(IN_THE_CLUSTER).map(|kind| (None, kind.to_owned()))).collect();
+    assert_eq!(asked_for().await, granted);
+}
+
+#[test]
+fn the_command_that_is_told_grants_what_is_needed() {
+    let scope = |names: &[&str]| Scope::of(&names.iter().map(ToString::to_string).collect::<Vec<_>>());
+    for (names, home, expected) in [
+        (&[][..], HOME, "slipway-operator rbac | kubectl apply -f -"),
+        (
+            &["b", "a"][..],
+            "tools",
+            "slipway-operator rbac --namespace a --namespace b --operator-namespace tools | kubectl apply -f -",
+        ),
+    ] {
+        let told = command(&scope(names), home);
+        assert_eq!(told, expected);
+        let words: Vec<_> = told.split(" | ").next().unwrap().split(' ').skip(1).collect();
+        let rights = Rights::try_parse_from(words).unwrap();
+        assert_eq!((Scope::of(&rights.namespace), rights.operator_namespace.as_str()), (scope(names), home));
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Mutex;
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::core::ObjectMeta;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::Event;
-use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
 use super::*;

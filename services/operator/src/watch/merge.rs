@@ -189,7 +189,10 @@ mod tests {
         assert_eq!(stand.tell(1, Event::Apply(map("b", "2"))), "+b/2");
         // What it showed by half is not what it has.
         assert_eq!(stand.list(0, &[map("a", "2")]), "+a/2");
-        assert_eq!((stand.known(), &*stand.listed), (["a/2", "b/1", "b/2"].map(str::to_owned).into(), &[1, 0][..]));
+        assert_eq!(
+            (stand.known(), &*stand.listed),
+            (["a/2", "b/1", "b/2"].map(str::to_owned).into(), &[1, 0][..])
+        );
     }
 
     #[test]

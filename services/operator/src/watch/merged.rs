@@ -110,9 +110,7 @@ where
         let (heard, told) = match said {
             None => (Heard::Silence, Told::NOTHING),
             Some(Err(error)) => (Heard::Broke(error), Told::NOTHING),
-            Some(Ok(event)) => {
-                (Heard::of(&event), self.merge.take_in(source, event, &self.store))
-            }
+            Some(Ok(event)) => (Heard::of(&event), self.merge.take_in(source, event, &self.store)),
         };
         for event in &told.events {
             self.writer.apply_watcher_event(event);

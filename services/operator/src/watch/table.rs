@@ -158,7 +158,13 @@ impl Table {
     }
 
     /// Why it is not known what there is of a kind in a namespace. Of one that nobody watches nothing is known.
-    pub(super) fn unseen_of(&self, kind: &str, namespace: &str, rights: &str, now: Instant) -> Option<Unseen> {
+    pub(super) fn unseen_of(
+        &self,
+        kind: &str,
+        namespace: &str,
+        rights: &str,
+        now: Instant,
+    ) -> Option<Unseen> {
         let rows = || self.0.iter().filter(|(watched, _)| watched.kind == kind && is_at(watched, namespace));
         if rows().next().is_none() {
             return Some(Unseen::Yet);

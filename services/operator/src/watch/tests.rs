@@ -187,7 +187,8 @@ async fn a_kind_that_is_missing_is_told_until_it_is_there() {
     store.wait_until_ready().await.unwrap();
     let before = said.lock().unwrap().remove(0).unwrap();
     assert!(
-        before.starts_with("the cluster does not know questdbsnapshots.crd.questdb.io: apply the definitions"),
+        before
+            .starts_with("the cluster does not know questdbsnapshots.crd.questdb.io: apply the definitions"),
         "{before}"
     );
     assert_eq!(stand.said("snapshots"), None);

@@ -179,7 +179,9 @@ impl Group {
                 format!("the cluster does not know {names}: install the definition")
             }
             Self::Broken(at) => {
-                format!("{names}{at} cannot be watched, which is tried again until it works: /readyz of the operator says why")
+                format!(
+                    "{names}{at} cannot be watched, which is tried again until it works: /readyz of the operator says why"
+                )
             }
             Self::Unlisted(at) => format!("{names}{at} not listed yet"),
         }
@@ -244,7 +246,8 @@ mod tests {
         let denied = Trouble::Denied("list");
         let of = |plural: &str, place: Option<&str>| Watched::new("Kind", (plural, ""), place);
         let (secrets, pods) = (of("secrets", Some("b")), of("pods", Some("b")));
-        let text = told(&[(&secrets, Some(&denied)), (&pods, Some(&denied)), (&secrets, Some(&denied))], "grant me");
+        let text =
+            told(&[(&secrets, Some(&denied)), (&pods, Some(&denied)), (&secrets, Some(&denied))], "grant me");
         assert_eq!(
             text,
             "the API server does not let this operator list secrets, pods in namespace b: grant it with 'grant me', or look \

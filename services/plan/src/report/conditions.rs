@@ -43,7 +43,12 @@ pub(super) fn set(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Outc
 }
 
 /// The conditions of a resource in a namespace that cannot be seen.
-pub(super) fn hide(status: &mut QuestDBStatus, (reason, what): (&str, &str), generation: i64, now: Timestamp) {
+pub(super) fn hide(
+    status: &mut QuestDBStatus,
+    (reason, what): (&str, &str),
+    generation: i64,
+    now: Timestamp,
+) {
     let text = format!("nothing is decided for this database meanwhile: {what}");
     let at = (generation, now);
     put(&mut status.conditions, condition::NAMESPACE_SEEN, no(reason, &text), at);

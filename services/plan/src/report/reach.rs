@@ -5,8 +5,8 @@ use resources::{QuestDB, QuestDBStatus};
 
 use super::Outcome;
 use super::conditions::{Word, no, yes};
-use crate::{Goal, Kind, Unseen};
 use crate::planner::{leaving_node, missing_kinds};
+use crate::{Goal, Kind, Unseen};
 
 /// Somebody wants the machine's Node empty: the database leaves it.
 pub(super) fn cordoned(status: &QuestDBStatus, resource: &QuestDB, outcome: &Outcome<'_>) -> Option<Word> {
@@ -36,7 +36,8 @@ pub(super) fn integrations(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Opt
             .then(|| yes("Known", "the cluster knows every kind of object that is asked for"));
     }
     // What was said before holds until it is known better.
-    let (reason, _) = missing.iter().filter_map(|(_, _, unseen)| obstacle(*unseen)).max_by_key(|(_, rank)| *rank)?;
+    let (reason, _) =
+        missing.iter().filter_map(|(_, _, unseen)| obstacle(*unseen)).max_by_key(|(_, rank)| *rank)?;
     let texts: Vec<String> =
         missing.iter().filter_map(|(kind, field, unseen)| told(*kind, field, *unseen)).collect();
     Some(no(reason, &texts.join("; ")))

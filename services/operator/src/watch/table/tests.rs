@@ -70,13 +70,8 @@ impl Stand {
     }
 }
 
-const ALL: [(&str, Option<&str>); 5] = [
-    ("Secret", Some("a")),
-    ("Pod", Some("a")),
-    ("Secret", Some("b")),
-    ("Pod", Some("b")),
-    ("Node", None),
-];
+const ALL: [(&str, Option<&str>); 5] =
+    [("Secret", Some("a")), ("Pod", Some("a")), ("Secret", Some("b")), ("Pod", Some("b")), ("Node", None)];
 
 const STALE_S: u64 = STALE.as_secs();
 
@@ -86,7 +81,11 @@ fn a_namespace_is_seen_once_all_its_kinds_and_those_of_the_cluster_were_listed()
         let mut stand = Stand::listed_but(&[missing]);
         for namespace in ["a", "b"] {
             let concerns = missing.1.is_none_or(|place| place == namespace);
-            assert_eq!(stand.unseen(namespace, 0), concerns.then_some(Unseen::Yet), "{missing:?} {namespace}");
+            assert_eq!(
+                stand.unseen(namespace, 0),
+                concerns.then_some(Unseen::Yet),
+                "{missing:?} {namespace}"
+            );
         }
         assert_eq!(stand.table.is_cluster_listed(), missing.1.is_some(), "{missing:?}");
         assert!(stand.table.listed(&watched(missing.0, missing.1)), "for the first time");

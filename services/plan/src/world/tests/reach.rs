@@ -164,7 +164,11 @@ fn a_kind_that_is_not_shown_is_neither_made_nor_taken_away_and_is_told() {
         let found = found.unwrap();
         assert_eq!((found.status.as_str(), found.reason.as_str()), ("False", reason));
         assert!(found.message.contains("spec.network.monitor"), "{}", found.message);
-        assert!(found.message.contains("kind ServiceMonitor") && found.message.contains(what), "{}", found.message);
+        assert!(
+            found.message.contains("kind ServiceMonitor") && found.message.contains(what),
+            "{}",
+            found.message
+        );
     }
 }
 

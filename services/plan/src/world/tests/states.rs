@@ -1,11 +1,12 @@
 //! From one run state to another and back: the disk is the same one, whatever fails on the way, and a restart is one.
 
-use resources::{Phase, RunState, names};
+use resources::names::condition;
+use resources::{Phase, QuestDBStatus, RunState, names};
 
 use super::model::{Lost, World};
 use super::{Trouble, check_serving, pass, phase, serving, settle, troubles, wish};
-use crate::fixture::resource;
-use crate::{Plan, Step};
+use crate::fixture::{resource, settings, validated};
+use crate::{Applied, Plan, Step, Unseen, denied, plan, status, suspended, unidentified, unseen};
 
 /// A database that served, and now is at rest in a run state, with a disk that its wish knows of.
 fn resting(run_state: RunState, end: Phase) -> World {
@@ -168,4 +169,73 @@ fn what_never_served_may_be_deleted_and_brought_back() {
         assert!(disks.iter().all(|disk| disk.id == world.volumes[0].id), "step {stop}: {disks:?}");
         assert!(world.resource.metadata.annotations.as_ref().unwrap().contains_key(names::GENERATION));
     }
+}
+
+#[test]
+fn a_namespace_that_is_not_seen_is_told_until_it_is() {
+    let mut world = serving();
+    let before = world.resource.status.clone().unwrap();
+    assert!(unseen(&world.resource, &Unseen::Yet, world.now).is_none(), "what comes by itself is no news");
+    let broken = unseen(&world.resource, &Unseen::Broken("it broke".to_owned()), world.now).unwrap();
+    let refused = unseen(&world.resource, &Unseen::Refused("grant it".to_owned()), world.now).unwrap();
+    for (status, reason, text) in [(broken, "Broken", "it broke"), (refused, "Refused", "grant it")] {
+        let of = |kind: &str| status.conditions.iter().find(|found| found.type_ == kind).unwrap().clone();
+        let seen = of(condition::NAMESPACE_SEEN);
+        assert_eq!((seen.status.as_str(), seen.reason.as_str()), ("False", reason));
+        assert!(seen.message.contains(text), "{}", seen.message);
+        assert_eq!(
+            (of(condition::DEGRADED).status, of(condition::PROGRESSING).status),
+            ("True".into(), "False".into())
+        );
+        assert_eq!(
+            of(condition::READY),
+            before.conditions.iter().find(|one| one.type_ == "Ready").unwrap().clone()
+        );
+        assert_eq!(
+            (status.phase, &status.node, &status.volume),
+            (before.phase, &before.node, &before.volume)
+        );
+        world.resource.status = Some(status);
+        let again = unseen(&world.resource, &Unseen::Refused("grant it".to_owned()), world.now);
+        assert_eq!(again == world.resource.status, text == "grant it", "what means the same is the same");
+    }
+    // Whatever is told next ends it.
+    let hidden = world.resource.clone();
+    let text = |status: &QuestDBStatus| serde_json::to_string(&status.conditions).unwrap();
+    for status in [
+        suspended(&hidden, None, world.now),
+        unidentified(&hidden, "two claim it", world.now),
+        denied(&hidden, "no right", world.now),
+    ] {
+        let seen = status.conditions.iter().find(|found| found.type_ == condition::NAMESPACE_SEEN).unwrap();
+        assert_eq!(seen.status, "True");
+        assert!(!text(&status).contains("NamespaceUnseen"), "{}", text(&status));
+    }
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    let status = world.resource.status.as_ref().unwrap();
+    assert!(!text(status).contains("NamespaceUnseen"), "{}", text(status));
+    assert_eq!(status.phase, Some(Phase::Ready));
+}
+
+#[test]
+fn what_is_denied_is_told_until_it_is_allowed() {
+    let mut world = serving();
+    let word = |world: &World, applied: &Applied| {
+        let (resource, observed) = (&world.resource, world.look());
+        let wish = validated(resource);
+        let planned = plan(resource, &wish, &observed, &settings());
+        let status = status(resource, &wish, &observed, (&planned, applied), world.now);
+        let found = status.conditions.iter().find(|found| found.type_ == condition::ACCESS_DENIED).cloned();
+        (found.map(|found| (found.status, found.message)), status)
+    };
+    assert_eq!(word(&world, &Applied::default()).0, None, "nothing is said before there is something to say");
+    let refused = Applied { denied: vec!["patch services x".to_owned()], ..Applied::default() };
+    let (said, status) = word(&world, &refused);
+    assert_eq!(said, Some(("True".to_owned(), "patch services x".to_owned())));
+    world.resource.status = Some(status);
+    assert_eq!(word(&world, &Applied::default()).0.unwrap().0, "False");
+    // What breaks a pass off, too.
+    let status = denied(&world.resource, "get secrets x", world.now);
+    assert!(status.conditions.iter().any(|found| found.message == "get secrets x" && found.status == "True"));
 }

@@ -1,0 +1,135 @@
+//! Kinds that are missing, denied, or denied in one namespace only.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use kube::runtime::reflector;
+use runtime::health::Readiness;
+use serde_json::json;
+
+use super::*;
+use crate::played::{self, Answer};
+use crate::strays::Strays;
+use crate::watch::Upkeep;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Stand {
+    others: Others,
+    /// Databases that are to be looked at.
+    asked: tokio::sync::mpsc::Receiver<ObjectRef<QuestDB>>,
+    stop: CancellationToken,
+}
+
+impl Stand {
+    /// `answer` is asked for the routes of a namespace; the cluster knows no monitors.
+    fn new(answer: impl Fn(&str) -> Answer + Send + Sync + 'static) -> Self {
+        let client = played::client(move |path, watches| match path {
+            "/apis/traefik.io/v1alpha1" => Some((200, served(&["ingressroutes", "ingressroutetcps"]))),
+            "/apis/monitoring.coreos.com/v1" => Some((404, json!({}))),
+            _ if watches => None,
+            path => answer(path.split('/').nth(5).unwrap_or_default()),
+        });
+        let scope = Scope::Only(["a", "b"].map(str::to_owned).into());
+        let (stop, metrics) = (CancellationToken::new(), runtime::Metrics::default());
+        let (queue, asked) = tokio::sync::mpsc::channel(100);
+        let upkeep = Upkeep {
+            watches: Watches::new(&metrics, &Readiness::default(), &scope, "grant me".to_owned()),
+            need: Need::Databases,
+            tasks: runtime::Tasks::new(stop.clone()),
+            stop: stop.clone(),
+            scope,
+        };
+        let wiring = Wiring { upkeep, queue, strays: Strays::default() };
+        let (resources, _) = reflector::store();
+        Self { others: Others::start(&client, &wiring, &resources), asked, stop }
+    }
+
+    fn children(&self, namespace: &str) -> Children {
+        let mut children = Children::default();
+        self.others.fill(&mut children, &subject(namespace));
+        children
+    }
+
+    async fn eventually(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let until = tokio::time::Instant::now() + PATIENCE;
+        let mut beat = tokio::time::interval(Duration::from_millis(10));
+        while !is_so(self) {
+            assert!(tokio::time::Instant::now() < until, "{what}: {:?}", self.children("b").unseen);
+            beat.tick().await;
+        }
+    }
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+fn served(kinds: &[&str]) -> serde_json::Value {
+    let kinds: Vec<_> = kinds
+        .iter()
+        .map(|name| json!({ "name": name, "singularName": "", "namespaced": true, "kind": name, "verbs": ["list"] }))
+        .collect();
+    json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "traefik.io/v1alpha1", "resources": kinds })
+}
+
+const DATABASE: &str = "0192f3a4-5b6c-7d8e-9f00-112233445566";
+
+fn subject(namespace: &str) -> Subject {
+    let [cluster, name, uid, database] = ["eu", "trades", "uid", DATABASE].map(str::to_owned);
+    Subject { cluster, namespace: namespace.to_owned(), name, uid, database }
+}
+
+/// A route of the database trades in a namespace.
+fn route(namespace: &str) -> serde_json::Value {
+    let labels = json!({
+        names::LABEL_NAME: "trades", names::LABEL_NAMESPACE: namespace, names::LABEL_DATABASE: DATABASE,
+    });
+    let metadata = json!({ "name": "trades", "namespace": namespace, "labels": labels });
+    json!({ "apiVersion": "traefik.io/v1alpha1", "kind": "IngressRoute", "metadata": metadata })
+}
+
+fn routes(namespace: &str) -> Answer {
+    played::list("IngressRoute", "traefik.io/v1alpha1", &json!([route(namespace)]))
+}
+
+#[tokio::test]
+async fn a_kind_that_one_namespace_denies_is_neither_there_nor_missing_in_it() {
+    let let_in = Arc::<AtomicBool>::default();
+    let opened = Arc::clone(&let_in);
+    let mut stand = Stand::new(move |namespace| {
+        if namespace == "b" && !opened.load(Ordering::SeqCst) { played::denial() } else { routes(namespace) }
+    });
+    // Before anything is known of a kind it is not missing.
+    let before = stand.children("a");
+    assert!(before.served.is_empty() && before.unseen.values().all(|unseen| *unseen == Unseen::Yet));
+    assert_eq!(before.unseen.len(), KINDS.len());
+    assert!(stand.others.ready().await, "a kind that is denied holds nothing up");
+    let is_refused = |stand: &Stand| {
+        let children = stand.children("b");
+        matches!(children.unseen.get(&Kind::IngressRoute), Some(Unseen::Refused(_)))
+    };
+    stand.eventually("the refusal in b to be told", is_refused).await;
+    stand.eventually("a to be seen", |stand| stand.children("a").served.len() == 2).await;
+    let (a, b) = (stand.children("a"), stand.children("b"));
+    assert_eq!(
+        (a.unseen.len(), a.others.len()),
+        (0, 2),
+        "the monitors are missing, and both kinds of routes are there"
+    );
+    assert!(b.served.is_empty() && b.others.is_empty());
+    let Some(Unseen::Refused(text)) = b.unseen.get(&Kind::IngressRoute) else { panic!("{b:?}") };
+    assert!(
+        text.contains("list ingressroutes.traefik.io in namespace b") && text.contains("grant me"),
+        "{text}"
+    );
+    while stand.asked.try_recv().is_ok() {}
+    let_in.store(true, Ordering::SeqCst);
+    stand.eventually("b to be seen", |stand| stand.children("b").served.len() == 2).await;
+    assert_eq!(stand.children("b").others.len(), 2);
+    // Who has some is looked at, although it may ask for none any more.
+    let trades = ObjectRef::<QuestDB>::new("trades").within("b");
+    let asked = async { while stand.asked.recv().await.is_some_and(|asked| asked != trades) {} };
+    tokio::time::timeout(PATIENCE, asked).await.unwrap();
+}

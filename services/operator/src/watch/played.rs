@@ -1,0 +1,124 @@
+//! One kind in several namespaces, of which one does not answer as it should.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt as _;
+use plan::Unseen;
+use runtime::health::Readiness;
+use serde_json::json;
+
+use super::*;
+use crate::played::{self, Answer};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Watches of namespaces a and b, by what b answers until it is let in.
+struct Stand {
+    watches: Watches,
+    store: Store<ConfigMap>,
+    readiness: Readiness,
+    let_in: Arc<AtomicBool>,
+    stop: CancellationToken,
+}
+
+impl Stand {
+    fn new(until_then: fn(bool) -> Answer) -> Self {
+        let (let_in, stop, readiness) =
+            (Arc::<AtomicBool>::default(), CancellationToken::new(), Readiness::default());
+        let opened = Arc::clone(&let_in);
+        let client = played::client(move |path, watches| {
+            let namespace = path.split('/').nth(4).unwrap_or_default();
+            if namespace == "b" && !opened.load(Ordering::SeqCst) {
+                return until_then(watches);
+            }
+            shown(namespace, watches)
+        });
+        let scope = Scope::of(&["a", "b"].map(str::to_owned));
+        let metrics = runtime::Metrics::default();
+        let upkeep = Upkeep {
+            watches: Watches::new(&metrics, &readiness, &scope, "grant me".to_owned()),
+            need: Need::Databases,
+            tasks: runtime::Tasks::new(stop.clone()),
+            stop: stop.clone(),
+            scope,
+        };
+        let sources = namespaced::<ConfigMap>(&client, &upkeep.scope);
+        let store = keep(&upkeep, sources, &watcher::Config::default(), |_| std::future::ready(()));
+        Self { watches: upkeep.watches, store, readiness, let_in, stop }
+    }
+
+    async fn eventually(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let until = tokio::time::Instant::now() + PATIENCE;
+        let mut beat = tokio::time::interval(Duration::from_millis(10));
+        while !is_so(self) {
+            assert!(tokio::time::Instant::now() < until, "{what}: {:?}", self.readiness.report());
+            beat.tick().await;
+        }
+    }
+
+    fn known(&self) -> Vec<String> {
+        let mut known: Vec<_> = self.store.state().iter().filter_map(|map| map.namespace()).collect();
+        known.sort();
+        known
+    }
+
+    fn is_seen(&self, namespace: &str) -> bool {
+        self.watches.unseen(Some(namespace)).is_none()
+    }
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// A ConfigMap in each namespace, and silence from then on.
+fn shown(namespace: &str, watches: bool) -> Answer {
+    let map = json!([{ "metadata": { "name": "map", "namespace": namespace } }]);
+    if watches { None } else { played::list("ConfigMap", "v1", &map) }
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_not_shown_holds_no_other_up_and_comes_in_by_itself() {
+    for (until_then, refused) in
+        [((|_| played::denial()) as fn(bool) -> Answer, true), (|_| played::failure(), false)]
+    {
+        let stand = Stand::new(until_then);
+        stand.eventually("a to be seen", |stand| stand.is_seen("a")).await;
+        stand.store.wait_until_ready().await.unwrap();
+        assert_eq!((stand.known(), stand.is_seen("b")), (vec!["a".to_owned()], false));
+        let told = |stand: &Stand| matches!(stand.watches.unseen(Some("b")), Some(Unseen::Refused(_)));
+        if refused {
+            stand.eventually("the refusal of b to be told", told).await;
+        }
+        assert_eq!(told(&stand), refused, "only what is refused is told as that");
+        assert!(stand.readiness.is_ready(), "{:?}", stand.readiness.report());
+        stand.let_in.store(true, Ordering::SeqCst);
+        stand.eventually("b to be seen", |stand| stand.is_seen("b")).await;
+        assert_eq!(stand.known(), ["a", "b"]);
+    }
+}
+
+#[tokio::test]
+async fn a_namespace_that_never_answers_holds_no_other_up() {
+    let stand = Stand::new(|_| None);
+    stand.eventually("a to be seen", |stand| stand.is_seen("a")).await;
+    assert_eq!(stand.watches.unseen(Some("b")), Some(Unseen::Yet));
+    assert!(stand.readiness.is_ready());
+}
+
+/// The list is let through and the watch is not: what was listed grows old.
+#[tokio::test]
+async fn a_watch_that_is_denied_is_told_by_its_verb() {
+    let stand = Stand::new(|watches| if watches { played::denial() } else { shown("b", false) });
+    let is_told = |stand: &Stand| {
+        let Some(Unseen::Refused(text)) = stand.watches.unseen_of("ConfigMap", "b") else { return false };
+        text.contains("watch configmaps in namespace b")
+    };
+    stand.eventually("both to be seen", |stand| stand.is_seen("a") && stand.is_seen("b")).await;
+    assert!(!is_told(&stand), "for a while what was listed counts");
+    assert_eq!(stand.known(), ["a", "b"]);
+}
