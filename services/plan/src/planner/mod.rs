@@ -14,6 +14,7 @@ mod network;
 mod reach;
 mod ready;
 mod released;
+mod rename;
 mod source;
 mod teardown;
 mod workload;
@@ -35,8 +36,11 @@ pub use former::Left;
 pub(crate) use home::pinned;
 pub use home::{machine_to_check, serving};
 pub(crate) use moving::{Reason, reasons};
-pub use name::{DnsQuestion, are_as_noted, dns_question, name_at_rest, name_in_force, name_to_release};
-pub(crate) use name::{is_reserved, other_name};
+pub use name::{
+    DnsQuestion, are_as_noted, dns_question, has_records, name_at_rest, names_left, names_to_release,
+    owner_text,
+};
+pub(crate) use name::{is_reserved, name_in_force, other_name};
 pub(crate) use reach::{leaving_node, missing_kinds};
 pub use ready::is_abandoned;
 pub use source::{Source, source_to_look_at};

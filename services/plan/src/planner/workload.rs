@@ -33,11 +33,23 @@ pub(super) fn config(world: &World<'_>, plan: &mut Plan) -> bool {
     false
 }
 
-/// StatefulSet, disk on machine, and pod; whether the pod serves what is asked for. While it waits for a move, one that
-/// serves is left as it is.
+/// StatefulSet, disk on machine, and pod; whether QuestDB serves at home, be it under an older wish that a restart waits for.
 pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: bool) -> bool {
+    let is_current = advance(world, plan, node, waits);
     let pod = world.observed.children.pod.as_deref();
-    let at_home = pod.and_then(|pod| pod.spec.as_ref()?.node_name.as_ref()) == node.metadata.name.as_ref();
+    let stays = |pod: &&Pod| {
+        let ends = |step: &Step| matches!(step, Step::Delete(target) if target.kind == Kind::Pod);
+        pod.metadata.deletion_timestamp.is_none() && !plan.actions.iter().any(|action| ends(&action.step))
+    };
+    plan.serves = pod.filter(stays).is_some_and(|pod| is_on(pod, node) && pod_serves(pod));
+    is_current || plan.serves
+}
+
+/// Brings StatefulSet, disk and pod nearer to the wish; whether the pod serves what is asked for. While it waits for a move,
+/// one that serves is left as it is.
+fn advance(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: bool) -> bool {
+    let pod = world.observed.children.pod.as_deref();
+    let at_home = pod.is_some_and(|pod| is_on(pod, node));
     // What would not fit is not written either: the next pod would not start, whatever ends this one.
     let cramped = is_cramped(world, node);
     if (waits || cramped)
@@ -172,6 +184,11 @@ pub fn pod_is_ready(observed: &Observed) -> bool {
 /// The same of a pod.
 pub fn pod_serves(pod: &Pod) -> bool {
     pod::is(pod, "Ready")
+}
+
+fn is_on(pod: &Pod, node: &Node) -> bool {
+    let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
+    on.is_some() && on == node.metadata.name.as_ref()
 }
 
 fn is_current(pod: &Pod, checksum: &str) -> bool {
