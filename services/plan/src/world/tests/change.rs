@@ -16,7 +16,7 @@ use super::reload::more_connections;
 use super::source;
 use super::{ENOUGH, check_serving, pass, phase, serving, settle, wish};
 use crate::fixture::{settings, validated};
-use crate::{Kind, Plan, Step, plan, rehearse, suspended};
+use crate::{Goal, Kind, Plan, Step, plan, rehearse, suspended};
 
 /// What happens, and what is told of it.
 type Row = (&'static str, fn(&mut World), &'static [(&'static str, ChangeMeans)]);
@@ -274,6 +274,9 @@ fn what_serves_is_ready_until_it_is_stopped() {
     for (name, happen, _) in ROWS {
         let mut world = serving();
         happen(&mut world);
+        if Goal::of(&world.resource) != Goal::Serve {
+            continue;
+        }
         for number in 0..40 {
             let served =
                 world.children.pod.as_deref().filter(|pod| pod.metadata.deletion_timestamp.is_none());
