@@ -27,10 +27,9 @@ impl ZonePicture {
         let mut sorted: HashMap<String, Vec<DnsRecord>> = HashMap::new();
         let mut texts: HashMap<String, Vec<String>> = HashMap::new();
         for record in records {
-            if record.kind == RecordKind::Txt {
-                for text in record.texts() {
-                    texts.entry(text).or_default().push(record.name.clone());
-                }
+            let texts_of = if record.kind == RecordKind::Txt { record.texts() } else { Vec::new() };
+            for text in texts_of {
+                texts.entry(text).or_default().push(record.name.clone());
             }
             sorted.entry(record.name.clone()).or_default().push(record);
         }

@@ -103,7 +103,7 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
     let safe = reach::isolation(world, plan) || world.observed.children.pod.is_some();
     let claimed = disk::claim(world, plan, volume);
     let home = instance.zip(node).filter(|_| configured && claimed && safe && keyed);
-    let ready = if let Some((instance, node)) = home {
+    let (is_current, on) = if let Some((instance, node)) = home {
         let target = moving::target(world, plan, &moving::Home { instance, node, group, disk: volume });
         let takes_along = Arc::ptr_eq(target, node) && moving::takes_along(world, plan, instance);
         // A copy that is taken before the next machine is ready would be old when that takes over.
@@ -111,14 +111,15 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
         workload::upgrade(world, plan, target, prepares);
         // Who has been given the new credentials comes in only after a restart.
         let waits = (world.upgrade.waits() || takes_along) && !credentials::are_ahead(world);
-        workload::pod(world, plan, target, waits)
+        (workload::pod(world, plan, target, waits), Some(target))
     } else {
         workload::told(world, plan);
         plan.say(Part::Attachment, State::Pending);
         plan.say(Part::Pod, State::Pending);
-        false
+        (false, node)
     };
-    name::resolve(world, plan, instance.filter(|_| ready));
+    plan.serves = on.is_some_and(|node| workload::serves(world, plan, node));
+    name::resolve(world, plan, instance.filter(|_| is_current || plan.serves));
     reach::beside(world, plan);
     former::end_all(world, plan, instance, volume);
 }

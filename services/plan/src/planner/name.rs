@@ -189,7 +189,7 @@ pub(super) fn resolve(world: &World<'_>, plan: &mut Plan, instance: Option<&Inst
         match (&observed.records, &observed.change) {
             (Some(records), _) => point(world, plan, (records, false), address),
             (None, Some(change)) if change.state == DnsChangeState::InSync => {
-                plan.say(Part::Dns, State::Done)
+                plan.say(Part::Dns, State::Done);
             }
             (None, Some(_)) => plan.wait(Part::Dns, "waiting for the change to reach all name servers"),
             (None, None) => plan.wait(Part::Dns, "what the name holds is not known yet"),

@@ -33,21 +33,19 @@ pub(super) fn config(world: &World<'_>, plan: &mut Plan) -> bool {
     false
 }
 
-/// StatefulSet, disk on machine, and pod; whether QuestDB serves at home, be it under an older wish that a restart waits for.
-pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: bool) -> bool {
-    let is_current = advance(world, plan, node, waits);
+/// Whether QuestDB serves on a Node and is left alone, be it under an older wish.
+pub(super) fn serves(world: &World<'_>, plan: &Plan, node: &Node) -> bool {
     let pod = world.observed.children.pod.as_deref();
     let stays = |pod: &&Pod| {
         let ends = |step: &Step| matches!(step, Step::Delete(target) if target.kind == Kind::Pod);
         pod.metadata.deletion_timestamp.is_none() && !plan.actions.iter().any(|action| ends(&action.step))
     };
-    plan.serves = pod.filter(stays).is_some_and(|pod| is_on(pod, node) && pod_serves(pod));
-    is_current || plan.serves
+    pod.filter(stays).is_some_and(|pod| is_on(pod, node) && pod_serves(pod))
 }
 
-/// Brings StatefulSet, disk and pod nearer to the wish; whether the pod serves what is asked for. While it waits for a move,
-/// one that serves is left as it is.
-fn advance(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: bool) -> bool {
+/// StatefulSet, disk on machine, and pod; whether the pod serves what is asked for. While it waits for a move, one that
+/// serves is left as it is.
+pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: bool) -> bool {
     let pod = world.observed.children.pod.as_deref();
     let at_home = pod.is_some_and(|pod| is_on(pod, node));
     // What would not fit is not written either: the next pod would not start, whatever ends this one.

@@ -35,7 +35,7 @@ use jiff::Timestamp;
 use resources::{Phase, RunState, names};
 use serde_json::json;
 
-use crate::fixture::{resource, settings, validated};
+use crate::fixture::{resource, settings};
 use crate::{Part, State, Step, refused};
 use model::World;
 use runner::{ENOUGH, Trouble, pass, settle, troubles};

@@ -132,17 +132,14 @@ fn a_name_that_is_taken_is_refused_and_the_one_in_force_stays() {
 #[test]
 fn a_wish_may_turn_to_any_name_or_state_at_every_pass() {
     for (at, world) in way().into_iter().enumerate() {
-        for name in [NAME, OTHER, THIRD] {
-            for wiped in [false, true] {
-                let mut world = world.clone();
-                wish(&mut world, 3, named(name));
-                if wiped {
-                    world.resource.status = None;
-                }
-                settle(&mut world, None, false);
-                check_end(&world, name);
-                assert_eq!(names(&world), [name], "turned at pass {at}, wiped: {wiped}");
-            }
+        let all = [NAME, OTHER, THIRD];
+        for (name, wiped) in all.into_iter().flat_map(|name| [(name, false), (name, true)]) {
+            let mut world = world.clone();
+            wish(&mut world, 3, named(name));
+            world.resource.status.take_if(|_| wiped);
+            settle(&mut world, None, false);
+            check_end(&world, name);
+            assert_eq!(names(&world), [name], "turned at pass {at}, wiped: {wiped}");
         }
         for (state, kept) in [(RunState::Paused, 1), (RunState::Deleted, 0), (RunState::Purged, 0)] {
             let mut world = world.clone();
