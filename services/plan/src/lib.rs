@@ -39,9 +39,9 @@ pub use identity::{Identity, Trace, annotated, claims, identify, trace_of, trace
 pub use observed::{Account, Children, Dns, Memory, Observed, Unseen};
 pub use part::Part;
 pub use planner::{
-    DnsQuestion, Left, Source, are_as_noted, dns_question, is_abandoned, machine_to_check,
-    modification_must_be_read, name_at_rest, name_in_force, name_to_release, plan, pod_is_ready, pod_serves,
-    serving, source_to_look_at,
+    DnsQuestion, Left, Source, are_as_noted, dns_question, has_records, is_abandoned, machine_to_check,
+    modification_must_be_read, name_at_rest, names_left, names_to_release, owner_text, plan, pod_is_ready,
+    pod_serves, serving, source_to_look_at,
 };
 pub use reach::Reach;
 pub use rehearsal::rehearse;
@@ -49,7 +49,7 @@ pub use report::{
     Applied, Failure, denied, identified, is_suspended, refused, status, suspended, unidentified, unseen,
 };
 pub use settings::{Neighbours, Settings};
-pub use step::{Action, Kind, Manifest, Plan, Progress, State, Step, Target};
+pub use step::{Action, Kind, Led, Manifest, Plan, Progress, Renamed, State, Step, Target};
 pub use subject::Subject;
 pub use tagged::{Lost, Mistagged, is_still_ours, lost, put_right};
 pub use upgrade::copy_to_look_at;

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use resources::{InstructionStatus, QuestDB, QuestDBStatus, names};
 
 use crate::change;
-use crate::{Observed, Part, Plan, State, Unseen, Validated};
+use crate::{Led, Observed, Part, Plan, State, Unseen, Validated};
 
 /// What became of a plan.
 #[derive(Clone, Debug, Default)]
@@ -29,8 +29,8 @@ pub struct Applied {
     pub contended: Vec<String>,
     /// What the API server does not let us do: which verb, on what, and what to do about it.
     pub denied: Vec<String>,
-    /// The DNS change that was made, with the address the name then has.
-    pub dns: Option<(DnsChange, Option<String>)>,
+    /// The DNS change that was made, and which name it leads where.
+    pub dns: Option<(DnsChange, Option<Led>)>,
 }
 
 /// A step that failed.
