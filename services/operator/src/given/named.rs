@@ -80,6 +80,8 @@ impl Named {
                     Err(error) => named.wiring.upkeep.watches.broke(&of_named(&key.0), &error, Need::Wish),
                 }
             }
+            // Nobody asks for it any more; of another one that is refused there it is told again.
+            named.wiring.upkeep.watches.forget(&of_named(&key.0));
         });
     }
 

@@ -49,7 +49,7 @@ pub(crate) struct Source<K> {
 pub(crate) enum Heard {
     /// It has said nothing for long.
     Silence,
-    /// A list is begun, which is not yet an answer.
+    /// A list is begun, or shown by half, which is not yet an answer.
     Begun,
     /// It works.
     Works,
@@ -59,7 +59,10 @@ pub(crate) enum Heard {
 
 impl Heard {
     pub(super) const fn of<K>(event: &Event<K>) -> Self {
-        if matches!(event, Event::Init) { Self::Begun } else { Self::Works }
+        match event {
+            Event::Init | Event::InitApply(_) => Self::Begun,
+            Event::InitDone | Event::Apply(_) | Event::Delete(_) => Self::Works,
+        }
     }
 }
 

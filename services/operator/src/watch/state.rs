@@ -76,6 +76,13 @@ impl Watches {
         }
     }
 
+    /// One is not begun again.
+    pub(crate) fn forget(&self, watched: &Watched) {
+        if self.lock().forget(watched) {
+            self.show();
+        }
+    }
+
     /// One has shown all that there is.
     pub(crate) fn listed(&self, watched: &Watched) {
         if self.lock().listed(watched) {
@@ -86,7 +93,10 @@ impl Watches {
     /// Takes in what one said; whether it works and did not before.
     pub(crate) fn heard(&self, watched: &Watched, heard: &Heard, need: Need) -> bool {
         match heard {
-            Heard::Begun => false,
+            Heard::Begun => {
+                self.lock().lists(watched);
+                false
+            }
             Heard::Silence => self.heals(watched),
             Heard::Works => self.works(watched),
             Heard::Broke(error) => {
@@ -105,6 +115,10 @@ impl Watches {
     /// One broke and has been silent for so long that it must have been begun with success. A list would have said so.
     pub(crate) fn heals(&self, watched: &Watched) -> bool {
         let healed = self.lock().heals(watched);
+        if !healed {
+            // What does not answer at all grows old without a word.
+            self.show();
+        }
         self.healed(watched, healed)
     }
 

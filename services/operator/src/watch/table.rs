@@ -107,11 +107,16 @@ impl Table {
         self.0.insert(watched.clone(), Row::new(need, now));
     }
 
-    /// A kind is not watched any more.
+    /// A kind is not watched any more; whether it was.
     pub(super) fn ended(&mut self, kind: &str) -> bool {
         let before = self.0.len();
         self.0.retain(|watched, _| watched.kind != kind);
         self.0.len() != before
+    }
+
+    /// A watch is not begun again; whether it was known.
+    pub(super) fn forget(&mut self, watched: &Watched) -> bool {
+        self.0.remove(watched).is_some()
     }
 
     /// All that it watches was shown; whether that is the first time.
@@ -122,6 +127,13 @@ impl Table {
     /// One works; whether it did not before.
     pub(super) fn works(&mut self, watched: &Watched) -> bool {
         self.0.get_mut(watched).is_some_and(|row| row.ill.take().is_some())
+    }
+
+    /// A list is begun: it says so when it is shown to the end.
+    pub(super) fn lists(&mut self, watched: &Watched) {
+        if let Some(ill) = self.0.get_mut(watched).and_then(|row| row.ill.as_mut()) {
+            ill.quiet = false;
+        }
     }
 
     /// One has been silent for so long that it must have been begun with success: a list would have said so.

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::client::Body;
 use kube::core::Status;
 use kube::runtime::utils::Backoff as _;
@@ -128,6 +128,32 @@ fn a_namespace_that_is_refused_is_shown_by_name_and_is_not_required() {
     let is_told = || stand.metrics.encode().unwrap().lines().any(|found| found == line);
     assert!(is_told());
     stand.watches.works(&secrets("b"));
+    assert!(!is_told());
+}
+
+#[test]
+fn half_a_list_is_no_answer() {
+    let stand = Stand::new(&[]);
+    let maps = Watched::of::<ConfigMap>(None);
+    let heard = |heard: &Heard| stand.watches.heard(&maps, heard, Need::Databases);
+    stand.watches.begun(&maps, Need::Databases);
+    stand.watches.listed(&maps);
+    heard(&Heard::Broke(watcher::Error::WatchFailed(refusal(500))));
+    for event in [Event::Init, Event::InitApply(ConfigMap::default())] {
+        assert!(!heard(&Heard::of(&event)), "{event:?}");
+        assert!(!heard(&Heard::Silence), "{event:?}");
+    }
+    assert!(heard(&Heard::of(&Event::<ConfigMap>::InitDone)));
+}
+
+#[test]
+fn a_watch_that_nobody_asks_for_any_more_is_refused_no_more() {
+    let stand = Stand::new(&[]);
+    let named = Watched::named::<Secret>("named Secret", Some("b"));
+    stand.watches.broke(&named, &watcher::Error::InitialListFailed(refusal(403)), Need::Wish);
+    let is_told = || stand.metrics.encode().unwrap().contains("watches_refused{kind=\"named Secret\"");
+    assert!(is_told());
+    stand.watches.forget(&named);
     assert!(!is_told());
 }
 

@@ -25,7 +25,7 @@ impl Stand {
     fn new(answer: impl Fn(&str) -> Answer + Send + Sync + 'static) -> Self {
         let client = played::client(move |path, watches| match path {
             "/apis/traefik.io/v1alpha1" => Some((200, served(&["ingressroutes", "ingressroutetcps"]))),
-            "/apis/monitoring.coreos.com/v1" => Some((404, json!({}))),
+            "/apis/monitoring.coreos.com/v1" => Some((404, json!("404 page not found"))),
             _ if watches => None,
             path => answer(path.split('/').nth(5).unwrap_or_default()),
         });

@@ -167,6 +167,21 @@ fn a_watch_that_breaks_again_and_again_and_works_between_is_never_stale() {
     }
 }
 
+/// A watch that broke is listed anew: until that list ends, silence is no answer, and neither is half of it.
+#[test]
+fn a_list_that_never_ends_does_not_make_what_was_seen_younger() {
+    for lists_anew in [false, true] {
+        let mut stand = Stand::listed_but(&[]);
+        let pod = watched("Pod", Some("a"));
+        stand.broke("Pod", Some("a"), News { quiet: true, ..time_out() }, 0);
+        if lists_anew {
+            stand.table.lists(&pod);
+        }
+        assert_eq!(stand.table.heals(&pod), !lists_anew, "a watch that was begun again is silent");
+        assert_eq!(stand.unseen("a", STALE_S).is_some(), lists_anew);
+    }
+}
+
 #[test]
 fn what_does_not_come_is_told_although_nothing_refuses_it() {
     let mut stand = Stand::listed_but(&[("Secret", Some("b"))]);
