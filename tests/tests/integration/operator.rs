@@ -5,6 +5,7 @@
 
 mod apart;
 mod crash;
+mod denied;
 mod drift;
 mod edits;
 mod fence;

@@ -34,16 +34,26 @@ pub(super) async fn apply(admin: &Client, namespaces: &[&str], home: &str) {
     write(admin, printed(namespaces, home).await).await;
 }
 
-/// Applies what concerns one namespace, and of that only the first rule: databases, and nothing that belongs to them.
-pub(super) async fn apply_in_part(admin: &Client, namespace: &str, home: &str) {
+/// Applies what concerns one namespace, and of that only the rules that are kept; they may be changed by the way.
+pub(super) async fn apply_in_part(
+    admin: &Client,
+    namespace: &str,
+    home: &str,
+    keeps: impl Fn(&mut Value) -> bool,
+) {
     let mut objects = printed(&[namespace], home).await;
     objects.retain(|object| object.metadata.namespace.as_deref() == Some(namespace));
     for role in &mut objects {
         if let Some(rules) = role.data.get_mut("rules").and_then(Value::as_array_mut) {
-            rules.truncate(1);
+            rules.retain_mut(&keeps);
         }
     }
     write(admin, objects).await;
+}
+
+/// Whether a rule is about this group.
+pub(super) fn is_of(rule: &Value, group: &str) -> bool {
+    rule["apiGroups"] == json!([group])
 }
 
 async fn write(admin: &Client, objects: Vec<DynamicObject>) {

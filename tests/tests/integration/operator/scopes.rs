@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::ListParams;
 use resources::Phase;
+use resources::names::{self, condition};
 use serde_json::json;
 use testkit::{Spawned, eventually, unique};
 
@@ -114,26 +115,51 @@ async fn a_namespace_without_rights_holds_no_other_up_and_is_served_once_it_has_
         (Subject::within(&rig, &unique("first")), Subject::within(&late, &unique("second")));
     second.wish_run_state("Running").await;
     first.serving().await;
-    assert!(!operator.is_ready().await, "it does not look after all that it was told to");
-    assert!(operator.log().contains(&format!("in namespace {}", late.namespace)), "{}", operator.log());
+    assert!(operator.is_ready().await, "one namespace that is refused is no reason to restart it");
+    let what = format!("in namespace {}", late.namespace);
+    assert!(operator.log().contains(&what), "{}", operator.log());
+    assert!(refused(&operator, &late).await > 0.0);
 
     // That its databases may be seen is not enough: their parts would be taken for missing.
-    rights::apply_in_part(&rig.admin, &late.namespace, &lease).await;
-    let works = format!("QuestDB in namespace {}", late.namespace);
-    eventually(PATIENCE, "its databases to be seen", async || {
-        let log = operator.log();
-        log.lines().any(|line| line.contains("a watch works again") && line.contains(&works)).then_some(())
+    rights::apply_in_part(&rig.admin, &late.namespace, &lease, |rule| rights::is_of(rule, names::GROUP)).await;
+    let unseen = eventually(PATIENCE, "it to be told that its parts are not seen", async || {
+        let found = late.as_admin().get(&second.name).await.unwrap();
+        let conditions = &found.status.as_ref()?.conditions;
+        let seen = conditions.iter().find(|condition| condition.type_ == condition::NAMESPACE_SEEN)?;
+        let named = ["secrets", &what, "slipway-operator rbac"].iter().all(|word| seen.message.contains(word));
+        (seen.status == "False" && seen.reason == "Refused" && named).then_some(found)
     })
     .await;
     first.wish(|spec| spec["network"] = json!({ "allowedCidrs": ["10.9.0.0/16"] })).await;
     first.carried_out(Phase::Ready).await;
-    let unseen = late.as_admin().get(&second.name).await.unwrap();
-    assert!(unseen.status.is_none() && unseen.metadata.finalizers.is_none(), "{unseen:?}");
+    assert!(unseen.metadata.finalizers.is_none() && unseen.status.unwrap().database_id.is_none());
     assert!(second.machines().await.is_empty());
 
     rights::apply(&rig.admin, &[&rig.namespace, &late.namespace], &lease).await;
-    second.served().await;
-    eventually(PATIENCE, "readiness", async || operator.is_ready().await.then_some(())).await;
+    let served = second.served().await;
+    assert!(served.status.unwrap().conditions.iter().all(|found| found.reason != "NamespaceUnseen"));
+    assert!(refused(&operator, &late).await == 0.0 && operator.is_ready().await);
     first.purge().await;
     second.purge().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_that_may_see_none_of_its_namespaces_is_not_ready_until_it_may() {
+    let rig = Arc::new(Rig::new().await);
+    let other = rig.beside().await;
+    let lease = testkit::temporary_namespace(&rig.admin, "lease").await.unwrap();
+    let kubeconfig = rights::grant(&rig.admin, &[&other.namespace], &lease).await;
+    let operator = rig.spawn((&lease, &kubeconfig), &[], &[]);
+    eventually(PATIENCE, "the refusal", async || (refused(&operator, &rig).await > 0.0).then_some(())).await;
+    assert!(!operator.is_ready().await);
+    rights::apply(&rig.admin, &[&rig.namespace], &lease).await;
+    operator.ready().await;
+    other.end().await;
+    rig.end().await;
+}
+
+/// How many watches of a namespace are refused.
+async fn refused(operator: &Spawned, rig: &Rig) -> f64 {
+    let label = format!("namespace=\"{}\"", rig.namespace);
+    operator.metric("slipway_operator_watches_refused", &label).await
 }
