@@ -71,6 +71,7 @@ impl Measures {
         let counter = |name: &str, help: &str| counter(metrics, name, help);
         let begun = |name: &str, help: &str| begun(metrics, name, help);
         let gauge = |name: &str, help: &str| metrics.register(name, help, Family::<Labels, Gauge>::default());
+        let number = |name: &str, help: &str| metrics.register(name, help, Gauge::default());
         Self {
             controller: CONTROLLER,
             reconciles: reconciles(metrics),
@@ -103,20 +104,14 @@ impl Measures {
             ),
             steps: counter("slipway_operator_steps", "Steps carried out, by name and result"),
             databases: gauge("slipway_databases", "Databases, by phase"),
-            unseen: metrics.register(
+            unseen: number(
                 "slipway_databases_unseen",
                 "Databases on which nothing is decided, because not everything of their namespace can be seen",
-                Gauge::default(),
             ),
-            deleting: metrics.register(
-                "slipway_databases_deleting",
-                "Databases that are being taken away",
-                Gauge::default(),
-            ),
-            oldest_deleting: metrics.register(
+            deleting: number("slipway_databases_deleting", "Databases that are being taken away"),
+            oldest_deleting: number(
                 "slipway_databases_deleting_oldest_seconds",
                 "For how long the one has been taken away that was begun first",
-                Gauge::default(),
             ),
             provisioning: metrics.register(
                 "provisioning_duration_seconds",

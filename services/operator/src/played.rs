@@ -6,17 +6,22 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-/// What a request gets: status and body, or nothing at all.
-pub(crate) type Answer = Option<(u16, Value)>;
+/// What a request gets.
+pub(crate) enum Answer {
+    /// Nothing, ever: so is a watch while nothing changes.
+    Silence,
+    /// Status and body.
+    Is(u16, Value),
+}
 
-/// Answers by path and whether it is a watch; a watch that is not refused is silent.
+/// Answers by path and whether it is a watch.
 pub(crate) fn client(answer: impl Fn(&str, bool) -> Answer + Send + Sync + 'static) -> Client {
     let answer = Arc::new(answer);
     let service = tower::service_fn(move |request: http::Request<Body>| {
         let watches = request.uri().query().is_some_and(|query| query.contains("watch=true"));
         let answer = answer(request.uri().path(), watches);
         async move {
-            let Some((code, body)) = answer else { return std::future::pending().await };
+            let Answer::Is(code, body) = answer else { return std::future::pending().await };
             let answer = http::Response::builder().status(code).header("content-type", "application/json");
             answer.body(Body::from(body.to_string().into_bytes()))
         }
@@ -30,7 +35,7 @@ pub(crate) fn denial() -> Answer {
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
         "message": "configmaps is forbidden: User \"u\" cannot list resource \"configmaps\" in API group \"\"",
     });
-    Some((403, status))
+    Answer::Is(403, status)
 }
 
 /// What it says when something of its own went wrong, in words that sound like a refusal.
@@ -39,7 +44,7 @@ pub(crate) fn failure() -> Answer {
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "InternalError", "code": 500,
         "message": "forbidden: cannot list resource",
     });
-    Some((500, status))
+    Answer::Is(500, status)
 }
 
 /// A list of some objects of a kind.
@@ -47,5 +52,5 @@ pub(crate) fn list(kind: &str, version: &str, items: &Value) -> Answer {
     let metadata = json!({ "resourceVersion": "1" });
     let list =
         json!({ "kind": format!("{kind}List"), "apiVersion": version, "metadata": metadata, "items": items });
-    Some((200, list))
+    Answer::Is(200, list)
 }

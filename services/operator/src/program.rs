@@ -219,6 +219,8 @@ async fn gained(
 
 #[cfg(test)]
 mod tests {
+    use futures::StreamExt as _;
+
     use super::*;
 
     #[tokio::test]
@@ -228,10 +230,9 @@ mod tests {
         let heartbeat = runtime::health::Liveness::default().heartbeat("controller", ROUND);
         let waiting = gained(async { led.await.is_ok() }, &mut incoming, &heartbeat);
         let watching = async {
-            for number in 0..10 * QUEUE {
-                let changed = ObjectRef::new(&number.to_string()).within("n");
-                queue.send(changed).await.unwrap();
-            }
+            let changed = (0..10 * QUEUE).map(|number| ObjectRef::new(&number.to_string()).within("n"));
+            let told = futures::stream::iter(changed).then(|changed| queue.send(changed));
+            assert!(told.all(|sent| std::future::ready(sent.is_ok())).await);
             leads.send(()).unwrap();
         };
         let both = async { tokio::join!(waiting, watching).0 };

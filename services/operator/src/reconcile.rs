@@ -30,7 +30,7 @@ pub(crate) async fn pass(resource: &QuestDB, context: &Context) -> Result<Next, 
         }
         return Ok(Next::Soon(UNSEEN));
     }
-    let passed = look_and_act(resource, context).await;
+    let passed = Box::pin(look_and_act(resource, context)).await;
     if let Err(error @ Error::Denied { .. }) = &passed {
         let told = plan::denied(resource, &error.stable(), Timestamp::now());
         // What broke the pass off is what is to be told of it.

@@ -245,17 +245,27 @@ where
                 Ok(None) => break,
                 Ok(Some(Ok(event))) => {
                     watches.heard(&watched, &Heard::of(&event), need);
-                    let listed = matches!(event, Event::InitDone);
-                    tell(event).await;
-                    if listed {
-                        watches.listed(&watched);
-                    }
+                    pass_on(&watches, &watched, event, &tell).await;
                 }
                 Ok(Some(Err(error))) => drop(watches.heard(&watched, &Heard::Broke(error), need)),
             }
         }
         stop.cancelled().await;
     });
+}
+
+/// Passes on what a watch told; that all was listed counts once it was.
+async fn pass_on<K, T: Future<Output = ()>>(
+    watches: &Watches,
+    one: &Watched,
+    event: Event<K>,
+    tell: impl Fn(Event<K>) -> T,
+) {
+    let listed = matches!(event, Event::InitDone);
+    tell(event).await;
+    if listed {
+        watches.listed(one);
+    }
 }
 
 /// What leaves a watch may only have lost its labels.

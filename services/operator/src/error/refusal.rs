@@ -52,7 +52,7 @@ mod tests {
 
     use super::*;
 
-    fn answer(code: u16, reason: &str, message: &str, details: Value) -> kube::Error {
+    fn answer(code: u16, reason: &str, message: &str, details: &Value) -> kube::Error {
         let status = json!({
             "status": "Failure", "code": code, "reason": reason, "message": message, "details": details,
         });
@@ -63,7 +63,7 @@ mod tests {
     fn what_rbac_forbids_is_named_by_verb_kind_name_and_namespace() {
         let who = "User \"system:serviceaccount:slipway-system:slipway-operator\"";
         let check = |message: &str, name: &str, expected: &str| {
-            let error = answer(403, "Forbidden", message, json!({ "name": name }));
+            let error = answer(403, "Forbidden", message, &json!({ "name": name }));
             assert_eq!(of(&error), Some(Refusal::Denied(expected.to_owned())), "{message}");
         };
         check(
@@ -94,7 +94,7 @@ mod tests {
         let cause = json!({ "causes": [{ "reason": "NamespaceTerminating", "message": "namespace b is being terminated",
             "field": "metadata.namespace" }] });
         let message = "services \"x\" is forbidden: unable to create new content in namespace b because it is being terminated";
-        assert_eq!(of(&answer(403, "Forbidden", message, cause)), Some(Refusal::Ending));
+        assert_eq!(of(&answer(403, "Forbidden", message, &cause)), Some(Refusal::Ending));
     }
 
     #[test]
@@ -107,7 +107,7 @@ mod tests {
             (401, "Unauthorized", rbac),
             (500, "InternalError", rbac),
         ] {
-            assert_eq!(of(&answer(code, reason, message, Value::Null)), None, "{code} {message}");
+            assert_eq!(of(&answer(code, reason, message, &Value::Null)), None, "{code} {message}");
         }
     }
 }

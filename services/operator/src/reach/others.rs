@@ -170,22 +170,22 @@ impl Look {
         let writer = Writer::<DynamicObject>::new(self.resource.clone());
         let store = writer.as_reader();
         let places = self.scope.places();
-        let watched: Vec<_> = places.iter().map(|place| self.watched(place.as_deref())).collect();
-        for each in &watched {
-            self.watches.begun(each, Need::Wish);
+        let each: Vec<_> = places.iter().map(|place| self.watched(place.as_deref())).collect();
+        for watched in &each {
+            self.watches.begun(watched, Need::Wish);
         }
         lock(&self.known).insert(self.kind, Presence::There(store.clone()));
         let ours = watcher::Config::default().labels(names::LABEL_DATABASE);
-        let mut watches = Merged::new(self.sources(), &ours, writer);
+        let mut merged = Merged::new(self.sources(), &ours, writer);
         let mut look = tokio::time::interval_at(tokio::time::Instant::now() + PERIOD, PERIOD);
         let late = tokio::time::sleep(LIMIT);
         tokio::pin!(late);
         loop {
             tokio::select! {
-                news = watches.next() => match news {
+                news = merged.next() => match news {
                     Some(news) => {
                         let told = news.listed || matches!(news.heard, Heard::Broke(_));
-                        self.take_in(&watched[news.source], news, &store).await;
+                        self.take_in(&each[news.source], news, &store).await;
                         if told {
                             tell(looked);
                         }

@@ -9,7 +9,7 @@ use runtime::CancellationToken;
 
 use super::*;
 use crate::caches::Caches;
-use crate::played;
+use crate::played::{self, Answer};
 use crate::side::Side;
 use crate::strays::Strays;
 use crate::watch::{Need, Upkeep, Watches, Wiring};
@@ -197,11 +197,11 @@ async fn asked_for() -> BTreeSet<(Option<String>, String)> {
             [kind] => (None, *kind),
             _ => {
                 let kinds = ["servicemonitors", "podmonitors", "ingressroutes", "ingressroutetcps"];
-                return Some((200, served(&kinds)));
+                return Answer::Is(200, served(&kinds));
             }
         };
         told.lock().unwrap().insert((place, format!("{group}/{kind}")));
-        None
+        Answer::Silence
     });
     let (stop, scope) = (CancellationToken::new(), Scope::of(&["a".to_owned()]));
     let (metrics, readiness) = (runtime::Metrics::default(), runtime::health::Readiness::default());

@@ -75,12 +75,10 @@ fn which_snapshots_there_are_is_known_by_namespace() {
     let ((snapshots, mut of_snapshots), (schedules, _)) = (kind(), kind());
     let watches = watches(&["a", "b"]);
     let side = Side { snapshots, schedules, watches: watches.clone() };
-    let listed = |place| {
-        let watched = Watched::of::<QuestDBSnapshot>(Some(place));
-        watches.begun(&watched, Need::Snapshots);
-        watched
-    };
-    let (a, _) = (listed("a"), listed("b"));
+    let [a, b] = ["a", "b"].map(|place| Watched::of::<QuestDBSnapshot>(Some(place)));
+    for each in [&a, &b] {
+        watches.begun(each, Need::Snapshots);
+    }
     // One place fills the store of both.
     fill(&mut of_snapshots, Vec::new());
     watches.listed(&a);

@@ -136,7 +136,7 @@ mod tests {
             Self { merge: Merge::new(places), store, writer, listed: Vec::new() }
         }
 
-        fn pass_on(&mut self, source: usize, told: Told<ConfigMap>) -> String {
+        fn pass_on(&mut self, source: usize, told: &Told<ConfigMap>) -> String {
             self.listed.extend(told.listed.then_some(source));
             for event in &told.events {
                 self.writer.apply_watcher_event(event);
@@ -146,7 +146,7 @@ mod tests {
 
         fn tell(&mut self, source: usize, event: Event<ConfigMap>) -> String {
             let told = self.merge.take_in(source, event, &self.store);
-            self.pass_on(source, told)
+            self.pass_on(source, &told)
         }
 
         fn list(&mut self, source: usize, found: &[ConfigMap]) -> String {

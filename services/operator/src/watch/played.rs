@@ -79,7 +79,7 @@ impl Drop for Stand {
 /// A ConfigMap in each namespace, and silence from then on.
 fn shown(namespace: &str, watches: bool) -> Answer {
     let map = json!([{ "metadata": { "name": "map", "namespace": namespace } }]);
-    if watches { None } else { played::list("ConfigMap", "v1", &map) }
+    if watches { Answer::Silence } else { played::list("ConfigMap", "v1", &map) }
 }
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn a_namespace_that_is_not_shown_holds_no_other_up_and_comes_in_by_itself(
 
 #[tokio::test]
 async fn a_namespace_that_never_answers_holds_no_other_up() {
-    let stand = Stand::new(|_| None);
+    let stand = Stand::new(|_| Answer::Silence);
     stand.eventually("a to be seen", |stand| stand.is_seen("a")).await;
     assert_eq!(stand.watches.unseen(Some("b")), Some(Unseen::Yet));
     assert!(stand.readiness.is_ready());

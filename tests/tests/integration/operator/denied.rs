@@ -6,7 +6,7 @@ use std::path::Path;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::discovery::ApiResource;
 use resources::names::{self, condition};
@@ -31,7 +31,7 @@ async fn told(subject: &Subject, kind: &str, status: &str, words: &[&str]) -> Qu
     .await
 }
 
-/// Waits until the operator's account may delete no NetworkPolicy of a namespace any more.
+/// Waits until the operator's account may delete no `NetworkPolicy` of a namespace any more.
 async fn denied_by_now(kubeconfig: &Path, namespace: &str) {
     let client = testkit::client(kubeconfig).await.unwrap();
     let policies: Api<NetworkPolicy> = Api::namespaced(client, namespace);
@@ -63,7 +63,8 @@ async fn a_write_that_is_denied_is_told_and_done_once_it_is_allowed() {
     .await;
     denied_by_now(&kubeconfig, &namespace).await;
     subject.wish(|spec| spec["network"] = json!({ "allowedCidrs": ["10.9.0.0/16"] })).await;
-    let words = [&*format!("patch networkpolicies.networking.k8s.io {guard} in namespace {namespace}"), "rbac"];
+    let words =
+        [&*format!("patch networkpolicies.networking.k8s.io {guard} in namespace {namespace}"), "rbac"];
     let resource = told(&subject, condition::ACCESS_DENIED, "True", &words).await;
     let ready = |found: &&k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| found.type_ == "Ready";
     let status = resource.status.unwrap();
@@ -107,7 +108,8 @@ async fn a_kind_that_is_denied_is_told_to_whoever_asks_for_it_and_made_once_it_i
     let parameters = PatchParams::apply("slipway-tests").force();
     definitions.patch(&name, &parameters, &Patch::Apply(&definition)).await.unwrap();
     let monitors: Api<DynamicObject> = Api::namespaced_with(admin.clone(), &namespace, &resource);
-    eventually(PATIENCE, "the kind to be known", async || monitors.list(&Default::default()).await.ok()).await;
+    eventually(PATIENCE, "the kind to be known", async || monitors.list(&ListParams::default()).await.ok())
+        .await;
     let lease = testkit::temporary_namespace(&admin, "lease").await.unwrap();
     let kubeconfig = subject.rig.rights(&lease).await;
     let others = |rule: &mut serde_json::Value| !rights::is_of(rule, "monitoring.coreos.com");
@@ -115,7 +117,10 @@ async fn a_kind_that_is_denied_is_told_to_whoever_asks_for_it_and_made_once_it_i
     let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[]);
     let served = subject.serving().await;
     let conditions = served.status.unwrap().conditions;
-    assert!(conditions.iter().all(|found| found.type_ != condition::INTEGRATIONS_READY), "nobody asked for it");
+    assert!(
+        conditions.iter().all(|found| found.type_ != condition::INTEGRATIONS_READY),
+        "nobody asked for it"
+    );
     assert!(operator.is_ready().await);
 
     subject.wish(|spec| spec["network"] = json!({ "monitor": { "kind": "PodMonitor" } })).await;

@@ -121,12 +121,14 @@ async fn a_namespace_without_rights_holds_no_other_up_and_is_served_once_it_has_
     assert!(refused(&operator, &late).await > 0.0);
 
     // That its databases may be seen is not enough: their parts would be taken for missing.
-    rights::apply_in_part(&rig.admin, &late.namespace, &lease, |rule| rights::is_of(rule, names::GROUP)).await;
+    rights::apply_in_part(&rig.admin, &late.namespace, &lease, |rule| rights::is_of(rule, names::GROUP))
+        .await;
     let unseen = eventually(PATIENCE, "it to be told that its parts are not seen", async || {
         let found = late.as_admin().get(&second.name).await.unwrap();
         let conditions = &found.status.as_ref()?.conditions;
         let seen = conditions.iter().find(|condition| condition.type_ == condition::NAMESPACE_SEEN)?;
-        let named = ["secrets", &what, "slipway-operator rbac"].iter().all(|word| seen.message.contains(word));
+        let named =
+            ["secrets", &what, "slipway-operator rbac"].iter().all(|word| seen.message.contains(word));
         (seen.status == "False" && seen.reason == "Refused" && named).then_some(found)
     })
     .await;

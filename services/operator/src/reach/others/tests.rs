@@ -24,9 +24,9 @@ impl Stand {
     /// `answer` is asked for the routes of a namespace; the cluster knows no monitors.
     fn new(answer: impl Fn(&str) -> Answer + Send + Sync + 'static) -> Self {
         let client = played::client(move |path, watches| match path {
-            "/apis/traefik.io/v1alpha1" => Some((200, served(&["ingressroutes", "ingressroutetcps"]))),
-            "/apis/monitoring.coreos.com/v1" => Some((404, json!("404 page not found"))),
-            _ if watches => None,
+            "/apis/traefik.io/v1alpha1" => Answer::Is(200, served(&["ingressroutes", "ingressroutetcps"])),
+            "/apis/monitoring.coreos.com/v1" => Answer::Is(404, json!("404 page not found")),
+            _ if watches => Answer::Silence,
             path => answer(path.split('/').nth(5).unwrap_or_default()),
         });
         let scope = Scope::Only(["a", "b"].map(str::to_owned).into());

@@ -221,7 +221,7 @@ fn a_namespace_that_is_not_seen_is_told_until_it_is() {
 #[test]
 fn what_is_denied_is_told_until_it_is_allowed() {
     let mut world = serving();
-    let word = |world: &World, applied: &Applied| {
+    let said_of = |world: &World, applied: &Applied| {
         let (resource, observed) = (&world.resource, world.look());
         let wish = validated(resource);
         let planned = plan(resource, &wish, &observed, &settings());
@@ -229,12 +229,16 @@ fn what_is_denied_is_told_until_it_is_allowed() {
         let found = status.conditions.iter().find(|found| found.type_ == condition::ACCESS_DENIED).cloned();
         (found.map(|found| (found.status, found.message)), status)
     };
-    assert_eq!(word(&world, &Applied::default()).0, None, "nothing is said before there is something to say");
+    assert_eq!(
+        said_of(&world, &Applied::default()).0,
+        None,
+        "nothing is said before there is something to say"
+    );
     let refused = Applied { denied: vec!["patch services x".to_owned()], ..Applied::default() };
-    let (said, status) = word(&world, &refused);
+    let (said, status) = said_of(&world, &refused);
     assert_eq!(said, Some(("True".to_owned(), "patch services x".to_owned())));
     world.resource.status = Some(status);
-    assert_eq!(word(&world, &Applied::default()).0.unwrap().0, "False");
+    assert_eq!(said_of(&world, &Applied::default()).0.unwrap().0, "False");
     // What breaks a pass off, too.
     let status = denied(&world.resource, "get secrets x", world.now);
     assert!(status.conditions.iter().any(|found| found.message == "get secrets x" && found.status == "True"));
