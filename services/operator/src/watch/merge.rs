@@ -187,6 +187,7 @@ mod tests {
         assert_eq!(stand.list(1, &[map("b", "1")]), "init +b/1 done");
         assert_eq!((stand.known(), &*stand.listed), (vec!["b/1".to_owned()], &[1][..]));
         assert_eq!(stand.tell(1, Event::Apply(map("b", "2"))), "+b/2");
+        assert_eq!(stand.tell(0, Event::Apply(map("a", "3"))), "", "not before it was listed");
         // What it showed by half is not what it has.
         assert_eq!(stand.list(0, &[map("a", "2")]), "+a/2");
         assert_eq!(
