@@ -9,7 +9,7 @@ use super::model::World;
 use super::operations::become_;
 use super::runner::settle;
 use crate::fixture::{self, resource, settings, subject, validated};
-use crate::{Part, Plan, Source, State, Step, is_still_ours, plan};
+use crate::{Part, Plan, Source, State, Step, Unseen, is_still_ours, plan};
 
 /// A copy of a disk of 30 GiB of a database of the same namespace.
 const COPY: &str = "snap-0123456789abcdef0";
@@ -225,6 +225,28 @@ fn nothing_is_decided_before_the_source_was_looked_at() {
         assert!(matches!(planned.state(Part::Volume), Some(State::Running(_))));
         let made = |part: Part| planned.actions.iter().any(|action| action.part == part);
         assert!(!made(Part::Volume) && !made(Part::Instance));
+    }
+}
+
+#[test]
+fn no_disk_is_made_while_it_is_not_known_which_snapshots_there_are() {
+    let mut world = fresh_of_copy();
+    planned(&mut world);
+    let mut observed = world.look();
+    let broken = Unseen::Broken("it broke".to_owned());
+    for unseen in [Unseen::Yet, broken, Unseen::Refused("grant it".to_owned())] {
+        observed.account.source = Some(Source::Unseen(unseen.clone()));
+        let planned = plan(&world.resource, &validated(&world.resource), &observed, &settings());
+        let said = match (planned.state(Part::Volume), &unseen) {
+            (Some(State::Running(said)), Unseen::Yet | Unseen::Broken(_))
+            | (Some(State::Broken(said)), Unseen::Refused(_)) => said,
+            other => panic!("{other:?}"),
+        };
+        if let Unseen::Broken(why) | Unseen::Refused(why) = &unseen {
+            assert!(said.contains(why), "{said}");
+        }
+        let made = |part: Part| planned.actions.iter().any(|action| action.part == part);
+        assert!(!made(Part::Volume) && !made(Part::Instance), "{unseen:?}");
     }
 }
 
