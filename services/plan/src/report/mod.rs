@@ -5,6 +5,7 @@
 
 pub(crate) mod conditions;
 mod moving;
+mod name;
 mod parts;
 mod phase;
 mod reach;
