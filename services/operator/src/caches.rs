@@ -61,6 +61,7 @@ impl Caches {
         let resources = watch::start(wiring, watch::namespaced(client, scope), all, |resource: &QuestDB| {
             Some(ObjectRef::from_obj(resource))
         });
+        watch::look_again(wiring, &resources);
         Self {
             reach: Reach::start(client, wiring, &resources),
             given: Given::start(client, wiring),

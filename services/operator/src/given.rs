@@ -13,7 +13,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::ObjectRef;
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client, Resource as _};
 use plan::secrets::Secrets;
 use plan::{Goal, Observed, Validated};
@@ -24,7 +24,7 @@ use self::named::Named;
 use crate::context::Context;
 use crate::error::Error;
 use crate::kept::Kept as _;
-use crate::watch::{Pauses, Queue, Source, Watched, Wiring, hear, namespaced};
+use crate::watch::{Queue, Source, Watched, Wiring, hear, namespaced};
 
 /// What is seen of such Secrets.
 #[derive(Clone)]
@@ -41,9 +41,8 @@ impl Given {
         let annotated = places.map(|source: Source<PartialObjectMeta<Secret>>| {
             let annotated = Arc::<Annotated>::default();
             let (table, queue) = (Arc::clone(&annotated), wiring.queue.clone());
-            let watched = Watched::named::<Secret>("Secret metadata", source.place.as_deref());
-            let stream = watcher(source.api, watcher::Config::default()).backoff(Pauses::default());
-            hear(&wiring.upkeep, watched, stream, move |event| {
+            let watched = Watched::named::<Secret>("Secret metadata", source.place());
+            hear(&wiring.upkeep, watched, source, watcher::Config::default(), move |event| {
                 let owners = table.take_in(&event);
                 ask(queue.clone(), owners)
             });

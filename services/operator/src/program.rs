@@ -9,6 +9,7 @@ use resources::QuestDB;
 use runtime::health::Heartbeat;
 use runtime::{CancellationToken, Program};
 use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
 
 use crate::apply::contention::Contention;
 use crate::args::Args;
@@ -178,7 +179,7 @@ fn lead(
     let stop = program.stop();
     program.tasks.spawn("controller", async move {
         let leadership = context.leadership.clone();
-        let gained = gained(begins(leadership, &context), &mut incoming, &heartbeat);
+        let gained = gained(begins(leadership, &context), &mut incoming, (&heartbeat, ROUND / 4));
         let gained = tokio::select! {
             gained = gained => gained,
             () = stop.cancelled() => false,
@@ -204,15 +205,18 @@ async fn begins(mut leadership: Leadership, context: &Context) -> bool {
 async fn gained(
     ready: impl Future<Output = bool>,
     incoming: &mut mpsc::Receiver<ObjectRef<QuestDB>>,
-    heartbeat: &Heartbeat,
+    (heartbeat, every): (&Heartbeat, Duration),
 ) -> bool {
     tokio::pin!(ready);
+    // Its own clock: however often something is asked for, it beats.
+    let mut beats = tokio::time::interval(every);
+    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             ready = &mut ready => return ready,
             _ = incoming.recv() => {}
             // Waiting for the other one to fail is what a standby does.
-            () = tokio::time::sleep(ROUND / 4) => heartbeat.beat(),
+            _ = beats.tick() => heartbeat.beat(),
         }
     }
 }
@@ -228,7 +232,7 @@ mod tests {
         let (queue, mut incoming) = mpsc::channel(1);
         let (leads, led) = tokio::sync::oneshot::channel::<()>();
         let heartbeat = runtime::health::Liveness::default().heartbeat("controller", ROUND);
-        let waiting = gained(async { led.await.is_ok() }, &mut incoming, &heartbeat);
+        let waiting = gained(async { led.await.is_ok() }, &mut incoming, (&heartbeat, ROUND / 4));
         let watching = async {
             let changed = (0..10 * QUEUE).map(|number| ObjectRef::new(&number.to_string()).within("n"));
             let told = futures::stream::iter(changed).then(|changed| queue.send(changed));
@@ -237,5 +241,26 @@ mod tests {
         };
         let both = async { tokio::join!(waiting, watching).0 };
         assert_eq!(tokio::time::timeout(ROUND, both).await, Ok(true));
+    }
+
+    /// Looks that are asked for more often than it beats do not keep it from that, for however long it waits to begin.
+    #[tokio::test]
+    async fn a_standby_beats_however_often_something_changes() {
+        const EVERY: Duration = Duration::from_millis(200);
+        let (queue, mut incoming) = mpsc::channel(1);
+        let (leads, led) = tokio::sync::oneshot::channel::<()>();
+        let liveness = runtime::health::Liveness::default();
+        let heartbeat = liveness.heartbeat("controller", 4 * EVERY);
+        let waiting = gained(async { led.await.is_ok() }, &mut incoming, (&heartbeat, EVERY));
+        let watching = async {
+            let mut looks = tokio::time::interval(EVERY / 4);
+            for look in 0..60 {
+                looks.tick().await;
+                queue.send(ObjectRef::new("trades").within("n")).await.unwrap();
+                assert!(liveness.is_alive(std::time::Instant::now()), "after {look} looks");
+            }
+            leads.send(()).unwrap();
+        };
+        assert!(tokio::join!(waiting, watching).0);
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use plan::{Plan, State, Subject, Validated};
+use plan::{Plan, State, Subject, Unseen, Validated};
 use resources::QuestDB;
 
 use crate::apply::{self, Written, kubernetes};
@@ -16,29 +16,48 @@ use crate::{identity, observe, report};
 const AT_WORK: Duration = Duration::from_secs(1);
 /// After something was written: what was written shows soon.
 const AFTER_WRITE: Duration = Duration::from_millis(400);
-/// Between two looks at a namespace of which not everything can be seen.
-pub(crate) const UNSEEN: Duration = Duration::from_secs(5);
+/// Between two looks at a namespace of which not everything can be seen yet.
+const UNSEEN: Duration = Duration::from_secs(5);
+/// The same when that lasts. Once everything is seen again, a look is asked for.
+const UNSEEN_LONG: Duration = Duration::from_secs(20);
 /// Between two looks at what only a person can cure.
 const BROKEN: Duration = Duration::from_secs(30);
 
 /// One pass.
 pub(crate) async fn pass(resource: &QuestDB, context: &Context) -> Result<Next, Error> {
-    if let Some(unseen) = context.watches.unseen(resource.metadata.namespace.as_deref()) {
+    let namespace = resource.metadata.namespace.as_deref();
+    if let Some(unseen) = context.watches.unseen(namespace) {
         // A part that is not shown to us would be taken for missing.
-        if let Some(status) = plan::unseen(resource, &unseen, Timestamp::now()) {
-            report::write(context, resource, status, None).await?;
+        let told = context.watches.told(namespace);
+        if let Some(status) = told.and_then(|told| plan::unseen(resource, &told, Timestamp::now())) {
+            let written = report::write(context, resource, status, None).await;
+            note("could not say what is not seen", written);
         }
-        return Ok(Next::Soon(UNSEEN));
+        return Ok(Next::Soon(until_seen(&unseen, runtime::backoff::random_share())));
     }
     let passed = Box::pin(look_and_act(resource, context)).await;
     if let Err(error @ Error::Denied { .. }) = &passed {
         let told = plan::denied(resource, &error.stable(), Timestamp::now());
         // What broke the pass off is what is to be told of it.
-        if let Err(error) = report::write(context, resource, told, None).await {
-            tracing::debug!(error = runtime::telemetry::chain(&error), "could not say what is denied");
-        }
+        note("could not say what is denied", report::write(context, resource, told, None).await);
     }
     passed
+}
+
+/// What could not be said changes nothing of what is done next.
+fn note(what: &str, written: Result<(), Error>) {
+    if let Err(error) = written {
+        tracing::debug!(error = runtime::telemetry::chain(&error), "{what}");
+    }
+}
+
+/// When to look again at what is not seen; `share` of what is left to chance, so that not all look at once.
+pub(crate) fn until_seen(unseen: &Unseen, share: f64) -> Duration {
+    let (least, more) = match unseen {
+        Unseen::Yet => (UNSEEN, UNSEEN),
+        Unseen::Broken(_) | Unseen::Refused(_) => (UNSEEN_LONG, UNSEEN_LONG / 2),
+    };
+    least + more.mul_f64(share)
 }
 
 async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Error> {
@@ -120,4 +139,20 @@ fn next(context: &Context, validated: &Validated, plan: &Plan, written: &Written
         (false, false) if written.applied.failures.is_empty() => BROKEN,
         (false, false) => context.memories.rests_for(uid).unwrap_or(BROKEN).clamp(AT_WORK, BROKEN),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_seen_is_looked_at_at_different_times_and_seldom_when_it_lasts() {
+        let text = || "why".to_owned();
+        for (unseen, least, most) in
+            [(Unseen::Yet, 5, 10), (Unseen::Broken(text()), 20, 30), (Unseen::Refused(text()), 20, 30)]
+        {
+            let at = |share| until_seen(&unseen, share).as_secs();
+            assert_eq!((at(0.0), at(1.0)), (least, most), "{unseen:?}");
+        }
+    }
 }

@@ -19,7 +19,7 @@ use kube::runtime::watcher;
 use kube::{Client, Resource};
 use plan::Unseen;
 use resources::names::snapshot::LABEL_SCHEDULE;
-use resources::{QuestDBSnapshot, QuestDBSnapshotSchedule};
+use resources::{QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule};
 use runtime::CancellationToken;
 use tokio::sync::mpsc;
 
@@ -27,7 +27,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::memory::Memories;
 use crate::metrics::Measures;
-use crate::reconcile::UNSEEN;
+use crate::reconcile::until_seen;
 use crate::schedules::Schedules;
 use crate::snapshots::Snapshots;
 use crate::turn::{Next, Turns};
@@ -156,8 +156,8 @@ async fn snapshots(context: &Arc<Context>, stop: &CancellationToken) {
     let take = move |resource: Arc<QuestDBSnapshot>| {
         let (shared, measures) = (Arc::clone(&shared), measures.clone());
         async move {
-            let pass = Box::pin(shared.pass(&resource));
-            turn(&shared.context, &measures, &shared.memories, &*resource, pass).await
+            let (pass, owes) = (Box::pin(shared.pass(&resource)), plan::snapshot::owes(&resource));
+            turn(&shared.context, &measures, &shared.memories, (&*resource, owes), pass).await
         }
         .boxed()
     };
@@ -176,7 +176,7 @@ async fn schedules(context: &Arc<Context>, stop: &CancellationToken) {
         let memories = Arc::clone(&memories);
         async move {
             let pass = Box::pin(shared.pass(&resource));
-            turn(&shared.context, &measures, &memories, &*resource, pass).await
+            turn(&shared.context, &measures, &memories, (&*resource, false), pass).await
         }
         .boxed()
     };
@@ -227,18 +227,29 @@ async fn serve<K>(
     turns.await;
 }
 
-/// Whether something of a namespace cannot be seen that an object of this kind rests on. A schedule that saw none of its snapshots
-/// would take them anew, and keep none of them.
-fn is_hidden<K: Resource<DynamicType = ()>>(watches: &Watches, namespace: Option<&str>) -> bool {
-    let of = |kind: &str| watches.unseen_of(kind, namespace.unwrap_or_default()).is_some();
-    watches.unseen(namespace).is_some() || of(&QuestDBSnapshot::kind(&())) || of(&K::kind(&()))
+/// Why something of a namespace is not seen that an object of this kind rests on. A schedule that saw none of its snapshots would
+/// take them anew, and keep none of them. A snapshot that owes its database a release is not held up by what was seen long ago:
+/// what its release rests on is read from the API server, from QuestDB and from EC2.
+fn hidden<K: Resource<DynamicType = ()>>(
+    watches: &Watches,
+    namespace: Option<&str>,
+    owes: bool,
+) -> Option<Unseen> {
+    let place = namespace.unwrap_or_default();
+    let kinds = [QuestDBSnapshot::kind(&()), K::kind(&())];
+    let listed = |kind: &str| watches.was_listed(kind, place);
+    if owes && listed(&QuestDB::kind(&())) && kinds.iter().all(|kind| listed(kind)) {
+        return None;
+    }
+    let of = |kind: &str| watches.unseen_of(kind, place);
+    watches.unseen(namespace).or_else(|| kinds.iter().find_map(|kind| of(kind)))
 }
 
 async fn turn<K: Resource<DynamicType = ()>>(
     context: &Context,
     measures: &Measures,
     memories: &Memories,
-    resource: &K,
+    (resource, owes): (&K, bool),
     pass: impl Future<Output = Result<Next, Error>>,
 ) -> Action {
     let (metadata, started) = (resource.meta(), Instant::now());
@@ -249,7 +260,12 @@ async fn turn<K: Resource<DynamicType = ()>>(
         k8s.namespace = metadata.namespace,
     );
     let turns = Turns { leadership: &context.leadership, measures, memories };
-    let hidden = is_hidden::<K>(&context.side.watches, metadata.namespace.as_deref());
-    let pass = async { if hidden { Ok(Next::Soon(UNSEEN)) } else { pass.await } };
+    let hidden = hidden::<K>(&context.side.watches, metadata.namespace.as_deref(), owes);
+    let pass = async {
+        match hidden {
+            Some(unseen) => Ok(Next::Soon(until_seen(&unseen, runtime::backoff::random_share()))),
+            None => pass.await,
+        }
+    };
     turns.take(resource, span, pass, |_| started.elapsed()).await.action()
 }

@@ -1,8 +1,12 @@
 //! One watch: keeps a store up to date and says which resource to look at when something changes. A change only ever
 //! means "look again".
 
+mod again;
+mod answer;
+mod ear;
 mod merge;
 mod merged;
+mod pauses;
 #[cfg(test)]
 mod played;
 mod state;
@@ -16,7 +20,7 @@ use std::fmt::Debug;
 use std::mem;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use futures::{Stream, StreamExt as _};
+use futures::StreamExt as _;
 use k8s_openapi::NamespaceResourceScope;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher::{self, Event};
@@ -31,10 +35,12 @@ use crate::kept::Kept;
 use crate::scope::Scope;
 use crate::strays::Strays;
 
-pub(crate) use self::merged::{Heard, Merged, News, Pauses, SILENCE, Source};
+pub(crate) use self::again::look_again;
+pub(crate) use self::merged::{Heard, Merged, News, Source};
 pub(crate) use self::state::Watches;
 pub(crate) use self::table::Need;
 pub(crate) use self::trouble::Watched;
+use self::ear::Said;
 
 /// Where looks are asked for. Bounded: a watch that is ahead of the controller waits.
 pub(crate) type Queue = Sender<ObjectRef<QuestDB>>;
@@ -74,7 +80,7 @@ impl<K: Resource<DynamicType = ()> + Clone> Indexed<K> {
 
 /// Where a kind of the cluster itself is watched.
 pub(crate) fn clustered<K: Resource<DynamicType = ()>>(client: &Client) -> Vec<Source<K>> {
-    vec![Source { place: None, api: Api::all(client.clone()) }]
+    vec![Source::new(client, None, |client, _| Api::all(client))]
 }
 
 /// Where a kind that lies in namespaces is watched: no further than the scope reaches.
@@ -82,11 +88,11 @@ pub(crate) fn namespaced<K>(client: &Client, scope: &Scope) -> Vec<Source<K>>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
-    let api = |place: &Option<String>| match place {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
+    let api = |client, place: Option<&str>| match place {
+        Some(namespace) => Api::namespaced(client, namespace),
+        None => Api::all(client),
     };
-    scope.places().into_iter().map(|place| Source { api: api(&place), place }).collect()
+    scope.places().into_iter().map(|place| Source::new(client, place, api)).collect()
 }
 
 /// Starts the watches of a kind; `owner` says which resource an object belongs to.
@@ -227,31 +233,53 @@ where
     store
 }
 
-/// Hears a stream out until stopped, of which no store is kept: what it tells, and how it is.
-pub(crate) fn hear<K, S, F, T>(upkeep: &Upkeep, watched: Watched, stream: S, tell: F)
-where
-    K: Send + 'static,
-    S: Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
+/// Hears a watch out until stopped, of which no store is kept: what it tells, and how it is.
+pub(crate) fn hear<K, F, T>(
+    upkeep: &Upkeep,
+    watched: Watched,
+    source: Source<K>,
+    config: watcher::Config,
+    tell: F,
+) where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
     F: Fn(Event<K>) -> T + Send + Sync + 'static,
     T: Future<Output = ()> + Send + 'static,
 {
-    let Upkeep { watches, stop, tasks, need, .. } = upkeep.clone();
-    watches.begun(&watched, need);
-    tasks.spawn(format!("watch {watched}"), async move {
-        let mut stream = Box::pin(stream.take_until(stop.cancelled()));
-        loop {
-            match tokio::time::timeout(SILENCE, stream.next()).await {
-                Err(_) => drop(watches.heard(&watched, &Heard::Silence, need)),
-                Ok(None) => break,
-                Ok(Some(Ok(event))) => {
-                    watches.heard(&watched, &Heard::of(&event), need);
-                    pass_on(&watches, &watched, event, &tell).await;
-                }
-                Ok(Some(Err(error))) => drop(watches.heard(&watched, &Heard::Broke(error), need)),
-            }
-        }
-        stop.cancelled().await;
+    let upkeep = upkeep.clone();
+    upkeep.tasks.clone().spawn(format!("watch {watched}"), async move {
+        hear_out(&upkeep, &watched, source, config, tell).await;
+        upkeep.stop.cancelled().await;
     });
+}
+
+/// The same, by whoever calls.
+pub(crate) async fn hear_out<K, F, T>(
+    upkeep: &Upkeep,
+    watched: &Watched,
+    source: Source<K>,
+    config: watcher::Config,
+    tell: F,
+) where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+    F: Fn(Event<K>) -> T,
+    T: Future<Output = ()>,
+{
+    let Upkeep { watches, stop, need, .. } = upkeep;
+    watches.begun(watched, *need);
+    let stream = pauses::paced(watcher::watcher(source.api, config));
+    let mut said = Box::pin(ear::listen(stream, source.answers).take_until(stop.cancelled()));
+    while let Some(said) = said.next().await {
+        let (heard, event) = match said {
+            Said::Silence => (Heard::Silence, None),
+            Said::Answered => (Heard::Answered, None),
+            Said::Told(Err(error)) => (Heard::Broke(error), None),
+            Said::Told(Ok(event)) => (Heard::of(&event), Some(event)),
+        };
+        watches.heard(watched, &heard, *need);
+        if let Some(event) = event {
+            pass_on(watches, watched, event, &tell).await;
+        }
+    }
 }
 
 /// Passes on what a watch told; that all was listed counts once it was.

@@ -3,18 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client};
 use plan::secrets::Origin;
 use resources::QuestDB;
 use runtime::CancellationToken;
 
-use crate::watch::{self, Need, Pauses, Wiring};
+use crate::watch::{self, Need, Source, Upkeep, Wiring};
 
 /// A Secret by namespace and name.
 type Key = (String, String);
@@ -66,44 +65,41 @@ impl Named {
     }
 
     fn begin(&self, key: Key, stop: CancellationToken) {
-        let (named, everything) = (self.clone(), self.wiring.upkeep.stop.clone());
+        let named = self.clone();
         let task = format!("watch Secret {}/{}", key.0, key.1);
         self.wiring.upkeep.tasks.spawn_once(task, async move {
-            let api: Api<PartialObjectMeta<Secret>> = Api::namespaced(named.client.clone(), &key.0);
+            let upkeep = Upkeep { need: Need::Wish, ..named.wiring.upkeep.clone() };
+            let place = Some(key.0.clone());
+            let source = Source::new(&named.client, place, |client, _| Api::namespaced(client, &key.0));
             let one = watcher::Config::default().fields(&format!("metadata.name={}", key.1));
-            let stream = watcher(api, one).backoff(Pauses::default()).take_until(stop.cancelled());
-            let mut stream = Box::pin(stream.take_until(everything.cancelled()));
-            let mut seen = None;
-            while let Some(event) = stream.next().await {
-                match event {
-                    Ok(event) => named.take_in(&key, &event, &mut seen).await,
-                    Err(error) => named.wiring.upkeep.watches.broke(&of_named(&key.0), &error, Need::Wish),
-                }
+            let (watched, seen) = (of_named(&key), Mutex::default());
+            let told = watch::hear_out(&upkeep, &watched, source, one, |event| named.take_in(&key, event, &seen));
+            tokio::select! {
+                () = told => {}
+                () = stop.cancelled() => {}
             }
-            // Nobody asks for it any more; of another one that is refused there it is told again.
-            named.wiring.upkeep.watches.forget(&of_named(&key.0));
+            // Nobody asks for it any more.
+            upkeep.watches.forget(&watched);
         });
     }
 
     async fn take_in(
         &self,
         key: &Key,
-        event: &Event<PartialObjectMeta<Secret>>,
-        listed: &mut Option<Origin>,
+        event: Event<PartialObjectMeta<Secret>>,
+        listed: &Mutex<Option<Origin>>,
     ) {
+        let hold = |origin| std::mem::replace(&mut *lock(listed), origin);
         let origin = match event {
             Event::Init => {
-                *listed = None;
+                hold(None);
                 return;
             }
             Event::InitApply(object) => {
-                *listed = Some(Origin::of(&object.metadata));
+                hold(Some(Origin::of(&object.metadata)));
                 return;
             }
-            Event::InitDone => {
-                self.wiring.upkeep.watches.works(&of_named(&key.0));
-                listed.take()
-            }
+            Event::InitDone => hold(None),
             Event::Apply(object) => Some(Origin::of(&object.metadata)),
             Event::Delete(_) => None,
         };
@@ -115,12 +111,17 @@ impl Named {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.table)
     }
 }
 
-fn of_named(namespace: &str) -> watch::Watched {
-    watch::Watched::named::<Secret>("named Secret", Some(namespace))
+/// Each of them by itself: what is so of one is not so of the others.
+fn of_named((namespace, name): &Key) -> watch::Watched {
+    watch::Watched::named::<Secret>("named Secret", Some(namespace)).one(name)
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Table {
@@ -174,7 +175,64 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use serde_json::json;
+
     use super::*;
+    use crate::played::{self, Answer};
+    use crate::scope::Scope;
+    use crate::strays::Strays;
+    use crate::watch::Watches;
+
+    /// A Secret that was listed, of which the watch is denied until it is allowed, and then says that the Secret changed.
+    fn answer(watches: bool, allowed: &AtomicBool, begun: &AtomicUsize) -> Answer {
+        let object = |version: &str| {
+            let metadata = json!({ "name": "s", "namespace": "n", "uid": "u", "resourceVersion": version });
+            json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata })
+        };
+        match (watches, allowed.load(Ordering::SeqCst)) {
+            (false, _) => played::list("Secret", "v1", &json!([object("1")])),
+            (true, false) => played::denial(),
+            (true, true) if begun.fetch_add(1, Ordering::SeqCst) == 0 => {
+                Answer::Is(200, json!({ "type": "MODIFIED", "object": object("2") }))
+            }
+            (true, true) => Answer::Silence,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_secret_that_is_shown_again_is_refused_no_more() {
+        let (allowed, begun) = (Arc::<AtomicBool>::default(), AtomicUsize::default());
+        let opened = Arc::clone(&allowed);
+        let client = played::client(move |_, watches| answer(watches, &opened, &begun));
+        let (stop, metrics) = (CancellationToken::new(), runtime::Metrics::default());
+        let (queue, mut asked) = tokio::sync::mpsc::channel(10);
+        let upkeep = Upkeep {
+            watches: Watches::new(&metrics, &runtime::health::Readiness::default(), &Scope::All, String::new()),
+            need: Need::Databases,
+            tasks: runtime::Tasks::new(stop.clone()),
+            stop: stop.clone(),
+            scope: Scope::All,
+        };
+        let named = Named::new(&client, &Wiring { upkeep, queue, strays: Strays::default() });
+        let trades = ObjectRef::new("trades").within("n");
+        named.watch(&trades, names(&["s"]));
+        let is_refused = || metrics.encode().unwrap().contains("watches_refused{kind=\"named Secret\"");
+        let until = tokio::time::Instant::now() + Duration::from_secs(30);
+        let mut beat = tokio::time::interval(Duration::from_millis(10));
+        for expected in [true, false] {
+            while is_refused() != expected {
+                assert!(tokio::time::Instant::now() < until, "refused: {}", !expected);
+                beat.tick().await;
+            }
+            allowed.store(true, Ordering::SeqCst);
+            // Of the list, and of what changed.
+            assert_eq!(asked.recv().await.as_ref(), Some(&trades));
+        }
+        stop.cancel();
+    }
 
     fn names(names: &[&str]) -> BTreeSet<String> {
         names.iter().map(|name| (*name).to_owned()).collect()

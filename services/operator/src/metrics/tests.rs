@@ -8,7 +8,7 @@ use kube::runtime::watcher;
 
 use super::*;
 use crate::scope::Scope;
-use crate::watch::{Need, Watched, Watches};
+use crate::watch::{Heard, Need, Watched, Watches};
 
 fn text(act: impl FnOnce(&Measures)) -> String {
     let metrics = Metrics::default();
@@ -89,7 +89,8 @@ fn refuse(metrics: &Metrics) {
     let status = kube::Error::Api(Box::new(serde_json::from_value(status).unwrap()));
     let readiness = runtime::health::Readiness::default();
     let watches = Watches::new(metrics, &readiness, &Scope::All, String::new());
-    watches.broke(&Watched::of::<QuestDB>(None), &watcher::Error::InitialListFailed(status), Need::Databases);
+    let denied = Heard::Broke(watcher::Error::InitialListFailed(status));
+    watches.heard(&Watched::of::<QuestDB>(None), &denied, Need::Databases);
 }
 
 /// The names in the first column of the tables.

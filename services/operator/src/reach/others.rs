@@ -211,15 +211,15 @@ impl Look {
 
     fn sources(&self) -> Vec<Source<DynamicObject>> {
         let (client, resource) = (&self.client, &self.resource);
-        let api = |place: &Option<String>| match place {
-            Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
-            None => Api::all_with(client.clone(), resource),
+        let api = |client, place: Option<&str>| match place {
+            Some(namespace) => Api::namespaced_with(client, namespace, resource),
+            None => Api::all_with(client, resource),
         };
-        self.scope.places().into_iter().map(|place| Source { api: api(&place), place }).collect()
+        self.scope.places().into_iter().map(|place| Source::new(client, place, api)).collect()
     }
 
     async fn take_in(&self, watched: &Watched, news: News<DynamicObject>, store: &Store<DynamicObject>) {
-        let healed = self.watches.heard(watched, &news.heard, Need::Wish);
+        let anew = self.watches.heard(watched, &news.heard, Need::Wish);
         for event in news.events {
             let (watcher::Event::Apply(object) | watcher::Event::Delete(object)) = event else { continue };
             if let Some(owner) = owner(&object.metadata) {
@@ -230,9 +230,9 @@ impl Look {
         if news.listed {
             self.watches.listed(watched);
         }
-        if news.listed || healed {
+        if news.listed || anew {
             // What changed while nobody watched is told by nothing else.
-            self.look_again(Some(store)).await;
+            self.look_again(Some(store), watched.place()).await;
         }
     }
 
@@ -242,12 +242,12 @@ impl Look {
         self.watches.ended(self.kind.as_str());
         if matches!(before, Some(Presence::There(_))) {
             tracing::info!(kind = self.kind.as_str(), "the cluster does not know the kind any more");
-            self.look_again(None).await;
+            self.look_again(None, None).await;
         }
     }
 
-    /// At everything that asks for any of these kinds, or has some of this one.
-    async fn look_again(&self, store: Option<&Store<DynamicObject>>) {
+    /// At everything in a place that asks for any of these kinds, or has some of this one; no place is all of them.
+    async fn look_again(&self, store: Option<&Store<DynamicObject>>, place: Option<&str>) {
         let asks = |resource: &Arc<QuestDB>| {
             let network = &resource.spec.network;
             let asks = network.ingress.is_some() || network.monitor.is_some();
@@ -256,7 +256,8 @@ impl Look {
         let mut all: HashSet<_> = self.resources.state().iter().filter_map(asks).collect();
         let have = store.map(Store::state).unwrap_or_default();
         all.extend(have.iter().filter_map(|object| owner(&object.metadata)));
-        for resource in all {
+        let is_there = |resource: &ObjectRef<QuestDB>| place.is_none() || resource.namespace.as_deref() == place;
+        for resource in all.into_iter().filter(is_there) {
             let _ = self.queue.send(resource).await;
         }
     }

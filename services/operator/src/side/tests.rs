@@ -58,8 +58,8 @@ fn of_a_namespace_nobody_is_worked_on_before_all_of_it_is_seen() {
     let [pods, snapshots, schedules] = of("a").map(|(watched, _)| watched);
     let hidden = |place| {
         [
-            is_hidden::<QuestDBSnapshot>(&watches, Some(place)),
-            is_hidden::<QuestDBSnapshotSchedule>(&watches, Some(place)),
+            hidden::<QuestDBSnapshot>(&watches, Some(place), false).is_some(),
+            hidden::<QuestDBSnapshotSchedule>(&watches, Some(place), false).is_some(),
         ]
     };
     watches.listed(&schedules);
@@ -68,6 +68,25 @@ fn of_a_namespace_nobody_is_worked_on_before_all_of_it_is_seen() {
     assert_eq!(hidden("a"), [true, true], "nobody knows which snapshots there are");
     watches.listed(&snapshots);
     assert_eq!((hidden("a"), hidden("b")), ([false, false], [true, true]));
+}
+
+/// QuestDB would stay as it is held, whatever else is not seen.
+#[test]
+fn a_snapshot_that_owes_a_release_waits_only_for_itself_and_its_database() {
+    let watches = watches(&["a"]);
+    let of = |need, watched: Watched| {
+        watches.begun(&watched, need);
+        watched
+    };
+    let _pods = of(Need::Databases, Watched::of::<Pod>(Some("a")));
+    let databases = of(Need::Databases, Watched::of::<QuestDB>(Some("a")));
+    let snapshots = of(Need::Snapshots, Watched::of::<QuestDBSnapshot>(Some("a")));
+    let is_hidden = |owes| hidden::<QuestDBSnapshot>(&watches, Some("a"), owes).is_some();
+    assert!(is_hidden(true) && is_hidden(false));
+    watches.listed(&databases);
+    assert!(is_hidden(true), "it is not known what it owes");
+    watches.listed(&snapshots);
+    assert_eq!((is_hidden(true), is_hidden(false)), (false, true));
 }
 
 #[test]

@@ -2,47 +2,40 @@
 
 use std::fmt::Debug;
 use std::hash::Hash;
-use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, SelectAll};
 use kube::runtime::reflector::Store;
 use kube::runtime::reflector::store::Writer;
-use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Error, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
-use kube::{Api, Resource, ResourceExt as _};
+use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
+use super::answer::{self, Answers};
+use super::ear::{self, Said};
 use super::merge::{Merge, Told};
+use super::pauses;
 use crate::kept::Kept;
-
-/// A watch that broke and has been silent for so long works: what is begun anew without success says so sooner, and what
-/// succeeds says nothing before something changes.
-pub(crate) const SILENCE: Duration = Duration::from_secs(90);
-
-/// Pauses between attempts that fail, from a second to half a minute. They grow although each attempt at a list begins with an
-/// event that says nothing, and begin anew two minutes after the last.
-#[derive(Default)]
-pub(crate) struct Pauses(watcher::DefaultBackoff);
-
-impl Iterator for Pauses {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        self.0.next()
-    }
-}
-
-impl Backoff for Pauses {
-    fn reset(&mut self) {}
-}
 
 /// Where a kind is watched.
 pub(crate) struct Source<K> {
     /// The namespace; none for the whole cluster.
-    pub(crate) place: Option<String>,
-    pub(crate) api: Api<K>,
+    pub(super) place: Option<String>,
+    pub(super) api: Api<K>,
+    pub(super) answers: Answers,
+}
+
+impl<K> Source<K> {
+    /// `api` makes the API of that place out of a client.
+    pub(crate) fn new(client: &Client, place: Option<String>, api: impl FnOnce(Client, Option<&str>) -> Api<K>) -> Self {
+        let (client, answers) = answer::heeded(client, answer::ANSWER);
+        Self { api: api(client, place.as_deref()), answers, place }
+    }
+
+    pub(crate) fn place(&self) -> Option<&str> {
+        self.place.as_deref()
+    }
 }
 
 /// What one watch said.
@@ -51,6 +44,8 @@ pub(crate) enum Heard {
     Silence,
     /// A list is begun, or shown by half, which is not yet an answer.
     Begun,
+    /// The API server began to serve it, which is something only if it lasts.
+    Answered,
     /// It works.
     Works,
     /// It broke and is begun again.
@@ -77,14 +72,15 @@ pub(crate) struct News<K> {
     pub(crate) listed: bool,
 }
 
-type Said<K> = (usize, Option<Result<Event<K>, Error>>);
+/// What one watch said, by its number.
+type Numbered<K> = (usize, Said<K>);
 
 /// The watches of one kind.
 pub(crate) struct Merged<K: Resource + Clone + 'static>
 where
     K::DynamicType: Hash + Eq + Clone,
 {
-    watches: SelectAll<BoxStream<'static, Said<K>>>,
+    watches: SelectAll<BoxStream<'static, Numbered<K>>>,
     merge: Merge<K>,
     writer: Writer<K>,
     store: Store<K>,
@@ -97,8 +93,7 @@ where
 {
     pub(crate) fn new(sources: Vec<Source<K>>, config: &watcher::Config, writer: Writer<K>) -> Self {
         let places = sources.iter().map(|source| source.place.clone()).collect();
-        let watches =
-            sources.into_iter().enumerate().map(|(number, source)| said(number, source.api, config));
+        let watches = sources.into_iter().enumerate().map(|(number, source)| said(number, source, config));
         Self {
             watches: futures::stream::select_all(watches),
             merge: Merge::new(places),
@@ -111,9 +106,10 @@ where
     pub(crate) async fn next(&mut self) -> Option<News<K>> {
         let (source, said) = self.watches.next().await?;
         let (heard, told) = match said {
-            None => (Heard::Silence, Told::NOTHING),
-            Some(Err(error)) => (Heard::Broke(error), Told::NOTHING),
-            Some(Ok(event)) => (Heard::of(&event), self.merge.take_in(source, event, &self.store)),
+            Said::Silence => (Heard::Silence, Told::NOTHING),
+            Said::Answered => (Heard::Answered, Told::NOTHING),
+            Said::Told(Err(error)) => (Heard::Broke(error), Told::NOTHING),
+            Said::Told(Ok(event)) => (Heard::of(&event), self.merge.take_in(source, event, &self.store)),
         };
         for event in &told.events {
             self.writer.apply_watcher_event(event);
@@ -122,25 +118,16 @@ where
     }
 }
 
-/// One watch, which also tells of its silence.
-fn said<K>(number: usize, api: Api<K>, config: &watcher::Config) -> BoxStream<'static, Said<K>>
+fn said<K>(number: usize, source: Source<K>, config: &watcher::Config) -> BoxStream<'static, Numbered<K>>
 where
     K: Kept + Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let stream = watch(api, config.clone())
-        .backoff(Pauses::default())
-        .filter(|event| std::future::ready(may_be_ours(event)))
-        .modify(|object| {
-            object.managed_fields_mut().clear();
-            object.strip();
-        });
-    let next = |mut stream: std::pin::Pin<Box<_>>| async move {
-        match tokio::time::timeout(SILENCE, futures::StreamExt::next(&mut stream)).await {
-            Ok(said) => said.map(|said| (Some(said), stream)),
-            Err(_) => Some((None, stream)),
-        }
-    };
-    futures::stream::unfold(Box::pin(stream), next).map(move |said| (number, said)).boxed()
+    let stream = watch(source.api, config.clone());
+    let stream = pauses::paced(stream).filter(|event| std::future::ready(may_be_ours(event))).modify(|object| {
+        object.managed_fields_mut().clear();
+        object.strip();
+    });
+    ear::listen(stream, source.answers).map(move |said| (number, said)).boxed()
 }
 
 fn may_be_ours<K: Kept>(event: &Result<Event<K>, Error>) -> bool {

@@ -1,8 +1,9 @@
 //! How the watches are: told once for each kind of error, counted, and shown as components of readiness.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kube::runtime::watcher::Error;
 use plan::Unseen;
@@ -11,13 +12,16 @@ use runtime::health::{Component, Readiness};
 use runtime::prometheus_client::metrics::counter::Counter;
 use runtime::prometheus_client::metrics::family::Family;
 use runtime::prometheus_client::metrics::gauge::Gauge;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::merged::Heard;
-use super::table::{Need, News, Table};
-use super::trouble::{Trouble, Watched, had_begun, label, told};
+use super::table::{Need, News, Table, Works};
+use super::trouble::{Trouble, Watched, label, told};
 use crate::metrics::Labels;
 use crate::scope::Scope;
+
+/// Kinds that come back together are told as one.
+const TOGETHER: Duration = Duration::from_secs(1);
 
 /// All watches of this process. Clones share what is known.
 #[derive(Clone)]
@@ -30,6 +34,11 @@ struct Shared {
     cluster: watch::Sender<bool>,
     failures: Family<Labels, Counter>,
     refused: Family<Labels, Gauge>,
+    /// Those that were told by now.
+    told: Mutex<BTreeSet<Labels>>,
+    /// Places of which something is seen anew that did not count before; none is the whole cluster.
+    back: Mutex<BTreeSet<Option<String>>>,
+    is_back: Notify,
     places: Vec<Option<String>>,
     /// The command that grants what the operator needs.
     rights: String,
@@ -60,7 +69,8 @@ impl Watches {
             snapshots: readiness.informative("snapshots"),
         };
         let (table, cluster) = (Mutex::default(), watch::Sender::new(false));
-        Self(Arc::new(Shared { table, shown, cluster, failures, refused, places, rights }))
+        let (told, back, is_back) = (Mutex::default(), Mutex::default(), Notify::new());
+        Self(Arc::new(Shared { table, shown, cluster, failures, refused, told, back, is_back, places, rights }))
     }
 
     /// One is begun.
@@ -90,51 +100,53 @@ impl Watches {
         }
     }
 
-    /// Takes in what one said; whether it works and did not before.
+    /// Takes in what one said; whether it works from here on and what it showed before counted no more.
     pub(crate) fn heard(&self, watched: &Watched, heard: &Heard, need: Need) -> bool {
-        match heard {
-            Heard::Begun => {
-                self.lock().lists(watched);
-                false
+        let now = Instant::now();
+        let works = match heard {
+            Heard::Begun => Works::Still,
+            Heard::Answered => {
+                self.lock().answered(watched, now);
+                Works::Still
             }
-            Heard::Silence => self.heals(watched),
-            Heard::Works => self.works(watched),
+            Heard::Silence => self.lock().silent(watched, now),
+            Heard::Works => self.lock().works(watched, now),
             Heard::Broke(error) => {
                 self.broke(watched, error, need);
-                false
+                Works::Still
             }
-        }
-    }
-
-    /// One works; whether it did not before.
-    pub(crate) fn works(&self, watched: &Watched) -> bool {
-        let healed = self.lock().works(watched);
-        self.healed(watched, healed)
-    }
-
-    /// One broke and has been silent for so long that it must have been begun with success. A list would have said so.
-    pub(crate) fn heals(&self, watched: &Watched) -> bool {
-        let healed = self.lock().heals(watched);
-        if !healed {
+        };
+        if works != Works::Still {
+            tracing::info!(kind = %watched, "a watch works again");
+            self.show();
+        } else if matches!(heard, Heard::Silence) && self.is_any_ill() {
             // What does not answer at all grows old without a word.
             self.show();
         }
-        self.healed(watched, healed)
+        let anew = works == Works::Anew;
+        if anew && need == Need::Databases {
+            lock(&self.0.back).insert(watched.place.clone());
+            self.0.is_back.notify_one();
+        }
+        anew
     }
 
-    fn healed(&self, watched: &Watched, healed: bool) -> bool {
-        if healed {
-            tracing::info!(kind = %watched, "a watch works again");
-            self.show();
-        }
-        healed
+    /// Waits until something is seen anew of which what was seen before did not count: in which places.
+    pub(crate) async fn back(&self) -> BTreeSet<Option<String>> {
+        self.0.is_back.notified().await;
+        tokio::time::sleep(TOGETHER).await;
+        mem::take(&mut *lock(&self.0.back))
+    }
+
+    fn is_any_ill(&self) -> bool {
+        self.lock().is_any_ill()
     }
 
     /// One broke, and is begun again.
-    pub(crate) fn broke(&self, watched: &Watched, error: &Error, need: Need) {
+    fn broke(&self, watched: &Watched, error: &Error, need: Need) {
         let trouble = Trouble::of(watched, error);
         let told = match &trouble {
-            Trouble::Denied(_) | Trouble::Missing => told(&[(watched, Some(&trouble))], &self.0.rights),
+            Trouble::Denied(_) | Trouble::Missing => told(&[(watched, &trouble)], &self.0.rights),
             Trouble::Broken(text) => text.clone(),
         };
         if self.is_news(watched, error, (trouble, need)) {
@@ -150,9 +162,7 @@ impl Watches {
         let label = label(error);
         let labels = vec![("kind", watched.kind.clone()), ("error", label.to_owned())];
         self.0.failures.get_or_create(&labels).inc();
-        let quiet = !matches!(error, Error::InitialListFailed(_));
-        let news = News { trouble, label, quiet, had_begun: had_begun(error) };
-        self.lock().broke(watched, need, news, Instant::now())
+        self.lock().broke(watched, need, News { trouble, label }, Instant::now())
     }
 
     /// Waits until every kind of the cluster itself was listed; `false` when it never will be.
@@ -163,6 +173,16 @@ impl Watches {
     /// Why databases of a namespace are not decided on; nothing when everything of it is seen.
     pub(crate) fn unseen(&self, namespace: Option<&str>) -> Option<Unseen> {
         self.lock().unseen(namespace.unwrap_or_default(), &self.0.rights, Instant::now())
+    }
+
+    /// What resources of a namespace are to say of what is not seen of it; nothing where readiness says it for all of them.
+    pub(crate) fn told(&self, namespace: Option<&str>) -> Option<Unseen> {
+        self.lock().told(namespace.unwrap_or_default(), &self.0.rights, Instant::now())
+    }
+
+    /// Whether a kind was listed in a namespace by this process, however old that is.
+    pub(crate) fn was_listed(&self, kind: &str, namespace: &str) -> bool {
+        self.lock().was_listed(kind, namespace)
     }
 
     /// Why it is not known what there is of a kind in a namespace; nothing when it is.
@@ -182,18 +202,30 @@ impl Watches {
                 say(component, found);
             }
         }
-        refused.clear();
-        for watched in table.refused() {
+        let labels = |watched: &Watched| {
             let namespace = watched.place.clone().unwrap_or_default();
-            let labels = vec![("kind", watched.kind.clone()), ("namespace", namespace)];
-            refused.get_or_create(&labels).set(1);
+            vec![("kind", watched.kind.clone()), ("namespace", namespace)]
+        };
+        // Nobody is to see none of them while they are told anew.
+        let now: BTreeSet<Labels> = table.refused().map(labels).collect();
+        let mut told = lock(&self.0.told);
+        for labels in told.difference(&now) {
+            refused.remove(labels);
         }
+        for labels in &now {
+            refused.get_or_create(labels).set(1);
+        }
+        *told = now;
         cluster.send_replace(table.is_cluster_listed());
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.table)
     }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Shown and not required: one sick namespace holds up no other.

@@ -7,13 +7,24 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use kube::Resource as _;
 use plan::Unseen;
+use resources::QuestDB;
 
+use super::ear::LIVED;
 use super::trouble::{Trouble, Watched, told};
 
-/// For how long what was seen counts although the watch does not work: longer than the silence after which one that was begun
-/// again counts as working.
-pub(crate) const STALE: Duration = Duration::from_mins(2);
+/// For how long what was seen counts although the watch does not work: longer than an API server is away that is restarted, and
+/// all that its watches take to be begun again then.
+pub(crate) const STALE: Duration = Duration::from_mins(5);
+
+/// Kinds of which an old picture costs no more than a write that is refused or changes nothing: what is decided on them destroys
+/// nothing. Databases go on without them once they were listed.
+const HARMLESS: [&str; 5] = ["ConfigMap", "NetworkPolicy", "PodDisruptionBudget", "Secret metadata", "Service"];
+
+/// What is told of watches that are begun again until they work: the same whichever they are.
+const BROKEN: &str =
+    "the operator cannot watch everything there, and tries again until it works: its /readyz says what and why";
 
 /// Who needs what a watch shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,17 +59,32 @@ struct Ill {
     label: &'static str,
     /// Since when nothing is shown any more.
     since: Instant,
-    /// Whether it says nothing when it works again.
-    quiet: bool,
+    /// When it was begun again, if it was.
+    answered: Option<Instant>,
+}
+
+impl Ill {
+    /// Whether it was begun again and has not broken since, for so long that it works.
+    fn has_lived(&self, now: Instant) -> bool {
+        self.answered.is_some_and(|answered| now.saturating_duration_since(answered) >= LIVED)
+    }
+}
+
+/// That a watch works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Works {
+    /// As before.
+    Still,
+    /// It broke a moment ago.
+    Again,
+    /// What it shows did not count any more, or not yet.
+    Anew,
 }
 
 /// That a watch broke.
 pub(super) struct News {
     pub(super) trouble: Trouble,
     pub(super) label: &'static str,
-    pub(super) quiet: bool,
-    /// Whether it showed everything until now.
-    pub(super) had_begun: bool,
 }
 
 /// What is ready and what is not, for people.
@@ -77,10 +103,6 @@ impl Row {
         Self { need, begun: now, listed: false, ill: None }
     }
 
-    fn trouble(&self) -> Option<&Trouble> {
-        self.ill.as_ref().map(|ill| &ill.trouble)
-    }
-
     /// Whether what it shows is what there is, as far as it can be told.
     fn is_seen(&self, now: Instant) -> bool {
         self.listed && !self.is_late(now)
@@ -89,6 +111,7 @@ impl Row {
     /// Whether it has shown nothing for long.
     fn is_late(&self, now: Instant) -> bool {
         let since = match &self.ill {
+            Some(ill) if self.listed && ill.has_lived(now) => return false,
             Some(ill) => ill.since,
             None if self.listed => return false,
             None => self.begun,
@@ -96,8 +119,10 @@ impl Row {
         now.saturating_duration_since(since) >= STALE
     }
 
-    fn is_refused(&self) -> bool {
-        self.trouble().is_some_and(Trouble::is_refusal)
+    /// Why the API server refuses it.
+    fn refusal(&self) -> Option<&Trouble> {
+        let ill = self.ill.as_ref().filter(|ill| ill.answered.is_none() && ill.trouble.is_refusal())?;
+        Some(&ill.trouble)
     }
 }
 
@@ -124,22 +149,29 @@ impl Table {
         self.0.get_mut(watched).is_some_and(|row| !std::mem::replace(&mut row.listed, true))
     }
 
-    /// One works; whether it did not before.
-    pub(super) fn works(&mut self, watched: &Watched) -> bool {
-        self.0.get_mut(watched).is_some_and(|row| row.ill.take().is_some())
-    }
-
-    /// A list is begun: it says so when it is shown to the end.
-    pub(super) fn lists(&mut self, watched: &Watched) {
-        if let Some(ill) = self.0.get_mut(watched).and_then(|row| row.ill.as_mut()) {
-            ill.quiet = false;
+    /// One works.
+    pub(super) fn works(&mut self, watched: &Watched, now: Instant) -> Works {
+        let Some(row) = self.0.get_mut(watched) else { return Works::Still };
+        let late = !row.listed || row.is_late(now);
+        match row.ill.take() {
+            None => Works::Still,
+            Some(_) if late => Works::Anew,
+            Some(_) => Works::Again,
         }
     }
 
-    /// One has been silent for so long that it must have been begun with success: a list would have said so.
-    pub(super) fn heals(&mut self, watched: &Watched) -> bool {
-        let quiet = self.0.get(watched).and_then(|row| row.ill.as_ref()).is_some_and(|ill| ill.quiet);
-        quiet && self.works(watched)
+    /// One was begun again. It may break at once.
+    pub(super) fn answered(&mut self, watched: &Watched, now: Instant) {
+        if let Some(ill) = self.0.get_mut(watched).and_then(|row| row.ill.as_mut()) {
+            ill.answered = Some(now);
+        }
+    }
+
+    /// One says nothing: it works if it was begun again long enough ago.
+    pub(super) fn silent(&mut self, watched: &Watched, now: Instant) -> Works {
+        let Some(row) = self.0.get_mut(watched) else { return Works::Still };
+        let Some(ill) = row.ill.take_if(|ill| row.listed && ill.has_lived(now)) else { return Works::Still };
+        if now.saturating_duration_since(ill.since) >= STALE { Works::Anew } else { Works::Again }
     }
 
     /// One broke; whether it is something else than before.
@@ -147,26 +179,63 @@ impl Table {
         let row = self.0.entry(watched.clone()).or_insert_with(|| Row::new(need, now));
         let before = row.ill.take();
         let same = before.as_ref().is_some_and(|before| before.label == news.label);
-        let since = before.filter(|_| !news.had_begun).map_or(now, |before| before.since);
-        let News { trouble, label, quiet, .. } = news;
-        row.ill = Some(Ill { trouble, label, since, quiet });
+        // One that is begun again and again and breaks at once shows nothing.
+        let since = before.filter(|before| !before.has_lived(now)).map_or(now, |before| before.since);
+        let News { trouble, label } = news;
+        row.ill = Some(Ill { trouble, label, since, answered: None });
         !same
+    }
+
+    /// Whether some watch does not work, or has not shown what there is.
+    pub(super) fn is_any_ill(&self) -> bool {
+        self.0.values().any(|row| row.ill.is_some() || !row.listed)
     }
 
     /// Watches that the API server refuses.
     pub(super) fn refused(&self) -> impl Iterator<Item = &Watched> {
-        self.0.iter().filter(|(_, row)| row.is_refused()).map(|(watched, _)| watched)
+        self.0.iter().filter(|(_, row)| row.refusal().is_some()).map(|(watched, _)| watched)
     }
 
     /// Whether every kind of the cluster itself was listed.
     pub(super) fn is_cluster_listed(&self) -> bool {
-        self.needed().all(|(watched, row)| watched.place.is_some() || row.listed)
+        let mut rows = self.needed().peekable();
+        rows.peek().is_some() && rows.all(|(watched, row)| watched.place.is_some() || row.listed)
     }
 
     /// Why databases of a namespace are not decided on; nothing when they are.
     pub(super) fn unseen(&self, namespace: &str, rights: &str, now: Instant) -> Option<Unseen> {
-        let rows = self.needed().filter(|(watched, _)| is_at(watched, namespace));
-        unseen(rows, rights, now)
+        unseen(self.decides(namespace), rights, now)
+    }
+
+    /// What resources of a namespace are to say of it. Of what is broken everywhere each would say the same: that is for
+    /// readiness and metrics. While the resource itself is not seen, nothing can be written to it.
+    pub(super) fn told(&self, namespace: &str, rights: &str, now: Instant) -> Option<Unseen> {
+        let why = self.unseen(namespace, rights, now)?;
+        let hidden = || self.decides(namespace).filter(|(_, row)| !row.is_seen(now));
+        let own = QuestDB::kind(&());
+        let alone = |watched: &Watched| {
+            let others = self.0.iter().filter(|(other, _)| other.kind == watched.kind && *other != watched);
+            watched.place.is_some() && { others }.any(|(_, row)| row.is_seen(now))
+        };
+        let is_told = match why {
+            Unseen::Yet => false,
+            Unseen::Broken(_) => hidden().any(|(watched, row)| row.is_late(now) && alone(watched)),
+            Unseen::Refused(_) => true,
+        };
+        (is_told && hidden().all(|(watched, _)| watched.kind != own)).then_some(why)
+    }
+
+    /// What decisions for databases of a namespace wait for: what they need and nobody listed, or what is too old and harmful.
+    fn decides(&self, namespace: &str) -> impl Iterator<Item = (&Watched, &Row)> {
+        let counts = |watched: &Watched, row: &Row| !row.listed || !HARMLESS.contains(&watched.kind.as_str());
+        self.needed().filter(move |(watched, row)| is_at(watched, namespace) && counts(watched, row))
+    }
+
+    /// Whether a kind was listed in a namespace by this process, however long ago.
+    pub(super) fn was_listed(&self, kind: &str, namespace: &str) -> bool {
+        let mut rows =
+            self.0.iter().filter(|(watched, _)| watched.kind == kind && is_at(watched, namespace)).peekable();
+        rows.peek().is_some() && rows.all(|(_, row)| row.listed)
     }
 
     /// Why it is not known what there is of a kind in a namespace. Of one that nobody watches nothing is known.
@@ -194,6 +263,7 @@ impl Table {
             places.iter().flatten().map(|name| (name.clone(), bad(Some(name)))).collect();
         let none = !namespaces.is_empty() && namespaces.values().all(Result::is_err);
         let required = match bad(None) {
+            Ok(()) if self.needed().next().is_none() => Err("nothing is watched yet".to_owned()),
             Ok(()) if none => {
                 let texts: Vec<_> = namespaces.values().filter_map(|bad| bad.clone().err()).collect();
                 Err(format!("no namespace can be looked after: {}", texts.join("; ")))
@@ -218,19 +288,23 @@ fn unseen<'a>(
     rights: &str,
     now: Instant,
 ) -> Option<Unseen> {
-    let hidden: Vec<_> = rows.filter(|(_, row)| !row.is_seen(now)).collect();
-    if hidden.is_empty() {
+    let (mut hidden, mut late, mut refused) = (false, false, Vec::new());
+    for (watched, row) in rows {
+        hidden |= !row.is_seen(now);
+        // What may come any moment is told only when it does not.
+        late |= row.is_late(now);
+        // The same whichever of them is late by now.
+        refused.extend(row.refusal().map(|trouble| (watched, trouble)));
+    }
+    if !hidden {
         return None;
     }
-    // What may come any moment is told only when it does not.
-    let bad = hidden.iter().filter(|(_, row)| row.is_refused() || row.is_late(now));
-    let bad: Vec<_> = bad.map(|(watched, row)| (*watched, row.trouble())).collect();
-    if bad.is_empty() {
-        return Some(Unseen::Yet);
-    }
-    let refused = bad.iter().any(|(_, trouble)| trouble.is_some_and(Trouble::is_refusal));
-    let text = told(&bad, rights);
-    Some(if refused { Unseen::Refused(text) } else { Unseen::Broken(text) })
+    let text = told(&refused, rights);
+    Some(match (refused.is_empty(), late) {
+        (false, _) => Unseen::Refused(text),
+        (true, true) => Unseen::Broken(BROKEN.to_owned()),
+        (true, false) => Unseen::Yet,
+    })
 }
 
 /// What is not seen, with the errors' own words.
@@ -240,12 +314,13 @@ fn reasons<'a>(
     now: Instant,
 ) -> Result<(), String> {
     let hidden: Vec<_> = rows.filter(|(_, row)| !row.is_seen(now)).collect();
-    let refused = hidden.iter().filter(|(_, row)| row.is_refused());
-    let refused: Vec<_> = refused.map(|(watched, row)| (*watched, row.trouble())).collect();
-    let others = hidden.iter().filter_map(|(watched, row)| match row.trouble() {
-        None => Some(format!("watch of {watched}: not listed yet")),
-        Some(Trouble::Broken(text)) => Some(format!("watch of {watched}: {text}")),
-        Some(Trouble::Denied(_) | Trouble::Missing) => None,
+    let refused = hidden.iter().filter_map(|(watched, row)| Some((*watched, row.refusal()?)));
+    let refused: Vec<_> = refused.collect();
+    let others = hidden.iter().filter(|(_, row)| row.refusal().is_none());
+    let others = others.map(|(watched, row)| match row.ill.as_ref().map(|ill| &ill.trouble) {
+        Some(Trouble::Broken(text)) => format!("watch of {watched}: {text}"),
+        Some(Trouble::Denied(_) | Trouble::Missing) => format!("watch of {watched}: begun a moment ago"),
+        None => format!("watch of {watched}: not listed yet"),
     });
     let refused = Some(told(&refused, rights)).filter(|text| !text.is_empty());
     let texts: Vec<_> = refused.into_iter().chain(others).collect();

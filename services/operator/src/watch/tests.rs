@@ -7,7 +7,6 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::client::Body;
 use kube::core::Status;
-use kube::runtime::utils::Backoff as _;
 use kube::{Client, Error, ResourceExt as _};
 use plan::Unseen;
 use resources::{QuestDBSnapshot, names};
@@ -15,7 +14,6 @@ use runtime::Metrics;
 use runtime::health::{Readiness, State};
 use serde_json::{Value, json};
 
-use super::merged::Pauses;
 use super::trouble::Trouble;
 use super::*;
 
@@ -73,7 +71,7 @@ fn each_kind_of_error_is_news_once_and_counted_every_time() {
     check("A", &missing, false);
     check("A", &forbidden, true);
     check("B", &forbidden, true);
-    stand.watches.works(&watched("A"));
+    stand.watches.heard(&watched("A"), &Heard::Works, Need::Databases);
     check("A", &forbidden, true);
     let text = stand.metrics.encode().unwrap();
     for (kind, error, count) in [("A", "missing", 2), ("A", "forbidden", 2), ("B", "forbidden", 1)] {
@@ -93,18 +91,38 @@ fn it_is_ready_once_all_that_it_needs_were_listed_and_stays_so_when_one_is_begun
     for kind in ["A", "B"] {
         assert!(said().unwrap().contains("watch of B: not listed yet"));
         assert_eq!(stand.watches.unseen(Some("any")), Some(Unseen::Yet));
-        stand.watches.works(&watched(kind));
+        stand.watches.heard(&watched(kind), &Heard::Works, Need::Databases);
         stand.watches.listed(&watched(kind));
     }
     assert_eq!((said(), stand.watches.unseen(Some("any"))), (None, None));
     let list = watcher::Error::InitialListFailed(refusal(403));
-    stand.watches.broke(&watched("B"), &list, Need::Databases);
+    stand.watches.heard(&watched("B"), &Heard::Broke(list), Need::Databases);
     assert_eq!(said(), None, "that it was begun again is no news");
-    assert!(!stand.watches.heals(&watched("B")), "a list that works says so");
-    assert!(stand.watches.works(&watched("B")) && !stand.watches.works(&watched("B")));
-    let start = watcher::Error::WatchStartFailed(refusal(500));
-    stand.watches.broke(&watched("B"), &start, Need::Databases);
-    assert!(stand.watches.heals(&watched("B")), "a watch that works is silent");
+}
+
+#[test]
+fn before_anything_is_watched_it_is_not_ready() {
+    let stand = Stand::new(&[]);
+    stand.watches.begun(&watched("A"), Need::Snapshots);
+    assert_eq!(stand.said("api-server").as_deref(), Some("nothing is watched yet"));
+}
+
+#[tokio::test]
+async fn what_is_seen_anew_is_told_by_place_and_what_broke_a_moment_ago_is_not() {
+    let stand = Stand::new(&["a", "b", "c"].map(str::to_owned));
+    let pods = |place| Watched::new("Pod", ("pods", ""), Some(place));
+    let heard = |place, heard: &Heard, need| stand.watches.heard(&pods(place), heard, need);
+    let broke = || Heard::Broke(watcher::Error::InitialListFailed(refusal(403)));
+    for place in ["a", "b", "c"] {
+        stand.watches.begun(&pods(place), Need::Databases);
+    }
+    stand.watches.listed(&pods("a"));
+    for (place, need, anew) in [("a", Need::Databases, false), ("b", Need::Databases, true), ("c", Need::Wish, true)] {
+        assert!(!heard(place, &broke(), need));
+        assert_eq!(heard(place, &Heard::Works, need), anew, "{place}");
+        assert!(!heard(place, &Heard::Works, need), "{place} works still");
+    }
+    assert_eq!(stand.watches.back().await, [Some("b".to_owned())].into());
 }
 
 #[test]
@@ -114,7 +132,8 @@ fn a_namespace_that_is_refused_is_shown_by_name_and_is_not_required() {
     for place in ["a", "b"] {
         stand.watches.begun(&secrets(place), Need::Databases);
     }
-    stand.watches.broke(&secrets("b"), &watcher::Error::InitialListFailed(refusal(403)), Need::Databases);
+    let denied = Heard::Broke(watcher::Error::InitialListFailed(refusal(403)));
+    stand.watches.heard(&secrets("b"), &denied, Need::Databases);
     assert!(!stand.readiness.is_ready(), "none of them was listed");
     stand.watches.listed(&secrets("a"));
     assert_eq!((stand.said("api-server"), stand.said("namespace a")), (None, None));
@@ -127,33 +146,23 @@ fn a_namespace_that_is_refused_is_shown_by_name_and_is_not_required() {
     let line = "slipway_operator_watches_refused{kind=\"Secret\",namespace=\"b\"} 1";
     let is_told = || stand.metrics.encode().unwrap().lines().any(|found| found == line);
     assert!(is_told());
-    stand.watches.works(&secrets("b"));
+    stand.watches.heard(&secrets("b"), &Heard::Works, Need::Databases);
     assert!(!is_told());
-}
-
-#[test]
-fn half_a_list_is_no_answer() {
-    let stand = Stand::new(&[]);
-    let maps = Watched::of::<ConfigMap>(None);
-    let heard = |heard: &Heard| stand.watches.heard(&maps, heard, Need::Databases);
-    stand.watches.begun(&maps, Need::Databases);
-    stand.watches.listed(&maps);
-    heard(&Heard::Broke(watcher::Error::WatchFailed(refusal(500))));
-    for event in [Event::Init, Event::InitApply(ConfigMap::default())] {
-        assert!(!heard(&Heard::of(&event)), "{event:?}");
-        assert!(!heard(&Heard::Silence), "{event:?}");
-    }
-    assert!(heard(&Heard::of(&Event::<ConfigMap>::InitDone)));
 }
 
 #[test]
 fn a_watch_that_nobody_asks_for_any_more_is_refused_no_more() {
     let stand = Stand::new(&[]);
-    let named = Watched::named::<Secret>("named Secret", Some("b"));
-    stand.watches.broke(&named, &watcher::Error::InitialListFailed(refusal(403)), Need::Wish);
+    let [x, y] = ["x", "y"].map(|name| Watched::named::<Secret>("named Secret", Some("b")).one(name));
+    let heard = |named, heard: &Heard| stand.watches.heard(named, heard, Need::Wish);
     let is_told = || stand.metrics.encode().unwrap().contains("watches_refused{kind=\"named Secret\"");
-    assert!(is_told());
-    stand.watches.forget(&named);
+    for named in [&x, &y] {
+        heard(named, &Heard::Broke(watcher::Error::InitialListFailed(refusal(403))));
+        assert!(is_told());
+    }
+    heard(&x, &Heard::of(&Event::Apply(Secret::default())));
+    assert!(is_told(), "the other one is still refused");
+    stand.watches.forget(&y);
     assert!(!is_told());
 }
 
@@ -269,15 +278,4 @@ async fn whom_a_list_concerns_is_looked_at_once_the_store_is_as_the_list_was() {
     let told = tokio::time::timeout(Duration::from_secs(30), asked.recv()).await;
     assert_eq!((told, store.state().len()), (Ok(trades), 0));
     stop.cancel();
-}
-
-#[test]
-fn pauses_grow_although_each_attempt_begins_well() {
-    let mut pauses = Pauses::default();
-    let mut last = Duration::ZERO;
-    for _ in 0..8 {
-        last = pauses.next().unwrap();
-        pauses.reset();
-    }
-    assert!(last >= Duration::from_secs(15), "{last:?}");
 }

@@ -17,6 +17,8 @@ use resources::names;
 pub(crate) struct Watched {
     pub(super) kind: String,
     pub(super) place: Option<String>,
+    /// The one object that is watched; empty where it is all of them.
+    object: String,
     /// By what name rights are granted to it: `networkpolicies.networking.k8s.io`.
     resource: String,
 }
@@ -25,7 +27,7 @@ impl Watched {
     /// A kind under the name that people know it by.
     pub(crate) fn new(kind: &str, (plural, group): (&str, &str), place: Option<&str>) -> Self {
         let resource = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
-        Self { kind: kind.to_owned(), place: place.map(str::to_owned), resource }
+        Self { kind: kind.to_owned(), place: place.map(str::to_owned), object: String::new(), resource }
     }
 
     /// A kind of which the types are known.
@@ -39,6 +41,16 @@ impl Watched {
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
         Self { kind: kind.to_owned(), ..Self::of::<K>(place) }
+    }
+
+    /// The namespace; none for all of them, or the cluster.
+    pub(crate) fn place(&self) -> Option<&str> {
+        self.place.as_deref()
+    }
+
+    /// One object of them.
+    pub(crate) fn one(self, object: &str) -> Self {
+        Self { object: object.to_owned(), ..self }
     }
 
     /// Whether a definition brings the kind, which may be missing; Kubernetes' own cannot.
@@ -59,7 +71,8 @@ impl Watched {
 
 impl Display for Watched {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}{}", self.kind, self.at())
+        let space = if self.object.is_empty() { "" } else { " " };
+        write!(formatter, "{}{space}{}{}", self.kind, self.object, self.at())
     }
 }
 
@@ -100,11 +113,6 @@ fn is_denial(status: &Status) -> bool {
     status.code == 403 && status.reason == "Forbidden"
 }
 
-/// Whether the watch had been begun with success when it broke: until then it showed everything.
-pub(super) const fn had_begun(error: &Error) -> bool {
-    matches!(error, Error::WatchFailed(_))
-}
-
 /// The kind of an error, for metrics: what is the same is told once.
 pub(super) fn label(error: &Error) -> &'static str {
     let code = match error {
@@ -126,12 +134,12 @@ pub(super) fn label(error: &Error) -> &'static str {
     }
 }
 
-/// What is wrong with some watches, and what to do; `rights` is the command that grants what the operator needs. The same
+/// Why some watches are refused, and what to do; `rights` is the command that grants what the operator needs. The same
 /// each time: no error's own words.
-pub(super) fn told(all: &[(&Watched, Option<&Trouble>)], rights: &str) -> String {
+pub(super) fn told(all: &[(&Watched, &Trouble)], rights: &str) -> String {
     let mut groups: Vec<(Group, Vec<&str>)> = Vec::new();
     for (watched, trouble) in all {
-        let group = Group::of(watched, *trouble);
+        let Some(group) = Group::of(watched, trouble) else { continue };
         let name = watched.resource.as_str();
         match groups.iter_mut().find(|(known, _)| *known == group) {
             Some((_, names)) if names.contains(&name) => {}
@@ -149,17 +157,14 @@ pub(super) fn told(all: &[(&Watched, Option<&Trouble>)], rights: &str) -> String
 enum Group {
     Denied(&'static str, String),
     Missing { ours: bool },
-    Broken(String),
-    Unlisted(String),
 }
 
 impl Group {
-    fn of(watched: &Watched, trouble: Option<&Trouble>) -> Self {
+    fn of(watched: &Watched, trouble: &Trouble) -> Option<Self> {
         match trouble {
-            Some(Trouble::Denied(verb)) => Self::Denied(verb, watched.at()),
-            Some(Trouble::Missing) => Self::Missing { ours: watched.is_ours() },
-            Some(Trouble::Broken(_)) => Self::Broken(watched.at()),
-            None => Self::Unlisted(watched.at()),
+            Trouble::Denied(verb) => Some(Self::Denied(verb, watched.at())),
+            Trouble::Missing => Some(Self::Missing { ours: watched.is_ours() }),
+            Trouble::Broken(_) => None,
         }
     }
 
@@ -170,7 +175,7 @@ impl Group {
             }
             Self::Denied(verb, at) => format!(
                 "the API server does not let this operator {verb} {names}{at}: grant it with '{rights}', or look after that \
-                 namespace no more (SLIPWAY_WATCH_NAMESPACE)"
+                 namespace no more (SLIPWAY_WATCH_NAMESPACE); a namespace that is being deleted takes its rights with it"
             ),
             Self::Missing { ours: true } => format!(
                 "the cluster does not know {names}: apply the definitions of this operator with 'kubectl apply -f deploy/crds/'"
@@ -178,12 +183,6 @@ impl Group {
             Self::Missing { ours: false } => {
                 format!("the cluster does not know {names}: install the definition")
             }
-            Self::Broken(at) => {
-                format!(
-                    "{names}{at} cannot be watched, which is tried again until it works: /readyz of the operator says why"
-                )
-            }
-            Self::Unlisted(at) => format!("{names}{at} not listed yet"),
         }
     }
 }
@@ -247,24 +246,23 @@ mod tests {
         let of = |plural: &str, place: Option<&str>| Watched::new("Kind", (plural, ""), place);
         let (secrets, pods) = (of("secrets", Some("b")), of("pods", Some("b")));
         let text =
-            told(&[(&secrets, Some(&denied)), (&pods, Some(&denied)), (&secrets, Some(&denied))], "grant me");
+            told(&[(&secrets, &denied), (&pods, &denied), (&secrets, &denied)], "grant me");
         assert_eq!(
             text,
             "the API server does not let this operator list secrets, pods in namespace b: grant it with 'grant me', or look \
-             after that namespace no more (SLIPWAY_WATCH_NAMESPACE)"
+             after that namespace no more (SLIPWAY_WATCH_NAMESPACE); a namespace that is being deleted takes its rights with it"
         );
         let nodes = Watched::new("Node", CLUSTER, None);
         let watch = Trouble::Denied("watch");
-        let text = told(&[(&nodes, Some(&watch))], "grant me");
+        let text = told(&[(&nodes, &watch)], "grant me");
         assert_eq!(text, "the API server does not let this operator watch nodes: grant it with 'grant me'");
         let ours = Watched::new("QuestDB", ("questdbs", names::GROUP), Some("b"));
-        let text = told(&[(&ours, Some(&Trouble::Missing)), (&pods, None)], "grant me");
+        let broken = Trouble::Broken("port 4711".to_owned());
+        let text = told(&[(&ours, &Trouble::Missing), (&pods, &broken)], "grant me");
         assert_eq!(
             text,
             "the cluster does not know questdbs.crd.questdb.io: apply the definitions of this operator with \
-             'kubectl apply -f deploy/crds/'; pods in namespace b not listed yet"
+             'kubectl apply -f deploy/crds/'"
         );
-        let text = told(&[(&pods, Some(&Trouble::Broken("port 4711".to_owned())))], "grant me");
-        assert!(text.contains("pods in namespace b cannot be watched") && !text.contains("4711"), "{text}");
     }
 }

@@ -4,6 +4,8 @@ use proptest::prelude::*;
 use resources::names;
 
 use super::*;
+use crate::watch::answer::ANSWER;
+use crate::watch::pauses::{Failure, Pauses};
 
 const RIGHTS: &str = "grant me";
 
@@ -16,7 +18,7 @@ fn later(begun: Instant, seconds: u64) -> Instant {
 }
 
 fn broke(trouble: Trouble) -> News {
-    News { trouble, label: "broke", quiet: false, had_begun: false }
+    News { trouble, label: "broke" }
 }
 
 fn denied() -> News {
@@ -60,6 +62,22 @@ impl Stand {
         self.table.broke(&watched(kind, place), Need::Databases, news, later(self.begun, at))
     }
 
+    fn works(&mut self, kind: &str, place: Option<&str>, at: u64) -> Works {
+        self.table.works(&watched(kind, place), later(self.begun, at))
+    }
+
+    fn answered(&mut self, kind: &str, place: Option<&str>, at: u64) {
+        self.table.answered(&watched(kind, place), later(self.begun, at));
+    }
+
+    fn silent(&mut self, kind: &str, place: Option<&str>, at: u64) -> Works {
+        self.table.silent(&watched(kind, place), later(self.begun, at))
+    }
+
+    fn told(&self, namespace: &str, at: u64) -> Option<Unseen> {
+        self.table.told(namespace, RIGHTS, later(self.begun, at))
+    }
+
     fn unseen(&self, namespace: &str, at: u64) -> Option<Unseen> {
         self.table.unseen(namespace, RIGHTS, later(self.begun, at))
     }
@@ -74,6 +92,7 @@ const ALL: [(&str, Option<&str>); 5] =
     [("Secret", Some("a")), ("Pod", Some("a")), ("Secret", Some("b")), ("Pod", Some("b")), ("Node", None)];
 
 const STALE_S: u64 = STALE.as_secs();
+const LIVED_S: u64 = LIVED.as_secs();
 
 #[test]
 fn a_namespace_is_seen_once_all_its_kinds_and_those_of_the_cluster_were_listed() {
@@ -110,7 +129,7 @@ fn a_namespace_that_is_refused_is_told_and_holds_no_other_up() {
     assert!(!told.contains("namespace a"), "{told}");
     // It comes in by itself.
     for kind in ["Secret", "Pod"] {
-        assert!(stand.table.works(&watched(kind, Some("b"))));
+        assert_eq!(stand.works(kind, Some("b"), 2), Works::Anew);
         stand.table.listed(&watched(kind, Some("b")));
     }
     assert_eq!((stand.unseen("b", 2), stand.ready(2).namespaces["b"].clone()), (None, Ok(())));
@@ -146,7 +165,8 @@ fn what_was_seen_counts_no_more_once_its_watch_has_not_worked_for_long() {
         assert_eq!(matches!(found, Unseen::Broken(_)), !refused, "{found:?}");
         assert!(stand.ready(10 + STALE_S).namespaces["b"].is_err());
         assert_eq!((stand.unseen("a", 500), stand.ready(500).required), (None, Ok(())));
-        assert!(stand.table.works(&watched("Secret", Some("b"))));
+        assert_eq!(stand.works("Secret", Some("b"), 500), Works::Anew);
+        assert_eq!(stand.works("Secret", Some("b"), 500), Works::Still);
         assert_eq!(stand.unseen("b", 500), None);
     }
     // Of the cluster's kinds it concerns everybody.
@@ -160,34 +180,160 @@ fn what_was_seen_counts_no_more_once_its_watch_has_not_worked_for_long() {
 #[test]
 fn a_watch_that_breaks_again_and_again_and_works_between_is_never_stale() {
     let mut stand = Stand::listed_but(&[]);
-    for minute in 0..20 {
-        let cut = News { quiet: true, had_begun: true, ..time_out() };
-        stand.broke("Pod", Some("a"), cut, 30 * minute);
-        assert_eq!(stand.unseen("a", 30 * minute + 29), None);
+    for round in 0..20 {
+        stand.broke("Pod", Some("a"), time_out(), (LIVED_S + 1) * round);
+        stand.answered("Pod", Some("a"), (LIVED_S + 1) * round + 1);
+        assert_eq!(stand.unseen("a", (LIVED_S + 1) * round + LIVED_S), None);
     }
 }
 
-/// A watch that broke is listed anew: until that list ends, silence is no answer, and neither is half of it.
+/// Neither silence nor an answer that is cut off at once is a watch that works.
 #[test]
-fn a_list_that_never_ends_does_not_make_what_was_seen_younger() {
-    for lists_anew in [false, true] {
-        let mut stand = Stand::listed_but(&[]);
-        let pod = watched("Pod", Some("a"));
-        stand.broke("Pod", Some("a"), News { quiet: true, ..time_out() }, 0);
-        if lists_anew {
-            stand.table.lists(&pod);
+fn what_was_seen_grows_old_while_the_watch_is_not_served() {
+    let mut silent = Stand::listed_but(&[]);
+    silent.broke("Pod", Some("a"), time_out(), 0);
+    let mut cut = Stand::listed_but(&[]);
+    for second in (0..STALE_S + LIVED_S).step_by(5) {
+        assert_eq!(silent.silent("Pod", Some("a"), second), Works::Still, "its request hangs");
+        cut.broke("Pod", Some("a"), time_out(), second);
+        cut.answered("Pod", Some("a"), second + 1);
+        assert_eq!(cut.silent("Pod", Some("a"), second + 4), Works::Still);
+        for stand in [&silent, &cut] {
+            assert_eq!(stand.unseen("a", second).is_some(), second >= STALE_S, "{second}");
         }
-        assert_eq!(stand.table.heals(&pod), !lists_anew, "a watch that was begun again is silent");
-        assert_eq!(stand.unseen("a", STALE_S).is_some(), lists_anew);
     }
+    // Served for long enough, each counts again.
+    let last = STALE_S + LIVED_S;
+    for stand in [&mut silent, &mut cut] {
+        stand.answered("Pod", Some("a"), last);
+        assert!(stand.unseen("a", last + LIVED_S - 1).is_some());
+        assert_eq!(stand.unseen("a", last + LIVED_S), None);
+        assert_eq!(stand.silent("Pod", Some("a"), last + LIVED_S), Works::Anew);
+    }
+}
+
+/// An API server that is away for a while, as every watch lives through it that asks again at its worst: neither a watch that is
+/// resumed without a word nor one that has to be listed anew hides what was seen before.
+#[test]
+fn an_api_server_that_is_restarted_hides_nothing() {
+    for (away, share, forgets) in [1, 40, 100, 240]
+        .into_iter()
+        .flat_map(|away| [0.0, 0.5, 1.0].map(|share| (away, share)))
+        .flat_map(|(away, share)| [false, true].map(|forgets| (away, share, forgets)))
+    {
+        let case = format!("away for {away} s, share {share}, forgets {forgets}");
+        let (mut stand, mut pauses, mut now) = (Stand::listed_but(&[]), Pauses::default(), 0.0);
+        let mut pause = |now: f64, failure| {
+            pauses.after(failure, Instant::now() + Duration::from_secs_f64(now), share).as_secs_f64()
+        };
+        let at = |now: f64| now.ceil() as u64;
+        while now < f64::from(away) {
+            stand.broke("Node", None, time_out(), at(now));
+            now += pause(now, Failure::Broke);
+            assert_eq!(stand.unseen("a", at(now)), None, "{case}, second {now}");
+        }
+        stand.answered("Node", None, at(now));
+        if forgets {
+            stand.broke("Node", None, time_out(), at(now));
+            now += pause(now, Failure::Expired);
+            // The list is answered at the last moment.
+            now += ANSWER.as_secs_f64();
+            assert_eq!(stand.unseen("a", at(now)), None, "{case}");
+            assert_eq!(stand.works("Node", None, at(now)), Works::Again, "{case}");
+        } else {
+            assert_eq!(stand.unseen("a", at(now) + LIVED_S), None, "{case}");
+            assert_eq!(stand.silent("Node", None, at(now) + LIVED_S), Works::Again, "{case}");
+        }
+        assert_eq!(stand.unseen("a", 10 * STALE_S), None, "{case}");
+    }
+}
+
+/// What resources are to say, and what only readiness and metrics do.
+#[test]
+fn what_is_broken_everywhere_is_not_said_of_each_database() {
+    let all_broken = |stand: &mut Stand| {
+        for (kind, place) in ALL {
+            stand.broke(kind, place, time_out(), 0);
+        }
+    };
+    let mut stand = Stand::listed_but(&[]);
+    all_broken(&mut stand);
+    assert!(matches!(stand.unseen("a", STALE_S), Some(Unseen::Broken(_))));
+    assert_eq!((stand.told("a", STALE_S), stand.told("b", STALE_S)), (None, None));
+    // In one namespace alone it is that namespace's.
+    for kind in ["Secret", "Pod"] {
+        let mut stand = Stand::listed_but(&[]);
+        stand.broke(kind, Some("b"), time_out(), 0);
+        let told = stand.told("b", STALE_S);
+        assert_eq!(told, Some(Unseen::Broken(BROKEN.to_owned())), "the same whichever kind it is: {kind}");
+        assert_eq!((stand.told("a", STALE_S), stand.told("b", STALE_S - 1)), (None, None));
+    }
+    // What is refused only people cure, wherever it is: each refusal is named from the first on.
+    let mut stand = Stand::listed_but(&[]);
+    all_broken(&mut stand);
+    stand.broke("Node", None, denied(), 1);
+    stand.broke("Pod", Some("b"), denied(), 100);
+    let Some(Unseen::Refused(text)) = stand.told("b", STALE_S) else { panic!("{:?}", stand.told("b", STALE_S)) };
+    assert!(text.contains("list node:") && text.contains("list pod in namespace b"), "{text}");
+    let Some(Unseen::Refused(text)) = stand.told("a", STALE_S) else { panic!("{:?}", stand.told("a", STALE_S)) };
+    assert!(text.contains("list node:") && !text.contains("namespace b"), "{text}");
+}
+
+#[test]
+fn while_a_resource_is_not_seen_nothing_is_said_of_it() {
+    let mut stand = Stand::listed_but(&[("Secret", Some("b"))]);
+    let databases = watched("QuestDB", Some("b"));
+    stand.table.begun(&databases, Need::Databases, stand.begun);
+    stand.broke("Secret", Some("b"), denied(), 0);
+    stand.table.listed(&databases);
+    assert!(matches!(stand.told("b", 0), Some(Unseen::Refused(_))));
+    stand.broke("QuestDB", Some("b"), denied(), 0);
+    assert!(stand.told("b", STALE_S - 1).is_some());
+    assert_eq!(stand.told("b", STALE_S), None);
+    assert!(matches!(stand.unseen("b", STALE_S), Some(Unseen::Refused(_))));
+}
+
+/// Of which kinds an old picture may still be decided on. None may, before it was listed.
+#[test]
+fn an_old_picture_holds_up_only_what_it_could_destroy() {
+    for (kind, harmless) in [
+        ("ConfigMap", true),
+        ("NetworkPolicy", true),
+        ("PodDisruptionBudget", true),
+        ("Secret metadata", true),
+        ("Service", true),
+        ("Node", false),
+        ("PersistentVolume", false),
+        ("PersistentVolumeClaim", false),
+        ("Pod", false),
+        ("QuestDB", false),
+        ("Secret", false),
+        ("StatefulSet", false),
+        ("VolumeAttachment", false),
+    ] {
+        let (mut stand, row) = (Stand::listed_but(&[]), watched(kind, Some("a")));
+        stand.table.begun(&row, Need::Databases, stand.begun);
+        assert_eq!(stand.unseen("a", 0), Some(Unseen::Yet), "{kind}");
+        stand.table.listed(&row);
+        stand.broke(kind, Some("a"), denied(), 0);
+        assert_eq!(stand.unseen("a", STALE_S).is_none(), harmless, "{kind}");
+        assert!(stand.ready(STALE_S).namespaces["a"].is_err(), "{kind} is told all the same");
+    }
+}
+
+#[test]
+fn what_was_listed_once_is_known_however_old_it_is() {
+    let mut stand = Stand::listed_but(&[("Pod", Some("b"))]);
+    stand.broke("Pod", Some("a"), denied(), 0);
+    let listed = |kind: &str, place: &str| stand.table.was_listed(kind, place);
+    assert_eq!((listed("Pod", "a"), listed("Pod", "b"), listed("QuestDB", "a")), (true, false, false));
 }
 
 #[test]
 fn what_does_not_come_is_told_although_nothing_refuses_it() {
     let mut stand = Stand::listed_but(&[("Secret", Some("b"))]);
     assert_eq!(stand.unseen("b", STALE_S - 1), Some(Unseen::Yet));
-    let text = "secret in namespace b not listed yet";
-    assert_eq!(stand.unseen("b", STALE_S), Some(Unseen::Broken(text.to_owned())));
+    assert_eq!(stand.unseen("b", STALE_S), Some(Unseen::Broken(BROKEN.to_owned())));
     stand.broke("Secret", Some("b"), time_out(), STALE_S);
     // Each kind of error is told once.
     assert!(!stand.broke("Secret", Some("b"), time_out(), STALE_S + 1));
@@ -230,7 +376,7 @@ fn an_operator_of_all_namespaces_sees_each_through_the_one_watch() {
     table.broke(&watched("Secret", None), Need::Databases, denied(), begun);
     let ready = table.ready(&[None], RIGHTS, begun);
     assert!(ready.namespaces.is_empty() && ready.required.unwrap_err().contains("list secret: grant"));
-    table.works(&watched("Secret", None));
+    table.works(&watched("Secret", None), begun);
     table.listed(&watched("Secret", None));
     assert_eq!((table.unseen("any", RIGHTS, begun), table.is_cluster_listed()), (None, true));
 }
@@ -240,20 +386,20 @@ fn an_operator_of_all_namespaces_sees_each_through_the_one_watch() {
 enum Fate {
     Listed,
     Works,
-    Heals,
+    Silent,
     Denied,
     Broke,
-    Cut,
+    Answered,
 }
 
 fn fate() -> impl Strategy<Value = (usize, Fate, u64)> {
     let fate = prop_oneof![
         Just(Fate::Listed),
         Just(Fate::Works),
-        Just(Fate::Heals),
+        Just(Fate::Silent),
         Just(Fate::Denied),
         Just(Fate::Broke),
-        Just(Fate::Cut),
+        Just(Fate::Answered),
     ];
     (0..ALL.len(), fate, 0..90_u64)
 }
@@ -265,37 +411,38 @@ proptest! {
     fn nothing_is_decided_on_what_nobody_listed(fates in prop::collection::vec(fate(), 0..60)) {
         let mut stand = Stand::new();
         let (mut now, mut listed, mut worked) = (0, [false; ALL.len()], [None; ALL.len()]);
+        // Since when one that broke is served again.
+        let mut served = [None; ALL.len()];
         for (number, fate, pause) in fates {
             now += pause;
             let (kind, place) = ALL[number];
             let row = watched(kind, place);
+            let lives = served[number].is_some_and(|since| now - since >= LIVED_S);
             match fate {
                 Fate::Listed => {
-                    stand.table.works(&row);
+                    stand.works(kind, place, now);
                     stand.table.listed(&row);
-                    (listed[number], worked[number]) = (true, None);
+                    (listed[number], worked[number], served[number]) = (true, None, None);
                 }
                 Fate::Works => {
-                    stand.table.works(&row);
-                    worked[number] = None;
+                    stand.works(kind, place, now);
+                    (worked[number], served[number]) = (None, None);
                 }
-                // It said nothing for long; only what says nothing when it works counts then.
-                Fate::Heals => drop(stand.table.heals(&row)),
-                Fate::Denied => {
-                    stand.broke(kind, place, denied(), now);
-                    worked[number].get_or_insert(now);
+                // It said nothing for long; only what was served all the time counts then.
+                Fate::Silent => drop(stand.silent(kind, place, now)),
+                Fate::Denied | Fate::Broke => {
+                    stand.broke(kind, place, if matches!(fate, Fate::Denied) { denied() } else { time_out() }, now);
+                    worked[number] = worked[number].filter(|_| !lives).or(Some(now));
+                    served[number] = None;
                 }
-                Fate::Broke => {
-                    stand.broke(kind, place, time_out(), now);
-                    worked[number].get_or_insert(now);
-                }
-                Fate::Cut => {
-                    stand.broke(kind, place, News { had_begun: true, ..time_out() }, now);
-                    worked[number] = Some(now);
+                Fate::Answered => {
+                    stand.answered(kind, place, now);
+                    served[number] = worked[number].map(|_| now);
                 }
             }
             let good = |number: usize| {
-                listed[number] && worked[number].is_none_or(|since| now - since < STALE_S)
+                let lives = served[number].is_some_and(|since| now - since >= LIVED_S);
+                listed[number] && (lives || worked[number].is_none_or(|since| now - since < STALE_S))
             };
             let at = |place: Option<&str>| (0..ALL.len()).filter(|number| ALL[*number].1 == place).all(good);
             let (cluster, ready) = (at(None), stand.ready(now));

@@ -1,0 +1,78 @@
+//! Looks at databases of which everything is seen again: what changed while nothing was decided on them is told by nothing else.
+
+use std::collections::BTreeSet;
+
+use kube::runtime::reflector::{ObjectRef, Store};
+use resources::QuestDB;
+
+use super::Wiring;
+
+/// Asks for a look at the databases of each place that is seen again, until stopped.
+pub(crate) fn look_again(wiring: &Wiring, resources: &Store<QuestDB>) {
+    let Wiring { upkeep, queue, .. } = wiring.clone();
+    let resources = resources.clone();
+    upkeep.tasks.clone().spawn("look again", async move {
+        loop {
+            let places = tokio::select! {
+                places = upkeep.watches.back() => places,
+                () = upkeep.stop.cancelled() => return,
+            };
+            for resource in of(&places, &resources) {
+                // Closed only when the program ends.
+                let _ = queue.send(resource).await;
+            }
+        }
+    });
+}
+
+fn of(places: &BTreeSet<Option<String>>, resources: &Store<QuestDB>) -> Vec<ObjectRef<QuestDB>> {
+    let known = resources.state();
+    let there = |resource: &QuestDB| places.contains(&None) || places.contains(&resource.metadata.namespace);
+    known.iter().filter(|resource| there(resource)).map(|resource| ObjectRef::from_obj(&**resource)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use kube::runtime::reflector;
+    use kube::runtime::watcher::{self, Event};
+    use runtime::CancellationToken;
+    use runtime::health::Readiness;
+    use serde_json::json;
+
+    use super::*;
+    use crate::scope::Scope;
+    use crate::strays::Strays;
+    use crate::watch::{Heard, Need, Upkeep, Watched, Watches};
+
+    fn database(namespace: &str) -> QuestDB {
+        let metadata = json!({ "name": "trades", "namespace": namespace });
+        let mut database = QuestDB::new("trades", serde_json::from_value(json!({ "version": "9.0.0" })).unwrap());
+        database.metadata = serde_json::from_value(metadata).unwrap();
+        database
+    }
+
+    #[tokio::test]
+    async fn databases_of_a_namespace_that_is_seen_again_are_looked_at_and_no_others() {
+        let (resources, mut writer) = reflector::store();
+        for event in [Event::Init, Event::InitApply(database("a")), Event::InitApply(database("b")), Event::InitDone] {
+            writer.apply_watcher_event(&event);
+        }
+        let (stop, scope) = (CancellationToken::new(), Scope::of(&["a", "b"].map(str::to_owned)));
+        let watches = Watches::new(&runtime::Metrics::default(), &Readiness::default(), &scope, String::new());
+        let (queue, mut asked) = tokio::sync::mpsc::channel(10);
+        let tasks = runtime::Tasks::new(stop.clone());
+        let upkeep = Upkeep { watches: watches.clone(), need: Need::Databases, tasks, stop: stop.clone(), scope };
+        look_again(&Wiring { upkeep, queue, strays: Strays::default() }, &resources);
+        let pods = Watched::new("Pod", ("pods", ""), Some("b"));
+        watches.begun(&pods, Need::Databases);
+        for heard in [Heard::Broke(watcher::Error::NoResourceVersion), Heard::Works] {
+            watches.heard(&pods, &heard, Need::Databases);
+        }
+        let first = tokio::time::timeout(Duration::from_secs(30), asked.recv()).await.unwrap();
+        assert_eq!(first, Some(ObjectRef::new("trades").within("b")));
+        assert!(asked.try_recv().is_err());
+        stop.cancel();
+    }
+}
