@@ -47,9 +47,9 @@ mod tests {
     use crate::watch::{Heard, Need, Upkeep, Watched, Watches};
 
     fn database(namespace: &str) -> QuestDB {
-        let metadata = json!({ "name": "trades", "namespace": namespace });
-        let mut database = QuestDB::new("trades", serde_json::from_value(json!({ "version": "9.0.0" })).unwrap());
-        database.metadata = serde_json::from_value(metadata).unwrap();
+        let spec = json!({ "version": "9.0.0", "storage": { "sizeGib": 20 } });
+        let mut database = QuestDB::new("trades", serde_json::from_value(spec).unwrap());
+        database.metadata.namespace = Some(namespace.to_owned());
         database
     }
 

@@ -56,3 +56,58 @@ impl<K, S: Stream<Item = Result<Event<K>, Error>>> Ear<S> {
         Some(Said::Told(told))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::Api;
+    use kube::runtime::watcher;
+    use serde_json::json;
+
+    use super::*;
+    use crate::played::{self, Answer};
+    use crate::watch::{Source, pauses};
+
+    /// What a watch of ConfigMaps says first, by what it answers to one request after the other.
+    async fn said(answers: fn(usize) -> Answer, count: usize) -> Vec<&'static str> {
+        let asked = AtomicUsize::default();
+        let client = played::client(move |_, watches| {
+            if watches { answers(asked.fetch_add(1, Ordering::SeqCst)) } else { maps() }
+        });
+        let source = Source::new(&client, None, |client, _| Api::<ConfigMap>::all(client));
+        let stream = pauses::paced(watcher::watcher(source.api, watcher::Config::default()));
+        let words = listen(stream, source.answers).map(|said| match said {
+            Said::Silence => "silence",
+            Said::Answered => "answered",
+            Said::Told(Err(_)) => "broke",
+            Said::Told(Ok(Event::Init | Event::InitApply(_))) => "lists",
+            Said::Told(Ok(Event::InitDone)) => "listed",
+            Said::Told(Ok(Event::Apply(_) | Event::Delete(_))) => "changed",
+        });
+        let words = words.take(count).collect();
+        tokio::time::timeout(LIVED, words).await.expect("it says all of that soon")
+    }
+
+    fn maps() -> Answer {
+        played::list("ConfigMap", "v1", &json!([]))
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_is_begun_again_says_so_although_nothing_changes() {
+        let answers = |asked| if asked == 0 { played::failure() } else { Answer::Silence };
+        assert_eq!(said(answers, 4).await, ["lists", "listed", "broke", "answered"]);
+    }
+
+    /// One that is answered and cut at once has not worked since.
+    #[tokio::test]
+    async fn an_answer_is_told_before_what_comes_after_it() {
+        let expired = |_| {
+            let status = json!({ "kind": "Status", "status": "Failure", "code": 410, "reason": "Expired" });
+            Answer::Is(200, json!({ "type": "ERROR", "object": status }))
+        };
+        let expected = ["lists", "listed", "answered", "broke", "lists", "listed", "answered", "broke"];
+        assert_eq!(said(expired, 8).await, expected);
+    }
+}
