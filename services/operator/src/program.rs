@@ -252,13 +252,13 @@ mod tests {
         let liveness = runtime::health::Liveness::default();
         let heartbeat = liveness.heartbeat("controller", 4 * EVERY);
         let waiting = gained(async { led.await.is_ok() }, &mut incoming, (&heartbeat, EVERY));
+        let look = async || {
+            tokio::time::sleep(EVERY / 4).await;
+            queue.send(ObjectRef::new("trades").within("n")).await.unwrap();
+            liveness.is_alive(std::time::Instant::now())
+        };
         let watching = async {
-            let mut looks = tokio::time::interval(EVERY / 4);
-            for look in 0..60 {
-                looks.tick().await;
-                queue.send(ObjectRef::new("trades").within("n")).await.unwrap();
-                assert!(liveness.is_alive(std::time::Instant::now()), "after {look} looks");
-            }
+            assert!(futures::stream::iter(0..60).then(|_| look()).all(std::future::ready).await);
             leads.send(()).unwrap();
         };
         assert!(tokio::join!(waiting, watching).0);

@@ -26,9 +26,11 @@ const BROKEN: Duration = Duration::from_secs(30);
 /// One pass.
 pub(crate) async fn pass(resource: &QuestDB, context: &Context) -> Result<Next, Error> {
     let namespace = resource.metadata.namespace.as_deref();
-    if let Some(unseen) = context.watches.unseen(namespace) {
+    let leaves = resource.metadata.deletion_timestamp.is_some();
+    let watches = &context.watches;
+    if let Some(unseen) = if leaves { watches.unseen_whole(namespace) } else { watches.unseen(namespace) } {
         // A part that is not shown to us would be taken for missing.
-        let told = context.watches.told(namespace);
+        let told = watches.told(namespace, unseen.clone());
         if let Some(status) = told.and_then(|told| plan::unseen(resource, &told, Timestamp::now())) {
             let written = report::write(context, resource, status, None).await;
             note("could not say what is not seen", written);
@@ -44,6 +46,12 @@ pub(crate) async fn pass(resource: &QuestDB, context: &Context) -> Result<Next, 
     passed
 }
 
+/// When to look again after a write that may never show, because something of the namespace is not seen as it is now: sooner
+/// would be to write the same again and again.
+fn unshown(share: f64) -> Duration {
+    UNSEEN_LONG + (UNSEEN_LONG / 2).mul_f64(share)
+}
+
 /// What could not be said changes nothing of what is done next.
 fn note(what: &str, written: Result<(), Error>) {
     if let Err(error) = written {
@@ -53,11 +61,10 @@ fn note(what: &str, written: Result<(), Error>) {
 
 /// When to look again at what is not seen; `share` of what is left to chance, so that not all look at once.
 pub(crate) fn until_seen(unseen: &Unseen, share: f64) -> Duration {
-    let (least, more) = match unseen {
-        Unseen::Yet => (UNSEEN, UNSEEN),
-        Unseen::Broken(_) | Unseen::Refused(_) => (UNSEEN_LONG, UNSEEN_LONG / 2),
-    };
-    least + more.mul_f64(share)
+    match unseen {
+        Unseen::Yet => UNSEEN + UNSEEN.mul_f64(share),
+        Unseen::Broken(_) | Unseen::Refused(_) => unshown(share),
+    }
 }
 
 async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Error> {
@@ -134,6 +141,9 @@ fn next(context: &Context, validated: &Validated, plan: &Plan, written: &Written
         .iter()
         .any(|progress| matches!(progress.state, State::Running(_)) && !rests(progress.part));
     Next::Soon(match (written.applied.wrote, waits) {
+        (true, _) if context.watches.unseen_whole(Some(&validated.subject.namespace)).is_some() => {
+            unshown(runtime::backoff::random_share())
+        }
         (true, _) => AFTER_WRITE,
         (false, true) => AT_WORK,
         (false, false) if written.applied.failures.is_empty() => BROKEN,

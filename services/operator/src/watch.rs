@@ -36,11 +36,11 @@ use crate::scope::Scope;
 use crate::strays::Strays;
 
 pub(crate) use self::again::look_again;
+use self::ear::Said;
 pub(crate) use self::merged::{Heard, Merged, News, Source};
 pub(crate) use self::state::Watches;
 pub(crate) use self::table::Need;
 pub(crate) use self::trouble::Watched;
-use self::ear::Said;
 
 /// Where looks are asked for. Bounded: a watch that is ahead of the controller waits.
 pub(crate) type Queue = Sender<ObjectRef<QuestDB>>;

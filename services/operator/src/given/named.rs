@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::ObjectRef;
-use kube::runtime::watcher::Event;
 use kube::runtime::watcher;
+use kube::runtime::watcher::Event;
 use kube::{Api, Client};
 use plan::secrets::Origin;
 use resources::QuestDB;
@@ -73,7 +73,8 @@ impl Named {
             let source = Source::new(&named.client, place, |client, _| Api::namespaced(client, &key.0));
             let one = watcher::Config::default().fields(&format!("metadata.name={}", key.1));
             let (watched, seen) = (of_named(&key), Mutex::default());
-            let told = watch::hear_out(&upkeep, &watched, source, one, |event| named.take_in(&key, event, &seen));
+            let told =
+                watch::hear_out(&upkeep, &watched, source, one, |event| named.take_in(&key, event, &seen));
             tokio::select! {
                 () = told => {}
                 () = stop.cancelled() => {}
@@ -178,6 +179,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::time::Duration;
 
+    use futures::StreamExt as _;
     use serde_json::json;
 
     use super::*;
@@ -202,6 +204,11 @@ mod tests {
         }
     }
 
+    /// A moment after the other.
+    fn moments(every: Duration) -> impl futures::Stream<Item = ()> {
+        futures::stream::unfold((), move |()| async move { Some((tokio::time::sleep(every).await, ())) })
+    }
+
     #[tokio::test]
     async fn a_secret_that_is_shown_again_is_refused_no_more() {
         let (allowed, begun) = (Arc::<AtomicBool>::default(), AtomicUsize::default());
@@ -210,7 +217,12 @@ mod tests {
         let (stop, metrics) = (CancellationToken::new(), runtime::Metrics::default());
         let (queue, mut asked) = tokio::sync::mpsc::channel(10);
         let upkeep = Upkeep {
-            watches: Watches::new(&metrics, &runtime::health::Readiness::default(), &Scope::All, String::new()),
+            watches: Watches::new(
+                &metrics,
+                &runtime::health::Readiness::default(),
+                &Scope::All,
+                String::new(),
+            ),
             need: Need::Databases,
             tasks: runtime::Tasks::new(stop.clone()),
             stop: stop.clone(),
@@ -220,13 +232,12 @@ mod tests {
         let trades = ObjectRef::new("trades").within("n");
         named.watch(&trades, names(&["s"]));
         let is_refused = || metrics.encode().unwrap().contains("watches_refused{kind=\"named Secret\"");
-        let until = tokio::time::Instant::now() + Duration::from_secs(30);
-        let mut beat = tokio::time::interval(Duration::from_millis(10));
         for expected in [true, false] {
-            while is_refused() != expected {
-                assert!(tokio::time::Instant::now() < until, "refused: {}", !expected);
-                beat.tick().await;
-            }
+            let mut found = moments(Duration::from_millis(10))
+                .skip_while(|()| std::future::ready(is_refused() != expected))
+                .boxed_local();
+            let found = tokio::time::timeout(Duration::from_secs(30), found.next()).await;
+            assert!(found.is_ok(), "refused: {}", !expected);
             allowed.store(true, Ordering::SeqCst);
             // Of the list, and of what changed.
             assert_eq!(asked.recv().await.as_ref(), Some(&trades));

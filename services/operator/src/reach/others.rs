@@ -256,7 +256,8 @@ impl Look {
         let mut all: HashSet<_> = self.resources.state().iter().filter_map(asks).collect();
         let have = store.map(Store::state).unwrap_or_default();
         all.extend(have.iter().filter_map(|object| owner(&object.metadata)));
-        let is_there = |resource: &ObjectRef<QuestDB>| place.is_none() || resource.namespace.as_deref() == place;
+        let is_there =
+            |resource: &ObjectRef<QuestDB>| place.is_none() || resource.namespace.as_deref() == place;
         for resource in all.into_iter().filter(is_there) {
             let _ = self.queue.send(resource).await;
         }

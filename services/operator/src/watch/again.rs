@@ -56,14 +56,18 @@ mod tests {
     #[tokio::test]
     async fn databases_of_a_namespace_that_is_seen_again_are_looked_at_and_no_others() {
         let (resources, mut writer) = reflector::store();
-        for event in [Event::Init, Event::InitApply(database("a")), Event::InitApply(database("b")), Event::InitDone] {
+        for event in
+            [Event::Init, Event::InitApply(database("a")), Event::InitApply(database("b")), Event::InitDone]
+        {
             writer.apply_watcher_event(&event);
         }
         let (stop, scope) = (CancellationToken::new(), Scope::of(&["a", "b"].map(str::to_owned)));
-        let watches = Watches::new(&runtime::Metrics::default(), &Readiness::default(), &scope, String::new());
+        let watches =
+            Watches::new(&runtime::Metrics::default(), &Readiness::default(), &scope, String::new());
         let (queue, mut asked) = tokio::sync::mpsc::channel(10);
         let tasks = runtime::Tasks::new(stop.clone());
-        let upkeep = Upkeep { watches: watches.clone(), need: Need::Databases, tasks, stop: stop.clone(), scope };
+        let upkeep =
+            Upkeep { watches: watches.clone(), need: Need::Databases, tasks, stop: stop.clone(), scope };
         look_again(&Wiring { upkeep, queue, strays: Strays::default() }, &resources);
         let pods = Watched::new("Pod", ("pods", ""), Some("b"));
         watches.begun(&pods, Need::Databases);

@@ -76,7 +76,9 @@ mod tests {
     #[tokio::test]
     async fn a_watch_is_known_to_be_served_by_its_answer() {
         let (maps, answers) =
-            api(|watches| if watches { Answer::Silence } else { played::list("ConfigMap", "v1", &json!([])) });
+            api(
+                |watches| if watches { Answer::Silence } else { played::list("ConfigMap", "v1", &json!([])) },
+            );
         maps.list(&ListParams::default()).await.unwrap();
         assert!(!answers.any(), "a list is no watch");
         let _stream = maps.watch(&WatchParams::default(), "1").await.unwrap();
@@ -85,11 +87,12 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_refused_or_hangs_was_not_answered() {
-        for (answer, said) in
-            [((|_| played::denial()) as fn(bool) -> Answer, "forbidden"), (|_| Answer::Hangs, "did not begin")]
-        {
+        for (answer, said) in [
+            ((|_| played::denial()) as fn(bool) -> Answer, "forbidden"),
+            (|_| Answer::Hangs, "did not begin"),
+        ] {
             let (maps, answers) = api(answer);
-            let Err(error) = maps.watch(&WatchParams::default(), "1").await else { panic!("{said}") };
+            let error = maps.watch(&WatchParams::default(), "1").await.err().unwrap();
             assert!(runtime::telemetry::chain(&error).contains(said), "{error:?}");
             let error = maps.list(&ListParams::default()).await.unwrap_err();
             assert!(runtime::telemetry::chain(&error).contains(said), "{error:?}");

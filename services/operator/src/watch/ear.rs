@@ -70,12 +70,15 @@ mod tests {
     use crate::played::{self, Answer};
     use crate::watch::{Source, pauses};
 
-    /// What a watch of ConfigMaps says first, by what it answers to one request after the other.
+    /// What a watch says first, by what it answers to one request after the other.
     async fn said(answers: fn(usize) -> Answer, count: usize) -> Vec<&'static str> {
         let asked = AtomicUsize::default();
-        let client = played::client(move |_, watches| {
-            if watches { answers(asked.fetch_add(1, Ordering::SeqCst)) } else { maps() }
-        });
+        let client =
+            played::client(
+                move |_, watches| {
+                    if watches { answers(asked.fetch_add(1, Ordering::SeqCst)) } else { maps() }
+                },
+            );
         let source = Source::new(&client, None, |client, _| Api::<ConfigMap>::all(client));
         let stream = pauses::paced(watcher::watcher(source.api, watcher::Config::default()));
         let words = listen(stream, source.answers).map(|said| match said {

@@ -28,7 +28,11 @@ pub(crate) struct Source<K> {
 
 impl<K> Source<K> {
     /// `api` makes the API of that place out of a client.
-    pub(crate) fn new(client: &Client, place: Option<String>, api: impl FnOnce(Client, Option<&str>) -> Api<K>) -> Self {
+    pub(crate) fn new(
+        client: &Client,
+        place: Option<String>,
+        api: impl FnOnce(Client, Option<&str>) -> Api<K>,
+    ) -> Self {
         let (client, answers) = answer::heeded(client, answer::ANSWER);
         Self { api: api(client, place.as_deref()), answers, place }
     }
@@ -123,10 +127,11 @@ where
     K: Kept + Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let stream = watch(source.api, config.clone());
-    let stream = pauses::paced(stream).filter(|event| std::future::ready(may_be_ours(event))).modify(|object| {
-        object.managed_fields_mut().clear();
-        object.strip();
-    });
+    let stream =
+        pauses::paced(stream).filter(|event| std::future::ready(may_be_ours(event))).modify(|object| {
+            object.managed_fields_mut().clear();
+            object.strip();
+        });
     ear::listen(stream, source.answers).map(move |said| (number, said)).boxed()
 }
 

@@ -31,12 +31,12 @@ pub(super) enum Failure {
 
 impl Failure {
     fn of(error: &Error) -> Self {
-        let status = match error {
-            Error::InitialListFailed(kube::Error::Api(status))
-            | Error::WatchStartFailed(kube::Error::Api(status))
-            | Error::WatchFailed(kube::Error::Api(status))
-            | Error::WatchError(status) => status,
-            _ => return Self::Broke,
+        let (Error::InitialListFailed(kube::Error::Api(status))
+        | Error::WatchStartFailed(kube::Error::Api(status))
+        | Error::WatchFailed(kube::Error::Api(status))
+        | Error::WatchError(status)) = error
+        else {
+            return Self::Broke;
         };
         match status.code {
             403 | 404 => Self::Refused,

@@ -70,7 +70,18 @@ impl Watches {
         };
         let (table, cluster) = (Mutex::default(), watch::Sender::new(false));
         let (told, back, is_back) = (Mutex::default(), Mutex::default(), Notify::new());
-        Self(Arc::new(Shared { table, shown, cluster, failures, refused, told, back, is_back, places, rights }))
+        Self(Arc::new(Shared {
+            table,
+            shown,
+            cluster,
+            failures,
+            refused,
+            told,
+            back,
+            is_back,
+            places,
+            rights,
+        }))
     }
 
     /// One is begun.
@@ -175,9 +186,14 @@ impl Watches {
         self.lock().unseen(namespace.unwrap_or_default(), &self.0.rights, Instant::now())
     }
 
-    /// What resources of a namespace are to say of what is not seen of it; nothing where readiness says it for all of them.
-    pub(crate) fn told(&self, namespace: Option<&str>) -> Option<Unseen> {
-        self.lock().told(namespace.unwrap_or_default(), &self.0.rights, Instant::now())
+    /// Why not everything of a namespace is seen as it is now, also what others than those who leave can do without.
+    pub(crate) fn unseen_whole(&self, namespace: Option<&str>) -> Option<Unseen> {
+        self.lock().unseen_whole(namespace.unwrap_or_default(), &self.0.rights, Instant::now())
+    }
+
+    /// What resources of a namespace are to say of that; nothing where readiness says it for all of them.
+    pub(crate) fn told(&self, namespace: Option<&str>, why: Unseen) -> Option<Unseen> {
+        self.lock().told(namespace.unwrap_or_default(), why, Instant::now())
     }
 
     /// Whether a kind was listed in a namespace by this process, however old that is.

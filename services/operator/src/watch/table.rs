@@ -20,11 +20,11 @@ pub(crate) const STALE: Duration = Duration::from_mins(5);
 
 /// Kinds of which an old picture costs no more than a write that is refused or changes nothing: what is decided on them destroys
 /// nothing. Databases go on without them once they were listed.
-const HARMLESS: [&str; 5] = ["ConfigMap", "NetworkPolicy", "PodDisruptionBudget", "Secret metadata", "Service"];
+const HARMLESS: [&str; 5] =
+    ["ConfigMap", "NetworkPolicy", "PodDisruptionBudget", "Secret metadata", "Service"];
 
 /// What is told of watches that are begun again until they work: the same whichever they are.
-const BROKEN: &str =
-    "the operator cannot watch everything there, and tries again until it works: its /readyz says what and why";
+const BROKEN: &str = "the operator cannot watch everything there, and tries again until it works: its /readyz says what and why";
 
 /// Who needs what a watch shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,11 +207,18 @@ impl Table {
         unseen(self.decides(namespace), rights, now)
     }
 
-    /// What resources of a namespace are to say of it. Of what is broken everywhere each would say the same: that is for
+    /// Why not everything of a namespace is seen as it is now. For who leaves, what is not seen would stay behind; and what is
+    /// written may never show.
+    pub(super) fn unseen_whole(&self, namespace: &str, rights: &str, now: Instant) -> Option<Unseen> {
+        let rows = self.needed().filter(|(watched, _)| is_at(watched, namespace));
+        unseen(rows, rights, now)
+    }
+
+    /// What resources of a namespace are to say of that. Of what is broken everywhere each would say the same: that is for
     /// readiness and metrics. While the resource itself is not seen, nothing can be written to it.
-    pub(super) fn told(&self, namespace: &str, rights: &str, now: Instant) -> Option<Unseen> {
-        let why = self.unseen(namespace, rights, now)?;
-        let hidden = || self.decides(namespace).filter(|(_, row)| !row.is_seen(now));
+    pub(super) fn told(&self, namespace: &str, why: Unseen, now: Instant) -> Option<Unseen> {
+        let at = || self.needed().filter(|(watched, _)| is_at(watched, namespace));
+        let hidden = || at().filter(|(_, row)| !row.is_seen(now));
         let own = QuestDB::kind(&());
         let alone = |watched: &Watched| {
             let others = self.0.iter().filter(|(other, _)| other.kind == watched.kind && *other != watched);

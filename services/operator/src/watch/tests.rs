@@ -117,7 +117,9 @@ async fn what_is_seen_anew_is_told_by_place_and_what_broke_a_moment_ago_is_not()
         stand.watches.begun(&pods(place), Need::Databases);
     }
     stand.watches.listed(&pods("a"));
-    for (place, need, anew) in [("a", Need::Databases, false), ("b", Need::Databases, true), ("c", Need::Wish, true)] {
+    for (place, need, anew) in
+        [("a", Need::Databases, false), ("b", Need::Databases, true), ("c", Need::Wish, true)]
+    {
         assert!(!heard(place, &broke(), need));
         assert_eq!(heard(place, &Heard::Works, need), anew, "{place}");
         assert!(!heard(place, &Heard::Works, need), "{place} works still");

@@ -245,8 +245,7 @@ mod tests {
         let denied = Trouble::Denied("list");
         let of = |plural: &str, place: Option<&str>| Watched::new("Kind", (plural, ""), place);
         let (secrets, pods) = (of("secrets", Some("b")), of("pods", Some("b")));
-        let text =
-            told(&[(&secrets, &denied), (&pods, &denied), (&secrets, &denied)], "grant me");
+        let text = told(&[(&secrets, &denied), (&pods, &denied), (&secrets, &denied)], "grant me");
         assert_eq!(
             text,
             "the API server does not let this operator list secrets, pods in namespace b: grant it with 'grant me', or look \

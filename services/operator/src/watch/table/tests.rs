@@ -75,7 +75,7 @@ impl Stand {
     }
 
     fn told(&self, namespace: &str, at: u64) -> Option<Unseen> {
-        self.table.told(namespace, RIGHTS, later(self.begun, at))
+        self.table.told(namespace, self.unseen(namespace, at)?, later(self.begun, at))
     }
 
     fn unseen(&self, namespace: &str, at: u64) -> Option<Unseen> {
@@ -222,22 +222,21 @@ fn an_api_server_that_is_restarted_hides_nothing() {
         .flat_map(|(away, share)| [false, true].map(|forgets| (away, share, forgets)))
     {
         let case = format!("away for {away} s, share {share}, forgets {forgets}");
-        let (mut stand, mut pauses, mut now) = (Stand::listed_but(&[]), Pauses::default(), 0.0);
-        let mut pause = |now: f64, failure| {
-            pauses.after(failure, Instant::now() + Duration::from_secs_f64(now), share).as_secs_f64()
-        };
-        let at = |now: f64| now.ceil() as u64;
-        while now < f64::from(away) {
+        let (mut stand, mut pauses, mut now) = (Stand::listed_but(&[]), Pauses::default(), Duration::ZERO);
+        let begun = Instant::now();
+        let mut pause = |now: Duration, failure| pauses.after(failure, begun + now, share);
+        let at = |now: Duration| now.as_secs() + 1;
+        while now < Duration::from_secs(away) {
             stand.broke("Node", None, time_out(), at(now));
             now += pause(now, Failure::Broke);
-            assert_eq!(stand.unseen("a", at(now)), None, "{case}, second {now}");
+            assert_eq!(stand.unseen("a", at(now)), None, "{case}, {now:?}");
         }
         stand.answered("Node", None, at(now));
         if forgets {
             stand.broke("Node", None, time_out(), at(now));
             now += pause(now, Failure::Expired);
             // The list is answered at the last moment.
-            now += ANSWER.as_secs_f64();
+            now += ANSWER;
             assert_eq!(stand.unseen("a", at(now)), None, "{case}");
             assert_eq!(stand.works("Node", None, at(now)), Works::Again, "{case}");
         } else {
@@ -273,9 +272,13 @@ fn what_is_broken_everywhere_is_not_said_of_each_database() {
     all_broken(&mut stand);
     stand.broke("Node", None, denied(), 1);
     stand.broke("Pod", Some("b"), denied(), 100);
-    let Some(Unseen::Refused(text)) = stand.told("b", STALE_S) else { panic!("{:?}", stand.told("b", STALE_S)) };
+    let Some(Unseen::Refused(text)) = stand.told("b", STALE_S) else {
+        panic!("{:?}", stand.told("b", STALE_S))
+    };
     assert!(text.contains("list node:") && text.contains("list pod in namespace b"), "{text}");
-    let Some(Unseen::Refused(text)) = stand.told("a", STALE_S) else { panic!("{:?}", stand.told("a", STALE_S)) };
+    let Some(Unseen::Refused(text)) = stand.told("a", STALE_S) else {
+        panic!("{:?}", stand.told("a", STALE_S))
+    };
     assert!(text.contains("list node:") && !text.contains("namespace b"), "{text}");
 }
 
@@ -317,6 +320,9 @@ fn an_old_picture_holds_up_only_what_it_could_destroy() {
         stand.table.listed(&row);
         stand.broke(kind, Some("a"), denied(), 0);
         assert_eq!(stand.unseen("a", STALE_S).is_none(), harmless, "{kind}");
+        let whole = |namespace, at| stand.table.unseen_whole(namespace, RIGHTS, later(stand.begun, at));
+        assert!(whole("a", STALE_S).is_some(), "who leaves waits for {kind}");
+        assert_eq!((whole("a", STALE_S - 1), whole("b", STALE_S)), (None, None));
         assert!(stand.ready(STALE_S).namespaces["a"].is_err(), "{kind} is told all the same");
     }
 }
