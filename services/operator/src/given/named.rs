@@ -250,6 +250,12 @@ mod tests {
     }
 
     #[test]
+    fn each_secret_is_told_by_itself() {
+        let [x, y] = ["x", "y"].map(|name| of_named(&("n".to_owned(), name.to_owned())));
+        assert!(x != y && x.to_string() == "named Secret x in namespace n", "{x}");
+    }
+
+    #[test]
     fn a_watch_lives_while_somebody_names_its_secret() {
         let mut table = Table::default();
         let [a, b] = ["a", "b"].map(|name| ObjectRef::<QuestDB>::new(name).within("n"));

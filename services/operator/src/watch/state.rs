@@ -130,8 +130,8 @@ impl Watches {
         if works != Works::Still {
             tracing::info!(kind = %watched, "a watch works again");
             self.show();
-        } else if matches!(heard, Heard::Silence) && self.is_any_ill() {
-            // What does not answer at all grows old without a word.
+        } else if matches!(heard, Heard::Silence | Heard::Answered) && self.is_any_ill() {
+            // What does not answer at all grows old without a word, and what is answered is refused no more.
             self.show();
         }
         let anew = works == Works::Anew;

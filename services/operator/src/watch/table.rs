@@ -160,9 +160,10 @@ impl Table {
         }
     }
 
-    /// One was begun again. It may break at once.
+    /// One was begun again. It may break at once; one that ends well now and then is begun again without having broken.
     pub(super) fn answered(&mut self, watched: &Watched, now: Instant) {
-        if let Some(ill) = self.0.get_mut(watched).and_then(|row| row.ill.as_mut()) {
+        let ill = self.0.get_mut(watched).and_then(|row| row.ill.as_mut());
+        if let Some(ill) = ill.filter(|ill| !ill.has_lived(now)) {
             ill.answered = Some(now);
         }
     }

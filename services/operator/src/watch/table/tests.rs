@@ -443,7 +443,7 @@ proptest! {
                 }
                 Fate::Answered => {
                     stand.answered(kind, place, now);
-                    served[number] = worked[number].map(|_| now);
+                    served[number] = if lives { served[number] } else { worked[number].map(|_| now) };
                 }
             }
             let good = |number: usize| {
