@@ -14,7 +14,7 @@ const FIRST: Duration = Duration::from_secs(1);
 /// what is waited for.
 const LONGEST: Duration = Duration::from_secs(15);
 /// The longest while the API server refuses: only people cure that.
-const LONGEST_REFUSED: Duration = Duration::from_mins(1);
+const LONGEST_REFUSED: Duration = Duration::from_secs(30);
 /// So long after the last of them they begin anew.
 const FORGOTTEN: Duration = Duration::from_mins(2);
 
@@ -127,7 +127,7 @@ mod tests {
         use Failure::{Broke, Refused};
         assert_eq!(played(&[Broke; 6], 1.0), [1_000, 2_000, 4_000, 8_000, 15_000, 15_000]);
         assert_eq!(played(&[Broke; 6], 0.0), [500, 1_000, 2_000, 4_000, 7_500, 7_500]);
-        assert_eq!(played(&[Refused; 8], 1.0)[4..], [16_000, 32_000, 60_000, 60_000]);
+        assert_eq!(played(&[Refused; 8], 1.0)[4..], [16_000, 30_000, 30_000, 30_000]);
         assert_eq!(played(&[Refused, Refused, Refused, Refused, Refused, Broke], 1.0)[5], 15_000);
         assert_eq!(played(&[Broke; 100], 1.0)[99], 15_000);
     }
