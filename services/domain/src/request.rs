@@ -47,6 +47,8 @@ pub struct Change {
     pub allowed_cidrs: Option<Vec<String>>,
     /// Who can reach the database.
     pub exposure: Option<String>,
+    /// Whether nobody may delete the database.
+    pub deletion_protection: Option<bool>,
     /// What to do if this fails for good; not part of the desired state.
     pub on_failure: Option<String>,
 }
@@ -69,6 +71,7 @@ struct Fields {
     config: BTreeMap<String, String>,
     allowed_cidrs: Vec<String>,
     exposure: Exposure,
+    deletion_protection: bool,
 }
 
 impl Create {
@@ -95,7 +98,8 @@ impl Valid {
     /// The first desired state of the database `id` in `cluster`.
     pub fn place(self, id: DatabaseId, cluster: &Cluster) -> Desired {
         let hostname = cluster.hostname(&self.name, id);
-        let Fields { version, instance_type, storage, config, allowed_cidrs, exposure } = self.fields;
+        let Fields { version, instance_type, storage, config, allowed_cidrs, exposure, deletion_protection } =
+            self.fields;
         Desired {
             name: self.name,
             run_state: RunState::Running,
@@ -105,6 +109,7 @@ impl Valid {
             config,
             network: Network { hostname, allowed_cidrs, exposure },
             restart_nonce: None,
+            deletion_protection,
         }
     }
 }
@@ -146,6 +151,7 @@ impl Change {
         next.config = fields.config;
         next.network.allowed_cidrs = fields.allowed_cidrs;
         next.network.exposure = fields.exposure;
+        next.deletion_protection = fields.deletion_protection;
         Ok(next)
     }
 
@@ -169,6 +175,7 @@ impl Change {
             fields.allowed_cidrs = check_cidrs(cidrs, wrong);
         }
         word("/network/exposure", self.exposure.as_deref(), Exposure::ALL, wrong, &mut fields.exposure);
+        fields.deletion_protection = self.deletion_protection.unwrap_or(fields.deletion_protection);
         let mut on_failure = OnFailure::Revert;
         word("/on_failure", self.on_failure.as_deref(), OnFailure::ALL, wrong, &mut on_failure);
         fields
@@ -229,6 +236,7 @@ impl Fields {
             config: BTreeMap::new(),
             allowed_cidrs: Vec::new(),
             exposure: Exposure::Internal,
+            deletion_protection: false,
         }
     }
 
@@ -240,6 +248,7 @@ impl Fields {
             config: desired.config.clone(),
             allowed_cidrs: desired.network.allowed_cidrs.clone(),
             exposure: desired.network.exposure,
+            deletion_protection: desired.deletion_protection,
         }
     }
 }
@@ -469,6 +478,17 @@ mod tests {
             current.version = now.to_owned();
             let wrong = older.apply(&current).err().map(|mut wrong| wrong.0.remove(0));
             assert_eq!(wrong.map(|wrong| (wrong.pointer, wrong.rule)), expected, "from {now}");
+        }
+    }
+
+    #[test]
+    fn a_protection_is_put_on_and_off_and_stays_otherwise() {
+        let change = |deletion_protection| Change { deletion_protection, ..Change::default() };
+        let mut current = desired();
+        assert!(!current.deletion_protection, "only who asks for it has it");
+        for (wish, expected) in [(Some(true), true), (None, true), (Some(false), false), (None, false)] {
+            current = change(wish).apply(&current).unwrap();
+            assert_eq!(current.deletion_protection, expected, "{wish:?}");
         }
     }
 

@@ -321,6 +321,7 @@ pub(crate) mod tests {
                     exposure: domain::Exposure::Internal,
                 },
                 restart_nonce: None,
+                deletion_protection: false,
             },
             issued_at: jiff::Timestamp::from_millisecond(1_760_000_000_000).unwrap(),
             actor: "tester".to_owned(),

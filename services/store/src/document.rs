@@ -20,6 +20,8 @@ pub(crate) struct DesiredDocument {
     network: NetworkDocument,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     restart_nonce: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    deletion_protection: bool,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -73,6 +75,7 @@ impl From<&Desired> for DesiredDocument {
                 exposure: network.exposure.to_string(),
             },
             restart_nonce: desired.restart_nonce.clone(),
+            deletion_protection: desired.deletion_protection,
         }
     }
 }
@@ -110,6 +113,7 @@ impl DesiredDocument {
                 exposure: word("network.exposure", &self.network.exposure, Exposure::parse)?,
             },
             restart_nonce: self.restart_nonce,
+            deletion_protection: self.deletion_protection,
         })
     }
 }
@@ -151,6 +155,7 @@ mod tests {
                 exposure: Exposure::Internal,
             },
             restart_nonce: Some("1".to_owned()),
+            deletion_protection: true,
         }
     }
 
@@ -166,6 +171,7 @@ mod tests {
         let mut bare = full;
         bare.compute.node_image = None;
         bare.restart_nonce = None;
+        bare.deletion_protection = false;
         bare.config.clear();
         bare.network.allowed_cidrs.clear();
         assert_eq!(journey(&bare), bare);
