@@ -62,6 +62,8 @@ parts!(
     InstanceStop => "instance-stop",
     /// The firewall is removed.
     SecurityGroupRemoval => "security-group-removal",
+    /// What the disk holds is copied a last time.
+    LastCopy => "last-copy",
     /// The disk is destroyed.
     VolumeRemoval => "volume-removal",
     /// What remains in Kubernetes is removed.
@@ -101,7 +103,8 @@ impl Part {
             Self::Detachment => &[Self::PodStop],
             Self::InstanceStop => &[Self::Detachment],
             Self::SecurityGroupRemoval => &[Self::InstanceStop],
-            Self::VolumeRemoval => &[Self::SecurityGroupRemoval],
+            Self::LastCopy => &[Self::SecurityGroupRemoval],
+            Self::VolumeRemoval => &[Self::LastCopy],
             Self::Cleanup => &[Self::VolumeRemoval],
         }
     }
@@ -110,7 +113,13 @@ impl Part {
     pub(crate) const fn is_beside(self) -> bool {
         matches!(
             self,
-            Self::Tuning | Self::Reload | Self::Reach | Self::Upgrade | Self::Candidate | Self::Former
+            Self::Tuning
+                | Self::Reload
+                | Self::Reach
+                | Self::Upgrade
+                | Self::Candidate
+                | Self::Former
+                | Self::LastCopy
         )
     }
 
@@ -149,6 +158,7 @@ mod tests {
             Part::Detachment,
             Part::InstanceStop,
             Part::SecurityGroupRemoval,
+            Part::LastCopy,
             Part::VolumeRemoval,
             Part::Cleanup,
         ];

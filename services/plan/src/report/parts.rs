@@ -81,6 +81,7 @@ pub(super) fn facts(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Ou
     }
     // The plan knows what was reported: what it does not have any more was never begun.
     status.last_upgrade.clone_from(&outcome.plan.upgrade);
+    status.last_copy.clone_from(&outcome.plan.last_copy);
     if validated.goal != Goal::Serve {
         status.endpoints = None;
     }

@@ -8,10 +8,11 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use resources::{QuestDB, QuestDBSnapshot, QuestDBStatus, names};
 
+use super::copies::Copied;
 use crate::fixture::validated;
 use crate::{
     Children, Dns, DnsQuestion, Goal, Kind, Memory, Observed, Source, Step, Validated, copy_to_look_at,
-    dns_question, name_in_force, name_to_release, pod_is_ready, put_right, serving, source_to_look_at,
+    dns_question, is_name_known_released, last_copy_to_look_at, name_in_force, name_to_release, pod_is_ready, put_right, serving, source_to_look_at,
 };
 
 /// What becomes of a step.
@@ -78,6 +79,14 @@ pub(crate) struct World {
     pub(crate) snapshots: Vec<Arc<QuestDBSnapshot>>,
     /// No copy can be made.
     pub(crate) uncopied: bool,
+    /// Last copies in EC2.
+    pub(super) copied: Vec<Copied>,
+    /// So many of them EC2 cannot finish.
+    pub(super) spoilt: usize,
+    /// Nobody looks after orders for copies.
+    pub(super) unheeded: bool,
+    /// What was last written to the disk.
+    pub(super) written: u64,
     /// There may be a third machine, because it was needed when the last one was launched.
     pub(super) third: bool,
     /// QuestDB does not read server.conf again: because it refuses a value, or because it cannot be told.
@@ -136,6 +145,10 @@ impl World {
             exhausted: Vec::new(),
             snapshots: Vec::new(),
             uncopied: false,
+            copied: Vec::new(),
+            spoilt: 0,
+            unheeded: false,
+            written: 0,
             third: false,
             deaf: None,
             reloads: 0,
@@ -197,7 +210,9 @@ impl World {
             self.snapshots.iter().find(|found| found.metadata.name.as_deref() == Some(name)).cloned()
         };
         observed.children.copy = copy_to_look_at(resource, &wish, &observed.children, find);
+        observed.children.last_copy = last_copy_to_look_at(&wish.subject, find);
         put_right(resource, &wish.subject, &mut observed.account);
+        observed.account.copies = self.last_copies(&wish, &observed);
         observed.account.source = self.source(resource, &wish, &observed);
         let status = resource.status.as_ref().and_then(|status| status.dns.as_ref());
         let known = status.and_then(|status| status.change_id.as_ref());
@@ -208,7 +223,8 @@ impl World {
         let name = if wish.goal == Goal::Serve { name_in_force } else { name_to_release };
         let name = name(resource, &wish);
         let of_name = self.records.iter().filter(|record| record.name == name).cloned();
-        let records = change.is_none().then(|| of_name.collect());
+        let asks = change.is_none() && !is_name_known_released(resource, &wish);
+        let records = asks.then(|| of_name.collect());
         observed.dns = Dns { records, change };
         observed
     }
