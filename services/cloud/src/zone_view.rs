@@ -10,28 +10,40 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-use crate::{Call, Cloud, DnsRecord, Error, HostedZoneId};
+use crate::{Call, Cloud, DnsRecord, Error, HostedZoneId, RecordKind};
 
 /// What a zone held at one moment.
 #[derive(Debug)]
 pub struct ZonePicture {
     as_of: Instant,
     records: HashMap<String, Vec<DnsRecord>>,
+    /// Names by the texts that their records hold.
+    texts: HashMap<String, Vec<String>>,
 }
 
 impl ZonePicture {
     /// Sorts records by name.
     pub fn new(as_of: Instant, records: Vec<DnsRecord>) -> Self {
         let mut sorted: HashMap<String, Vec<DnsRecord>> = HashMap::new();
+        let mut texts: HashMap<String, Vec<String>> = HashMap::new();
         for record in records {
+            let texts_of = if record.kind == RecordKind::Txt { record.texts() } else { Vec::new() };
+            for text in texts_of {
+                texts.entry(text).or_default().push(record.name.clone());
+            }
             sorted.entry(record.name.clone()).or_default().push(record);
         }
-        Self { as_of, records: sorted }
+        Self { as_of, records: sorted, texts }
     }
 
     /// Every record of a name, which is lower case and without the last dot.
     pub fn of(&self, name: &str) -> &[DnsRecord] {
         self.records.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Every name with a record of this text.
+    pub fn with_text(&self, text: &str) -> &[String] {
+        self.texts.get(text).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -110,5 +122,19 @@ mod tests {
         assert_eq!(picture.of("a.example.com"), [records[0].clone(), records[2].clone()]);
         assert_eq!(picture.of("b.example.com"), [records[1].clone()]);
         assert_eq!(picture.of("c.example.com"), []);
+    }
+
+    #[test]
+    fn names_are_found_by_their_texts() {
+        let records = vec![
+            DnsRecord::txt("a.example.com", 30, "x"),
+            DnsRecord::txt("b.example.com", 30, "y"),
+            DnsRecord::txt("c.example.com", 30, "x"),
+            DnsRecord::cname("d.example.com", 30, "x"),
+        ];
+        let picture = ZonePicture::new(Instant::now(), records);
+        assert_eq!(picture.with_text("x"), ["a.example.com", "c.example.com"]);
+        assert_eq!(picture.with_text("y"), ["b.example.com"]);
+        assert_eq!(picture.with_text("z"), [""; 0]);
     }
 }

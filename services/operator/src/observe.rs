@@ -212,53 +212,64 @@ async fn dns(
     settled: bool,
 ) -> Result<Dns, Error> {
     if settled && let Some(found) = at_rest(context, resource, validated).await? {
-        return Ok(Dns { records: Some(found), change: None });
+        return Ok(found);
     }
     if validated.goal != Goal::Serve {
         // What is settled was released; what was never given a name in status may still have one in the zone.
-        let name = plan::name_to_release(resource, validated);
-        let records = if settled { None } else { Some(records(context, name).await?) };
-        return Ok(Dns { records, change: None });
+        if settled {
+            return Ok(Dns::default());
+        }
+        let mut all = Vec::new();
+        for name in plan::names_to_release(resource, validated) {
+            all.extend(records(context, name).await?);
+        }
+        return Ok(Dns { records: Some(all), ..Dns::default() });
     }
     let serving =
         plan::serving(resource, observed).filter(|instance| instance.state == InstanceState::Running);
     let address = serving.filter(|_| plan::pod_is_ready(observed)).and_then(|instance| instance.private_ip);
-    let name = plan::name_in_force(resource, validated);
-    match plan::dns_question(resource, validated, address) {
-        DnsQuestion::Nothing => Ok(Dns::default()),
-        DnsQuestion::Records => Ok(Dns { records: Some(records(context, name).await?), change: None }),
-        DnsQuestion::Change(id) => match context.cloud.get_change(&id).await {
-            Ok(change) => Ok(Dns { records: None, change: Some(change) }),
-            Err(cloud::Error::NotFound { .. }) => {
-                Ok(Dns { records: Some(records(context, name).await?), change: None })
-            }
-            Err(error) => Err(Error::aws("ask how far a DNS change came")(error)),
+    let name = match plan::dns_question(resource, validated, address) {
+        DnsQuestion::Nothing => return Ok(Dns::default()),
+        DnsQuestion::Records(name) => name,
+        DnsQuestion::Change { id, name } => match context.cloud.get_change(&id).await {
+            Ok(change) => return Ok(Dns { change: Some(change), ..Dns::default() }),
+            Err(cloud::Error::NotFound { .. }) => name,
+            Err(error) => return Err(Error::aws("ask how far a DNS change came")(error)),
         },
-    }
+    };
+    Ok(Dns { records: Some(records(context, &name).await?), ..Dns::default() })
 }
 
-/// The records of the name of a database at rest, listed now, when the picture of the zone shows that somebody changed them.
-async fn at_rest(
-    context: &Context,
-    resource: &QuestDB,
-    validated: &Validated,
-) -> Result<Option<Vec<cloud::DnsRecord>>, Error> {
+/// What the picture of the zone shows to be otherwise than a database at rest left it, listed now: its name's records when
+/// somebody changed them, else those of a name that is its own and that nobody knows of any more.
+async fn at_rest(context: &Context, resource: &QuestDB, validated: &Validated) -> Result<Option<Dns>, Error> {
     // A change is noticed by the first pass after the next picture.
     let age = context.resync / 2;
     let before = Timestamp::now().checked_sub(age).unwrap_or_default();
-    let Some(name) = plan::name_at_rest(resource, before) else { return Ok(None) };
-    match context.zone_view.at_most(age).await {
-        Ok(picture) if plan::are_as_noted(resource, validated, picture.of(name)) => Ok(None),
-        Ok(_) => {
-            let found = records(context, name).await?;
-            Ok((!plan::are_as_noted(resource, validated, &found)).then_some(found))
-        }
+    let picture = match context.zone_view.at_most(age).await {
+        Ok(picture) => picture,
         Err(error) => {
             // Nothing has to be done for a database at rest: the next picture tells.
             tracing::warn!(error = %runtime::telemetry::chain(&error), "the zone could not be listed");
-            Ok(None)
+            return Ok(None);
+        }
+    };
+    if let Some(name) = plan::name_at_rest(resource, before)
+        && !plan::are_as_noted(resource, validated, picture.of(name))
+    {
+        let found = records(context, name).await?;
+        if !plan::are_as_noted(resource, validated, &found) {
+            return Ok(Some(Dns { records: Some(found), ..Dns::default() }));
         }
     }
+    let text = plan::owner_text(&validated.subject);
+    for name in plan::names_left(resource, picture.with_text(&text)) {
+        let left = records(context, name).await?;
+        if plan::has_records(validated, &left) {
+            return Ok(Some(Dns { left, ..Dns::default() }));
+        }
+    }
+    Ok(None)
 }
 
 async fn records(context: &Context, name: &str) -> Result<Vec<cloud::DnsRecord>, Error> {

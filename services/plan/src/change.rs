@@ -14,7 +14,7 @@ use resources::{ChangeMeans, PendingStatus, QuestDB};
 
 use crate::planner::{Reason, World, other_name, reasons, volume_change};
 use crate::secrets::{Choice, Taking};
-use crate::{Goal, Kind, Plan, Step, Validated, serving};
+use crate::{Goal, Kind, Part, Plan, State, Step, Validated, serving};
 
 pub use reload::{Reload, Setting};
 
@@ -57,7 +57,7 @@ pub(crate) fn changes(world: &World<'_>, plan: &Plan) -> Vec<Change> {
     }
     let mut changes = machine(world);
     changes.extend(disk(world));
-    changes.extend(name(world));
+    changes.extend(name(world, plan));
     changes.extend(restarts(world));
     changes.extend(world.upgrade.change.clone());
     changes.extend(plan.actions.iter().filter_map(|action| of_step(&action.step)));
@@ -177,11 +177,14 @@ fn disk(world: &World<'_>) -> Vec<Change> {
     fields.map(|field| Change::online(field, "EC2 changes the disk while QuestDB serves")).collect()
 }
 
-fn name(world: &World<'_>) -> Option<Change> {
-    let name = other_name(world)?;
-    let why =
-        format!("the database has the name {name}: a living one keeps it; a paused one may get another");
-    Some(Change::new("/spec/network/hostname", ChangeMeans::Refused, why))
+fn name(world: &World<'_>, plan: &Plan) -> Option<Change> {
+    let in_force = other_name(world)?;
+    let field = "/spec/network/hostname";
+    if let Some(State::Refused(why)) = plan.state(Part::Rename) {
+        return Some(Change::new(field, ChangeMeans::Refused, why));
+    }
+    let why = format!("the new name is added and takes the place of {in_force}, which is given back then");
+    Some(Change::new(field, ChangeMeans::Online, why))
 }
 
 /// What is done to objects beside the pod.

@@ -41,15 +41,15 @@ pub use last_copy::{Evidence, copies_to_look_at, is_name_known_released, last_co
 pub use observed::{Account, Children, Dns, Memory, Observed};
 pub use part::Part;
 pub use planner::{
-    DnsQuestion, Left, Source, are_as_noted, dns_question, is_abandoned, machine_to_check,
-    modification_must_be_read, name_at_rest, name_in_force, name_to_release, plan, pod_is_ready, pod_serves,
-    serving, source_to_look_at,
+    DnsQuestion, Left, Source, are_as_noted, dns_question, has_records, is_abandoned, machine_to_check,
+    modification_must_be_read, name_at_rest, names_left, names_to_release, owner_text, plan, pod_is_ready,
+    pod_serves, serving, source_to_look_at,
 };
 pub use reach::Reach;
 pub use rehearsal::rehearse;
 pub use report::{Applied, Failure, identified, is_suspended, refused, status, suspended, unidentified};
 pub use settings::{Neighbours, Settings};
-pub use step::{Action, Kind, Manifest, Plan, Progress, State, Step, Target};
+pub use step::{Action, Kind, Led, Manifest, Plan, Progress, Renamed, State, Step, Target};
 pub use subject::Subject;
 pub use tagged::{Lost, Mistagged, is_still_ours, lost, put_right};
 pub use upgrade::copy_to_look_at;

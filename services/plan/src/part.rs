@@ -44,6 +44,8 @@ parts!(
     Reload => "reload",
     /// Name.
     Dns => "dns",
+    /// From one name to another: the new one is added, then the former is given back.
+    Rename => "name-change",
     /// Disruption budget, monitors and routes.
     Reach => "reach",
     /// From one version to another.
@@ -98,6 +100,7 @@ impl Part {
             Self::Reload => &[Self::Config, Self::Pod],
             Self::Pod => &[Self::Credentials, Self::Node, Self::Config, Self::Attachment],
             Self::Dns => &[Self::Pod],
+            Self::Rename => &[Self::Dns],
             // The way back is one row: nothing is pulled from under a QuestDB that still writes.
             Self::PodStop => &[Self::DnsRelease],
             Self::Detachment => &[Self::PodStop],
@@ -115,6 +118,7 @@ impl Part {
             self,
             Self::Tuning
                 | Self::Reload
+                | Self::Rename
                 | Self::Reach
                 | Self::Upgrade
                 | Self::Candidate
@@ -145,6 +149,8 @@ mod tests {
         check(Part::Tuning, Part::Volume, true);
         check(Part::Reload, Part::Config, true);
         check(Part::Dns, Part::Reload, false);
+        check(Part::Rename, Part::Dns, true);
+        check(Part::Dns, Part::Rename, false);
         for failed in [Part::Config, Part::Credentials, Part::Node, Part::Attachment, Part::Volume] {
             check(Part::Pod, failed, true);
             check(Part::Dns, failed, true);

@@ -229,8 +229,8 @@ pub enum Step {
     ChangeRecords {
         /// Changes.
         changes: Vec<RecordChange>,
-        /// Address that the name then has; `None` when it is released.
-        address: Option<String>,
+        /// Which name then leads where; `None` when one is given back.
+        led: Option<Led>,
     },
     /// Write down that the machine may be taken down, before its protection is.
     WriteReleased {
@@ -391,6 +391,28 @@ pub struct Plan {
     pub changes: Vec<Change>,
     /// What people have to put right, and nothing else waits for.
     pub problems: Vec<String>,
+    /// Whether QuestDB answers on its machine and this plan leaves it alone.
+    pub serves: bool,
+    /// What became of a change of the name.
+    pub renamed: Option<Renamed>,
+}
+
+/// A name, and the address that it is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Led {
+    /// Fully qualified name.
+    pub name: String,
+    /// Address.
+    pub address: String,
+}
+
+/// What was seen of a change of the name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Renamed {
+    /// All name servers answer to this one: it takes the place of the one in force.
+    Taken(String),
+    /// Nothing of ours is left under this one.
+    GivenBack(String),
 }
 
 impl Plan {

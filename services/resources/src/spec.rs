@@ -266,7 +266,8 @@ pub enum DeletionPolicy {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = fence::balanced_for_somebody())]
 pub struct NetworkSpec {
-    /// Fully qualified DNS name; resource name and the cluster's suffix when absent.
+    /// Fully qualified DNS name; resource name and the cluster's suffix when absent. Another one takes the place of the one in
+    /// force without a moment in which neither leads to the database.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub hostname: Option<String>,

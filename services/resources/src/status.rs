@@ -231,6 +231,24 @@ pub struct DnsStatus {
     /// answers to it and nobody else can take it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
+    /// Name that is added beside it, and takes its place once all name servers answer to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<NextNameStatus>,
+    /// Name that it took the place of, and that is being given back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub former: Option<String>,
+}
+
+/// A name that takes the place of another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NextNameStatus {
+    /// Fully qualified name.
+    pub name: String,
+    /// Address that its record was given.
+    pub address: String,
+    /// Change that is waited for.
+    pub change_id: String,
 }
 
 impl DnsStatus {

@@ -13,6 +13,7 @@ mod late;
 mod leader;
 mod life;
 mod moves;
+mod names;
 mod others;
 mod overrides;
 mod policies;

@@ -127,13 +127,13 @@ impl Pass<'_> {
             Step::LabelNode { name, uid, labels } => kubernetes::label_node(self, name, uid, labels).await,
             Step::ProveLeft(left) => left::prove(self, left).await,
             Step::Reload(reload) => reload::reload(self, reload).await,
-            Step::ChangeRecords { changes, address } => {
+            Step::ChangeRecords { changes, led } => {
                 let change = dns::change(self, changes).await;
-                if change.is_err() && address.is_some() {
+                if change.is_err() && led.is_some() {
                     // Route 53 may carry it out all the same.
                     self.context.memories.asked(&self.validated.subject.uid);
                 }
-                written.applied.dns = Some((change?, address.clone()));
+                written.applied.dns = Some((change?, led.clone()));
                 Ok(())
             }
             Step::CreateSecurityGroup(_)

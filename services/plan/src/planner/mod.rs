@@ -15,6 +15,7 @@ mod network;
 mod reach;
 mod ready;
 mod released;
+mod rename;
 mod source;
 mod teardown;
 mod workload;
@@ -36,8 +37,11 @@ pub use former::Left;
 pub(crate) use home::pinned;
 pub use home::{machine_to_check, serving};
 pub(crate) use moving::{Reason, reasons};
-pub use name::{DnsQuestion, are_as_noted, dns_question, name_at_rest, name_in_force, name_to_release};
-pub(crate) use name::{is_reserved, other_name};
+pub use name::{
+    DnsQuestion, are_as_noted, dns_question, has_records, name_at_rest, names_left, names_to_release,
+    owner_text,
+};
+pub(crate) use name::{is_reserved, name_in_force, other_name};
 pub(crate) use reach::{leaving_node, missing_kinds};
 pub use ready::is_abandoned;
 pub use source::{Source, source_to_look_at};
@@ -102,7 +106,7 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
     let safe = reach::isolation(world, plan) || world.observed.children.pod.is_some();
     let claimed = disk::claim(world, plan, volume);
     let home = instance.zip(node).filter(|_| configured && claimed && safe && keyed);
-    let ready = if let Some((instance, node)) = home {
+    let (is_current, on) = if let Some((instance, node)) = home {
         let target = moving::target(world, plan, &moving::Home { instance, node, group, disk: volume });
         if !Arc::ptr_eq(target, node) {
             disk::goes_to(world, plan, volume, target);
@@ -113,14 +117,15 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
         workload::upgrade(world, plan, target, prepares);
         // Who has been given the new credentials comes in only after a restart.
         let waits = (world.upgrade.waits() || takes_along) && !credentials::are_ahead(world);
-        workload::pod(world, plan, target, waits)
+        (workload::pod(world, plan, target, waits), Some(target))
     } else {
         workload::told(world, plan);
         plan.say(Part::Attachment, State::Pending);
         plan.say(Part::Pod, State::Pending);
-        false
+        (false, node)
     };
-    name::resolve(world, plan, instance.filter(|_| ready));
+    plan.serves = on.is_some_and(|node| workload::serves(world, plan, node));
+    name::resolve(world, plan, instance.filter(|_| is_current || plan.serves));
     reach::beside(world, plan);
     former::end_all(world, plan, instance, volume);
 }

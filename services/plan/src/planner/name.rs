@@ -2,46 +2,100 @@
 //!
 //! *Invariant:* records that are not ours are never changed, and a name with any record that is not ours is taken.
 //! *Invariant:* a paused database keeps its name: the address goes, the text that says whose the name is stays.
+//! *Invariant:* of two names of a living database the one in force always leads to it ([`rename`]).
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use cloud::{ChangeId, DnsChangeState, DnsRecord, Instance, RecordChange, RecordKind};
 use jiff::Timestamp;
-use resources::{DnsState, DnsStatus, QuestDB, StepStatus};
+use resources::{DnsState, DnsStatus, NextNameStatus, QuestDB, StepStatus};
 
-use super::World;
-use crate::{Goal, Part, Plan, State, Step, Subject, Validated};
+use super::{World, rename};
+use crate::{Goal, Led, Part, Plan, State, Step, Subject, Validated};
 
 /// Seconds that resolvers may keep the address.
 const TTL: u32 = 30;
 
 /// What the text record says.
-pub(super) fn owner_text(subject: &Subject) -> String {
+pub fn owner_text(subject: &Subject) -> String {
     format!("heritage=slipway,cluster={},database={}", subject.cluster, subject.database)
 }
 
-/// What has to be asked of Route 53 before the name can be judged.
+/// What has to be asked of Route 53 before a name can be judged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DnsQuestion {
     /// Nothing: the name is known to be in sync with the address, or there is no address yet.
     Nothing,
-    /// How far this change came.
-    Change(ChangeId),
-    /// What the name holds.
-    Records,
+    /// How far this change of a name came.
+    Change {
+        /// Change.
+        id: ChangeId,
+        /// Name.
+        name: String,
+    },
+    /// What this name holds.
+    Records(String),
+}
+
+/// The name of a serving database that is to be dealt with; one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Concern<'a> {
+    /// The one in force does not lead to the address for all that is known.
+    InForce(&'a str),
+    /// Another one that is to be given back.
+    Back(&'a str),
+    /// The one that is asked for, while another is in force.
+    Next(&'a str),
+    /// None: the one that is asked for is in force, and leads to the address.
+    Nothing,
+}
+
+impl<'a> Concern<'a> {
+    pub(super) fn of(resource: &'a QuestDB, validated: &'a Validated, address: &str) -> Self {
+        let (in_force, wish) = (name_in_force(resource, validated), validated.hostname.as_str());
+        let leads = |status: &&DnsStatus| {
+            status.name == in_force
+                && status.address.as_deref() == Some(address)
+                && status.state == DnsState::InSync
+        };
+        let Some(status) = noted(resource).filter(leads) else { return Self::InForce(in_force) };
+        let next = status.next.as_ref().map(|next| next.name.as_str());
+        let mut others = next.into_iter().chain(status.former.as_deref());
+        if let Some(other) = others.find(|other| *other != wish) {
+            Self::Back(other)
+        } else if in_force == wish {
+            Self::Nothing
+        } else {
+            Self::Next(wish)
+        }
+    }
 }
 
 /// What has to be asked while a database should serve at `address`.
 pub fn dns_question(resource: &QuestDB, validated: &Validated, address: Option<IpAddr>) -> DnsQuestion {
     let Some(address) = address.map(|address| address.to_string()) else { return DnsQuestion::Nothing };
-    let status = resource.status.as_ref().and_then(|status| status.dns.as_ref());
-    let name = name_in_force(resource, validated);
-    let same = |status: &&DnsStatus| status.name == name && status.address.as_ref() == Some(&address);
-    let Some(status) = status.filter(same) else { return DnsQuestion::Records };
-    match (status.state, &status.change_id) {
-        (DnsState::InSync, _) => DnsQuestion::Nothing,
-        (DnsState::Pending, Some(id)) => DnsQuestion::Change(ChangeId::new(id)),
-        (DnsState::Pending | DnsState::Releasing | DnsState::Conflict, _) => DnsQuestion::Records,
+    let status = noted(resource);
+    let (name, change) = match Concern::of(resource, validated, &address) {
+        Concern::Nothing => return DnsQuestion::Nothing,
+        Concern::Back(name) => (name, None),
+        Concern::InForce(name) => {
+            let same = |status: &&DnsStatus| {
+                status.name == name
+                    && status.address.as_ref() == Some(&address)
+                    && status.state == DnsState::Pending
+            };
+            (name, status.filter(same).and_then(|status| status.change_id.as_ref()))
+        }
+        Concern::Next(name) => {
+            let next = status.and_then(|status| status.next.as_ref());
+            let same = |next: &&NextNameStatus| next.name == name && next.address == address;
+            (name, next.filter(same).map(|next| &next.change_id))
+        }
+    };
+    let name = name.to_owned();
+    match change {
+        Some(id) => DnsQuestion::Change { id: ChangeId::new(id), name },
+        None => DnsQuestion::Records(name),
     }
 }
 
@@ -59,7 +113,7 @@ pub fn name_at_rest(resource: &QuestDB, before: Timestamp) -> Option<&str> {
 }
 
 fn noted_name(resource: &QuestDB) -> Option<&str> {
-    let status = resource.status.as_ref()?.dns.as_ref()?;
+    let status = noted(resource)?;
     match status.state {
         DnsState::InSync => Some(&status.name),
         DnsState::Pending | DnsState::Releasing | DnsState::Conflict => None,
@@ -68,7 +122,7 @@ fn noted_name(resource: &QuestDB) -> Option<&str> {
 
 /// Whether the records of the name of a database at rest are what its status says of them.
 pub fn are_as_noted(resource: &QuestDB, validated: &Validated, records: &[DnsRecord]) -> bool {
-    let Some(status) = resource.status.as_ref().and_then(|status| status.dns.as_ref()) else { return true };
+    let Some(status) = noted(resource) else { return true };
     let subject = &validated.subject;
     let address = status.address.as_ref().and_then(|address| address.parse().ok());
     let wanted = address.map(|address| DnsRecord::a(&status.name, TTL, address));
@@ -78,10 +132,29 @@ pub fn are_as_noted(resource: &QuestDB, validated: &Validated, records: &[DnsRec
         && addresses.eq(wanted.iter())
 }
 
-/// The name that a database gives back: the one it was given last, whatever its wish says by now.
-pub fn name_to_release<'a>(resource: &'a QuestDB, validated: &'a Validated) -> &'a str {
-    let status = resource.status.as_ref().and_then(|status| status.dns.as_ref());
-    status.map_or(validated.hostname.as_str(), |status| status.name.as_str())
+/// The names that a database gives back: first the one it was given last, whatever its wish says by now, then those that it
+/// has beside it.
+pub fn names_to_release<'a>(resource: &'a QuestDB, validated: &'a Validated) -> Vec<&'a str> {
+    let Some(status) = noted(resource) else { return vec![&validated.hostname] };
+    let next = status.next.as_ref().map(|next| next.name.as_str());
+    [status.name.as_str()].into_iter().chain(next).chain(status.former.as_deref()).collect()
+}
+
+/// What status says of the name.
+pub(super) fn noted(resource: &QuestDB) -> Option<&DnsStatus> {
+    resource.status.as_ref()?.dns.as_ref()
+}
+
+/// Names of which a picture of the zone says that they are this database's, by the text that says whose they are, and that a
+/// database at rest does not have.
+pub fn names_left<'a>(resource: &QuestDB, of_text: &'a [String]) -> Vec<&'a str> {
+    let known = noted(resource).map(|status| status.name.as_str());
+    of_text.iter().map(String::as_str).filter(|name| Some(*name) != known).collect()
+}
+
+/// Whether records of a name are, at least in part, this database's.
+pub fn has_records(validated: &Validated, records: &[DnsRecord]) -> bool {
+    !ours(records, &validated.subject).is_empty()
 }
 
 /// The name of a database that has another one than it asks for now.
@@ -91,7 +164,7 @@ pub(crate) fn other_name<'a>(world: &World<'a>) -> Option<&'a str> {
 
 /// The name that a database has been given.
 fn name_given(resource: &QuestDB) -> Option<&str> {
-    let status = resource.status.as_ref()?.dns.as_ref()?;
+    let status = noted(resource)?;
     match status.state {
         DnsState::InSync | DnsState::Pending | DnsState::Releasing => Some(&status.name),
         DnsState::Conflict => None,
@@ -99,7 +172,7 @@ fn name_given(resource: &QuestDB) -> Option<&str> {
 }
 
 /// The name that leads to a database while it is to serve: the one that it has, whatever its wish says by now.
-pub fn name_in_force<'a>(resource: &'a QuestDB, validated: &'a Validated) -> &'a str {
+pub(crate) fn name_in_force<'a>(resource: &'a QuestDB, validated: &'a Validated) -> &'a str {
     name_given(resource).unwrap_or(&validated.hostname)
 }
 
@@ -110,53 +183,65 @@ pub(super) fn resolve(world: &World<'_>, plan: &mut Plan, instance: Option<&Inst
         plan.say(Part::Dns, State::Pending);
         return;
     };
+    let concern = Concern::of(world.resource, world.validated, &address.to_string());
     let observed = &world.observed.dns;
-    match (&observed.records, &observed.change) {
-        (Some(records), _) => point(world, plan, records, address),
-        (None, Some(change)) if change.state == DnsChangeState::InSync => leads(world, plan),
-        (None, Some(_)) => plan.wait(Part::Dns, "waiting for the change to reach all name servers"),
-        (None, None) => match dns_question(world.resource, world.validated, Some(IpAddr::V4(address))) {
-            DnsQuestion::Nothing => leads(world, plan),
-            DnsQuestion::Change(_) | DnsQuestion::Records => {
-                plan.wait(Part::Dns, "what the name holds is not known yet");
+    if let Concern::InForce(_) = concern {
+        match (&observed.records, &observed.change) {
+            (Some(records), _) => point(world, plan, (records, false), address),
+            (None, Some(change)) if change.state == DnsChangeState::InSync => {
+                plan.say(Part::Dns, State::Done);
             }
-        },
+            (None, Some(_)) => plan.wait(Part::Dns, "waiting for the change to reach all name servers"),
+            (None, None) => plan.wait(Part::Dns, "what the name holds is not known yet"),
+        }
+    } else if let (Concern::Nothing, Some(records)) = (concern, &observed.records) {
+        point(world, plan, (records, true), address);
+    } else {
+        plan.say(Part::Dns, State::Done);
     }
-}
-
-/// The name leads to the database; whether it is the one that is asked for.
-fn leads(world: &World<'_>, plan: &mut Plan) {
-    let Some(name) = other_name(world) else { return plan.say(Part::Dns, State::Done) };
-    let text = format!(
-        "the database has the name {name}: another name for a living database is not supported yet; it goes on as it is"
-    );
-    plan.say(Part::Dns, State::Refused(text));
+    rename::plan(world, plan, concern, address);
 }
 
 /// Records of ours that are to be removed, exactly as they are, whatever others put beside them. A pause keeps the text record
 /// of the name that the wish still asks for.
 pub(super) fn releases(world: &World<'_>, records: &[DnsRecord]) -> Vec<RecordChange> {
+    let (hostname, subject) = (&world.validated.hostname, &world.validated.subject);
     let keeps = keeps_name(world.resource, world.validated);
-    if keeps && records.is_empty() && noted_name(world.resource).is_some() {
+    let of_name = |name: &str| -> Vec<DnsRecord> {
+        records.iter().filter(|record| record.name == name).cloned().collect()
+    };
+    let names = names_to_release(world.resource, world.validated);
+    let removed = names.iter().flat_map(|name| {
+        let kept = keeps && name == hostname;
+        let mut removed = withdrawn(&of_name(name), subject);
+        removed.retain(|change| !(kept && change.record().kind == RecordKind::Txt));
+        removed
+    });
+    let mut changes: Vec<RecordChange> = removed.collect();
+    if keeps && of_name(hostname).is_empty() && noted_name(world.resource).is_some() {
         // Somebody took it away; nobody else has the name yet.
-        let (name, subject) = (&world.validated.hostname, &world.validated.subject);
-        return vec![RecordChange::Create(DnsRecord::txt(name, TTL, &owner_text(subject)))];
+        changes.push(RecordChange::Create(DnsRecord::txt(hostname, TTL, &owner_text(subject))));
     }
-    let ours = ours(records, &world.validated.subject);
-    let removed = ours.into_iter().filter(|record| !(keeps && record.kind == RecordKind::Txt));
-    removed.cloned().map(RecordChange::Delete).collect()
+    changes
+}
+
+/// What takes away all that is ours of one name.
+pub(super) fn withdrawn(records: &[DnsRecord], subject: &Subject) -> Vec<RecordChange> {
+    ours(records, subject).into_iter().cloned().map(RecordChange::Delete).collect()
 }
 
 /// Whether a database that stops keeps the name that it has.
 fn keeps_name(resource: &QuestDB, validated: &Validated) -> bool {
-    validated.goal == Goal::Pause && name_to_release(resource, validated) == validated.hostname
+    let given = noted(resource).map_or(validated.hostname.as_str(), |status| status.name.as_str());
+    validated.goal == Goal::Pause && given == validated.hostname
 }
 
 /// Whether the name of a database that stopped is still its own, as far as anybody looked.
 pub(crate) fn is_reserved(resource: &QuestDB, validated: &Validated, records: Option<&[DnsRecord]>) -> bool {
-    let noted = || resource.status.as_ref().is_some_and(|status| status.dns.is_some());
-    let owned = |records: &[DnsRecord]| records.iter().any(|record| is_owner(record, &validated.subject));
-    keeps_name(resource, validated) && records.map_or_else(noted, owned)
+    let is_ours =
+        |record: &DnsRecord| record.name == validated.hostname && is_owner(record, &validated.subject);
+    let owned = |records: &[DnsRecord]| records.iter().any(is_ours);
+    keeps_name(resource, validated) && records.map_or_else(|| noted(resource).is_some(), owned)
 }
 
 /// The records that are ours: none, where our text record is missing; else of the kinds that we write.
@@ -167,7 +252,7 @@ fn ours<'a>(records: &'a [DnsRecord], subject: &Subject) -> Vec<&'a DnsRecord> {
 }
 
 /// The first record that is not.
-fn foreign<'a>(records: &'a [DnsRecord], subject: &Subject) -> Option<&'a DnsRecord> {
+pub(super) fn foreign<'a>(records: &'a [DnsRecord], subject: &Subject) -> Option<&'a DnsRecord> {
     let ours = ours(records, subject);
     records.iter().find(|record| !ours.contains(record))
 }
@@ -177,18 +262,15 @@ fn is_owner(record: &DnsRecord, subject: &Subject) -> bool {
     record.kind == RecordKind::Txt && record.plain && record.texts() == [owner_text(subject)]
 }
 
-fn point(world: &World<'_>, plan: &mut Plan, records: &[DnsRecord], address: Ipv4Addr) {
+/// Makes the name in force lead to the address; `known` when it did, for all that status says.
+fn point(world: &World<'_>, plan: &mut Plan, (records, known): (&[DnsRecord], bool), address: Ipv4Addr) {
     let name = name_in_force(world.resource, world.validated);
-    let wanted = DnsRecord::a(name, TTL, address);
-    let text = DnsRecord::txt(name, TTL, &owner_text(&world.validated.subject));
-    let known = dns_question(world.resource, world.validated, Some(IpAddr::V4(address)));
-    if known == DnsQuestion::Nothing && records == std::slice::from_ref(&wanted) {
+    let [text, wanted] = records_of(world, name, address);
+    if known && records == std::slice::from_ref(&wanted) {
         // The address is ours and was in sync: only what said so is gone.
         let changes = vec![RecordChange::Create(text), RecordChange::Upsert(wanted)];
         let reason = "the record that says whose the name is was taken away";
-        plan.act(Part::Dns, Step::ChangeRecords { changes, address: Some(address.to_string()) }, reason);
-        plan.wait(Part::Dns, "waiting for the change to reach all name servers");
-        return;
+        return lead(plan, Part::Dns, changes, (name, address), reason);
     }
     if let Some(foreign) = foreign(records, &world.validated.subject) {
         let text = format!(
@@ -198,18 +280,44 @@ fn point(world: &World<'_>, plan: &mut Plan, records: &[DnsRecord], address: Ipv
         plan.say(Part::Dns, State::Conflict(text));
         return;
     }
-    if records.contains(&wanted) && known == DnsQuestion::Nothing {
-        return leads(world, plan);
+    if known && records.contains(&wanted) {
+        return plan.say(Part::Dns, State::Done);
     }
-    let (changes, reason) = if records.is_empty() {
-        // `Create` and not `Upsert`: of two who take the name at once, one is refused.
-        (vec![RecordChange::Create(text), RecordChange::Create(wanted)], "the name is free")
+    let reason = if records.is_empty() {
+        "the name is free"
     } else if records.contains(&wanted) {
         // The report of the change was lost: say it again to get one whose way can be followed.
-        (vec![RecordChange::Upsert(wanted)], "whether the name is in sync is not known")
+        "whether the name is in sync is not known"
     } else {
-        (vec![RecordChange::Upsert(wanted)], "the name does not answer with the machine's address")
+        "the name does not answer with the machine's address"
     };
-    plan.act(Part::Dns, Step::ChangeRecords { changes, address: Some(address.to_string()) }, reason);
-    plan.wait(Part::Dns, "waiting for the change to reach all name servers");
+    lead(plan, Part::Dns, taking(records, [text, wanted]), (name, address), reason);
+}
+
+/// The two records of a name: whose it is, and where it leads.
+pub(super) fn records_of(world: &World<'_>, name: &str, address: Ipv4Addr) -> [DnsRecord; 2] {
+    let text = DnsRecord::txt(name, TTL, &owner_text(&world.validated.subject));
+    [text, DnsRecord::a(name, TTL, address)]
+}
+
+/// What makes a name lead to an address that is free or ours.
+pub(super) fn taking(records: &[DnsRecord], [text, wanted]: [DnsRecord; 2]) -> Vec<RecordChange> {
+    if records.is_empty() {
+        // `Create` and not `Upsert`: of two who take the name at once, one is refused.
+        vec![RecordChange::Create(text), RecordChange::Create(wanted)]
+    } else {
+        vec![RecordChange::Upsert(wanted)]
+    }
+}
+
+pub(super) fn lead(
+    plan: &mut Plan,
+    part: Part,
+    changes: Vec<RecordChange>,
+    (name, address): (&str, Ipv4Addr),
+    reason: &str,
+) {
+    let led = Some(Led { name: name.to_owned(), address: address.to_string() });
+    plan.act(part, Step::ChangeRecords { changes, led }, reason);
+    plan.wait(part, "waiting for the change to reach all name servers");
 }

@@ -95,16 +95,15 @@ pub(super) fn end(world: &World<'_>, plan: &mut Plan, instance: &Instance, part:
 }
 
 fn release_name(world: &World<'_>, plan: &mut Plan) -> bool {
-    let Some(records) = &world.observed.dns.records else {
-        // Nobody asked, because status says that the name was released.
-        return true;
-    };
-    let changes = name::releases(world, records);
+    // Nobody asked where status says that the name was released.
+    let records = world.observed.dns.records.as_deref();
+    let mut changes = records.map(|records| name::releases(world, records)).unwrap_or_default();
+    changes.extend(name::withdrawn(&world.observed.dns.left, &world.validated.subject));
     if changes.is_empty() {
         return true;
     }
     let reason = "nobody is to be sent to a database that stops";
-    plan.act(Part::DnsRelease, Step::ChangeRecords { changes, address: None }, reason);
+    plan.act(Part::DnsRelease, Step::ChangeRecords { changes, led: None }, reason);
     plan.wait(Part::DnsRelease, "the name is being taken out of service");
     false
 }

@@ -33,11 +33,21 @@ pub(super) fn config(world: &World<'_>, plan: &mut Plan) -> bool {
     false
 }
 
+/// Whether QuestDB serves on a Node and is left alone, be it under an older wish.
+pub(super) fn serves(world: &World<'_>, plan: &Plan, node: &Node) -> bool {
+    let pod = world.observed.children.pod.as_deref();
+    let stays = |pod: &&Pod| {
+        let ends = |step: &Step| matches!(step, Step::Delete(target) if target.kind == Kind::Pod);
+        pod.metadata.deletion_timestamp.is_none() && !plan.actions.iter().any(|action| ends(&action.step))
+    };
+    pod.filter(stays).is_some_and(|pod| is_on(pod, node) && pod_serves(pod))
+}
+
 /// StatefulSet, disk on machine, and pod; whether the pod serves what is asked for. While it waits for a move, one that
 /// serves is left as it is.
 pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: bool) -> bool {
     let pod = world.observed.children.pod.as_deref();
-    let at_home = pod.and_then(|pod| pod.spec.as_ref()?.node_name.as_ref()) == node.metadata.name.as_ref();
+    let at_home = pod.is_some_and(|pod| is_on(pod, node));
     // What would not fit is not written either: the next pod would not start, whatever ends this one.
     let cramped = is_cramped(world, node);
     if (waits || cramped)
@@ -172,6 +182,11 @@ pub fn pod_is_ready(observed: &Observed) -> bool {
 /// The same of a pod.
 pub fn pod_serves(pod: &Pod) -> bool {
     pod::is(pod, "Ready")
+}
+
+fn is_on(pod: &Pod, node: &Node) -> bool {
+    let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
+    on.is_some() && on == node.metadata.name.as_ref()
 }
 
 fn is_current(pod: &Pod, checksum: &str) -> bool {

@@ -108,6 +108,7 @@ pub(crate) fn put(
 fn accepted(outcome: &Outcome<'_>) -> Word {
     match outcome.first_refused() {
         Some((Part::Upgrade, text)) => no("UpgradeRefused", &text),
+        Some((Part::Rename, text)) => no("NameTaken", &text),
         Some((_, text)) => no("MoveNeeded", &text),
         None => yes("Valid", "the spec can be carried out"),
     }
@@ -119,9 +120,10 @@ fn ready(outcome: &Outcome<'_>) -> Word {
         Goal::Pause => return no("Paused", "the database is paused"),
         Goal::Retire | Goal::Purge => return no("Deleted", "the database is deleted"),
     }
-    // A wish that was refused leaves what serves as it is.
+    // A wish that was refused leaves what serves as it is, and so does one that waits.
     let stands = |part| matches!(outcome.plan.state(part), Some(State::Done | State::Refused(_)));
-    if [Part::Node, Part::Pod, Part::Dns].into_iter().all(stands) {
+    let serves = outcome.plan.serves || stands(Part::Pod);
+    if serves && [Part::Node, Part::Dns].into_iter().all(stands) {
         return yes("Serving", "QuestDB answers its probes and its name");
     }
     match outcome.first_missing() {

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use resources::{InstructionStatus, QuestDB, QuestDBStatus, names};
 
 use crate::change;
-use crate::{Observed, Part, Plan, State, Validated};
+use crate::{Led, Observed, Part, Plan, State, Validated};
 
 /// What became of a plan.
 #[derive(Clone, Debug, Default)]
@@ -28,8 +28,8 @@ pub struct Applied {
     pub failures: Vec<Failure>,
     /// Fields of ours that somebody else writes again and again, and that were left as they are: which, and who.
     pub contended: Vec<String>,
-    /// The DNS change that was made, with the address the name then has.
-    pub dns: Option<(DnsChange, Option<String>)>,
+    /// The DNS change that was made, and which name it leads where.
+    pub dns: Option<(DnsChange, Option<Led>)>,
 }
 
 /// A step that failed.

@@ -1,19 +1,21 @@
 //! Steps with their times, and the plain facts of a status.
 
-use cloud::{DnsChangeState, Instance};
+use std::mem;
+
+use cloud::{DnsChange, DnsChangeState, Instance};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::names::{self, port};
 use resources::{
-    DnsState, DnsStatus, EndpointsStatus, NodeStatus, QuestDB, QuestDBStatus, StepState, StepStatus,
-    VolumeStatus,
+    DnsState, DnsStatus, EndpointsStatus, NextNameStatus, NodeStatus, QuestDB, QuestDBStatus, StepState,
+    StepStatus, VolumeStatus,
 };
 
 use super::Outcome;
 use crate::change::image_of_pod;
 use crate::planner::{is_reserved, name_in_force};
 use crate::upgrade::version_of;
-use crate::{Goal, Part, State, pod_is_ready, serving};
+use crate::{Goal, Led, Part, Renamed, State, pod_is_ready, serving};
 
 /// The steps of this pass, with the times of those before.
 pub(super) fn steps(before: &[StepStatus], outcome: &Outcome<'_>, now: Timestamp) -> Vec<StepStatus> {
@@ -131,7 +133,7 @@ fn volume(status: &mut QuestDBStatus, outcome: &Outcome<'_>) {
 
 /// Whether the name that the database has leads to it.
 fn leads(outcome: &Outcome<'_>) -> bool {
-    matches!(outcome.plan.state(Part::Dns), Some(State::Done | State::Refused(_)))
+    outcome.is_done(Part::Dns)
 }
 
 fn dns(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Outcome<'_>, instance: Option<&Instance>) {
@@ -140,31 +142,79 @@ fn dns(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Outcome<'_>, in
         if outcome.is_done(Part::DnsRelease) {
             let reserved = is_reserved(resource, outcome.validated, outcome.observed.dns.records.as_deref());
             let (name, state) = (outcome.validated.hostname.clone(), DnsState::InSync);
-            status.dns = reserved.then_some(DnsStatus { name, state, change_id: None, address: None });
+            status.dns = reserved.then_some(DnsStatus {
+                name,
+                state,
+                change_id: None,
+                address: None,
+                next: None,
+                former: None,
+            });
         } else if let Some(dns) = &mut status.dns {
             dns.state = DnsState::Releasing;
         }
         return;
     }
     let name = name_in_force(resource, outcome.validated).to_owned();
-    if let Some((change, address)) = &outcome.applied.dns {
-        let in_sync = change.state == DnsChangeState::InSync;
-        status.dns = Some(DnsStatus {
-            name,
-            state: if in_sync { DnsState::InSync } else { DnsState::Pending },
-            change_id: (!in_sync).then(|| change.id.to_string()),
-            address: address.clone(),
-        });
+    if let Some((change, Some(led))) = &outcome.applied.dns {
+        led_to(&mut status.dns, name, change, led);
         return;
     }
+    let beside = |status: &QuestDBStatus| {
+        let known = status.dns.as_ref();
+        (known.and_then(|dns| dns.next.clone()), known.and_then(|dns| dns.former.clone()))
+    };
+    let (next, former) = beside(status);
     match outcome.plan.state(Part::Dns) {
-        Some(State::Done | State::Refused(_)) => {
-            status.dns = Some(DnsStatus { name, state: DnsState::InSync, change_id: None, address });
+        Some(State::Done) => {
+            status.dns =
+                Some(DnsStatus { name, state: DnsState::InSync, change_id: None, address, next, former });
         }
         // A name that it had, and that somebody put a record beside, is its own still.
         Some(State::Conflict(_)) if name == outcome.validated.hostname => {
-            status.dns = Some(DnsStatus { name, state: DnsState::Conflict, change_id: None, address: None });
+            let state = DnsState::Conflict;
+            status.dns = Some(DnsStatus { name, state, change_id: None, address: None, next, former });
         }
-        Some(State::Conflict(_) | State::Pending | State::Running(_) | State::Broken(_)) | None => {}
+        _ => {}
+    }
+    if let (Some(dns), Some(renamed)) = (&mut status.dns, &outcome.plan.renamed) {
+        renamed_to(dns, renamed);
+    }
+}
+
+/// After a name was made to lead to the database: the one in force, or the one that is to take its place.
+fn led_to(dns: &mut Option<DnsStatus>, in_force: String, change: &DnsChange, led: &Led) {
+    if led.name != in_force {
+        if let Some(dns) = dns {
+            let (name, address, change_id) = (led.name.clone(), led.address.clone(), change.id.to_string());
+            dns.next = Some(NextNameStatus { name, address, change_id });
+            dns.former = dns.former.take().filter(|former| *former != led.name);
+        }
+        return;
+    }
+    let in_sync = change.state == DnsChangeState::InSync;
+    let (next, former) = dns.take().map(|dns| (dns.next, dns.former)).unwrap_or_default();
+    *dns = Some(DnsStatus {
+        name: in_force,
+        state: if in_sync { DnsState::InSync } else { DnsState::Pending },
+        change_id: (!in_sync).then(|| change.id.to_string()),
+        address: Some(led.address.clone()),
+        next,
+        former,
+    });
+}
+
+fn renamed_to(dns: &mut DnsStatus, renamed: &Renamed) {
+    match renamed {
+        Renamed::Taken(name) => {
+            if let Some(next) = dns.next.take_if(|next| next.name == *name) {
+                dns.former = Some(mem::replace(&mut dns.name, next.name));
+                dns.address = Some(next.address);
+            }
+        }
+        Renamed::GivenBack(name) => {
+            dns.next.take_if(|next| next.name == *name);
+            dns.former.take_if(|former| former == name);
+        }
     }
 }

@@ -23,6 +23,7 @@ mod protected;
 mod reach;
 mod records;
 mod reload;
+mod rename;
 mod runner;
 mod sequences;
 mod silent;
@@ -38,7 +39,7 @@ use jiff::Timestamp;
 use resources::{Phase, RunState, names};
 use serde_json::json;
 
-use crate::fixture::{resource, settings, validated};
+use crate::fixture::{resource, settings};
 use crate::{Part, State, Step, refused};
 use model::World;
 use runner::{ENOUGH, Trouble, pass, settle, troubles};
@@ -204,24 +205,6 @@ fn a_name_that_somebody_has_is_left_alone() {
     wish(&mut world, 2, |spec| spec.run_state = RunState::Purged);
     settle(&mut world, None, false);
     assert_eq!(world.records, [taken], "what is not ours is not released either");
-}
-
-#[test]
-fn another_name_is_refused_while_the_old_serves_on() {
-    let mut world = serving();
-    let records = world.records.clone();
-    wish(&mut world, 2, |spec| {
-        spec.network.hostname = Some("other.eu.example.com".to_owned());
-    });
-    let planned = pass(&mut world, &mut 0, None, false);
-    assert!(!planned.is_settled() && world.records == records);
-    let status = world.resource.status.clone().unwrap();
-    let condition =
-        |kind: &str| status.conditions.iter().find(|found| found.type_ == kind).unwrap().status.clone();
-    assert_eq!((condition("Ready"), condition("ConfigAccepted")), ("True".to_owned(), "False".to_owned()));
-    assert_eq!(status.instruction.unwrap().seq, 1, "the wish was not carried out");
-    let validated = validated(&world.resource);
-    assert_eq!(crate::name_to_release(&world.resource, &validated), "trades-33445566.eu.example.com");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use super::reload::more_connections;
 use super::source;
 use super::{ENOUGH, check_serving, pass, phase, serving, settle, wish};
 use crate::fixture::{settings, validated};
-use crate::{Kind, Plan, Step, plan, rehearse, suspended};
+use crate::{Goal, Kind, Plan, Step, plan, rehearse, suspended};
 
 /// What happens, and what is told of it.
 type Row = (&'static str, fn(&mut World), &'static [(&'static str, ChangeMeans)]);
@@ -112,7 +112,7 @@ const ROWS: &[Row] = &[
     (
         "network.hostname",
         |world| spec(world, |spec| spec.network.hostname = Some("other.eu.example.com".to_owned())),
-        &[("/spec/network/hostname", Refused)],
+        &[("/spec/network/hostname", Online)],
     ),
     ("network.exposure", |world| spec(world, |spec| spec.network.exposure = Exposure::Public), &[]),
     (
@@ -268,6 +268,41 @@ fn what_was_carried_out_is_not_pending_any_more() {
         assert_eq!(told(&planned(&world)), [], "{name}");
         assert_eq!(world.resource.status.as_ref().unwrap().pending, [], "{name}");
     }
+}
+
+#[test]
+fn what_serves_is_ready_until_it_is_stopped() {
+    let mut stops = 0;
+    for (name, happen, _) in ROWS {
+        let mut world = serving();
+        happen(&mut world);
+        if Goal::of(&world.resource) != Goal::Serve {
+            continue;
+        }
+        for number in 0..40 {
+            let served =
+                world.children.pod.as_deref().filter(|pod| pod.metadata.deletion_timestamp.is_none());
+            let served = served.is_some_and(crate::pod_serves);
+            let planned = pass(&mut world, &mut 0, None, false);
+            let stopped = planned
+                .actions
+                .iter()
+                .any(|action| matches!(&action.step, Step::Delete(target) if target.kind == Kind::Pod));
+            stops += usize::from(stopped);
+            let moved = world.pinned().unwrap().ends_with("-g2");
+            let conditions = &world.resource.status.as_ref().unwrap().conditions;
+            let ready = conditions.iter().find(|found| found.type_ == "Ready").unwrap();
+            if !moved && served {
+                let text = format!("{name}, pass {number}: {}", ready.message);
+                assert_eq!(ready.status == "True", !stopped, "{text}");
+            }
+            if planned.is_settled() {
+                break;
+            }
+            world.tick();
+        }
+    }
+    assert!(stops > 5, "{stops}");
 }
 
 #[test]

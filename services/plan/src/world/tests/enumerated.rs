@@ -7,13 +7,10 @@ use resources::RunState;
 use serde_json::Value;
 
 use super::model::{Lost, World};
-use super::operations::{NAMED_ANEW, Operation, become_, change, operations};
+use super::operations::{Operation, become_, change, operations};
 use super::oracle::{check_end, check_moment, is_refused, picture, picture_of_fresh};
 use super::runner::{ENOUGH, Run, Trouble, pass, record, settle, settle_after, troubles_at};
 use crate::Goal;
-
-/// The cloud under which no report lasts.
-const WIPED: &str = "wiped";
 
 /// The operation, begun.
 fn begun(operation: &Operation) -> World {
@@ -35,8 +32,7 @@ fn undisturbed(operation: &Operation) -> (World, Run) {
 
 /// Runs every operation under a cloud; the end is the same.
 fn under(cloud: &str, gather: impl Fn(&mut World), twice: bool) {
-    let wiped = |operation: &&Operation| cloud == WIPED && NAMED_ANEW.contains(&operation.name);
-    for operation in operations().filter(|operation| !wiped(operation)) {
+    for operation in operations() {
         let what = format!("{}, {cloud}", operation.name);
         let (end, _) = undisturbed(operation);
         let mut world = begun(operation);
@@ -110,7 +106,7 @@ fn every_step_may_be_done_twice() {
 
 #[test]
 fn the_status_may_be_wiped_before_every_pass() {
-    under(WIPED, |world| world.wiped = ENOUGH / 2, false);
+    under("wiped", |world| world.wiped = ENOUGH / 2, false);
 }
 
 #[test]
@@ -153,7 +149,7 @@ fn again(spec: &mut resources::QuestDBSpec, former: &resources::QuestDBSpec) {
 #[test]
 fn a_wish_may_turn_round_after_every_step() {
     let mut turned = 0;
-    for operation in operations().filter(|operation| !NAMED_ANEW.contains(&operation.name)) {
+    for operation in operations() {
         let former = (operation.start)().resource.spec;
         let (end, Run { steps, passes }) = undisturbed(operation);
         let for_good = end.resource.spec.run_state == RunState::Purged

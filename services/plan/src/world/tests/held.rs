@@ -267,19 +267,27 @@ fn a_database_that_does_not_serve_moves_before_its_disk_is_copied() {
 }
 
 #[test]
-fn a_name_that_is_refused_leaves_the_old_one_leading_to_the_database() {
-    let mut world = serving();
-    let name = world.resource.status.as_ref().unwrap().dns.as_ref().unwrap().name.clone();
-    change(&mut world, other_name);
-    begin_move(&mut world);
-    settle(&mut world, None, false);
-    check_end(&world, "moved under its name");
-    assert!(lives(&world, "2") && !lives(&world, "1"));
-    let Some(IpAddr::V4(address)) = world.instances[1].private_ip else { panic!("it has no address") };
-    assert!(world.records.contains(&DnsRecord::a(&name, 30, address)), "{:#?}", world.records);
-    let dns = world.resource.status.as_ref().unwrap().dns.clone().unwrap();
-    assert_eq!((dns.name, dns.state, dns.address), (name, DnsState::InSync, Some(address.to_string())));
-    assert_eq!((said(&world, "Ready").0, said(&world, "ConfigAccepted").0), ("True".into(), "False".into()));
+fn whichever_name_is_in_force_leads_to_the_next_machine() {
+    let other = "other.eu.example.com";
+    for taken in [false, true] {
+        let mut world = serving();
+        let name = world.resource.status.as_ref().unwrap().dns.as_ref().unwrap().name.clone();
+        if taken {
+            world.records.push(DnsRecord::cname(other, 300, "elsewhere.example.org"));
+        }
+        change(&mut world, other_name);
+        begin_move(&mut world);
+        settle(&mut world, None, false);
+        assert!(lives(&world, "2") && !lives(&world, "1"));
+        let Some(IpAddr::V4(address)) = world.instances[1].private_ip else { panic!("it has no address") };
+        let name = if taken { name } else { other.to_owned() };
+        assert!(world.records.contains(&DnsRecord::a(&name, 30, address)), "{:#?}", world.records);
+        let dns = world.resource.status.as_ref().unwrap().dns.clone().unwrap();
+        assert_eq!((dns.name, dns.state, dns.address), (name, DnsState::InSync, Some(address.to_string())));
+        let accepted = if taken { "False" } else { "True" };
+        let said = |kind| said(&world, kind).0;
+        assert_eq!((said("Ready"), said("ConfigAccepted")), ("True".into(), accepted.into()));
+    }
 }
 
 #[test]

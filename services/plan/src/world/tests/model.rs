@@ -6,13 +6,15 @@ use std::sync::Arc;
 use cloud::{DnsChange, DnsRecord, Instance, InstanceId, Protection, SecurityGroup, Volume, VolumeSnapshot};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
-use resources::{QuestDB, QuestDBSnapshot, QuestDBStatus, names};
+use resources::{Phase, QuestDB, QuestDBSnapshot, QuestDBStatus, names};
 
 use super::copies::Copied;
 use crate::fixture::validated;
+use crate::planner::name_in_force;
 use crate::{
-    Children, Dns, DnsQuestion, Goal, Kind, Memory, Observed, Source, Step, Validated, copy_to_look_at,
-    dns_question, is_name_known_released, last_copy_to_look_at, name_in_force, name_to_release, pod_is_ready, put_right, serving, source_to_look_at,
+    Children, Dns, DnsQuestion, Goal, Kind, Led, Memory, Observed, Source, Step, Validated, copy_to_look_at,
+    dns_question, is_name_known_released, last_copy_to_look_at, names_left, names_to_release, owner_text,
+    pod_is_ready, put_right, serving, source_to_look_at,
 };
 
 /// What becomes of a step.
@@ -27,8 +29,8 @@ pub(crate) enum Lost {
 /// Why the other side did not do a step.
 pub(super) type Refusal = &'static str;
 
-/// What a change of records gives: how far it came, and the address that the name then has.
-pub(super) type Renamed = Option<(DnsChange, Option<String>)>;
+/// What a change of records gives: how far it came, and which name it leads where.
+pub(super) type Renamed = Option<(DnsChange, Option<Led>)>;
 
 /// What EC2 showed at some time.
 type Shown = (Vec<Instance>, Vec<Volume>, Vec<SecurityGroup>);
@@ -214,19 +216,46 @@ impl World {
         put_right(resource, &wish.subject, &mut observed.account);
         observed.account.copies = self.last_copies(&wish, &observed);
         observed.account.source = self.source(resource, &wish, &observed);
-        let status = resource.status.as_ref().and_then(|status| status.dns.as_ref());
-        let known = status.and_then(|status| status.change_id.as_ref());
-        let change = self.changes.iter().find(|change| Some(change.id.as_str()) == known.map(String::as_str));
-        let address = serving(resource, &observed).filter(|_| pod_is_ready(&observed));
-        let question = dns_question(resource, &wish, address.and_then(|found| found.private_ip));
-        let change = change.filter(|_| matches!(question, DnsQuestion::Change(_))).cloned();
-        let name = if wish.goal == Goal::Serve { name_in_force } else { name_to_release };
-        let name = name(resource, &wish);
-        let of_name = self.records.iter().filter(|record| record.name == name).cloned();
-        let asks = change.is_none() && !is_name_known_released(resource, &wish);
-        let records = asks.then(|| of_name.collect());
-        observed.dns = Dns { records, change };
+        observed.dns = self.dns(resource, &wish, &observed);
         observed
+    }
+
+    /// What Route 53 says, of what is asked for and of what is left.
+    fn dns(&self, resource: &QuestDB, wish: &Validated, observed: &Observed) -> Dns {
+        let of = |name: &str| -> Vec<DnsRecord> {
+            self.records.iter().filter(|record| record.name == name).cloned().collect()
+        };
+        let status = resource.status.as_ref();
+        let phase = status.and_then(|status| status.phase);
+        if matches!(phase, Some(Phase::Ready | Phase::Paused | Phase::Deleted))
+            && status.and_then(|status| status.observed_generation) == resource.metadata.generation
+        {
+            let text = [owner_text(&wish.subject)];
+            let of_text = self.records.iter().filter(|record| record.texts() == text);
+            let named: Vec<String> = of_text.map(|record| record.name.clone()).collect();
+            if let Some(name) = names_left(resource, &named).first() {
+                return Dns { left: of(name), ..Dns::default() };
+            }
+        }
+        if is_name_known_released(resource, wish) {
+            return Dns::default();
+        }
+        if wish.goal != Goal::Serve {
+            let names = names_to_release(resource, wish);
+            return Dns { records: Some(names.into_iter().flat_map(of).collect()), ..Dns::default() };
+        }
+        let address = serving(resource, observed).filter(|_| pod_is_ready(observed));
+        let question = dns_question(resource, wish, address.and_then(|found| found.private_ip));
+        let name = match question {
+            // What a database at rest is compared with.
+            DnsQuestion::Nothing => name_in_force(resource, wish).to_owned(),
+            DnsQuestion::Records(name) => name,
+            DnsQuestion::Change { id, name } => match self.changes.iter().find(|change| change.id == id) {
+                Some(change) => return Dns { change: Some(change.clone()), ..Dns::default() },
+                None => name,
+            },
+        };
+        Dns { records: Some(of(&name)), ..Dns::default() }
     }
 
     /// Asked for live: what was made a disk a moment ago is shown as that.
@@ -263,9 +292,7 @@ impl World {
                 self.remember();
                 self.on_kubernetes(step).map(|()| None)
             }
-            Step::ChangeRecords { changes, address } => {
-                Ok(Some((self.change_records(changes)?, address.clone())))
-            }
+            Step::ChangeRecords { changes, led } => Ok(Some((self.change_records(changes)?, led.clone()))),
             other => self.on_aws(other, seen).map(|()| None),
         }
     }

@@ -22,10 +22,6 @@ use super::{serving, silent, source, wish};
 use crate::Kind;
 use crate::fixture::{plain, resource, settings};
 
-/// Operations that give another name. Which name a database has is known from its status alone, so that these do not stand
-/// a status that is lost at the very moment: the records of the former name stay.
-pub(super) const NAMED_ANEW: [&str; 2] = ["another name, refused", "return under another name"];
-
 /// Something that is asked for or happens.
 pub(super) struct Operation {
     pub(super) name: &'static str,
@@ -191,7 +187,7 @@ const OPERATIONS: &[Operation] = &[
         world.resource.metadata.annotations = None;
         world.touch();
     }),
-    operation("another name, refused", serving, |world| change(world, other_name)),
+    operation("another name", serving, |world| change(world, other_name)),
     operation("everything that needs no move", serving, |world| {
         change(world, |spec| {
             spec.storage.size_gib = 80;

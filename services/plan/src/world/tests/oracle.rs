@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use cloud::{Instance, InstanceState, RecordKind, key};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use resources::names::{self, condition};
-use resources::{CopyPolicy, Phase, QuestDB, QuestDBStatus};
+use resources::{CopyPolicy, DnsState, Phase, QuestDB, QuestDBStatus};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -28,7 +28,17 @@ pub(super) fn check_moment(world: &World, what: &str) {
     let held = world.volumes.iter().flat_map(cloud::Volume::live_attachments).count();
     assert!(held < 2 && world.children.attachments.len() < 2, "{what}: two machines hold the disk");
     assert!(world.groups.len() < 2, "{what}: {:#?}", world.groups);
+    check_name(world, what);
     assert!(world.secrets_drawn <= 1 + world.secrets_lost, "{what}: passwords were drawn again");
+}
+
+/// A name that status says to lead somewhere does, until it is given back.
+fn check_name(world: &World, what: &str) {
+    let dns = world.resource.status.as_ref().and_then(|status| status.dns.as_ref());
+    let Some(dns) = dns.filter(|dns| dns.state == DnsState::InSync && dns.next.is_some()) else { return };
+    let leads = |found: &cloud::DnsRecord| found.name == dns.name && found.kind == RecordKind::A;
+    let serves = Goal::of(&world.resource) == Goal::Serve;
+    assert!(!serves || world.records.iter().any(leads), "{what}: {} leads nowhere", dns.name);
 }
 
 /// Whether there may be a third machine: only where the second, to which the database was to go, was closed while QuestDB

@@ -119,12 +119,17 @@ pub(super) fn settle_after(
     for _ in 0..ENOUGH {
         let plain = world.is_plain_to_see();
         let planned = pass(world, &mut taken, trouble, twice);
-        if world.released || (plain && rests(&planned)) {
+        if world.released || (plain && rests(&planned) && stays(world)) {
             return taken;
         }
         world.tick();
     }
     panic!("not settled after {ENOUGH} passes ({trouble:?}): {}", waits(world));
+}
+
+/// Whether another look finds nothing either: at rest more is looked at.
+fn stays(world: &World) -> bool {
+    world.wiped > 0 || rests(&pass(&mut world.clone(), &mut 0, None, false))
 }
 
 /// A run without trouble.

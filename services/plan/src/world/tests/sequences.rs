@@ -47,7 +47,7 @@ fn wishes() -> impl Strategy<Value = Vec<Wish>> {
 }
 
 /// What a wish makes of a spec. The name is another only while there is none: otherwise that is refused.
-fn become_this(spec: &mut QuestDBSpec, wish: &Wish, named: bool) {
+fn become_this(spec: &mut QuestDBSpec, wish: &Wish) {
     spec.run_state = wish.run_state;
     spec.storage.size_gib = spec.storage.size_gib.max(wish.size);
     spec.storage.volume_type = if wish.io2 { VolumeType::Io2 } else { VolumeType::Gp3 };
@@ -69,20 +69,17 @@ fn become_this(spec: &mut QuestDBSpec, wish: &Wish, named: bool) {
         (wish.way_in & 4 == 0).then(|| ServiceSpec { service_type, ..ServiceSpec::default() });
     let machine = if wish.machine { "m7i.xlarge" } else { "m7i.large" };
     machine.clone_into(&mut spec.compute.instance_type);
-    if !named {
-        let name = if wish.name { "other" } else { "trades-33445566" };
-        spec.network.hostname = Some(format!("{name}.eu.example.com"));
-    }
+    let name = if wish.name { "other" } else { "trades-33445566" };
+    spec.network.hostname = Some(format!("{name}.eu.example.com"));
 }
 
 fn walk(wishes: &[Wish]) -> World {
     let mut world = World::new(resource(1));
     world.children.served = [Kind::ServiceMonitor, Kind::IngressRoute].into_iter().collect();
     for wish in wishes {
-        let named = world.resource.status.as_ref().is_some_and(|status| status.dns.is_some());
         let provisioned = !world.volumes.is_empty();
         change(&mut world, |spec| {
-            become_this(spec, wish, named);
+            become_this(spec, wish);
             spec.storage.provisioned |= provisioned;
         });
         let mut taken = 0;

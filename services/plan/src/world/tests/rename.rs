@@ -1,0 +1,173 @@
+//! Another name for a living database: the one in force always leads to it, and in the end it has one.
+
+use cloud::{DnsRecord, RecordKind};
+use resources::{ChangeMeans, DnsStatus, Phase, QuestDBSpec, RunState};
+
+use super::model::World;
+use super::operations::other_name;
+use super::oracle::check_end;
+use super::{check_serving, pass, phase, serving, settle, wish};
+use crate::{Part, Renamed, State, Step};
+
+const NAME: &str = "trades-33445566.eu.example.com";
+const OTHER: &str = "other.eu.example.com";
+const THIRD: &str = "third.eu.example.com";
+
+fn named(name: &'static str) -> impl Fn(&mut QuestDBSpec) {
+    move |spec| spec.network.hostname = Some(name.to_owned())
+}
+
+fn dns(world: &World) -> &DnsStatus {
+    world.resource.status.as_ref().unwrap().dns.as_ref().unwrap()
+}
+
+/// Where a name leads.
+fn answer(world: &World, name: &str) -> Option<String> {
+    let mut records = world.records.iter().filter(|found| found.name == name);
+    records.find(|found| found.kind == RecordKind::A).map(|found| found.values.join(","))
+}
+
+fn names(world: &World) -> Vec<&str> {
+    let mut names: Vec<&str> = world.records.iter().map(|found| found.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+fn condition<'a>(world: &'a World, kind: &str) -> (&'a str, &'a str) {
+    let conditions = &world.resource.status.as_ref().unwrap().conditions;
+    let found = conditions.iter().find(|found| found.type_ == kind).unwrap();
+    (&found.status, &found.reason)
+}
+
+/// The passes from the wish for another name to its end, each as it was before the pass.
+fn way() -> Vec<World> {
+    let mut world = serving();
+    wish(&mut world, 2, other_name);
+    let mut worlds = Vec::new();
+    for _ in 0..40 {
+        worlds.push(world.clone());
+        pass(&mut world, &mut 0, None, false);
+        if phase(&world) == Some(Phase::Ready) && dns(&world).name == OTHER {
+            return worlds;
+        }
+        world.tick();
+    }
+    panic!("it came to no end: {:?}", dns(&world));
+}
+
+#[test]
+fn the_new_name_is_added_then_takes_over_then_the_former_goes() {
+    let mut world = serving();
+    let address = dns(&world).address.clone().unwrap();
+    wish(&mut world, 2, other_name);
+    let (mut renamed, mut changes) = (Vec::new(), 0);
+    for _ in 0..40 {
+        let planned = pass(&mut world, &mut 0, None, false);
+        let in_force = dns(&world).name.clone();
+        assert_eq!(answer(&world, &in_force), Some(address.clone()), "the name in force leads nowhere");
+        assert_eq!(condition(&world, "Ready"), ("True", "Serving"));
+        changes += planned.actions.len();
+        assert!(planned.actions.iter().all(|action| matches!(action.step, Step::ChangeRecords { .. })));
+        renamed.extend(planned.renamed.clone());
+        if renamed.is_empty() {
+            let pending = &world.resource.status.as_ref().unwrap().pending;
+            let told = pending.iter().map(|found| (found.field.as_str(), found.means)).collect::<Vec<_>>();
+            assert_eq!(told, [("/spec/network/hostname", ChangeMeans::Online)]);
+            assert_eq!(in_force, NAME);
+        }
+        if planned.is_settled() {
+            break;
+        }
+        world.tick();
+    }
+    assert_eq!(renamed, [Renamed::Taken(OTHER.to_owned()), Renamed::GivenBack(NAME.to_owned())]);
+    assert_eq!(changes, 2, "one change adds, one takes away");
+    assert_eq!((names(&world), answer(&world, OTHER)), (vec![OTHER], Some(address)));
+    let DnsStatus { next, former, change_id, .. } = dns(&world);
+    assert_eq!((next, former, change_id), (&None, &None, &None));
+    let endpoints = world.resource.status.as_ref().unwrap().endpoints.as_ref().unwrap();
+    assert_eq!(endpoints.http, format!("http://{OTHER}:9000"));
+    check_end(&world, "under another name");
+}
+
+#[test]
+fn the_former_name_stays_until_all_name_servers_know_the_new_one() {
+    let mut world = serving();
+    wish(&mut world, 2, other_name);
+    while dns(&world).next.is_none() {
+        pass(&mut world, &mut 0, None, false);
+    }
+    for _ in 0..5 {
+        let planned = pass(&mut world, &mut 0, None, false);
+        assert!(planned.actions.is_empty(), "{:?}", planned.actions);
+        assert_eq!((names(&world), dns(&world).name.as_str()), (vec![OTHER, NAME], NAME));
+    }
+}
+
+#[test]
+fn a_name_that_is_taken_is_refused_and_the_one_in_force_stays() {
+    let mut world = serving();
+    let theirs = DnsRecord::cname(OTHER, 300, "elsewhere.example.org");
+    world.records.push(theirs.clone());
+    let before = world.records.clone();
+    wish(&mut world, 2, other_name);
+    for _ in 0..3 {
+        let planned = pass(&mut world, &mut 0, None, false);
+        assert!(matches!(planned.state(Part::Rename), Some(State::Refused(_))), "{:?}", planned.progress);
+        world.tick();
+    }
+    assert_eq!(world.records, before);
+    assert_eq!(condition(&world, "Ready"), ("True", "Serving"));
+    assert_eq!(condition(&world, "ConfigAccepted"), ("False", "NameTaken"));
+    let status = world.resource.status.as_ref().unwrap();
+    assert_eq!(status.instruction.as_ref().unwrap().seq, 1, "the wish was not carried out");
+    assert_eq!(status.pending[0].means, ChangeMeans::Refused);
+    world.records.retain(|record| *record != theirs);
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    assert_eq!(names(&world), [OTHER]);
+}
+
+#[test]
+fn a_wish_may_turn_to_any_name_or_state_at_every_pass() {
+    for (at, world) in way().into_iter().enumerate() {
+        let all = [NAME, OTHER, THIRD];
+        for (name, wiped) in all.into_iter().flat_map(|name| [(name, false), (name, true)]) {
+            let mut world = world.clone();
+            wish(&mut world, 3, named(name));
+            world.resource.status.take_if(|_| wiped);
+            settle(&mut world, None, false);
+            check_end(&world, name);
+            assert_eq!(names(&world), [name], "turned at pass {at}, wiped: {wiped}");
+        }
+        for (state, kept) in [(RunState::Paused, 1), (RunState::Deleted, 0), (RunState::Purged, 0)] {
+            let mut world = world.clone();
+            wish(&mut world, 3, |spec| spec.run_state = state);
+            settle(&mut world, None, false);
+            assert!(names(&world).len() <= kept, "{state:?} at pass {at}: {:?}", world.records);
+            let addresses = world.records.iter().filter(|found| found.kind == RecordKind::A);
+            assert_eq!(addresses.count(), 0, "{state:?} at pass {at}");
+        }
+    }
+}
+
+#[test]
+fn a_name_that_nobody_knows_of_is_given_back_at_rest() {
+    for state in [RunState::Running, RunState::Paused, RunState::Deleted] {
+        let mut world = serving();
+        wish(&mut world, 2, |spec| spec.run_state = state);
+        settle(&mut world, None, false);
+        let before = world.records.clone();
+        let text = crate::owner_text(&crate::fixture::subject());
+        let theirs = DnsRecord::txt(THIRD, 30, "heritage=slipway,cluster=eu-west-1,database=other");
+        world.records.extend([
+            DnsRecord::txt(OTHER, 30, &text),
+            DnsRecord::a(OTHER, 30, std::net::Ipv4Addr::new(192, 0, 2, 9)),
+            theirs.clone(),
+        ]);
+        settle(&mut world, None, false);
+        world.records.retain(|record| *record != theirs);
+        assert_eq!(world.records, before, "{state:?}");
+    }
+}

@@ -1,0 +1,121 @@
+//! Another name for a living database, against a Route 53 that answers late: there is no moment at which none leads to it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use cloud::{DnsRecord, HostedZoneId, RecordChange, RecordKind};
+use resources::{DnsState, Phase, QuestDB};
+use serde_json::json;
+use testkit::{eventually, unique};
+
+use super::rig::{PATIENCE, Rig};
+use super::subject::Subject;
+
+/// Looks until stopped: whatever name is in force has to lead to the address. How often that was seen of each name.
+async fn looks(rig: Arc<Rig>, name: String, address: String, stop: Arc<AtomicBool>) -> Vec<(String, u32)> {
+    let mut seen: Vec<(String, u32)> = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let dns = rig.as_admin().get(&name).await.unwrap().status.unwrap().dns.unwrap();
+        assert_eq!(dns.state, DnsState::InSync, "{dns:?}");
+        let found = rig.records(&dns.name).await;
+        let leads = found
+            .iter()
+            .any(|record| record.kind == RecordKind::A && record.values == std::slice::from_ref(&address));
+        // Between the two looks it may have been given back.
+        let still = rig.as_admin().get(&name).await.unwrap().status.unwrap().dns.unwrap().name;
+        assert!(leads || still != dns.name, "{} leads nowhere: {found:?}", dns.name);
+        match seen.iter_mut().find(|(known, _)| *known == dns.name) {
+            Some((_, count)) => *count += 1,
+            None => seen.push((dns.name, 1)),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    seen
+}
+
+fn ready(resource: &QuestDB) -> &str {
+    let conditions = &resource.status.as_ref().unwrap().conditions;
+    &conditions.iter().find(|found| found.type_ == "Ready").unwrap().status
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_living_database_gets_another_name_and_one_always_leads_to_it() {
+    let mut subject = Subject::new(&unique("renamed")).await;
+    let _operator = subject.rig.start().await;
+    let born = subject.serving().await.status.unwrap().dns.unwrap();
+    let (former, address) = (born.name, born.address.unwrap());
+    let other = subject.rig.hostname(&format!("{}-anew", subject.name));
+    let stop = Arc::new(AtomicBool::new(false));
+    let seen = tokio::spawn(looks(
+        Arc::clone(&subject.rig),
+        subject.name.clone(),
+        address.clone(),
+        Arc::clone(&stop),
+    ));
+
+    subject.wish(|spec| spec["network"]["hostname"] = json!(other)).await;
+    let renamed = subject.carried_out(Phase::Ready).await;
+    stop.store(true, Ordering::Relaxed);
+    let seen: Vec<String> = seen.await.unwrap().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(seen.first(), Some(&former), "nobody looked before the change");
+    let status = renamed.status.clone().unwrap();
+    let dns = status.dns.unwrap();
+    assert_eq!((&dns.name, &dns.next, &dns.former), (&other, &None, &None));
+    assert_eq!(status.endpoints.unwrap().http, format!("http://{other}:9000"));
+    assert_eq!(subject.rig.records(&former).await, [], "the former name is given back");
+    assert_eq!(subject.rig.records(&other).await.len(), 2);
+
+    // A name that somebody else has is told, and what serves goes on.
+    let taken = subject.rig.hostname(&format!("{}-taken", subject.name));
+    let zone = HostedZoneId::new(subject.rig.zone());
+    let theirs = DnsRecord::cname(&taken, 300, "elsewhere.example.org");
+    let take = [RecordChange::Create(theirs.clone())];
+    subject.rig.aws.change_records(&zone, &take).await.unwrap();
+    subject.wish(|spec| spec["network"]["hostname"] = json!(taken)).await;
+    eventually(PATIENCE, "the refusal", async || {
+        let found = subject.rig.as_admin().get(&subject.name).await.ok()?;
+        let conditions = found.status.as_ref()?.conditions.clone();
+        let refused = conditions.iter().find(|found| found.type_ == "ConfigAccepted")?;
+        (refused.reason == "NameTaken" && ready(&found) == "True").then_some(())
+    })
+    .await;
+    assert_eq!(subject.rig.records(&taken).await, std::slice::from_ref(&theirs));
+    assert_eq!(subject.rig.records(&other).await.len(), 2);
+    subject.rig.aws.change_records(&zone, &[RecordChange::Delete(theirs)]).await.unwrap();
+    subject.carried_out(Phase::Ready).await;
+    subject.purge().await;
+    for name in [former, other, taken] {
+        assert_eq!(subject.rig.records(&name).await, [], "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_of_its_own_that_nobody_knows_of_is_given_back_at_rest() {
+    let mut subject = Subject::new(&unique("leftover")).await;
+    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let kubeconfig = subject.rig.rights(&lease).await;
+    let _operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]);
+    let born = subject.serving().await.status.unwrap().dns.unwrap();
+    let before = subject.rig.records(&born.name).await;
+    let text = before.iter().find(|record| record.kind == RecordKind::Txt).unwrap();
+    let [left, foreign] =
+        ["left", "foreign"].map(|word| subject.rig.hostname(&format!("{}-{word}", subject.name)));
+    let ours = DnsRecord { name: left.clone(), ..text.clone() };
+    let theirs = DnsRecord::txt(&foreign, 30, "heritage=slipway,cluster=other,database=other");
+    let zone = HostedZoneId::new(subject.rig.zone());
+    let changes = [ours, theirs.clone()].map(RecordChange::Create);
+    subject.rig.aws.change_records(&zone, &changes).await.unwrap();
+    eventually(PATIENCE, "what is left to be given back", async || {
+        subject.rig.records(&left).await.is_empty().then_some(())
+    })
+    .await;
+    assert_eq!(subject.rig.records(&foreign).await, std::slice::from_ref(&theirs));
+    let sorted = |mut records: Vec<DnsRecord>| {
+        records.sort_by_key(|record| record.kind.to_string());
+        records
+    };
+    assert_eq!(sorted(subject.rig.records(&born.name).await), sorted(before));
+    subject.rig.aws.change_records(&zone, &[RecordChange::Delete(theirs)]).await.unwrap();
+    subject.purge().await;
+}
