@@ -194,12 +194,11 @@ pub struct Evidence {
 /// appearing just now go too: silence is no proof.
 pub fn take_back(asked: &Desired, evidence: Evidence) -> Desired {
     let never_there = !evidence.provisioned && (evidence.seen || evidence.refused);
-    let run_state = match (never_there, asked.storage.deletion_policy) {
-        (true, _) => RunState::Purged,
-        (false, _) if asked.deletion_protection => RunState::Deleted,
-        (false, DeletionPolicy::Snapshot | DeletionPolicy::Delete) => RunState::Purged,
-        (false, DeletionPolicy::Retain) => RunState::Deleted,
+    let stays = match asked.storage.deletion_policy {
+        DeletionPolicy::Retain => true,
+        DeletionPolicy::Snapshot | DeletionPolicy::Delete => asked.deletion_protection,
     };
+    let run_state = if stays && !never_there { RunState::Deleted } else { RunState::Purged };
     // Nobody deletes it: it never came to be. Beside an end there is no protection.
     let mut next = Desired { run_state, deletion_protection: false, ..asked.clone() };
     if evidence.refused {

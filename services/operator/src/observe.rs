@@ -51,10 +51,12 @@ async fn everything(
     let subject = &validated.subject;
     let find = |name: &str| context.side.snapshot(&subject.namespace, name);
     observed.children.copy = plan::copy_to_look_at(resource, validated, &observed.children, find);
+    observed.children.last_copy = plan::last_copy_to_look_at(subject, find);
     find_lost(context, resource, validated, &mut observed).await?;
     plan::put_right(resource, &validated.subject, &mut observed.account);
     if !settled {
         observed.account.source = source(context, resource, validated, &observed).await?;
+        observed.account.copies = last_copies(context, validated, &observed).await?;
         look_closer(context, resource, validated, &mut observed).await?;
     }
     observed.dns = dns(context, resource, validated, &observed, settled).await?;
@@ -67,7 +69,7 @@ pub(crate) fn is_settled(resource: &QuestDB) -> bool {
     let at_rest = matches!(status.phase, Some(Phase::Ready | Phase::Deleted | Phase::Paused));
     at_rest
         && status.observed_generation == resource.metadata.generation
-        && resource.metadata.deletion_timestamp.is_none()
+        && !plan::is_leaving(resource)
 }
 
 async fn account(context: &Context, validated: &Validated, settled: bool) -> Result<Account, Error> {
@@ -161,6 +163,22 @@ async fn source(
     found.map(Source::Copies).map(Some).map_err(Error::aws("look at the snapshot that the disk is made from"))
 }
 
+/// Last copies of the disk, read live: it is destroyed by them. Who still waits for one that is being made need not ask.
+async fn last_copies(
+    context: &Context,
+    validated: &Validated,
+    observed: &Observed,
+) -> Result<Vec<cloud::VolumeSnapshot>, Error> {
+    let Some((_, basis)) = plan::copies_to_look_at(validated, observed) else { return Ok(Vec::new()) };
+    let subject = &validated.subject;
+    let filter = TagFilter::cluster(&subject.cluster)
+        .database(&subject.database)
+        .role(Role::Snapshot)
+        .and(key::BASIS, &[&basis]);
+    let found = context.cloud.describe_snapshots(&Select::Tags(filter)).await;
+    found.map_err(Error::aws("look for the last copy of the disk"))
+}
+
 /// Reads that only somebody at work needs.
 async fn look_closer(
     context: &Context,
@@ -216,7 +234,7 @@ async fn dns(
     }
     if validated.goal != Goal::Serve {
         // What is settled was released; what was never given a name in status may still have one in the zone.
-        if settled {
+        if settled || plan::is_name_known_released(resource, validated) {
             return Ok(Dns::default());
         }
         let mut all = Vec::new();

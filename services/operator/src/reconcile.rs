@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use plan::{Plan, State, Subject, Validated};
+use plan::{Part, Plan, State, Subject, Validated};
 use resources::QuestDB;
 
 use crate::apply::{self, Written, kubernetes};
@@ -18,6 +18,8 @@ const AT_WORK: Duration = Duration::from_secs(1);
 const AFTER_WRITE: Duration = Duration::from_millis(400);
 /// Between two looks at a namespace of which not everything can be seen.
 pub(crate) const UNSEEN: Duration = Duration::from_secs(5);
+/// Between two looks at a disk that EBS copies a last time.
+const COPYING: Duration = Duration::from_secs(5);
 /// Between two looks at what only a person can cure.
 const BROKEN: Duration = Duration::from_secs(30);
 
@@ -95,12 +97,16 @@ fn next(context: &Context, validated: &Validated, plan: &Plan, written: &Written
     }
     // A part that rests keeps its own time.
     let rests = |part| written.applied.holds_back(part);
-    let waits = plan
+    let mut waiting = plan
         .progress
         .iter()
-        .any(|progress| matches!(progress.state, State::Running(_)) && !rests(progress.part));
+        .filter(|progress| matches!(progress.state, State::Running(_)) && !rests(progress.part))
+        .map(|progress| progress.part)
+        .peekable();
+    let waits = waiting.peek().is_some();
     Next::Soon(match (written.applied.wrote, waits) {
         (true, _) => AFTER_WRITE,
+        (false, true) if waiting.all(|part| part == Part::LastCopy) => COPYING,
         (false, true) => AT_WORK,
         (false, false) if written.applied.failures.is_empty() => BROKEN,
         (false, false) => context.memories.rests_for(uid).unwrap_or(BROKEN).clamp(AT_WORK, BROKEN),

@@ -85,7 +85,7 @@ impl World {
         for order in orders.filter(|order| !is_settled(order)).cloned().collect::<Vec<_>>() {
             self.look_after(&order);
         }
-        self.snapshots.retain(|one| !is_gone(one));
+        self.snapshots.retain(|one| last_copy_of(one).is_none() || !is_gone(one));
     }
 
     /// What the controller of snapshots sees of a database that is being destroyed.
