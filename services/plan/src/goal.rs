@@ -72,18 +72,25 @@ mod tests {
         }
     }
 
+    /// A wish of people or of an instruction, being deleted or not, protected or not.
+    fn wish(
+        (run_state, policy): (RunState, DeletionPolicy),
+        (managed, removed, protected): (bool, bool, bool),
+    ) -> QuestDB {
+        let mut wish = if managed { resource(1) } else { plain() };
+        wish.spec.run_state = run_state;
+        wish.spec.storage.deletion_policy = policy;
+        wish.spec.deletion_protection = protected;
+        if removed {
+            wish.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        }
+        wish
+    }
+
     /// Every resource there can be, with what is asked for by it and whether a copy is kept.
     fn every(check: impl Fn(&QuestDB, Goal, bool)) {
         for (run_state, policy) in STATES.into_iter().flat_map(|state| POLICIES.map(|policy| (state, policy))) {
             for (managed, removed, protected) in (0..8).map(|bits| (bits & 1 > 0, bits & 2 > 0, bits & 4 > 0)) {
-                let mut wish = if managed { resource(1) } else { plain() };
-                wish.spec.run_state = run_state;
-                wish.spec.storage.deletion_policy = policy;
-                wish.spec.deletion_protection = protected;
-                if removed {
-                    wish.metadata.deletion_timestamp =
-                        serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-                }
                 let goal = match (as_it_is(run_state), removed, protected) {
                     (Goal::Purge, _, true) => Goal::Retire,
                     (Goal::Purge, _, false) => Goal::Purge,
@@ -91,6 +98,7 @@ mod tests {
                     (_, true, false) if managed || policy == DeletionPolicy::Retain => Goal::Retire,
                     (_, true, false) => Goal::Purge,
                 };
+                let wish = wish((run_state, policy), (managed, removed, protected));
                 check(&wish, goal, goal == Goal::Purge && policy == DeletionPolicy::Snapshot);
             }
         }

@@ -16,6 +16,7 @@ use super::existing::living;
 use super::machine::{generation_of_disk, next_generation};
 use super::teardown::{is_held, is_mistagged, target};
 use crate::last_copy::{attempts, number, number_of_order};
+use crate::snapshot::identity;
 use crate::{Evidence, Kind, Manifest, Part, Plan, State, Step};
 
 /// How long a copy may take to begin, in seconds.
@@ -54,13 +55,11 @@ pub(super) fn keep(world: &World<'_>, plan: &mut Plan) -> bool {
         number_disk(world, plan, volume);
         return false;
     }
-    match proven(world, volume) {
-        Some(copy) => note(world, plan, copy),
-        None => {
-            order(world, plan, volume);
-            false
-        }
-    }
+    let Some(copy) = proven(world, volume) else {
+        order(world, plan, volume);
+        return false;
+    };
+    note(world, plan, copy)
 }
 
 /// A disk that no machine was ever given, or that lost its number, gets one that no machine had.
@@ -151,7 +150,9 @@ fn obstacle(world: &World<'_>, volume: &Volume) -> Option<State> {
 
 /// How to do without a copy.
 fn without(world: &World<'_>) -> &'static str {
-    if world.resource.spec.run_state == RunState::Purged {
+    if world.validated.instruction.is_some() {
+        "to do without a copy, destroy the volume in EC2 by hand"
+    } else if world.resource.spec.run_state == RunState::Purged {
         "to have the disk destroyed without a copy, set spec.storage.deletionPolicy to Delete"
     } else {
         "to have the disk destroyed without a copy, set spec.storage.deletionPolicy to Delete; to keep the disk, to Retain"
@@ -267,7 +268,8 @@ fn pause(count: usize) -> SignedDuration {
     times.and_then(|times| first.checked_mul(times)).map_or(last, |pause| pause.min(last))
 }
 
-/// An order that nobody needs any more goes, unless its copy has begun: that stays what it is, and the report tells of it.
+/// An order that nobody needs any more goes, unless it is in hand: what EC2 was asked for by then is not left without its object,
+/// which stays what it is, and the report tells of it.
 pub(super) fn withdraw(world: &World<'_>, plan: &mut Plan) {
     if !world.validated.keeps_copy() {
         take_back(world, plan, "the database is not to be copied and destroyed any more");
@@ -276,15 +278,8 @@ pub(super) fn withdraw(world: &World<'_>, plan: &mut Plan) {
 
 fn take_back(world: &World<'_>, plan: &mut Plan, why: &str) {
     let Some(order) = world.observed.children.last_copy.as_deref() else { return };
-    let begun = match phase(order) {
-        SnapshotPhase::Pending | SnapshotPhase::Checkpointing => false,
-        SnapshotPhase::Releasing
-        | SnapshotPhase::Copying
-        | SnapshotPhase::Succeeded
-        | SnapshotPhase::Failed => true,
-    };
     let ours = order.spec.database == world.validated.subject.name && number_of_order(order).is_some();
-    if begun || !ours || order.metadata.deletion_timestamp.is_some() {
+    if identity(order).is_some() || !ours || order.metadata.deletion_timestamp.is_some() {
         return;
     }
     let name = order.metadata.name.as_deref().unwrap_or_default();

@@ -72,11 +72,8 @@ impl World {
     }
 
     pub(super) fn tick_last_copies(&mut self) {
-        for copy in &mut self.copied {
-            if copy.shown.state == SnapshotState::Pending {
-                let end = if copy.spoilt { SnapshotState::Error } else { SnapshotState::Completed };
-                copy.shown.state = end;
-            }
+        for copy in self.copied.iter_mut().filter(|copy| copy.shown.state == SnapshotState::Pending) {
+            copy.shown.state = if copy.spoilt { SnapshotState::Error } else { SnapshotState::Completed };
         }
         if self.unheeded {
             return;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use cloud::{Instance, InstanceState, RecordKind, key};
+use cloud::{Instance, InstanceState, RecordKind, SnapshotState, key};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use resources::names::{self, condition};
 use resources::{CopyPolicy, DnsState, Phase, QuestDB, QuestDBStatus};
@@ -121,14 +121,17 @@ fn check_kept(world: &World, what: &str) {
         return;
     }
     // One that somebody else took away cannot be copied.
-    let Some(whole) = world.whole_copy() else {
-        assert!(had_disk.is_none() && world.copied.is_empty(), "{what}: {:#?}", world.copied);
+    let Some(named) = had_disk else {
+        assert!(world.copied.is_empty(), "{what}: {:#?}", world.copied);
         assert!(what.contains("no disk any more"), "{what}: destroyed without a copy");
         return;
     };
-    let named = had_disk.map(|copy| (copy.snapshot_id.as_str(), copy.snapshot.clone()));
-    let order = whole.shown.tags.get(key::OBJECT).map(str::to_owned);
-    assert_eq!(named, Some((whole.shown.id.as_str(), order.clone())), "{what}");
+    let copy = world.copied.iter().find(|copy| copy.shown.id.as_str() == named.snapshot_id);
+    let copy = copy.unwrap_or_else(|| panic!("{what}: {named:?} is not there"));
+    assert_eq!(copy.shown.state, SnapshotState::Completed, "{what}");
+    assert_eq!(copy.holds, world.written, "{what}: the copy lacks what was written last");
+    let order = copy.shown.tags.get(key::OBJECT).map(str::to_owned);
+    assert_eq!(named.snapshot, order, "{what}");
     let kept = world.snapshots.iter().find(|found| found.metadata.name == order);
     assert!(kept.is_some_and(|kept| kept.spec.deletion_policy == CopyPolicy::Retain), "{what}");
 }
