@@ -40,7 +40,8 @@ pub(super) async fn step(pass: &Pass<'_>, step: &Step) -> Result<(), Error> {
         Step::DeleteSecurityGroup { group } => unless_gone(cloud.delete_security_group(group).await)
             .map_err(Error::aws("remove the security group")),
         Step::DeleteVolume { volume, copy, persistent_volume } => {
-            destroy::volume(pass, (volume, copy.as_ref()), persistent_volume).await
+            // Its looks are many.
+            Box::pin(destroy::volume(pass, (volume, copy.as_ref()), persistent_volume)).await
         }
         other => Err(Error::Stale { what: format!("{} is not a step on EC2", other.name()) }),
     }

@@ -157,6 +157,8 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
+    type Change = fn(&mut QuestDB);
+
     #[test]
     fn whatever_changed_since_the_plan_was_made_keeps_the_disk() {
         let planned = resource();
@@ -164,7 +166,7 @@ mod tests {
         assert_eq!(check_wish(&planned, Some(&planned), Some(&copy)), Ok(()));
         assert!(check_wish(&planned, None, Some(&copy)).unwrap_err().contains("not there"));
         assert!(check_wish(&planned, Some(&planned), None).unwrap_err().contains("is to be kept"));
-        let changes: [(&str, fn(&mut QuestDB)); 7] = [
+        let changes: [(&str, Change); 7] = [
             ("another resource", |now| now.metadata.uid = Some("v".to_owned())),
             ("was changed", |now| now.metadata.resource_version = Some("8".to_owned())),
             ("its annotation", |now| {
@@ -187,10 +189,9 @@ mod tests {
     #[test]
     fn what_cannot_be_compared_is_not_the_same() {
         let copy = SnapshotId::new("snap-1");
-        for wipe in [
-            (|one: &mut QuestDB| one.metadata.uid = None) as fn(&mut QuestDB),
-            |one| one.metadata.resource_version = None,
-        ] {
+        let wipes: [Change; 2] =
+            [|one| one.metadata.uid = None, |one| one.metadata.resource_version = None];
+        for wipe in wipes {
             let mut planned = resource();
             wipe(&mut planned);
             assert!(check_wish(&planned, Some(&planned), Some(&copy)).is_err());
