@@ -183,7 +183,14 @@ pub(crate) mod tests {
             (Conflict, None, "conflict"),
         ] {
             let name = "a.example.com".to_owned();
-            let told = dns(&resources::DnsStatus { name, state, change_id: None, address });
+            let told = dns(&resources::DnsStatus {
+                name,
+                state,
+                change_id: None,
+                address,
+                next: None,
+                former: None,
+            });
             assert_eq!(told.state, word, "{state:?}");
         }
     }

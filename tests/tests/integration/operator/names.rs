@@ -1,7 +1,7 @@
 //! Another name for a living database, against a Route 53 that answers late: there is no moment at which none leads to it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cloud::{DnsRecord, HostedZoneId, RecordChange, RecordKind};
@@ -12,10 +12,17 @@ use testkit::{eventually, unique};
 use super::rig::{PATIENCE, Rig};
 use super::subject::Subject;
 
-/// Looks until stopped: whatever name is in force has to lead to the address. How often that was seen of each name.
-async fn looks(rig: Arc<Rig>, name: String, address: String, stop: Arc<AtomicBool>) -> Vec<(String, u32)> {
-    let mut seen: Vec<(String, u32)> = Vec::new();
+/// Looks until stopped: whatever name is in force has to lead to the address. Tells which names it saw in force.
+async fn looks(
+    rig: Arc<Rig>,
+    name: String,
+    address: String,
+    seen: Arc<Mutex<Vec<String>>>,
+    stop: Arc<AtomicBool>,
+) {
+    let mut beat = tokio::time::interval(Duration::from_millis(100));
     while !stop.load(Ordering::Relaxed) {
+        beat.tick().await;
         let dns = rig.as_admin().get(&name).await.unwrap().status.unwrap().dns.unwrap();
         assert_eq!(dns.state, DnsState::InSync, "{dns:?}");
         let found = rig.records(&dns.name).await;
@@ -25,13 +32,11 @@ async fn looks(rig: Arc<Rig>, name: String, address: String, stop: Arc<AtomicBoo
         // Between the two looks it may have been given back.
         let still = rig.as_admin().get(&name).await.unwrap().status.unwrap().dns.unwrap().name;
         assert!(leads || still != dns.name, "{} leads nowhere: {found:?}", dns.name);
-        match seen.iter_mut().find(|(known, _)| *known == dns.name) {
-            Some((_, count)) => *count += 1,
-            None => seen.push((dns.name, 1)),
+        let mut seen = seen.lock().unwrap();
+        if seen.last() != Some(&dns.name) {
+            seen.push(dns.name);
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    seen
 }
 
 fn ready(resource: &QuestDB) -> &str {
@@ -47,18 +52,24 @@ async fn a_living_database_gets_another_name_and_one_always_leads_to_it() {
     let (former, address) = (born.name, born.address.unwrap());
     let other = subject.rig.hostname(&format!("{}-anew", subject.name));
     let stop = Arc::new(AtomicBool::new(false));
-    let seen = tokio::spawn(looks(
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let looking = tokio::spawn(looks(
         Arc::clone(&subject.rig),
         subject.name.clone(),
         address.clone(),
+        Arc::clone(&seen),
         Arc::clone(&stop),
     ));
+    eventually(PATIENCE, "a look before the change", async || {
+        (!seen.lock().unwrap().is_empty() || looking.is_finished()).then_some(())
+    })
+    .await;
 
     subject.wish(|spec| spec["network"]["hostname"] = json!(other)).await;
     let renamed = subject.carried_out(Phase::Ready).await;
     stop.store(true, Ordering::Relaxed);
-    let seen: Vec<String> = seen.await.unwrap().into_iter().map(|(name, _)| name).collect();
-    assert_eq!(seen.first(), Some(&former), "nobody looked before the change");
+    looking.await.unwrap();
+    assert_eq!(seen.lock().unwrap().first(), Some(&former));
     let status = renamed.status.clone().unwrap();
     let dns = status.dns.unwrap();
     assert_eq!((&dns.name, &dns.next, &dns.former), (&other, &None, &None));
