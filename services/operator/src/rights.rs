@@ -31,7 +31,7 @@ struct Right {
 
 /// What lies in namespaces.
 const NAMESPACED: &[Right] = &[
-    Right { group: names::GROUP, kinds: &["questdbs"], verbs: &["list", "watch", "patch"] },
+    Right { group: names::GROUP, kinds: &["questdbs"], verbs: &["get", "list", "watch", "patch"] },
     Right { group: names::GROUP, kinds: &["questdbsnapshots"], verbs: KEPT },
     Right { group: names::GROUP, kinds: &["questdbsnapshotschedules"], verbs: &["list", "watch"] },
     // A status is replaced as a whole, over what the watch showed.

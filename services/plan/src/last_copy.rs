@@ -73,9 +73,10 @@ pub(crate) fn number(subject: &Subject, disk: &Volume) -> Option<u64> {
     (Owner { generation: None, seq: None, ..owner } == subject.owner(Role::Volume)).then_some(generation)
 }
 
-/// What holds the database still while its last copy is begun, in the words of a tag.
+/// What holds the database still while its last copy is begun, in the words of a tag. They begin as those of any stopped database
+/// do, so that whoever makes a disk of the copy, an older operator too, knows that no checkpoint held it.
 pub(crate) fn basis(number: u64) -> String {
-    format!("ended:{number}")
+    format!("stopped:last:{number}")
 }
 
 /// The number that a last copy is asked for of; `None` for any other snapshot.

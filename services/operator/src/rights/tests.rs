@@ -58,7 +58,7 @@ const OF_OTHERS: &str = "delete get list patch watch";
 
 /// What the operator does in the namespaces that it looks after.
 const IN_NAMESPACES: &[(&str, &str)] = &[
-    ("crd.questdb.io/questdbs", "list patch watch"),
+    ("crd.questdb.io/questdbs", "get list patch watch"),
     ("crd.questdb.io/questdbs/status", "update"),
     ("crd.questdb.io/questdbsnapshots", ALL),
     ("crd.questdb.io/questdbsnapshots/status", "update"),
