@@ -63,9 +63,11 @@ async fn the_disk_goes_only_when_its_last_copy_is_complete() {
     let gone = subject.carried_out(Phase::Deleted).await;
 
     let calls = calls_of(disk.id.as_str(), since).await;
-    let at = |action: &str| calls.iter().filter(|(found, _)| found == action).map(|(_, serial)| *serial);
-    let [begun] = at("CreateSnapshot").collect::<Vec<_>>()[..] else { panic!("{calls:?}") };
-    let destroyed = at("DeleteVolume").min().expect("the disk was never destroyed");
+    let at = |action: &str| -> Vec<u64> {
+        calls.iter().filter(|(found, _)| found == action).map(|(_, serial)| *serial).collect()
+    };
+    let [begun] = at("CreateSnapshot")[..] else { panic!("{calls:?}") };
+    let destroyed = at("DeleteVolume").into_iter().min().expect("the disk was never destroyed");
     assert!(begun < destroyed, "{calls:?}");
     assert_eq!(living_volumes(&subject.rig).await, 0);
     let copy = kept(&subject.rig, &subject.name, &subject.database).await;
