@@ -7,7 +7,7 @@ use resources::{DeletionPolicy, RunState, SnapshotPhase};
 
 use super::ends::{purge_with_copy, remove_with_copy};
 use super::model::World;
-use super::operations::{become_, change, deleted, on_the_way, serving_plain};
+use super::operations::{become_, begin_move, change, deleted, on_the_way, serving_plain};
 use super::oracle::{check_end, check_moment};
 use super::{check_gone, pass, phase, serving, settle};
 use crate::{Part, Plan, State, Step};
@@ -292,4 +292,59 @@ fn nobody_is_asked_for_a_copy_before_the_last_machine_has_ended() {
         }
     }
     panic!("it was never asked for");
+}
+
+/// The operator looks away at any moment of a move, and everybody else goes on: the model refuses to give a disk to a machine
+/// that is newer than what the disk says.
+#[test]
+fn a_disk_says_which_machine_may_write_before_it_can() {
+    let mut world = serving();
+    begin_move(&mut world);
+    let mut given = 0;
+    for _ in 0..super::ENOUGH {
+        let planned = pass(&mut world, &mut 0, None, false);
+        let mut alone = world.clone();
+        // Somebody has the pod made again meanwhile.
+        alone.children.pod = None;
+        (0..10).for_each(|_| alone.tick());
+        let to = alone.volumes[0].attachments.first().map(|found| found.instance.clone());
+        given += usize::from(to.is_some() && to.as_ref() != Some(&world.instances[0].id));
+        if planned.is_settled() {
+            break;
+        }
+        world.tick();
+    }
+    assert!(given > 0, "the disk never went to the next machine");
+}
+
+/// EC2 forgets a machine an hour after its end, a status may be wiped, and a token gives another machine a day later.
+#[test]
+fn a_number_is_given_to_one_machine_only_even_if_nobody_remembers_it() {
+    let mut world = on_the_way(serving_plain(), remove_with_copy, succeeded);
+    let first = world.copied[0].clone();
+    world.instances.clear();
+    world.wipe();
+    change(&mut world, |spec| spec.deletion_protection = true);
+    settle(&mut world, None, false);
+    check_end(&world, "back");
+    assert!(world.written > first.holds, "nothing was written");
+    let number = |tags: &cloud::Tags| tags.get(key::GENERATION).and_then(|text| text.parse::<u64>().ok());
+    assert!(number(&world.volumes[0].tags) > number(&first.shown.tags), "the first copy would count");
+    change(&mut world, |spec| spec.deletion_protection = false);
+    settle(&mut world, None, false);
+    assert!(world.released && world.volumes.is_empty());
+    assert_ne!(world.whole_copy().unwrap().shown.id, first.shown.id);
+}
+
+#[test]
+fn ec2_that_may_lag_is_not_asked_for_copies() {
+    let world = copied();
+    let wish = crate::fixture::validated(&world.resource);
+    let mut observed = world.look();
+    assert!(crate::copies_to_look_at(&wish, &observed).is_some());
+    observed.account.conclusive = false;
+    assert_eq!(crate::copies_to_look_at(&wish, &observed), None);
+    let mut observed = world.look();
+    observed.account.instances[0].state = cloud::InstanceState::ShuttingDown;
+    assert_eq!(crate::copies_to_look_at(&wish, &observed), None);
 }

@@ -101,3 +101,16 @@ fn what_is_protected_and_removed_is_looked_after_still() {
     settle(&mut world, None, false);
     assert_eq!(phase(&world), Some(Phase::Paused));
 }
+
+#[test]
+fn nothing_is_begun_for_what_is_removed_before_it_was_taken_in_hand() {
+    for protection in [true, false] {
+        let mut world = World::new(crate::fixture::plain());
+        world.resource.spec.deletion_protection = protection;
+        remove(&mut world);
+        // Nobody may put a finalizer on it; another one holds it.
+        world.resource.metadata.finalizers = Some(vec!["other".to_owned()]);
+        let planned = pass(&mut world, &mut 0, None, false);
+        assert_eq!(planned.actions, [], "{protection}");
+    }
+}
