@@ -89,8 +89,10 @@ mod tests {
 
     /// Every resource there can be, with what is asked for by it and whether a copy is kept.
     fn every(check: impl Fn(&QuestDB, Goal, bool)) {
-        for (run_state, policy) in STATES.into_iter().flat_map(|state| POLICIES.map(|policy| (state, policy))) {
-            for (managed, removed, protected) in (0..8).map(|bits| (bits & 1 > 0, bits & 2 > 0, bits & 4 > 0)) {
+        for (run_state, policy) in STATES.into_iter().flat_map(|state| POLICIES.map(|policy| (state, policy)))
+        {
+            for (managed, removed, protected) in (0..8).map(|bits| (bits & 1 > 0, bits & 2 > 0, bits & 4 > 0))
+            {
                 let goal = match (as_it_is(run_state), removed, protected) {
                     (Goal::Purge, _, true) => Goal::Retire,
                     (Goal::Purge, _, false) => Goal::Purge,
@@ -113,7 +115,10 @@ mod tests {
             assert_eq!(validated.keeps_copy(), keeps_copy, "{what}");
             let removed = wish.metadata.deletion_timestamp.is_some();
             let protected = wish.spec.deletion_protection;
-            assert_eq!((validated.removing, validated.held_back), (removed && !protected, removed && protected));
+            assert_eq!(
+                (validated.removing, validated.held_back),
+                (removed && !protected, removed && protected)
+            );
         });
     }
 

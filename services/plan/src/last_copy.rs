@@ -54,7 +54,8 @@ impl Evidence<'_> {
         if let Some(machine) = machines.iter().find(|machine| machine.state != InstanceState::Terminated) {
             return Err(format!("{} is {}", machine.id, machine.state));
         }
-        if let Some(machine) = machines.iter().find(|machine| !is_later(copy.started_at, machine.launched_at)) {
+        if let Some(machine) = machines.iter().find(|machine| !is_later(copy.started_at, machine.launched_at))
+        {
             return Err(format!("{id} was not begun after {} was launched", machine.id));
         }
         Ok(())

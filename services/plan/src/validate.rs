@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use domain::catalogue;
 use domain::{Rule, Violation, Violations};
 use resources::{
-    CredentialsSpec, DeletionPolicy, Exposure, InstructionSpec, PodOverrides, QuestDB, QuestDBSpec, SecretSpec, StorageSpec,
-    UpgradeResult, names,
+    CredentialsSpec, DeletionPolicy, Exposure, InstructionSpec, PodOverrides, QuestDB, QuestDBSpec,
+    SecretSpec, StorageSpec, UpgradeResult, names,
 };
 
+use crate::goal::{is_held_back, is_leaving};
 use crate::overrides;
 use crate::reach::{self, Reach};
 use crate::secrets::Keyring;
-use crate::goal::{is_held_back, is_leaving};
 use crate::{Goal, Settings, Subject};
 
 /// A wish that can be carried out.

@@ -161,9 +161,12 @@ fn what_was_protected_loses_no_volume_and_its_end_is_none_that_contradicts_itsel
 #[test]
 fn going_back_takes_no_protection_away() {
     let (open, protected) = (desired(), Desired { deletion_protection: true, ..desired() });
-    for (good, held, expected) in
-        [(&open, &open, false), (&open, &protected, true), (&protected, &open, true), (&protected, &protected, true)]
-    {
+    for (good, held, expected) in [
+        (&open, &open, false),
+        (&open, &protected, true),
+        (&protected, &open, true),
+        (&protected, &protected, true),
+    ] {
         assert_eq!(go_back(good, held).deletion_protection, expected);
     }
     let gone = Desired { run_state: RunState::Deleted, ..desired() };

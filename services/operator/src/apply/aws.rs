@@ -1,8 +1,8 @@
 //! Writes to EC2. What creates carries a client token and looks live first; what destroys looks live first.
 
 use cloud::{
-    ClientToken, Error as AwsError, Instance, InstanceId, Launch, NewSecurityGroup, NewVolume, Protection, Role,
-    Select, TagFilter, VolumeState, key,
+    ClientToken, Error as AwsError, Instance, InstanceId, Launch, NewSecurityGroup, NewVolume, Protection,
+    Role, Select, TagFilter, VolumeState, key,
 };
 use plan::Step;
 

@@ -67,8 +67,7 @@ async fn look(
         check_copied(pass, disk, copy).await?;
     }
     check_unattached(pass, disk, persistent_volume).await?;
-    let api: Api<QuestDB> =
-        Api::namespaced(pass.context.client.clone(), &pass.validated.subject.namespace);
+    let api: Api<QuestDB> = Api::namespaced(pass.context.client.clone(), &pass.validated.subject.namespace);
     let now = pass.context.call("look at the resource", api.get_opt(&pass.validated.subject.name)).await?;
     check_wish(pass.resource, now.as_ref(), copy).map_err(|what| Error::Stale { what })?;
     Ok(true)
@@ -132,7 +131,9 @@ fn check_wish(planned: &QuestDB, now: Option<&QuestDB>, copy: Option<&SnapshotId
         (DeletionPolicy::Retain | DeletionPolicy::Delete, Some(_)) => {
             Err("a last copy of the disk is not asked for any more".to_owned())
         }
-        (DeletionPolicy::Snapshot, Some(_)) | (DeletionPolicy::Retain | DeletionPolicy::Delete, None) => Ok(()),
+        (DeletionPolicy::Snapshot, Some(_)) | (DeletionPolicy::Retain | DeletionPolicy::Delete, None) => {
+            Ok(())
+        }
     }
 }
 
@@ -189,8 +190,7 @@ mod tests {
     #[test]
     fn what_cannot_be_compared_is_not_the_same() {
         let copy = SnapshotId::new("snap-1");
-        let wipes: [Change; 2] =
-            [|one| one.metadata.uid = None, |one| one.metadata.resource_version = None];
+        let wipes: [Change; 2] = [|one| one.metadata.uid = None, |one| one.metadata.resource_version = None];
         for wipe in wipes {
             let mut planned = resource();
             wipe(&mut planned);
@@ -200,9 +200,11 @@ mod tests {
 
     #[test]
     fn without_a_copy_only_who_asks_for_none_loses_the_disk() {
-        for (policy, goes) in
-            [(DeletionPolicy::Delete, true), (DeletionPolicy::Retain, true), (DeletionPolicy::Snapshot, false)]
-        {
+        for (policy, goes) in [
+            (DeletionPolicy::Delete, true),
+            (DeletionPolicy::Retain, true),
+            (DeletionPolicy::Snapshot, false),
+        ] {
             let mut planned = resource();
             planned.spec.storage.deletion_policy = policy;
             assert_eq!(check_wish(&planned, Some(&planned), None).is_ok(), goes, "{policy:?}");

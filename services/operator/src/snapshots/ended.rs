@@ -16,7 +16,8 @@ use crate::error::Error;
 /// Looks at a database without a pod, of which the copy of the disk under a `number` is asked for.
 pub(super) async fn look(snapshots: &Snapshots, known: &QuestDB, number: u64) -> Result<Look, Error> {
     let context = &snapshots.context;
-    let (name, namespace) = (known.metadata.name.clone().unwrap_or_default(), known.metadata.namespace.as_deref());
+    let (name, namespace) =
+        (known.metadata.name.clone().unwrap_or_default(), known.metadata.namespace.as_deref());
     let api: Api<QuestDB> = Api::namespaced(context.client.clone(), namespace.unwrap_or_default());
     let Some(database) = context.call("look at the database", api.get_opt(&name)).await? else {
         return Ok(Look::unclear(format!("QuestDB {name} is not there any more")));
@@ -30,7 +31,9 @@ pub(super) async fn look(snapshots: &Snapshots, known: &QuestDB, number: u64) ->
     let select = Select::database(&subject.cluster, &subject.database);
     let machines = context.cloud.describe_instances(&select).await;
     let machines = machines.map_err(Error::aws("look for machines of the database"))?;
-    if let Some(machine) = machines.iter().find(|machine: &&Instance| machine.state != InstanceState::Terminated) {
+    if let Some(machine) =
+        machines.iter().find(|machine: &&Instance| machine.state != InstanceState::Terminated)
+    {
         return Ok(Look::unclear(format!("{} is {}", machine.id, machine.state)));
     }
     let (disk, volume) = match disk(snapshots, &database, &subject).await? {

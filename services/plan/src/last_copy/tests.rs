@@ -118,7 +118,9 @@ const OF_THE_COPY: &[Row] = &[
     ("it was begun before the last machine", "not begun after i-1", |shown| {
         shown.copy.started_at = Some(at(LAUNCHED - 1));
     }),
-    ("it was begun with the last machine", "not begun after i-1", |shown| shown.copy.started_at = Some(at(LAUNCHED))),
+    ("it was begun with the last machine", "not begun after i-1", |shown| {
+        shown.copy.started_at = Some(at(LAUNCHED))
+    }),
     ("nobody knows when it was begun", "not begun after i-1", |shown| shown.copy.started_at = None),
     ("nobody confirmed it", "never confirmed", |shown| {
         shown.copy.tags = without(&shown.copy.tags, key::CONSISTENT);

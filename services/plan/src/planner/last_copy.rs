@@ -197,7 +197,8 @@ fn order(world: &World<'_>, plan: &mut Plan, volume: &Volume) {
 
 fn request(world: &World<'_>, plan: &mut Plan, volume: &Volume, name: Option<String>) {
     let Some(name) = name else {
-        let text = format!("{} could not be copied however often it was tried: {}", volume.id, without(world));
+        let text =
+            format!("{} could not be copied however often it was tried: {}", volume.id, without(world));
         return plan.say(Part::LastCopy, State::Broken(text));
     };
     plan.wait(Part::LastCopy, format!("QuestDBSnapshot {name} of {} is being asked for", volume.id));

@@ -178,7 +178,8 @@ fn launch(world: &World<'_>, plan: &mut Plan, group: Option<&SecurityGroup>, dis
         && !is_known_spent(world, written, highest)
         && !world.observed.account.conclusive
     {
-        let text = format!("waiting until EC2 is sure to show the machine of generation {written}, if it lives");
+        let text =
+            format!("waiting until EC2 is sure to show the machine of generation {written}, if it lives");
         plan.wait(Part::Instance, text);
         return;
     }

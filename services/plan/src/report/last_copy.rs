@@ -60,7 +60,9 @@ fn of_before(order: &QuestDBSnapshot) -> String {
         Some(SnapshotPhase::Succeeded | SnapshotPhase::Copying | SnapshotPhase::Releasing) => {
             "is a copy like any other"
         }
-        Some(SnapshotPhase::Pending | SnapshotPhase::Checkpointing) | None => "is given up unless it has begun",
+        Some(SnapshotPhase::Pending | SnapshotPhase::Checkpointing) | None => {
+            "is given up unless it has begun"
+        }
     };
     format!(
         "QuestDBSnapshot {name} was asked for when the disk was to be destroyed, which is not so any more: it {is}; delete it \

@@ -18,7 +18,9 @@ async fn calls_of(volume: &str, since: u64) -> Vec<(String, u64)> {
     let answer = control("GET", &format!("/journal?since={since}"), &Value::Null).await;
     let calls = answer["calls"].as_array().unwrap().iter();
     let of_volume = calls.filter(|call| call["result"] == "ok" && call["params"]["VolumeId"] == volume);
-    of_volume.map(|call| (call["action"].as_str().unwrap().to_owned(), call["serial"].as_u64().unwrap())).collect()
+    of_volume
+        .map(|call| (call["action"].as_str().unwrap().to_owned(), call["serial"].as_u64().unwrap()))
+        .collect()
 }
 
 async fn living_volumes(rig: &Rig) -> usize {

@@ -10,12 +10,14 @@ use cloud::{
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::QuestDBSnapshot;
-use resources::names::snapshot::{FINALIZER, IDENTITY};
 use resources::names;
+use resources::names::snapshot::{FINALIZER, IDENTITY};
 
 use super::model::{Refusal, World};
 use crate::fixture::validated;
-use crate::snapshot::{Checkpoint, Disk, Ground, Seen, Step, identity, is_settled, last_copy_of, plan, status};
+use crate::snapshot::{
+    Checkpoint, Disk, Ground, Seen, Step, identity, is_settled, last_copy_of, plan, status,
+};
 use crate::{Evidence, Observed, Validated, copies_to_look_at};
 
 /// A copy of the disk in EC2.
@@ -44,7 +46,11 @@ impl World {
     }
 
     /// As whoever destroys the disk asks EC2 right before; and whether that was right.
-    pub(super) fn check_last_copy(&self, volume: &VolumeId, copy: Option<&SnapshotId>) -> Result<(), Refusal> {
+    pub(super) fn check_last_copy(
+        &self,
+        volume: &VolumeId,
+        copy: Option<&SnapshotId>,
+    ) -> Result<(), Refusal> {
         let Some(disk) = self.volumes.iter().find(|found| found.id == *volume) else { return Ok(()) };
         let wish = validated(&self.resource);
         if !wish.keeps_copy() {
@@ -63,7 +69,8 @@ impl World {
 
     /// Somebody deletes a snapshot.
     pub(super) fn delete_snapshot(&mut self, name: &str) {
-        let Some(found) = self.snapshots.iter_mut().find(|found| found.metadata.name.as_deref() == Some(name))
+        let Some(found) =
+            self.snapshots.iter_mut().find(|found| found.metadata.name.as_deref() == Some(name))
         else {
             return;
         };

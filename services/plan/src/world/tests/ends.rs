@@ -4,7 +4,9 @@ use jiff::SignedDuration;
 use resources::{DeletionPolicy, RunState};
 
 use super::model::World;
-use super::operations::{Operation, become_, change, deleted, on_the_way, operation, paused, remove, serving_plain};
+use super::operations::{
+    Operation, become_, change, deleted, on_the_way, operation, paused, remove, serving_plain,
+};
 use super::serving;
 
 /// All of them.

@@ -405,7 +405,7 @@ impl World {
         of_pod.any(|found| listens(found))
     }
 
-    fn let_go(&mut self) {
+    pub(super) fn let_go(&mut self) {
         self.children.attachments.clear();
         self.volumes.iter_mut().for_each(|volume| volume.attachments.clear());
     }

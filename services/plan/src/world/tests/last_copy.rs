@@ -7,7 +7,7 @@ use resources::{DeletionPolicy, RunState, SnapshotPhase};
 
 use super::ends::{purge_with_copy, remove_with_copy};
 use super::model::World;
-use super::operations::{become_, begin_move, change, deleted, on_the_way, serving_plain};
+use super::operations::{become_, begin_move, change, deleted, on_the_way, paused, serving_plain};
 use super::oracle::{check_end, check_moment};
 use super::{check_gone, pass, phase, serving, settle};
 use crate::{Part, Plan, State, Step};
@@ -170,9 +170,11 @@ fn a_copy_that_fails_is_tried_again_ever_more_seldom_and_told_of() {
     let mut told = std::collections::BTreeSet::new();
     for _ in 0..12 * 24 {
         passes(&mut world, 1);
-        told.extend(world.resource.status.iter().flat_map(|status| status.conditions.clone()).filter_map(|found| {
-            (found.type_ == condition::LAST_COPY).then_some((found.status, found.reason, found.message))
-        }));
+        told.extend(world.resource.status.iter().flat_map(|status| status.conditions.clone()).filter_map(
+            |found| {
+                (found.type_ == condition::LAST_COPY).then_some((found.status, found.reason, found.message))
+            },
+        ));
     }
     let orders = world.snapshots.len();
     assert!((20..=30).contains(&orders), "{orders} in a day");
@@ -208,7 +210,8 @@ type Fault = (&'static str, &'static str, fn(&mut World));
 
 #[test]
 fn a_disk_that_cannot_be_copied_stays_and_people_are_told() {
-    let ended = |world: &World| world.groups.is_empty() && world.instances.iter().all(|one| one.state.is_ending());
+    let ended =
+        |world: &World| world.groups.is_empty() && world.instances.iter().all(|one| one.state.is_ending());
     let faults: [Fault; 3] = [
         ("two", "all carry this database's tags", |world| {
             let other = cloud::Volume { id: VolumeId::new("vol-two"), ..world.volumes[0].clone() };
@@ -306,6 +309,7 @@ fn a_disk_says_which_machine_may_write_before_it_can() {
         let mut alone = world.clone();
         // Somebody has the pod made again meanwhile.
         alone.children.pod = None;
+        alone.let_go();
         (0..10).for_each(|_| alone.tick());
         let to = alone.volumes[0].attachments.first().map(|found| found.instance.clone());
         given += usize::from(to.is_some() && to.as_ref() != Some(&world.instances[0].id));
@@ -324,6 +328,8 @@ fn a_number_is_given_to_one_machine_only_even_if_nobody_remembers_it() {
     let first = world.copied[0].clone();
     world.instances.clear();
     world.wipe();
+    // Its end was never written down, as of a machine that ended by itself.
+    world.resource.metadata.annotations.as_mut().unwrap().remove(resources::names::RELEASED);
     change(&mut world, |spec| spec.deletion_protection = true);
     settle(&mut world, None, false);
     check_end(&world, "back");
@@ -334,6 +340,23 @@ fn a_number_is_given_to_one_machine_only_even_if_nobody_remembers_it() {
     settle(&mut world, None, false);
     assert!(world.released && world.volumes.is_empty());
     assert_ne!(world.whole_copy().unwrap().shown.id, first.shown.id);
+}
+
+/// The same where even the launch is the same again, because the firewall stayed.
+#[test]
+fn a_number_that_the_disk_was_given_is_not_asked_for_again() {
+    let mut world = paused();
+    world.instances.clear();
+    world.wipe();
+    world.resource.metadata.annotations.as_mut().unwrap().remove(resources::names::RELEASED);
+    become_(&mut world, RunState::Running);
+    settle(&mut world, None, false);
+    check_end(&world, "resumed");
+    assert_eq!(
+        world.volumes[0].tags.get(key::GENERATION),
+        Some("2"),
+        "another machine has the number of the first"
+    );
 }
 
 #[test]

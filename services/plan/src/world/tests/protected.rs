@@ -59,7 +59,10 @@ fn what_is_protected_stays_what_it_is_when_it_is_removed() {
                 assert_eq!(picture(&world), before, "{what}");
             }
             let (status, message) = held(&world).unwrap();
-            assert!(status == "True" && message.contains("set spec.deletionProtection to false"), "{message}");
+            assert!(
+                status == "True" && message.contains("set spec.deletionProtection to false"),
+                "{message}"
+            );
             assert!(world.resource.metadata.finalizers.iter().flatten().any(|one| one == names::FINALIZER));
         }
     }
@@ -67,7 +70,8 @@ fn what_is_protected_stays_what_it_is_when_it_is_removed() {
 
 #[test]
 fn without_its_protection_the_deletion_goes_on_as_the_policy_says() {
-    let ends = [(DeletionPolicy::Retain, 1, 0), (DeletionPolicy::Snapshot, 0, 1), (DeletionPolicy::Delete, 0, 0)];
+    let ends =
+        [(DeletionPolicy::Retain, 1, 0), (DeletionPolicy::Snapshot, 0, 1), (DeletionPolicy::Delete, 0, 0)];
     for (policy, volumes, copies) in ends {
         for run_state in [RunState::Running, RunState::Paused] {
             let mut world = protected(run_state, policy);
@@ -76,7 +80,11 @@ fn without_its_protection_the_deletion_goes_on_as_the_policy_says() {
             change(&mut world, |spec| spec.deletion_protection = false);
             settle(&mut world, None, false);
             assert!(world.released, "{policy:?} {run_state:?}");
-            assert_eq!((world.volumes.len(), world.copied.len()), (volumes, copies), "{policy:?} {run_state:?}");
+            assert_eq!(
+                (world.volumes.len(), world.copied.len()),
+                (volumes, copies),
+                "{policy:?} {run_state:?}"
+            );
         }
     }
 }

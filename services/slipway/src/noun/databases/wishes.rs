@@ -97,7 +97,8 @@ impl Wishes {
             storage: wished(storage),
             config: keys(config, present, unset),
             network: wished(network),
-            deletion_protection: (deletion_protection || no_deletion_protection).then_some(deletion_protection),
+            deletion_protection: (deletion_protection || no_deletion_protection)
+                .then_some(deletion_protection),
             on_failure,
         }
     }
