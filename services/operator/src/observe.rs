@@ -1,11 +1,13 @@
 //! Looking: caches for Kubernetes, one shared picture for EC2, and live reads only where something is to be decided.
 
+mod name;
+
 use std::time::{Duration, Instant};
 
-use cloud::{InstanceState, Protection, Role, Select, SnapshotId, TagFilter, VolumeId, key};
+use cloud::{Protection, Role, Select, SnapshotId, TagFilter, VolumeId, key};
 use jiff::Timestamp;
 use kube::runtime::reflector::ObjectRef;
-use plan::{Account, Dns, DnsQuestion, Goal, Observed, Plan, Source, Subject, Validated};
+use plan::{Account, Dns, Goal, Observed, Plan, Source, Subject, Validated};
 use resources::{Phase, QuestDB, names};
 
 use crate::context::Context;
@@ -59,7 +61,7 @@ async fn everything(
         observed.account.copies = last_copies(context, validated, &observed).await?;
         look_closer(context, resource, validated, &mut observed).await?;
     }
-    observed.dns = dns(context, resource, validated, &observed, settled).await?;
+    observed.dns = name::dns(context, resource, validated, &observed, settled).await?;
     Ok(observed)
 }
 
@@ -218,77 +220,4 @@ pub(crate) async fn protection(
         }
         Err(error) => Err(Error::aws("read the machine's protection")(error)),
     }
-}
-
-async fn dns(
-    context: &Context,
-    resource: &QuestDB,
-    validated: &Validated,
-    observed: &Observed,
-    settled: bool,
-) -> Result<Dns, Error> {
-    if settled && let Some(found) = at_rest(context, resource, validated).await? {
-        return Ok(found);
-    }
-    if validated.goal != Goal::Serve {
-        // What is settled was released; what was never given a name in status may still have one in the zone.
-        if settled || plan::is_name_known_released(resource, validated) {
-            return Ok(Dns::default());
-        }
-        let mut all = Vec::new();
-        for name in plan::names_to_release(resource, validated) {
-            all.extend(records(context, name).await?);
-        }
-        return Ok(Dns { records: Some(all), ..Dns::default() });
-    }
-    let serving =
-        plan::serving(resource, observed).filter(|instance| instance.state == InstanceState::Running);
-    let address = serving.filter(|_| plan::pod_is_ready(observed)).and_then(|instance| instance.private_ip);
-    let name = match plan::dns_question(resource, validated, address) {
-        DnsQuestion::Nothing => return Ok(Dns::default()),
-        DnsQuestion::Records(name) => name,
-        DnsQuestion::Change { id, name } => match context.cloud.get_change(&id).await {
-            Ok(change) => return Ok(Dns { change: Some(change), ..Dns::default() }),
-            Err(cloud::Error::NotFound { .. }) => name,
-            Err(error) => return Err(Error::aws("ask how far a DNS change came")(error)),
-        },
-    };
-    Ok(Dns { records: Some(records(context, &name).await?), ..Dns::default() })
-}
-
-/// What the picture of the zone shows to be otherwise than a database at rest left it, listed now: its name's records when
-/// somebody changed them, else those of a name that is its own and that nobody knows of any more.
-async fn at_rest(context: &Context, resource: &QuestDB, validated: &Validated) -> Result<Option<Dns>, Error> {
-    // A change is noticed by the first pass after the next picture.
-    let age = context.resync / 2;
-    let before = Timestamp::now().checked_sub(age).unwrap_or_default();
-    let picture = match context.zone_view.at_most(age).await {
-        Ok(picture) => picture,
-        Err(error) => {
-            // Nothing has to be done for a database at rest: the next picture tells.
-            tracing::warn!(error = %runtime::telemetry::chain(&error), "the zone could not be listed");
-            return Ok(None);
-        }
-    };
-    if let Some(name) = plan::name_at_rest(resource, before)
-        && !plan::are_as_noted(resource, validated, picture.of(name))
-    {
-        let found = records(context, name).await?;
-        if !plan::are_as_noted(resource, validated, &found) {
-            return Ok(Some(Dns { records: Some(found), ..Dns::default() }));
-        }
-    }
-    let text = plan::owner_text(&validated.subject);
-    for name in plan::names_left(resource, picture.with_text(&text)) {
-        let left = records(context, name).await?;
-        if plan::has_records(validated, &left) {
-            return Ok(Some(Dns { left, ..Dns::default() }));
-        }
-    }
-    Ok(None)
-}
-
-async fn records(context: &Context, name: &str) -> Result<Vec<cloud::DnsRecord>, Error> {
-    let found = context.cloud.list_records(&context.zone(), name).await;
-    found.map_err(Error::aws("list the records of the name"))
 }

@@ -52,15 +52,27 @@ pub(crate) async fn write(
     if lost.is_empty() { Ok(()) } else { Err(Error::Pruned { fields: lost.join(", ") }) }
 }
 
-/// Fields of a status that was written which the stored one does not have.
+/// Fields of a status that was written which the stored one does not have, in objects within it too.
 fn lost(written: Option<&QuestDBStatus>, stored: Option<&QuestDBStatus>) -> Vec<String> {
     let fields = |status: Option<&QuestDBStatus>| match status.map(serde_json::to_value) {
         Some(Ok(Value::Object(fields))) => fields,
         _ => Map::new(),
     };
-    let stored = fields(stored);
-    let is_lost = |(field, value): &(String, Value)| !value.is_null() && !stored.contains_key(field);
-    fields(written).into_iter().filter(is_lost).map(|(field, _)| field).collect()
+    let mut lost = Vec::new();
+    add_lost("", &fields(written), &fields(stored), &mut lost);
+    lost
+}
+
+fn add_lost(path: &str, written: &Map<String, Value>, stored: &Map<String, Value>, lost: &mut Vec<String>) {
+    for (field, value) in written.iter().filter(|(_, value)| !value.is_null()) {
+        match (value, stored.get(field)) {
+            (_, None) => lost.push(format!("{path}{field}")),
+            (Value::Object(value), Some(Value::Object(kept))) => {
+                add_lost(&format!("{path}{field}."), value, kept, lost);
+            }
+            _ => {}
+        }
+    }
 }
 
 async fn announce(context: &Context, resource: &QuestDB, before: Option<Phase>, after: Option<Phase>) {

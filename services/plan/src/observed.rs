@@ -104,9 +104,11 @@ pub struct Account {
 /// What Route 53 holds under the database's name.
 #[derive(Clone, Debug, Default)]
 pub struct Dns {
-    /// Every record of the name that is worked on; of all names of a database that gives them back. `None` when nobody asked,
+    /// Every record of the name in force; of all names of a database that gives them back. `None` when nobody asked,
     /// because nothing is to be decided.
     pub records: Option<Vec<DnsRecord>>,
+    /// Every record of a name beside the one in force: of one that is to take its place, or that is given back.
+    pub beside: Option<Vec<DnsRecord>>,
     /// The change that status says is waited for.
     pub change: Option<DnsChange>,
     /// Records of a name that nobody knows of any more and that is ours: of a database at rest, whose zone is looked through.

@@ -409,6 +409,8 @@ pub struct Led {
 /// What was seen of a change of the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Renamed {
+    /// This one is about to be added: it stands in status before anything is made.
+    Begun(Led),
     /// All name servers answer to this one: it takes the place of the one in force.
     Taken(String),
     /// Nothing of ours is left under this one.

@@ -100,7 +100,7 @@ pub fn validate(resource: &QuestDB, subject: Subject, settings: &Settings) -> Re
         node_image: spec.compute.node_image.clone().unwrap_or_else(|| settings.node_image.clone()),
         storage: spec.storage.clone(),
         config: spec.config.clone(),
-        hostname: hostname(spec, &subject, settings),
+        hostname: kept_name(resource, &subject).unwrap_or_else(|| hostname(spec, &subject, settings)),
         allowed_cidrs,
         credentials: spec.credentials.clone().unwrap_or_default(),
         keyring: Keyring::default(),
@@ -110,6 +110,15 @@ pub fn validate(resource: &QuestDB, subject: Subject, settings: &Settings) -> Re
         overrides: spec.pod.clone().unwrap_or_default(),
         subject,
     })
+}
+
+/// The name that a database which asks for none was given by its own name: another suffix of the operator is for those that
+/// come later, and renames nobody.
+fn kept_name(resource: &QuestDB, subject: &Subject) -> Option<String> {
+    let given =
+        resource.status.as_ref()?.dns.as_ref().filter(|_| resource.spec.network.hostname.is_none())?;
+    let rest = given.name.strip_prefix(&subject.name)?;
+    rest.starts_with('.').then(|| given.name.clone())
 }
 
 /// The DNS name of a database: its own if it may have it, else resource name and suffix.

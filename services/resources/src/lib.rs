@@ -40,7 +40,7 @@ pub use spec::{
     StorageSource, StorageSpec, VolumeType,
 };
 pub use status::{
-    ChangeMeans, DnsState, DnsStatus, EndpointsStatus, InstructionStatus, LastCopyStatus, NextNameStatus,
-    NodeStatus, PendingStatus, Phase, QuestDBStatus, StepState, StepStatus, VolumeStatus,
+    ChangeMeans, DnsState, DnsStatus, EndpointsStatus, FormerNameStatus, InstructionStatus, LastCopyStatus,
+    NextNameStatus, NodeStatus, PendingStatus, Phase, QuestDBStatus, StepState, StepStatus, VolumeStatus,
 };
 pub use upgrade::{UpgradeResult, UpgradeStatus};

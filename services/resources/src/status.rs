@@ -234,9 +234,19 @@ pub struct DnsStatus {
     /// Name that is added beside it, and takes its place once all name servers answer to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<NextNameStatus>,
-    /// Name that it took the place of, and that is being given back.
+    /// Name that it took the place of, and that is given back a little later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub former: Option<String>,
+    pub former: Option<FormerNameStatus>,
+}
+
+/// A name whose place another one took.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FormerNameStatus {
+    /// Fully qualified name.
+    pub name: String,
+    /// When the other one took its place.
+    pub since: Time,
 }
 
 /// A name that takes the place of another.
@@ -247,8 +257,9 @@ pub struct NextNameStatus {
     pub name: String,
     /// Address that its record was given.
     pub address: String,
-    /// Change that is waited for.
-    pub change_id: String,
+    /// Change that is waited for; none before it is added.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change_id: Option<String>,
 }
 
 impl DnsStatus {

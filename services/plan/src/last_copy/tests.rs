@@ -119,7 +119,7 @@ const OF_THE_COPY: &[Row] = &[
         shown.copy.started_at = Some(at(LAUNCHED - 1));
     }),
     ("it was begun with the last machine", "not begun after i-1", |shown| {
-        shown.copy.started_at = Some(at(LAUNCHED))
+        shown.copy.started_at = Some(at(LAUNCHED));
     }),
     ("nobody knows when it was begun", "not begun after i-1", |shown| shown.copy.started_at = None),
     ("nobody confirmed it", "never confirmed", |shown| {

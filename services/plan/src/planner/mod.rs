@@ -41,7 +41,7 @@ pub use name::{
     DnsQuestion, are_as_noted, dns_question, has_records, name_at_rest, names_left, names_to_release,
     owner_text,
 };
-pub(crate) use name::{is_reserved, name_in_force, other_name};
+pub(crate) use name::{is_reserved, name_had, name_in_force, other_name};
 pub(crate) use reach::{leaving_node, missing_kinds};
 pub use ready::is_abandoned;
 pub use source::{Source, source_to_look_at};

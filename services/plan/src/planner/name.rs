@@ -4,6 +4,7 @@
 //! *Invariant:* a paused database keeps its name: the address goes, the text that says whose the name is stays.
 //! *Invariant:* of two names of a living database the one in force always leads to it ([`rename`]).
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use cloud::{ChangeId, DnsChangeState, DnsRecord, Instance, RecordChange, RecordKind};
@@ -26,15 +27,27 @@ pub fn owner_text(subject: &Subject) -> String {
 pub enum DnsQuestion {
     /// Nothing: the name is known to be in sync with the address, or there is no address yet.
     Nothing,
-    /// How far this change of a name came.
-    Change {
-        /// Change.
-        id: ChangeId,
+    /// What the name in force holds or, of a change that is waited for, how far it came.
+    InForce {
         /// Name.
         name: String,
+        /// Change that is waited for.
+        change: Option<ChangeId>,
     },
-    /// What this name holds.
-    Records(String),
+    /// The same of the name that is to take its place; what it holds once that change is in sync, too.
+    Next {
+        /// Name.
+        name: String,
+        /// Change that is waited for.
+        change: Option<ChangeId>,
+    },
+    /// What both hold: one that is given back, and the one in force, without which it is not.
+    Back {
+        /// Name in force.
+        in_force: String,
+        /// Name that is given back.
+        name: String,
+    },
 }
 
 /// The name of a serving database that is to be dealt with; one after the other.
@@ -59,8 +72,7 @@ impl<'a> Concern<'a> {
                 && status.state == DnsState::InSync
         };
         let Some(status) = noted(resource).filter(leads) else { return Self::InForce(in_force) };
-        let next = status.next.as_ref().map(|next| next.name.as_str());
-        let mut others = next.into_iter().chain(status.former.as_deref());
+        let mut others = beside(status).filter(|other| *other != in_force);
         if let Some(other) = others.find(|other| *other != wish) {
             Self::Back(other)
         } else if in_force == wish {
@@ -75,28 +87,39 @@ impl<'a> Concern<'a> {
 pub fn dns_question(resource: &QuestDB, validated: &Validated, address: Option<IpAddr>) -> DnsQuestion {
     let Some(address) = address.map(|address| address.to_string()) else { return DnsQuestion::Nothing };
     let status = noted(resource);
-    let (name, change) = match Concern::of(resource, validated, &address) {
-        Concern::Nothing => return DnsQuestion::Nothing,
-        Concern::Back(name) => (name, None),
+    match Concern::of(resource, validated, &address) {
+        Concern::Nothing => DnsQuestion::Nothing,
+        Concern::Back(name) => {
+            let in_force = name_in_force(resource, validated).to_owned();
+            DnsQuestion::Back { in_force, name: name.to_owned() }
+        }
         Concern::InForce(name) => {
             let same = |status: &&DnsStatus| {
                 status.name == name
                     && status.address.as_ref() == Some(&address)
                     && status.state == DnsState::Pending
             };
-            (name, status.filter(same).and_then(|status| status.change_id.as_ref()))
+            let change = status.filter(same).and_then(|status| status.change_id.as_ref());
+            DnsQuestion::InForce { name: name.to_owned(), change: change.map(ChangeId::new) }
         }
         Concern::Next(name) => {
-            let next = status.and_then(|status| status.next.as_ref());
-            let same = |next: &&NextNameStatus| next.name == name && next.address == address;
-            (name, next.filter(same).map(|next| &next.change_id))
+            let change = next_noted(resource, name, &address).and_then(|next| next.change_id.as_ref());
+            DnsQuestion::Next { name: name.to_owned(), change: change.map(ChangeId::new) }
         }
-    };
-    let name = name.to_owned();
-    match change {
-        Some(id) => DnsQuestion::Change { id: ChangeId::new(id), name },
-        None => DnsQuestion::Records(name),
     }
+}
+
+/// What status says of a name that is to take the place of the one in force, at this address.
+pub(super) fn next_noted<'a>(resource: &'a QuestDB, name: &str, address: &str) -> Option<&'a NextNameStatus> {
+    let next = noted(resource)?.next.as_ref();
+    next.filter(|next| next.name == name && next.address == address)
+}
+
+/// The names that a database has beside the one in force.
+fn beside(status: &DnsStatus) -> impl Iterator<Item = &str> {
+    let next = status.next.as_ref().map(|next| next.name.as_str());
+    let former = status.former.as_ref().map(|former| former.name.as_str());
+    next.into_iter().chain(former)
 }
 
 /// The name of a database at rest whose records are worth a look: what they hold was settled before this moment, so that a
@@ -132,12 +155,18 @@ pub fn are_as_noted(resource: &QuestDB, validated: &Validated, records: &[DnsRec
         && addresses.eq(wanted.iter())
 }
 
-/// The names that a database gives back: first the one it was given last, whatever its wish says by now, then those that it
-/// has beside it.
+/// The names that a database gives back, each once: the one it was given last, those that it has beside it, and the one that
+/// its wish asks for, which it may have been given without a report.
 pub fn names_to_release<'a>(resource: &'a QuestDB, validated: &'a Validated) -> Vec<&'a str> {
-    let Some(status) = noted(resource) else { return vec![&validated.hostname] };
-    let next = status.next.as_ref().map(|next| next.name.as_str());
-    [status.name.as_str()].into_iter().chain(next).chain(status.former.as_deref()).collect()
+    let of_status = |status: &'a DnsStatus| [status.name.as_str()].into_iter().chain(beside(status));
+    let known = noted(resource).into_iter().flat_map(of_status);
+    let mut names = Vec::new();
+    for name in known.chain([validated.hostname.as_str()]) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
 }
 
 /// What status says of the name.
@@ -194,7 +223,7 @@ pub(super) fn resolve(world: &World<'_>, plan: &mut Plan, instance: Option<&Inst
             (None, Some(_)) => plan.wait(Part::Dns, "waiting for the change to reach all name servers"),
             (None, None) => plan.wait(Part::Dns, "what the name holds is not known yet"),
         }
-    } else if let (Concern::Nothing, Some(records)) = (concern, &observed.records) {
+    } else if let (Concern::Nothing | Concern::Back(_), Some(records)) = (concern, &observed.records) {
         point(world, plan, (records, true), address);
     } else {
         plan.say(Part::Dns, State::Done);
@@ -203,24 +232,25 @@ pub(super) fn resolve(world: &World<'_>, plan: &mut Plan, instance: Option<&Inst
 }
 
 /// Records of ours that are to be removed, exactly as they are, whatever others put beside them. A pause keeps the text record
-/// of the name that the wish still asks for.
+/// of the name that the database has; another one that is asked for takes its place once it serves again.
 pub(super) fn releases(world: &World<'_>, records: &[DnsRecord]) -> Vec<RecordChange> {
-    let (hostname, subject) = (&world.validated.hostname, &world.validated.subject);
-    let keeps = keeps_name(world.resource, world.validated);
+    let subject = &world.validated.subject;
+    let keeps = world.validated.goal == Goal::Pause;
+    let has = name_had(world.resource, world.validated);
     let of_name = |name: &str| -> Vec<DnsRecord> {
         records.iter().filter(|record| record.name == name).cloned().collect()
     };
-    let names = names_to_release(world.resource, world.validated);
+    let names: BTreeSet<&str> = records.iter().map(|record| record.name.as_str()).collect();
     let removed = names.iter().flat_map(|name| {
-        let kept = keeps && name == hostname;
+        let kept = keeps && *name == has;
         let mut removed = withdrawn(&of_name(name), subject);
         removed.retain(|change| !(kept && change.record().kind == RecordKind::Txt));
         removed
     });
     let mut changes: Vec<RecordChange> = removed.collect();
-    if keeps && of_name(hostname).is_empty() && noted_name(world.resource).is_some() {
+    if keeps && of_name(has).is_empty() && noted_name(world.resource).is_some() {
         // Somebody took it away; nobody else has the name yet.
-        changes.push(RecordChange::Create(DnsRecord::txt(hostname, TTL, &owner_text(subject))));
+        changes.push(RecordChange::Create(DnsRecord::txt(has, TTL, &owner_text(subject))));
     }
     changes
 }
@@ -230,18 +260,17 @@ pub(super) fn withdrawn(records: &[DnsRecord], subject: &Subject) -> Vec<RecordC
     ours(records, subject).into_iter().cloned().map(RecordChange::Delete).collect()
 }
 
-/// Whether a database that stops keeps the name that it has.
-fn keeps_name(resource: &QuestDB, validated: &Validated) -> bool {
-    let given = noted(resource).map_or(validated.hostname.as_str(), |status| status.name.as_str());
-    validated.goal == Goal::Pause && given == validated.hostname
+/// The name that a database has or, before it ever had one, asks for.
+pub(crate) fn name_had<'a>(resource: &'a QuestDB, validated: &'a Validated) -> &'a str {
+    noted(resource).map_or(validated.hostname.as_str(), |status| status.name.as_str())
 }
 
 /// Whether the name of a database that stopped is still its own, as far as anybody looked.
 pub(crate) fn is_reserved(resource: &QuestDB, validated: &Validated, records: Option<&[DnsRecord]>) -> bool {
-    let is_ours =
-        |record: &DnsRecord| record.name == validated.hostname && is_owner(record, &validated.subject);
+    let name = name_had(resource, validated);
+    let is_ours = |record: &DnsRecord| record.name == name && is_owner(record, &validated.subject);
     let owned = |records: &[DnsRecord]| records.iter().any(is_ours);
-    keeps_name(resource, validated) && records.map_or_else(|| noted(resource).is_some(), owned)
+    validated.goal == Goal::Pause && records.map_or_else(|| noted(resource).is_some(), owned)
 }
 
 /// The records that are ours: none, where our text record is missing; else of the kinds that we write.

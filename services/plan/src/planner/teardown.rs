@@ -7,10 +7,10 @@
 //! *Invariant:* what lost its tags is tagged again before anything is done to it, and before the resource is let go: a disk
 //! that stays is found by its tags alone.
 
-use cloud::{Instance, InstanceState, Role, Volume, VolumeState};
+use cloud::{Instance, InstanceState, RecordChange, RecordKind, Role, Volume, VolumeState};
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::ObjectMeta;
-use resources::names;
+use resources::{DnsState, names};
 
 use super::World;
 use super::existing::living;
@@ -98,6 +98,13 @@ fn release_name(world: &World<'_>, plan: &mut Plan) -> bool {
     // Nobody asked where status says that the name was released.
     let records = world.observed.dns.records.as_deref();
     let mut changes = records.map(|records| name::releases(world, records)).unwrap_or_default();
+    let is_answer = |change: &RecordChange| change.record().kind == RecordKind::A;
+    let is_told = name::noted(world.resource).is_none_or(|dns| dns.state == DnsState::Releasing);
+    if !is_told && changes.iter().any(is_answer) {
+        // A database that is to serve again before the next report must not think that its name still leads to it.
+        plan.wait(Part::DnsRelease, "the name is about to be taken out of service");
+        return false;
+    }
     changes.extend(name::withdrawn(&world.observed.dns.left, &world.validated.subject));
     if changes.is_empty() {
         return true;

@@ -6,6 +6,7 @@
 pub(crate) mod conditions;
 mod last_copy;
 mod moving;
+mod name;
 mod parts;
 mod phase;
 mod reach;

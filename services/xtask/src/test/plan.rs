@@ -54,6 +54,8 @@ const UNIT: &[Step] = &[
 ];
 
 const INTEGRATION: &[Step] = &[
+    // The tests start programs: those of before a change would prove nothing of it.
+    Step { name: "tested-programs", work: Work::Cargo(BUILD) },
     Step { name: "servers", work: Work::Servers },
     Step { name: "aws-endpoint-tests", work: Work::Pytest },
     Step {

@@ -229,7 +229,7 @@ impl Rig {
     /// The records of a name.
     pub(super) async fn records(&self, name: &str) -> Vec<DnsRecord> {
         let zone = HostedZoneId::new(&self.network.hosted_zone_id);
-        self.aws.list_records(&zone, name).await.unwrap()
+        patiently(|| self.aws.list_records(&zone, name)).await
     }
 
     /// Removes the namespace's marks; nobody waits for its end, because nothing here ends it.
@@ -256,8 +256,8 @@ pub(super) fn refusal(answer: kube::Result<QuestDB>) -> Box<kube::core::Status> 
     }
 }
 
-/// What EC2 answers once it has the patience: all tests ask at one account.
-async fn patiently<T, F>(ask: impl Fn() -> F) -> T
+/// What AWS answers once it has the patience: all tests ask at one account.
+pub(super) async fn patiently<T, F>(ask: impl Fn() -> F) -> T
 where
     F: Future<Output = Result<T, cloud::Error>>,
 {

@@ -3,18 +3,20 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use cloud::{DnsChange, DnsRecord, Instance, InstanceId, Protection, SecurityGroup, Volume, VolumeSnapshot};
+use cloud::{
+    ChangeId, DnsChange, DnsChangeState, DnsRecord, Instance, InstanceId, Protection, SecurityGroup, Volume,
+    VolumeSnapshot,
+};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use resources::{Phase, QuestDB, QuestDBSnapshot, QuestDBStatus, names};
 
 use super::copies::Copied;
 use crate::fixture::validated;
-use crate::planner::name_in_force;
 use crate::{
-    Children, Dns, DnsQuestion, Goal, Kind, Led, Memory, Observed, Source, Step, Validated, copy_to_look_at,
-    dns_question, is_name_known_released, last_copy_to_look_at, names_left, names_to_release, owner_text,
-    pod_is_ready, put_right, serving, source_to_look_at,
+    Children, Dns, DnsQuestion, Goal, Kind, Led, Memory, Observed, Source, Step, Validated, are_as_noted,
+    copy_to_look_at, dns_question, is_name_known_released, last_copy_to_look_at, name_at_rest, names_left,
+    names_to_release, owner_text, pod_is_ready, put_right, serving, source_to_look_at,
 };
 
 /// What becomes of a step.
@@ -229,33 +231,55 @@ impl World {
         let phase = status.and_then(|status| status.phase);
         if matches!(phase, Some(Phase::Ready | Phase::Paused | Phase::Deleted))
             && status.and_then(|status| status.observed_generation) == resource.metadata.generation
+            && resource.metadata.deletion_timestamp.is_none()
         {
+            let noted = name_at_rest(resource, self.now);
+            if let Some(name) = noted.filter(|name| !are_as_noted(resource, wish, &of(name))) {
+                return Dns { records: Some(of(name)), ..Dns::default() };
+            }
             let text = [owner_text(&wish.subject)];
             let of_text = self.records.iter().filter(|record| record.texts() == text);
             let named: Vec<String> = of_text.map(|record| record.name.clone()).collect();
             if let Some(name) = names_left(resource, &named).first() {
-                return Dns { left: of(name), ..Dns::default() };
+                let records = noted.filter(|_| wish.goal == Goal::Serve).map(of);
+                return Dns { left: of(name), records, ..Dns::default() };
+            }
+            if wish.goal != Goal::Serve {
+                return Dns::default();
             }
         }
         if is_name_known_released(resource, wish) {
             return Dns::default();
         }
         if wish.goal != Goal::Serve {
-            let names = names_to_release(resource, wish);
+            let text = [owner_text(&wish.subject)];
+            let mut names = names_to_release(resource, wish);
+            let of_text = self.records.iter().filter(|found| wish.removing && found.texts() == text);
+            names.extend(of_text.map(|found| found.name.as_str()));
+            names.sort_unstable();
+            names.dedup();
             return Dns { records: Some(names.into_iter().flat_map(of).collect()), ..Dns::default() };
         }
         let address = serving(resource, observed).filter(|_| pod_is_ready(observed));
         let question = dns_question(resource, wish, address.and_then(|found| found.private_ip));
-        let name = match question {
-            // What a database at rest is compared with.
-            DnsQuestion::Nothing => name_in_force(resource, wish).to_owned(),
-            DnsQuestion::Records(name) => name,
-            DnsQuestion::Change { id, name } => match self.changes.iter().find(|change| change.id == id) {
-                Some(change) => return Dns { change: Some(change.clone()), ..Dns::default() },
-                None => name,
-            },
+        let came = |id: Option<ChangeId>| {
+            id.and_then(|id| self.changes.iter().find(|change| change.id == id).cloned())
         };
-        Dns { records: Some(of(&name)), ..Dns::default() }
+        match question {
+            DnsQuestion::Nothing => Dns::default(),
+            DnsQuestion::InForce { name, change } => match came(change) {
+                Some(change) => Dns { change: Some(change), ..Dns::default() },
+                None => Dns { records: Some(of(&name)), ..Dns::default() },
+            },
+            DnsQuestion::Next { name, change } => {
+                let change = came(change);
+                let waits = change.as_ref().is_some_and(|change| change.state != DnsChangeState::InSync);
+                Dns { beside: (!waits).then(|| of(&name)), change, ..Dns::default() }
+            }
+            DnsQuestion::Back { in_force, name } => {
+                Dns { records: Some(of(&in_force)), beside: Some(of(&name)), ..Dns::default() }
+            }
+        }
     }
 
     /// Asked for live: what was made a disk a moment ago is shown as that.
@@ -371,6 +395,11 @@ impl World {
         }
         self.quiet += 1;
         self.now += self.clock;
+        let dns = self.resource.status.as_ref().and_then(|status| status.dns.as_ref());
+        if let Some(former) = dns.and_then(|dns| dns.former.as_ref()) {
+            // Nothing else waits while it still leads to the database.
+            self.now = self.now.max(former.since.0 + SignedDuration::from_secs(30));
+        }
         self.tick_aws();
         self.tick_kubernetes();
     }

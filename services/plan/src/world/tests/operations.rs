@@ -60,6 +60,7 @@ const OPERATIONS: &[Operation] = &[
         world.resource.spec.storage.deletion_policy = DeletionPolicy::Delete;
         remove(world);
     }),
+    operation("remove between two names", || super::rename::between_names(serving_plain()), remove),
     operation("remove what is deleted", deleted, remove),
     operation("remove what was never made", fresh_plain, remove),
     // Another wish.

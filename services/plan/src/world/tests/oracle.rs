@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use cloud::{Instance, InstanceState, RecordKind, SnapshotState, key};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use resources::names::{self, condition};
-use resources::{CopyPolicy, DnsState, Phase, QuestDB, QuestDBStatus};
+use resources::{CopyPolicy, DnsState, DnsStatus, Phase, QuestDB, QuestDBStatus};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -35,7 +35,8 @@ pub(super) fn check_moment(world: &World, what: &str) {
 /// A name that status says to lead somewhere does, until it is given back.
 fn check_name(world: &World, what: &str) {
     let dns = world.resource.status.as_ref().and_then(|status| status.dns.as_ref());
-    let Some(dns) = dns.filter(|dns| dns.state == DnsState::InSync && dns.next.is_some()) else { return };
+    let is_renamed = |dns: &&DnsStatus| dns.next.is_some() || dns.former.is_some();
+    let Some(dns) = dns.filter(|dns| dns.state == DnsState::InSync).filter(is_renamed) else { return };
     let leads = |found: &cloud::DnsRecord| found.name == dns.name && found.kind == RecordKind::A;
     let serves = Goal::of(&world.resource) == Goal::Serve;
     assert!(!serves || world.records.iter().any(leads), "{what}: {} leads nowhere", dns.name);

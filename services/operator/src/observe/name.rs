@@ -1,0 +1,143 @@
+//! What Route 53 says of the names of a database.
+
+use cloud::{ChangeId, DnsChange, DnsChangeState, InstanceState};
+use jiff::Timestamp;
+use plan::{Dns, DnsQuestion, Goal, Observed, Validated};
+use resources::QuestDB;
+
+use crate::context::Context;
+use crate::error::Error;
+
+/// Asks what the next decision about names needs, and nothing more.
+pub(super) async fn dns(
+    context: &Context,
+    resource: &QuestDB,
+    validated: &Validated,
+    observed: &Observed,
+    settled: bool,
+) -> Result<Dns, Error> {
+    if settled && let Some(found) = at_rest(context, resource, validated).await? {
+        return Ok(found);
+    }
+    if validated.goal != Goal::Serve {
+        // What is settled was released; what was never given a name in status may still have one in the zone.
+        if settled || plan::is_name_known_released(resource, validated) {
+            return Ok(Dns::default());
+        }
+        let mut all = Vec::new();
+        for name in names_to_release(context, resource, validated).await {
+            all.extend(records(context, &name).await?);
+        }
+        return Ok(Dns { records: Some(all), ..Dns::default() });
+    }
+    let serving =
+        plan::serving(resource, observed).filter(|instance| instance.state == InstanceState::Running);
+    let address = serving.filter(|_| plan::pod_is_ready(observed)).and_then(|instance| instance.private_ip);
+    let question = plan::dns_question(resource, validated, address);
+    let is_of_another = matches!(question, DnsQuestion::Next { .. } | DnsQuestion::Back { .. });
+    match answer(context, question).await {
+        Err(error) if is_of_another => {
+            // The database has a name that leads to it: nothing else has to wait for this one.
+            tracing::warn!(error = %runtime::telemetry::chain(&error), "another name could not be looked at");
+            Ok(Dns::default())
+        }
+        answer => answer,
+    }
+}
+
+async fn answer(context: &Context, question: DnsQuestion) -> Result<Dns, Error> {
+    match question {
+        DnsQuestion::Nothing => Ok(Dns::default()),
+        DnsQuestion::InForce { name, change } => {
+            let change = came(context, change).await?;
+            let records = if change.is_some() { None } else { Some(records(context, &name).await?) };
+            Ok(Dns { records, change, ..Dns::default() })
+        }
+        DnsQuestion::Next { name, change } => {
+            let change = came(context, change).await?;
+            let is_under_way = change.as_ref().is_some_and(|change| change.state != DnsChangeState::InSync);
+            let beside = if is_under_way { None } else { Some(records(context, &name).await?) };
+            Ok(Dns { beside, change, ..Dns::default() })
+        }
+        DnsQuestion::Back { in_force, name } => {
+            let (leads, beside) = (records(context, &in_force).await?, records(context, &name).await?);
+            Ok(Dns { records: Some(leads), beside: Some(beside), ..Dns::default() })
+        }
+    }
+}
+
+/// How far a change came; none, if nobody knows of it any more.
+async fn came(context: &Context, change: Option<ChangeId>) -> Result<Option<DnsChange>, Error> {
+    let Some(id) = change else { return Ok(None) };
+    match context.cloud.get_change(&id).await {
+        Ok(change) => Ok(Some(change)),
+        Err(cloud::Error::NotFound { .. }) => Ok(None),
+        Err(error) => Err(Error::aws("ask how far a DNS change came")(error)),
+    }
+}
+
+/// The names that a database gives back. One that is let go for good also gives back what status does not tell of: nobody
+/// looks at its names afterwards.
+async fn names_to_release(context: &Context, resource: &QuestDB, validated: &Validated) -> Vec<String> {
+    let mut names: Vec<String> =
+        plan::names_to_release(resource, validated).into_iter().map(str::to_owned).collect();
+    if !validated.removing {
+        return names;
+    }
+    match context.zone_view.at_most(context.resync / 2).await {
+        Ok(picture) => {
+            let left = picture.with_text(&plan::owner_text(&validated.subject)).iter();
+            names.extend(left.filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>());
+        }
+        // What status tells of is given back; an end does not wait for a list of everybody's names.
+        Err(error) => {
+            tracing::warn!(error = %runtime::telemetry::chain(&error), "the zone could not be listed");
+        }
+    }
+    names
+}
+
+/// What the picture of the zone shows to be otherwise than a database at rest left it, listed now: its name's records when
+/// somebody changed them, else those of a name that is its own and that nobody knows of any more.
+async fn at_rest(context: &Context, resource: &QuestDB, validated: &Validated) -> Result<Option<Dns>, Error> {
+    // A change is noticed by the first pass after the next picture.
+    let age = context.resync / 2;
+    let before = Timestamp::now().checked_sub(age).unwrap_or_default();
+    let picture = match context.zone_view.at_most(age).await {
+        Ok(picture) => picture,
+        Err(error) => {
+            // Nothing has to be done for a database at rest: the next picture tells.
+            tracing::warn!(error = %runtime::telemetry::chain(&error), "the zone could not be listed");
+            return Ok(None);
+        }
+    };
+    if let Some(name) = plan::name_at_rest(resource, before)
+        && !plan::are_as_noted(resource, validated, picture.of(name))
+    {
+        let found = records(context, name).await?;
+        if !plan::are_as_noted(resource, validated, &found) {
+            return Ok(Some(Dns { records: Some(found), ..Dns::default() }));
+        }
+    }
+    let text = plan::owner_text(&validated.subject);
+    for name in plan::names_left(resource, picture.with_text(&text)) {
+        if !plan::has_records(validated, picture.of(name)) {
+            continue;
+        }
+        let left = records(context, name).await?;
+        if plan::has_records(validated, &left) {
+            let in_force = plan::name_at_rest(resource, Timestamp::now());
+            let records = match in_force.filter(|_| validated.goal == Goal::Serve) {
+                Some(name) => Some(records(context, name).await?),
+                None => None,
+            };
+            return Ok(Some(Dns { records, left, ..Dns::default() }));
+        }
+    }
+    Ok(None)
+}
+
+async fn records(context: &Context, name: &str) -> Result<Vec<cloud::DnsRecord>, Error> {
+    let found = context.cloud.list_records(&context.zone(), name).await;
+    found.map_err(Error::aws("list the records of the name"))
+}
