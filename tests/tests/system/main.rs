@@ -1,6 +1,7 @@
 //! The whole stack at work: from an HTTP request to a ready QuestDB, and back to nothing.
 
 mod canary;
+mod change;
 mod cli;
 mod crash;
 mod main_job;

@@ -17,7 +17,7 @@ pub(crate) struct Ready {
     pub(crate) namespace: String,
     pub(crate) resource: String,
     endpoint: String,
-    user: String,
+    pub(crate) user: String,
     pub(crate) password: String,
     pub(crate) volume: String,
 }

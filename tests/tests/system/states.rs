@@ -11,7 +11,7 @@ use crate::main_job::{Ready, ready_of, volumes};
 use crate::support::{ROAD, create, ended, objects, whole};
 
 /// Asks something of a database in one word and waits until it is carried out.
-async fn ask(console: &Console, id: &str, verb: &str) -> Value {
+pub(crate) async fn ask(console: &Console, id: &str, verb: &str) -> Value {
     let request = console.request(Method::POST, &format!("/v1/databases/{id}:{verb}"));
     let answer = request.header("Idempotency-Key", unique("key")).send().await.unwrap();
     let status = answer.status();

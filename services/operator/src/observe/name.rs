@@ -33,7 +33,7 @@ pub(super) async fn dns(
     let serving =
         plan::serving(resource, observed).filter(|instance| instance.state == InstanceState::Running);
     let address = serving.filter(|_| plan::pod_is_ready(observed)).and_then(|instance| instance.private_ip);
-    let question = plan::dns_question(resource, validated, address);
+    let question = plan::dns_question(resource, validated, (address, observed.at));
     let is_of_another = matches!(question, DnsQuestion::Next { .. } | DnsQuestion::Back { .. });
     match answer(context, question).await {
         Err(error) if is_of_another => {

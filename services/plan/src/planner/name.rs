@@ -84,11 +84,16 @@ impl<'a> Concern<'a> {
 }
 
 /// What has to be asked while a database should serve at `address`.
-pub fn dns_question(resource: &QuestDB, validated: &Validated, address: Option<IpAddr>) -> DnsQuestion {
+pub fn dns_question(
+    resource: &QuestDB,
+    validated: &Validated,
+    (address, now): (Option<IpAddr>, Timestamp),
+) -> DnsQuestion {
     let Some(address) = address.map(|address| address.to_string()) else { return DnsQuestion::Nothing };
     let status = noted(resource);
     match Concern::of(resource, validated, &address) {
         Concern::Nothing => DnsQuestion::Nothing,
+        Concern::Back(name) if rename::leads_still(resource, name, now).is_some() => DnsQuestion::Nothing,
         Concern::Back(name) => {
             let in_force = name_in_force(resource, validated).to_owned();
             DnsQuestion::Back { in_force, name: name.to_owned() }

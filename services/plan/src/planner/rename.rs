@@ -10,6 +10,8 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use cloud::DnsChangeState;
+use jiff::Timestamp;
+use resources::QuestDB;
 
 use super::World;
 use super::name::{Concern, foreign, lead, name_in_force, next_noted, noted, records_of, taking, withdrawn};
@@ -74,17 +76,17 @@ fn add(world: &World<'_>, plan: &mut Plan, name: &str, address: Ipv4Addr) {
 }
 
 fn give_back(world: &World<'_>, plan: &mut Plan, name: &str) {
+    if let Some(until) = leads_still(world.resource, name, world.observed.at) {
+        return plan.wait(
+            Part::Rename,
+            format!("{name} is given back at {until:.0}: who has just read it still comes in"),
+        );
+    }
     let Some(records) = &world.observed.dns.beside else {
         return plan.wait(Part::Rename, format!("what {name} holds is not known yet"));
     };
     if !leads(world, plan) {
         return plan.wait(Part::Rename, FIRST);
-    }
-    let former = noted(world.resource).and_then(|status| status.former.as_ref());
-    let since = former.filter(|former| former.name == name).map(|former| former.since.0);
-    if since.is_some_and(|since| world.observed.at < since + GRACE) {
-        let text = format!("{name} is given back {} s after another name took its place", GRACE.as_secs());
-        return plan.wait(Part::Rename, text);
     }
     let changes = withdrawn(records, &world.validated.subject);
     if changes.is_empty() {
@@ -94,6 +96,13 @@ fn give_back(world: &World<'_>, plan: &mut Plan, name: &str) {
         plan.act(Part::Rename, Step::ChangeRecords { changes, led: None }, reason);
     }
     plan.wait(Part::Rename, format!("{name} is given back"));
+}
+
+/// Until when a former name leads to the database beside the one that took its place.
+pub(super) fn leads_still(resource: &QuestDB, name: &str, now: Timestamp) -> Option<Timestamp> {
+    let former = noted(resource)?.former.as_ref().filter(|former| former.name == name)?;
+    let until = former.since.0 + GRACE;
+    (now < until).then_some(until)
 }
 
 /// What status does not tell of.

@@ -261,7 +261,8 @@ impl World {
             return Dns { records: Some(names.into_iter().flat_map(of).collect()), ..Dns::default() };
         }
         let address = serving(resource, observed).filter(|_| pod_is_ready(observed));
-        let question = dns_question(resource, wish, address.and_then(|found| found.private_ip));
+        let question =
+            dns_question(resource, wish, (address.and_then(|found| found.private_ip), observed.at));
         let came = |id: Option<ChangeId>| {
             id.and_then(|id| self.changes.iter().find(|change| change.id == id).cloned())
         };

@@ -1,0 +1,187 @@
+//! Whoever writes to a database and reads from it by its name goes through every change of it: what was acknowledged is
+//! there afterwards, nothing twice, and what was read once is never gone again.
+
+#![cfg(test)]
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
+
+use cloud::{Cloud as _, HostedZoneId, RecordKind};
+use serde_json::{Value, json};
+use testkit::{ClusterFacts, Console, cluster, eventually, unique};
+use tokio::task::JoinHandle;
+
+use crate::main_job::{Ready, aws, ready, volumes};
+use crate::states::ask;
+use crate::support::{ROAD, ended, sql, whole};
+
+/// How a client comes in: it asks where the name leads whenever it has no connection.
+struct Client {
+    aws: cloud_aws::Aws,
+    zone: HostedZoneId,
+    name: String,
+    user: String,
+    password: String,
+    address: Option<Ipv4Addr>,
+}
+
+impl Client {
+    /// One statement, or an error: then the next one asks anew where the name leads.
+    async fn ask(&mut self, statement: &str) -> Option<Value> {
+        if self.address.is_none() {
+            let records = self.aws.list_records(&self.zone, &self.name).await.ok()?;
+            let answer = records.iter().find(|record| record.kind == RecordKind::A)?;
+            self.address = answer.values.first()?.parse().ok();
+        }
+        let endpoint = format!("http://{}:9000", self.address?);
+        let asked = sql(&endpoint, &self.user, &self.password, statement);
+        let answer = tokio::time::timeout(Duration::from_secs(5), asked).await.ok().and_then(Result::ok);
+        if answer.is_none() {
+            self.address = None;
+        }
+        answer
+    }
+}
+
+/// What a writer was told, and what a reader saw.
+#[derive(Default)]
+struct Seen {
+    acknowledged: AtomicI64,
+    read: AtomicI64,
+    ended: AtomicBool,
+}
+
+impl Seen {
+    fn goes_on(&self) -> bool {
+        !self.ended.load(Ordering::SeqCst)
+    }
+
+    async fn wrote(&self, more: i64, when: &str) {
+        let until = self.acknowledged.load(Ordering::SeqCst) + more;
+        eventually(ROAD, &format!("{more} more rows {when}"), async || {
+            (self.acknowledged.load(Ordering::SeqCst) >= until).then_some(())
+        })
+        .await;
+    }
+}
+
+/// Writes numbered rows, each until it is acknowledged. A row that was written without an answer is written again, and the
+/// table keeps one of the two.
+async fn write(mut client: Client, seen: Arc<Seen>) {
+    // Route 53 answers five calls a second to all.
+    let mut beat = tokio::time::interval(Duration::from_secs(1));
+    for number in 1_i64.. {
+        while client.ask(&format!("insert into trades values ({number}, {number})")).await.is_none() {
+            if !seen.goes_on() {
+                return;
+            }
+            beat.tick().await;
+        }
+        seen.acknowledged.store(number, Ordering::SeqCst);
+        if !seen.goes_on() {
+            return;
+        }
+    }
+}
+
+/// Reads, and holds the database to what it showed before.
+async fn read(mut client: Client, seen: Arc<Seen>) {
+    let mut beat = tokio::time::interval(Duration::from_secs(1));
+    while seen.goes_on() {
+        beat.tick().await;
+        let Some(answer) = client.ask("select count(), max(number) from trades").await else { continue };
+        let row = &answer["dataset"][0];
+        let (count, last) = (row[0].as_i64().unwrap(), row[1].as_i64().unwrap_or_default());
+        assert_eq!(count, last, "a gap among the rows, or one twice");
+        let before = seen.read.swap(last, Ordering::SeqCst);
+        assert!(last >= before, "{before} rows were there, and then {last}");
+    }
+}
+
+/// Asks for a change and waits until it is carried out.
+async fn change(console: &Console, path: &str, change: Value) {
+    let read = console.request(reqwest::Method::GET, path).send().await.unwrap();
+    let etag = read.headers().get("etag").unwrap().clone();
+    let request = console.request(reqwest::Method::PATCH, path).header("If-Match", etag).json(&change);
+    let answer = request.send().await.unwrap();
+    let (status, accepted) = (answer.status(), answer.json::<Value>().await.unwrap());
+    assert_eq!(status, 202, "{accepted:#}");
+    let operation = ended(console, accepted["operation"]["id"].as_str().unwrap()).await;
+    assert_eq!(operation["state"], "succeeded", "{change}: {operation:#}");
+}
+
+/// The machine that a database is on.
+async fn machine(home: &ClusterFacts, database: &Ready) -> String {
+    let disk = volumes(home, &database.volume).await.remove(0);
+    assert_eq!(disk.attachments.len(), 1, "{disk:?}");
+    disk.attachments[0].instance.to_string()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_and_a_reader_go_through_every_change_without_losing_a_row() {
+    let _whole = whole().await;
+    let console = Console::of(&unique("changes"));
+    let home = cluster("eu-west-1");
+    let database = ready(&console, home, "written", "delete").await;
+    let path = format!("/v1/databases/{}", database.id);
+    let table = "create table trades (ts timestamp, number long) timestamp(ts) partition by day wal \
+                 dedup upsert keys(ts)";
+    database.ask(table).await.unwrap();
+    let shown = console.get(&path).await.unwrap();
+    let endpoint = shown["observed"]["endpoints"]["http"].as_str().unwrap();
+    let name = endpoint.trim_start_matches("http://").split(':').next().unwrap().to_owned();
+    let client = async || Client {
+        aws: aws(home).await,
+        zone: HostedZoneId::new(&home.hosted_zone_id),
+        name: name.clone(),
+        user: database.user.clone(),
+        password: database.password.clone(),
+        address: None,
+    };
+    let seen = Arc::new(Seen::default());
+    let writer = tokio::spawn(write(client().await, Arc::clone(&seen)));
+    let reader = tokio::spawn(read(client().await, Arc::clone(&seen)));
+    seen.wrote(20, "before any change").await;
+
+    ask(&console, &database.id, "restart").await;
+    seen.wrote(20, "after a restart").await;
+
+    change(&console, &path, json!({"config": {"shared.worker.count": "3"}})).await;
+    seen.wrote(20, "after another configuration").await;
+
+    change(&console, &path, json!({"storage": {"size_gib": 30}})).await;
+    assert_eq!(volumes(home, &database.volume).await[0].size_gib, 30);
+    seen.wrote(20, "after more room").await;
+
+    let before = machine(home, &database).await;
+    change(&console, &path, json!({"compute": {"instance_type": "m7i.xlarge"}})).await;
+    assert_ne!(machine(home, &database).await, before, "it was not moved");
+    seen.wrote(20, "after a move").await;
+
+    ask(&console, &database.id, "pause").await;
+    ask(&console, &database.id, "resume").await;
+    seen.wrote(20, "after a pause").await;
+
+    seen.ended.store(true, Ordering::SeqCst);
+    both(writer, reader).await;
+    // The last row may have been written without an answer.
+    let acknowledged = seen.acknowledged.load(Ordering::SeqCst);
+    let mut last = client().await;
+    eventually(ROAD, "every acknowledged row", async || {
+        let answer = last.ask("select count(), max(number) from trades").await?;
+        let row = &answer["dataset"][0];
+        assert_eq!(row[0], row[1], "a gap among the rows, or one twice");
+        (row[0].as_i64()? >= acknowledged).then_some(())
+    })
+    .await;
+    let accepted = console.delete(&path).await.unwrap();
+    let operation = ended(&console, accepted["operation"]["id"].as_str().unwrap()).await;
+    assert_eq!(operation["state"], "succeeded", "{operation:#}");
+}
+
+async fn both(writer: JoinHandle<()>, reader: JoinHandle<()>) {
+    writer.await.unwrap();
+    reader.await.unwrap();
+}
