@@ -4,7 +4,7 @@
 //! asking twice is asking once. Only a restart is new each time. *Invariant:* nothing but the same once more follows a
 //! purge: its volume may be gone already. *Invariant:* only the word itself leads to one, and only from a deletion.
 
-use crate::desired::{DeletionPolicy, Desired, RunState, words};
+use crate::desired::{DeletionPolicy, Desired, RunState, Storage, words};
 use crate::operation::OperationKind;
 
 words!(
@@ -131,13 +131,18 @@ pub fn follow(verb: Verb, present: Present<'_>, nonce: &str) -> Result<Next, Ref
     if verb == Verb::Restart {
         next.restart_nonce = Some(nonce.to_owned());
     }
+    if verb == Verb::Purge && wanted.storage.deletion_policy == DeletionPolicy::Snapshot {
+        // A last copy that people were told of is kept, even where a cluster refused the word.
+        next.storage.deletion_policy = DeletionPolicy::Snapshot;
+    }
     Ok(Next::Mint(Box::new(next)))
 }
 
 /// The state after a deletion; `None` where the database is deleted already. `wanted` and `base` are those of [`Present`];
 /// without a base, no cluster ever took any state of it, and what follows is for [`crate::recovery`] to say.
 pub fn delete(wanted: &Desired, base: &Desired) -> Result<Option<Desired>, Refusal> {
-    let run_state = match (base.run_state, base.storage.deletion_policy) {
+    let deletion_policy = most_careful(wanted.storage.deletion_policy, base.storage.deletion_policy);
+    let run_state = match (base.run_state, deletion_policy) {
         (RunState::Deleted | RunState::Purged, _) => return Ok(None),
         (RunState::Running | RunState::Paused, DeletionPolicy::Retain) => RunState::Deleted,
         // The operator takes the last copy because the policy is in the state that it carries out.
@@ -149,7 +154,17 @@ pub fn delete(wanted: &Desired, base: &Desired) -> Result<Option<Desired>, Refus
     if wanted.deletion_protection || base.deletion_protection {
         return Err(Refusal::Protected);
     }
-    Ok(Some(Desired { run_state, ..base.clone() }))
+    let storage = Storage { deletion_policy, ..base.storage.clone() };
+    Ok(Some(Desired { run_state, storage, ..base.clone() }))
+}
+
+/// Of two policies the one that keeps more. What was asked for last is what people see, even where a cluster refused it.
+const fn most_careful(one: DeletionPolicy, other: DeletionPolicy) -> DeletionPolicy {
+    match (one, other) {
+        (DeletionPolicy::Retain, _) | (_, DeletionPolicy::Retain) => DeletionPolicy::Retain,
+        (DeletionPolicy::Snapshot, _) | (_, DeletionPolicy::Snapshot) => DeletionPolicy::Snapshot,
+        (DeletionPolicy::Delete, DeletionPolicy::Delete) => DeletionPolicy::Delete,
+    }
 }
 
 #[cfg(test)]
@@ -159,7 +174,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::desired::{Compute, Exposure, Network, Storage, VolumeType};
+    use crate::desired::{Compute, Exposure, Network, VolumeType};
 
     fn desired(run_state: RunState) -> Desired {
         Desired {
@@ -291,6 +306,38 @@ mod tests {
                 assert_eq!(delete(&before, &before), Ok(expected), "{from} {policy}");
             }
         }
+    }
+
+    #[test]
+    fn of_what_was_asked_for_and_what_is_in_force_the_policy_that_keeps_more_counts() {
+        use DeletionPolicy::{Delete, Retain, Snapshot};
+        for (wished, in_force, expected) in [
+            (Snapshot, Delete, (RunState::Purged, Snapshot)),
+            (Delete, Snapshot, (RunState::Purged, Snapshot)),
+            (Retain, Delete, (RunState::Deleted, Retain)),
+            (Snapshot, Retain, (RunState::Deleted, Retain)),
+            (Delete, Delete, (RunState::Purged, Delete)),
+        ] {
+            let [wanted, base] = [wished, in_force].map(|deletion_policy| {
+                let before = desired(RunState::Running);
+                Desired { storage: Storage { deletion_policy, ..before.storage.clone() }, ..before }
+            });
+            let after = delete(&wanted, &base).unwrap().unwrap();
+            assert_eq!(
+                (after.run_state, after.storage.deletion_policy),
+                expected,
+                "{wished} over {in_force}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_purge_keeps_the_last_copy_that_was_asked_for() {
+        let [mut wanted, base] = [RunState::Deleted, RunState::Deleted].map(desired);
+        wanted.storage.deletion_policy = DeletionPolicy::Snapshot;
+        let present = Present { wanted: &wanted, base: &base, failed: false };
+        let Ok(Next::Mint(next)) = follow(Verb::Purge, present, "") else { panic!("nothing is minted") };
+        assert_eq!(next.storage.deletion_policy, DeletionPolicy::Snapshot);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use cloud::{Instance, InstanceState, Owner, Role, SnapshotState, Volume, VolumeId, VolumeSnapshot, key};
 use resources::names::snapshot::LAST_COPY;
-use resources::{QuestDB, QuestDBSnapshot, StepState, names};
+use resources::{QuestDB, QuestDBSnapshot, SnapshotPhase, StepState, names};
 
 use crate::{Goal, Observed, Part, Subject, Validated};
 
@@ -106,7 +106,17 @@ pub fn copies_to_look_at(validated: &Validated, observed: &Observed) -> Option<(
     let ended = account.instances.iter().all(|instance| instance.state == InstanceState::Terminated);
     let disk = crate::planner::living(&account.volumes).next()?;
     let number = number(&validated.subject, disk)?;
+    if observed.children.last_copy.as_deref().is_some_and(|order| is_under_way(order, number)) {
+        return None;
+    }
     (validated.keeps_copy() && ended && account.conclusive).then(|| (disk.id.clone(), basis(number)))
+}
+
+/// Whether an order for a copy of a disk with this number is being carried out: whoever does that asks EC2 how far it came.
+fn is_under_way(order: &QuestDBSnapshot, number: u64) -> bool {
+    let phase = order.status.as_ref().and_then(|status| status.phase).unwrap_or(SnapshotPhase::Pending);
+    let ended = matches!(phase, SnapshotPhase::Succeeded | SnapshotPhase::Failed);
+    !ended && order.metadata.deletion_timestamp.is_none() && number_of_order(order) == Some(number)
 }
 
 /// Whether the last report says that this very wish has given the name back, and is making the last copy: that takes long, and

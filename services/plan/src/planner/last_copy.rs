@@ -125,7 +125,11 @@ fn note(world: &World<'_>, plan: &mut Plan, copy: &VolumeSnapshot) -> bool {
         volume_id: copy.volume.to_string(),
         started_at: copy.started_at.and_then(|at| Timestamp::try_from(at).ok()).map(Time),
     };
-    let known = world.resource.status.as_ref().and_then(|status| status.last_copy.as_ref()) == Some(&found);
+    let noted = world.resource.status.as_ref().and_then(|status| status.last_copy.as_ref());
+    // By what names it: a time comes back from the API server in whole seconds.
+    let known = noted.is_some_and(|noted| {
+        (&noted.snapshot_id, &noted.volume_id) == (&found.snapshot_id, &found.volume_id)
+    });
     plan.last_copy = Some(found);
     if !known {
         plan.wait(Part::LastCopy, format!("{} is complete and is being written down", told(copy)));

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use cloud::{
     InstanceState, NewSnapshot, SnapshotId, SnapshotState, Tags, Volume, VolumeId, VolumeSnapshot, key,
 };
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::QuestDBSnapshot;
@@ -164,7 +165,8 @@ impl World {
             message: None,
             encrypted: true,
             tags: new.tags,
-            started_at: Some(SystemTime::from(self.now)),
+            // EC2 tells it in milliseconds.
+            started_at: Some(SystemTime::from(self.now + SignedDuration::from_millis(241))),
         };
         self.copied.push(Copied { shown, holds: self.written, spoilt });
     }

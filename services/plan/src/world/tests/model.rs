@@ -355,6 +355,8 @@ impl World {
     /// Writes a status over the version that was seen.
     pub(super) fn report(&mut self, version: Option<&String>, status: QuestDBStatus) {
         let seen = version == self.resource.metadata.resource_version.as_ref();
+        // The API server keeps what is written as text: times in whole seconds.
+        let status: QuestDBStatus = serde_json::from_value(serde_json::to_value(status).unwrap()).unwrap();
         if seen && self.resource.status.as_ref() != Some(&status) {
             self.remember();
             self.resource.status = Some(status);
