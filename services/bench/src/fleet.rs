@@ -129,6 +129,7 @@ fn desired(database: usize) -> anyhow::Result<domain::Desired> {
             exposure: domain::Exposure::Internal,
         },
         restart_nonce: None,
+        deletion_protection: false,
     })
 }
 

@@ -64,6 +64,12 @@ impl Bucket {
         self.tokens = self.tokens.min(-pause.as_secs_f64() * self.rate.per_second);
     }
 
+    /// Gives a token back that was taken and not used.
+    pub fn give_back(&mut self, now: Duration) {
+        self.fill(now);
+        self.tokens = (self.tokens + 1.0).min(self.rate.burst);
+    }
+
     fn fill(&mut self, now: Duration) {
         // A clock that steps back fills nothing.
         let passed = now.saturating_sub(self.at);
@@ -140,7 +146,7 @@ impl Limiter {
     }
 
     /// Waits for this operation's turn, at most `longest`, and says how long it was. A caller that goes away while
-    /// waiting loses its turn to nobody, which only makes us slower than we may be.
+    /// waiting gives its turn back: else callers with short deadlines, more than there are turns, would let none through.
     pub async fn acquire(
         &self,
         family: Family,
@@ -151,7 +157,9 @@ impl Limiter {
         match taken {
             Ok(wait) if wait.is_zero() => Ok(wait),
             Ok(wait) => {
+                let turn = Turn { limiter: self, family, operation };
                 tokio::time::sleep(wait).await;
+                std::mem::forget(turn);
                 Ok(wait)
             }
             Err(TooLong { wait }) => Err(Error::Throttled {
@@ -187,6 +195,19 @@ impl Limiter {
     }
 }
 
+/// A turn that is waited for, given back when nobody waits any more.
+struct Turn<'a> {
+    limiter: &'a Limiter,
+    family: Family,
+    operation: &'static str,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.limiter.with(self.family, self.operation, Bucket::give_back);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,6 +228,19 @@ mod tests {
         assert_eq!(bucket.take(ms(1000), LONG), Ok(ms(0)));
         assert_eq!(bucket.take(ms(1000), LONG), Ok(ms(0)));
         assert_eq!(bucket.take(ms(1000), LONG), Ok(ms(100)));
+    }
+
+    #[tokio::test]
+    async fn who_goes_away_gives_the_turn_back() {
+        let one = Rate::new(1, 0.1);
+        let limiter = Limiter::new(Rates { read: one, write: one, launch: one, dns: one });
+        let longest = Duration::from_secs(11);
+        limiter.acquire(Family::Write, "DeleteVolume", longest).await.unwrap();
+        for _ in 0..50 {
+            // Its turn is at most ten seconds away, however many went away before it.
+            let gone = limiter.acquire(Family::Write, "DeleteVolume", longest);
+            tokio::time::timeout(ms(1), gone).await.unwrap_err();
+        }
     }
 
     #[test]

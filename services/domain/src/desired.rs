@@ -51,8 +51,10 @@ words!(
 words!(
     /// What becomes of the volume when the database is deleted.
     DeletionPolicy {
-        /// The volume stays until the database is purged.
+        /// The volume stays until the database is purged; a purge keeps no copy.
         Retain => "retain",
+        /// The volume is destroyed with the database, once a last copy of it is complete; the copy stays.
+        Snapshot => "snapshot",
         /// The volume is destroyed with the database.
         Delete => "delete",
     }
@@ -134,4 +136,23 @@ pub struct Desired {
     pub network: Network,
     /// Changed to ask for one restart.
     pub restart_nonce: Option<String>,
+    /// Whether nobody may delete the database. *Invariant:* never beside a run state that ends it.
+    pub deletion_protection: bool,
+}
+
+impl RunState {
+    /// Whether the database is gone for its users.
+    pub const fn is_end(self) -> bool {
+        match self {
+            Self::Running | Self::Paused => false,
+            Self::Deleted | Self::Purged => true,
+        }
+    }
+}
+
+impl Desired {
+    /// Whether it asks for the end of what it protects: nobody mints that, and nobody carries it out.
+    pub const fn contradicts_itself(&self) -> bool {
+        self.deletion_protection && self.run_state.is_end()
+    }
 }

@@ -4,7 +4,7 @@
 //! asking twice is asking once. Only a restart is new each time. *Invariant:* nothing but the same once more follows a
 //! purge: its volume may be gone already. *Invariant:* only the word itself leads to one, and only from a deletion.
 
-use crate::desired::{Desired, RunState, words};
+use crate::desired::{DeletionPolicy, Desired, RunState, Storage, words};
 use crate::operation::OperationKind;
 
 words!(
@@ -67,6 +67,8 @@ pub enum Refusal {
     Paused,
     /// The database is not deleted: its volume is in use, or may be at any moment.
     Living,
+    /// The database is protected from deletion.
+    Protected,
 }
 
 impl Refusal {
@@ -77,6 +79,7 @@ impl Refusal {
             Self::Purged => "purged",
             Self::Paused => "paused",
             Self::Living => "living",
+            Self::Protected => "protected",
         }
     }
 
@@ -87,6 +90,9 @@ impl Refusal {
             Self::Purged => "it is purged: its volume is being destroyed or gone, so nothing brings it back",
             Self::Paused => "it is paused, so nothing of it runs that could restart: `resume` starts it",
             Self::Living => "it is living, and only what is deleted is purged: delete it first",
+            Self::Protected => {
+                "it is protected from deletion: change `deletion_protection` to false, then delete it"
+            }
         }
     }
 }
@@ -108,7 +114,14 @@ pub fn follow(verb: Verb, present: Present<'_>, nonce: &str) -> Result<Next, Ref
         | (RunState::Paused, Verb::Resume)
         | (RunState::Deleted, Verb::Undelete) => RunState::Running,
         (RunState::Running | RunState::Paused, Verb::Purge) => return Err(Refusal::Living),
-        // Whatever the deletion policy says: that is about a deletion, and this is asked for by its own name.
+        // Of what is deleted already that is never so.
+        (RunState::Deleted | RunState::Purged, Verb::Purge)
+            if wanted.deletion_protection || base.deletion_protection =>
+        {
+            return Err(Refusal::Protected);
+        }
+        // Whatever the deletion policy says: that is about a deletion, and this is asked for by its own name. Whether a last
+        // copy is kept it says all the same.
         (RunState::Deleted | RunState::Purged, Verb::Purge) => RunState::Purged,
     };
     if wanted.run_state == target && verb != Verb::Restart && !failed {
@@ -118,7 +131,40 @@ pub fn follow(verb: Verb, present: Present<'_>, nonce: &str) -> Result<Next, Ref
     if verb == Verb::Restart {
         next.restart_nonce = Some(nonce.to_owned());
     }
+    if verb == Verb::Purge && wanted.storage.deletion_policy == DeletionPolicy::Snapshot {
+        // A last copy that people were told of is kept, even where a cluster refused the word.
+        next.storage.deletion_policy = DeletionPolicy::Snapshot;
+    }
     Ok(Next::Mint(Box::new(next)))
+}
+
+/// The state after a deletion; `None` where the database is deleted already. `wanted` and `base` are those of [`Present`];
+/// without a base, no cluster ever took any state of it, and what follows is for [`crate::recovery`] to say.
+pub fn delete(wanted: &Desired, base: &Desired) -> Result<Option<Desired>, Refusal> {
+    let deletion_policy = most_careful(wanted.storage.deletion_policy, base.storage.deletion_policy);
+    let run_state = match (base.run_state, deletion_policy) {
+        (RunState::Deleted | RunState::Purged, _) => return Ok(None),
+        (RunState::Running | RunState::Paused, DeletionPolicy::Retain) => RunState::Deleted,
+        // The operator takes the last copy because the policy is in the state that it carries out.
+        (RunState::Running | RunState::Paused, DeletionPolicy::Snapshot | DeletionPolicy::Delete) => {
+            RunState::Purged
+        }
+    };
+    // A protection that a cluster refused was asked for all the same.
+    if wanted.deletion_protection || base.deletion_protection {
+        return Err(Refusal::Protected);
+    }
+    let storage = Storage { deletion_policy, ..base.storage.clone() };
+    Ok(Some(Desired { run_state, storage, ..base.clone() }))
+}
+
+/// Of two policies the one that keeps more. What was asked for last is what people see, even where a cluster refused it.
+const fn most_careful(one: DeletionPolicy, other: DeletionPolicy) -> DeletionPolicy {
+    match (one, other) {
+        (DeletionPolicy::Retain, _) | (_, DeletionPolicy::Retain) => DeletionPolicy::Retain,
+        (DeletionPolicy::Snapshot, _) | (_, DeletionPolicy::Snapshot) => DeletionPolicy::Snapshot,
+        (DeletionPolicy::Delete, DeletionPolicy::Delete) => DeletionPolicy::Delete,
+    }
 }
 
 #[cfg(test)]
@@ -128,7 +174,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::desired::{Compute, DeletionPolicy, Exposure, Network, Storage, VolumeType};
+    use crate::desired::{Compute, Exposure, Network, VolumeType};
 
     fn desired(run_state: RunState) -> Desired {
         Desired {
@@ -151,6 +197,7 @@ mod tests {
                 exposure: Exposure::Internal,
             },
             restart_nonce: Some("before".to_owned()),
+            deletion_protection: false,
         }
     }
 
@@ -241,6 +288,76 @@ mod tests {
             let expected = Desired { run_state: RunState::Purged, ..wanted.clone() };
             assert_eq!(follow(Verb::Purge, present, ""), Ok(Next::Mint(Box::new(expected))), "{policy}");
         }
+    }
+
+    #[test]
+    fn only_the_policy_decides_about_the_volume() {
+        use RunState::{Deleted, Paused, Purged, Running};
+        for from in RunState::ALL {
+            for policy in DeletionPolicy::ALL {
+                let mut before = desired(*from);
+                before.storage.deletion_policy = *policy;
+                let expected = match (from, policy) {
+                    (Deleted | Purged, _) => None,
+                    (Running | Paused, DeletionPolicy::Retain) => Some(Deleted),
+                    (Running | Paused, DeletionPolicy::Snapshot | DeletionPolicy::Delete) => Some(Purged),
+                };
+                let expected = expected.map(|run_state| Desired { run_state, ..before.clone() });
+                assert_eq!(delete(&before, &before), Ok(expected), "{from} {policy}");
+            }
+        }
+    }
+
+    #[test]
+    fn of_what_was_asked_for_and_what_is_in_force_the_policy_that_keeps_more_counts() {
+        use DeletionPolicy::{Delete, Retain, Snapshot};
+        for (wished, in_force, expected) in [
+            (Snapshot, Delete, (RunState::Purged, Snapshot)),
+            (Delete, Snapshot, (RunState::Purged, Snapshot)),
+            (Retain, Delete, (RunState::Deleted, Retain)),
+            (Snapshot, Retain, (RunState::Deleted, Retain)),
+            (Delete, Delete, (RunState::Purged, Delete)),
+        ] {
+            let [wanted, base] = [wished, in_force].map(|deletion_policy| {
+                let before = desired(RunState::Running);
+                Desired { storage: Storage { deletion_policy, ..before.storage.clone() }, ..before }
+            });
+            let after = delete(&wanted, &base).unwrap().unwrap();
+            assert_eq!(
+                (after.run_state, after.storage.deletion_policy),
+                expected,
+                "{wished} over {in_force}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_purge_keeps_the_last_copy_that_was_asked_for() {
+        let [mut wanted, base] = [RunState::Deleted, RunState::Deleted].map(desired);
+        wanted.storage.deletion_policy = DeletionPolicy::Snapshot;
+        let present = Present { wanted: &wanted, base: &base, failed: false };
+        let Ok(Next::Mint(next)) = follow(Verb::Purge, present, "") else { panic!("nothing is minted") };
+        assert_eq!(next.storage.deletion_policy, DeletionPolicy::Snapshot);
+    }
+
+    #[test]
+    fn what_is_protected_is_not_deleted() {
+        let protected = |run_state| Desired { deletion_protection: true, ..desired(run_state) };
+        for run_state in [RunState::Running, RunState::Paused] {
+            let (open, closed) = (desired(run_state), protected(run_state));
+            for (wanted, base) in [(&closed, &closed), (&closed, &open), (&open, &closed)] {
+                assert_eq!(delete(wanted, base), Err(Refusal::Protected), "{run_state}");
+            }
+        }
+        // What is nowhere minted is not carried further either.
+        for run_state in [RunState::Deleted, RunState::Purged] {
+            let wanted = protected(run_state);
+            assert!(wanted.contradicts_itself() && !desired(run_state).contradicts_itself());
+            let present = Present { wanted: &wanted, base: &wanted, failed: true };
+            assert_eq!(follow(Verb::Purge, present, ""), Err(Refusal::Protected), "{run_state}");
+            assert_eq!(delete(&wanted, &wanted), Ok(None), "it is deleted already");
+        }
+        assert!(!protected(RunState::Running).contradicts_itself());
     }
 
     proptest! {

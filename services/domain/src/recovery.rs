@@ -2,7 +2,8 @@
 //!
 //! A failed create is taken back, a failed change goes back to the last good state; both are new desired states with
 //! operations of their own. *Invariant:* what takes back is never taken back itself, so nothing here can go in a circle.
-//! *Invariant:* a volume that was ever seen is destroyed only where the deletion policy says so.
+//! *Invariant:* a volume that was ever seen is destroyed only where the deletion policy says so, and never where the database was
+//! protected from deletion.
 
 use std::time::Duration;
 
@@ -193,11 +194,13 @@ pub struct Evidence {
 /// appearing just now go too: silence is no proof.
 pub fn take_back(asked: &Desired, evidence: Evidence) -> Desired {
     let never_there = !evidence.provisioned && (evidence.seen || evidence.refused);
-    let run_state = match (never_there, asked.storage.deletion_policy) {
-        (true, _) | (false, DeletionPolicy::Delete) => RunState::Purged,
-        (false, DeletionPolicy::Retain) => RunState::Deleted,
+    let stays = match asked.storage.deletion_policy {
+        DeletionPolicy::Retain => true,
+        DeletionPolicy::Snapshot | DeletionPolicy::Delete => asked.deletion_protection,
     };
-    let mut next = Desired { run_state, ..asked.clone() };
+    let run_state = if stays && !never_there { RunState::Deleted } else { RunState::Purged };
+    // Nobody deletes it: it never came to be. Beside an end there is no protection.
+    let mut next = Desired { run_state, deletion_protection: false, ..asked.clone() };
     if evidence.refused {
         // Whatever was refused must not be in the way of its own end; there is no object that could mind.
         catalogue::DEFAULT_VERSION.clone_into(&mut next.version);
@@ -225,11 +228,14 @@ pub fn without_good_state(asked: &Desired, evidence: Evidence) -> Desired {
 }
 
 /// The last good state again, but for what cannot go back of `held`, the newest state that was not refused: a volume that
-/// may have grown to its size stays so large, and a restart that may have been done is not followed by another one.
+/// may have grown to its size stays so large, a restart that may have been done is not followed by another one, and a
+/// protection that was asked for stays on while there is something to protect.
 pub fn go_back(good: &Desired, held: &Desired) -> Desired {
     let mut next = good.clone();
     next.restart_nonce.clone_from(&held.restart_nonce);
     next.storage.size_gib = good.storage.size_gib.max(held.storage.size_gib);
+    next.deletion_protection =
+        !good.run_state.is_end() && (good.deletion_protection || held.deletion_protection);
     next
 }
 

@@ -47,6 +47,8 @@ pub struct Change {
     pub allowed_cidrs: Option<Vec<String>>,
     /// Who can reach the database.
     pub exposure: Option<String>,
+    /// Whether nobody may delete the database.
+    pub deletion_protection: Option<bool>,
     /// What to do if this fails for good; not part of the desired state.
     pub on_failure: Option<String>,
 }
@@ -69,6 +71,7 @@ struct Fields {
     config: BTreeMap<String, String>,
     allowed_cidrs: Vec<String>,
     exposure: Exposure,
+    deletion_protection: bool,
 }
 
 impl Create {
@@ -95,7 +98,8 @@ impl Valid {
     /// The first desired state of the database `id` in `cluster`.
     pub fn place(self, id: DatabaseId, cluster: &Cluster) -> Desired {
         let hostname = cluster.hostname(&self.name, id);
-        let Fields { version, instance_type, storage, config, allowed_cidrs, exposure } = self.fields;
+        let Fields { version, instance_type, storage, config, allowed_cidrs, exposure, deletion_protection } =
+            self.fields;
         Desired {
             name: self.name,
             run_state: RunState::Running,
@@ -105,6 +109,7 @@ impl Valid {
             config,
             network: Network { hostname, allowed_cidrs, exposure },
             restart_nonce: None,
+            deletion_protection,
         }
     }
 }
@@ -146,6 +151,7 @@ impl Change {
         next.config = fields.config;
         next.network.allowed_cidrs = fields.allowed_cidrs;
         next.network.exposure = fields.exposure;
+        next.deletion_protection = fields.deletion_protection;
         Ok(next)
     }
 
@@ -169,6 +175,7 @@ impl Change {
             fields.allowed_cidrs = check_cidrs(cidrs, wrong);
         }
         word("/network/exposure", self.exposure.as_deref(), Exposure::ALL, wrong, &mut fields.exposure);
+        fields.deletion_protection = self.deletion_protection.unwrap_or(fields.deletion_protection);
         let mut on_failure = OnFailure::Revert;
         word("/on_failure", self.on_failure.as_deref(), OnFailure::ALL, wrong, &mut on_failure);
         fields
@@ -229,6 +236,7 @@ impl Fields {
             config: BTreeMap::new(),
             allowed_cidrs: Vec::new(),
             exposure: Exposure::Internal,
+            deletion_protection: false,
         }
     }
 
@@ -240,6 +248,7 @@ impl Fields {
             config: desired.config.clone(),
             allowed_cidrs: desired.network.allowed_cidrs.clone(),
             exposure: desired.network.exposure,
+            deletion_protection: desired.deletion_protection,
         }
     }
 }
@@ -335,163 +344,4 @@ fn is_cidr(text: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn good() -> Create {
-        Create { name: "trades".to_owned(), region: "eu-west-1".to_owned(), change: Change::default() }
-    }
-
-    fn desired() -> Desired {
-        let cluster = Cluster {
-            id: "eu-west-1".parse().unwrap(),
-            region: "eu-west-1".to_owned(),
-            account: "0".to_owned(),
-            zones: BTreeMap::new(),
-            hosted_zone_id: "Z".to_owned(),
-            dns_suffix: "eu.example.com".to_owned(),
-            namespace_template: "qdb-{tenant}".to_owned(),
-            state: crate::ClusterState::Active,
-            credentials: "file:x".to_owned(),
-        };
-        good().validate().unwrap().place(DatabaseId::mint(), &cluster)
-    }
-
-    #[test]
-    fn a_name_and_a_region_are_enough() {
-        let desired = desired();
-        assert_eq!(desired.storage.size_gib, catalogue::DEFAULT_SIZE_GIB);
-        assert!(
-            desired.network.hostname.starts_with("trades-")
-                && desired.network.hostname.ends_with(".eu.example.com")
-        );
-        assert!(!desired.storage.provisioned);
-    }
-
-    /// One broken field of a good request, and what is said of it.
-    type Case = (fn(&mut Create), &'static str, Rule);
-
-    #[test]
-    fn every_broken_field_is_named() {
-        let cases: &[Case] = &[
-            (|c| c.name = "Bad_Name".to_owned(), "/name", Rule::Format),
-            (|c| c.region.clear(), "/region", Rule::Required),
-            (|c| c.change.version = Some("1.0".to_owned()), "/version", Rule::Unknown),
-            (
-                |c| c.change.instance_type = Some("t2.nano".to_owned()),
-                "/compute/instance_type",
-                Rule::Unknown,
-            ),
-            (|c| c.change.size_gib = Some(1), "/storage/size_gib", Rule::Range),
-            (|c| c.change.size_gib = Some(-5), "/storage/size_gib", Rule::Range),
-            (|c| c.change.size_gib = Some(i64::MAX), "/storage/size_gib", Rule::Range),
-            (|c| c.change.iops = Some(100), "/storage/iops", Rule::Range),
-            (|c| c.change.throughput = Some(9_999), "/storage/throughput", Rule::Range),
-            (|c| c.change.volume_type = Some("st1".to_owned()), "/storage/type", Rule::Unknown),
-            (
-                |c| c.change.deletion_policy = Some("burn".to_owned()),
-                "/storage/deletion_policy",
-                Rule::Unknown,
-            ),
-            (|c| (c.change.size_gib, c.change.iops) = (Some(10), Some(5_001)), "/storage/iops", Rule::Range),
-            (|c| c.change.throughput = Some(751), "/storage/throughput", Rule::Range),
-            (
-                |c| (c.change.volume_type, c.change.iops) = (Some("io2".to_owned()), Some(50_001)),
-                "/storage/iops",
-                Rule::Range,
-            ),
-            (|c| c.change.exposure = Some("world".to_owned()), "/network/exposure", Rule::Unknown),
-            (|c| c.change.on_failure = Some("pray".to_owned()), "/on_failure", Rule::Unknown),
-            (
-                |c| c.change.allowed_cidrs = Some(vec!["10.0.0.1/8".to_owned()]),
-                "/network/allowed_cidrs/0",
-                Rule::Format,
-            ),
-            (
-                |c| c.change.config = Some(BTreeMap::from([("pg.password".to_owned(), "x".to_owned())])),
-                "/config/pg.password",
-                Rule::Conflict,
-            ),
-            (
-                |c| c.change.config = Some(BTreeMap::from([("A b".to_owned(), "x".to_owned())])),
-                "/config/A b",
-                Rule::Format,
-            ),
-            (
-                |c| c.change.config = Some(BTreeMap::from([("a.b".to_owned(), "x\ny".to_owned())])),
-                "/config/a.b",
-                Rule::Format,
-            ),
-        ];
-        for (break_it, pointer, rule) in cases {
-            let mut create = good();
-            break_it(&mut create);
-            let wrong = create.validate().unwrap_err();
-            assert_eq!(wrong.0.len(), 1, "{wrong}");
-            assert_eq!((wrong.0[0].pointer.as_str(), wrong.0[0].rule), (*pointer, *rule), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn all_that_is_wrong_is_told_at_once() {
-        let mut create = good();
-        create.name = "-".to_owned();
-        create.change.size_gib = Some(0);
-        assert_eq!(create.validate().unwrap_err().0.len(), 2);
-    }
-
-    #[test]
-    fn sizes_only_grow() {
-        let current = desired();
-        let shrink = Change { size_gib: Some(20), ..Change::default() };
-        assert_eq!(shrink.apply(&current).unwrap_err().0[0].rule, Rule::Shrinks);
-        let grow = Change { size_gib: Some(100), ..Change::default() };
-        assert_eq!(grow.apply(&current).unwrap().storage.size_gib, 100);
-    }
-
-    #[test]
-    fn a_disk_that_was_allowed_once_is_in_the_way_of_no_other_change() {
-        let mut current = desired();
-        current.storage.throughput = 2_000;
-        assert!(Change { config: Some(BTreeMap::new()), ..Change::default() }.apply(&current).is_ok());
-        assert!(Change { iops: Some(8_000), ..Change::default() }.apply(&current).is_ok());
-        let slower = Change { iops: Some(7_999), ..Change::default() }.apply(&current).unwrap_err();
-        assert_eq!(slower.0[0].pointer, "/storage/throughput");
-    }
-
-    #[test]
-    fn a_living_database_may_have_another_machine_and_version_but_no_older_major_one() {
-        let mut current = desired();
-        let machine = Change { instance_type: Some("m7i.xlarge".to_owned()), ..Change::default() };
-        assert_eq!(machine.apply(&current).unwrap().compute.instance_type, "m7i.xlarge");
-        let older = Change { version: Some("9.3.4".to_owned()), ..Change::default() };
-        for (now, expected) in [("9.3.5", None), ("10.0.1", Some(("/version".to_owned(), Rule::Conflict)))] {
-            current.version = now.to_owned();
-            let wrong = older.apply(&current).err().map(|mut wrong| wrong.0.remove(0));
-            assert_eq!(wrong.map(|wrong| (wrong.pointer, wrong.rule)), expected, "from {now}");
-        }
-    }
-
-    #[test]
-    fn an_empty_change_changes_nothing() {
-        let current = desired();
-        assert_eq!(Change::default().apply(&current).unwrap(), current);
-    }
-
-    #[test]
-    fn the_deleted_do_not_change() {
-        let mut current = desired();
-        current.run_state = RunState::Deleted;
-        assert_eq!(Change::default().apply(&current).unwrap_err().0[0].rule, Rule::Conflict);
-    }
-
-    #[test]
-    fn networks_have_no_host_bits() {
-        for good in ["0.0.0.0/0", "10.0.0.0/8", "192.168.1.1/32", "::/0", "2001:db8::/32"] {
-            assert!(is_cidr(good), "{good}");
-        }
-        for bad in ["10.0.0.0", "10.0.0.1/8", "10.0.0.0/33", "10.0.0.0/08", "x/8", "::1/64", "10.0.0.0/+8"] {
-            assert!(!is_cidr(bad), "{bad}");
-        }
-    }
-}
+mod tests;

@@ -262,7 +262,9 @@ fn with(mut labels: Labels, name: &'static str, value: &str) -> Labels {
 
 /// Since when a database is being taken away; `None` when it is not, or is gone.
 fn deleting_since(resource: &QuestDB) -> Option<Timestamp> {
-    if let Some(deleted) = &resource.metadata.deletion_timestamp {
+    if let Some(deleted) = &resource.metadata.deletion_timestamp
+        && plan::is_leaving(resource)
+    {
         return Some(deleted.0);
     }
     let status = resource.status.as_ref();

@@ -55,11 +55,13 @@ async fn everything(
     if observed.children.copies_unseen.is_none() {
         let find = |name: &str| context.side.snapshot(&subject.namespace, name);
         observed.children.copy = plan::copy_to_look_at(resource, validated, &observed.children, find);
+        observed.children.last_copy = plan::last_copy_to_look_at(subject, find);
     }
     find_lost(context, resource, validated, &mut observed).await?;
     plan::put_right(resource, &validated.subject, &mut observed.account);
     if !settled {
         observed.account.source = source(context, resource, validated, &observed).await?;
+        observed.account.copies = last_copies(context, validated, &observed).await?;
         look_closer(context, resource, validated, &mut observed).await?;
     }
     observed.dns = name::dns(context, resource, validated, &observed, settled).await?;
@@ -70,9 +72,7 @@ async fn everything(
 pub(crate) fn is_settled(resource: &QuestDB) -> bool {
     let Some(status) = &resource.status else { return false };
     let at_rest = matches!(status.phase, Some(Phase::Ready | Phase::Deleted | Phase::Paused));
-    at_rest
-        && status.observed_generation == resource.metadata.generation
-        && resource.metadata.deletion_timestamp.is_none()
+    at_rest && status.observed_generation == resource.metadata.generation && !plan::is_leaving(resource)
 }
 
 async fn account(context: &Context, validated: &Validated, settled: bool) -> Result<Account, Error> {
@@ -167,6 +167,22 @@ async fn source(
     };
     let found = context.cloud.describe_snapshots(&select).await;
     found.map(Source::Copies).map(Some).map_err(Error::aws("look at the snapshot that the disk is made from"))
+}
+
+/// Last copies of the disk, read live: it is destroyed by them. Who still waits for one that is being made need not ask.
+async fn last_copies(
+    context: &Context,
+    validated: &Validated,
+    observed: &Observed,
+) -> Result<Vec<cloud::VolumeSnapshot>, Error> {
+    let Some((_, basis)) = plan::copies_to_look_at(validated, observed) else { return Ok(Vec::new()) };
+    let subject = &validated.subject;
+    let filter = TagFilter::cluster(&subject.cluster)
+        .database(&subject.database)
+        .role(Role::Snapshot)
+        .and(key::BASIS, &[&basis]);
+    let found = context.cloud.describe_snapshots(&Select::Tags(filter)).await;
+    found.map_err(Error::aws("look for the last copy of the disk"))
 }
 
 /// Reads that only somebody at work needs.

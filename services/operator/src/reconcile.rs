@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use plan::{Plan, State, Subject, Unseen, Validated};
+use plan::{Part, Plan, State, Subject, Unseen, Validated};
 use resources::QuestDB;
 
 use crate::apply::{self, Written, kubernetes};
@@ -20,6 +20,8 @@ const AFTER_WRITE: Duration = Duration::from_millis(400);
 const UNSEEN: Duration = Duration::from_secs(5);
 /// The same when that lasts. Once everything is seen again, a look is asked for.
 const UNSEEN_LONG: Duration = Duration::from_secs(20);
+/// Between two looks at a disk that EBS copies a last time.
+const COPYING: Duration = Duration::from_secs(5);
 /// Between two looks at what only a person can cure.
 const BROKEN: Duration = Duration::from_secs(30);
 
@@ -136,15 +138,19 @@ fn next(context: &Context, validated: &Validated, plan: &Plan, written: &Written
     }
     // A part that rests keeps its own time.
     let rests = |part| written.applied.holds_back(part);
-    let waits = plan
+    let mut waiting = plan
         .progress
         .iter()
-        .any(|progress| matches!(progress.state, State::Running(_)) && !rests(progress.part));
+        .filter(|progress| matches!(progress.state, State::Running(_)) && !rests(progress.part))
+        .map(|progress| progress.part)
+        .peekable();
+    let waits = waiting.peek().is_some();
     Next::Soon(match (written.applied.wrote, waits) {
         (true, _) if context.watches.unseen_whole(Some(&validated.subject.namespace)).is_some() => {
             unshown(runtime::backoff::random_share())
         }
         (true, _) => AFTER_WRITE,
+        (false, true) if waiting.all(|part| part == Part::LastCopy) => COPYING,
         (false, true) => AT_WORK,
         (false, false) if written.applied.failures.is_empty() => BROKEN,
         (false, false) => context.memories.rests_for(uid).unwrap_or(BROKEN).clamp(AT_WORK, BROKEN),

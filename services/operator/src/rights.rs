@@ -31,7 +31,7 @@ struct Right {
 
 /// What lies in namespaces.
 const NAMESPACED: &[Right] = &[
-    // It is read by itself before a name is taken out of service.
+    // One is read by itself before a name is taken out of service, and before a disk is destroyed.
     Right { group: names::GROUP, kinds: &["questdbs"], verbs: &["get", "list", "watch", "patch"] },
     Right { group: names::GROUP, kinds: &["questdbsnapshots"], verbs: KEPT },
     Right { group: names::GROUP, kinds: &["questdbsnapshotschedules"], verbs: &["list", "watch"] },

@@ -124,6 +124,9 @@ fn stop(validated: &Validated) -> Change {
     let why = match validated.goal {
         Goal::Pause => "QuestDB stops and its machine goes; disk and name stay",
         Goal::Retire => "QuestDB stops, its machine goes and its name is given back; the disk stays",
+        Goal::Purge if validated.keeps_copy() => {
+            "QuestDB stops, its machine and its name go, and the disk is destroyed once a last copy of it is complete"
+        }
         Goal::Purge => "QuestDB stops, and machine, name and disk are destroyed",
         Goal::Serve => "",
     };

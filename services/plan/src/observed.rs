@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cloud::{
     DnsChange, DnsRecord, Instance, InstanceId, Protection, SecurityGroup, Volume, VolumeModification,
+    VolumeSnapshot,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -66,6 +67,8 @@ pub struct Children {
     pub disruption_budget: Option<Arc<PodDisruptionBudget>>,
     /// The copy of the disk that an upgrade waits for ([`crate::copy_to_look_at`]).
     pub copy: Option<Arc<QuestDBSnapshot>>,
+    /// The latest order for a last copy of the disk ([`crate::last_copy_to_look_at`]).
+    pub last_copy: Option<Arc<QuestDBSnapshot>>,
     /// Why it is not known which copies there are; nothing when it is.
     pub copies_unseen: Option<Unseen>,
     /// Which of the kinds that a cluster may lack it knows, and lets us see in the namespace of the database.
@@ -105,6 +108,8 @@ pub struct Account {
     pub mistagged: Vec<Mistagged>,
     /// The latest modification of the volume, when it was asked for.
     pub modification: Option<VolumeModification>,
+    /// Last copies of the disk, when they were asked for ([`crate::copies_to_look_at`]).
+    pub copies: Vec<VolumeSnapshot>,
     /// What the first disk is to be made from, when it was asked for ([`crate::source_to_look_at`]).
     pub source: Option<Source>,
     /// Protection of the instance that is to serve, when it was asked for ([`crate::machine_to_check`]).

@@ -64,6 +64,8 @@ parts!(
     InstanceStop => "instance-stop",
     /// The firewall is removed.
     SecurityGroupRemoval => "security-group-removal",
+    /// What the disk holds is copied a last time.
+    LastCopy => "last-copy",
     /// The disk is destroyed.
     VolumeRemoval => "volume-removal",
     /// What remains in Kubernetes is removed.
@@ -104,7 +106,8 @@ impl Part {
             Self::Detachment => &[Self::PodStop],
             Self::InstanceStop => &[Self::Detachment],
             Self::SecurityGroupRemoval => &[Self::InstanceStop],
-            Self::VolumeRemoval => &[Self::SecurityGroupRemoval],
+            Self::LastCopy => &[Self::SecurityGroupRemoval],
+            Self::VolumeRemoval => &[Self::LastCopy],
             Self::Cleanup => &[Self::VolumeRemoval],
         }
     }
@@ -120,6 +123,7 @@ impl Part {
                 | Self::Upgrade
                 | Self::Candidate
                 | Self::Former
+                | Self::LastCopy
         )
     }
 
@@ -160,6 +164,7 @@ mod tests {
             Part::Detachment,
             Part::InstanceStop,
             Part::SecurityGroupRemoval,
+            Part::LastCopy,
             Part::VolumeRemoval,
             Part::Cleanup,
         ];

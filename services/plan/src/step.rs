@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use cloud::{IngressRule, InstanceId, Launch, NewSecurityGroup, NewVolume, RecordChange, SecurityGroupId};
-use cloud::{Tags, VolumeChange, VolumeId};
+use cloud::{SnapshotId, Tags, VolumeChange, VolumeId};
 use kube::core::ObjectMeta;
-use resources::UpgradeStatus;
+use resources::{LastCopyStatus, UpgradeStatus};
 use serde_json::Value;
 
 use crate::secrets::NewCredentials;
@@ -259,10 +259,13 @@ pub enum Step {
         /// Group.
         group: SecurityGroupId,
     },
-    /// Destroy the disk, once EC2 and Kubernetes both say, asked again, that nothing holds it.
+    /// Destroy the disk, once EC2 and Kubernetes both say, asked again, that nothing holds it, and EC2 that its last copy is
+    /// complete.
     DeleteVolume {
         /// Volume.
         volume: VolumeId,
+        /// Its last copy; none where none is kept.
+        copy: Option<SnapshotId>,
         /// `PersistentVolume` whose attachments count.
         persistent_volume: String,
     },
@@ -382,6 +385,8 @@ pub struct Plan {
     pub progress: Vec<Progress>,
     /// The last upgrade, as far as it is known.
     pub upgrade: Option<UpgradeStatus>,
+    /// The last copy, once it is complete.
+    pub last_copy: Option<LastCopyStatus>,
     /// Differences between what is asked for and what runs, by field: what this plan, or a later one, does about the spec.
     pub changes: Vec<Change>,
     /// What people have to put right, and nothing else waits for.

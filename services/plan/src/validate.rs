@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use domain::catalogue;
 use domain::{Rule, Violation, Violations};
 use resources::{
-    CredentialsSpec, Exposure, InstructionSpec, PodOverrides, QuestDB, QuestDBSpec, SecretSpec, StorageSpec,
-    UpgradeResult, names,
+    CredentialsSpec, DeletionPolicy, Exposure, InstructionSpec, PodOverrides, QuestDB, QuestDBSpec,
+    SecretSpec, StorageSpec, UpgradeResult, names,
 };
 
+use crate::goal::{is_held_back, is_leaving};
 use crate::overrides;
 use crate::reach::{self, Reach};
 use crate::secrets::Keyring;
@@ -26,6 +27,8 @@ pub struct Validated {
     pub goal: Goal,
     /// The resource itself is being deleted.
     pub removing: bool,
+    /// The same, were it not for its protection.
+    pub held_back: bool,
     /// The instruction, if the resource is managed.
     pub instruction: Option<InstructionSpec>,
     /// Generation of the spec.
@@ -60,6 +63,13 @@ pub struct Validated {
     pub overrides: PodOverrides,
 }
 
+impl Validated {
+    /// Whether the disk is destroyed only once a last copy of it is complete.
+    pub fn keeps_copy(&self) -> bool {
+        self.goal == Goal::Purge && self.storage.deletion_policy == DeletionPolicy::Snapshot
+    }
+}
+
 /// Checks a resource whose identity is known.
 pub fn validate(resource: &QuestDB, subject: Subject, settings: &Settings) -> Result<Validated, Violations> {
     let spec = &resource.spec;
@@ -80,7 +90,8 @@ pub fn validate(resource: &QuestDB, subject: Subject, settings: &Settings) -> Re
     allowed_cidrs.dedup();
     Ok(Validated {
         goal,
-        removing: resource.metadata.deletion_timestamp.is_some(),
+        removing: is_leaving(resource),
+        held_back: is_held_back(resource),
         instruction: spec.instruction.clone(),
         generation: resource.metadata.generation.unwrap_or_default(),
         version: spec.version.clone(),

@@ -321,6 +321,7 @@ pub(crate) mod tests {
                     exposure: domain::Exposure::Internal,
                 },
                 restart_nonce: None,
+                deletion_protection: false,
             },
             issued_at: jiff::Timestamp::from_millisecond(1_760_000_000_000).unwrap(),
             actor: "tester".to_owned(),
@@ -424,7 +425,10 @@ pub(crate) mod tests {
     #[test]
     fn a_record_for_newer_readers_waits_for_one_in_its_lane() {
         // For newer readers by its own word; not to be understood, but by a newer writer as its header says.
-        for (payload, schema) in [(vec![0x08, 99, 0x10, 99], "1"), (vec![0xff, 0xff], "2"), (Vec::new(), "2")]
+        let newer = (wire::SCHEMA + 1).to_string();
+        let newer = newer.as_str();
+        for (payload, schema) in
+            [(vec![0x08, 99, 0x10, 99], "1"), (vec![0xff, 0xff], newer), (Vec::new(), newer)]
         {
             let mut record = record();
             record.payload = Some(payload);

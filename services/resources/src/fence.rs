@@ -49,6 +49,11 @@ const STAYS_PROVISIONED: &str = "!has(oldSelf.storage) || !has(oldSelf.storage.p
 const STAYS_PURGED: &str = "!has(oldSelf.runState) || oldSelf.runState != 'Purged' || \
 (has(self.runState) && self.runState == 'Purged')";
 
+/// What is protected is not deleted: a rule on the new object alone, so that neither of the two can be written beside the other
+/// in whatever order.
+const PROTECTED_STAYS: &str = "!has(self.deletionProtection) || !self.deletionProtection || !has(self.runState) || \
+!(self.runState in ['Deleted', 'Purged'])";
+
 /// A load balancer without CIDRs would be open to nobody or, with many controllers, to everybody.
 const BALANCED_FOR_SOMEBODY: &str = "!has(self.service) || !has(self.service.type) || \
 self.service.type != 'LoadBalancer' || (has(self.allowedCidrs) && self.allowedCidrs.size() > 0)";
@@ -113,6 +118,15 @@ pub(crate) fn stays_purged() -> Rule {
     Rule::new(STAYS_PURGED)
         .message("spec.runState Purged is final: the volume may be gone already")
         .reason(Reason::FieldValueInvalid)
+}
+
+pub(crate) fn protected_stays() -> Rule {
+    Rule::new(PROTECTED_STAYS)
+        .message(
+            "spec.deletionProtection and spec.runState Deleted or Purged exclude each other: to delete the database, set \
+             spec.deletionProtection to false first",
+        )
+        .reason(Reason::FieldValueForbidden)
 }
 
 pub(crate) fn balanced_for_somebody() -> Rule {

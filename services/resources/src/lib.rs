@@ -34,13 +34,13 @@ pub use schedule::{
     SnapshotTemplate,
 };
 pub use schema::{definition, definitions};
-pub use snapshot::{QuestDBSnapshot, QuestDBSnapshotSpec, QuestDBSnapshotStatus, SnapshotPhase};
+pub use snapshot::{CopyPolicy, QuestDBSnapshot, QuestDBSnapshotSpec, QuestDBSnapshotStatus, SnapshotPhase};
 pub use spec::{
     ComputeSpec, DeletionPolicy, Exposure, InstructionSpec, NetworkSpec, QuestDB, QuestDBSpec, RunState,
     StorageSource, StorageSpec, VolumeType,
 };
 pub use status::{
-    ChangeMeans, DnsState, DnsStatus, EndpointsStatus, FormerNameStatus, InstructionStatus, NextNameStatus,
-    NodeStatus, PendingStatus, Phase, QuestDBStatus, StepState, StepStatus, VolumeStatus,
+    ChangeMeans, DnsState, DnsStatus, EndpointsStatus, FormerNameStatus, InstructionStatus, LastCopyStatus,
+    NextNameStatus, NodeStatus, PendingStatus, Phase, QuestDBStatus, StepState, StepStatus, VolumeStatus,
 };
 pub use upgrade::{UpgradeResult, UpgradeStatus};

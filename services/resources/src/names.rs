@@ -109,6 +109,8 @@ pub mod snapshot {
     pub const RELEASE_OWED: &str = "crd.questdb.io/release-owed";
     /// Annotation of a snapshot: its identity in AWS, minted once.
     pub const IDENTITY: &str = "crd.questdb.io/snapshot-id";
+    /// Annotation of a snapshot that is the last of its database: the generation of the disk that it is asked for of.
+    pub const LAST_COPY: &str = "crd.questdb.io/last-copy";
     /// Label of a snapshot that a schedule made: the schedule's name.
     pub const LABEL_SCHEDULE: &str = "crd.questdb.io/schedule";
     /// Annotation of a snapshot that a schedule made: the time it was made for.
@@ -147,6 +149,10 @@ pub mod condition {
     pub const NODE_CORDONED: &str = "NodeCordoned";
     /// Every Secret that says it holds credentials of the database could be taken over.
     pub const CREDENTIALS_ACCEPTED: &str = "CredentialsAccepted";
+    /// A copy of the disk that stays when the disk is destroyed: `True` once it is complete.
+    pub const LAST_COPY: &str = "LastCopy";
+    /// The resource is to be deleted, and the protection of its spec keeps that from happening.
+    pub const DELETION_HELD: &str = "DeletionHeld";
     /// Every kind of object that the spec asks for beside Kubernetes' own is known to the cluster.
     pub const INTEGRATIONS_READY: &str = "IntegrationsReady";
     /// Everything that belongs to databases of this namespace can be seen; while it cannot, nothing is decided.
@@ -219,6 +225,13 @@ pub fn guard(resource: &str) -> String {
 /// The `PersistentVolume` of an EBS volume: named after it, because the handle of one cannot change.
 pub fn persistent_volume(volume: &str) -> String {
     format!("qdb-{volume}")
+}
+
+/// What the names of all last copies of a resource's database begin with. The end of the database's identity tells it from one
+/// that had the name before.
+pub fn last_copy(resource: &str, short: &str) -> String {
+    let suffix = format!("-{short}");
+    format!("{}{suffix}-last", resource.strip_suffix(&suffix).unwrap_or(resource))
 }
 
 /// The Node of a database's instance of this generation.

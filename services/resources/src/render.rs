@@ -27,7 +27,17 @@ pub struct Instruction {
 
 /// The spec of a desired state; `instruction` is `None` only where no fence is wanted.
 pub fn render(desired: &Desired, instruction: Option<&Instruction>) -> QuestDBSpec {
-    let Desired { name: _, run_state, version, compute, storage, config, network, restart_nonce } = desired;
+    let Desired {
+        name: _,
+        run_state,
+        version,
+        compute,
+        storage,
+        config,
+        network,
+        restart_nonce,
+        deletion_protection,
+    } = desired;
     let mut allowed_cidrs = network.allowed_cidrs.clone();
     allowed_cidrs.sort_unstable();
     allowed_cidrs.dedup();
@@ -54,6 +64,7 @@ pub fn render(desired: &Desired, instruction: Option<&Instruction>) -> QuestDBSp
         credentials: None,
         pod: None,
         restart_nonce: restart_nonce.clone(),
+        deletion_protection: *deletion_protection,
         zone: None,
     }
 }
@@ -115,6 +126,7 @@ fn storage_spec(storage: &domain::Storage) -> StorageSpec {
         provisioned: storage.provisioned,
         deletion_policy: match storage.deletion_policy {
             domain::DeletionPolicy::Retain => DeletionPolicy::Retain,
+            domain::DeletionPolicy::Snapshot => DeletionPolicy::Snapshot,
             domain::DeletionPolicy::Delete => DeletionPolicy::Delete,
         },
         source: None,
@@ -150,6 +162,7 @@ mod tests {
                 exposure: domain::Exposure::Internal,
             },
             restart_nonce: None,
+            deletion_protection: false,
         }
     }
 

@@ -6,7 +6,7 @@ use kube::core::{Reason, Rule};
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
-use crate::DeletionPolicy;
+use crate::CopyPolicy;
 use crate::snapshot::default_deadline;
 
 /// Copies of a database by the clock.
@@ -84,7 +84,7 @@ pub struct SnapshotTemplate {
     pub deadline_seconds: u32,
     /// What becomes of the EBS snapshot when a snapshot is removed, by retention or by hand.
     #[serde(default = "default_policy")]
-    pub deletion_policy: DeletionPolicy,
+    pub deletion_policy: CopyPolicy,
 }
 
 impl Default for RetentionSpec {
@@ -108,8 +108,8 @@ const fn default_keep() -> u16 {
 }
 
 /// Retention that left the copies behind would be none.
-const fn default_policy() -> DeletionPolicy {
-    DeletionPolicy::Delete
+const fn default_policy() -> CopyPolicy {
+    CopyPolicy::Delete
 }
 
 fn short_name() -> Rule {
@@ -160,7 +160,7 @@ mod tests {
         let spec = json!({ "database": "trades", "schedule": "0 3 * * *" });
         let spec: QuestDBSnapshotScheduleSpec = serde_json::from_value(spec).unwrap();
         assert_eq!((spec.time_zone.as_str(), spec.suspend, spec.retention.keep_last), ("UTC", false, 7));
-        assert_eq!(spec.snapshot_template.deletion_policy, DeletionPolicy::Delete);
+        assert_eq!(spec.snapshot_template.deletion_policy, CopyPolicy::Delete);
     }
 
     #[test]

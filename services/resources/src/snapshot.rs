@@ -10,8 +10,6 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::DeletionPolicy;
-
 /// A copy of a database's disk.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[kube(
@@ -47,7 +45,17 @@ pub struct QuestDBSnapshotSpec {
     pub deadline_seconds: u32,
     /// What becomes of the EBS snapshot when this object is deleted.
     #[serde(default)]
-    pub deletion_policy: DeletionPolicy,
+    pub deletion_policy: CopyPolicy,
+}
+
+/// What becomes of a copy when the object that asked for it is deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum CopyPolicy {
+    /// It stays.
+    #[default]
+    Retain,
+    /// It is destroyed.
+    Delete,
 }
 
 pub(crate) const fn default_deadline() -> u32 {
@@ -177,6 +185,6 @@ mod tests {
     #[test]
     fn little_is_enough() {
         let spec: QuestDBSnapshotSpec = serde_json::from_value(json!({ "database": "trades" })).unwrap();
-        assert_eq!((spec.deadline_seconds, spec.deletion_policy), (3_600, DeletionPolicy::Retain));
+        assert_eq!((spec.deadline_seconds, spec.deletion_policy), (3_600, CopyPolicy::Retain));
     }
 }

@@ -48,7 +48,8 @@ use crate::{CredentialsSpec, IngressSpec, MonitorSpec, PodOverrides, ServiceSpec
     validation = fence::same_source(),
     validation = fence::grows(),
     validation = fence::stays_provisioned(),
-    validation = fence::stays_purged()
+    validation = fence::stays_purged(),
+    validation = fence::protected_stays()
 )]
 pub struct QuestDBSpec {
     /// The instruction that this spec carries out. Absent when people write the resource themselves.
@@ -88,6 +89,10 @@ pub struct QuestDBSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
     pub restart_nonce: Option<String>,
+    /// Whether nobody may delete the database. While it is true the run states Deleted and Purged are refused; where the resource
+    /// itself is deleted, the database goes on as it is until this is false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deletion_protection: bool,
     /// Availability zone; chosen by the operator when absent. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
@@ -184,7 +189,8 @@ pub struct StorageSpec {
     /// The database had a disk once: a missing one is an alarm, never an order to make another.
     #[serde(default)]
     pub provisioned: bool,
-    /// What becomes of the disk when the resource is deleted.
+    /// What becomes of the disk when the database is deleted for good. `Snapshot` is heeded wherever the disk would be destroyed, by
+    /// the run state Purged too.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
     /// What the first disk is made from; an empty one when absent. Immutable, and of no account once there is a disk.
@@ -249,6 +255,8 @@ pub enum DeletionPolicy {
     /// It stays.
     #[default]
     Retain,
+    /// It is destroyed once a last copy of it is complete; the copy stays.
+    Snapshot,
     /// It is destroyed.
     Delete,
 }

@@ -42,6 +42,9 @@ pub struct QuestDBStatus {
     /// The disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<VolumeStatus>,
+    /// The copy that stays when the disk is destroyed, once it is complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_copy: Option<LastCopyStatus>,
     /// The name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<DnsStatus>,
@@ -195,6 +198,22 @@ pub struct VolumeStatus {
     pub size_gib: u32,
     /// State in EC2's words, or `deleted`.
     pub state: String,
+}
+
+/// The last copy of a disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LastCopyStatus {
+    /// Name of the `QuestDBSnapshot` that had it made; a new database is made from it by that name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+    /// EBS snapshot.
+    pub snapshot_id: String,
+    /// EBS volume it was taken of.
+    pub volume_id: String,
+    /// The moment whose content it holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Time>,
 }
 
 /// The name as observed.

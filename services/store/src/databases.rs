@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use crate::document::{DesiredDocument, SCHEMA};
+use crate::document::{DesiredDocument, written_in};
 use crate::observations::{ObservationColumns, ObservationView};
 use crate::transaction::is_gone;
 use crate::{Divergence, Error, Store, Transaction};
@@ -235,7 +235,7 @@ impl Transaction {
         .bind(cluster.as_str())
         .bind(desired.name.as_str())
         .bind(Json(DesiredDocument::from(desired)))
-        .bind(SCHEMA)
+        .bind(written_in(desired))
         .bind(content_hash)
         .bind(Position::FIRST.epoch)
         .bind(Position::FIRST.seq)
@@ -259,7 +259,7 @@ impl Transaction {
         )
         .bind(id.uuid())
         .bind(Json(DesiredDocument::from(desired)))
-        .bind(SCHEMA)
+        .bind(written_in(desired))
         .bind(content_hash)
         .bind(position.epoch)
         .bind(position.seq)

@@ -5,8 +5,16 @@ use std::collections::BTreeMap;
 use domain::{Compute, DeletionPolicy, Desired, Exposure, Network, RunState, Storage, VolumeType};
 use serde::{Deserialize, Serialize};
 
-/// The schema that is written, and the newest that is read.
-pub(crate) const SCHEMA: i32 = 1;
+/// The newest schema that is read.
+pub(crate) const SCHEMA: i32 = 2;
+
+/// The oldest schema that has everything in a desired state. Nobody may read it who knows less, and would drop a protection or
+/// a last copy with the next change: that costs the data that they were to keep.
+pub(crate) fn written_in(desired: &Desired) -> i32 {
+    let is_second =
+        desired.deletion_protection || desired.storage.deletion_policy == DeletionPolicy::Snapshot;
+    if is_second { 2 } else { 1 }
+}
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct DesiredDocument {
@@ -20,6 +28,8 @@ pub(crate) struct DesiredDocument {
     network: NetworkDocument,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     restart_nonce: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    deletion_protection: bool,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -73,6 +83,7 @@ impl From<&Desired> for DesiredDocument {
                 exposure: network.exposure.to_string(),
             },
             restart_nonce: desired.restart_nonce.clone(),
+            deletion_protection: desired.deletion_protection,
         }
     }
 }
@@ -110,6 +121,7 @@ impl DesiredDocument {
                 exposure: word("network.exposure", &self.network.exposure, Exposure::parse)?,
             },
             restart_nonce: self.restart_nonce,
+            deletion_protection: self.deletion_protection,
         })
     }
 }
@@ -151,6 +163,7 @@ mod tests {
                 exposure: Exposure::Internal,
             },
             restart_nonce: Some("1".to_owned()),
+            deletion_protection: true,
         }
     }
 
@@ -166,16 +179,28 @@ mod tests {
         let mut bare = full;
         bare.compute.node_image = None;
         bare.restart_nonce = None;
+        bare.deletion_protection = false;
         bare.config.clear();
         bare.network.allowed_cidrs.clear();
         assert_eq!(journey(&bare), bare);
     }
 
     #[test]
+    fn who_knows_no_protection_and_no_last_copy_reads_neither() {
+        let mut plain = Desired { deletion_protection: false, ..desired() };
+        plain.storage.deletion_policy = DeletionPolicy::Delete;
+        assert_eq!(written_in(&plain), 1);
+        let protected = Desired { deletion_protection: true, ..plain.clone() };
+        let storage = Storage { deletion_policy: DeletionPolicy::Snapshot, ..plain.storage.clone() };
+        let copied = Desired { storage, ..plain };
+        assert_eq!([written_in(&protected), written_in(&copied)], [2, 2]);
+    }
+
+    #[test]
     fn what_cannot_be_read_is_named() {
         let document = DesiredDocument::from(&desired());
         let newer = document.clone().read(SCHEMA + 1).unwrap_err();
-        assert!(newer.contains("schema 2"), "{newer}");
+        assert!(newer.contains("schema 3"), "{newer}");
         let wrong = DesiredDocument { run_state: "asleep".to_owned(), ..document }.read(SCHEMA).unwrap_err();
         assert!(wrong.contains("run_state") && wrong.contains("asleep"), "{wrong}");
     }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use crate::document::{DesiredDocument, SCHEMA, word};
+use crate::document::{DesiredDocument, word, written_in};
 use crate::{Database, Error, Transaction};
 
 /// A minted desired state with all that its record says.
@@ -82,7 +82,7 @@ impl Transaction {
         .bind(instruction.operation.uuid())
         .bind(instruction.operation_kind.class().as_str())
         .bind(Json(DesiredDocument::from(&instruction.desired)))
-        .bind(SCHEMA)
+        .bind(written_in(&instruction.desired))
         .bind(content_hash)
         .bind(&instruction.actor)
         .bind(&instruction.traceparent)

@@ -23,6 +23,7 @@ impl From<&Desired> for proto::DesiredDatabase {
                 exposure: desired.network.exposure.to_string(),
             }),
             restart_nonce: desired.restart_nonce.clone(),
+            deletion_protection: desired.deletion_protection,
         }
     }
 }
@@ -35,7 +36,7 @@ impl TryFrom<proto::DesiredDatabase> for Desired {
         let compute = message.compute.ok_or_else(|| Error::bad("desired.compute", "is missing"))?;
         let network = message.network.ok_or_else(|| Error::bad("desired.network", "is missing"))?;
         let storage = message.storage.ok_or_else(|| Error::bad("desired.storage", "is missing"))?;
-        Ok(Self {
+        let desired = Self {
             name: field("desired.name", &message.name)?,
             run_state,
             version: message.version,
@@ -48,7 +49,12 @@ impl TryFrom<proto::DesiredDatabase> for Desired {
                 exposure: word("desired.network.exposure", &network.exposure, Exposure::parse)?,
             },
             restart_nonce: message.restart_nonce,
-        })
+            deletion_protection: message.deletion_protection,
+        };
+        if desired.contradicts_itself() {
+            return Err(Error::bad("desired.deletion_protection", "protects what desired.run_state ends"));
+        }
+        Ok(desired)
     }
 }
 

@@ -8,6 +8,9 @@ use crate::decode::{Error, field, milliseconds, optional_time, time, word};
 use crate::instruction::position;
 use crate::{SCHEMA, proto};
 
+/// The schema that gossip is written in: nothing was added to it since.
+const WRITTEN: u32 = 1;
+
 /// One record of the gossip topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gossip {
@@ -144,7 +147,7 @@ impl Gossip {
             Said::Observation(observation) => proto::gossip::Said::Observation((&**observation).into()),
         };
         let message = proto::Gossip {
-            schema: SCHEMA,
+            schema: WRITTEN,
             min_reader: 1,
             database_id: self.database.to_string(),
             cluster_id: self.cluster.to_string(),

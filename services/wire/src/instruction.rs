@@ -1,6 +1,7 @@
 //! An instruction: the whole desired state of a database at its position, on its way to a cluster.
 
-use domain::{ClusterId, DatabaseId, Desired, InstructionId, OperationId, OperationKind, Position, TenantId};
+use domain::{ClusterId, DatabaseId, DeletionPolicy, Desired, InstructionId, OperationId, OperationKind};
+use domain::{Position, TenantId};
 use prost::Message as _;
 
 use crate::decode::{Error, field, time};
@@ -44,9 +45,10 @@ impl Instruction {
 
     /// The record's bytes.
     pub fn encode(&self) -> Vec<u8> {
+        let schema = written_in(&self.desired);
         let message = proto::Instruction {
-            schema: SCHEMA,
-            min_reader: 1,
+            schema,
+            min_reader: schema,
             instruction_id: self.id.to_string(),
             database_id: self.database.to_string(),
             tenant_id: self.tenant.to_string(),
@@ -94,12 +96,19 @@ impl Instruction {
             issued_at: time("issued_at_ms", message.issued_at_ms)?,
             actor: message.actor,
         };
-        // A newer writer's optional fields are not in our hash, so only records of our own schema can be compared.
-        if message.schema == SCHEMA && instruction.content_hash() != message.content_hash {
+        // A newer writer's optional fields are not in our hash, so only records of no later schema than ours can be compared.
+        if message.schema <= SCHEMA && instruction.content_hash() != message.content_hash {
             return Err(Error::bad("content_hash", "does not match the desired state"));
         }
         Ok(instruction)
     }
+}
+
+/// The oldest schema that has everything in a desired state. Nobody may read it who knows less: a last copy that is not taken and a
+/// protection that is dropped cost the data that they were to keep.
+fn written_in(desired: &Desired) -> u32 {
+    let second = desired.deletion_protection || desired.storage.deletion_policy == DeletionPolicy::Snapshot;
+    if second { 2 } else { 1 }
 }
 
 /// The two fields that every generation of the schema has.

@@ -15,8 +15,9 @@ pub mod proto;
 pub use gossip::{Gossip, Observation, Outcome, OutcomeKind, Said};
 pub use instruction::Instruction;
 
-/// The version of the protobuf schema that this build writes and understands in full.
-pub const SCHEMA: u32 = 1;
+/// The version of the protobuf schema that this build understands in full. Records are written in the oldest that has everything
+/// that is in them.
+pub const SCHEMA: u32 = 2;
 
 /// Schema versions of one generation: a later generation begins at the next multiple of this. Within one, fields are only
 /// added; from one to the next they may change their meaning, except the first two of a record, `schema` and `min_reader`.

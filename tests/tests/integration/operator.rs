@@ -10,6 +10,7 @@ mod drift;
 mod edits;
 mod fence;
 mod frugal;
+mod last_copy;
 mod late;
 mod leader;
 mod life;

@@ -34,6 +34,7 @@ pub(crate) fn database(view: DatabaseView) -> Database {
         hostname: desired.network.hostname,
         allowed_cidrs: desired.network.allowed_cidrs,
         exposure: desired.network.exposure.to_string(),
+        deletion_protection: desired.deletion_protection,
         epoch: database.position.epoch,
         seq: database.position.seq,
         created_at: database.created_at,

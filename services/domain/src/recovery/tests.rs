@@ -48,6 +48,7 @@ fn desired() -> Desired {
             exposure: Exposure::Internal,
         },
         restart_nonce: Some("1".to_owned()),
+        deletion_protection: false,
     }
 }
 
@@ -121,6 +122,7 @@ fn only_what_is_under_way_and_newest_is_cancelled() {
 #[test]
 fn a_volume_that_may_hold_anything_stays() {
     let (retain, delete) = (DeletionPolicy::Retain, DeletionPolicy::Delete);
+    let snapshot = DeletionPolicy::Snapshot;
     let table = [
         // (provisioned, seen, refused), policy
         ((true, true, false), retain, RunState::Deleted),
@@ -131,6 +133,8 @@ fn a_volume_that_may_hold_anything_stays() {
         ((false, false, true), retain, RunState::Purged),
         ((true, true, false), delete, RunState::Purged),
         ((false, false, false), delete, RunState::Purged),
+        ((true, true, false), snapshot, RunState::Purged),
+        ((false, true, false), snapshot, RunState::Purged),
     ];
     for ((provisioned, seen, refused), deletion_policy, expected) in table {
         let mut asked = desired();
@@ -141,8 +145,37 @@ fn a_volume_that_may_hold_anything_stays() {
 }
 
 #[test]
+fn what_was_protected_loses_no_volume_and_its_end_is_none_that_contradicts_itself() {
+    for deletion_policy in DeletionPolicy::ALL {
+        let mut asked = Desired { deletion_protection: true, ..desired() };
+        asked.storage.deletion_policy = *deletion_policy;
+        for (provisioned, seen) in [(true, true), (true, false), (false, true), (false, false)] {
+            let back = take_back(&asked, Evidence { provisioned, seen, refused: false });
+            assert!(!back.contradicts_itself());
+            let purged = back.run_state == RunState::Purged;
+            assert_eq!(purged, !provisioned && seen, "{deletion_policy} {provisioned} {seen}");
+        }
+    }
+}
+
+#[test]
+fn going_back_takes_no_protection_away() {
+    let (open, protected) = (desired(), Desired { deletion_protection: true, ..desired() });
+    for (good, held, expected) in [
+        (&open, &open, false),
+        (&open, &protected, true),
+        (&protected, &open, true),
+        (&protected, &protected, true),
+    ] {
+        assert_eq!(go_back(good, held).deletion_protection, expected);
+    }
+    let gone = Desired { run_state: RunState::Deleted, ..desired() };
+    assert!(!go_back(&gone, &protected).contradicts_itself());
+}
+
+#[test]
 fn a_change_that_failed_destroys_no_volume_that_was_seen() {
-    for deletion_policy in [DeletionPolicy::Retain, DeletionPolicy::Delete] {
+    for deletion_policy in DeletionPolicy::ALL.iter().copied() {
         let mut asked = desired();
         asked.storage.deletion_policy = deletion_policy;
         for (seen, refused) in [(false, false), (true, false), (false, true), (true, true)] {

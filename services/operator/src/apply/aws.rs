@@ -1,15 +1,12 @@
 //! Writes to EC2. What creates carries a client token and looks live first; what destroys looks live first.
 
 use cloud::{
-    ClientToken, Error as AwsError, Instance, InstanceId, Launch, NewSecurityGroup, NewVolume, Owner,
-    Protection, Role, Select, TagFilter, VolumeId, VolumeState, key,
+    ClientToken, Error as AwsError, Instance, InstanceId, Launch, NewSecurityGroup, NewVolume, Protection,
+    Role, Select, TagFilter, VolumeState, key,
 };
-use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::Api;
-use kube::api::ListParams;
 use plan::Step;
 
-use super::Pass;
+use super::{Pass, destroy};
 use crate::error::Error;
 
 /// Carries out a step on EC2.
@@ -42,8 +39,9 @@ pub(super) async fn step(pass: &Pass<'_>, step: &Step) -> Result<(), Error> {
         }
         Step::DeleteSecurityGroup { group } => unless_gone(cloud.delete_security_group(group).await)
             .map_err(Error::aws("remove the security group")),
-        Step::DeleteVolume { volume, persistent_volume } => {
-            delete_volume(pass, volume, persistent_volume).await
+        Step::DeleteVolume { volume, copy, persistent_volume } => {
+            // Its looks are many.
+            Box::pin(destroy::volume(pass, (volume, copy.as_ref()), persistent_volume)).await
         }
         other => Err(Error::Stale { what: format!("{} is not a step on EC2", other.name()) }),
     }
@@ -169,34 +167,6 @@ async fn unprotect(pass: &Pass<'_>, instance: &InstanceId) -> Result<(), Error> 
         }
         Err(error) => Err(Error::aws("read the machine's protection")(error)),
     }
-}
-
-/// *Invariant:* a disk is destroyed only when EC2 and Kubernetes, both asked now, say that nothing holds it, and its tags
-/// that it is this database's.
-async fn delete_volume(pass: &Pass<'_>, volume: &VolumeId, persistent_volume: &str) -> Result<(), Error> {
-    let cloud = &pass.context.cloud;
-    let found = cloud.describe_volumes(&Select::one(volume.clone())).await;
-    let found = found.map_err(Error::aws("look at the volume"))?;
-    let Some(seen) = found.first() else { return Ok(()) };
-    let subject = &pass.validated.subject;
-    let is_ours = |owner: &Owner| owner.cluster == subject.cluster && owner.database == subject.database;
-    if !matches!(Owner::parse(&seen.tags), Ok(Some(ref owner)) if is_ours(owner)) {
-        return Err(Error::NotTagged { what: volume.to_string() });
-    }
-    if !seen.is_detached() {
-        return Err(Error::Stale { what: format!("{volume} is {} and not free yet", seen.state) });
-    }
-    let api: Api<VolumeAttachment> = Api::all(pass.context.client.clone());
-    let attachments = pass.context.call("list attachments", api.list(&ListParams::default())).await?;
-    let held = attachments.items.iter().find(|attachment| {
-        attachment.spec.source.persistent_volume_name.as_deref() == Some(persistent_volume)
-    });
-    if let Some(attachment) = held {
-        let what =
-            format!("{volume} is still attached to Node {} by Kubernetes' word", attachment.spec.node_name);
-        return Err(Error::Stale { what });
-    }
-    unless_gone(cloud.delete_volume(volume).await).map_err(Error::aws("destroy the volume"))
 }
 
 /// Gone already is done.

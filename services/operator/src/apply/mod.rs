@@ -5,6 +5,7 @@
 
 mod aws;
 pub(crate) mod contention;
+mod destroy;
 mod dns;
 mod key;
 pub(crate) mod kubernetes;

@@ -21,7 +21,7 @@ pub(super) async fn dns(
     }
     if validated.goal != Goal::Serve {
         // What is settled was released; what was never given a name in status may still have one in the zone.
-        if settled {
+        if settled || plan::is_name_known_released(resource, validated) {
             return Ok(Dns::default());
         }
         let mut all = Vec::new();

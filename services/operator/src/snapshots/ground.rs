@@ -8,7 +8,7 @@ use plan::snapshot::{Disk, Ground};
 use plan::{Subject, pod_serves};
 use resources::{Phase, QuestDB, QuestDBSnapshot, names};
 
-use super::Snapshots;
+use super::{Snapshots, ended};
 use crate::database::{Door, address};
 use crate::error::Error;
 use crate::observe;
@@ -41,6 +41,12 @@ pub(super) async fn look(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> R
     let pods: Api<Pod> = Api::namespaced(context.client.clone(), namespace);
     let pod = context.call("look at the pod", pods.get_opt(&names::pod(name))).await?;
     let owes = plan::snapshot::owes(resource);
+    if let Some(number) = plan::snapshot::last_copy_of(resource).filter(|_| !owes) {
+        return match pod {
+            Some(_) => Ok(Look::unclear(format!("QuestDB {name} still has its pod"))),
+            None => ended::look(snapshots, &database, number).await,
+        };
+    }
     match pod {
         Some(pod) => serving(snapshots, (&database, &subject), &pod, owes).await,
         None => stopped(snapshots, &database, &subject).await,
@@ -98,7 +104,7 @@ async fn stopped(snapshots: &Snapshots, database: &QuestDB, subject: &Subject) -
 }
 
 /// The database's one disk, or why there is none to copy.
-async fn disk(
+pub(super) async fn disk(
     snapshots: &Snapshots,
     database: &QuestDB,
     subject: &Subject,

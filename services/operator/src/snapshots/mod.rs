@@ -5,6 +5,7 @@
 
 mod act;
 mod copies;
+mod ended;
 mod ground;
 mod pace;
 

@@ -166,6 +166,7 @@ mod tests {
             Copied::of(&volume).map(|copied| copied.held)
         };
         assert_eq!(volume(Some("stopped:u:3"), Some("snap-1")), Some(Held::No));
+        assert_eq!(volume(Some(&crate::last_copy::basis(3)), Some("snap-1")), Some(Held::No), "a last copy");
         assert_eq!(volume(Some("checkpoint:1"), Some("snap-1")), Some(Held::Yes));
         assert_eq!(volume(None, Some("snap-1")), Some(Held::Unknown));
         assert_eq!(volume(Some("checkpoint:1"), None), None);

@@ -1,12 +1,13 @@
 //! The disk: made once, in the machine's zone; grown in place; claimed for the pod.
 
 use cloud::{Instance, ModificationState, Owner, Role, Volume, VolumeChange, VolumeKind, VolumeState, key};
+use k8s_openapi::api::core::v1::Node;
 use resources::{VolumeType, names};
 
 use super::World;
 use super::child::ensure;
 use super::existing::Disk;
-use super::machine::generation_of;
+use super::machine::{generation_of, is_of};
 use super::source::Start;
 use crate::{Part, Plan, State, Step, Validated, build};
 
@@ -93,6 +94,15 @@ pub(super) fn claim(world: &World<'_>, plan: &mut Plan, volume: Option<&Volume>)
 /// Whether the state of the volume's last modification decides anything now.
 pub fn modification_must_be_read(validated: &Validated, volumes: &[Volume], resizing: bool) -> bool {
     resizing || super::existing::living(volumes).any(|volume| !change(validated, volume).is_empty())
+}
+
+/// The disk tells which machine it goes to, before the database is pinned to that: whatever is done there is done to a disk that
+/// says so, and a copy of before is known as one.
+pub(super) fn goes_to(world: &World<'_>, plan: &mut Plan, volume: Option<&Volume>, node: &Node) {
+    let next = world.observed.account.instances.iter().find(|instance| is_of(node, instance));
+    if let Some(volume) = volume {
+        mirror_generation(world, plan, volume, next);
+    }
 }
 
 /// The disk tells which machine it serves, so that the number survives the loss of the cluster.

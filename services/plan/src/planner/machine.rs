@@ -4,6 +4,9 @@
 //! for; a launch whose answer was lost is asked for again under the same token and gives the same machine, and a machine
 //! that is gone is followed by the next generation.
 //!
+//! *Invariant:* a number that the disk carries is given to no other machine: the disk is given the number of each machine before
+//! that may write, so that whatever is known of it under one number is known of the last machine that had it.
+//!
 //! *Invariant:* a machine that serves is protected. Its protection may be off because the wish turned back after it was
 //! taken off, so nothing is called settled before it was read.
 
@@ -170,10 +173,20 @@ fn launch(world: &World<'_>, plan: &mut Plan, group: Option<&SecurityGroup>, dis
     let adopted = highest
         .filter(|highest| written < Some(*highest))
         .and_then(|highest| home::living(world.observed, highest));
+    if let (None, Some(written)) = (adopted, written)
+        && was_given(written, disk)
+        && !is_known_spent(world, written, highest)
+        && !world.observed.account.conclusive
+    {
+        let text =
+            format!("waiting until EC2 is sure to show the machine of generation {written}, if it lives");
+        plan.wait(Part::Instance, text);
+        return;
+    }
     let generation = match (adopted, written) {
         // The annotation was lost; the machine was not.
         (Some(instance), _) => generation_of(instance).unwrap_or_default(),
-        (None, Some(written)) if !is_spent(world, written, highest) => written,
+        (None, Some(written)) if !is_spent(world, written, highest, disk) => written,
         (None, _) => written.max(highest).unwrap_or(0) + 1,
     };
     let current = (written == Some(generation)).then(|| world.annotation(names::LAUNCH_ZONE)).flatten();
@@ -211,8 +224,9 @@ pub(super) fn launch_beside(
     }
     let written = home::written(world.resource);
     let highest = highest_seen(world, Some(disk));
-    let unspent =
-        written.filter(|written| Some(*written) > generation_of(home) && !is_spent(world, *written, highest));
+    let unspent = written.filter(|written| {
+        Some(*written) > generation_of(home) && !is_spent(world, *written, highest, Some(disk))
+    });
     let generation = unspent.unwrap_or_else(|| written.max(highest).unwrap_or(0) + 1);
     ask(world, plan, Part::Candidate, group, Place { generation, zone: &disk.zone, beside: Some(home) });
 }
@@ -270,15 +284,36 @@ fn write_down(world: &World<'_>, plan: &mut Plan, part: Part, group: &SecurityGr
     plan.wait(part, format!("writing down generation {generation}"));
 }
 
+/// The generation that a disk carries: of the last machine that it was given to.
+pub(super) fn generation_of_disk(disk: &Volume) -> Option<u64> {
+    disk.tags.get(key::GENERATION)?.parse().ok()
+}
+
+/// The number after all that were ever given to a machine, as far as anything shows.
+pub(super) fn next_generation(world: &World<'_>, disk: &Volume) -> u64 {
+    home::written(world.resource).max(highest_seen(world, Some(disk))).unwrap_or(0) + 1
+}
+
 /// The highest generation that anything in AWS shows.
 fn highest_seen(world: &World<'_>, disk: Option<&Volume>) -> Option<u64> {
-    let of_disk = disk.and_then(|volume| volume.tags.get(key::GENERATION)?.parse().ok());
+    let of_disk = disk.and_then(generation_of_disk);
     world.observed.account.instances.iter().filter_map(generation_of).chain(of_disk).max()
+}
+
+/// Whether the disk was given to a machine of this number, or a later one.
+fn was_given(written: u64, disk: Option<&Volume>) -> bool {
+    disk.and_then(generation_of_disk).is_some_and(|given| given >= written)
+}
+
+/// Whether a written generation is not to be asked for again: its token gives no new machine, or the disk has had one of that
+/// number, which is gone, and whose token may give another one a day later.
+fn is_spent(world: &World<'_>, written: u64, highest: Option<u64>, disk: Option<&Volume>) -> bool {
+    is_known_spent(world, written, highest) || was_given(written, disk)
 }
 
 /// Whether the token of a written generation gives no new machine: its machine ended, served and is gone, or the token
 /// was found to be used up.
-fn is_spent(world: &World<'_>, written: u64, highest: Option<u64>) -> bool {
+fn is_known_spent(world: &World<'_>, written: u64, highest: Option<u64>) -> bool {
     let ended = world.observed.account.instances.iter();
     let mut ended = ended.filter(|instance| instance.state.is_ending()).filter_map(generation_of);
     let name = build::node_value(&world.validated.subject, written);

@@ -7,6 +7,7 @@ mod disk;
 mod existing;
 mod former;
 mod home;
+mod last_copy;
 mod machine;
 mod moving;
 mod name;
@@ -72,7 +73,8 @@ pub fn plan(resource: &QuestDB, validated: &Validated, observed: &Observed, sett
     let validated = &in_force;
     let world = World { resource, validated, observed, settings, choice, upgrade: &upgrade };
     let mut plan = Plan { upgrade: upgrade.record.clone(), ..Plan::default() };
-    if !world.is_held() && validated.removing {
+    // Nobody may put a finalizer on what is being deleted.
+    if !world.is_held() && (validated.removing || validated.held_back) {
         return plan;
     }
     if !world.is_held() || !world.is_named() {
@@ -81,6 +83,7 @@ pub fn plan(resource: &QuestDB, validated: &Validated, observed: &Observed, sett
         plan.wait(Part::Resource, "finalizer and identity are being written");
         return plan;
     }
+    last_copy::withdraw(&world, &mut plan);
     match validated.goal {
         Goal::Serve => serve(&world, &mut plan),
         Goal::Pause | Goal::Retire | Goal::Purge => teardown::plan(&world, &mut plan),
@@ -105,6 +108,9 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
     let home = instance.zip(node).filter(|_| configured && claimed && safe && keyed);
     let (is_current, on) = if let Some((instance, node)) = home {
         let target = moving::target(world, plan, &moving::Home { instance, node, group, disk: volume });
+        if !Arc::ptr_eq(target, node) {
+            disk::goes_to(world, plan, volume, target);
+        }
         let takes_along = Arc::ptr_eq(target, node) && moving::takes_along(world, plan, instance);
         // A copy that is taken before the next machine is ready would be old when that takes over.
         let prepares = takes_along && !moving::awaits_version(plan);

@@ -1,5 +1,5 @@
 //! The way back: name, pod, disk off the machine, machine, firewall, and, only when it is asked for in so many words, the
-//! disk. Each part waits for the one before, so that nothing is pulled from under a QuestDB that still writes.
+//! disk, after a last copy of it where one is to be kept. Each part waits for the one before, so that nothing is pulled from under a QuestDB that still writes.
 //!
 //! *Invariant:* what EC2 does not show is gone only when the look is conclusive ([`crate::Account::conclusive`]). Until
 //! then nothing is called ended and the resource is not let go: nobody would look for a machine that shows up later.
@@ -17,26 +17,29 @@ use super::existing::living;
 use super::machine::{generation_of, is_ready, of_instance};
 use super::ready::is_abandoned;
 use super::released::Released;
-use super::{disk, home, machine, name, workload};
+use super::{disk, home, last_copy, machine, name, workload};
 use crate::secrets::handed_out;
 use crate::{Goal, Kind, Part, Plan, State, Step, Target};
 
 pub(super) fn plan(world: &World<'_>, plan: &mut Plan) {
-    let order: [fn(&World<'_>, &mut Plan) -> bool; 6] =
-        [release_name, stop_pod, detach, stop_instance, remove_group, purge];
+    let order: [fn(&World<'_>, &mut Plan) -> bool; 7] =
+        [release_name, stop_pod, detach, stop_instance, remove_group, last_copy::keep, purge];
     let parts = [
         Part::DnsRelease,
         Part::PodStop,
         Part::Detachment,
         Part::InstanceStop,
         Part::SecurityGroupRemoval,
+        Part::LastCopy,
         Part::VolumeRemoval,
     ];
     let goal = world.validated.goal;
+    last_copy::remember(world, plan);
     super::retag(world, plan, ending_part);
     let mut go_on = true;
     for (step, part) in order.into_iter().zip(parts) {
         let skipped = match part {
+            Part::LastCopy => !world.validated.keeps_copy(),
             Part::VolumeRemoval => goal != Goal::Purge,
             Part::SecurityGroupRemoval => goal == Goal::Pause,
             _ => false,
@@ -68,7 +71,7 @@ const fn ending_part(role: Role) -> Part {
 }
 
 /// Whether a disk is only now being tagged again: it is destroyed by what its tags say, asked anew.
-fn is_mistagged(world: &World<'_>, volume: &Volume) -> bool {
+pub(super) fn is_mistagged(world: &World<'_>, volume: &Volume) -> bool {
     let mut mistagged = world.observed.account.mistagged.iter();
     mistagged.any(|found| found.id == volume.id.as_str() && super::is_missed(&found.missing))
 }
@@ -238,20 +241,34 @@ fn purge(world: &World<'_>, plan: &mut Plan) -> bool {
             _ if is_mistagged(world, volume) => {
                 plan.wait(Part::VolumeRemoval, format!("{} is being tagged again", volume.id));
             }
-            _ => {
-                let persistent_volume = names::persistent_volume(volume.id.as_str());
-                let step = Step::DeleteVolume { volume: volume.id.clone(), persistent_volume };
-                plan.act(Part::VolumeRemoval, step, "the database is purged and nothing holds its disk");
-                plan.wait(Part::VolumeRemoval, format!("{} is being destroyed", volume.id));
-            }
+            _ => destroy(world, plan, volume),
         }
         gone = false;
     }
     gone
 }
 
+/// *Invariant:* of a database that keeps a last copy no disk is destroyed without the proof that there is one of that very disk.
+fn destroy(world: &World<'_>, plan: &mut Plan, volume: &Volume) {
+    let (copy, reason) = match last_copy::proven(world, volume) {
+        Some(copy) => {
+            let told = last_copy::told(copy);
+            (Some(copy.id.clone()), format!("nothing holds the disk, and {told} keeps what it holds"))
+        }
+        None if world.validated.keeps_copy() => {
+            let text = format!("{} is not destroyed before a last copy of it is complete", volume.id);
+            return plan.wait(Part::VolumeRemoval, text);
+        }
+        None => (None, "the database is purged and nothing holds its disk".to_owned()),
+    };
+    let persistent_volume = names::persistent_volume(volume.id.as_str());
+    let step = Step::DeleteVolume { volume: volume.id.clone(), copy, persistent_volume };
+    plan.act(Part::VolumeRemoval, step, reason);
+    plan.wait(Part::VolumeRemoval, format!("{} is being destroyed", volume.id));
+}
+
 /// Whether anything may still be using a volume: EC2 or a `VolumeAttachment` on any node says so.
-fn is_held(world: &World<'_>, volume: &Volume) -> bool {
+pub(super) fn is_held(world: &World<'_>, volume: &Volume) -> bool {
     !volume.is_detached() || disk::is_held_elsewhere(world, volume, None)
 }
 
@@ -310,6 +327,6 @@ fn lasting<'a>(world: &World<'a>) -> Vec<(Kind, &'a ObjectMeta)> {
     claim.chain(volumes).chain(secret).collect()
 }
 
-fn target(kind: Kind, metadata: &ObjectMeta) -> Target {
+pub(super) fn target(kind: Kind, metadata: &ObjectMeta) -> Target {
     Target { resource_version: metadata.resource_version.clone(), ..Target::of(kind, metadata) }
 }

@@ -4,6 +4,7 @@
 //! same and is not written again.
 
 pub(crate) mod conditions;
+mod last_copy;
 mod moving;
 mod name;
 mod parts;

@@ -69,6 +69,7 @@ pub(super) fn facts(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Ou
     }
     // The plan knows what was reported: what it does not have any more was never begun.
     status.last_upgrade.clone_from(&outcome.plan.upgrade);
+    status.last_copy.clone_from(&outcome.plan.last_copy);
     let secret = outcome.observed.children.secret.as_ref();
     status.credentials_secret = secret.map(|_| names::credentials(&outcome.validated.subject.name));
 }

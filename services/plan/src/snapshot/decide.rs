@@ -2,7 +2,7 @@
 
 use cloud::{NewSnapshot, Owner, Role, SnapshotState, VolumeSnapshot, key};
 use jiff::{SignedDuration, Timestamp};
-use resources::{DeletionPolicy, QuestDBSnapshot, SnapshotPhase};
+use resources::{CopyPolicy, QuestDBSnapshot, SnapshotPhase};
 
 use super::{Checkpoint, Disk, Ground, Plan, Seen, Step, identity, is_held, owes};
 
@@ -118,7 +118,9 @@ fn begin(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
 /// Nothing is there and nothing is on its way.
 fn copy_now(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
     let checkpointing = SnapshotPhase::Checkpointing;
-    if let (Some(other), false) = (&seen.before, owes(resource)) {
+    // No QuestDB is left that another snapshot could hold.
+    let ended = matches!(seen.ground, Ground::Ended { .. });
+    if let (Some(other), false) = (&seen.before, owes(resource) || ended) {
         let message = format!("waits for QuestDBSnapshot {other} of the same database");
         return wait(SnapshotPhase::Pending, "Waiting", message);
     }
@@ -131,11 +133,15 @@ fn copy_now(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
             let message = format!("there is no QuestDB {}", resource.spec.database);
             wait(SnapshotPhase::Pending, "NoDatabase", message)
         }
-        Ground::Stopped { .. } if owes(resource) => {
+        Ground::Stopped { .. } | Ground::Ended { .. } if owes(resource) => {
             act(Step::Strike, checkpointing, "Stopped", "the database was stopped: nothing holds it any more")
         }
         Ground::Stopped { disk, .. } => {
             let message = "the database is stopped: its disk is copied as it lies";
+            act(Step::Begin(new(resource, seen, disk)), checkpointing, "Beginning", message)
+        }
+        Ground::Ended { disk, .. } => {
+            let message = "no machine is left: the disk is copied a last time";
             act(Step::Begin(new(resource, seen, disk)), checkpointing, "Beginning", message)
         }
         Ground::Serving { disk, held_since } if owes(resource) => hold(resource, seen, disk, *held_since),
@@ -209,7 +215,7 @@ fn pay(seen: &Seen, phase: SnapshotPhase, reason: &'static str, message: &str) -
             act(Step::Release, phase, reason, message)
         }
         // A checkpoint lives in the process: without one there is none. Another one's is not ours to release.
-        Ground::Serving { .. } | Ground::Stopped { .. } | Ground::Absent => {
+        Ground::Serving { .. } | Ground::Stopped { .. } | Ground::Ended { .. } | Ground::Absent => {
             act(Step::Strike, phase, reason, message)
         }
         Ground::Unclear(what) => wait(
@@ -230,8 +236,8 @@ fn end(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
         return act(Step::LetGo, phase, "Deleting", "nothing was made for it");
     }
     let kept = match resource.spec.deletion_policy {
-        DeletionPolicy::Retain => trusted(resource, &seen.copies),
-        DeletionPolicy::Delete => None,
+        CopyPolicy::Retain => trusted(resource, &seen.copies),
+        CopyPolicy::Delete => None,
     };
     if !seen.conclusive {
         return wait(phase, "Deleting", "EC2 may still show what was asked of it before");
@@ -256,7 +262,11 @@ fn is_late(resource: &QuestDBSnapshot, now: Timestamp) -> bool {
 fn new(resource: &QuestDBSnapshot, seen: &Seen, disk: &Disk) -> NewSnapshot {
     let namespace = resource.metadata.namespace.as_deref().unwrap_or_default();
     let name = resource.metadata.name.as_deref().unwrap_or_default();
-    let owner = Owner::new(&disk.cluster, &disk.database, Role::Snapshot);
+    let generation = match &seen.ground {
+        Ground::Ended { number, .. } => Some(*number),
+        Ground::Absent | Ground::Stopped { .. } | Ground::Serving { .. } | Ground::Unclear(_) => None,
+    };
+    let owner = Owner { generation, ..Owner::new(&disk.cluster, &disk.database, Role::Snapshot) };
     NewSnapshot {
         volume: disk.volume.clone(),
         description: format!("{} of QuestDB {namespace}/{}", name, resource.spec.database),

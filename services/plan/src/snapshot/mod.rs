@@ -8,6 +8,9 @@
 //! its tags by the request that made it) was still holding it after it had begun. So neither a restart of QuestDB nor a
 //! second leader nor a late request makes a torn copy pass for a whole one.
 //!
+//! *Invariant:* the last copy of a database that is being destroyed is begun only when no machine is left, and says of which
+//! number of the disk it is: no other snapshot is taken of it then, and no checkpoint is asked for.
+//!
 //! *Invariant:* while a database may be held, its snapshot carries the finalizer that says so; whatever fails, the debt
 //! is paid or waits for a database that answers.
 //!
@@ -86,6 +89,13 @@ pub enum Ground {
         /// When the checkpoint began that holds it; none when nothing does.
         held_since: Option<Timestamp>,
     },
+    /// The database is being destroyed, and no machine is left that could have the disk.
+    Ended {
+        /// The disk.
+        disk: Disk,
+        /// The number that it carries: a higher one is written on it before any machine can have it again.
+        number: u64,
+    },
     /// Neither is known; what is waited for.
     Unclear(String),
 }
@@ -111,6 +121,7 @@ impl Ground {
             Self::Serving { held_since: Some(since), .. } => {
                 Some(format!("checkpoint:{}", since.as_microsecond()))
             }
+            Self::Ended { number, .. } => Some(crate::last_copy::basis(*number)),
             Self::Serving { held_since: None, .. } | Self::Absent | Self::Unclear(_) => None,
         }
     }
@@ -118,7 +129,7 @@ impl Ground {
     /// The disk, where it is known.
     pub fn disk(&self) -> Option<&Disk> {
         match self {
-            Self::Stopped { disk, .. } | Self::Serving { disk, .. } => Some(disk),
+            Self::Stopped { disk, .. } | Self::Serving { disk, .. } | Self::Ended { disk, .. } => Some(disk),
             Self::Absent | Self::Unclear(_) => None,
         }
     }
@@ -202,6 +213,11 @@ pub fn is_of(resource: &QuestDBSnapshot, tags: &Tags) -> bool {
     // Taken off by others, it says nothing; the identity alone is left then.
     tags.get(key::NAMESPACE).is_none_or(|found| found == namespace)
         && tags.get(key::OBJECT).is_none_or(|found| found == name)
+}
+
+/// The number of the disk whose last copy a snapshot is ordered to be; `None` for any other snapshot.
+pub fn last_copy_of(resource: &QuestDBSnapshot) -> Option<u64> {
+    crate::last_copy::number_of_order(resource)
 }
 
 /// What is waited for before a disk can be made from a snapshot; `None` once it has succeeded.

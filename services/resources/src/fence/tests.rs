@@ -44,6 +44,36 @@ fn forward_passes() {
 }
 
 #[test]
+fn what_is_protected_is_never_deleted_whatever_was_there_before() {
+    let wish = |seq: i64, run_state: &str, protection: Option<bool>| {
+        let mut spec = with(spec(1, seq, 1), "/runState", json!(run_state));
+        if let Some(protection) = protection {
+            spec["deletionProtection"] = json!(protection);
+        }
+        spec
+    };
+    let states = ["Running", "Paused", "Deleted", "Purged"];
+    let before = [None, Some(false), Some(true)];
+    for (from, to) in states.iter().flat_map(|from| states.map(|to| (*from, to))) {
+        for (was, is) in before.iter().flat_map(|was| before.map(|is| (*was, is))) {
+            // What is purged stays so, by a rule of its own.
+            if from == "Purged" && to != "Purged" {
+                continue;
+            }
+            let (old, new) = (wish(1, from, was), wish(2, to, is));
+            let refused = is == Some(true) && ["Deleted", "Purged"].contains(&to);
+            let said = write(&new, &old);
+            assert_eq!(said.is_err(), refused, "{from} {was:?} to {to} {is:?}: {said:?}");
+            if refused {
+                assert!(said.unwrap_err().contains("set spec.deletionProtection to false first"));
+            }
+            let made = QuestDBSpec::validate_cel(&new, None);
+            assert_eq!(made.is_err(), refused, "made as {to} {is:?}: {made:?}");
+        }
+    }
+}
+
+#[test]
 fn a_source_is_one_thing_and_stays_it() {
     let source = |source: Value| with(spec(1, 1, 1), "/storage/source", source);
     let next = |mut spec: Value| {

@@ -87,7 +87,12 @@ fn desired(text: &mut String, database: &Database) {
     inner(text, "Instance", &database.instance_type);
     let storage = format!("{} GiB {}, {} IOPS, {} MB/s", of.size_gib, of.volume_type, of.iops, of.throughput);
     inner(text, "Storage", &storage);
-    inner(text, "On delete", &format!("{} the volume", of.deletion_policy));
+    let fate = match of.deletion_policy.as_str() {
+        "snapshot" => "keep a last copy, and destroy the volume".to_owned(),
+        other => format!("{other} the volume"),
+    };
+    inner(text, "On delete", &fate);
+    inner(text, "Protected", if database.deletion_protection { "from deletion" } else { "" });
     inner(text, "Hostname", &database.hostname);
     inner(text, "Exposure", &database.exposure);
     inner(text, "Allowed CIDRs", &database.allowed_cidrs.join(", "));

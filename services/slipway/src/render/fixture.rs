@@ -39,6 +39,7 @@ pub(crate) fn database() -> Database {
         hostname: "trades-33445566.eu-west-1.example.com".to_owned(),
         allowed_cidrs: vec!["10.0.0.0/8".to_owned()],
         exposure: "internal".to_owned(),
+        deletion_protection: false,
         epoch: 1,
         seq: 2,
         created_at: at("2026-11-21T06:00:00Z"),

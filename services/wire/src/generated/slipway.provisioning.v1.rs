@@ -2,7 +2,7 @@
 /// The whole desired state of one database at (epoch, seq). The highest position wins; any one is enough.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Instruction {
-    /// version of this schema that the writer knows
+    /// version of this schema that has all that is in here
     #[prost(uint32, tag = "1")]
     pub schema: u32,
     /// oldest reader that understands all that matters here
@@ -54,6 +54,9 @@ pub struct DesiredDatabase {
     pub network: ::core::option::Option<Network>,
     #[prost(string, optional, tag = "8")]
     pub restart_nonce: ::core::option::Option<::prost::alloc::string::String>,
+    /// schema 2; never beside DELETED and PURGED
+    #[prost(bool, tag = "9")]
+    pub deletion_protection: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Compute {
@@ -74,6 +77,7 @@ pub struct Storage {
     pub throughput: u32,
     #[prost(bool, tag = "5")]
     pub provisioned: bool,
+    /// retain, delete; snapshot since schema 2
     #[prost(string, tag = "6")]
     pub deletion_policy: ::prost::alloc::string::String,
 }

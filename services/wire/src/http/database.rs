@@ -34,6 +34,9 @@ pub struct CreateDatabase {
     /// Who may connect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkWish>,
+    /// Whether nobody may delete the database: while it is true, a delete is refused with `protected`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion_protection: Option<bool>,
     /// What to do if this fails for good: `revert` (unless given: the database is taken back) or `keep` (it
     /// stays as it was asked for, and is tried on and on).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,6 +63,9 @@ pub struct UpdateDatabase {
     /// Who may connect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkWish>,
+    /// Whether nobody may delete the database: while it is true, a delete is refused with `protected`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion_protection: Option<bool>,
     /// What to do if this fails for good: `revert` (unless given: the database returns to its last good state) or `keep` (it
     /// stays as it was asked for, and is tried on and on).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,7 +110,9 @@ pub struct StorageWish {
     /// MB/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throughput: Option<i64>,
-    /// `retain` or `delete`: what becomes of the volume when the database is deleted.
+    /// What becomes of the volume when the database is deleted: `retain` keeps it, `snapshot` destroys it once a last copy of it
+    /// is complete, and keeps that, `delete` destroys it.
+    #[schema(example = "snapshot")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_policy: Option<String>,
 }
@@ -150,6 +158,9 @@ pub struct Database {
     pub allowed_cidrs: Vec<String>,
     /// `internal` or `public`.
     pub exposure: String,
+    /// Whether nobody may delete it.
+    #[serde(default)]
+    pub deletion_protection: bool,
     /// Epoch of the desired state.
     pub epoch: i64,
     /// Seq of the desired state; rises with every change.
@@ -323,6 +334,7 @@ impl From<CreateDatabase> for Create {
             storage: body.storage,
             config: body.config,
             network: body.network,
+            deletion_protection: body.deletion_protection,
             on_failure: body.on_failure,
         };
         Self { name: body.name, region: body.region, change: rest.into() }
@@ -344,6 +356,7 @@ impl From<UpdateDatabase> for Change {
             config: body.config,
             allowed_cidrs: network.allowed_cidrs,
             exposure: network.exposure,
+            deletion_protection: body.deletion_protection,
             on_failure: body.on_failure,
         }
     }
@@ -369,7 +382,8 @@ mod tests {
     fn every_wish_reaches_the_domain() {
         let body = r#"{"name":"a","region":"r","version":"v","compute":{"instance_type":"t"},
             "storage":{"size_gib":1,"type":"y","iops":2,"throughput":3,"deletion_policy":"d"},
-            "config":{"k":"v"},"network":{"allowed_cidrs":["c"],"exposure":"e"},"on_failure":"f"}"#;
+            "config":{"k":"v"},"network":{"allowed_cidrs":["c"],"exposure":"e"},"deletion_protection":true,
+            "on_failure":"f"}"#;
         let create: Create = serde_json::from_str::<CreateDatabase>(body).unwrap().into();
         let expected = Change {
             version: Some("v".to_owned()),
@@ -382,6 +396,7 @@ mod tests {
             config: Some(BTreeMap::from([("k".to_owned(), "v".to_owned())])),
             allowed_cidrs: Some(vec!["c".to_owned()]),
             exposure: Some("e".to_owned()),
+            deletion_protection: Some(true),
             on_failure: Some("f".to_owned()),
         };
         assert_eq!(create, Create { name: "a".to_owned(), region: "r".to_owned(), change: expected });

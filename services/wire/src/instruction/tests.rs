@@ -36,6 +36,7 @@ pub(crate) fn example() -> Instruction {
                 exposure: Exposure::Internal,
             },
             restart_nonce: None,
+            deletion_protection: false,
         },
         issued_at: jiff::Timestamp::from_millisecond(1_763_700_000_000).unwrap(),
         actor: "console:anna".to_owned(),
@@ -82,10 +83,35 @@ fn a_later_generation_is_named_so_whatever_its_fields_are() {
     let bytes = [&[0x08, 0xe8, 0x07, 0x10, 0xe8, 0x07][..], &[0x18, 0x05]].concat();
     assert_eq!(Instruction::decode(&bytes).unwrap_err().code(), "newer_major");
     assert!(Instruction::identity(&bytes).is_none());
-    let same = [&[0x08, 0x02, 0x10, 0x02][..], &[0x18, 0x05]].concat();
+    let same = [&[0x08, 0x03, 0x10, 0x03][..], &[0x18, 0x05]].concat();
     assert_eq!(Instruction::decode(&same).unwrap_err().code(), "reader_too_old");
     let ours = [&[0x08, 0x01, 0x10, 0x01][..], &[0x18, 0x05]].concat();
     assert_eq!(Instruction::decode(&ours).unwrap_err().code(), "undecodable");
+}
+
+#[test]
+fn who_does_not_know_the_last_copy_or_the_protection_reads_nothing_of_them() {
+    let needed = |change: fn(&mut Desired)| {
+        let mut instruction = example();
+        change(&mut instruction.desired);
+        let bytes = instruction.encode();
+        assert_eq!(Instruction::decode(&bytes).unwrap(), instruction);
+        let message = proto::Instruction::decode(bytes.as_slice()).unwrap();
+        (message.schema, message.min_reader)
+    };
+    assert_eq!(needed(|_| {}), (1, 1), "everybody reads what everybody knows");
+    assert_eq!(needed(|desired| desired.storage.deletion_policy = DeletionPolicy::Delete), (1, 1));
+    assert_eq!(needed(|desired| desired.storage.deletion_policy = DeletionPolicy::Snapshot), (2, 2));
+    assert_eq!(needed(|desired| desired.deletion_protection = true), (2, 2));
+}
+
+#[test]
+fn a_record_of_before_is_held_to_its_hash_too() {
+    let mut message = proto::Instruction::decode(example().encode().as_slice()).unwrap();
+    assert!(message.schema < SCHEMA);
+    message.desired.as_mut().unwrap().version = "9.9.9".to_owned();
+    let error = Instruction::decode(&message.encode_to_vec()).unwrap_err();
+    assert!(error.to_string().contains("content_hash"), "{error}");
 }
 
 type Break = fn(&mut proto::Instruction);
@@ -103,6 +129,18 @@ fn every_broken_field_is_named() {
         ("content_hash", |m| m.content_hash = "00".to_owned()),
         ("desired.run_state", |m| m.desired.as_mut().unwrap().run_state = 42),
         ("desired.storage", |m| m.desired.as_mut().unwrap().storage = None),
+        ("desired.storage.deletion_policy", |m| {
+            let desired = m.desired.as_mut().unwrap();
+            desired.storage.as_mut().unwrap().deletion_policy = "archive".to_owned();
+        }),
+        ("desired.deletion_protection", |m| {
+            let desired = m.desired.as_mut().unwrap();
+            (desired.deletion_protection, desired.run_state) = (true, proto::RunState::Deleted.into());
+        }),
+        ("desired.deletion_protection", |m| {
+            let desired = m.desired.as_mut().unwrap();
+            (desired.deletion_protection, desired.run_state) = (true, proto::RunState::Purged.into());
+        }),
     ];
     for (expected, break_it) in cases {
         let mut message = proto::Instruction::decode(example().encode().as_slice()).unwrap();

@@ -55,6 +55,41 @@ fn unreachable() -> QuestDB {
 }
 
 #[tokio::test]
+async fn what_is_protected_is_neither_removed_nor_deleted_nor_purged() {
+    let rig = Rig::new().await;
+    let mut plain = rig.managed("safe", 1);
+    plain["spec"].as_object_mut().unwrap().remove("instruction");
+    plain["spec"]["deletionProtection"] = json!(true);
+    for run_state in ["Deleted", "Purged"] {
+        let mut both = plain.clone();
+        both["spec"]["runState"] = json!(run_state);
+        let status = refusal(apply(&rig.as_admin(), &both).await);
+        assert!(status.code == 422 && status.message.contains("exclude each other"), "{status:?}");
+    }
+    apply(&rig.as_admin(), &plain).await.unwrap();
+    let change = |spec: serde_json::Value| {
+        let api = rig.as_admin();
+        let change = json!({ "spec": spec });
+        async move { api.patch("safe", &PatchParams::default(), &Patch::Merge(&change)).await }
+    };
+    for run_state in ["Deleted", "Purged"] {
+        let status = refusal(change(json!({ "runState": run_state })).await);
+        assert!(status.code == 422 && status.message.contains("exclude each other"), "{status:?}");
+    }
+    for delete in [DeleteParams::default(), DeleteParams::foreground(), DeleteParams::orphan()] {
+        let refused = rig.as_admin().delete("safe", &delete).await.map(|_| unreachable());
+        let status = refusal(refused);
+        assert!(status.code == 403 && status.message.contains("slipway-protected-delete"), "{status:?}");
+    }
+    change(json!({ "deletionProtection": false })).await.unwrap();
+    change(json!({ "runState": "Deleted" })).await.unwrap();
+    let status = refusal(change(json!({ "deletionProtection": true })).await);
+    assert!(status.code == 422 && status.message.contains("exclude each other"), "{status:?}");
+    rig.as_admin().delete("safe", &DeleteParams::default()).await.unwrap();
+    rig.end().await;
+}
+
+#[tokio::test]
 async fn what_was_carried_out_never_goes_back() {
     let rig = Rig::new().await;
     rig.provision(&rig.managed("status", 7)).await.unwrap();

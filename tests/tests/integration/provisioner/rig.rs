@@ -235,6 +235,7 @@ impl Rig {
                     exposure: domain::Exposure::Internal,
                 },
                 restart_nonce: None,
+                deletion_protection: false,
             },
             issued_at: jiff::Timestamp::from_millisecond(1_760_000_000_000).unwrap(),
             actor: "test".to_owned(),

@@ -11,10 +11,10 @@ use super::states::{Said, Wish, ask};
 
 /// Purge a deleted database
 ///
-/// The volume that its deletion kept is destroyed with all data, whatever the deletion policy says. From then on nothing
-/// brings it back: an undelete is refused, and the purge is neither cancelled nor given up. Only a deleted database is
-/// purged, and only by its name in `confirm`. Purging what is purged changes nothing and answers with the operation that
-/// asked for it.
+/// The volume that its deletion kept is destroyed with all data, whatever the deletion policy says; where that is `snapshot`,
+/// once a last copy of the volume is complete, which stays. From then on nothing brings the database back: an undelete is
+/// refused, and the purge is neither cancelled nor given up. Only a deleted database is purged, and only by its name in
+/// `confirm`. Purging what is purged changes nothing and answers with the operation that asked for it.
 #[utoipa::path(
     post,
     path = "/v1/databases/{id}:purge",
@@ -35,7 +35,7 @@ use super::states::{Said, Wish, ask};
         )),
         (status = 400, description = "No JSON, or a header is missing", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "There is none, or it is not the caller's", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "The database is not deleted (`living`), or the same request is under way", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The database is not deleted (`living`), or it is protected (`protected`), or the same request is under way", body = Problem, content_type = "application/problem+json"),
         (status = 412, description = "The database changed meanwhile", body = Problem, content_type = "application/problem+json"),
         (status = 422, description = "The name is another one, the reason is missing, or the key was used for another request", body = Problem, content_type = "application/problem+json"),
     )

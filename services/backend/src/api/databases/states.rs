@@ -246,12 +246,14 @@ async fn decide(
     }
 }
 
-fn refusal(why: Refusal) -> Failure {
+/// Why a verb is not followed.
+pub(super) fn refusal(why: Refusal) -> Failure {
     let title = match why {
         Refusal::Deleted => "The database is deleted",
         Refusal::Purged => "The database is purged",
         Refusal::Paused => "The database is paused",
         Refusal::Living => "The database is not deleted",
+        Refusal::Protected => "The database is protected from deletion",
     };
     Failure::conflict(why.code(), title, why.detail())
 }

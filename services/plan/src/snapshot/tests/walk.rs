@@ -1,6 +1,6 @@
 //! The whole way: each fault at each step, twice; deletion, pause and a deadline at every step; several at once.
 
-use resources::{DeletionPolicy, SnapshotPhase};
+use resources::{CopyPolicy, SnapshotPhase};
 
 use super::world::{FAULTS, Fault, World};
 use crate::snapshot::is_settled;
@@ -155,7 +155,7 @@ fn what_somebody_else_holds_is_told_and_left_to_them() {
 
 #[test]
 fn deleted_at_any_step_it_leaves_the_database_free() {
-    for policy in [DeletionPolicy::Retain, DeletionPolicy::Delete] {
+    for policy in [CopyPolicy::Retain, CopyPolicy::Delete] {
         // At last, when it has come to rest.
         for at in 0..=undisturbed(|_| {}) + 1 {
             let mut world = World::new(&["a"]);
@@ -164,13 +164,13 @@ fn deleted_at_any_step_it_leaves_the_database_free() {
             assert_eq!(world.held_since, None);
             let whole = world.living().iter().all(|copy| copy.whole);
             assert!(whole, "a torn copy is left behind");
-            let kept = usize::from(policy == DeletionPolicy::Retain && at > 4);
+            let kept = usize::from(policy == CopyPolicy::Retain && at > 4);
             assert_eq!(world.living().len(), kept, "{policy:?} after {:?}", world.steps);
         }
     }
 }
 
-fn run_until_deleted(world: &mut World, at: usize, policy: DeletionPolicy) {
+fn run_until_deleted(world: &mut World, at: usize, policy: CopyPolicy) {
     for _ in 0..PASSES {
         if world.is_gone(0) {
             return;

@@ -7,7 +7,7 @@ use cloud::{NewSnapshot, SnapshotId, SnapshotState, Tags, VolumeSnapshot, key};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::names::snapshot::{FINALIZER, IDENTITY, RELEASE_OWED};
-use resources::{DeletionPolicy, QuestDBSnapshot, QuestDBSnapshotSpec, SnapshotPhase};
+use resources::{CopyPolicy, QuestDBSnapshot, QuestDBSnapshotSpec, SnapshotPhase};
 
 use crate::snapshot::{
     Checkpoint, Disk, Ground, Plan, Seen, Step, comes_before, identity, owes, plan, rests_on_database, status,
@@ -316,7 +316,7 @@ impl World {
         self.asleep[of] = false;
     }
 
-    pub(super) fn delete(&mut self, of: usize, policy: DeletionPolicy) {
+    pub(super) fn delete(&mut self, of: usize, policy: CopyPolicy) {
         self.objects[of].spec.deletion_policy = policy;
         self.asleep[of] &= self.objects[of].metadata.deletion_timestamp.is_some();
         self.objects[of].metadata.deletion_timestamp.get_or_insert(Time(self.now));
@@ -356,7 +356,7 @@ fn object(name: &str, now: Timestamp) -> QuestDBSnapshot {
     let spec = QuestDBSnapshotSpec {
         database: "trades".to_owned(),
         deadline_seconds: 3_600,
-        deletion_policy: DeletionPolicy::Retain,
+        deletion_policy: CopyPolicy::Retain,
     };
     let mut object = QuestDBSnapshot::new(name, spec);
     object.metadata.namespace = Some("ns".to_owned());

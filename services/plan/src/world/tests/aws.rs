@@ -92,7 +92,8 @@ impl World {
                 self.check_tags(group.as_str());
                 self.groups.retain(|found| found.id != *group);
             }
-            Step::DeleteVolume { volume, .. } => {
+            Step::DeleteVolume { volume, copy, .. } => {
+                self.check_last_copy(volume, copy.as_ref())?;
                 let attached = !self.children.attachments.is_empty();
                 let Some(found) = self.volumes.iter_mut().find(|found| found.id == *volume) else {
                     return Ok(());
@@ -275,6 +276,7 @@ impl World {
                 _ => {}
             }
         }
+        self.tick_last_copies();
         self.volumes.retain(|volume| volume.state != VolumeState::Deleting);
         for volume in &mut self.volumes {
             volume.attachments.retain(|attachment| !ended.contains(&attachment.instance));

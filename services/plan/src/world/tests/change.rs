@@ -136,6 +136,7 @@ const ROWS: &[Row] = &[
         |world| spec(world, |spec| spec.restart_nonce = Some("once".to_owned())),
         &[("/spec/restartNonce", Restart)],
     ),
+    ("deletion_protection", |world| spec(world, |spec| spec.deletion_protection = true), &[]),
     ("zone", |world| spec(world, |spec| spec.zone = None), &[]),
 ];
 
@@ -171,6 +172,7 @@ fn fields(spec: &QuestDBSpec) -> BTreeSet<&'static str> {
             credentials,
             pod,
             restart_nonce,
+            deletion_protection,
             zone
         }
     );

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use resources::{ComputeSpec, NetworkSpec, QuestDBSpec, RunState, StorageSpec};
 
 use super::model::World;
-use super::operations::OPERATIONS;
+use super::operations::operations;
 use super::runner::{pass, settle};
 use crate::Step;
 use crate::fixture::resource;
@@ -29,7 +29,7 @@ variants!(Step: AddFinalizer, WriteGeneration, CreateSecret, DrawKey, SetCredent
 #[test]
 fn every_step_occurs() {
     let mut seen = BTreeSet::new();
-    for operation in OPERATIONS {
+    for operation in operations() {
         let mut world = (operation.start)();
         (operation.change)(&mut world);
         let mut taken = 0;
@@ -59,7 +59,7 @@ macro_rules! fields {
 }
 
 fields!(QuestDBSpec "", SPEC, of_spec: instruction, run_state, version, image, compute, storage, config, network,
-    credentials, pod, restart_nonce, zone);
+    credentials, pod, restart_nonce, deletion_protection, zone);
 fields!(ComputeSpec "compute.", COMPUTE, of_compute: instance_type, node_image);
 fields!(StorageSpec "storage.", STORAGE, of_storage: size_gib, volume_type, iops, throughput, provisioned,
     deletion_policy, source);
@@ -78,7 +78,7 @@ fn differing(one: &QuestDBSpec, other: &QuestDBSpec) -> Vec<&'static str> {
 fn every_field_of_the_spec_occurs() {
     let mut seen = BTreeSet::new();
     let usual = resource(1).spec;
-    for operation in OPERATIONS {
+    for operation in operations() {
         let mut world = (operation.start)();
         let made = world.instances.is_empty().then(|| usual.clone());
         // Of what is made, all that is unusual counts; of what is there, what changes.
@@ -109,7 +109,7 @@ const fn next(run_state: RunState) -> &'static [RunState] {
 fn every_run_state_follows_every_other() {
     let name = |run_state: RunState| serde_json::to_string(&run_state).unwrap();
     let mut seen = BTreeSet::new();
-    for operation in OPERATIONS {
+    for operation in operations() {
         let mut world: World = (operation.start)();
         let before = world.resource.spec.run_state;
         settle(&mut world, None, false);

@@ -10,11 +10,12 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::ObjectMeta;
-use resources::{SnapshotPhase, names};
+use resources::{QuestDBSnapshot, SnapshotPhase, names};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::model::{Refusal, World};
+use crate::snapshot::last_copy_of;
 use crate::{Kind, Manifest, Reload, Setting, Step, Target, build};
 
 /// The name of the resource of all these tests.
@@ -158,6 +159,7 @@ impl World {
             }
             Kind::Snapshot => {
                 if self.snapshots.iter().all(|found| found.metadata.name.as_ref() != Some(&manifest.name)) {
+                    body["metadata"]["creationTimestamp"] = json!(self.now);
                     self.snapshots.push(Arc::new(parse(&body)));
                 }
             }
@@ -203,6 +205,7 @@ impl World {
             Kind::PersistentVolume => children.persistent_volumes.clear(),
             Kind::PersistentVolumeClaim => children.claim = None,
             Kind::Node => children.nodes.retain(|node| node.metadata.name.as_ref() != Some(&target.name)),
+            Kind::Snapshot => self.delete_snapshot(&target.name),
             other => super::reach::delete(children, other, &target.name),
         }
         Ok(())
@@ -332,7 +335,8 @@ impl World {
                 .flat_map(|status| status.conditions.iter().flatten())
                 .all(|found| found.status == "True")
         });
-        for snapshot in &mut self.snapshots {
+        let usual = |snapshot: &&mut Arc<QuestDBSnapshot>| last_copy_of(snapshot).is_none();
+        for snapshot in self.snapshots.iter_mut().filter(usual) {
             let status = Arc::make_mut(snapshot).status.get_or_insert_default();
             if status.phase == Some(SnapshotPhase::Checkpointing) {
                 status.started_at = Some(Time(self.now));
@@ -401,7 +405,7 @@ impl World {
         of_pod.any(|found| listens(found))
     }
 
-    fn let_go(&mut self) {
+    pub(super) fn let_go(&mut self) {
         self.children.attachments.clear();
         self.volumes.iter_mut().for_each(|volume| volume.attachments.clear());
     }
@@ -414,6 +418,7 @@ impl World {
         };
         let Some(volume) = self.volumes.first_mut() else { return true };
         if volume.attachments.is_empty() && self.children.attachments.is_empty() {
+            super::copies::check_numbered(volume, node);
             let (volume_id, device, state) =
                 (volume.id.clone(), "/dev/sdf".to_owned(), AttachmentState::Attached);
             volume.attachments.push(Attachment {
@@ -429,7 +434,9 @@ impl World {
             }));
             self.children.attachments = vec![Arc::new(attachment)];
         }
-        volume.attachments.iter().any(|found| found.instance == instance)
+        let holds = volume.attachments.iter().any(|found| found.instance == instance);
+        self.written += u64::from(holds);
+        holds
     }
 }
 

@@ -11,11 +11,12 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use resources::{Phase, QuestDB, QuestDBSnapshot, QuestDBStatus, names};
 
+use super::copies::Copied;
 use crate::fixture::validated;
 use crate::{
     Children, Dns, DnsQuestion, Goal, Kind, Led, Memory, Observed, Source, Step, Validated, are_as_noted,
-    copy_to_look_at, dns_question, name_at_rest, names_left, names_to_release, owner_text, pod_is_ready,
-    put_right, serving, source_to_look_at,
+    copy_to_look_at, dns_question, is_name_known_released, last_copy_to_look_at, name_at_rest, names_left,
+    names_to_release, owner_text, pod_is_ready, put_right, serving, source_to_look_at,
 };
 
 /// What becomes of a step.
@@ -82,6 +83,14 @@ pub(crate) struct World {
     pub(crate) snapshots: Vec<Arc<QuestDBSnapshot>>,
     /// No copy can be made.
     pub(crate) uncopied: bool,
+    /// Last copies in EC2.
+    pub(super) copied: Vec<Copied>,
+    /// So many of them EC2 cannot finish.
+    pub(super) spoilt: usize,
+    /// Nobody looks after orders for copies.
+    pub(super) unheeded: bool,
+    /// What was last written to the disk.
+    pub(super) written: u64,
     /// There may be a third machine, because it was needed when the last one was launched.
     pub(super) third: bool,
     /// QuestDB does not read server.conf again: because it refuses a value, or because it cannot be told.
@@ -140,6 +149,10 @@ impl World {
             exhausted: Vec::new(),
             snapshots: Vec::new(),
             uncopied: false,
+            copied: Vec::new(),
+            spoilt: 0,
+            unheeded: false,
+            written: 0,
             third: false,
             deaf: None,
             reloads: 0,
@@ -197,11 +210,15 @@ impl World {
             self.find_by_tags_and_ids(resource, &mut observed);
         }
         let wish = validated(resource);
+        let is_seen = observed.children.copies_unseen.is_none();
         let find = |name: &str| {
-            self.snapshots.iter().find(|found| found.metadata.name.as_deref() == Some(name)).cloned()
+            let mut shown = self.snapshots.iter().filter(|_| is_seen);
+            shown.find(|found| found.metadata.name.as_deref() == Some(name)).cloned()
         };
         observed.children.copy = copy_to_look_at(resource, &wish, &observed.children, find);
+        observed.children.last_copy = last_copy_to_look_at(&wish.subject, find);
         put_right(resource, &wish.subject, &mut observed.account);
+        observed.account.copies = self.last_copies(&wish, &observed);
         observed.account.source = self.source(resource, &wish, &observed);
         observed.dns = self.dns(resource, &wish, &observed);
         observed
@@ -232,6 +249,9 @@ impl World {
             if wish.goal != Goal::Serve {
                 return Dns::default();
             }
+        }
+        if is_name_known_released(resource, wish) {
+            return Dns::default();
         }
         if wish.goal != Goal::Serve {
             let text = [owner_text(&wish.subject)];
@@ -337,6 +357,8 @@ impl World {
     /// Writes a status over the version that was seen.
     pub(super) fn report(&mut self, version: Option<&String>, status: QuestDBStatus) {
         let seen = version == self.resource.metadata.resource_version.as_ref();
+        // The API server keeps what is written as text: times in whole seconds.
+        let status: QuestDBStatus = serde_json::from_value(serde_json::to_value(status).unwrap()).unwrap();
         if seen && self.resource.status.as_ref() != Some(&status) {
             self.remember();
             self.resource.status = Some(status);

@@ -14,6 +14,7 @@ use resources::{
 use serde_json::json;
 
 use super::credentials::jwk;
+use super::ends::ENDS;
 use super::model::World;
 use super::reload::{more_connections, more_of_both, no_connections, serving_many};
 use super::runner::{pass, settle};
@@ -28,12 +29,16 @@ pub(super) struct Operation {
     pub(super) change: fn(&mut World),
 }
 
-const fn operation(name: &'static str, start: fn() -> World, change: fn(&mut World)) -> Operation {
+pub(super) const fn operation(name: &'static str, start: fn() -> World, change: fn(&mut World)) -> Operation {
     Operation { name, start, change }
 }
 
 /// All of them.
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(super) fn operations() -> impl Iterator<Item = &'static Operation> {
+    OPERATIONS.iter().chain(ENDS)
+}
+
+const OPERATIONS: &[Operation] = &[
     // A life.
     operation("create", fresh, |_| {}),
     operation("create with everything chosen", fresh_in_full, |_| {}),
@@ -289,7 +294,7 @@ pub(super) fn become_(world: &mut World, run_state: RunState) {
     });
 }
 
-fn remove(world: &mut World) {
+pub(super) fn remove(world: &mut World) {
     world.resource.metadata.deletion_timestamp =
         serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
     world.touch();
@@ -444,15 +449,15 @@ fn in_state(run_state: RunState) -> World {
     settled(world)
 }
 
-fn paused() -> World {
+pub(super) fn paused() -> World {
     in_state(RunState::Paused)
 }
 
-fn deleted() -> World {
+pub(super) fn deleted() -> World {
     in_state(RunState::Deleted)
 }
 
-fn serving_plain() -> World {
+pub(super) fn serving_plain() -> World {
     settled(fresh_plain())
 }
 

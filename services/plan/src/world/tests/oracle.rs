@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use cloud::{Instance, InstanceState, RecordKind, key};
+use cloud::{Instance, InstanceState, RecordKind, SnapshotState, key};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use resources::names::{self, condition};
-use resources::{DnsState, DnsStatus, Phase, QuestDB, QuestDBStatus};
+use resources::{CopyPolicy, DnsState, DnsStatus, Phase, QuestDB, QuestDBStatus};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::model::World;
 use super::runner::{pass, settle};
 use crate::Goal;
+use crate::fixture::validated;
 
 /// What never may be, not even for a moment.
 pub(super) fn check_moment(world: &World, what: &str) {
@@ -61,6 +62,7 @@ fn is_named_elsewhere(world: &World) -> bool {
 pub(super) fn check_end(world: &World, what: &str) {
     check_moment(world, what);
     check_counts(world, what);
+    check_kept(world, what);
     if world.released {
         return;
     }
@@ -108,6 +110,31 @@ fn check_counts(world: &World, what: &str) {
             children.claim.is_none() && children.persistent_volumes.is_empty() && children.secret.is_none();
         assert!(none && children.config.is_none() && children.service.is_none(), "{what}: {children:#?}");
     }
+}
+
+/// Whatever was written is in a copy that stays, where one was to be kept, and the status says in which.
+fn check_kept(world: &World, what: &str) {
+    let wish = validated(&world.resource);
+    let status = world.resource.status.as_ref();
+    let had_disk = status.and_then(|status| status.last_copy.as_ref());
+    if !wish.keeps_copy() {
+        assert_eq!(had_disk, None, "{what}");
+        return;
+    }
+    // One that somebody else took away cannot be copied.
+    let Some(named) = had_disk else {
+        assert!(world.copied.is_empty(), "{what}: {:#?}", world.copied);
+        assert!(what.contains("no disk any more"), "{what}: destroyed without a copy");
+        return;
+    };
+    let copy = world.copied.iter().find(|copy| copy.shown.id.as_str() == named.snapshot_id);
+    let copy = copy.unwrap_or_else(|| panic!("{what}: {named:?} is not there"));
+    assert_eq!(copy.shown.state, SnapshotState::Completed, "{what}");
+    assert_eq!(copy.holds, world.written, "{what}: the copy lacks what was written last");
+    let order = copy.shown.tags.get(key::OBJECT).map(str::to_owned);
+    assert_eq!(named.snapshot, order, "{what}");
+    let kept = world.snapshots.iter().find(|found| found.metadata.name == order);
+    assert!(kept.is_some_and(|kept| kept.spec.deletion_policy == CopyPolicy::Retain), "{what}");
 }
 
 /// What the status says is so.
@@ -251,12 +278,18 @@ fn status(world: &World) -> Value {
             condition::NODE_CORDONED,
             condition::MOVING,
             condition::UPGRADE_IN_PROGRESS,
+            condition::LAST_COPY,
+            condition::DELETION_HELD,
         ];
         let known = found.type_ == condition::INTEGRATIONS_READY && found.status == "True";
         !(known || passing.contains(&found.type_.as_str()) && found.status == "False")
     };
     let conditions = status.conditions.iter().filter(told);
-    let conditions = conditions.map(|found| json!([found.type_, found.status, found.reason, found.message]));
+    let conditions = conditions.map(|found| {
+        // Which copy it is, and of when, counts.
+        let message = (found.type_ != condition::LAST_COPY).then_some(&found.message);
+        json!([found.type_, found.status, found.reason, message])
+    });
     let steps = status.steps.iter().map(|step| json!([step.name, step.state]));
     json!([
         status.phase,

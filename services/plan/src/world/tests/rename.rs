@@ -1,14 +1,17 @@
 //! Another name for a living database: the one in force always leads to it, and in the end it has one.
 
+use std::net::IpAddr;
+
 use cloud::{DnsRecord, RecordKind};
-use jiff::SignedDuration;
-use resources::{ChangeMeans, DnsState, DnsStatus, Phase, QuestDBSpec, RunState};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use resources::{ChangeMeans, DnsState, DnsStatus, FormerNameStatus, Phase, QuestDBSpec, RunState};
 
 use super::model::World;
 use super::operations::other_name;
 use super::oracle::check_end;
 use super::{check_serving, pass, phase, serving, settle, wish};
-use crate::{Led, Part, Renamed, State, Step};
+use crate::{DnsQuestion, Led, Part, Renamed, State, Step, dns_question};
 
 const NAME: &str = "trades-33445566.eu.example.com";
 const OTHER: &str = "other.eu.example.com";
@@ -310,4 +313,62 @@ fn another_suffix_of_the_operator_renames_nobody() {
     let mut fresh = world.resource.clone();
     fresh.status = None;
     assert!(of(&fresh).ends_with(".elsewhere.example.org"));
+}
+
+#[test]
+fn all_names_go_at_once_when_a_database_stops() {
+    for (state, told) in
+        [RunState::Paused, RunState::Deleted].into_iter().flat_map(|state| [(state, true), (state, false)])
+    {
+        let mut world = between_names(serving());
+        if !told {
+            world.resource.status.as_mut().unwrap().dns.as_mut().unwrap().next = None;
+        }
+        wish(&mut world, 3, |spec| {
+            spec.run_state = state;
+            // What status tells of goes whatever the wish says by now, and what the wish says whatever status tells of.
+            spec.network.hostname = Some(if told { THIRD } else { OTHER }.to_owned());
+        });
+        let released = |step: &Step| matches!(step, Step::ChangeRecords { .. });
+        while !pass(&mut world, &mut 0, None, false).actions.iter().any(|action| released(&action.step)) {}
+        let left: Vec<&RecordKind> = world.records.iter().map(|found| &found.kind).collect();
+        let kept: &[&RecordKind] = if state == RunState::Paused { &[&RecordKind::Txt] } else { &[] };
+        assert_eq!(
+            (left.as_slice(), names(&world).iter().all(|name| *name == NAME)),
+            (kept, true),
+            "{state:?}"
+        );
+    }
+}
+
+#[test]
+fn what_status_says_twice_is_one_name() {
+    let mut world = between_names(serving());
+    let dns = world.resource.status.as_mut().unwrap().dns.as_mut().unwrap();
+    dns.former = Some(FormerNameStatus { name: NAME.to_owned(), since: Time(Timestamp::UNIX_EPOCH) });
+    let resource = &world.resource;
+    let validated = crate::fixture::validated(resource);
+    assert_eq!(crate::names_to_release(resource, &validated), [NAME, OTHER]);
+    // The name in force is none that is given back, whatever else is said of it.
+    let address = dns_address(&world);
+    let question = dns_question(resource, &validated, (Some(address), world.now));
+    assert_eq!(question, DnsQuestion::Next { name: OTHER.to_owned(), change: None });
+}
+
+fn dns_address(world: &World) -> IpAddr {
+    dns(world).address.as_deref().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_change_to_another_address_is_not_waited_for() {
+    let mut world = beside();
+    let (here, there) = (dns_address(&world), IpAddr::from([192, 0, 2, 9]));
+    let validated = crate::fixture::validated(&world.resource);
+    let change = dns(&world).next.as_ref().unwrap().change_id.as_ref().map(cloud::ChangeId::new);
+    let next = |change| DnsQuestion::Next { name: OTHER.to_owned(), change };
+    let ask = |world: &World, at| dns_question(&world.resource, &validated, (Some(at), world.now));
+    assert_eq!(ask(&world, here), next(change));
+    // After a move the name in force leads there, and the other one does not yet.
+    world.resource.status.as_mut().unwrap().dns.as_mut().unwrap().address = Some(there.to_string());
+    assert_eq!(ask(&world, there), next(None));
 }

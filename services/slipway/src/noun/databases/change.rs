@@ -61,7 +61,10 @@ pub struct Update {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   slipway databases delete trades
-  slipway databases delete trades --yes --wait")]
+  slipway databases delete trades --yes --wait
+
+What becomes of the volume the deletion policy says (databases update --deletion-policy). What is
+protected is not deleted: databases update --no-deletion-protection first.")]
 pub struct Delete {
     /// Name or id
     database: String,
@@ -105,7 +108,10 @@ pub(super) async fn delete(session: &Session, command: Delete) -> Result<(), Err
     let client = client(session, wait)?;
     let found = client.find_database(&database).await?;
     let (present, etag) = read(&client, found.id).await?;
-    agree(session, &consequence(&present), yes)?;
+    // Of what is protected the API says what is in the way.
+    if !present.deletion_protection {
+        agree(session, &consequence(&present), yes)?;
+    }
     // The policy that was shown is the one that is carried out: a change in between makes this a conflict.
     let accepted = client.delete_database(found.id, etag).await?;
     let kept = accepted.database.run_state == "deleted";
@@ -150,6 +156,10 @@ fn consequence(database: &Database) -> String {
     let volume = volume(database);
     let fate = match database.storage.deletion_policy.as_str() {
         "delete" => format!("Its {volume} is DESTROYED with all data, and cannot be brought back."),
+        "snapshot" => format!(
+            "Its {volume} is DESTROYED once a last copy of it is complete. The copy is kept; the database itself cannot be \
+             brought back."
+        ),
         "retain" => format!("Its {volume} is kept, with all data."),
         other => format!("Its {volume} is treated by the policy {other:?}."),
     };
@@ -180,6 +190,8 @@ mod tests {
         database.storage.deletion_policy = "delete".to_owned();
         database.observed = None;
         let destroyed = consequence(&database);
-        insta::assert_snapshot!([kept, destroyed].join("\n"));
+        database.storage.deletion_policy = "snapshot".to_owned();
+        let copied = consequence(&database);
+        insta::assert_snapshot!([kept, destroyed, copied].join("\n"));
     }
 }

@@ -17,8 +17,8 @@ use crate::session::Session;
   slipway databases purge trades --reason 'INC-42: the customer left'
   slipway databases purge 0192f3a4-5b6c-7d8e-9f00-112233445566 --reason 'INC-42' --yes --wait
 
-Only a deleted database is purged, whatever its deletion policy says. Nothing brings it back, and a
-purge is not cancelled. What a name means is the deleted one; where several are, take the id.")]
+Only a deleted database is purged, whatever its deletion policy says; where that is snapshot, a last
+copy is kept. Nothing brings the database back, and a purge is not cancelled. What a name means is the deleted one; where several are, take the id.")]
 pub struct Purge {
     /// Name or id
     database: String,
@@ -61,8 +61,13 @@ pub(super) async fn purge(session: &Session, command: Purge) -> Result<(), Error
 /// What a purge does, in words. Pure.
 fn consequence(database: &Database) -> String {
     let since = database.deleted_at.map(|at| format!(" (deleted since {at:.0})")).unwrap_or_default();
+    let fate = if database.storage.deletion_policy == "snapshot" {
+        "is DESTROYED once a last copy of it is complete. The copy is kept; the database itself cannot be brought back."
+    } else {
+        "is DESTROYED with all data, and cannot be brought back."
+    };
     format!(
-        "The {} of database {} ({}) in {}{since} is DESTROYED with all data, and cannot be brought back.",
+        "The {} of database {} ({}) in {}{since} {fate}",
         volume(database),
         database.name,
         database.id,
@@ -81,6 +86,8 @@ mod tests {
         database.deleted_at = Some(fixture::at("2026-11-21T06:20:00.5Z"));
         let seen = consequence(&database);
         (database.observed, database.deleted_at) = (None, None);
-        insta::assert_snapshot!([seen, consequence(&database)].join("\n"));
+        let plain = consequence(&database);
+        database.storage.deletion_policy = "snapshot".to_owned();
+        insta::assert_snapshot!([seen, plain, consequence(&database)].join("\n"));
     }
 }

@@ -38,9 +38,15 @@ pub(super) struct Wishes {
     /// Who can reach it: internal or public
     #[arg(long, value_name = "EXPOSURE")]
     exposure: Option<String>,
-    /// What becomes of the volume on delete: retain or delete
+    /// What becomes of the volume on delete: retain, snapshot (destroyed once a last copy of it is complete) or delete
     #[arg(long, value_name = "POLICY")]
     deletion_policy: Option<String>,
+    /// Nobody may delete it from now on
+    #[arg(long, conflicts_with = "no_deletion_protection")]
+    deletion_protection: bool,
+    /// It may be deleted again
+    #[arg(long)]
+    no_deletion_protection: bool,
     /// What to do if this fails for good: revert or keep [default: revert]
     #[arg(long, value_name = "WAY")]
     on_failure: Option<String>,
@@ -49,9 +55,19 @@ pub(super) struct Wishes {
 impl Wishes {
     /// The body that asks for a database.
     pub(super) fn create(self, name: String, region: String) -> CreateDatabase {
-        let UpdateDatabase { version, compute, storage, config, network, on_failure } =
+        let UpdateDatabase { version, compute, storage, config, network, deletion_protection, on_failure } =
             self.update(&BTreeMap::new(), &[]);
-        CreateDatabase { name, region, version, compute, storage, config, network, on_failure }
+        CreateDatabase {
+            name,
+            region,
+            version,
+            compute,
+            storage,
+            config,
+            network,
+            deletion_protection,
+            on_failure,
+        }
     }
 
     /// The body that asks for a change. The API takes all keys of server.conf or none: keys that are not named keep their
@@ -68,6 +84,8 @@ impl Wishes {
             allow_cidr,
             exposure,
             deletion_policy,
+            deletion_protection,
+            no_deletion_protection,
             on_failure,
         } = self;
         let compute = ComputeWish { instance_type };
@@ -79,6 +97,8 @@ impl Wishes {
             storage: wished(storage),
             config: keys(config, present, unset),
             network: wished(network),
+            deletion_protection: (deletion_protection || no_deletion_protection)
+                .then_some(deletion_protection),
             on_failure,
         }
     }
@@ -144,9 +164,20 @@ mod tests {
             "--allow-cidr=::/0",
             "--exposure=public",
             "--deletion-policy=delete",
+            "--deletion-protection",
             "--on-failure=keep",
         ]);
         insta::assert_json_snapshot!(all.create("trades".to_owned(), "eu-west-1".to_owned()));
+    }
+
+    #[test]
+    fn a_protection_is_put_on_or_off_and_not_both() {
+        let wished = |flags: &[&str]| wishes(flags).update(&BTreeMap::new(), &[]).deletion_protection;
+        assert_eq!(wished(&[]), None);
+        assert_eq!(wished(&["--deletion-protection"]), Some(true));
+        assert_eq!(wished(&["--no-deletion-protection"]), Some(false));
+        let both = ["x", "--deletion-protection", "--no-deletion-protection"];
+        assert!(Line::try_parse_from(both).is_err());
     }
 
     #[test]

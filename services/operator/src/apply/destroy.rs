@@ -1,0 +1,222 @@
+//! The end of a disk. Nothing here is decided from a cache or a shared picture.
+//!
+//! *Invariant:* a disk is destroyed only when EC2 and Kubernetes, both asked now, say that nothing holds it, its tags that it is
+//! this database's, and the resource, read last, that this is still asked for; where a last copy is to be kept, EC2 shows it
+//! complete.
+//! *Invariant:* what was seen is not old when the disk goes: the looks and the call each have a short deadline, in which the
+//! turn that the call waits for is included.
+
+use std::time::Duration;
+
+use cloud::{Error as AwsError, Owner, Select, SnapshotId, Volume, VolumeId};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::Api;
+use kube::api::ListParams;
+use plan::{Evidence, Goal, is_suspended};
+use resources::{DeletionPolicy, QuestDB};
+
+use super::{Pass, aws};
+use crate::error::Error;
+
+/// How long all looks may take together.
+const LOOK: Duration = Duration::from_secs(5);
+/// How long the call may take, and wait for its turn: then everything is looked at again.
+const CALL: Duration = Duration::from_secs(2);
+
+/// Destroys the disk; with `copy`, only once that is proved to hold all of it.
+pub(super) async fn volume(
+    pass: &Pass<'_>,
+    (volume, copy): (&VolumeId, Option<&SnapshotId>),
+    persistent_volume: &str,
+) -> Result<(), Error> {
+    runtime::failpoint::hit("operator.destroy", &pass.validated.subject.database).await;
+    let looks = look(pass, (volume, copy), persistent_volume);
+    if !within(LOOK, "look at all that a disk rests on, before it is destroyed", looks).await? {
+        return Ok(());
+    }
+    let call = async {
+        match pass.context.cloud.delete_volume(volume).await {
+            // Gone already is done.
+            Ok(()) | Err(AwsError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(Error::aws("destroy the volume")(error)),
+        }
+    };
+    within(CALL, "destroy the volume", call).await
+}
+
+async fn within<T>(
+    limit: Duration,
+    call: &'static str,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    tokio::time::timeout(limit, work).await.map_err(|_| Error::Deadline { call, limit })?
+}
+
+/// An error when anything speaks against it; whether the disk is still there.
+async fn look(
+    pass: &Pass<'_>,
+    (volume, copy): (&VolumeId, Option<&SnapshotId>),
+    persistent_volume: &str,
+) -> Result<bool, Error> {
+    let cloud = &pass.context.cloud;
+    let found = cloud.describe_volumes(&Select::one(volume.clone())).await;
+    let found = found.map_err(Error::aws("look at the volume"))?;
+    let Some(disk) = found.first() else { return Ok(false) };
+    check_free(pass, disk)?;
+    if let Some(copy) = copy {
+        check_copied(pass, disk, copy).await?;
+    }
+    check_unattached(pass, disk, persistent_volume).await?;
+    let api: Api<QuestDB> = Api::namespaced(pass.context.client.clone(), &pass.validated.subject.namespace);
+    let now = pass.context.call("look at the resource", api.get_opt(&pass.validated.subject.name)).await?;
+    check_wish(pass.resource, now.as_ref(), copy).map_err(|what| Error::Stale { what })?;
+    Ok(true)
+}
+
+fn check_free(pass: &Pass<'_>, disk: &Volume) -> Result<(), Error> {
+    let subject = &pass.validated.subject;
+    let is_ours = |owner: &Owner| owner.cluster == subject.cluster && owner.database == subject.database;
+    if !matches!(Owner::parse(&disk.tags), Ok(Some(ref owner)) if is_ours(owner)) {
+        return Err(Error::NotTagged { what: disk.id.to_string() });
+    }
+    if !disk.is_detached() {
+        return Err(Error::Stale { what: format!("{} is {} and not free yet", disk.id, disk.state) });
+    }
+    Ok(())
+}
+
+async fn check_copied(pass: &Pass<'_>, disk: &Volume, copy: &SnapshotId) -> Result<(), Error> {
+    let machines = aws::instances(pass).await?;
+    let found = pass.context.cloud.describe_snapshots(&Select::one(copy.clone())).await;
+    let found = found.map_err(Error::aws("look at the last copy of the disk"))?;
+    let Some(found) = found.iter().find(|found| found.id == *copy) else {
+        return Err(Error::Stale { what: format!("EC2 does not show {copy}, the last copy of {}", disk.id) });
+    };
+    let evidence = Evidence { subject: &pass.validated.subject, disk, machines: &machines, copy: found };
+    evidence.judge().map_err(|what| Error::Stale { what })
+}
+
+async fn check_unattached(pass: &Pass<'_>, disk: &Volume, persistent_volume: &str) -> Result<(), Error> {
+    let api: Api<VolumeAttachment> = Api::all(pass.context.client.clone());
+    let attachments = pass.context.call("list attachments", api.list(&ListParams::default())).await?;
+    let held = attachments.items.iter().find(|attachment| {
+        attachment.spec.source.persistent_volume_name.as_deref() == Some(persistent_volume)
+    });
+    let Some(attachment) = held else { return Ok(()) };
+    let node = &attachment.spec.node_name;
+    Err(Error::Stale { what: format!("{} is still attached to Node {node} by Kubernetes' word", disk.id) })
+}
+
+/// Whether the resource, read now, is the one that the plan was made of, and asks for the end of its disk still. Pure.
+fn check_wish(planned: &QuestDB, now: Option<&QuestDB>, copy: Option<&SnapshotId>) -> Result<(), String> {
+    let Some(now) = now else { return Err("the resource is not there any more".to_owned()) };
+    let (before, after) = (&planned.metadata, &now.metadata);
+    if before.uid.is_none() || before.uid != after.uid {
+        return Err("another resource has the name by now".to_owned());
+    }
+    if before.resource_version.is_none() || before.resource_version != after.resource_version {
+        return Err("the resource was changed meanwhile".to_owned());
+    }
+    if is_suspended(now) {
+        return Err("nothing is to be done for the resource, as its annotation says".to_owned());
+    }
+    if now.spec.deletion_protection {
+        return Err("the database is protected from deletion".to_owned());
+    }
+    if Goal::of(now) != Goal::Purge {
+        return Err("nobody asks for the end of the disk any more".to_owned());
+    }
+    match (now.spec.storage.deletion_policy, copy) {
+        (DeletionPolicy::Snapshot, None) => Err("a last copy of the disk is to be kept".to_owned()),
+        (DeletionPolicy::Retain | DeletionPolicy::Delete, Some(_)) => {
+            Err("a last copy of the disk is not asked for any more".to_owned())
+        }
+        (DeletionPolicy::Snapshot, Some(_)) | (DeletionPolicy::Retain | DeletionPolicy::Delete, None) => {
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn resource() -> QuestDB {
+        let value = json!({
+            "apiVersion": "crd.questdb.io/v1",
+            "kind": "QuestDB",
+            "metadata": { "name": "trades", "namespace": "ns", "uid": "u", "resourceVersion": "7" },
+            "spec": {
+                "version": "9.3.4",
+                "runState": "Purged",
+                "compute": { "instanceType": "m6g.large" },
+                "storage": { "sizeGib": 50, "deletionPolicy": "Snapshot" },
+            },
+        });
+        serde_json::from_value(value).unwrap()
+    }
+
+    type Change = fn(&mut QuestDB);
+
+    #[test]
+    fn whatever_changed_since_the_plan_was_made_keeps_the_disk() {
+        let planned = resource();
+        let copy = SnapshotId::new("snap-1");
+        assert_eq!(check_wish(&planned, Some(&planned), Some(&copy)), Ok(()));
+        assert!(check_wish(&planned, None, Some(&copy)).unwrap_err().contains("not there"));
+        assert!(check_wish(&planned, Some(&planned), None).unwrap_err().contains("is to be kept"));
+        let changes: [(&str, Change); 7] = [
+            ("another resource", |now| now.metadata.uid = Some("v".to_owned())),
+            ("was changed", |now| now.metadata.resource_version = Some("8".to_owned())),
+            ("its annotation", |now| {
+                let pause = resources::names::PAUSE_RECONCILE.to_owned();
+                now.metadata.annotations = Some([(pause, "true".to_owned())].into());
+            }),
+            ("protected", |now| now.spec.deletion_protection = true),
+            ("nobody asks", |now| now.spec.run_state = resources::RunState::Deleted),
+            ("not asked for any more", |now| now.spec.storage.deletion_policy = DeletionPolicy::Delete),
+            ("not asked for any more", |now| now.spec.storage.deletion_policy = DeletionPolicy::Retain),
+        ];
+        for (expected, change) in changes {
+            let mut now = planned.clone();
+            change(&mut now);
+            let said = check_wish(&planned, Some(&now), Some(&copy)).unwrap_err();
+            assert!(said.contains(expected), "{said}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_not_the_same() {
+        let copy = SnapshotId::new("snap-1");
+        let wipes: [Change; 2] = [|one| one.metadata.uid = None, |one| one.metadata.resource_version = None];
+        for wipe in wipes {
+            let mut planned = resource();
+            wipe(&mut planned);
+            assert!(check_wish(&planned, Some(&planned), Some(&copy)).is_err());
+        }
+    }
+
+    #[test]
+    fn without_a_copy_only_who_asks_for_none_loses_the_disk() {
+        for (policy, goes) in [
+            (DeletionPolicy::Delete, true),
+            (DeletionPolicy::Retain, true),
+            (DeletionPolicy::Snapshot, false),
+        ] {
+            let mut planned = resource();
+            planned.spec.storage.deletion_policy = policy;
+            assert_eq!(check_wish(&planned, Some(&planned), None).is_ok(), goes, "{policy:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_that_waits_for_its_turn_is_given_up() {
+        assert!(CALL <= Duration::from_secs(2), "what was seen gets old");
+        let short = Duration::from_millis(1);
+        assert!(within(short, "destroy the volume", async { Ok(()) }).await.is_ok());
+        let late = within(short, "destroy the volume", std::future::pending::<Result<(), Error>>()).await;
+        assert!(matches!(late, Err(Error::Deadline { .. })), "{late:?}");
+    }
+}
