@@ -252,13 +252,14 @@ mod tests {
         let liveness = runtime::health::Liveness::default();
         let heartbeat = liveness.heartbeat("controller", 4 * EVERY);
         let waiting = gained(async { led.await.is_ok() }, &mut incoming, (&heartbeat, EVERY));
+        let beats = tokio::time::interval(EVERY / 4);
+        let beats = futures::stream::unfold(beats, |mut beats| async { Some((beats.tick().await, beats)) });
         let look = async || {
-            tokio::time::sleep(EVERY / 4).await;
             queue.send(ObjectRef::new("trades").within("n")).await.unwrap();
             liveness.is_alive(std::time::Instant::now())
         };
         let watching = async {
-            assert!(futures::stream::iter(0..60).then(|_| look()).all(std::future::ready).await);
+            assert!(beats.take(60).then(|_| look()).all(std::future::ready).await);
             leads.send(()).unwrap();
         };
         assert!(tokio::join!(waiting, watching).0);

@@ -205,8 +205,9 @@ mod tests {
     }
 
     /// A moment after the other.
-    fn moments(every: Duration) -> impl futures::Stream<Item = ()> {
-        futures::stream::unfold((), move |()| async move { Some((tokio::time::sleep(every).await, ())) })
+    fn moments(every: Duration) -> impl futures::Stream<Item = tokio::time::Instant> {
+        let beats = tokio::time::interval(every);
+        futures::stream::unfold(beats, |mut beats| async { Some((beats.tick().await, beats)) })
     }
 
     #[tokio::test]
@@ -234,7 +235,7 @@ mod tests {
         let is_refused = || metrics.encode().unwrap().contains("watches_refused{kind=\"named Secret\"");
         for expected in [true, false] {
             let mut found = moments(Duration::from_millis(10))
-                .skip_while(|()| std::future::ready(is_refused() != expected))
+                .skip_while(|_| std::future::ready(is_refused() != expected))
                 .boxed_local();
             let found = tokio::time::timeout(Duration::from_secs(30), found.next()).await;
             assert!(found.is_ok(), "refused: {}", !expected);
