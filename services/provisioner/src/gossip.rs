@@ -98,7 +98,7 @@ impl Teller {
             Said::Observation(seen) => seen.position,
         };
         let mut headers = vec![
-            (headers::SCHEMA.to_owned(), wire::SCHEMA.to_string().into_bytes()),
+            (headers::SCHEMA.to_owned(), Gossip::SCHEMA.to_string().into_bytes()),
             (headers::CLUSTER.to_owned(), gossip.cluster.to_string().into_bytes()),
             (headers::EPOCH.to_owned(), position.epoch.to_string().into_bytes()),
             (headers::SEQ.to_owned(), position.seq.to_string().into_bytes()),

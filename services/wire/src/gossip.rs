@@ -8,9 +8,6 @@ use crate::decode::{Error, field, milliseconds, optional_time, time, word};
 use crate::instruction::position;
 use crate::{SCHEMA, proto};
 
-/// The schema that gossip is written in: nothing was added to it since.
-const WRITTEN: u32 = 1;
-
 /// One record of the gossip topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gossip {
@@ -135,6 +132,9 @@ pub struct Step {
 }
 
 impl Gossip {
+    /// The schema that gossip is written in: nothing was added to it since.
+    pub const SCHEMA: u32 = 1;
+
     /// The record's key.
     pub fn key(&self) -> String {
         self.database.to_string()
@@ -147,7 +147,7 @@ impl Gossip {
             Said::Observation(observation) => proto::gossip::Said::Observation((&**observation).into()),
         };
         let message = proto::Gossip {
-            schema: WRITTEN,
+            schema: Self::SCHEMA,
             min_reader: 1,
             database_id: self.database.to_string(),
             cluster_id: self.cluster.to_string(),

@@ -43,9 +43,14 @@ impl Instruction {
         hash::of(&self.desired)
     }
 
+    /// The schema that its record is written in: the oldest that has everything in it.
+    pub fn schema(&self) -> u32 {
+        written_in(&self.desired)
+    }
+
     /// The record's bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let schema = written_in(&self.desired);
+        let schema = self.schema();
         let message = proto::Instruction {
             schema,
             min_reader: schema,

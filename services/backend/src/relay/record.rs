@@ -44,7 +44,7 @@ pub(crate) fn message(topic: &str, instruction: &Instruction) -> Message {
         (headers::EPOCH.to_owned(), instruction.position.epoch.to_string().into_bytes()),
         (headers::SEQ.to_owned(), instruction.position.seq.to_string().into_bytes()),
         (headers::CLUSTER.to_owned(), instruction.cluster.as_str().as_bytes().to_vec()),
-        (headers::SCHEMA.to_owned(), wire::SCHEMA.to_string().into_bytes()),
+        (headers::SCHEMA.to_owned(), record.schema().to_string().into_bytes()),
     ];
     if let Some(traceparent) = &instruction.traceparent {
         headers.push((headers::TRACEPARENT.to_owned(), traceparent.clone().into_bytes()));
