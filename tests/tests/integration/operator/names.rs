@@ -96,6 +96,12 @@ async fn a_living_database_gets_another_name_and_one_always_leads_to_it() {
     assert_eq!(subject.rig.records(&other).await.len(), 2);
     let give = [RecordChange::Delete(theirs)];
     patiently(|| subject.rig.aws.change_records(&zone, &give)).await;
+    // What was refused is looked at again now and then.
+    eventually(PATIENCE, "the name that is free now", async || {
+        let found = subject.rig.as_admin().get(&subject.name).await.ok()?;
+        (found.status?.dns?.name == taken).then_some(())
+    })
+    .await;
     subject.carried_out(Phase::Ready).await;
     subject.purge().await;
     for name in [former, other, taken] {
