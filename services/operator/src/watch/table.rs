@@ -15,8 +15,9 @@ use super::ear::LIVED;
 use super::trouble::{Trouble, Watched, told};
 
 /// For how long what was seen counts although the watch does not work: longer than an API server is away that is restarted, and
-/// all that its watches take to be begun again then.
-pub(crate) const STALE: Duration = Duration::from_mins(5);
+/// all that its watches take to be begun again then; longer, too, than the life of one watch (290 s), with which one heals that
+/// met an event that it could not read.
+pub(crate) const STALE: Duration = Duration::from_mins(6);
 
 /// Kinds of which an old picture costs no more than a write that is refused or changes nothing: what is decided on them destroys
 /// nothing. Databases go on without them once they were listed.
@@ -163,8 +164,9 @@ impl Table {
     /// One was begun again. It may break at once; one that ends well now and then is begun again without having broken.
     pub(super) fn answered(&mut self, watched: &Watched, now: Instant) {
         let ill = self.0.get_mut(watched).and_then(|row| row.ill.as_mut());
-        if let Some(ill) = ill.filter(|ill| !ill.has_lived(now)) {
-            ill.answered = Some(now);
+        if let Some(ill) = ill {
+            // What ends well is begun again where it ended, and has worked since its first answer.
+            ill.answered.get_or_insert(now);
         }
     }
 

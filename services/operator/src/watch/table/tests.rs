@@ -187,6 +187,17 @@ fn a_watch_that_breaks_again_and_again_and_works_between_is_never_stale() {
     }
 }
 
+/// As behind a load balancer that ends every connection on which nothing was said for twenty seconds.
+#[test]
+fn a_watch_that_ends_well_again_and_again_works() {
+    let mut stand = Stand::listed_but(&[]);
+    stand.broke("Pod", Some("a"), time_out(), 0);
+    for second in (1..2 * STALE_S).step_by(20) {
+        stand.answered("Pod", Some("a"), second);
+        assert_eq!(stand.unseen("a", second), None, "{second}");
+    }
+}
+
 /// Neither silence nor an answer that is cut off at once is a watch that works.
 #[test]
 fn what_was_seen_grows_old_while_the_watch_is_not_served() {
@@ -204,6 +215,7 @@ fn what_was_seen_grows_old_while_the_watch_is_not_served() {
     }
     // Served for long enough, each counts again.
     let last = STALE_S + LIVED_S;
+    cut.broke("Pod", Some("a"), time_out(), last);
     for stand in [&mut silent, &mut cut] {
         stand.answered("Pod", Some("a"), last);
         assert!(stand.unseen("a", last + LIVED_S - 1).is_some());
@@ -443,7 +455,7 @@ proptest! {
                 }
                 Fate::Answered => {
                     stand.answered(kind, place, now);
-                    served[number] = if lives { served[number] } else { worked[number].map(|_| now) };
+                    served[number] = served[number].or_else(|| worked[number].map(|_| now));
                 }
             }
             let good = |number: usize| {
