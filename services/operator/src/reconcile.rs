@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use plan::{Part, Plan, State, Subject, Unseen, Validated};
+use plan::{Part, Plan, Rehearsal, State, Subject, Unseen, Validated};
 use resources::QuestDB;
 
 use crate::apply::{self, Written, kubernetes};
@@ -85,8 +85,9 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
     let validated = match plan::validate(resource, subject, &context.settings) {
         Ok(validated) => validated,
         Err(violations) => {
-            report::write(context, resource, plan::refused(resource, &violations, Timestamp::now()), None)
-                .await?;
+            let mut status = plan::refused(resource, &violations, Timestamp::now());
+            plan::rehearse_refused(resource, &violations, &context.settings).tell(&mut status);
+            report::write(context, resource, status, None).await?;
             return Ok(Next::Rest(context.resync));
         }
     };
@@ -104,7 +105,7 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
     let now = Timestamp::now();
     if !written.released {
         let mut status = plan::status(resource, &validated, &observed, (&plan, &written.applied), now);
-        status.plan = rehearsed;
+        rehearsed.tell(&mut status);
         report::write(context, resource, status, written.resource_version.as_deref()).await?;
     }
     Ok(next(context, &validated, &plan, &written))
@@ -114,10 +115,10 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
 async fn suspend(
     context: &Context,
     resource: &QuestDB,
-    planned: Option<(&Plan, Vec<String>)>,
+    planned: Option<(&Plan, Rehearsal)>,
 ) -> Result<Next, Error> {
     let mut status = plan::suspended(resource, planned.as_ref().map(|(plan, _)| *plan), Timestamp::now());
-    status.plan = planned.map(|(_, rehearsed)| rehearsed).unwrap_or_default();
+    planned.map(|(_, rehearsed)| rehearsed).unwrap_or_default().tell(&mut status);
     report::write(context, resource, status, None).await?;
     Ok(Next::Rest(context.resync))
 }
