@@ -3,6 +3,7 @@
 use std::time::UNIX_EPOCH;
 
 use super::{Blueprint, Check, Cluster, Program, RegionFacts, aws, servers};
+use crate::install::{OLDER_QUESTDB, QUESTDB};
 
 /// Topics, by the names the programs know them by.
 const TOPICS: [(&str, &str); 3] = [
@@ -74,6 +75,8 @@ fn operator(blueprint: &Blueprint<'_>, cluster: &Cluster, facts: &RegionFacts) -
             ("SLIPWAY_ZONES", zones.join(",")),
             ("SLIPWAY_NODE_IMAGE", facts.node_image.clone()),
             ("SLIPWAY_LEASE_NAMESPACE", "slipway-system".to_owned()),
+            // Both are there, so that databases can be upgraded for real.
+            ("SLIPWAY_QUESTDB_VERSIONS", format!("{OLDER_QUESTDB},{QUESTDB}")),
             // The AWS endpoint shows what is new within a fraction of a second.
             ("SLIPWAY_EC2_LAG", "2s".to_owned()),
         ])
