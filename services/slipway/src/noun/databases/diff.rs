@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use self::question::{Question, Resource, Verdict};
+use self::question::{Obstacle, Question, Resource, Verdict};
 use self::site::Site;
 use super::kubectl::Kubectl;
 use super::wishes::Wishes;
@@ -213,25 +213,25 @@ impl Asker<'_> {
     /// Whether it is the right resource, and nobody else's question stands in it.
     fn check(&self, read: &Resource) -> Result<(), Error> {
         let site = &self.site;
-        if let Some(id) = self.id.map(|id| id.to_string())
-            && read.database() != Some(&id)
-        {
-            let other = read.database().unwrap_or("none that the API knows");
-            return Err(Error::Conflict {
-                message: format!("the resource {site} is not of database {id}, but of {other}"),
-                hint: "is this the cluster of the database? See --kubeconfig and --kube-context".to_owned(),
-            });
-        }
-        match read.standing() {
-            Some(standing) if !self.overwrite => Err(Error::Conflict {
-                message: format!("another question stands in {site}: {standing}"),
-                hint: format!(
+        let meant = self.id.map(|id| id.to_string()).unwrap_or_default();
+        let (message, hint) = match read.obstacle(self.id.is_some().then_some(&meant), self.overwrite) {
+            None => return Ok(()),
+            Some(Obstacle::OfAnother(other)) => (
+                format!(
+                    "the resource {site} is not of database {meant} but of {}",
+                    other.unwrap_or("none that an API knows")
+                ),
+                "is this the cluster of the database? See --kubeconfig and --kube-context".to_owned(),
+            ),
+            Some(Obstacle::Stands(patch)) => (
+                format!("another question stands in {site}: {patch}"),
+                format!(
                     "wait until it is taken off; --overwrite takes its place, and this takes it off: {}",
                     self.by_hand()
                 ),
-            }),
-            _ => Ok(()),
-        }
+            ),
+        };
+        Err(Error::Conflict { message, hint })
     }
 
     /// Waits for the answer; the generation that it is about, and its lines.

@@ -63,13 +63,18 @@ struct Condition {
 }
 
 impl Resource {
-    /// Identity of the database that it carries out instructions for.
-    pub(super) fn database(&self) -> Option<&str> {
-        self.spec.instruction.as_ref().map(|instruction| instruction.database_id.as_str())
+    /// What forbids to ask it: that it is of another database than the one that is meant, or that a question stands already
+    /// whose place is not to be taken.
+    pub(super) fn obstacle(&self, meant: Option<&str>, overwrite: bool) -> Option<Obstacle<'_>> {
+        let database = self.spec.instruction.as_ref().map(|instruction| instruction.database_id.as_str());
+        if meant.is_some() && meant != database {
+            return Some(Obstacle::OfAnother(database));
+        }
+        self.standing().filter(|_| !overwrite).map(Obstacle::Stands)
     }
 
     /// The patch of a question that stands.
-    pub(super) fn standing(&self) -> Option<&str> {
+    fn standing(&self) -> Option<&str> {
         self.annotation(dry_run::PATCH)
     }
 
@@ -91,6 +96,15 @@ impl Resource {
     fn annotation(&self, name: &str) -> Option<&str> {
         self.metadata.annotations.get(name).map(String::as_str)
     }
+}
+
+/// Why a resource is not asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Obstacle<'a> {
+    /// It carries out the instructions of this database, or of none.
+    OfAnother(Option<&'a str>),
+    /// The patch of a question that stands.
+    Stands(&'a str),
 }
 
 /// A question.
@@ -300,9 +314,29 @@ mod tests {
     }
 
     #[test]
-    fn a_managed_resource_says_which_database_it_is() {
-        let resource = json!({ "metadata": {}, "spec": { "instruction": { "databaseId": ID, "seq": 1 } } });
-        assert_eq!(read(&resource).database(), Some(ID));
-        assert_eq!(read(&answered()).database(), None);
+    fn it_is_asked_only_of_the_right_database_and_over_nobody_else() {
+        const OTHER: &str = "0192f3a4-5b6c-7d8e-9f00-ffffffffffff";
+        let resource = |database: Option<&str>, annotations: Value| {
+            let instruction = database.map(|id| json!({ "databaseId": id, "seq": 1 }));
+            read(
+                &json!({ "metadata": { "annotations": annotations }, "spec": { "instruction": instruction } }),
+            )
+        };
+        let free = || json!({ "another": "annotation" });
+        let asked = || json!({ dry_run::PATCH: "{}" });
+        let table = [
+            (resource(Some(ID), free()), Some(ID), false, None),
+            (resource(Some(ID), free()), None, false, None),
+            (resource(None, free()), None, false, None),
+            (resource(Some(OTHER), free()), Some(ID), false, Some(Obstacle::OfAnother(Some(OTHER)))),
+            (resource(Some(OTHER), free()), Some(ID), true, Some(Obstacle::OfAnother(Some(OTHER)))),
+            (resource(None, free()), Some(ID), false, Some(Obstacle::OfAnother(None))),
+            (resource(Some(ID), asked()), Some(ID), false, Some(Obstacle::Stands("{}"))),
+            (resource(Some(ID), asked()), Some(ID), true, None),
+            (resource(None, asked()), None, false, Some(Obstacle::Stands("{}"))),
+        ];
+        for (resource, meant, overwrite, expected) in table {
+            assert_eq!(resource.obstacle(meant, overwrite), expected, "{meant:?} {overwrite} {resource:?}");
+        }
     }
 }
