@@ -181,6 +181,7 @@ mod tests {
                 ("KUBECONFIG", "/checkout/.slipway/clusters/us-east-1.operator.kubeconfig"),
                 ("SLIPWAY_ZONES", "us-east-1a=subnet-1,us-east-1b=subnet-2"),
                 ("SLIPWAY_DNS_SUFFIX", "us-east-1.db.slipway.test"),
+                ("SLIPWAY_QUESTDB_VERSIONS", "9.3.2,9.3.4"),
                 ("AWS_REGION", "us-east-1"),
             ],
         );
