@@ -110,7 +110,7 @@ async fn a_database_by_hand() {
 async fn differs(person: &Person, places: &[&str]) {
     let table: [(&[&str], i32, &str); 3] = [
         (&["--patch", "{}"], 0, "nothing would change"),
-        (&["--instance-type", "m7i.xlarge"], 1, "move      /spec/compute/instanceType"),
+        (&["--instance-type", "m7i.xlarge"], 1, "/spec/compute/instanceType"),
         (&["--size-gib", "50", "--version", "0"], 2, "/spec/version"),
     ];
     for (words, code, text) in table {

@@ -17,7 +17,7 @@ pub const ETCD: &str = "3.6.10";
 pub const KAFKA: &str = "4.2.0";
 /// Version of `QuestDB`. The first whose passwords we saw taken from files, as the pods need it.
 pub const QUESTDB: &str = "9.3.4";
-/// The release before, to upgrade from. It takes no passwords from files: no API offers it.
+/// The release before, to upgrade from. It takes no passwords from files, so that no API offers it.
 pub const OLDER_QUESTDB: &str = "9.3.2";
 
 const MINUTE: Duration = Duration::from_mins(1);
