@@ -6,11 +6,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Component;
 use super::cache::{Entry, fingerprint};
+use super::{Component, Release};
 
-/// Version of the Kubernetes control plane.
+/// Version of the Kubernetes control plane that everything runs on.
 pub const KUBERNETES: &str = "1.34.4";
+/// The oldest that the operator is supported on.
+const OLDEST_KUBERNETES: &str = "1.33.13";
+/// The newest that the operator is supported on.
+const NEWEST_KUBERNETES: &str = "1.36.3";
 /// Version of etcd.
 pub const ETCD: &str = "3.6.10";
 /// Version of Apache Kafka.
@@ -81,7 +85,7 @@ impl Source {
 pub(crate) fn recipe(component: Component) -> Option<Recipe> {
     match component {
         Component::SystemPackages => None,
-        Component::Kubernetes => Some(kubernetes()),
+        Component::Kubernetes(release) => Some(kubernetes(release)),
         Component::Etcd => Some(etcd()),
         Component::Kafka => Some(kafka()),
         Component::QuestDb => {
@@ -98,7 +102,7 @@ pub(crate) fn recipe(component: Component) -> Option<Recipe> {
 pub(crate) fn key(component: Component) -> String {
     match component {
         Component::SystemPackages => "system-packages".to_owned(),
-        Component::Kubernetes => format!("kubernetes-{KUBERNETES}"),
+        Component::Kubernetes(release) => format!("kubernetes-{}", release.version()),
         Component::Etcd => format!("etcd-{ETCD}"),
         Component::Kafka => format!("kafka-{KAFKA}"),
         Component::QuestDb => format!("questdb-{QUESTDB}"),
@@ -115,14 +119,44 @@ const GO_HINT: &str =
     "run the same again; what was compiled so far is kept, so it continues where it stopped";
 const FETCH_HINT: &str = "run the same again; what was fetched so far is kept";
 
-fn kubernetes() -> Recipe {
-    let (major, minor) = major_and_minor(KUBERNETES);
+impl Release {
+    /// Its version.
+    pub const fn version(self) -> &'static str {
+        match self {
+            Self::Oldest => OLDEST_KUBERNETES,
+            Self::Usual => KUBERNETES,
+            Self::Newest => NEWEST_KUBERNETES,
+        }
+    }
+
+    /// go.mod and go.sum.
+    const fn material(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Oldest => (
+                include_str!("../../servers/kubernetes-oldest/go.mod"),
+                include_str!("../../servers/kubernetes-oldest/go.sum"),
+            ),
+            Self::Usual => (
+                include_str!("../../servers/kubernetes/go.mod"),
+                include_str!("../../servers/kubernetes/go.sum"),
+            ),
+            Self::Newest => (
+                include_str!("../../servers/kubernetes-newest/go.mod"),
+                include_str!("../../servers/kubernetes-newest/go.sum"),
+            ),
+        }
+    }
+}
+
+fn kubernetes(release: Release) -> Recipe {
+    let (number, (module, sums)) = (release.version(), release.material());
+    let (major, minor) = major_and_minor(number);
     let version = "k8s.io/component-base/version";
     let client = "k8s.io/client-go/pkg/version";
     let programs = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"];
     let source = Source::Go(GoModule {
-        module: include_str!("../../servers/kubernetes/go.mod"),
-        sums: include_str!("../../servers/kubernetes/go.sum"),
+        module,
+        sums,
         packages: vec![
             "k8s.io/kubernetes/cmd/kube-apiserver",
             "k8s.io/kubernetes/cmd/kube-controller-manager",
@@ -131,14 +165,14 @@ fn kubernetes() -> Recipe {
         ],
         // Without these the server calls itself v0.0.0, and clients that ask for its version refuse it.
         linker_flags: format!(
-            "-s -w -X {version}.gitVersion=v{KUBERNETES} -X {version}.gitMajor={major} -X {version}.gitMinor={minor} \
-             -X {version}.gitTreeState=clean -X {client}.gitVersion=v{KUBERNETES}"
+            "-s -w -X {version}.gitVersion=v{number} -X {version}.gitMajor={major} -X {version}.gitMinor={minor} \
+             -X {version}.gitTreeState=clean -X {client}.gitVersion=v{number}"
         ),
         output: "bin/",
     });
     let files = programs.iter().map(|program| PathBuf::from("bin").join(program));
     Recipe {
-        entry: entry(Component::Kubernetes, "Kubernetes", KUBERNETES, &source, files.collect()),
+        entry: entry(Component::Kubernetes(release), "Kubernetes", number, &source, files.collect()),
         source,
         deadline: 40 * MINUTE,
         hint: GO_HINT,
@@ -221,7 +255,9 @@ mod tests {
     #[test]
     fn versions_agree_with_the_material() {
         let cases = [
-            (Component::Kubernetes, format!("k8s.io/kubernetes v{KUBERNETES}")),
+            (Component::Kubernetes(Release::Oldest), format!("k8s.io/kubernetes v{OLDEST_KUBERNETES}")),
+            (Component::Kubernetes(Release::Usual), format!("k8s.io/kubernetes v{KUBERNETES}")),
+            (Component::Kubernetes(Release::Newest), format!("k8s.io/kubernetes v{NEWEST_KUBERNETES}")),
             (Component::Etcd, format!("go.etcd.io/etcd/server/v3 v{ETCD}")),
             (Component::Kafka, format!("<kafka.version>{KAFKA}</kafka.version>")),
             (Component::QuestDb, format!("<version>{QUESTDB}</version>")),
@@ -240,7 +276,8 @@ mod tests {
 
     #[test]
     fn every_go_program_is_a_pinned_tool() {
-        for component in [Component::Kubernetes, Component::Etcd] {
+        let kubernetes = Release::ALL.map(Component::Kubernetes);
+        for component in kubernetes.into_iter().chain([Component::Etcd]) {
             let Source::Go(go) = recipe(component).unwrap().source else {
                 panic!("{component:?} is not a Go module");
             };
