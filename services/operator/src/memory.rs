@@ -28,6 +28,7 @@ struct Entry {
     asked: Option<Instant>,
     seen: Option<Arc<Holdings>>,
     failures: u32,
+    reported: Option<Instant>,
     held: Vec<Held>,
 }
 
@@ -109,6 +110,17 @@ impl Memories {
 
     pub(crate) fn wrote(&self, uid: &str) {
         self.lock().entry(uid.to_owned()).or_default().wrote = Some(Instant::now());
+    }
+
+    /// A status was written just now.
+    pub(crate) fn reported(&self, uid: &str) {
+        self.lock().entry(uid.to_owned()).or_default().reported = Some(Instant::now());
+    }
+
+    /// For how long what need not be said at once is kept back, so that statuses come no closer than this; none if one is due.
+    pub(crate) fn report_waits(&self, uid: &str, spacing: Duration) -> Option<Duration> {
+        let reported = self.lock().get(uid)?.reported?;
+        spacing.checked_sub(reported.elapsed()).filter(|left| !left.is_zero())
     }
 
     pub(crate) fn spent(&self, uid: &str, generation: u64) {
@@ -202,6 +214,17 @@ fn told(message: &str, now: Timestamp, delay: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_report_is_kept_back_only_for_so_long_after_another() {
+        let memories = Memories::default();
+        let hour = Duration::from_hours(1);
+        assert_eq!(memories.report_waits("a", hour), None, "nobody knows of another");
+        memories.reported("a");
+        assert!(memories.report_waits("a", hour).is_some_and(|left| left <= hour));
+        assert_eq!(memories.report_waits("a", Duration::ZERO), None);
+        assert_eq!(memories.report_waits("b", hour), None);
+    }
 
     fn failure(lasting: bool) -> Failure {
         Failure { part: Part::Tuning, message: "no".to_owned(), lasting }

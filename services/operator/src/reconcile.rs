@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use plan::{Part, Plan, State, Subject, Unseen, Validated};
-use resources::QuestDB;
+use resources::{QuestDB, QuestDBStatus};
 
 use crate::apply::{self, Written, kubernetes};
 use crate::context::Context;
@@ -22,6 +22,8 @@ const UNSEEN: Duration = Duration::from_secs(5);
 const UNSEEN_LONG: Duration = Duration::from_secs(20);
 /// Between two looks at a disk that EBS copies a last time.
 const COPYING: Duration = Duration::from_secs(5);
+/// Between two statuses that say no more than how far a new database is.
+const PROGRESS: Duration = Duration::from_secs(3);
 /// Between two looks at what only a person can cure.
 const BROKEN: Duration = Duration::from_secs(30);
 
@@ -101,13 +103,26 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
         return suspend(context, resource, Some((&plan, rehearsed))).await;
     }
     let written = apply::apply(context, resource, &validated, &plan).await;
-    let now = Timestamp::now();
-    if !written.released {
-        let mut status = plan::status(resource, &validated, &observed, (&plan, &written.applied), now);
-        status.plan = rehearsed;
-        report::write(context, resource, status, written.resource_version.as_deref()).await?;
+    let next = next(context, &validated, &plan, &written);
+    if written.released {
+        return Ok(next);
     }
-    Ok(next(context, &validated, &plan, &written))
+    let (done, now) = ((&plan, &written.applied), Timestamp::now());
+    let mut status = plan::status(resource, &validated, &observed, done, now);
+    status.plan = rehearsed;
+    if let Some(later) = said_later(context, resource, &status, next) {
+        return Ok(later);
+    }
+    report::write(context, resource, status, written.resource_version.as_deref()).await?;
+    Ok(next)
+}
+
+/// The next look, if what is to be said of this one can wait until then.
+fn said_later(context: &Context, resource: &QuestDB, status: &QuestDBStatus, next: Next) -> Option<Next> {
+    let Next::Soon(delay) = next else { return None };
+    let (before, uid) = (resource.status.as_ref()?, resource.metadata.uid.as_deref()?);
+    let left = context.memories.report_waits(uid, PROGRESS)?;
+    plan::can_wait(before, status).then(|| Next::Soon(delay.min(left)))
 }
 
 /// Says what waits and does nothing; the end of the annotation is seen at once.

@@ -15,7 +15,7 @@ mod reload;
 mod secret;
 
 use plan::{Action, Applied, Failure, Kind, Manifest, Part, Plan, Step, Validated};
-use resources::QuestDB;
+use resources::{Phase, QuestDB};
 
 use crate::context::Context;
 use crate::error::Error;
@@ -227,13 +227,13 @@ const fn place(step: &Step) -> &'static str {
 }
 
 /// Users see what becomes of machine, disk, pod and name; the rest is in the log, and phases are told by the report. Each
-/// event is a write.
+/// event is a write, so the first machine, disk and name of a new database are told by the steps of its status alone.
 async fn announce(pass: &Pass<'_>, action: &Action) {
+    let phase = pass.resource.status.as_ref().and_then(|status| status.phase);
+    let is_new = matches!(phase, None | Some(Phase::Pending | Phase::Provisioning));
     let told = match &action.step {
-        Step::RunInstance { .. }
-        | Step::CreateVolume(_)
-        | Step::ModifyVolume { .. }
-        | Step::ChangeRecords { .. }
+        Step::RunInstance { .. } | Step::CreateVolume(_) | Step::ChangeRecords { .. } => !is_new,
+        Step::ModifyVolume { .. }
         | Step::TerminateInstance { .. }
         | Step::DeleteVolume { .. }
         | Step::Reload(_) => true,
