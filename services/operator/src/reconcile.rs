@@ -122,7 +122,8 @@ fn said_later(context: &Context, resource: &QuestDB, status: &QuestDBStatus, nex
     let Next::Soon(delay) = next else { return None };
     let (before, uid) = (resource.status.as_ref()?, resource.metadata.uid.as_deref()?);
     let left = context.memories.report_waits(uid, PROGRESS)?;
-    plan::can_wait(before, status).then(|| Next::Soon(delay.min(left)))
+    // Not before what was written shows, or it would be written again.
+    plan::can_wait(before, status).then(|| Next::Soon(delay.min(left.max(AFTER_WRITE))))
 }
 
 /// Says what waits and does nothing; the end of the annotation is seen at once.

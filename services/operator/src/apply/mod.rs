@@ -60,6 +60,10 @@ pub(crate) async fn apply(
             written.applied.failures.push(failure);
             continue;
         }
+        let (memories, uid) = (&context.memories, &validated.subject.uid);
+        if action.step.brings().is_some_and(|what| memories.may_show_later(uid, &what)) {
+            continue;
+        }
         if let Err(error) = pass.act(action, &mut written).await {
             if let Error::Contended { what } = &error {
                 written.applied.contended.push(what.clone());
@@ -109,7 +113,11 @@ impl Pass<'_> {
         {
             self.context.measures.drift(kind.as_str());
         }
-        self.context.memories.went_well(&self.validated.subject.uid, action.part);
+        let (memories, uid) = (&self.context.memories, &self.validated.subject.uid);
+        memories.went_well(uid, action.part);
+        if let Some(what) = action.step.brings() {
+            memories.brought(uid, what);
+        }
         tracing::info!(step.name = name, step.part = %action.part, step.reason = action.reason, "did {name}");
         if !written.released {
             announce(self, action).await;
