@@ -119,7 +119,11 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
 
 /// The next look, if what is to be said of this one can wait until then.
 fn said_later(context: &Context, resource: &QuestDB, status: &QuestDBStatus, next: Next) -> Option<Next> {
+    // Who looks again only much later says now what there is to say.
     let Next::Soon(delay) = next else { return None };
+    if delay > PROGRESS {
+        return None;
+    }
     let (before, uid) = (resource.status.as_ref()?, resource.metadata.uid.as_deref()?);
     let left = context.memories.report_waits(uid, PROGRESS)?;
     // Not before what was written shows, or it would be written again.
@@ -161,7 +165,7 @@ fn next(context: &Context, validated: &Validated, plan: &Plan, written: &Written
         .map(|progress| progress.part)
         .peekable();
     let waits = waiting.peek().is_some();
-    Next::Soon(match (written.applied.wrote, waits) {
+    Next::Soon(match (written.applied.wrote || written.skipped, waits) {
         (true, _) if context.watches.unseen_whole(Some(&validated.subject.namespace)).is_some() => {
             unshown(runtime::backoff::random_share())
         }

@@ -335,7 +335,10 @@ impl Step {
             Self::CreateSecurityGroup(group) => Some(format!("security group {}", group.name)),
             Self::RunInstance { generation, zone, .. } => Some(format!("machine {generation} in {zone}")),
             Self::CreateVolume(volume) => Some(format!("volume in {}", volume.zone)),
-            Self::Tag { resource, tags } => Some(format!("{resource} with {tags:?}")),
+            // The number of what a disk serves is a proof for other steps, which come only after it was written.
+            Self::Tag { resource, tags } => {
+                tags.get(cloud::key::GENERATION).is_none().then(|| format!("{resource} with {tags:?}"))
+            }
             Self::LabelNode { uid, labels, .. } => Some(format!("Node {uid} with {labels:?}")),
             _ => None,
         }

@@ -30,6 +30,8 @@ pub(crate) struct Written {
     pub(crate) resource_version: Option<String>,
     /// The resource was let go: there is nothing left to report on.
     pub(crate) released: bool,
+    /// Something is not asked for again, because it was a moment ago and need not show yet.
+    pub(crate) skipped: bool,
     /// Failures of this very pass; the others of `applied` were remembered, and their steps not tried.
     pub(crate) failed_now: Vec<Failure>,
 }
@@ -62,6 +64,7 @@ pub(crate) async fn apply(
         }
         let (memories, uid) = (&context.memories, &validated.subject.uid);
         if action.step.brings().is_some_and(|what| memories.may_show_later(uid, &what)) {
+            written.skipped = true;
             continue;
         }
         if let Err(error) = pass.act(action, &mut written).await {
@@ -240,7 +243,8 @@ async fn announce(pass: &Pass<'_>, action: &Action) {
     let phase = pass.resource.status.as_ref().and_then(|status| status.phase);
     let is_new = matches!(phase, None | Some(Phase::Pending | Phase::Provisioning));
     let told = match &action.step {
-        Step::RunInstance { .. } | Step::CreateVolume(_) | Step::ChangeRecords { .. } => !is_new,
+        Step::RunInstance { generation, .. } => !is_new || *generation > 1,
+        Step::CreateVolume(_) | Step::ChangeRecords { .. } => !is_new,
         Step::ModifyVolume { .. }
         | Step::TerminateInstance { .. }
         | Step::DeleteVolume { .. }

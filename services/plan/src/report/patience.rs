@@ -2,11 +2,11 @@
 //! of each.
 
 use resources::names::condition;
-use resources::{Phase, QuestDBStatus, StepState};
+use resources::{Phase, QuestDBStatus, StepState, VolumeStatus};
 
 /// Whether a status may be kept back for a moment and be said together with what comes next: a database that is still being
-/// made has come further, and nothing failed. No decision rests on what this leaves out, because a process may die
-/// before it says it.
+/// made has come further, and nothing failed. What this leaves out is also not there when a process dies before it says it. The
+/// disk is told at once: by its id it is found without its tags.
 pub fn can_wait(before: &QuestDBStatus, after: &QuestDBStatus) -> bool {
     let is_being_made = |status: &QuestDBStatus| status.phase == Some(Phase::Provisioning);
     is_being_made(before) && is_being_made(after) && news(before) == news(after)
@@ -14,7 +14,8 @@ pub fn can_wait(before: &QuestDBStatus, after: &QuestDBStatus) -> bool {
 
 /// A status without what only says how far the database is.
 fn news(status: &QuestDBStatus) -> QuestDBStatus {
-    let mut news = QuestDBStatus { node: None, volume: None, credentials_secret: None, ..status.clone() };
+    let volume = status.volume.as_ref().map(|volume| VolumeStatus { state: String::new(), ..volume.clone() });
+    let mut news = QuestDBStatus { node: None, volume, credentials_secret: None, ..status.clone() };
     news.steps.retain(|step| step.state == StepState::Failed);
     news.conditions.retain(|found| !(found.type_ == condition::NODE_HEALTHY && found.status != "Unknown"));
     for found in &mut news.conditions {
@@ -66,10 +67,15 @@ mod tests {
         }
     }
 
+    fn volume(id: &str, state: &str) -> Option<VolumeStatus> {
+        Some(VolumeStatus { id: id.to_owned(), size_gib: 20, state: state.to_owned() })
+    }
+
     fn status() -> QuestDBStatus {
         QuestDBStatus {
             phase: Some(Phase::Provisioning),
             observed_generation: Some(1),
+            volume: volume("vol-1", "creating"),
             conditions: vec![
                 condition(condition::READY, "False", "instance: launching"),
                 condition(condition::PROGRESSING, "True", "instance: launching"),
@@ -100,6 +106,9 @@ mod tests {
         check("the machine", true, |status| {
             status.node = Some(NodeStatus { instance_id: Some("i-1".to_owned()), ..NodeStatus::default() });
         });
+        check("how the disk is", true, |status| status.volume = volume("vol-1", "available"));
+        check("another disk", false, |status| status.volume = volume("vol-2", "creating"));
+        check("no disk", false, |status| status.volume = None);
         check("a failure", false, |status| status.steps = vec![step(StepState::Failed, "no room")]);
         check("the end", false, |status| status.phase = Some(Phase::Ready));
         check("readiness", false, |status| "True".clone_into(&mut status.conditions[0].status));

@@ -25,7 +25,7 @@ async fn a_create_writes_everything_once_and_asks_nothing_and_a_redelivery_costs
     let mut subject = Subject::new(&unique("frugal")).await;
     let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
     let front = Front::before(&subject.rig.rights(&lease).await).await;
-    let kubeconfig = front.kubeconfig(&std::env::temp_dir());
+    let kubeconfig = front.kubeconfig(&testkit::scratch());
     let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]);
     subject.serving().await;
     rounds(&operator, 2.0).await;
