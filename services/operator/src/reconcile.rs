@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use plan::{Part, Plan, State, Subject, Unseen, Validated};
+use plan::{Part, Plan, Rehearsal, State, Subject, Unseen, Validated};
 use resources::{QuestDB, QuestDBStatus};
 
 use crate::apply::{self, Written, kubernetes};
@@ -87,8 +87,9 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
     let validated = match plan::validate(resource, subject, &context.settings) {
         Ok(validated) => validated,
         Err(violations) => {
-            report::write(context, resource, plan::refused(resource, &violations, Timestamp::now()), None)
-                .await?;
+            let mut status = plan::refused(resource, &violations, Timestamp::now());
+            plan::rehearse_refused(resource, &violations, &context.settings).tell(&mut status);
+            report::write(context, resource, status, None).await?;
             return Ok(Next::Rest(context.resync));
         }
     };
@@ -109,7 +110,7 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
     }
     let (done, now) = ((&plan, &written.applied), Timestamp::now());
     let mut status = plan::status(resource, &validated, &observed, done, now);
-    status.plan = rehearsed;
+    rehearsed.tell(&mut status);
     if let Some(later) = said_later(context, resource, &status, next) {
         return Ok(later);
     }
@@ -134,10 +135,10 @@ fn said_later(context: &Context, resource: &QuestDB, status: &QuestDBStatus, nex
 async fn suspend(
     context: &Context,
     resource: &QuestDB,
-    planned: Option<(&Plan, Vec<String>)>,
+    planned: Option<(&Plan, Rehearsal)>,
 ) -> Result<Next, Error> {
     let mut status = plan::suspended(resource, planned.as_ref().map(|(plan, _)| *plan), Timestamp::now());
-    status.plan = planned.map(|(_, rehearsed)| rehearsed).unwrap_or_default();
+    planned.map(|(_, rehearsed)| rehearsed).unwrap_or_default().tell(&mut status);
     report::write(context, resource, status, None).await?;
     Ok(Next::Rest(context.resync))
 }

@@ -46,7 +46,7 @@ pub use planner::{
     pod_serves, serving, source_to_look_at,
 };
 pub use reach::Reach;
-pub use rehearsal::rehearse;
+pub use rehearsal::{Rehearsal, rehearse, rehearse_refused};
 pub use report::{
     Applied, Failure, can_wait, denied, identified, is_suspended, refused, status, suspended, unidentified,
     unseen,

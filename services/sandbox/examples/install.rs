@@ -36,6 +36,7 @@ fn component(name: &str) -> Option<Component> {
         "etcd" => Some(Component::Etcd),
         "kubernetes" => Some(Component::Kubernetes),
         "questdb" => Some(Component::QuestDb),
+        "older-questdb" => Some(Component::OlderQuestDb),
         "kafka" => Some(Component::Kafka),
         "aws" => Some(Component::AwsEndpoint),
         _ => None,

@@ -23,7 +23,7 @@ use std::time::Instant;
 
 pub use cache::Cache;
 pub use error::{Error, Failure};
-pub use recipe::{ETCD, KAFKA, KUBERNETES, QUESTDB};
+pub use recipe::{ETCD, KAFKA, KUBERNETES, OLDER_QUESTDB, QUESTDB};
 
 use crate::progress::Progress;
 use command::Shell;
@@ -40,6 +40,8 @@ pub enum Component {
     Kubernetes,
     /// The jar of `QuestDB`.
     QuestDb,
+    /// The jar of the release before it, beside it.
+    OlderQuestDb,
     /// The jars of Apache Kafka.
     Kafka,
     /// The Python environment of the AWS endpoint.
@@ -48,8 +50,15 @@ pub enum Component {
 
 impl Component {
     /// Everything, in the order in which it is worth having.
-    pub const ALL: [Self; 6] =
-        [Self::SystemPackages, Self::Etcd, Self::Kubernetes, Self::QuestDb, Self::Kafka, Self::AwsEndpoint];
+    pub const ALL: [Self; 7] = [
+        Self::SystemPackages,
+        Self::Etcd,
+        Self::Kubernetes,
+        Self::QuestDb,
+        Self::OlderQuestDb,
+        Self::Kafka,
+        Self::AwsEndpoint,
+    ];
 }
 
 /// Where everything is. Paths of components that were not asked for are where they would be.

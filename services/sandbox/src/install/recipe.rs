@@ -17,6 +17,8 @@ pub const ETCD: &str = "3.6.10";
 pub const KAFKA: &str = "4.2.0";
 /// Version of `QuestDB`. The first whose passwords we saw taken from files, as the pods need it.
 pub const QUESTDB: &str = "9.3.4";
+/// The release before, to upgrade from. It takes no passwords from files, so that no API offers it.
+pub const OLDER_QUESTDB: &str = "9.3.2";
 
 const MINUTE: Duration = Duration::from_mins(1);
 
@@ -82,7 +84,12 @@ pub(crate) fn recipe(component: Component) -> Option<Recipe> {
         Component::Kubernetes => Some(kubernetes()),
         Component::Etcd => Some(etcd()),
         Component::Kafka => Some(kafka()),
-        Component::QuestDb => Some(questdb()),
+        Component::QuestDb => {
+            Some(questdb(component, QUESTDB, include_str!("../../servers/questdb/pom.xml")))
+        }
+        Component::OlderQuestDb => {
+            Some(questdb(component, OLDER_QUESTDB, include_str!("../../servers/questdb-older/pom.xml")))
+        }
         Component::AwsEndpoint => Some(aws_endpoint()),
     }
 }
@@ -95,6 +102,8 @@ pub(crate) fn key(component: Component) -> String {
         Component::Etcd => format!("etcd-{ETCD}"),
         Component::Kafka => format!("kafka-{KAFKA}"),
         Component::QuestDb => format!("questdb-{QUESTDB}"),
+        // A node agent finds other versions beside its own by this name.
+        Component::OlderQuestDb => format!("questdb-{OLDER_QUESTDB}"),
         Component::AwsEndpoint => format!("aws-endpoint-{}", fingerprint(&[REQUIREMENTS, FOR_TESTS])),
     }
 }
@@ -164,11 +173,11 @@ fn kafka() -> Recipe {
     }
 }
 
-fn questdb() -> Recipe {
-    let source = Source::Maven { project: include_str!("../../servers/questdb/pom.xml") };
-    let files = vec![PathBuf::from(format!("lib/questdb-{QUESTDB}.jar"))];
+fn questdb(component: Component, version: &str, project: &'static str) -> Recipe {
+    let source = Source::Maven { project };
+    let files = vec![PathBuf::from(format!("lib/questdb-{version}.jar"))];
     Recipe {
-        entry: entry(Component::QuestDb, "QuestDB", QUESTDB, &source, files),
+        entry: entry(component, "QuestDB", version, &source, files),
         source,
         deadline: 15 * MINUTE,
         hint: FETCH_HINT,
@@ -216,6 +225,7 @@ mod tests {
             (Component::Etcd, format!("go.etcd.io/etcd/server/v3 v{ETCD}")),
             (Component::Kafka, format!("<kafka.version>{KAFKA}</kafka.version>")),
             (Component::QuestDb, format!("<version>{QUESTDB}</version>")),
+            (Component::OlderQuestDb, format!("<version>{OLDER_QUESTDB}</version>")),
             (Component::AwsEndpoint, "moto[server,ec2,route53]==".to_owned()),
         ];
         for (component, expect) in cases {
