@@ -130,26 +130,16 @@ static SCHEMA: LazyLock<Option<JSONSchemaProps>> = LazyLock::new(|| {
     version.schema?.open_api_v3_schema?.properties?.remove("spec")
 });
 
-/// Fields of a patch that the schema has no place for.
-fn add_unknown(schema: Option<&JSONSchemaProps>, path: &str, patch: &Value, unknown: &mut Vec<String>) {
-    let Some(schema) = schema.filter(|schema| schema.x_kubernetes_preserve_unknown_fields != Some(true))
-    else {
-        return;
-    };
-    match patch {
+/// Fields of a wish that the schema has no place for.
+fn add_unknown(schema: Option<&JSONSchemaProps>, path: &str, wish: &Value, unknown: &mut Vec<String>) {
+    let Some(schema) = schema.filter(|schema| !takes_anything(schema)) else { return };
+    match wish {
         Value::Object(fields) => {
             for (key, value) in fields {
-                let path = format!("{path}/{key}");
-                match (
-                    schema.properties.as_ref().and_then(|known| known.get(key)),
-                    &schema.additional_properties,
-                ) {
-                    (Some(known), _) => add_unknown(Some(known), &path, value, unknown),
-                    (None, Some(JSONSchemaPropsOrBool::Schema(every))) => {
-                        add_unknown(Some(every), &path, value, unknown);
-                    }
-                    (None, Some(JSONSchemaPropsOrBool::Bool(true))) => {}
-                    (None, _) => unknown.push(path),
+                let field = format!("{path}/{key}");
+                match of_field(schema, key) {
+                    Some(known) => add_unknown(Some(known), &field, value, unknown),
+                    None => unknown.push(field),
                 }
             }
         }
@@ -162,6 +152,20 @@ fn add_unknown(schema: Option<&JSONSchemaProps>, path: &str, patch: &Value, unkn
         }
         _ => {}
     }
+}
+
+fn takes_anything(schema: &JSONSchemaProps) -> bool {
+    schema.x_kubernetes_preserve_unknown_fields == Some(true)
+        || schema.additional_properties == Some(JSONSchemaPropsOrBool::Bool(true))
+}
+
+/// The schema of a field, if there may be one of that name.
+fn of_field<'a>(schema: &'a JSONSchemaProps, key: &str) -> Option<&'a JSONSchemaProps> {
+    let own = schema.properties.as_ref().and_then(|known| known.get(key));
+    own.or_else(|| match &schema.additional_properties {
+        Some(JSONSchemaPropsOrBool::Schema(every)) => Some(every.as_ref()),
+        _ => None,
+    })
 }
 
 /// A merge patch (RFC 7386): what is null goes, what is an object is merged, everything else is put in place.

@@ -130,7 +130,7 @@ fn kubeconfig(token: &str) -> PathBuf {
         "users": [{ "name": "operator", "user": { "token": token } }],
         "contexts": [{ "name": "operator", "context": { "cluster": "bare", "user": "operator" } }],
     });
-    let path: &Path = &std::env::temp_dir();
+    let path: &Path = &testkit::scratch();
     let path = path.join(unique("kubeconfig"));
     std::fs::write(&path, config.to_string()).unwrap();
     path
