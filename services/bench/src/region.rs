@@ -87,8 +87,9 @@ async fn serve(mut stream: TcpStream, state: Arc<State>) -> anyhow::Result<()> {
 
 impl State {
     fn new(launched: mpsc::UnboundedSender<Launched>) -> Self {
-        let mut prefix = uuid::Uuid::new_v4().simple().to_string();
-        prefix.truncate(8);
+        let mut prefix = uuid::Uuid::now_v7().simple().to_string();
+        // Its end is left to chance.
+        let prefix = prefix.split_off(24);
         Self { prefix, things: Mutex::default(), launched }
     }
 
