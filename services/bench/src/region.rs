@@ -312,10 +312,8 @@ mod tests {
             ask(&state, &format!("Action=DescribeInstances&{filter}&Filter.1.Value.2={value}"))
         };
         assert!(find("a").contains("m7i.large") && !find("b").contains("instanceId"));
-        ask(
-            &state,
-            "Action=CreateTags&ResourceId.1=i-00000000000000001&Tag.1.Key=questdb.io%2Fdatabase&Tag.1.Value=b",
-        );
+        let tag = "Tag.1.Key=questdb.io%2Fdatabase&Tag.1.Value=b";
+        ask(&state, &format!("Action=CreateTags&ResourceId.1={}&{tag}", told.id));
         assert!(find("b").contains("m7i.large") && !find("a").contains("instanceId"));
         assert!(!ask(&state, "Action=DescribeVolumes").contains("volumeId"), "a machine is no disk");
     }
