@@ -4,6 +4,9 @@
 //! restored; the number that the disk carries does not go back. It is raised before a machine may write, to a number that no
 //! machine had before, and a last copy carries the number of the disk as it was when the copy was begun, with no machine left.
 //! So a copy with the number that the disk has now holds everything that was ever written.
+//!
+//! *Invariant:* EC2 cannot compare and set, so a leader that wakes late may write an older number over the disk's. A number that
+//! is lower than any that is known to have been given is no proof, whatever copy has it: Kubernetes can only speak against a copy.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,7 +15,10 @@ use cloud::{Instance, InstanceState, Owner, Role, SnapshotState, Volume, VolumeI
 use resources::names::snapshot::LAST_COPY;
 use resources::{QuestDB, QuestDBSnapshot, SnapshotPhase, StepState, names};
 
+use crate::planner::generation_of;
 use crate::{Goal, Observed, Part, Subject, Validated};
+
+pub use crate::planner::number_given;
 
 /// Most orders for last copies of one database.
 const ATTEMPTS: u32 = 100;
@@ -26,6 +32,8 @@ pub struct Evidence<'a> {
     pub disk: &'a Volume,
     /// Every machine of the database that EC2 still shows.
     pub machines: &'a [Instance],
+    /// The highest number that the resource, read at the same time, says was given ([`number_given`]).
+    pub given: Option<u64>,
     /// What may be the last copy.
     pub copy: &'a VolumeSnapshot,
 }
@@ -33,11 +41,18 @@ pub struct Evidence<'a> {
 impl Evidence<'_> {
     /// Nothing when all that the disk holds is in the copy, which is complete and can be restored; else what speaks against it.
     pub fn judge(&self) -> Result<(), String> {
-        let Self { subject, disk, machines, copy } = self;
+        let Self { subject, disk, machines, given, copy } = self;
         let id = &copy.id;
         let Some(number) = number(subject, disk) else {
             return Err(format!("{} does not say by its tags which machine it served last", disk.id));
         };
+        let seen = machines.iter().filter_map(generation_of).max();
+        if let Some(higher) = seen.max(*given).filter(|higher| *higher > number) {
+            return Err(format!(
+                "{} carries the number {number}, and {higher} was given out: the disk is numbered anew first",
+                disk.id
+            ));
+        }
         let owner = Owner { generation: Some(number), ..subject.owner(Role::Snapshot) };
         if copy.volume != disk.id {
             return Err(format!("{id} is a copy of {} and not of {}", copy.volume, disk.id));

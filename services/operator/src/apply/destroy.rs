@@ -21,7 +21,7 @@ use crate::error::Error;
 /// How long all looks may take together.
 const LOOK: Duration = Duration::from_secs(5);
 /// How long the call may take, and wait for its turn: then everything is looked at again.
-const CALL: Duration = Duration::from_secs(2);
+pub(super) const CALL: Duration = Duration::from_secs(2);
 
 /// Destroys the disk; with `copy`, only once that is proved to hold all of it.
 pub(super) async fn volume(
@@ -44,7 +44,7 @@ pub(super) async fn volume(
     within(CALL, "destroy the volume", call).await
 }
 
-async fn within<T>(
+pub(super) async fn within<T>(
     limit: Duration,
     call: &'static str,
     work: impl Future<Output = Result<T, Error>>,
@@ -92,7 +92,10 @@ async fn check_copied(pass: &Pass<'_>, disk: &Volume, copy: &SnapshotId) -> Resu
     let Some(found) = found.iter().find(|found| found.id == *copy) else {
         return Err(Error::Stale { what: format!("EC2 does not show {copy}, the last copy of {}", disk.id) });
     };
-    let evidence = Evidence { subject: &pass.validated.subject, disk, machines: &machines, copy: found };
+    // The resource is the one that is there now: that is read last.
+    let given = plan::number_given(pass.resource);
+    let subject = &pass.validated.subject;
+    let evidence = Evidence { subject, disk, machines: &machines, given, copy: found };
     evidence.judge().map_err(|what| Error::Stale { what })
 }
 

@@ -5,7 +5,7 @@
 //! next name; none of them decides anything. *Invariant:* while it is not known which orders there are, none is given and no
 //! disk is destroyed: one that is being deleted may take its copy with it.
 
-use cloud::{SnapshotId, Tags, Volume, VolumeSnapshot, VolumeState, key};
+use cloud::{InstanceId, InstanceState, SnapshotId, Tags, Volume, VolumeSnapshot, VolumeState, key};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::names::condition;
@@ -14,11 +14,12 @@ use serde_json::json;
 
 use super::World;
 use super::existing::living;
+use super::home::number_given;
 use super::machine::{generation_of_disk, next_generation};
 use super::teardown::{is_held, is_mistagged, target};
 use crate::last_copy::{attempts, number, number_of_order};
 use crate::snapshot::identity;
-use crate::{Evidence, Kind, Manifest, Part, Plan, State, Step, Unseen};
+use crate::{Evidence, Goal, Kind, Manifest, Part, Plan, State, Step, Unseen};
 
 /// How long a copy may take to begin, in seconds.
 const WITHIN: u32 = 900;
@@ -48,11 +49,19 @@ pub(super) fn keep(world: &World<'_>, plan: &mut Plan) -> bool {
             return false;
         }
     };
+    if is_lent(world, volume) && is_ordered(world, volume) {
+        let step = numbered(world, volume);
+        plan.act(
+            Part::LastCopy,
+            step,
+            "a machine that is none of ours has the disk: what was copied before may lack something",
+        );
+    }
     if let Some(state) = obstacle(world, volume) {
         plan.say(Part::LastCopy, state);
         return false;
     }
-    if number(&world.validated.subject, volume).is_none() {
+    if number(&world.validated.subject, volume).is_none() || is_behind(world, volume) {
         number_disk(world, plan, volume);
         return false;
     }
@@ -63,9 +72,10 @@ pub(super) fn keep(world: &World<'_>, plan: &mut Plan) -> bool {
     note(world, plan, copy)
 }
 
-/// A disk that no machine was ever given, or that lost its number, gets one that no machine had.
+/// A disk that no machine was ever given, that lost its number, or that has one which is not the last that was given, gets one
+/// that no machine had.
 fn number_disk(world: &World<'_>, plan: &mut Plan, volume: &Volume) {
-    let found = volume.tags.get(key::GENERATION);
+    let found = volume.tags.get(key::GENERATION).filter(|_| !is_behind(world, volume));
     if found.is_some() && found == generation_of_disk(volume).map(|found| found.to_string()).as_deref() {
         let text = format!(
             "{} has tags {} that nobody of us wrote: put them right, or take them off",
@@ -74,21 +84,58 @@ fn number_disk(world: &World<'_>, plan: &mut Plan, volume: &Volume) {
         );
         return plan.say(Part::LastCopy, State::Broken(text));
     }
-    let next = next_generation(world, volume).to_string();
-    let step = Step::Tag { resource: volume.id.to_string(), tags: Tags::new().with(key::GENERATION, next) };
-    plan.act(Part::LastCopy, step, "a copy is known by the number of the disk that it is of");
+    plan.act(
+        Part::LastCopy,
+        numbered(world, volume),
+        "a copy is known by the number of the disk that it is of",
+    );
     plan.wait(Part::LastCopy, format!("{} is being numbered", volume.id));
+}
+
+fn numbered(world: &World<'_>, volume: &Volume) -> Step {
+    let next = next_generation(world, volume).to_string();
+    Step::Tag { resource: volume.id.to_string(), tags: Tags::new().with(key::GENERATION, next) }
+}
+
+/// Whether a disk carries a lower number than one that was given out: a machine was made that never had the disk, or a leader that
+/// woke late wrote what it had decided long before. Nobody can tell them apart.
+fn is_behind(world: &World<'_>, volume: &Volume) -> bool {
+    generation_of_disk(volume).is_some_and(|number| number.saturating_add(1) < next_generation(world, volume))
+}
+
+/// Whether EC2 says that a machine has the disk which is none of ours, or not ended.
+fn is_lent(world: &World<'_>, volume: &Volume) -> bool {
+    let machines = &world.observed.account.instances;
+    let has_ended = |id: &InstanceId| {
+        machines.iter().any(|machine| machine.id == *id && machine.state == InstanceState::Terminated)
+    };
+    volume.live_attachments().any(|attachment| !has_ended(&attachment.instance))
+}
+
+/// Whether a copy may have the number that the disk has.
+fn is_ordered(world: &World<'_>, volume: &Volume) -> bool {
+    let number = generation_of_disk(volume);
+    number.is_some() && (number == number_ordered(world) || !world.observed.account.copies.is_empty())
+}
+
+/// The number of the disk as the latest order for a last copy has it.
+pub(super) fn number_ordered(world: &World<'_>) -> Option<u64> {
+    let order = world.observed.children.last_copy.as_deref()?;
+    number_of_order(order).filter(|_| order.spec.database == world.validated.subject.name)
 }
 
 /// The copy in EC2 that holds all that was ever written to a volume, where one is to be kept.
 pub(super) fn proven<'a>(world: &World<'a>, volume: &Volume) -> Option<&'a VolumeSnapshot> {
-    let (subject, account) = (&world.validated.subject, &world.observed.account);
-    let holds_all = |copy: &&VolumeSnapshot| {
-        Evidence { subject, disk: volume, machines: &account.instances, copy }.judge().is_ok()
-    };
+    let account = &world.observed.account;
+    let holds_all = |copy: &&VolumeSnapshot| evidence(world, volume, copy).judge().is_ok();
     let is_seen = world.observed.children.copies_unseen.is_none();
     let mut copies = account.copies.iter().filter(|_| world.validated.keeps_copy() && is_seen);
     copies.find(|copy| holds_all(copy) && !is_going(world, copy))
+}
+
+fn evidence<'a>(world: &World<'a>, disk: &'a Volume, copy: &'a VolumeSnapshot) -> Evidence<'a> {
+    let (subject, machines) = (&world.validated.subject, &*world.observed.account.instances);
+    Evidence { subject, disk, machines, given: number_given(world.resource), copy }
 }
 
 /// Whether the order for a copy is being deleted, and takes the copy with it.
@@ -271,9 +318,7 @@ fn against(world: &World<'_>, volume: &Volume, id: Option<&str>) -> String {
         let id = id.unwrap_or("the copy");
         return format!("EC2 does not show {id} with the tags of a last copy of the disk");
     };
-    let subject = &world.validated.subject;
-    let judged = Evidence { subject, disk: volume, machines: &account.instances, copy }.judge();
-    judged.err().unwrap_or_default()
+    evidence(world, volume, copy).judge().err().unwrap_or_default()
 }
 
 fn message(order: &QuestDBSnapshot) -> String {
@@ -294,6 +339,21 @@ fn pause(count: usize) -> SignedDuration {
 pub(super) fn withdraw(world: &World<'_>, plan: &mut Plan) {
     if !world.validated.keeps_copy() {
         take_back(world, plan, "the database is not to be copied and destroyed any more");
+        outdate(world, plan);
+    }
+}
+
+/// A copy that was begun before the wish turned round never counts, should the disk be destroyed one day: until then it may be
+/// anybody's. One that serves again gets the number of its next machine.
+fn outdate(world: &World<'_>, plan: &mut Plan) {
+    let rests = matches!(world.validated.goal, Goal::Pause | Goal::Retire);
+    let mut disks = living(&world.observed.account.volumes).filter(|_| rests);
+    if let Some(volume) = disks.find(|volume| is_ordered(world, volume)) {
+        plan.act(
+            Part::LastCopy,
+            numbered(world, volume),
+            "what was copied is not the last of the disk any more",
+        );
     }
 }
 

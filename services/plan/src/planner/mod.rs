@@ -35,7 +35,8 @@ pub use disk::modification_must_be_read;
 pub(crate) use existing::living;
 pub use former::Left;
 pub(crate) use home::pinned;
-pub use home::{machine_to_check, serving};
+pub use home::{machine_to_check, number_given, serving};
+pub(crate) use machine::generation_of;
 pub(crate) use moving::{Reason, reasons};
 pub use name::{
     DnsQuestion, are_as_noted, dns_question, has_records, name_at_rest, names_left, names_to_release,
