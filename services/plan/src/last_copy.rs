@@ -13,7 +13,7 @@ use std::time::SystemTime;
 
 use cloud::{Instance, InstanceState, Owner, Role, SnapshotState, Volume, VolumeId, VolumeSnapshot, key};
 use resources::names::snapshot::LAST_COPY;
-use resources::{QuestDB, QuestDBSnapshot, SnapshotPhase, StepState, names};
+use resources::{CopyPolicy, QuestDB, QuestDBSnapshot, SnapshotPhase, StepState, names};
 
 use crate::planner::generation_of;
 use crate::{Goal, Observed, Part, Subject, Validated};
@@ -21,7 +21,7 @@ use crate::{Goal, Observed, Part, Subject, Validated};
 pub use crate::planner::number_given;
 
 /// Most orders for last copies of one database.
-const ATTEMPTS: u32 = 100;
+pub(crate) const ATTEMPTS: u32 = 100;
 
 /// What EC2 says, asked at one time, of a disk that is to be destroyed once it was copied.
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +104,13 @@ pub(crate) fn number_of_order(snapshot: &QuestDBSnapshot) -> Option<u64> {
 pub(crate) fn attempts(subject: &Subject) -> impl Iterator<Item = String> + use<> {
     let stem = names::last_copy(&subject.name, subject.short());
     (1..=ATTEMPTS).map(move |attempt| if attempt == 1 { stem.clone() } else { format!("{stem}-{attempt}") })
+}
+
+/// Whether an order that is there now takes a copy away with it: one that is being deleted, and was to delete its copy.
+pub fn takes_copy(order: &QuestDBSnapshot, copy: &VolumeSnapshot) -> bool {
+    order.metadata.name.as_deref() == copy.tags.get(key::OBJECT)
+        && order.metadata.deletion_timestamp.is_some()
+        && order.spec.deletion_policy == CopyPolicy::Delete
 }
 
 /// The latest order for a last copy, by `find`, which knows every snapshot of the namespace by name.

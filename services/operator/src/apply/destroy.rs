@@ -8,12 +8,12 @@
 
 use std::time::Duration;
 
-use cloud::{Error as AwsError, Owner, Select, SnapshotId, Volume, VolumeId};
+use cloud::{Error as AwsError, Owner, Select, SnapshotId, Volume, VolumeId, VolumeSnapshot, key};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Api;
 use kube::api::ListParams;
 use plan::{Evidence, Goal, is_suspended};
-use resources::{DeletionPolicy, QuestDB};
+use resources::{DeletionPolicy, QuestDB, QuestDBSnapshot};
 
 use super::{Pass, aws};
 use crate::error::Error;
@@ -96,7 +96,22 @@ async fn check_copied(pass: &Pass<'_>, disk: &Volume, copy: &SnapshotId) -> Resu
     let given = plan::number_given(pass.resource);
     let subject = &pass.validated.subject;
     let evidence = Evidence { subject, disk, machines: &machines, given, copy: found };
-    evidence.judge().map_err(|what| Error::Stale { what })
+    evidence.judge().map_err(|what| Error::Stale { what })?;
+    check_stays(pass, found).await
+}
+
+/// An order that is being deleted may take its copy with it, whichever of the orders it is.
+async fn check_stays(pass: &Pass<'_>, copy: &VolumeSnapshot) -> Result<(), Error> {
+    let Some(name) = copy.tags.get(key::OBJECT) else { return Ok(()) };
+    let api: Api<QuestDBSnapshot> =
+        Api::namespaced(pass.context.client.clone(), &pass.validated.subject.namespace);
+    let order = pass.context.call("look at the order for the last copy", api.get_opt(name)).await?;
+    match order.filter(|order| plan::takes_copy(order, copy)) {
+        Some(_) => {
+            Err(Error::Stale { what: format!("QuestDBSnapshot {name} is being deleted with its copy") })
+        }
+        None => Ok(()),
+    }
 }
 
 async fn check_unattached(pass: &Pass<'_>, disk: &Volume, persistent_volume: &str) -> Result<(), Error> {
