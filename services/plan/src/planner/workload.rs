@@ -63,12 +63,17 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
     let Some(value) = labels.and_then(|labels| labels.get(names::LABEL_NODE)) else { return false };
     let observed = world.observed.children.stateful_set.as_deref();
     let found = observed.map(|found| serde_json::to_value(found).unwrap_or_default());
-    let fitted = fitted(world, node);
+    let takes_back = cramped && takes_back(world);
+    let mut fitted = fitted(world, node);
+    if takes_back {
+        // What is beside it comes back with the machine that has room for it: a version that does not start waits for none.
+        fitted.overrides.containers.clear();
+    }
     let mut intended = build::stateful_set(&fitted, value, copied(world).as_ref());
     if let Some(record) = world.upgrade.text() {
         intended.body["metadata"]["annotations"][names::UPGRADE] = record.into();
     }
-    let stays = cramped && home::pinned(world.observed).as_ref() == Some(value);
+    let stays = cramped && !takes_back && home::pinned(world.observed).as_ref() == Some(value);
     let applied = stays || ensure(plan, Part::Pod, intended, found.as_ref());
     if !applied {
         hold_to_what_was_seen(world, plan);
@@ -163,6 +168,12 @@ fn fitted(world: &World<'_>, node: &Node) -> Validated {
         fitted.instance_type = kind;
     }
     fitted
+}
+
+/// Whether the template has a version that was taken back.
+fn takes_back(world: &World<'_>) -> bool {
+    let template = image_of_template(world.observed.children.stateful_set.as_deref());
+    template.is_some_and(|image| world.upgrade.has_taken_back(&image))
 }
 
 /// Whether a machine has no room for what is asked for beside QuestDB.
@@ -266,7 +277,8 @@ fn obstacle(world: &World<'_>, pod: &Pod, node: &Node) -> Option<&'static str> {
 fn kept_away(world: &World<'_>, pod: &Pod, node: &Node) -> Option<&'static str> {
     let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
     let elsewhere = on.is_some() && on != node.metadata.name.as_ref();
-    if is_cramped(world, node) {
+    // A version that was taken back makes room for the one before, whose template fits.
+    if is_cramped(world, node) && !world.upgrade.takes_back(pod) {
         Some("the restart waits for a machine with room for the containers beside QuestDB")
     } else if super::reach::is_leaving(node) {
         Some("the restart waits: the Node is cordoned, and QuestDB would not start again on it")
