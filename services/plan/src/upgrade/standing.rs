@@ -145,6 +145,10 @@ impl Look<'_> {
         if wish == record.from && set && (untouched || !forward_only) {
             return back(record, "the wish turned back before it served");
         }
+        // Started all the same, it might write what the version that is asked for by now cannot read.
+        if set && untouched {
+            return back(record, "another version was asked for before it was started");
+        }
         let text = format!(
             "QuestDB {to} is being started: {} is looked at once it is known whether that serves",
             self.validated.version

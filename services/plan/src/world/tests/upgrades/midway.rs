@@ -247,3 +247,32 @@ fn what_does_not_start_is_taken_back_while_a_machine_with_room_is_waited_for() {
     assert!(is_started(&world, "9.3.4"));
     assert_eq!(containers(&world), 2, "there is room");
 }
+
+/// Whatever was wished for: only a version that has begun may have written what an older one cannot read.
+#[test]
+fn a_major_version_that_never_began_keeps_nobody_from_an_older_one() {
+    let mut turned = 0;
+    for count in 0..12 {
+        for unpulled in [false, true] {
+            let mut world = serving();
+            if unpulled {
+                world.unpulled = broken("10.0.0");
+            }
+            wish_for(&mut world, "10.0.0");
+            for _ in 0..count {
+                pass(&mut world, &mut 0, None, false);
+                world.tick();
+            }
+            if !runs(&world).is_some_and(|image| image.ends_with("9.3.4")) {
+                // It may begin at any moment.
+                continue;
+            }
+            turned += 1;
+            world.clock = SignedDuration::from_mins(1);
+            wish_for(&mut world, "9.4.0");
+            settle(&mut world, None, false);
+            assert!(is_started(&world, "9.4.0"), "{count} {unpulled}: {:?}", told_of_upgrade(&world));
+        }
+    }
+    assert!(turned >= 6, "{turned}");
+}
