@@ -82,7 +82,8 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
         }
         return identity::settle(context, resource).await;
     };
-    let validated = match plan::validate(resource, subject, &context.settings) {
+    let in_force = context.caches.in_force(&subject);
+    let validated = match plan::validate_over(resource, subject, &context.settings, &in_force) {
         Ok(validated) => validated,
         Err(violations) => {
             report::write(context, resource, plan::refused(resource, &violations, Timestamp::now()), None)

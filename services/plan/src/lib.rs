@@ -13,6 +13,7 @@ mod contest;
 mod few;
 mod goal;
 mod identity;
+mod in_force;
 mod last_copy;
 mod matches;
 mod observed;
@@ -37,6 +38,7 @@ pub use change::{Change, Reload, Setting};
 pub use contest::{Contest, contests};
 pub use goal::{Goal, is_leaving};
 pub use identity::{Identity, Trace, annotated, claims, identify, trace_of, traces_in_aws};
+pub use in_force::InForce;
 pub use last_copy::{
     Evidence, copies_to_look_at, is_name_known_released, last_copy_to_look_at, number_given, takes_copy,
 };
@@ -57,7 +59,7 @@ pub use step::{Action, Kind, Led, Manifest, Plan, Progress, Renamed, State, Step
 pub use subject::Subject;
 pub use tagged::{Lost, Mistagged, is_still_ours, lost, put_right};
 pub use upgrade::copy_to_look_at;
-pub use validate::{Validated, hostname, is_cidr, validate};
+pub use validate::{Validated, hostname, is_cidr, validate, validate_over};
 
 #[cfg(test)]
 mod fixture;

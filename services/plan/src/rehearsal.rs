@@ -4,7 +4,7 @@
 use resources::{QuestDB, QuestDBSpec, names};
 use serde_json::Value;
 
-use crate::{Observed, Plan, Settings, Subject, plan, validate};
+use crate::{InForce, Observed, Plan, Settings, Subject, plan, validate_over};
 
 /// Most lines of an answer.
 const LINES: usize = 64;
@@ -29,7 +29,9 @@ fn answer(wished: &QuestDB, observed: &Observed, settings: &Settings) -> Vec<Str
     let Some(subject) = Subject::of(wished, settings) else {
         return vec!["wrong: it is not known yet which database this is".to_owned()];
     };
-    match validate(wished, subject, settings) {
+    let children = &observed.children;
+    let in_force = InForce::of(children.stateful_set.as_deref(), children.pod.as_deref());
+    match validate_over(wished, subject, settings, &in_force) {
         Ok(validated) => told(&plan(wished, &validated, observed, settings)),
         Err(violations) => {
             violations.0.iter().map(|wrong| format!("wrong: {} {}", wrong.pointer, wrong.detail)).collect()
