@@ -291,6 +291,11 @@ pub(super) fn foreign<'a>(records: &'a [DnsRecord], subject: &Subject) -> Option
     records.iter().find(|record| !ours.contains(record))
 }
 
+/// Whether somebody else has a name with these records.
+pub fn is_taken(records: &[DnsRecord], subject: &Subject) -> bool {
+    foreign(records, subject).is_some()
+}
+
 /// Whether a record says that the name is ours.
 fn is_owner(record: &DnsRecord, subject: &Subject) -> bool {
     record.kind == RecordKind::Txt && record.plain && record.texts() == [owner_text(subject)]
