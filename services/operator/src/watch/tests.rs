@@ -282,3 +282,32 @@ async fn whom_a_list_concerns_is_looked_at_once_the_store_is_as_the_list_was() {
     assert_eq!((told, store.state().len()), (Ok(trades), 0));
     stop.cancel();
 }
+
+/// One that was never listed, and one whose picture was too old to count.
+#[tokio::test]
+async fn a_list_counts_once_it_was_taken_in_and_waits_for_nobody() {
+    for was_listed in [false, true] {
+        let stand = Stand::new(&[]);
+        let (nodes, need) = (watched("Node"), Need::Databases);
+        stand.watches.begun(&nodes, need);
+        if was_listed {
+            stand.watches.listed(&nodes);
+            let denied = watcher::Error::InitialListFailed(refusal(403));
+            stand.watches.heard(&nodes, &Heard::Broke(denied), need);
+        }
+        let refused = || stand.metrics.encode().unwrap().contains("watches_refused{kind=\"Node\"");
+        let counts = || stand.watches.unseen(Some("any")).is_none() && !refused();
+        let news: News<ConfigMap> =
+            News { source: 0, heard: Heard::Works, events: vec![Event::Init, Event::InitDone], listed: true };
+        let taken_in = AtomicUsize::default();
+        let tell = |_| {
+            assert!(!counts(), "what is found by the list is not there yet");
+            taken_in.fetch_add(1, Ordering::SeqCst);
+            // Nobody drains the queue.
+            std::future::pending::<()>()
+        };
+        let waits = take_in(&stand.watches, (&nodes, need), news, tell);
+        assert!(tokio::time::timeout(Duration::from_millis(1), waits).await.is_err());
+        assert!(counts() && taken_in.load(Ordering::SeqCst) == 2);
+    }
+}
