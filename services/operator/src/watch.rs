@@ -261,13 +261,15 @@ pub(crate) fn hear<K, F, T>(
     T: Future<Output = ()> + Send + 'static,
 {
     let upkeep = upkeep.clone();
+    // Before the task has its turn: what is not known to be watched would count as seen.
+    upkeep.watches.begun(&watched, upkeep.need);
     upkeep.tasks.clone().spawn(format!("watch {watched}"), async move {
         hear_out(&upkeep, &watched, source, config, tell).await;
         upkeep.stop.cancelled().await;
     });
 }
 
-/// The same, by whoever calls.
+/// The same, by whoever calls, who has said that it begins.
 pub(crate) async fn hear_out<K, F, T>(
     upkeep: &Upkeep,
     watched: &Watched,
@@ -280,7 +282,6 @@ pub(crate) async fn hear_out<K, F, T>(
     T: Future<Output = ()>,
 {
     let Upkeep { watches, stop, need, .. } = upkeep;
-    watches.begun(watched, *need);
     let stream = pauses::paced(watcher::watcher(source.api, config));
     let mut said = Box::pin(ear::listen(stream, source.answers).take_until(stop.cancelled()));
     while let Some(said) = said.next().await {
