@@ -126,6 +126,7 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
         (false, node)
     };
     plan.serves = on.is_some_and(|node| workload::serves(world, plan, node));
+    plan.serves_on = on.is_some_and(|node| workload::serves_beside(world, plan, node));
     name::resolve(world, plan, instance.filter(|_| is_current || plan.serves));
     reach::beside(world, plan);
     former::end_all(world, plan, instance, volume);

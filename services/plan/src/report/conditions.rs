@@ -172,6 +172,13 @@ fn ready(outcome: &Outcome<'_>) -> Word {
     if serves && [Part::Node, Part::Dns].into_iter().all(stands) {
         return yes("Serving", "QuestDB answers its probes and its name");
     }
+    if outcome.plan.serves_on {
+        // Clients come in, whatever is still missing where it goes.
+        return yes(
+            "Serving",
+            "QuestDB answers its probes and its name, on the machine that it is about to leave",
+        );
+    }
     match outcome.first_missing() {
         Some((part, text)) => no(&reason(part), &format!("{part}: {text}")),
         None => no("Waiting", "nothing is known yet"),
