@@ -6,6 +6,7 @@ use resources::{UpgradeResult, UpgradeStatus};
 
 use super::{Decision, Look, copy, reported, same_start, start, version_of};
 use crate::State;
+use crate::change::has_other_restarts;
 
 /// What is known of the image in force.
 pub(super) enum Standing {
@@ -32,10 +33,16 @@ impl Look<'_> {
         self.with_what_is_copied(record)
     }
 
-    /// Whatever the image before wrote once it served again is not in the copy.
+    /// Whatever the image before wrote once it served again is not in the copy. A pod that somebody else put in the place of the
+    /// one that was put back may be the next of one that served while nobody looked; one that is about to be restarted for its
+    /// wish is followed by another, and is ended only as it was seen ([`Decision::rests_on`]).
     fn with_what_is_copied(&self, record: UpgradeStatus) -> UpgradeStatus {
-        let serves_again = record.complete && self.pod_of(&record.from).is_some_and(start::served);
-        UpgradeStatus { complete: record.complete && !serves_again, ..record }
+        let Some(pod) = self.pod_of(&record.from).filter(|_| record.complete) else { return record };
+        let uid = pod.metadata.uid.clone();
+        let is_another = record.put_back.is_some() && record.put_back != uid;
+        let restarts = has_other_restarts(self.validated, self.choice, pod);
+        let complete = !is_another && !start::served(pod);
+        UpgradeStatus { complete, put_back: uid.filter(|_| complete && !restarts), ..record }
     }
 
     /// The record, with what nobody has written down yet: that it served, that its process has begun, or that the image
