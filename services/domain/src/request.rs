@@ -276,12 +276,10 @@ fn word<T: Copy + std::fmt::Display>(
     *target = *value;
 }
 
+type Keys = BTreeMap<String, String>;
+
 /// A key that belongs to Slipway by now, and that a database has had, may stay as it is.
-fn check_config(
-    config: &BTreeMap<String, String>,
-    before: &BTreeMap<String, String>,
-    wrong: &mut Violations,
-) {
+fn check_config(config: &Keys, before: &Keys, wrong: &mut Violations) {
     if config.len() > catalogue::CONFIG_KEYS {
         let most = catalogue::CONFIG_KEYS;
         wrong.push(Violation::new("/config", Rule::Range, format!("holds at most {most} keys")));
@@ -297,9 +295,7 @@ fn check_config(
                 Rule::Format,
                 "a key of server.conf has lower-case letters, digits, '.', '_' and '-'",
             ));
-        } else if before.get(key) != Some(value)
-            && catalogue::RESERVED_CONFIG_PREFIXES.iter().any(|prefix| key.starts_with(prefix))
-        {
+        } else if before.get(key) != Some(value) && catalogue::is_reserved(key) {
             wrong.push(Violation::new(&pointer, Rule::Conflict, "belongs to Slipway and cannot be set"));
         }
         if value.len() > catalogue::CONFIG_VALUE_LENGTH || value.chars().any(char::is_control) {

@@ -67,7 +67,7 @@ pub(crate) fn decide(
                     || (record.result == UpgradeResult::RolledBack && record.to != wish),
                 ..record
             };
-            let record = record.map(answered);
+            let record = record.map(|record| answered(*record));
             if image == wish { Decision::of(wish, record) } else { look.asked(&image, record) }
         }
     }

@@ -4,6 +4,8 @@
 //! *Invariant:* a namespace counts as seen only when every kind that databases need was listed in it to the end, and every kind
 //! of the cluster itself was. *Invariant:* what a watch showed before it was refused, or broke, counts only for a while.
 
+mod words;
+
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::time::{Duration, Instant};
@@ -13,7 +15,8 @@ use plan::Unseen;
 use resources::QuestDB;
 
 use super::ear::LIVED;
-use super::trouble::{Trouble, Watched, told};
+use super::trouble::{Trouble, Watched};
+use words::{reasons, unseen};
 
 /// For how long what was seen counts although the watch does not work: longer than an API server is away that is restarted, and
 /// all that its watches take to be begun again then; longer, too, than the life of one watch (290 s), with which one heals that
@@ -24,9 +27,6 @@ pub(crate) const STALE: Duration = Duration::from_mins(6);
 /// nothing. Databases go on without them once they were listed.
 const HARMLESS: [&str; 5] =
     ["ConfigMap", "NetworkPolicy", "PodDisruptionBudget", "Secret metadata", "Service"];
-
-/// What is told of watches that are begun again until they work: the same whichever they are.
-const BROKEN: &str = "the operator cannot watch everything there, and tries again until it works: its /readyz says what and why";
 
 /// Who needs what a watch shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -371,50 +371,6 @@ impl Table {
 
 fn is_at(watched: &Watched, namespace: &str) -> bool {
     watched.place.as_deref().is_none_or(|place| place == namespace)
-}
-
-fn unseen<'a>(
-    rows: impl Iterator<Item = (&'a Watched, &'a Row)>,
-    rights: &str,
-    now: Instant,
-) -> Option<Unseen> {
-    let (mut hidden, mut late, mut refused) = (false, false, Vec::new());
-    for (watched, row) in rows {
-        hidden |= !row.is_seen(now);
-        // What may come any moment is told only when it does not.
-        late |= row.is_late(now);
-        // The same whichever of them is late by now.
-        refused.extend(row.refusal().map(|trouble| (watched, trouble)));
-    }
-    if !hidden {
-        return None;
-    }
-    let text = told(&refused, rights);
-    Some(match (refused.is_empty(), late) {
-        (false, _) => Unseen::Refused(text),
-        (true, true) => Unseen::Broken(BROKEN.to_owned()),
-        (true, false) => Unseen::Yet,
-    })
-}
-
-/// What is not seen, with the errors' own words.
-fn reasons<'a>(
-    rows: impl Iterator<Item = (&'a Watched, &'a Row)>,
-    rights: &str,
-    now: Instant,
-) -> Result<(), String> {
-    let hidden: Vec<_> = rows.filter(|(_, row)| !row.is_seen(now)).collect();
-    let refused = hidden.iter().filter_map(|(watched, row)| Some((*watched, row.refusal()?)));
-    let refused: Vec<_> = refused.collect();
-    let others = hidden.iter().filter(|(_, row)| row.refusal().is_none());
-    let others = others.map(|(watched, row)| match row.ill.as_ref().map(|ill| &ill.trouble) {
-        Some(Trouble::Broken(text)) => format!("watch of {watched}: {text}"),
-        Some(Trouble::Denied(_) | Trouble::Missing) => format!("watch of {watched}: begun a moment ago"),
-        None => format!("watch of {watched}: not listed yet"),
-    });
-    let refused = Some(told(&refused, rights)).filter(|text| !text.is_empty());
-    let texts: Vec<_> = refused.into_iter().chain(others).collect();
-    if texts.is_empty() { Ok(()) } else { Err(texts.join("; ")) }
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod reach;
 mod ready;
 mod released;
 mod rename;
+mod serves;
 mod source;
 mod teardown;
 mod workload;
@@ -125,8 +126,8 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
         plan.say(Part::Pod, State::Pending);
         (false, node)
     };
-    plan.serves = on.is_some_and(|node| workload::serves(world, plan, node));
-    plan.serves_on = on.is_some_and(|node| workload::serves_beside(world, plan, node));
+    plan.serves = on.is_some_and(|node| serves::serves(world, plan, node));
+    plan.serves_on = on.is_some_and(|node| serves::serves_beside(world, plan, node));
     name::resolve(world, plan, instance.filter(|_| is_current || plan.serves));
     reach::beside(world, plan);
     former::end_all(world, plan, instance, volume);

@@ -33,32 +33,6 @@ pub(super) fn config(world: &World<'_>, plan: &mut Plan) -> bool {
     false
 }
 
-/// Whether QuestDB serves on a Node and is left alone, be it under an older wish.
-pub(super) fn serves(world: &World<'_>, plan: &Plan, node: &Node) -> bool {
-    left_alone(world, plan).is_some_and(|pod| is_on(pod, node) && pod_serves(pod))
-}
-
-/// Whether it serves on another Node than the one that it is to be on from now on, where its name leads to still.
-pub(super) fn serves_beside(world: &World<'_>, plan: &Plan, node: &Node) -> bool {
-    let pod = left_alone(world, plan).filter(|pod| !is_on(pod, node) && pod_serves(pod));
-    let on = pod.and_then(|pod| world.observed.children.nodes.iter().find(|other| is_on(pod, other)));
-    // The word of a kubelet that is silent is old.
-    on.filter(|on| super::machine::is_ready(on)).is_some_and(|on| {
-        let mut instances = world.observed.account.instances.iter();
-        let machine = instances.find(|instance| super::machine::is_of(on, instance));
-        machine.is_some_and(|machine| super::name::leads_to(world, machine))
-    })
-}
-
-/// The pod, unless it ends or this plan ends it.
-fn left_alone<'a>(world: &World<'a>, plan: &Plan) -> Option<&'a Pod> {
-    let ends = |step: &Step| matches!(step, Step::Delete(target) if target.kind == Kind::Pod);
-    let pod = world.observed.children.pod.as_deref();
-    pod.filter(|pod| {
-        pod.metadata.deletion_timestamp.is_none() && !plan.actions.iter().any(|action| ends(&action.step))
-    })
-}
-
 /// StatefulSet, disk on machine, and pod; whether the pod serves what is asked for. While it waits for a move, one that
 /// serves is left as it is.
 pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: bool) -> bool {
@@ -211,7 +185,7 @@ pub fn pod_serves(pod: &Pod) -> bool {
     pod::is(pod, "Ready")
 }
 
-fn is_on(pod: &Pod, node: &Node) -> bool {
+pub(super) fn is_on(pod: &Pod, node: &Node) -> bool {
     let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
     on.is_some() && on == node.metadata.name.as_ref()
 }

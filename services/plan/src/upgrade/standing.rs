@@ -11,9 +11,15 @@ use crate::change::has_other_restarts;
 /// What is known of the image in force.
 pub(super) enum Standing {
     /// It, and what became of the last upgrade.
-    Known(String, Option<UpgradeStatus>),
+    Known(String, Option<Box<UpgradeStatus>>),
     /// Nothing else can be decided yet.
     Open(Box<Decision>),
+}
+
+impl Standing {
+    fn known(image: String, record: Option<UpgradeStatus>) -> Self {
+        Self::Known(image, record.map(Box::new))
+    }
 }
 
 /// Whether what the new image has written may be more than the one before can read.
@@ -89,18 +95,18 @@ impl Look<'_> {
 
     /// Which image is in force, by what became of the last one that was started.
     pub(super) fn standing(&self, image: String, record: Option<UpgradeStatus>) -> Standing {
-        let Some(before) = record else { return Standing::Known(image, None) };
+        let Some(before) = record else { return Standing::known(image, None) };
         let record = self.noted(before.clone());
         if record.result == UpgradeResult::Succeeded && before.result != record.result {
             // What it has written is its own from here on, even if it was to be taken back.
-            return Standing::Known(record.to.clone(), Some(record));
+            return Standing::known(record.to.clone(), Some(record));
         }
         // Once it has begun it is in force whatever the template says.
         let stays = record.begun && is_forward_only(&record);
         if record.result == UpgradeResult::Running && (stays || record.to == image) {
             return self.under_way(record);
         }
-        Standing::Known(image, Some(record))
+        Standing::known(image, Some(record))
     }
 
     /// The template has the new image, and it is not known whether that serves.
@@ -117,7 +123,7 @@ impl Look<'_> {
         let open = |decision| Standing::Open(Box::new(decision));
         if !forward_only || !record.begun {
             let from = record.from.clone();
-            return Standing::Known(from, Some(self.ended(record, UpgradeResult::RolledBack, Some(reason))));
+            return Standing::known(from, Some(self.ended(record, UpgradeResult::RolledBack, Some(reason))));
         }
         if wish != record.to && wish != record.from && !catalogue::is_downgrade(to, &self.validated.version) {
             // What served last, and its copy, stay what they are: nothing has served since.
@@ -139,7 +145,7 @@ impl Look<'_> {
         let back = |record: UpgradeStatus, reason: &str| {
             let (from, reason) = (record.from.clone(), Some(reason.to_owned()));
             let record = self.ended(record, UpgradeResult::RolledBack, reason);
-            Standing::Known(from, Some(UpgradeStatus { answered: true, ..record }))
+            Standing::known(from, Some(UpgradeStatus { answered: true, ..record }))
         };
         if wish == record.to {
             if untouched && !copy::is_fresh(record.started_at.0, at) {

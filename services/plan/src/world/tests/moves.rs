@@ -203,11 +203,12 @@ fn a_machine_that_the_stateful_set_really_pins_is_not_ended_by_an_older_look() {
     assert_eq!(running(&world), [of("3", "m7i.large")]);
 }
 
+type Fault = fn(&mut World);
+
 /// The pin names the next machine, whose Node is not ready yet: QuestDB runs on where it is, and its name leads there.
 #[test]
 fn a_database_that_serves_beside_its_pin_is_ready_as_long_as_its_name_leads_there() {
     let ready = |world: &World| told(world, condition::READY).unwrap().0;
-    type Fault = fn(&mut World);
     let answer = |world: &mut World, number: usize, is: &str| {
         let node = std::sync::Arc::make_mut(&mut world.children.nodes[number]);
         let conditions = node.status.get_or_insert_default().conditions.iter_mut().flatten();
