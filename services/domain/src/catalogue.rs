@@ -64,6 +64,11 @@ pub const RESERVED_CONFIG_PREFIXES: &[&str] = &[
     "config.validation.strict",
 ];
 
+/// Whether a key of server.conf belongs to Slipway.
+pub fn is_reserved(key: &str) -> bool {
+    RESERVED_CONFIG_PREFIXES.iter().any(|prefix| key.starts_with(prefix))
+}
+
 /// Keys of server.conf that a running QuestDB takes over when it is told to read the file again, as `SHOW PARAMETERS` of 9.3.4
 /// has them under `reloadable`, without those that belong to Slipway. Every later version is taken to have them too: whoever
 /// relies on it asks the process afterwards.

@@ -168,7 +168,7 @@ impl Change {
         }
         self.storage_over(&mut fields.storage, wrong);
         if let Some(config) = &self.config {
-            check_config(config, wrong);
+            check_config(config, &fields.config, wrong);
             fields.config.clone_from(config);
         }
         if let Some(cidrs) = &self.allowed_cidrs {
@@ -276,7 +276,10 @@ fn word<T: Copy + std::fmt::Display>(
     *target = *value;
 }
 
-fn check_config(config: &BTreeMap<String, String>, wrong: &mut Violations) {
+type Keys = BTreeMap<String, String>;
+
+/// A key that belongs to Slipway by now, and that a database has had, may stay as it is.
+fn check_config(config: &Keys, before: &Keys, wrong: &mut Violations) {
     if config.len() > catalogue::CONFIG_KEYS {
         let most = catalogue::CONFIG_KEYS;
         wrong.push(Violation::new("/config", Rule::Range, format!("holds at most {most} keys")));
@@ -292,7 +295,7 @@ fn check_config(config: &BTreeMap<String, String>, wrong: &mut Violations) {
                 Rule::Format,
                 "a key of server.conf has lower-case letters, digits, '.', '_' and '-'",
             ));
-        } else if catalogue::RESERVED_CONFIG_PREFIXES.iter().any(|prefix| key.starts_with(prefix)) {
+        } else if before.get(key) != Some(value) && catalogue::is_reserved(key) {
             wrong.push(Violation::new(&pointer, Rule::Conflict, "belongs to Slipway and cannot be set"));
         }
         if value.len() > catalogue::CONFIG_VALUE_LENGTH || value.chars().any(char::is_control) {

@@ -124,6 +124,13 @@ impl Caches {
         volumes.chain(nodes).collect()
     }
 
+    /// What a database was started with.
+    pub(crate) fn in_force(&self, subject: &Subject) -> plan::InForce {
+        let set = get(&self.stateful_sets, &subject.name, &subject.namespace, subject);
+        let pod = get(&self.pods, &names::pod(&subject.name), &subject.namespace, subject);
+        plan::InForce::of(set.as_deref(), pod.as_deref())
+    }
+
     /// The objects of one database. An object of its name that is not its own is not among them.
     pub(crate) fn children(&self, subject: &Subject) -> Children {
         let namespace = subject.namespace.as_str();

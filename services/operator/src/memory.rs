@@ -1,14 +1,18 @@
 //! What this process remembers of each database between passes: attempts and what they taught. Losing all of it costs a
 //! few repeated calls and never a duplicate.
 
+pub(crate) mod looks;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use cloud::Holdings;
+use cloud::{DnsChange, DnsRecord, Holdings};
 use jiff::{SignedDuration, Timestamp, Unit};
 use plan::{Failure, Memory, Part};
 use runtime::Backoff;
+
+use self::looks::Looks;
 
 /// Between attempts that failed.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
@@ -49,6 +53,10 @@ struct Held {
 #[derive(Debug, Default)]
 pub(crate) struct Memories {
     took_over: OnceLock<Instant>,
+    /// What another name than the one in force holds, while that is somebody else's.
+    pub(crate) taken: Looks<Vec<DnsRecord>>,
+    /// How far the change of such a name came, while it is under way.
+    pub(crate) under_way: Looks<DnsChange>,
     entries: Mutex<HashMap<String, Entry>>,
 }
 
@@ -213,6 +221,8 @@ impl Memories {
 
     /// Keeps only these.
     pub(crate) fn retain(&self, known: impl Fn(&str) -> bool) {
+        self.taken.retain(&known);
+        self.under_way.retain(&known);
         self.lock().retain(|uid, _| known(uid));
     }
 

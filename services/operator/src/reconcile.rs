@@ -84,11 +84,12 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
         }
         return identity::settle(context, resource).await;
     };
-    let validated = match plan::validate(resource, subject, &context.settings) {
+    let in_force = context.caches.in_force(&subject);
+    let validated = match plan::validate_over(resource, subject, &context.settings, &in_force) {
         Ok(validated) => validated,
         Err(violations) => {
             let mut status = plan::refused(resource, &violations, Timestamp::now());
-            plan::rehearse_refused(resource, &violations, &context.settings).tell(&mut status);
+            plan::rehearse_refused(resource, &violations, &context.settings, &in_force).tell(&mut status);
             report::write(context, resource, status, None).await?;
             return Ok(Next::Rest(context.resync));
         }

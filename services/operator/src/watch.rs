@@ -192,7 +192,8 @@ where
     }
 }
 
-/// Keeps a store up to date until stopped; `tell` hears of each event after the store did.
+/// Keeps a store up to date until stopped; `tell` hears of each event after the store did. It takes in at once what there is to
+/// take in, and only what it answers may wait.
 pub(crate) fn keep<K, F, T>(
     upkeep: &Upkeep,
     sources: Vec<Source<K>>,
@@ -220,17 +221,31 @@ where
             };
             let Some(news) = news else { break };
             let source = &watched[news.source];
-            watches.heard(source, &news.heard, need);
-            if news.listed {
-                watches.listed(source);
-            }
-            for event in news.events {
-                tell(event).await;
-            }
+            take_in(&watches, (source, need), news, &tell).await;
         }
         stop.cancelled().await;
     });
     store
+}
+
+/// Takes in what one watch said.
+///
+/// *Invariant:* what it showed counts only once all that is found by it (an index, who is concerned) is as the list was. It
+/// waits for nobody who was told: before this process leads nobody listens.
+async fn take_in<K, T: Future<Output = ()>>(
+    watches: &Watches,
+    (source, need): (&Watched, Need),
+    news: News<K>,
+    tell: impl Fn(Event<K>) -> T,
+) {
+    let told: Vec<_> = news.events.into_iter().map(tell).collect();
+    watches.heard(source, &news.heard, need);
+    if news.listed {
+        watches.listed(source);
+    }
+    for one in told {
+        one.await;
+    }
 }
 
 /// Hears a watch out until stopped, of which no store is kept: what it tells, and how it is.
@@ -246,13 +261,15 @@ pub(crate) fn hear<K, F, T>(
     T: Future<Output = ()> + Send + 'static,
 {
     let upkeep = upkeep.clone();
+    // Before the task has its turn: what is not known to be watched would count as seen.
+    upkeep.watches.begun(&watched, upkeep.need);
     upkeep.tasks.clone().spawn(format!("watch {watched}"), async move {
         hear_out(&upkeep, &watched, source, config, tell).await;
         upkeep.stop.cancelled().await;
     });
 }
 
-/// The same, by whoever calls.
+/// The same, by whoever calls, who has said that it begins.
 pub(crate) async fn hear_out<K, F, T>(
     upkeep: &Upkeep,
     watched: &Watched,
@@ -265,7 +282,6 @@ pub(crate) async fn hear_out<K, F, T>(
     T: Future<Output = ()>,
 {
     let Upkeep { watches, stop, need, .. } = upkeep;
-    watches.begun(watched, *need);
     let stream = pauses::paced(watcher::watcher(source.api, config));
     let mut said = Box::pin(ear::listen(stream, source.answers).take_until(stop.cancelled()));
     while let Some(said) = said.next().await {

@@ -20,7 +20,7 @@ pub use reload::{Reload, Setting};
 
 pub(crate) use reload::reload;
 pub(crate) use running::{
-    Running, image_of_pod, image_of_template, keyring_of_pod, keyring_of_template, template_digest,
+    Running, field_of, image_of_pod, image_of_template, keyring_of_pod, keyring_of_template, template_digest,
 };
 
 /// A difference between what is asked for and what is.

@@ -4,18 +4,24 @@
 //! restored; the number that the disk carries does not go back. It is raised before a machine may write, to a number that no
 //! machine had before, and a last copy carries the number of the disk as it was when the copy was begun, with no machine left.
 //! So a copy with the number that the disk has now holds everything that was ever written.
+//!
+//! *Invariant:* EC2 cannot compare and set, so a leader that wakes late may write an older number over the disk's. A number that
+//! is lower than any that is known to have been given is no proof, whatever copy has it: Kubernetes can only speak against a copy.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use cloud::{Instance, InstanceState, Owner, Role, SnapshotState, Volume, VolumeId, VolumeSnapshot, key};
 use resources::names::snapshot::LAST_COPY;
-use resources::{QuestDB, QuestDBSnapshot, SnapshotPhase, StepState, names};
+use resources::{CopyPolicy, QuestDB, QuestDBSnapshot, SnapshotPhase, StepState, names};
 
+use crate::planner::generation_of;
 use crate::{Goal, Observed, Part, Subject, Validated};
 
+pub use crate::planner::number_given;
+
 /// Most orders for last copies of one database.
-const ATTEMPTS: u32 = 100;
+pub(crate) const ATTEMPTS: u32 = 100;
 
 /// What EC2 says, asked at one time, of a disk that is to be destroyed once it was copied.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +32,8 @@ pub struct Evidence<'a> {
     pub disk: &'a Volume,
     /// Every machine of the database that EC2 still shows.
     pub machines: &'a [Instance],
+    /// The highest number that the resource, read at the same time, says was given ([`number_given`]).
+    pub given: Option<u64>,
     /// What may be the last copy.
     pub copy: &'a VolumeSnapshot,
 }
@@ -33,11 +41,18 @@ pub struct Evidence<'a> {
 impl Evidence<'_> {
     /// Nothing when all that the disk holds is in the copy, which is complete and can be restored; else what speaks against it.
     pub fn judge(&self) -> Result<(), String> {
-        let Self { subject, disk, machines, copy } = self;
+        let Self { subject, disk, machines, given, copy } = self;
         let id = &copy.id;
         let Some(number) = number(subject, disk) else {
             return Err(format!("{} does not say by its tags which machine it served last", disk.id));
         };
+        let seen = machines.iter().filter_map(generation_of).max();
+        if let Some(higher) = seen.max(*given).filter(|higher| *higher > number) {
+            return Err(format!(
+                "{} carries the number {number}, and {higher} was given out: the disk is numbered anew first",
+                disk.id
+            ));
+        }
         let owner = Owner { generation: Some(number), ..subject.owner(Role::Snapshot) };
         if copy.volume != disk.id {
             return Err(format!("{id} is a copy of {} and not of {}", copy.volume, disk.id));
@@ -89,6 +104,13 @@ pub(crate) fn number_of_order(snapshot: &QuestDBSnapshot) -> Option<u64> {
 pub(crate) fn attempts(subject: &Subject) -> impl Iterator<Item = String> + use<> {
     let stem = names::last_copy(&subject.name, subject.short());
     (1..=ATTEMPTS).map(move |attempt| if attempt == 1 { stem.clone() } else { format!("{stem}-{attempt}") })
+}
+
+/// Whether an order that is there now takes a copy away with it: one that is being deleted, and was to delete its copy.
+pub fn takes_copy(order: &QuestDBSnapshot, copy: &VolumeSnapshot) -> bool {
+    order.metadata.name.as_deref() == copy.tags.get(key::OBJECT)
+        && order.metadata.deletion_timestamp.is_some()
+        && order.spec.deletion_policy == CopyPolicy::Delete
 }
 
 /// The latest order for a last copy, by `find`, which knows every snapshot of the namespace by name.

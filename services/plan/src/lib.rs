@@ -13,6 +13,7 @@ mod contest;
 mod few;
 mod goal;
 mod identity;
+mod in_force;
 mod last_copy;
 mod matches;
 mod observed;
@@ -37,13 +38,16 @@ pub use change::{Change, Reload, Setting};
 pub use contest::{Contest, contests};
 pub use goal::{Goal, is_leaving};
 pub use identity::{Identity, Trace, annotated, claims, identify, trace_of, traces_in_aws};
-pub use last_copy::{Evidence, copies_to_look_at, is_name_known_released, last_copy_to_look_at};
+pub use in_force::InForce;
+pub use last_copy::{
+    Evidence, copies_to_look_at, is_name_known_released, last_copy_to_look_at, number_given, takes_copy,
+};
 pub use observed::{Account, Children, Dns, Memory, Observed, Unseen};
 pub use part::Part;
 pub use planner::{
-    DnsQuestion, Left, Source, are_as_noted, dns_question, has_records, is_abandoned, machine_to_check,
-    modification_must_be_read, name_at_rest, names_left, names_to_release, owner_text, plan, pod_is_ready,
-    pod_serves, serving, source_to_look_at,
+    DnsQuestion, Left, Source, are_as_noted, dns_question, has_records, is_abandoned, is_taken,
+    machine_to_check, modification_must_be_read, name_at_rest, names_left, names_to_release, owner_text,
+    plan, pod_is_ready, pod_serves, serving, source_to_look_at,
 };
 pub use reach::Reach;
 pub use rehearsal::{Rehearsal, rehearse, rehearse_refused};
@@ -56,7 +60,7 @@ pub use step::{Action, Kind, Led, Manifest, Plan, Progress, Renamed, State, Step
 pub use subject::Subject;
 pub use tagged::{Lost, Mistagged, is_still_ours, lost, put_right};
 pub use upgrade::copy_to_look_at;
-pub use validate::{Validated, hostname, is_cidr, validate};
+pub use validate::{Validated, hostname, is_cidr, validate, validate_over};
 
 #[cfg(test)]
 mod fixture;

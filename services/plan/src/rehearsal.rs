@@ -12,7 +12,7 @@ use resources::{PlanForStatus, QuestDB, QuestDBSpec, QuestDBStatus, names};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::{Observed, Plan, Settings, Subject, plan, validate};
+use crate::{InForce, Observed, Plan, Settings, Subject, plan, validate_over};
 
 /// Most lines of an answer.
 const LINES: usize = 64;
@@ -37,13 +37,20 @@ impl Rehearsal {
 /// What the spec in the annotation would take, in lines for people: first what changes, then the first steps. Nothing
 /// without the annotation.
 pub fn rehearse(resource: &QuestDB, observed: &Observed, settings: &Settings) -> Rehearsal {
-    answered(resource, |wished| answer(wished, Some(observed), settings))
+    let children = &observed.children;
+    let in_force = InForce::of(children.stateful_set.as_deref(), children.pod.as_deref());
+    answered(resource, |wished| answer(wished, Some(observed), settings, &in_force))
 }
 
 /// The same while the spec as it stands is refused, so that nothing is looked at: whether the other one would be too.
-pub fn rehearse_refused(resource: &QuestDB, violations: &Violations, settings: &Settings) -> Rehearsal {
+pub fn rehearse_refused(
+    resource: &QuestDB,
+    violations: &Violations,
+    settings: &Settings,
+    in_force: &InForce,
+) -> Rehearsal {
     answered(resource, |wished| {
-        let mut lines = answer(wished, None, settings);
+        let mut lines = answer(wished, None, settings, in_force);
         if lines.is_empty() {
             lines.push(Line::Note(format!(
                 "this spec would be accepted; what it would take is not known, because the spec as it stands is refused: {violations}"
@@ -82,11 +89,16 @@ fn bounded(mut lines: Vec<Line>) -> Vec<String> {
 }
 
 /// What is wrong with a wish, or else what it takes where that can be seen.
-fn answer(wished: &QuestDB, observed: Option<&Observed>, settings: &Settings) -> Vec<Line> {
+fn answer(
+    wished: &QuestDB,
+    observed: Option<&Observed>,
+    settings: &Settings,
+    in_force: &InForce,
+) -> Vec<Line> {
     let Some(subject) = Subject::of(wished, settings) else {
         return vec![Line::Wrong("it is not known yet which database this is".to_owned())];
     };
-    match (validate(wished, subject, settings), observed) {
+    match (validate_over(wished, subject, settings, in_force), observed) {
         (Ok(validated), Some(observed)) => told(plan(wished, &validated, observed, settings)),
         (Ok(_), None) => Vec::new(),
         (Err(violations), _) => {

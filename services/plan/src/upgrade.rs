@@ -67,7 +67,7 @@ pub(crate) fn decide(
                     || (record.result == UpgradeResult::RolledBack && record.to != wish),
                 ..record
             };
-            let record = record.map(answered);
+            let record = record.map(|record| answered(*record));
             if image == wish { Decision::of(wish, record) } else { look.asked(&image, record) }
         }
     }
@@ -135,7 +135,8 @@ impl Look<'_> {
                     && (reported.begun && !written.begun)
                     && standing::is_forward_only(&written);
                 let complete = written.complete && reported.complete;
-                Some(if resumed { reported } else { UpgradeStatus { complete, ..written } })
+                let put_back = reported.put_back.clone();
+                Some(if resumed { reported } else { UpgradeStatus { complete, put_back, ..written } })
             }
             // It was decided on and never written: nothing has begun.
             (None, Some(reported))
@@ -220,6 +221,7 @@ impl Look<'_> {
             begun,
             answered: false,
             complete: false,
+            put_back: None,
             started_at: known.map_or(Time(self.observed.at), |known| known.started_at.clone()),
             ended_at: None,
         };

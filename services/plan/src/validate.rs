@@ -16,7 +16,7 @@ use crate::goal::{is_held_back, is_leaving};
 use crate::overrides;
 use crate::reach::{self, Reach};
 use crate::secrets::Keyring;
-use crate::{Goal, Settings, Subject};
+use crate::{Goal, InForce, Settings, Subject};
 
 /// A wish that can be carried out.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,6 +61,8 @@ pub struct Validated {
     pub reach: Reach,
     /// How its pod is otherwise than by default.
     pub overrides: PodOverrides,
+    /// Fields that would be refused if they were new, and why; they stay as they are.
+    pub kept: Vec<String>,
 }
 
 impl Validated {
@@ -70,14 +72,25 @@ impl Validated {
     }
 }
 
-/// Checks a resource whose identity is known.
+/// Checks a resource whose identity is known, as if nothing ran.
 pub fn validate(resource: &QuestDB, subject: Subject, settings: &Settings) -> Result<Validated, Violations> {
+    validate_over(resource, subject, settings, &InForce::default())
+}
+
+/// The same, of a database of which it is known what is in force.
+pub fn validate_over(
+    resource: &QuestDB,
+    subject: Subject,
+    settings: &Settings,
+    in_force: &InForce,
+) -> Result<Validated, Violations> {
     let spec = &resource.spec;
     let goal = Goal::of(resource);
     let mut violations = Violations::default();
     if goal == Goal::Serve {
         check(resource, &subject, settings, &mut violations);
     }
+    let kept = in_force.pardon(resource, &mut violations);
     let fallback = || catalogue::instance_type(catalogue::DEFAULT_INSTANCE_TYPE);
     let instance_type = catalogue::instance_type(&spec.compute.instance_type).or_else(fallback);
     let Some(instance_type) = instance_type else {
@@ -108,6 +121,7 @@ pub fn validate(resource: &QuestDB, subject: Subject, settings: &Settings) -> Re
         zone: spec.zone.clone(),
         reach: Reach::of(&spec.network, &subject, settings),
         overrides: spec.pod.clone().unwrap_or_default(),
+        kept,
         subject,
     })
 }

@@ -32,6 +32,9 @@ pub struct UpgradeStatus {
     /// The snapshot has everything that was acknowledged: nothing has served since it was taken back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub complete: bool,
+    /// Uid of the pod in which the image before was put back. Another pod may have served before anybody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub put_back: Option<String>,
     /// When QuestDB was first told to start as the new image.
     pub started_at: Time,
     /// When it was known what became of it.

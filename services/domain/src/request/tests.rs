@@ -161,3 +161,20 @@ fn networks_have_no_host_bits() {
         assert!(!is_cidr(bad), "{bad}");
     }
 }
+
+#[test]
+fn a_key_that_belongs_to_slipway_by_now_may_stay_and_not_change() {
+    let mut current = desired();
+    current.config.insert("pg.user.of.before".to_owned(), "7".to_owned());
+    let change = |key: &str, value: &str| {
+        let mut config = current.config.clone();
+        config.insert(key.to_owned(), value.to_owned());
+        let change = Change { config: Some(config), ..Change::default() };
+        change.apply(&current).map_err(|wrong| wrong.0[0].pointer.clone())
+    };
+    let kept = change("cairo.other", "1").unwrap();
+    assert_eq!(kept.config.get("pg.user.of.before").map(String::as_str), Some("7"));
+    for (key, value) in [("pg.user.of.before", "8"), ("pg.user.other", "7")] {
+        assert_eq!(change(key, value).unwrap_err(), format!("/config/{key}"));
+    }
+}

@@ -2,7 +2,7 @@
 
 use cloud::{
     ClientToken, Error as AwsError, Instance, InstanceId, Launch, NewSecurityGroup, NewVolume, Protection,
-    Role, Select, TagFilter, VolumeState, key,
+    Role, Select, TagFilter, Tags, Volume, VolumeId, VolumeState, key,
 };
 use plan::Step;
 
@@ -22,9 +22,7 @@ pub(super) async fn step(pass: &Pass<'_>, step: &Step) -> Result<(), Error> {
         }
         Step::RunInstance { generation, zone, launch } => run_instance(pass, *generation, zone, launch).await,
         Step::CreateVolume(volume) => create_volume(pass, volume).await,
-        Step::Tag { resource, tags } => {
-            cloud.create_tags(&[resource], tags).await.map_err(Error::aws("say whose it is"))
-        }
+        Step::Tag { resource, tags } => pass.context.within_lease(tag(pass, resource, tags)).await,
         Step::ModifyVolume { volume, change } => {
             cloud.modify_volume(volume, change).await.map(drop).map_err(Error::aws("change the volume"))
         }
@@ -90,6 +88,29 @@ pub(super) async fn instances(pass: &Pass<'_>) -> Result<Vec<Instance>, Error> {
         .describe_instances(&select)
         .await
         .map_err(Error::aws("look for machines of the database"))
+}
+
+/// EC2 cannot compare and set: the number of a disk is looked at right before, and what is tagged then is tagged soon or not at all.
+async fn tag(pass: &Pass<'_>, resource: &str, tags: &Tags) -> Result<(), Error> {
+    let cloud = &pass.context.cloud;
+    if resource.starts_with("vol-") && tags.get(key::GENERATION).is_some() {
+        let found = cloud.describe_volumes(&Select::one(VolumeId::new(resource))).await;
+        let found = found.map_err(Error::aws("look at the number of the disk"))?;
+        found.iter().try_for_each(|disk| check_not_lower(disk, tags))?;
+    }
+    let tagged = async { cloud.create_tags(&[resource], tags).await.map_err(Error::aws("say whose it is")) };
+    destroy::within(destroy::CALL, "say whose it is", tagged).await
+}
+
+/// Whether the disk has no higher number by now: that would be one which somebody else gave since this one was decided.
+fn check_not_lower(disk: &Volume, tags: &Tags) -> Result<(), Error> {
+    let number = |tags: &Tags| tags.get(key::GENERATION).and_then(|text| text.parse::<u64>().ok());
+    match number(&disk.tags) {
+        Some(shown) if number(tags) < Some(shown) => {
+            Err(Error::Stale { what: format!("{} carries generation {shown} by now", disk.id) })
+        }
+        _ => Ok(()),
+    }
 }
 
 async fn run_instance(pass: &Pass<'_>, generation: u64, zone: &str, launch: &Launch) -> Result<(), Error> {
@@ -182,5 +203,43 @@ fn unless_there(answer: Result<(), AwsError>) -> Result<(), AwsError> {
     match answer {
         Err(AwsError::AlreadyExists { .. }) => Ok(()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cloud::VolumeKind;
+
+    use super::*;
+
+    fn disk(tags: Tags) -> Volume {
+        Volume {
+            id: VolumeId::new("vol-1"),
+            state: VolumeState::Available,
+            zone: "eu-west-1a".to_owned(),
+            size_gib: 50,
+            kind: VolumeKind::Gp3,
+            iops: None,
+            throughput: None,
+            encrypted: true,
+            snapshot: None,
+            attachments: Vec::new(),
+            tags,
+            created_at: None,
+        }
+    }
+
+    #[test]
+    fn a_number_that_was_decided_long_ago_is_not_written_over_a_higher_one() {
+        let numbered = |number: &str| Tags::new().with(key::GENERATION, number);
+        for (shown, written, goes) in
+            [("3", "4", true), ("4", "4", true), ("5", "4", false), ("odd", "4", true)]
+        {
+            let checked = check_not_lower(&disk(numbered(shown)), &numbered(written));
+            assert_eq!(checked.is_ok(), goes, "{written} over {shown}");
+            assert!(checked.err().is_none_or(|error| error.is_conflict()), "the next look decides anew");
+        }
+        assert!(check_not_lower(&disk(Tags::new()), &numbered("1")).is_ok());
+        assert!(check_not_lower(&disk(numbered("2")), &numbered("odd")).is_err());
     }
 }

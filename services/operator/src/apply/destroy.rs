@@ -8,12 +8,12 @@
 
 use std::time::Duration;
 
-use cloud::{Error as AwsError, Owner, Select, SnapshotId, Volume, VolumeId};
+use cloud::{Error as AwsError, Owner, Select, SnapshotId, Volume, VolumeId, VolumeSnapshot, key};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Api;
 use kube::api::ListParams;
 use plan::{Evidence, Goal, is_suspended};
-use resources::{DeletionPolicy, QuestDB};
+use resources::{DeletionPolicy, QuestDB, QuestDBSnapshot};
 
 use super::{Pass, aws};
 use crate::error::Error;
@@ -21,7 +21,7 @@ use crate::error::Error;
 /// How long all looks may take together.
 const LOOK: Duration = Duration::from_secs(5);
 /// How long the call may take, and wait for its turn: then everything is looked at again.
-const CALL: Duration = Duration::from_secs(2);
+pub(super) const CALL: Duration = Duration::from_secs(2);
 
 /// Destroys the disk; with `copy`, only once that is proved to hold all of it.
 pub(super) async fn volume(
@@ -44,7 +44,7 @@ pub(super) async fn volume(
     within(CALL, "destroy the volume", call).await
 }
 
-async fn within<T>(
+pub(super) async fn within<T>(
     limit: Duration,
     call: &'static str,
     work: impl Future<Output = Result<T, Error>>,
@@ -92,8 +92,26 @@ async fn check_copied(pass: &Pass<'_>, disk: &Volume, copy: &SnapshotId) -> Resu
     let Some(found) = found.iter().find(|found| found.id == *copy) else {
         return Err(Error::Stale { what: format!("EC2 does not show {copy}, the last copy of {}", disk.id) });
     };
-    let evidence = Evidence { subject: &pass.validated.subject, disk, machines: &machines, copy: found };
-    evidence.judge().map_err(|what| Error::Stale { what })
+    // The resource is the one that is there now: that is read last.
+    let given = plan::number_given(pass.resource);
+    let subject = &pass.validated.subject;
+    let evidence = Evidence { subject, disk, machines: &machines, given, copy: found };
+    evidence.judge().map_err(|what| Error::Stale { what })?;
+    check_stays(pass, found).await
+}
+
+/// An order that is being deleted may take its copy with it, whichever of the orders it is.
+async fn check_stays(pass: &Pass<'_>, copy: &VolumeSnapshot) -> Result<(), Error> {
+    let Some(name) = copy.tags.get(key::OBJECT) else { return Ok(()) };
+    let api: Api<QuestDBSnapshot> =
+        Api::namespaced(pass.context.client.clone(), &pass.validated.subject.namespace);
+    let order = pass.context.call("look at the order for the last copy", api.get_opt(name)).await?;
+    match order.filter(|order| plan::takes_copy(order, copy)) {
+        Some(_) => {
+            Err(Error::Stale { what: format!("QuestDBSnapshot {name} is being deleted with its copy") })
+        }
+        None => Ok(()),
+    }
 }
 
 async fn check_unattached(pass: &Pass<'_>, disk: &Volume, persistent_volume: &str) -> Result<(), Error> {

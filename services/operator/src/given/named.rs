@@ -18,8 +18,8 @@ use crate::watch::{self, Need, Source, Upkeep, Wiring};
 /// A Secret by namespace and name.
 type Key = (String, String);
 
-/// A watch that is to be begun, and how it ends.
-type Begun = (Key, CancellationToken);
+/// A watch that is to be begun, the how manieth of all it is, and how it ends.
+type Begun = (Key, u64, CancellationToken);
 
 /// All of them.
 #[derive(Clone)]
@@ -33,10 +33,14 @@ pub(super) struct Named {
 struct Table {
     watched: HashMap<Key, Watched>,
     names: HashMap<ObjectRef<QuestDB>, BTreeSet<String>>,
+    /// How many watches were begun.
+    begun: u64,
 }
 
 #[derive(Debug, Default)]
 struct Watched {
+    /// Of which watch it is: one that has ended may still have something to say.
+    number: u64,
     /// Whether its watch has answered.
     known: bool,
     /// At which version it is, if it is there.
@@ -58,14 +62,16 @@ impl Named {
     ) -> BTreeMap<String, Option<Origin>> {
         let mut table = self.lock();
         let (begun, known) = table.name(database, names);
-        for (key, stop) in begun {
-            self.begin(key, stop);
+        for begun in begun {
+            self.begin(begun);
         }
         known
     }
 
-    fn begin(&self, key: Key, stop: CancellationToken) {
+    /// While the table is held: of two watches of one Secret the later is begun after the earlier.
+    fn begin(&self, (key, number, stop): Begun) {
         let named = self.clone();
+        let life = self.wiring.upkeep.watches.begun(&of_named(&key), Need::Wish);
         let task = format!("watch Secret {}/{}", key.0, key.1);
         self.wiring.upkeep.tasks.spawn_once(task, async move {
             let upkeep = Upkeep { need: Need::Wish, ..named.wiring.upkeep.clone() };
@@ -73,20 +79,21 @@ impl Named {
             let source = Source::new(&named.client, place, |client, _| Api::namespaced(client, &key.0));
             let one = watcher::Config::default().fields(&format!("metadata.name={}", key.1));
             let (watched, seen) = (of_named(&key), Mutex::default());
-            let told =
-                watch::hear_out(&upkeep, &watched, source, one, |event| named.take_in(&key, event, &seen));
+            let told = watch::hear_out(&upkeep, &watched, source, one, |event| {
+                named.take_in((&key, number), event, &seen)
+            });
             tokio::select! {
                 () = told => {}
                 () = stop.cancelled() => {}
             }
             // Nobody asks for it any more.
-            upkeep.watches.forget(&watched);
+            upkeep.watches.forget(&watched, life);
         });
     }
 
     async fn take_in(
         &self,
-        key: &Key,
+        (key, number): (&Key, u64),
         event: Event<PartialObjectMeta<Secret>>,
         listed: &Mutex<Option<Origin>>,
     ) {
@@ -104,7 +111,7 @@ impl Named {
             Event::Apply(object) => Some(Origin::of(&object.metadata)),
             Event::Delete(_) => None,
         };
-        let owners = self.lock().learn(key, origin);
+        let owners = self.lock().learn((key, number), origin);
         for owner in owners {
             // Closed only when the program ends.
             let _ = self.wiring.queue.send(ObjectRef::new(&owner).within(&key.0)).await;
@@ -144,7 +151,9 @@ impl Table {
         for name in names.difference(&former) {
             let watched = self.watched.entry(key(name)).or_default();
             if watched.owners.is_empty() {
-                begun.push((key(name), watched.stop.clone()));
+                self.begun += 1;
+                watched.number = self.begun;
+                begun.push((key(name), watched.number, watched.stop.clone()));
             }
             watched.owners.insert(database.name.clone());
         }
@@ -163,9 +172,10 @@ impl Table {
         (begun, names.into_iter().filter_map(known).collect())
     }
 
-    /// Notes how a Secret is; who names it, if that is news.
-    fn learn(&mut self, key: &Key, origin: Option<Origin>) -> BTreeSet<String> {
-        let Some(watched) = self.watched.get_mut(key) else { return BTreeSet::new() };
+    /// Notes how a Secret is by its watch of this number; who names it, if that is news.
+    fn learn(&mut self, (key, number): (&Key, u64), origin: Option<Origin>) -> BTreeSet<String> {
+        let watched = self.watched.get_mut(key).filter(|watched| watched.number == number);
+        let Some(watched) = watched else { return BTreeSet::new() };
         if watched.known && watched.origin == origin {
             return BTreeSet::new();
         }
@@ -263,21 +273,42 @@ mod tests {
         let key = ("n".to_owned(), "s".to_owned());
         let (begun, known) = table.name(&a, names(&["s"]));
         assert_eq!((begun.len(), known.len()), (1, 0), "nothing is known yet");
-        let stop = begun[0].1.clone();
+        let (first, stop) = (begun[0].1, begun[0].2.clone());
         assert!(
             table.name(&a, names(&["s"])).0.is_empty() && table.name(&b, names(&["s", "t"])).0.len() == 1
         );
-        assert_eq!(table.learn(&key, None), names(&["a", "b"]));
-        assert_eq!(table.learn(&key, None), names(&[]), "no news");
+        assert_eq!(table.learn((&key, first), None), names(&["a", "b"]));
+        assert_eq!(table.learn((&key, first), None), names(&[]), "no news");
         let origin = Origin { name: "s".to_owned(), uid: "u".to_owned(), version: "1".to_owned() };
-        assert_eq!(table.learn(&key, Some(origin.clone())), names(&["a", "b"]));
+        assert_eq!(table.learn((&key, first), Some(origin.clone())), names(&["a", "b"]));
         assert_eq!(table.name(&a, names(&["s"])).1, [("s".to_owned(), Some(origin))].into());
         table.name(&a, names(&[]));
         assert!(!stop.is_cancelled());
         table.name(&b, names(&["t"]));
         assert!(stop.is_cancelled());
-        assert_eq!(table.learn(&key, None), names(&[]));
+        assert_eq!(table.learn((&key, first), None), names(&[]));
         table.name(&b, names(&[]));
         assert!(table.watched.is_empty() && table.names.is_empty(), "{table:?}");
+    }
+
+    #[test]
+    fn a_watch_that_has_ended_says_nothing_of_the_next() {
+        let mut table = Table::default();
+        let (a, key) = (ObjectRef::<QuestDB>::new("a").within("n"), ("n".to_owned(), "s".to_owned()));
+        let begin = |table: &mut Table| {
+            let (begun, known) = table.name(&a, names(&["s"]));
+            assert!(known.is_empty(), "nothing is known of it yet");
+            begun[0].1
+        };
+        let former = begin(&mut table);
+        table.name(&a, names(&[]));
+        let next = begin(&mut table);
+        let origin = |version: &str| {
+            Some(Origin { name: "s".to_owned(), uid: "u".to_owned(), version: version.to_owned() })
+        };
+        assert_eq!(table.learn((&key, former), origin("1")), names(&[]));
+        assert_eq!(table.learn((&key, next), origin("2")), names(&["a"]));
+        assert_eq!(table.learn((&key, former), origin("1")), names(&[]));
+        assert_eq!(table.name(&a, names(&["s"])).1, [("s".to_owned(), origin("2"))].into());
     }
 }

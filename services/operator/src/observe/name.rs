@@ -1,12 +1,16 @@
 //! What Route 53 says of the names of a database.
 
-use cloud::{ChangeId, DnsChange, DnsChangeState, InstanceState};
+use std::time::Instant;
+
+use cloud::{ChangeId, DnsChange, DnsChangeState, DnsRecord, InstanceState};
 use jiff::Timestamp;
 use plan::{Dns, DnsQuestion, Goal, Observed, Validated};
 use resources::QuestDB;
+use runtime::backoff::random_share;
 
 use crate::context::Context;
 use crate::error::Error;
+use crate::memory::looks::Question;
 
 /// Asks what the next decision about names needs, and nothing more.
 pub(super) async fn dns(
@@ -35,7 +39,7 @@ pub(super) async fn dns(
     let address = serving.filter(|_| plan::pod_is_ready(observed)).and_then(|instance| instance.private_ip);
     let question = plan::dns_question(resource, validated, (address, observed.at));
     let is_of_another = matches!(question, DnsQuestion::Next { .. } | DnsQuestion::Back { .. });
-    match answer(context, question).await {
+    match answer(context, validated, question).await {
         Err(error) if is_of_another => {
             // The database has a name that leads to it: nothing else has to wait for this one.
             tracing::warn!(error = %runtime::telemetry::chain(&error), "another name could not be looked at");
@@ -45,7 +49,7 @@ pub(super) async fn dns(
     }
 }
 
-async fn answer(context: &Context, question: DnsQuestion) -> Result<Dns, Error> {
+async fn answer(context: &Context, validated: &Validated, question: DnsQuestion) -> Result<Dns, Error> {
     match question {
         DnsQuestion::Nothing => Ok(Dns::default()),
         DnsQuestion::InForce { name, change } => {
@@ -54,9 +58,9 @@ async fn answer(context: &Context, question: DnsQuestion) -> Result<Dns, Error> 
             Ok(Dns { records, change, ..Dns::default() })
         }
         DnsQuestion::Next { name, change } => {
-            let change = came(context, change).await?;
+            let change = came_beside(context, validated, change).await?;
             let is_under_way = change.as_ref().is_some_and(|change| change.state != DnsChangeState::InSync);
-            let beside = if is_under_way { None } else { Some(records(context, &name).await?) };
+            let beside = if is_under_way { None } else { Some(held(context, validated, &name).await?) };
             Ok(Dns { beside, change, ..Dns::default() })
         }
         DnsQuestion::Back { in_force, name } => {
@@ -74,6 +78,44 @@ async fn came(context: &Context, change: Option<ChangeId>) -> Result<Option<DnsC
         Err(cloud::Error::NotFound { .. }) => Ok(None),
         Err(error) => Err(Error::aws("ask how far a DNS change came")(error)),
     }
+}
+
+/// The same of a name beside the one in force, by which the database serves meanwhile: asked ever more seldom.
+async fn came_beside(
+    context: &Context,
+    validated: &Validated,
+    change: Option<ChangeId>,
+) -> Result<Option<DnsChange>, Error> {
+    let (looks, uid) = (&context.memories.under_way, &validated.subject.uid);
+    let Some(id) = change else { return Ok(None) };
+    let question = Question::Change(id.to_string());
+    if let Some(standing) = looks.standing(uid, &question, Instant::now()) {
+        return Ok(Some(standing));
+    }
+    let found = came(context, Some(id)).await?;
+    match &found {
+        Some(change) if change.state != DnsChangeState::InSync => {
+            looks.stands(uid, question, change.clone(), (Instant::now(), random_share()));
+        }
+        _ => looks.forget(uid),
+    }
+    Ok(found)
+}
+
+/// What a name holds that is asked for beside the one in force. One that somebody else has is looked at ever more seldom.
+async fn held(context: &Context, validated: &Validated, name: &str) -> Result<Vec<DnsRecord>, Error> {
+    let (looks, uid) = (&context.memories.taken, &validated.subject.uid);
+    let question = Question::Records(name.to_owned(), validated.generation);
+    if let Some(standing) = looks.standing(uid, &question, Instant::now()) {
+        return Ok(standing);
+    }
+    let found = records(context, name).await?;
+    if plan::is_taken(&found, &validated.subject) {
+        looks.stands(uid, question, found.clone(), (Instant::now(), random_share()));
+    } else {
+        looks.forget(uid);
+    }
+    Ok(found)
 }
 
 /// The names that a database gives back. One that is let go for good also gives back what status does not tell of: nobody
@@ -137,7 +179,7 @@ async fn at_rest(context: &Context, resource: &QuestDB, validated: &Validated) -
     Ok(None)
 }
 
-async fn records(context: &Context, name: &str) -> Result<Vec<cloud::DnsRecord>, Error> {
+async fn records(context: &Context, name: &str) -> Result<Vec<DnsRecord>, Error> {
     let found = context.cloud.list_records(&context.zone(), name).await;
     found.map_err(Error::aws("list the records of the name"))
 }

@@ -15,7 +15,7 @@ use runtime::prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{Notify, watch};
 
 use super::merged::Heard;
-use super::table::{Need, News, Table, Works};
+use super::table::{Life, Need, News, Table, Works};
 use super::trouble::{Trouble, Watched, label, told};
 use crate::metrics::Labels;
 use crate::scope::Scope;
@@ -85,9 +85,10 @@ impl Watches {
     }
 
     /// One is begun.
-    pub(crate) fn begun(&self, watched: &Watched, need: Need) {
-        self.lock().begun(watched, need, Instant::now());
-        self.show();
+    pub(crate) fn begun(&self, watched: &Watched, need: Need) -> Life {
+        let life = self.lock().begun(watched, need, Instant::now());
+        self.show_of(watched);
+        life
     }
 
     /// A kind is not watched any more.
@@ -97,17 +98,16 @@ impl Watches {
         }
     }
 
-    /// One is not begun again.
-    pub(crate) fn forget(&self, watched: &Watched) {
-        if self.lock().forget(watched) {
-            self.show();
-        }
+    /// One is not begun again, unless somebody began it anew.
+    pub(crate) fn forget(&self, watched: &Watched, life: Life) {
+        self.lock().forget(watched, life);
+        self.show_of(watched);
     }
 
     /// One has shown all that there is.
     pub(crate) fn listed(&self, watched: &Watched) {
         if self.lock().listed(watched) {
-            self.show();
+            self.show_of(watched);
         }
     }
 
@@ -129,10 +129,11 @@ impl Watches {
         };
         if works != Works::Still {
             tracing::info!(kind = %watched, "a watch works again");
-            self.show();
-        } else if matches!(heard, Heard::Silence | Heard::Answered) && self.is_any_ill() {
+            self.show_of(watched);
+        } else if matches!(heard, Heard::Silence | Heard::Answered) && (watched.is_one() || self.is_any_ill())
+        {
             // What does not answer at all grows old without a word, and what is answered is refused no more.
-            self.show();
+            self.show_of(watched);
         }
         let anew = works == Works::Anew;
         if anew && need == Need::Databases {
@@ -165,7 +166,7 @@ impl Watches {
         } else {
             tracing::debug!(error = told, kind = %watched, "a watch broke again");
         }
-        self.show();
+        self.show_of(watched);
     }
 
     /// Takes in that one broke; whether it is something else than before.
@@ -206,6 +207,14 @@ impl Watches {
         self.lock().unseen_of(kind, namespace, &self.0.rights, Instant::now())
     }
 
+    /// Tells what one of them changed. Of those of one object there are as many as databases: what goes through all watches is
+    /// done for them only when it is news.
+    fn show_of(&self, watched: &Watched) {
+        if !watched.is_one() || self.lock().take_news() {
+            self.show();
+        }
+    }
+
     fn show(&self) {
         let Shared { shown, places, rights, refused, cluster, .. } = &*self.0;
         // Held to the end, or what was so before could be told last.
@@ -218,9 +227,8 @@ impl Watches {
                 say(component, found);
             }
         }
-        let labels = |watched: &Watched| {
-            let namespace = watched.place.clone().unwrap_or_default();
-            vec![("kind", watched.kind.clone()), ("namespace", namespace)]
+        let labels = |(kind, place): (&str, Option<&str>)| {
+            vec![("kind", kind.to_owned()), ("namespace", place.unwrap_or_default().to_owned())]
         };
         // Nobody is to see none of them while they are told anew.
         let now: BTreeSet<Labels> = table.refused().map(labels).collect();

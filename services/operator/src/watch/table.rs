@@ -4,7 +4,10 @@
 //! *Invariant:* a namespace counts as seen only when every kind that databases need was listed in it to the end, and every kind
 //! of the cluster itself was. *Invariant:* what a watch showed before it was refused, or broke, counts only for a while.
 
+mod words;
+
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::{Duration, Instant};
 
 use kube::Resource as _;
@@ -12,7 +15,8 @@ use plan::Unseen;
 use resources::QuestDB;
 
 use super::ear::LIVED;
-use super::trouble::{Trouble, Watched, told};
+use super::trouble::{Trouble, Watched};
+use words::{reasons, unseen};
 
 /// For how long what was seen counts although the watch does not work: longer than an API server is away that is restarted, and
 /// all that its watches take to be begun again then; longer, too, than the life of one watch (290 s), with which one heals that
@@ -23,9 +27,6 @@ pub(crate) const STALE: Duration = Duration::from_mins(6);
 /// nothing. Databases go on without them once they were listed.
 const HARMLESS: [&str; 5] =
     ["ConfigMap", "NetworkPolicy", "PodDisruptionBudget", "Secret metadata", "Service"];
-
-/// What is told of watches that are begun again until they work: the same whichever they are.
-const BROKEN: &str = "the operator cannot watch everything there, and tries again until it works: its /readyz says what and why";
 
 /// Who needs what a watch shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,11 +41,26 @@ pub(crate) enum Need {
 
 /// All watches.
 #[derive(Debug, Default)]
-pub(super) struct Table(BTreeMap<Watched, Row>);
+pub(super) struct Table {
+    /// Those of all objects of a kind: what is decided, and told of readiness, is by them.
+    kinds: BTreeMap<Watched, Row>,
+    /// Those of one object each, of which there may be one for every database. Nothing goes through all of them.
+    objects: BTreeMap<Watched, Row>,
+    /// How many of the latter are refused, by kind and place.
+    refused: BTreeMap<(String, Option<String>), usize>,
+    /// Whether there is another kind or place in that, or one less, than was told.
+    is_news: bool,
+    lives: u64,
+}
+
+/// One beginning of a watch: who ends it ends no later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Life(u64);
 
 /// One watch.
 #[derive(Debug)]
 struct Row {
+    life: Life,
     need: Need,
     begun: Instant,
     /// Whether all that it watches was shown once.
@@ -100,8 +116,8 @@ pub(super) struct Ready {
 }
 
 impl Row {
-    fn new(need: Need, now: Instant) -> Self {
-        Self { need, begun: now, listed: false, ill: None }
+    fn new(life: Life, need: Need, now: Instant) -> Self {
+        Self { life, need, begun: now, listed: false, ill: None }
     }
 
     /// Whether what it shows is what there is, as far as it can be told.
@@ -129,74 +145,133 @@ impl Row {
 
 impl Table {
     /// A watch is begun.
-    pub(super) fn begun(&mut self, watched: &Watched, need: Need, now: Instant) {
-        self.0.insert(watched.clone(), Row::new(need, now));
+    pub(super) fn begun(&mut self, watched: &Watched, need: Need, now: Instant) -> Life {
+        self.lives += 1;
+        let life = Life(self.lives);
+        self.change(watched, |rows| rows.insert(watched.clone(), Row::new(life, need, now)));
+        life
     }
 
     /// A kind is not watched any more; whether it was.
     pub(super) fn ended(&mut self, kind: &str) -> bool {
-        let before = self.0.len();
-        self.0.retain(|watched, _| watched.kind != kind);
-        self.0.len() != before
+        let before = self.kinds.len();
+        self.kinds.retain(|watched, _| watched.kind != kind);
+        self.kinds.len() != before
     }
 
-    /// A watch is not begun again; whether it was known.
-    pub(super) fn forget(&mut self, watched: &Watched) -> bool {
-        self.0.remove(watched).is_some()
+    /// A watch is not begun again, unless it was begun anew since.
+    pub(super) fn forget(&mut self, watched: &Watched, life: Life) {
+        self.change(watched, |rows| {
+            if rows.get(watched).is_some_and(|row| row.life == life) {
+                rows.remove(watched);
+            }
+        });
     }
 
     /// All that it watches was shown; whether that is the first time.
     pub(super) fn listed(&mut self, watched: &Watched) -> bool {
-        self.0.get_mut(watched).is_some_and(|row| !std::mem::replace(&mut row.listed, true))
+        self.row(watched, |row| !std::mem::replace(&mut row.listed, true)).unwrap_or_default()
     }
 
     /// One works.
     pub(super) fn works(&mut self, watched: &Watched, now: Instant) -> Works {
-        let Some(row) = self.0.get_mut(watched) else { return Works::Still };
-        let late = !row.listed || row.is_late(now);
-        match row.ill.take() {
-            None => Works::Still,
-            Some(_) if late => Works::Anew,
-            Some(_) => Works::Again,
-        }
+        let works = |row: &mut Row| {
+            let late = !row.listed || row.is_late(now);
+            match row.ill.take() {
+                None => Works::Still,
+                Some(_) if late => Works::Anew,
+                Some(_) => Works::Again,
+            }
+        };
+        self.row(watched, works).unwrap_or(Works::Still)
     }
 
     /// One was begun again. It may break at once; one that ends well now and then is begun again without having broken.
     pub(super) fn answered(&mut self, watched: &Watched, now: Instant) {
-        let ill = self.0.get_mut(watched).and_then(|row| row.ill.as_mut());
-        if let Some(ill) = ill {
-            // What ends well is begun again where it ended, and has worked since its first answer.
-            ill.answered.get_or_insert(now);
-        }
+        self.row(watched, |row| {
+            if let Some(ill) = &mut row.ill {
+                // What ends well is begun again where it ended, and has worked since its first answer.
+                ill.answered.get_or_insert(now);
+            }
+        });
     }
 
     /// One says nothing: it works if it was begun again long enough ago.
     pub(super) fn silent(&mut self, watched: &Watched, now: Instant) -> Works {
-        let Some(row) = self.0.get_mut(watched) else { return Works::Still };
-        let Some(ill) = row.ill.take_if(|ill| row.listed && ill.has_lived(now)) else { return Works::Still };
-        if now.saturating_duration_since(ill.since) >= STALE { Works::Anew } else { Works::Again }
+        let silent = |row: &mut Row| {
+            let Some(ill) = row.ill.take_if(|ill| row.listed && ill.has_lived(now)) else {
+                return Works::Still;
+            };
+            if now.saturating_duration_since(ill.since) >= STALE { Works::Anew } else { Works::Again }
+        };
+        self.row(watched, silent).unwrap_or(Works::Still)
     }
 
     /// One broke; whether it is something else than before.
     pub(super) fn broke(&mut self, watched: &Watched, need: Need, news: News, now: Instant) -> bool {
-        let row = self.0.entry(watched.clone()).or_insert_with(|| Row::new(need, now));
-        let before = row.ill.take();
-        let same = before.as_ref().is_some_and(|before| before.label == news.label);
-        // One that is begun again and again and breaks at once shows nothing.
-        let since = before.filter(|before| !before.has_lived(now)).map_or(now, |before| before.since);
-        let News { trouble, label } = news;
-        row.ill = Some(Ill { trouble, label, since, answered: None });
-        !same
+        if !watched.is_one() && !self.kinds.contains_key(watched) {
+            self.begun(watched, need, now);
+        }
+        let broke = |row: &mut Row| {
+            let before = row.ill.take();
+            let same = before.as_ref().is_some_and(|before| before.label == news.label);
+            // One that is begun again and again and breaks at once shows nothing.
+            let since = before.filter(|before| !before.has_lived(now)).map_or(now, |before| before.since);
+            let News { trouble, label } = news;
+            row.ill = Some(Ill { trouble, label, since, answered: None });
+            !same
+        };
+        self.row(watched, broke).unwrap_or_default()
     }
 
-    /// Whether some watch does not work, or has not shown what there is.
+    fn row<R>(&mut self, watched: &Watched, change: impl FnOnce(&mut Row) -> R) -> Option<R> {
+        self.change(watched, |rows| rows.get_mut(watched).map(change))
+    }
+
+    /// Changes one row, and counts whether it is refused.
+    fn change<R>(&mut self, watched: &Watched, change: impl FnOnce(&mut BTreeMap<Watched, Row>) -> R) -> R {
+        if !watched.is_one() {
+            return change(&mut self.kinds);
+        }
+        let rows = &mut self.objects;
+        let is_refused =
+            |rows: &BTreeMap<Watched, Row>| rows.get(watched).is_some_and(|row| row.refusal().is_some());
+        let before = is_refused(rows);
+        let changed = change(rows);
+        let after = is_refused(rows);
+        let place = || (watched.kind.clone(), watched.place.clone());
+        if after && !before {
+            let count = self.refused.entry(place()).or_default();
+            self.is_news |= *count == 0;
+            *count += 1;
+        } else if before
+            && !after
+            && let Entry::Occupied(mut count) = self.refused.entry(place())
+        {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+                self.is_news = true;
+            }
+        }
+        changed
+    }
+
+    /// Whether there is something to tell of watches of one object that was not told.
+    pub(super) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.is_news)
+    }
+
+    /// Whether some watch of a kind does not work, or has not shown what there is.
     pub(super) fn is_any_ill(&self) -> bool {
-        self.0.values().any(|row| row.ill.is_some() || !row.listed)
+        self.kinds.values().any(|row| row.ill.is_some() || !row.listed)
     }
 
-    /// Watches that the API server refuses.
-    pub(super) fn refused(&self) -> impl Iterator<Item = &Watched> {
-        self.0.iter().filter(|(_, row)| row.refusal().is_some()).map(|(watched, _)| watched)
+    /// The kinds and places of watches that the API server refuses.
+    pub(super) fn refused(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        let kinds = self.kinds.iter().filter(|(_, row)| row.refusal().is_some());
+        let kinds = kinds.map(|(watched, _)| (watched.kind.as_str(), watched.place.as_deref()));
+        kinds.chain(self.refused.keys().map(|(kind, place)| (kind.as_str(), place.as_deref())))
     }
 
     /// Whether every kind of the cluster itself was listed.
@@ -224,7 +299,8 @@ impl Table {
         let hidden = || at().filter(|(_, row)| !row.is_seen(now));
         let own = QuestDB::kind(&());
         let alone = |watched: &Watched| {
-            let others = self.0.iter().filter(|(other, _)| other.kind == watched.kind && *other != watched);
+            let others =
+                self.kinds.iter().filter(|(other, _)| other.kind == watched.kind && *other != watched);
             watched.place.is_some() && { others }.any(|(_, row)| row.is_seen(now))
         };
         let is_told = match why {
@@ -243,8 +319,11 @@ impl Table {
 
     /// Whether a kind was listed in a namespace by this process, however long ago.
     pub(super) fn was_listed(&self, kind: &str, namespace: &str) -> bool {
-        let mut rows =
-            self.0.iter().filter(|(watched, _)| watched.kind == kind && is_at(watched, namespace)).peekable();
+        let mut rows = self
+            .kinds
+            .iter()
+            .filter(|(watched, _)| watched.kind == kind && is_at(watched, namespace))
+            .peekable();
         rows.peek().is_some() && rows.all(|(_, row)| row.listed)
     }
 
@@ -256,7 +335,8 @@ impl Table {
         rights: &str,
         now: Instant,
     ) -> Option<Unseen> {
-        let rows = || self.0.iter().filter(|(watched, _)| watched.kind == kind && is_at(watched, namespace));
+        let rows =
+            || self.kinds.iter().filter(|(watched, _)| watched.kind == kind && is_at(watched, namespace));
         if rows().next().is_none() {
             return Some(Unseen::Yet);
         }
@@ -280,61 +360,17 @@ impl Table {
             }
             cluster => cluster,
         };
-        let of_snapshots = self.0.iter().filter(|(_, row)| row.need == Need::Snapshots);
+        let of_snapshots = self.kinds.iter().filter(|(_, row)| row.need == Need::Snapshots);
         Ready { required, namespaces, snapshots: reasons(of_snapshots, rights, now) }
     }
 
     fn needed(&self) -> impl Iterator<Item = (&Watched, &Row)> {
-        self.0.iter().filter(|(_, row)| row.need == Need::Databases)
+        self.kinds.iter().filter(|(_, row)| row.need == Need::Databases)
     }
 }
 
 fn is_at(watched: &Watched, namespace: &str) -> bool {
     watched.place.as_deref().is_none_or(|place| place == namespace)
-}
-
-fn unseen<'a>(
-    rows: impl Iterator<Item = (&'a Watched, &'a Row)>,
-    rights: &str,
-    now: Instant,
-) -> Option<Unseen> {
-    let (mut hidden, mut late, mut refused) = (false, false, Vec::new());
-    for (watched, row) in rows {
-        hidden |= !row.is_seen(now);
-        // What may come any moment is told only when it does not.
-        late |= row.is_late(now);
-        // The same whichever of them is late by now.
-        refused.extend(row.refusal().map(|trouble| (watched, trouble)));
-    }
-    if !hidden {
-        return None;
-    }
-    let text = told(&refused, rights);
-    Some(match (refused.is_empty(), late) {
-        (false, _) => Unseen::Refused(text),
-        (true, true) => Unseen::Broken(BROKEN.to_owned()),
-        (true, false) => Unseen::Yet,
-    })
-}
-
-/// What is not seen, with the errors' own words.
-fn reasons<'a>(
-    rows: impl Iterator<Item = (&'a Watched, &'a Row)>,
-    rights: &str,
-    now: Instant,
-) -> Result<(), String> {
-    let hidden: Vec<_> = rows.filter(|(_, row)| !row.is_seen(now)).collect();
-    let refused = hidden.iter().filter_map(|(watched, row)| Some((*watched, row.refusal()?)));
-    let refused: Vec<_> = refused.collect();
-    let others = hidden.iter().filter(|(_, row)| row.refusal().is_none());
-    let others = others.map(|(watched, row)| match row.ill.as_ref().map(|ill| &ill.trouble) {
-        Some(Trouble::Broken(text)) => format!("watch of {watched}: {text}"),
-        Some(Trouble::Denied(_) | Trouble::Missing) => format!("watch of {watched}: begun a moment ago"),
-        None => format!("watch of {watched}: not listed yet"),
-    });
-    let refused = Some(told(&refused, rights)).filter(|text| !text.is_empty());
-    let texts: Vec<_> = refused.into_iter().chain(others).collect();
-    if texts.is_empty() { Ok(()) } else { Err(texts.join("; ")) }
 }
 
 #[cfg(test)]

@@ -153,22 +153,6 @@ fn a_namespace_that_is_refused_is_shown_by_name_and_is_not_required() {
     assert!(!is_told());
 }
 
-#[test]
-fn a_watch_that_nobody_asks_for_any_more_is_refused_no_more() {
-    let stand = Stand::new(&[]);
-    let [x, y] = ["x", "y"].map(|name| Watched::named::<Secret>("named Secret", Some("b")).one(name));
-    let heard = |named, heard: &Heard| stand.watches.heard(named, heard, Need::Wish);
-    let is_told = || stand.metrics.encode().unwrap().contains("watches_refused{kind=\"named Secret\"");
-    for named in [&x, &y] {
-        heard(named, &Heard::Broke(watcher::Error::InitialListFailed(refusal(403))));
-        assert!(is_told());
-    }
-    heard(&x, &Heard::of(&Event::Apply(Secret::default())));
-    assert!(is_told(), "the other one is still refused");
-    stand.watches.forget(&y);
-    assert!(!is_told());
-}
-
 /// An API server that knows the kind only from the second question on.
 fn late(asked: Arc<AtomicUsize>, second: impl Fn() + Send + Sync + 'static) -> Client {
     let second = Arc::new(second);
@@ -280,5 +264,103 @@ async fn whom_a_list_concerns_is_looked_at_once_the_store_is_as_the_list_was() {
     // What it has no more was told by nothing else.
     let told = tokio::time::timeout(Duration::from_secs(30), asked.recv()).await;
     assert_eq!((told, store.state().len()), (Ok(trades), 0));
+    stop.cancel();
+}
+
+/// One that was never listed, and one whose picture was too old to count.
+#[tokio::test]
+async fn a_list_counts_once_it_was_taken_in_and_waits_for_nobody() {
+    for was_listed in [false, true] {
+        let stand = Stand::new(&[]);
+        let (nodes, need) = (watched("Node"), Need::Databases);
+        stand.watches.begun(&nodes, need);
+        if was_listed {
+            stand.watches.listed(&nodes);
+            let denied = watcher::Error::InitialListFailed(refusal(403));
+            stand.watches.heard(&nodes, &Heard::Broke(denied), need);
+        }
+        let refused = || stand.metrics.encode().unwrap().contains("watches_refused{kind=\"Node\"");
+        let counts = || stand.watches.unseen(Some("any")).is_none() && !refused();
+        let news: News<ConfigMap> =
+            News { source: 0, heard: Heard::Works, events: vec![Event::Init, Event::InitDone], listed: true };
+        let taken_in = AtomicUsize::default();
+        let tell = |_| {
+            assert!(!counts(), "what is found by the list is not there yet");
+            taken_in.fetch_add(1, Ordering::SeqCst);
+            // Nobody drains the queue.
+            std::future::pending::<()>()
+        };
+        let waits = take_in(&stand.watches, (&nodes, need), news, tell);
+        assert!(tokio::time::timeout(Duration::from_millis(1), waits).await.is_err());
+        assert!(counts() && taken_in.load(Ordering::SeqCst) == 2);
+    }
+}
+
+fn of_one(name: &str) -> Watched {
+    Watched::named::<Secret>("named Secret", Some("n")).one(name)
+}
+
+#[test]
+fn who_ends_a_watch_ends_no_later_one() {
+    let stand = Stand::new(&[]);
+    let refused = || stand.metrics.encode().unwrap().contains("watches_refused{kind=\"named Secret\"");
+    let denied = || Heard::Broke(watcher::Error::InitialListFailed(refusal(403)));
+    let former = stand.watches.begun(&of_one("s"), Need::Wish);
+    let next = stand.watches.begun(&of_one("s"), Need::Wish);
+    stand.watches.forget(&of_one("s"), former);
+    stand.watches.heard(&of_one("s"), &denied(), Need::Wish);
+    assert!(refused(), "the later one is known");
+    stand.watches.forget(&of_one("s"), next);
+    assert!(!refused());
+    // What ended says nothing any more.
+    stand.watches.heard(&of_one("s"), &denied(), Need::Wish);
+    assert!(!refused());
+}
+
+#[test]
+fn watches_of_one_object_are_refused_as_long_as_one_of_them_is() {
+    let stand = Stand::new(&[]);
+    let refused = || stand.metrics.encode().unwrap().contains("watches_refused{kind=\"named Secret\"");
+    let denied = || Heard::Broke(watcher::Error::InitialListFailed(refusal(403)));
+    let lives = ["a", "b", "c"].map(|name| stand.watches.begun(&of_one(name), Need::Wish));
+    for name in ["a", "b", "c", "a"] {
+        stand.watches.heard(&of_one(name), &denied(), Need::Wish);
+    }
+    stand.watches.heard(&of_one("a"), &Heard::Works, Need::Wish);
+    assert!(refused());
+    stand.watches.heard(&of_one("b"), &Heard::Answered, Need::Wish);
+    assert!(refused());
+    // Begun anew nobody knows it.
+    stand.watches.forget(&of_one("c"), lives[2]);
+    assert!(!refused());
+}
+
+/// A database's Secret is one row of many: what is done for it goes through none of the others.
+#[test]
+fn many_watches_of_one_object_cost_each_other_nothing() {
+    let stand = Stand::new(&[]);
+    stand.watches.begun(&watched("A"), Need::Databases);
+    let begun = std::time::Instant::now();
+    let denied = || Heard::Broke(watcher::Error::InitialListFailed(refusal(403)));
+    for number in 0..20_000 {
+        let one = of_one(&number.to_string());
+        stand.watches.begun(&one, Need::Wish);
+        stand.watches.heard(&one, &if number % 2 == 0 { Heard::Works } else { denied() }, Need::Wish);
+        stand.watches.listed(&one);
+        assert!(stand.watches.unseen(Some("n")).is_some());
+        // All take less than a second. Going through all of them each time takes minutes.
+        assert!(begun.elapsed() < Duration::from_secs(20), "{number}");
+    }
+}
+
+/// The row of a watch is there before its task has had a turn.
+#[tokio::test]
+async fn what_is_heard_out_is_known_from_the_first() {
+    let stand = Stand::new(&[]);
+    let stop = CancellationToken::new();
+    let client = crate::played::client(|_, _| crate::played::Answer::Silence);
+    let source = Source::new(&client, None, |client, _| kube::Api::<Secret>::all(client));
+    hear(&upkeep(&stand, &stop), watched("A"), source, watcher::Config::default(), |_| async {});
+    assert!(stand.said("api-server").unwrap().contains("watch of A: not listed yet"));
     stop.cancel();
 }

@@ -53,6 +53,11 @@ impl Watched {
         Self { object: object.to_owned(), ..self }
     }
 
+    /// Whether it is one object alone.
+    pub(super) const fn is_one(&self) -> bool {
+        !self.object.is_empty()
+    }
+
     /// Whether a definition brings the kind, which may be missing; Kubernetes' own cannot.
     fn is_defined(&self) -> bool {
         let group = self.resource.split_once('.').map_or("", |(_, group)| group);

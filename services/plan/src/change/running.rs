@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use domain::catalogue;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
-use resources::{ChangeMeans, names};
+use resources::{ChangeMeans, PodOverrides, names};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -65,6 +65,22 @@ impl Running {
         }
     }
 
+    /// What the pods of a StatefulSet are started with.
+    pub(crate) fn of_template(set: Option<&StatefulSet>) -> Option<Self> {
+        Self::read(of_template(set))
+    }
+
+    /// Whether a key of server.conf has this value.
+    pub(crate) fn has_key(&self, key: &str, value: &str) -> bool {
+        self.config.get(key) == Some(&digest(value.as_bytes()))
+    }
+
+    /// Whether a field of the pod is as it is chosen here.
+    pub(crate) fn has_field(&self, field: &str, chosen: &PodOverrides) -> bool {
+        let chosen = overrides::digests(chosen, digest);
+        chosen.get(field).is_some_and(|chosen| self.pod.get(field) == Some(chosen))
+    }
+
     fn keyring(self) -> Keyring {
         let Self { credentials: revision, ilp, readonly, .. } = self;
         Keyring { revision, readonly, ilp, ..Keyring::default() }
@@ -76,7 +92,7 @@ impl Running {
     }
 
     /// From the annotations of a pod; `None` of one that an older operator had made.
-    pub(super) fn read(annotations: Option<&BTreeMap<String, String>>) -> Option<Self> {
+    pub(crate) fn read(annotations: Option<&BTreeMap<String, String>>) -> Option<Self> {
         serde_json::from_str(annotations?.get(names::RUNNING)?).ok()
     }
 
@@ -130,7 +146,7 @@ impl Running {
 }
 
 /// The field of a key of server.conf.
-pub(super) fn field_of(key: &str) -> String {
+pub(crate) fn field_of(key: &str) -> String {
     format!("{FIELD}{}", key.replace('~', "~0").replace('/', "~1"))
 }
 

@@ -16,6 +16,7 @@ const LAUNCHED: u64 = 1_000;
 struct Shown {
     disk: Volume,
     machines: Vec<Instance>,
+    given: Option<u64>,
     copy: VolumeSnapshot,
 }
 
@@ -65,12 +66,12 @@ fn shown() -> Shown {
             .with(key::OBJECT, "trades-33445566-last"),
         started_at: Some(at(LAUNCHED + 1)),
     };
-    Shown { disk, machines: vec![machine()], copy }
+    Shown { disk, machines: vec![machine()], given: Some(NUMBER), copy }
 }
 
 fn judge(shown: &Shown) -> Result<(), String> {
-    let Shown { disk, machines, copy } = shown;
-    Evidence { subject: &subject(), disk, machines, copy }.judge()
+    let Shown { disk, machines, given, copy } = shown;
+    Evidence { subject: &subject(), disk, machines, given: *given, copy }.judge()
 }
 
 /// What is wrong, what is said of it, and how it comes about.
@@ -80,8 +81,15 @@ const OF_THE_DISK: &[Row] = &[
     ("it was given to a machine since", "generation 4 of the disk", |shown| {
         shown.disk.tags = shown.disk.tags.clone().with(key::GENERATION, "4");
     }),
-    ("it is an earlier number", "generation 2 of the disk", |shown| {
+    ("it is an earlier number", "carries the number 2, and 3 was given out", |shown| {
         shown.disk.tags = shown.disk.tags.clone().with(key::GENERATION, "2");
+    }),
+    ("a machine came since, by the word of the resource", "carries the number 3, and 4", |shown| {
+        shown.given = Some(NUMBER + 1);
+    }),
+    ("a machine came since, by the word of EC2", "carries the number 3, and 4", |shown| {
+        let tags = shown.machines[0].tags.clone().with(key::GENERATION, "4");
+        shown.machines[0].tags = tags;
     }),
     ("it has no number", "does not say by its tags", |shown| {
         shown.disk.tags = without(&shown.disk.tags, key::GENERATION);
@@ -159,6 +167,11 @@ fn a_copy_with_everything_is_proof() {
     // EC2 forgets a machine an hour after its end; then the numbers prove it alone.
     shown.machines.clear();
     assert_eq!(judge(&shown), Ok(()));
+    // What Kubernetes forgot, or restored, takes no proof away.
+    for given in [None, Some(NUMBER - 1)] {
+        shown.given = given;
+        assert_eq!(judge(&shown), Ok(()));
+    }
 }
 
 #[test]

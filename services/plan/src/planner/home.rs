@@ -24,6 +24,11 @@ pub(super) fn written(resource: &QuestDB) -> Option<u64> {
     resource.metadata.annotations.as_ref()?.get(names::GENERATION)?.parse().ok()
 }
 
+/// The highest generation that a resource knows to have been given to a machine.
+pub fn number_given(resource: &QuestDB) -> Option<u64> {
+    written(resource).max(Released::of(resource).highest())
+}
+
 /// The machine that the StatefulSet pins, by the value of its label.
 pub(crate) fn pinned(observed: &Observed) -> Option<String> {
     let template = &observed.children.stateful_set.as_ref()?.spec.as_ref()?.template;

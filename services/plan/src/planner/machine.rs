@@ -20,7 +20,7 @@ use resources::names;
 
 use super::existing::Disk;
 use super::released::Released;
-use super::{World, home};
+use super::{World, home, last_copy};
 use crate::{Kind, Part, Plan, State, Step, Target, build};
 
 /// The database's home, once it runs.
@@ -97,7 +97,7 @@ pub(super) fn delete_node(plan: &mut Plan, node: &Node, part: Part) {
 }
 
 /// Which generation an instance is.
-pub(super) fn generation_of(instance: &Instance) -> Option<u64> {
+pub(crate) fn generation_of(instance: &Instance) -> Option<u64> {
     instance.tags.get(key::GENERATION)?.parse().ok()
 }
 
@@ -291,13 +291,15 @@ pub(super) fn generation_of_disk(disk: &Volume) -> Option<u64> {
 
 /// The number after all that were ever given to a machine, as far as anything shows.
 pub(super) fn next_generation(world: &World<'_>, disk: &Volume) -> u64 {
-    home::written(world.resource).max(highest_seen(world, Some(disk))).unwrap_or(0) + 1
+    home::number_given(world.resource).max(highest_seen(world, Some(disk))).unwrap_or(0).saturating_add(1)
 }
 
-/// The highest generation that anything in AWS shows.
+/// The highest generation that anything shows beside the resource: in AWS, or an order for a copy of the disk, which outlives a
+/// number that somebody wrote over.
 fn highest_seen(world: &World<'_>, disk: Option<&Volume>) -> Option<u64> {
     let of_disk = disk.and_then(generation_of_disk);
-    world.observed.account.instances.iter().filter_map(generation_of).chain(of_disk).max()
+    let of_order = last_copy::number_ordered(world).filter(|_| disk.is_some());
+    world.observed.account.instances.iter().filter_map(generation_of).chain(of_disk).chain(of_order).max()
 }
 
 /// Whether the disk was given to a machine of this number, or a later one.

@@ -16,6 +16,7 @@ mod reach;
 mod ready;
 mod released;
 mod rename;
+mod serves;
 mod source;
 mod teardown;
 mod workload;
@@ -35,11 +36,12 @@ pub use disk::modification_must_be_read;
 pub(crate) use existing::living;
 pub use former::Left;
 pub(crate) use home::pinned;
-pub use home::{machine_to_check, serving};
+pub use home::{machine_to_check, number_given, serving};
+pub(crate) use machine::generation_of;
 pub(crate) use moving::{Reason, reasons};
 pub use name::{
-    DnsQuestion, are_as_noted, dns_question, has_records, name_at_rest, names_left, names_to_release,
-    owner_text,
+    DnsQuestion, are_as_noted, dns_question, has_records, is_taken, name_at_rest, names_left,
+    names_to_release, owner_text,
 };
 pub(crate) use name::{is_reserved, name_had, name_in_force, other_name};
 pub(crate) use reach::{leaving_node, missing_kinds};
@@ -124,7 +126,8 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
         plan.say(Part::Pod, State::Pending);
         (false, node)
     };
-    plan.serves = on.is_some_and(|node| workload::serves(world, plan, node));
+    plan.serves = on.is_some_and(|node| serves::serves(world, plan, node));
+    plan.serves_on = on.is_some_and(|node| serves::serves_beside(world, plan, node));
     name::resolve(world, plan, instance.filter(|_| is_current || plan.serves));
     reach::beside(world, plan);
     former::end_all(world, plan, instance, volume);

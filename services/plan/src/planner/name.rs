@@ -210,6 +210,18 @@ pub(crate) fn name_in_force<'a>(resource: &'a QuestDB, validated: &'a Validated)
     name_given(resource).unwrap_or(&validated.hostname)
 }
 
+/// Whether the name in force is known to lead to a machine.
+pub(super) fn leads_to(world: &World<'_>, instance: &Instance) -> bool {
+    let address = instance.private_ip.map(|address| address.to_string());
+    let in_force = name_in_force(world.resource, world.validated);
+    noted(world.resource).is_some_and(|status| {
+        status.name == in_force
+            && address.is_some()
+            && status.address == address
+            && status.state == DnsState::InSync
+    })
+}
+
 /// The name answers with the instance's address.
 pub(super) fn resolve(world: &World<'_>, plan: &mut Plan, instance: Option<&Instance>) {
     let address = instance.and_then(|instance| instance.private_ip);
@@ -289,6 +301,11 @@ fn ours<'a>(records: &'a [DnsRecord], subject: &Subject) -> Vec<&'a DnsRecord> {
 pub(super) fn foreign<'a>(records: &'a [DnsRecord], subject: &Subject) -> Option<&'a DnsRecord> {
     let ours = ours(records, subject);
     records.iter().find(|record| !ours.contains(record))
+}
+
+/// Whether somebody else has a name with these records.
+pub fn is_taken(records: &[DnsRecord], subject: &Subject) -> bool {
+    foreign(records, subject).is_some()
 }
 
 /// Whether a record says that the name is ours.

@@ -23,6 +23,10 @@ impl Released {
         self.0.contains(&generation)
     }
 
+    pub(super) fn highest(&self) -> Option<u64> {
+        self.0.last().copied()
+    }
+
     /// The text that has this one too; of the others only those that still mean something.
     pub(super) fn with(&self, generation: u64, counts: impl Fn(u64) -> bool) -> String {
         let others = self.0.iter().copied().filter(|one| counts(*one));

@@ -33,16 +33,6 @@ pub(super) fn config(world: &World<'_>, plan: &mut Plan) -> bool {
     false
 }
 
-/// Whether QuestDB serves on a Node and is left alone, be it under an older wish.
-pub(super) fn serves(world: &World<'_>, plan: &Plan, node: &Node) -> bool {
-    let pod = world.observed.children.pod.as_deref();
-    let stays = |pod: &&Pod| {
-        let ends = |step: &Step| matches!(step, Step::Delete(target) if target.kind == Kind::Pod);
-        pod.metadata.deletion_timestamp.is_none() && !plan.actions.iter().any(|action| ends(&action.step))
-    };
-    pod.filter(stays).is_some_and(|pod| is_on(pod, node) && pod_serves(pod))
-}
-
 /// StatefulSet, disk on machine, and pod; whether the pod serves what is asked for. While it waits for a move, one that
 /// serves is left as it is.
 pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: bool) -> bool {
@@ -63,12 +53,17 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
     let Some(value) = labels.and_then(|labels| labels.get(names::LABEL_NODE)) else { return false };
     let observed = world.observed.children.stateful_set.as_deref();
     let found = observed.map(|found| serde_json::to_value(found).unwrap_or_default());
-    let fitted = fitted(world, node);
+    let takes_back = cramped && takes_back(world);
+    let mut fitted = fitted(world, node);
+    if takes_back {
+        // What is beside it comes back with the machine that has room for it: a version that does not start waits for none.
+        fitted.overrides.containers.clear();
+    }
     let mut intended = build::stateful_set(&fitted, value, copied(world).as_ref());
     if let Some(record) = world.upgrade.text() {
         intended.body["metadata"]["annotations"][names::UPGRADE] = record.into();
     }
-    let stays = cramped && home::pinned(world.observed).as_ref() == Some(value);
+    let stays = cramped && !takes_back && home::pinned(world.observed).as_ref() == Some(value);
     let applied = stays || ensure(plan, Part::Pod, intended, found.as_ref());
     if !applied {
         hold_to_what_was_seen(world, plan);
@@ -165,6 +160,12 @@ fn fitted(world: &World<'_>, node: &Node) -> Validated {
     fitted
 }
 
+/// Whether the template has a version that was taken back.
+fn takes_back(world: &World<'_>) -> bool {
+    let template = image_of_template(world.observed.children.stateful_set.as_deref());
+    template.is_some_and(|image| world.upgrade.has_taken_back(&image))
+}
+
 /// Whether a machine has no room for what is asked for beside QuestDB.
 fn is_cramped(world: &World<'_>, node: &Node) -> bool {
     !overrides::fit(&world.validated.overrides, fitted(world, node).instance_type)
@@ -184,7 +185,7 @@ pub fn pod_serves(pod: &Pod) -> bool {
     pod::is(pod, "Ready")
 }
 
-fn is_on(pod: &Pod, node: &Node) -> bool {
+pub(super) fn is_on(pod: &Pod, node: &Node) -> bool {
     let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
     on.is_some() && on == node.metadata.name.as_ref()
 }
@@ -236,7 +237,7 @@ fn restart(world: &World<'_>, plan: &mut Plan, (pod, is_current): (&Pod, bool), 
     }
     let reason = "it runs with an older configuration, version or machine";
     let mut target = target(pod);
-    if world.upgrade.takes_back(pod) {
+    if world.upgrade.takes_back(pod) || world.upgrade.rests_on(pod) {
         // One that serves by now says so, and has another version by that.
         target.resource_version.clone_from(&pod.metadata.resource_version);
     }
@@ -266,7 +267,8 @@ fn obstacle(world: &World<'_>, pod: &Pod, node: &Node) -> Option<&'static str> {
 fn kept_away(world: &World<'_>, pod: &Pod, node: &Node) -> Option<&'static str> {
     let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
     let elsewhere = on.is_some() && on != node.metadata.name.as_ref();
-    if is_cramped(world, node) {
+    // A version that was taken back makes room for the one before, whose template fits.
+    if is_cramped(world, node) && !world.upgrade.takes_back(pod) {
         Some("the restart waits for a machine with room for the containers beside QuestDB")
     } else if super::reach::is_leaving(node) {
         Some("the restart waits: the Node is cordoned, and QuestDB would not start again on it")

@@ -148,8 +148,16 @@ fn accepted(outcome: &Outcome<'_>) -> Word {
         Some((Part::Upgrade, text)) => no("UpgradeRefused", &text),
         Some((Part::Rename, text)) => no("NameTaken", &text),
         Some((_, text)) => no("MoveNeeded", &text),
-        None => yes("Valid", "the spec can be carried out"),
+        None if outcome.validated.kept.is_empty() => yes("Valid", "the spec can be carried out"),
+        None => yes("Valid", &kept(&outcome.validated.kept)),
     }
+}
+
+fn kept(fields: &[String]) -> String {
+    format!(
+        "the spec can be carried out; these fields stay as they are, and would be refused if they were new: {}",
+        fields.join(", ")
+    )
 }
 
 fn ready(outcome: &Outcome<'_>) -> Word {
@@ -163,6 +171,13 @@ fn ready(outcome: &Outcome<'_>) -> Word {
     let serves = outcome.plan.serves || stands(Part::Pod);
     if serves && [Part::Node, Part::Dns].into_iter().all(stands) {
         return yes("Serving", "QuestDB answers its probes and its name");
+    }
+    if outcome.plan.serves_on {
+        // Clients come in, whatever is still missing where it goes.
+        return yes(
+            "Serving",
+            "QuestDB answers its probes and its name, on the machine that it is about to leave",
+        );
     }
     match outcome.first_missing() {
         Some((part, text)) => no(&reason(part), &format!("{part}: {text}")),

@@ -5,7 +5,7 @@ use resources::{LastCopyStatus, QuestDBSnapshot, QuestDBStatus, SnapshotPhase};
 
 use super::Outcome;
 use super::conditions::{Word, no, yes};
-use crate::last_copy::number_of_order;
+use crate::last_copy::{attempts, number_of_order};
 use crate::{Part, State};
 
 /// How far the last copy is, and which it is; nothing of a database of which none was ever asked for.
@@ -47,13 +47,15 @@ fn not_wanted(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
         order.spec.database == outcome.validated.subject.name && number_of_order(order).is_some()
     });
     if let Some(order) = left {
-        return Some(no("TakenBack", &of_before(order)));
+        let first = attempts(&outcome.validated.subject).next();
+        let is_first = order.metadata.name == first;
+        return Some(no("TakenBack", &of_before(order, is_first)));
     }
     let known = status.conditions.iter().any(|found| found.type_ == condition::LAST_COPY);
     known.then(|| no("NotWanted", "the disk is not to be copied and destroyed"))
 }
 
-fn of_before(order: &QuestDBSnapshot) -> String {
+fn of_before(order: &QuestDBSnapshot, is_first: bool) -> String {
     let name = order.metadata.name.as_deref().unwrap_or_default();
     let is = match order.status.as_ref().and_then(|status| status.phase) {
         Some(SnapshotPhase::Failed) => "failed",
@@ -65,8 +67,9 @@ fn of_before(order: &QuestDBSnapshot) -> String {
         }
     };
     format!(
-        "QuestDBSnapshot {name} was asked for when the disk was to be destroyed, which is not so any more: it {is}; delete it \
-         when nobody needs it"
+        "QuestDBSnapshot {name} was asked for when the disk was to be destroyed, which is not so any more: it {is}; delete it{} \
+         when nobody needs it",
+        if is_first { "" } else { ", and those of that name with lower numbers," }
     )
 }
 

@@ -80,10 +80,7 @@ fn follow(resource: &QuestDBSnapshot, seen: &Seen, copy: &VolumeSnapshot) -> Pla
     }
     match &copy.state {
         SnapshotState::Completed => rest(SnapshotPhase::Succeeded, "Completed", "the copy is whole"),
-        SnapshotState::Error => {
-            let words = copy.message.as_deref().unwrap_or("it gives no reason");
-            rest(SnapshotPhase::Failed, "CopyFailed", format!("EC2 could not finish the copy: {words}"))
-        }
+        SnapshotState::Error => unfinished(copy),
         SnapshotState::Pending => {
             wait(SnapshotPhase::Copying, "Copying", "EBS copies in its own time; the database is free")
         }
@@ -91,10 +88,21 @@ fn follow(resource: &QuestDBSnapshot, seen: &Seen, copy: &VolumeSnapshot) -> Pla
     }
 }
 
+fn unfinished(copy: &VolumeSnapshot) -> Plan {
+    let words = copy.message.as_deref().unwrap_or("it gives no reason");
+    rest(SnapshotPhase::Failed, "CopyFailed", format!("EC2 could not finish the copy: {words}"))
+}
+
 /// There is none yet.
 fn begin(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
     if is_late(resource, seen.now) && (seen.conclusive || owes(resource)) {
         return fail(resource, seen);
+    }
+    // A last copy is asked for again by the next order, after a while: this one says what EC2 said.
+    let ended = matches!(seen.ground, Ground::Ended { .. });
+    let mut broken = seen.copies.iter().filter(|copy| ended && copy.state == SnapshotState::Error);
+    if let (Some(copy), None) = (broken.next(), provable(seen)) {
+        return unfinished(copy);
     }
     if let Some(copy) = provable(seen) {
         let message = "the copy has begun while the database stood still";
@@ -198,6 +206,8 @@ fn obstacle(resource: &QuestDBSnapshot, seen: &Seen) -> String {
     match (&seen.before, &seen.ground) {
         (_, Ground::Absent) => format!("there is no QuestDB {}", resource.spec.database),
         (_, Ground::Unclear(what)) => what.clone(),
+        // Nothing else holds it up.
+        (_, Ground::Ended { .. }) => "EC2 did not show that it had begun".to_owned(),
         (Some(other), _) => format!("QuestDBSnapshot {other} of the same database came first"),
         (None, Ground::Serving { held_since: Some(since), .. })
             if !owes(resource) || !seen.checkpoint.may_be(*since) =>

@@ -36,8 +36,19 @@ impl Decision {
 
     /// Whether a pod runs what is taken back: one that serves after all must not be ended for that.
     pub(crate) fn takes_back(&self, pod: &Pod) -> bool {
+        image_of_pod(pod).is_some_and(|image| self.has_taken_back(&image))
+    }
+
+    /// Whether it counts that a pod has never served: the copy that was taken before holds everything only then.
+    pub(crate) fn rests_on(&self, pod: &Pod) -> bool {
+        let record = self.record.as_ref().filter(|record| record.complete);
+        record.is_some() && image_of_pod(pod).as_ref() == record.map(|record| &record.from)
+    }
+
+    /// Whether this image was taken back, and the one before it is in force.
+    pub(crate) fn has_taken_back(&self, image: &str) -> bool {
         let record = self.record.as_ref().filter(|record| record.result == UpgradeResult::RolledBack);
-        record.is_some() && image_of_pod(pod).as_ref() == record.map(|record| &record.to)
+        image != self.image && record.is_some_and(|record| record.to == image)
     }
 
     pub(super) fn of(image: &str, record: Option<UpgradeStatus>) -> Self {

@@ -6,13 +6,20 @@ use resources::{UpgradeResult, UpgradeStatus};
 
 use super::{Decision, Look, copy, reported, same_start, start, version_of};
 use crate::State;
+use crate::change::has_other_restarts;
 
 /// What is known of the image in force.
 pub(super) enum Standing {
     /// It, and what became of the last upgrade.
-    Known(String, Option<UpgradeStatus>),
+    Known(String, Option<Box<UpgradeStatus>>),
     /// Nothing else can be decided yet.
     Open(Box<Decision>),
+}
+
+impl Standing {
+    fn known(image: String, record: Option<UpgradeStatus>) -> Self {
+        Self::Known(image, record.map(Box::new))
+    }
 }
 
 /// Whether what the new image has written may be more than the one before can read.
@@ -32,10 +39,16 @@ impl Look<'_> {
         self.with_what_is_copied(record)
     }
 
-    /// Whatever the image before wrote once it served again is not in the copy.
+    /// Whatever the image before wrote once it served again is not in the copy. A pod that somebody else put in the place of the
+    /// one that was put back may be the next of one that served while nobody looked; one that is about to be restarted for its
+    /// wish is followed by another, and is ended only as it was seen ([`Decision::rests_on`]).
     fn with_what_is_copied(&self, record: UpgradeStatus) -> UpgradeStatus {
-        let serves_again = record.complete && self.pod_of(&record.from).is_some_and(start::served);
-        UpgradeStatus { complete: record.complete && !serves_again, ..record }
+        let Some(pod) = self.pod_of(&record.from).filter(|_| record.complete) else { return record };
+        let uid = pod.metadata.uid.clone();
+        let is_another = record.put_back.is_some() && record.put_back != uid;
+        let restarts = has_other_restarts(self.validated, self.choice, pod);
+        let complete = !is_another && !start::served(pod);
+        UpgradeStatus { complete, put_back: uid.filter(|_| complete && !restarts), ..record }
     }
 
     /// The record, with what nobody has written down yet: that it served, that its process has begun, or that the image
@@ -82,18 +95,18 @@ impl Look<'_> {
 
     /// Which image is in force, by what became of the last one that was started.
     pub(super) fn standing(&self, image: String, record: Option<UpgradeStatus>) -> Standing {
-        let Some(before) = record else { return Standing::Known(image, None) };
+        let Some(before) = record else { return Standing::known(image, None) };
         let record = self.noted(before.clone());
         if record.result == UpgradeResult::Succeeded && before.result != record.result {
             // What it has written is its own from here on, even if it was to be taken back.
-            return Standing::Known(record.to.clone(), Some(record));
+            return Standing::known(record.to.clone(), Some(record));
         }
         // Once it has begun it is in force whatever the template says.
         let stays = record.begun && is_forward_only(&record);
         if record.result == UpgradeResult::Running && (stays || record.to == image) {
             return self.under_way(record);
         }
-        Standing::Known(image, Some(record))
+        Standing::known(image, Some(record))
     }
 
     /// The template has the new image, and it is not known whether that serves.
@@ -110,7 +123,7 @@ impl Look<'_> {
         let open = |decision| Standing::Open(Box::new(decision));
         if !forward_only || !record.begun {
             let from = record.from.clone();
-            return Standing::Known(from, Some(self.ended(record, UpgradeResult::RolledBack, Some(reason))));
+            return Standing::known(from, Some(self.ended(record, UpgradeResult::RolledBack, Some(reason))));
         }
         if wish != record.to && wish != record.from && !catalogue::is_downgrade(to, &self.validated.version) {
             // What served last, and its copy, stay what they are: nothing has served since.
@@ -132,7 +145,7 @@ impl Look<'_> {
         let back = |record: UpgradeStatus, reason: &str| {
             let (from, reason) = (record.from.clone(), Some(reason.to_owned()));
             let record = self.ended(record, UpgradeResult::RolledBack, reason);
-            Standing::Known(from, Some(UpgradeStatus { answered: true, ..record }))
+            Standing::known(from, Some(UpgradeStatus { answered: true, ..record }))
         };
         if wish == record.to {
             if untouched && !copy::is_fresh(record.started_at.0, at) {
@@ -144,6 +157,10 @@ impl Look<'_> {
         let set = self.observed.children.stateful_set.is_some();
         if wish == record.from && set && (untouched || !forward_only) {
             return back(record, "the wish turned back before it served");
+        }
+        // Started all the same, it might write what the version that is asked for by now cannot read.
+        if set && untouched {
+            return back(record, "another version was asked for before it was started");
         }
         let text = format!(
             "QuestDB {to} is being started: {} is looked at once it is known whether that serves",

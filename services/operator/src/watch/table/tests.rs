@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use resources::names;
 
+use super::words::BROKEN;
 use super::*;
 use crate::watch::answer::ANSWER;
 use crate::watch::pauses::{Failure, Pauses};

@@ -59,8 +59,9 @@ impl World {
         }
         let found = self.copied.iter().find(|found| Some(&found.shown.id) == copy);
         let found = found.ok_or("there is no last copy")?;
-        let evidence =
-            Evidence { subject: &wish.subject, disk, machines: &self.instances, copy: &found.shown };
+        let given = crate::number_given(&self.resource);
+        let (subject, machines) = (&wish.subject, &*self.instances);
+        let evidence = Evidence { subject, disk, machines, given, copy: &found.shown };
         evidence.judge().map_err(|_| "it is no last copy")?;
         let whole = found.shown.state == SnapshotState::Completed && found.shown.volume == *volume;
         assert!(whole, "{volume} is destroyed, and its copy is not there: {found:?}");

@@ -369,7 +369,7 @@ fn what_serves_is_not_stopped_by_the_way_for_a_node_that_cannot_take_it() {
 }
 
 /// More is asked for beside QuestDB than its machine has room for, and a larger machine.
-fn larger_and_more_beside(world: &mut World) {
+pub(super) fn larger_and_more_beside(world: &mut World) {
     change(world, |spec| {
         "m7i.xlarge".clone_into(&mut spec.compute.instance_type);
         let beside = json!({ "containers": [{ "name": "beside", "image": "example.com/beside:1",

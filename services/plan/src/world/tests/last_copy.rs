@@ -1,5 +1,8 @@
 //! The last copy of a disk: nothing is destroyed without it, and nothing that goes wrong with one is for good.
 
+mod numbers;
+mod orders;
+
 use cloud::{SnapshotState, VolumeId, VolumeState, key};
 use jiff::SignedDuration;
 use resources::names::condition;

@@ -6,7 +6,7 @@ use resources::names::condition;
 use resources::{ChangeMeans, Phase};
 
 use super::model::World;
-use super::operations::change;
+use super::operations::{change, just_moved};
 use super::oracle::{check_end, check_moment};
 use super::runner::{pass, settle};
 use super::serving;
@@ -201,4 +201,58 @@ fn a_machine_that_the_stateful_set_really_pins_is_not_ended_by_an_older_look() {
     settle(&mut world, None, false);
     check_end(&world, "back by a second move");
     assert_eq!(running(&world), [of("3", "m7i.large")]);
+}
+
+type Fault = fn(&mut World);
+
+/// The pin names the next machine, whose Node is not ready yet: QuestDB runs on where it is, and its name leads there.
+#[test]
+fn a_database_that_serves_beside_its_pin_is_ready_as_long_as_its_name_leads_there() {
+    let ready = |world: &World| told(world, condition::READY).unwrap().0;
+    let answer = |world: &mut World, number: usize, is: &str| {
+        let node = std::sync::Arc::make_mut(&mut world.children.nodes[number]);
+        let conditions = node.status.get_or_insert_default().conditions.iter_mut().flatten();
+        conditions.filter(|found| found.type_ == "Ready").for_each(|found| is.clone_into(&mut found.status));
+    };
+    let faults: [(&str, Fault, &str); 4] = [
+        ("nothing", |_| {}, "True"),
+        (
+            "the name leads elsewhere",
+            |world| {
+                let dns = world.resource.status.as_mut().unwrap().dns.as_mut().unwrap();
+                dns.address = Some("10.9.9.9".to_owned());
+            },
+            "False",
+        ),
+        (
+            "its Node is silent",
+            |world| {
+                let node = std::sync::Arc::make_mut(&mut world.children.nodes[0]);
+                let conditions = node.status.get_or_insert_default().conditions.iter_mut().flatten();
+                conditions.for_each(|found| "Unknown".clone_into(&mut found.status));
+            },
+            "False",
+        ),
+        (
+            "it does not answer",
+            |world| {
+                let pod = std::sync::Arc::make_mut(world.children.pod.as_mut().unwrap());
+                let conditions = pod.status.get_or_insert_default().conditions.iter_mut().flatten();
+                conditions.for_each(|found| "False".clone_into(&mut found.status));
+            },
+            "False",
+        ),
+    ];
+    for (what, fault, expected) in faults {
+        let mut world = just_moved();
+        let (before, leads) = (world.pod_uid(), world.records.clone());
+        answer(&mut world, 1, "Unknown");
+        fault(&mut world);
+        pass(&mut world, &mut 0, None, false);
+        assert!(world.pinned().unwrap().ends_with("-g2") && world.pod_uid() == before, "{what}");
+        assert_eq!((ready(&world).as_str(), world.records == leads), (expected, true), "{what}");
+    }
+    let mut world = just_moved();
+    settle(&mut world, None, false);
+    check_end(&world, "moved");
 }

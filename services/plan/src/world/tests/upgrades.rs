@@ -353,7 +353,7 @@ fn another_image_is_written_only_over_what_was_seen() {
         pass(&mut world, &mut 0, None, false);
         world.tick();
     }
-    assert_eq!(counted, 4, "there, that it has begun, back, and that it serves again");
+    assert_eq!(counted, 5, "there, that it has begun, back, in which pod, and that it serves again");
 }
 
 #[test]

@@ -108,6 +108,36 @@ fn a_copy_that_lacks_something_or_is_gone_is_not_started_from() {
     assert!(image(&world).ends_with("9.3.4"), "it is being started");
 }
 
+/// A pod that takes the place of the one that was put back may follow one that served while nobody looked.
+#[test]
+fn what_another_pod_did_meanwhile_is_not_known_of_the_one_that_is_there() {
+    let mut world = neither_starts();
+    let seen = last(&world).put_back;
+    assert!(seen.is_some() && seen == world.pod_uid());
+    let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
+    pod.metadata.uid = Some("another".to_owned());
+    passes(&mut world, 3);
+    assert!(!last(&world).complete);
+    wish_for(&mut world, "9.4.1");
+    passes(&mut world, 20);
+    assert!(is_started(&world, "9.3.4"));
+    assert!(told_of_upgrade(&world).contains("has to serve"), "{}", told_of_upgrade(&world));
+
+    // One that is restarted for its wish is ended as it was seen, and says as much as the one before.
+    let mut world = neither_starts();
+    change(&mut world, |spec| {
+        spec.config.insert("cairo.other".to_owned(), "1".to_owned());
+    });
+    let before = world.pod_uid();
+    until(&mut world, |world| world.pod_uid().is_some() && world.pod_uid() != before);
+    passes(&mut world, 10);
+    assert!(last(&world).complete && last(&world).put_back == world.pod_uid());
+    wish_for(&mut world, "9.4.1");
+    settle(&mut world, None, false);
+    check_end(&world, "another version");
+    assert!(is_started(&world, "9.4.1") && world.snapshots.len() == 1);
+}
+
 /// A major version that has begun does not start.
 fn stuck_at_10() -> World {
     let mut world = serving();

@@ -8,6 +8,7 @@ use resources::names::{self, condition};
 use resources::{RunState, UpgradeResult, UpgradeStatus};
 use serde_json::json;
 
+use super::super::held::larger_and_more_beside;
 use super::super::model::World;
 use super::super::operations::change;
 use super::super::oracle::check_end;
@@ -221,4 +222,57 @@ fn a_next_machine_that_waits_for_the_copy_has_it_taken() {
     check_end(&world, "moved and upgraded");
     assert!(is_started(&world, "9.4.0"));
     assert_eq!((last(&world).result, world.snapshots.len()), (UpgradeResult::Succeeded, 1));
+}
+
+/// What is asked for beside QuestDB waits for a larger machine, and a version that does not start does not.
+#[test]
+fn what_does_not_start_is_taken_back_while_a_machine_with_room_is_waited_for() {
+    let containers = |world: &World| {
+        let set = world.children.stateful_set.as_ref().unwrap();
+        set.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers.len()
+    };
+    let mut world = serving();
+    world.broken = broken("9.4.0");
+    wish_for(&mut world, "9.4.0");
+    until(&mut world, |world| is_started(world, "9.4.0"));
+    world.exhausted = vec![world.volumes[0].zone.clone()];
+    larger_and_more_beside(&mut world);
+    until(&mut world, |world| told(world, "Ready").0 == "True");
+    assert!(is_started(&world, "9.3.4") && last(&world).result == UpgradeResult::RolledBack);
+    assert_eq!(containers(&world), 1, "there is no room");
+    assert!(world.instances.len() == 1, "it has not moved");
+    world.exhausted.clear();
+    world.memory.resting.clear();
+    settle(&mut world, None, false);
+    assert!(is_started(&world, "9.3.4"));
+    assert_eq!(containers(&world), 2, "there is room");
+}
+
+/// Whatever was wished for: only a version that has begun may have written what an older one cannot read.
+#[test]
+fn a_major_version_that_never_began_keeps_nobody_from_an_older_one() {
+    let mut turned = 0;
+    for count in 0..12 {
+        for unpulled in [false, true] {
+            let mut world = serving();
+            if unpulled {
+                world.unpulled = broken("10.0.0");
+            }
+            wish_for(&mut world, "10.0.0");
+            for _ in 0..count {
+                pass(&mut world, &mut 0, None, false);
+                world.tick();
+            }
+            if !runs(&world).is_some_and(|image| image.ends_with("9.3.4")) {
+                // It may begin at any moment.
+                continue;
+            }
+            turned += 1;
+            world.clock = SignedDuration::from_mins(1);
+            wish_for(&mut world, "9.4.0");
+            settle(&mut world, None, false);
+            assert!(is_started(&world, "9.4.0"), "{count} {unpulled}: {:?}", told_of_upgrade(&world));
+        }
+    }
+    assert!(turned >= 6, "{turned}");
 }

@@ -1,0 +1,167 @@
+//! What a database has been given already: a rule that another operator brings is for what is asked for later, and takes no
+//! database out of anybody's care.
+//!
+//! *Invariant:* only what is exactly as it runs, or as it was accepted, stands against a rule. Whoever changes it is judged anew.
+
+use domain::{Rule, Violation, Violations};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::Pod;
+use resources::names::condition;
+use resources::{QuestDB, QuestDBSpec};
+
+use crate::change::{Running, field_of};
+
+/// What a database was started with, or would be by its StatefulSet.
+#[derive(Clone, Debug, Default)]
+pub struct InForce(Vec<Running>);
+
+impl InForce {
+    /// As its objects say it.
+    pub fn of(set: Option<&StatefulSet>, pod: Option<&Pod>) -> Self {
+        let pod = pod.and_then(|pod| Running::read(pod.metadata.annotations.as_ref()));
+        Self(Running::of_template(set).into_iter().chain(pod).collect())
+    }
+
+    /// Takes out of what is wrong with a resource what it has all the same, and says it.
+    pub(crate) fn pardon(&self, resource: &QuestDB, violations: &mut Violations) -> Vec<String> {
+        let stands = |wrong: &Violation| {
+            let belongs = wrong.rule == Rule::Conflict && is_about_questdb(&wrong.pointer);
+            belongs && (was_accepted(resource) || self.has(&resource.spec, &wrong.pointer))
+        };
+        let (kept, wrong): (Vec<_>, Vec<_>) = std::mem::take(&mut violations.0).into_iter().partition(stands);
+        violations.0 = wrong;
+        kept.into_iter().map(|kept| format!("{} ({})", kept.pointer, kept.detail)).collect()
+    }
+
+    /// Whether what a pointer leads to runs as it is asked for.
+    fn has(&self, spec: &QuestDBSpec, pointer: &str) -> bool {
+        let mut keys = spec.config.iter().filter(|(key, _)| field_of(key) == pointer);
+        if let Some((key, value)) = keys.next() {
+            return self.0.iter().any(|running| running.has_key(key, value));
+        }
+        let field = pointer.strip_prefix(POD).and_then(|rest| rest.split('/').next());
+        let chosen = spec.pod.as_ref().zip(field);
+        chosen.is_some_and(|(chosen, field)| self.0.iter().any(|running| running.has_field(field, chosen)))
+    }
+}
+
+const POD: &str = "/spec/pod/";
+
+/// Whether a pointer leads to what QuestDB and its pod are started with.
+fn is_about_questdb(pointer: &str) -> bool {
+    pointer.starts_with(POD) || pointer.starts_with("/spec/config/")
+}
+
+/// Whether this very spec was accepted once, be it by an older operator.
+fn was_accepted(resource: &QuestDB) -> bool {
+    let conditions = resource.status.iter().flat_map(|status| &status.conditions);
+    let mut accepted = conditions.filter(|found| found.type_ == condition::CONFIG_ACCEPTED);
+    let generation = resource.metadata.generation;
+    accepted.any(|found| {
+        found.status == "True" && generation.is_some() && found.observed_generation == generation
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use resources::{PodOverrides, names};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fixture::{resource, settings};
+    use crate::{Subject, Validated, build, validate_over};
+
+    const KEY: &str = "pg.user.of.before";
+
+    /// As an older operator took it: nothing of it was its own then.
+    fn of_before() -> QuestDB {
+        let mut of_before = resource(1);
+        of_before.spec.config.insert(KEY.to_owned(), "7".to_owned());
+        let pod = json!({ "env": [{ "name": "QDB_OF_BEFORE", "value": "1" }] });
+        of_before.spec.pod = Some(serde_json::from_value(pod).unwrap());
+        of_before
+    }
+
+    fn check(resource: &QuestDB, in_force: &InForce) -> Result<Validated, Vec<String>> {
+        let subject = Subject::of(resource, &settings()).unwrap();
+        let checked = validate_over(resource, subject, &settings(), in_force);
+        checked.map_err(|wrong| wrong.0.into_iter().map(|wrong| wrong.pointer).collect())
+    }
+
+    /// The StatefulSet that was made of it.
+    fn set(resource: &QuestDB) -> Arc<StatefulSet> {
+        let mut allowed = resource.clone();
+        let (config, pod) = (allowed.spec.config.clone(), allowed.spec.pod.clone());
+        allowed.spec.config.remove(KEY);
+        allowed.spec.pod = None;
+        let mut validated = check(&allowed, &InForce::default()).unwrap();
+        validated.config = config;
+        validated.overrides = pod.unwrap_or_default();
+        let body = build::stateful_set(&validated, "node", None).body;
+        Arc::new(serde_json::from_value(body).unwrap())
+    }
+
+    const BOTH: [&str; 2] = ["/spec/config/pg.user.of.before", "/spec/pod/env/0/name"];
+
+    #[test]
+    fn what_runs_stays_under_a_rule_that_came_later_and_is_told() {
+        let of_before = of_before();
+        assert_eq!(check(&of_before, &InForce::default()).unwrap_err(), BOTH, "as a new wish it is refused");
+        let set = set(&of_before);
+        let template = set.spec.as_ref().unwrap().template.metadata.clone();
+        let pod = Pod { metadata: template.unwrap(), ..Pod::default() };
+        for in_force in [InForce::of(Some(&set), None), InForce::of(None, Some(&pod))] {
+            let validated = check(&of_before, &in_force).unwrap();
+            assert_eq!(validated.config.get(KEY).map(String::as_str), Some("7"));
+            assert_eq!(validated.overrides.env.len(), 1);
+            assert!(validated.kept.iter().zip(BOTH).all(|(kept, field)| kept.starts_with(field)));
+            // Another wish beside it is carried out.
+            let mut other = of_before.clone();
+            other.metadata.generation = Some(9);
+            other.spec.compute.instance_type = "m7i.xlarge".to_owned();
+            other.spec.config.insert("cairo.other".to_owned(), "1".to_owned());
+            assert!(check(&other, &in_force).is_ok());
+        }
+    }
+
+    #[test]
+    fn whoever_changes_it_is_judged_anew() {
+        let in_force = InForce::of(Some(&set(&of_before())), None);
+        let mut value = of_before();
+        value.spec.config.insert(KEY.to_owned(), "8".to_owned());
+        assert_eq!(check(&value, &in_force).unwrap_err(), BOTH[..1]);
+        let mut key = of_before();
+        key.spec.config.insert("pg.user.other".to_owned(), "7".to_owned());
+        assert_eq!(check(&key, &in_force).unwrap_err(), ["/spec/config/pg.user.other"]);
+        let mut pod = of_before();
+        pod.spec.pod.as_mut().unwrap().env[0].value = Some("2".to_owned());
+        assert_eq!(check(&pod, &in_force).unwrap_err(), BOTH[1..]);
+        // What is wrong in another way runs nowhere.
+        let mut format = of_before();
+        format.spec.config.insert("Odd".to_owned(), "7".to_owned());
+        assert_eq!(check(&format, &in_force).unwrap_err(), ["/spec/config/Odd"]);
+    }
+
+    #[test]
+    fn a_spec_that_was_accepted_as_it_is_stays_so_while_nothing_runs() {
+        let accepted = |status: &str, generation: i64| -> Value {
+            json!({ "conditions": [{ "type": "ConfigAccepted", "status": status, "reason": "r", "message": "",
+                "observedGeneration": generation, "lastTransitionTime": "2026-01-01T00:00:00Z" }] })
+        };
+        for (status, generation, stays) in [("True", 1, true), ("False", 1, false), ("True", 0, false)] {
+            let mut resource = of_before();
+            resource.status = Some(serde_json::from_value(accepted(status, generation)).unwrap());
+            assert_eq!(check(&resource, &InForce::default()).is_ok(), stays, "{status} {generation}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_told_of_what_is_allowed() {
+        let resource = resource(1);
+        let validated = check(&resource, &InForce::default()).unwrap();
+        assert_eq!((validated.kept, validated.overrides), (Vec::new(), PodOverrides::default()));
+        assert!(names::RUNNING.starts_with(names::GROUP), "nobody else writes what is taken for what runs");
+    }
+}

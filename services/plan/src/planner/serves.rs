@@ -1,0 +1,33 @@
+//! Whether QuestDB answers, and where.
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+
+use super::workload::{is_on, pod_serves};
+use super::{World, machine, name};
+use crate::{Kind, Plan, Step};
+
+/// Whether QuestDB serves on a Node and is left alone, be it under an older wish.
+pub(super) fn serves(world: &World<'_>, plan: &Plan, node: &Node) -> bool {
+    left_alone(world, plan).is_some_and(|pod| is_on(pod, node) && pod_serves(pod))
+}
+
+/// Whether it serves on another Node than the one that it is to be on from now on, where its name leads to still.
+pub(super) fn serves_beside(world: &World<'_>, plan: &Plan, node: &Node) -> bool {
+    let pod = left_alone(world, plan).filter(|pod| !is_on(pod, node) && pod_serves(pod));
+    let on = pod.and_then(|pod| world.observed.children.nodes.iter().find(|other| is_on(pod, other)));
+    // The word of a kubelet that is silent is old.
+    on.filter(|on| machine::is_ready(on)).is_some_and(|on| {
+        let mut instances = world.observed.account.instances.iter();
+        let machine = instances.find(|instance| machine::is_of(on, instance));
+        machine.is_some_and(|machine| name::leads_to(world, machine))
+    })
+}
+
+/// The pod, unless it ends or this plan ends it.
+fn left_alone<'a>(world: &World<'a>, plan: &Plan) -> Option<&'a Pod> {
+    let ends = |step: &Step| matches!(step, Step::Delete(target) if target.kind == Kind::Pod);
+    let pod = world.observed.children.pod.as_deref();
+    pod.filter(|pod| {
+        pod.metadata.deletion_timestamp.is_none() && !plan.actions.iter().any(|action| ends(&action.step))
+    })
+}
