@@ -1,6 +1,8 @@
 //! What another spec would take, without doing anything: the spec of an annotation goes through the same checks and the same
 //! plan as a real one.
 
+mod notes;
+
 use std::sync::LazyLock;
 
 use domain::Violations;
@@ -37,13 +39,13 @@ impl Rehearsal {
 /// What the spec in the annotation would take, in lines for people: first what changes, then the first steps. Nothing
 /// without the annotation.
 pub fn rehearse(resource: &QuestDB, observed: &Observed, settings: &Settings) -> Rehearsal {
-    answered(resource, |wished| answer(wished, Some(observed), settings))
+    answered(resource, |wished| answer((wished, &resource.spec), Some(observed), settings))
 }
 
 /// The same while the spec as it stands is refused, so that nothing is looked at: whether the other one would be too.
 pub fn rehearse_refused(resource: &QuestDB, violations: &Violations, settings: &Settings) -> Rehearsal {
     answered(resource, |wished| {
-        let mut lines = answer(wished, None, settings);
+        let mut lines = answer((wished, &resource.spec), None, settings);
         if lines.is_empty() {
             lines.push(Line::Note(format!(
                 "this spec would be accepted; what it would take is not known, because the spec as it stands is refused: {violations}"
@@ -82,21 +84,32 @@ fn bounded(mut lines: Vec<Line>) -> Vec<String> {
 }
 
 /// What is wrong with a wish, or else what it takes where that can be seen.
-fn answer(wished: &QuestDB, observed: Option<&Observed>, settings: &Settings) -> Vec<Line> {
+fn answer(
+    (wished, now): (&QuestDB, &QuestDBSpec),
+    observed: Option<&Observed>,
+    settings: &Settings,
+) -> Vec<Line> {
     let Some(subject) = Subject::of(wished, settings) else {
         return vec![Line::Wrong("it is not known yet which database this is".to_owned())];
     };
-    match (validate(wished, subject, settings), observed) {
-        (Ok(validated), Some(observed)) => told(plan(wished, &validated, observed, settings)),
-        (Ok(_), None) => Vec::new(),
-        (Err(violations), _) => {
-            let wrong = violations.0.iter();
-            wrong.map(|wrong| Line::Wrong(format!("{} {}", wrong.pointer, wrong.detail))).collect()
+    let mut wrong = notes::never(&wished.spec, now);
+    let validated = validate(wished, subject, settings);
+    if let Err(violations) = &validated {
+        let wrongs = violations.0.iter();
+        wrong.extend(wrongs.map(|wrong| Line::Wrong(format!("{} {}", wrong.pointer, wrong.detail))));
+    }
+    match (validated, observed) {
+        (Ok(validated), Some(observed)) if wrong.is_empty() => {
+            let plan = plan(wished, &validated, observed, settings);
+            let notes: Vec<Line> = notes::notes((wished, now), &plan, settings).collect();
+            told(plan, notes)
         }
+        _ => wrong,
     }
 }
 
-fn told(plan: Plan) -> Vec<Line> {
+/// Only a plan with which everything is as it should be, for the spec that stands, is nothing.
+fn told(plan: Plan, notes: Vec<Line>) -> Vec<Line> {
     let changes = plan.changes.into_iter().map(|change| Line::Change {
         means: change.means.as_str().to_owned(),
         field: change.field.clone(),
@@ -106,7 +119,7 @@ fn told(plan: Plan) -> Vec<Line> {
         .actions
         .into_iter()
         .map(|action| Line::Step { name: action.step.name().to_owned(), reason: action.reason });
-    let lines: Vec<Line> = changes.chain(steps).collect();
+    let lines: Vec<Line> = changes.chain(steps).chain(notes).collect();
     if lines.is_empty() { vec![Line::Nothing] } else { lines }
 }
 
