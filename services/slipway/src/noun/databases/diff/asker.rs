@@ -169,7 +169,7 @@ fn unanswered(site: &Site<'_>, hindrances: &[String]) -> Error {
         hint.push_str("\n  ");
         hint.push_str(&brief(hindrance));
     }
-    Error::TimedOut { doing: format!("the operator did not answer the question about {}", site), hint }
+    Error::TimedOut { doing: format!("the operator did not answer the question about {site}"), hint }
 }
 
 fn too_old() -> Error {
