@@ -1,6 +1,8 @@
 //! What another spec would take, without doing anything: the spec of an annotation goes through the same checks and the same
 //! plan as a real one.
 
+mod notes;
+
 use std::sync::LazyLock;
 
 use domain::Violations;
@@ -39,7 +41,7 @@ impl Rehearsal {
 pub fn rehearse(resource: &QuestDB, observed: &Observed, settings: &Settings) -> Rehearsal {
     let children = &observed.children;
     let in_force = InForce::of(children.stateful_set.as_deref(), children.pod.as_deref());
-    answered(resource, |wished| answer(wished, Some(observed), settings, &in_force))
+    answered(resource, |wished| answer((wished, &resource.spec), Some(observed), settings, &in_force))
 }
 
 /// The same while the spec as it stands is refused, so that nothing is looked at: whether the other one would be too.
@@ -50,7 +52,7 @@ pub fn rehearse_refused(
     in_force: &InForce,
 ) -> Rehearsal {
     answered(resource, |wished| {
-        let mut lines = answer(wished, None, settings, in_force);
+        let mut lines = answer((wished, &resource.spec), None, settings, in_force);
         if lines.is_empty() {
             lines.push(Line::Note(format!(
                 "this spec would be accepted; what it would take is not known, because the spec as it stands is refused: {violations}"
@@ -90,7 +92,7 @@ fn bounded(mut lines: Vec<Line>) -> Vec<String> {
 
 /// What is wrong with a wish, or else what it takes where that can be seen.
 fn answer(
-    wished: &QuestDB,
+    (wished, now): (&QuestDB, &QuestDBSpec),
     observed: Option<&Observed>,
     settings: &Settings,
     in_force: &InForce,
@@ -98,17 +100,24 @@ fn answer(
     let Some(subject) = Subject::of(wished, settings) else {
         return vec![Line::Wrong("it is not known yet which database this is".to_owned())];
     };
-    match (validate_over(wished, subject, settings, in_force), observed) {
-        (Ok(validated), Some(observed)) => told(plan(wished, &validated, observed, settings)),
-        (Ok(_), None) => Vec::new(),
-        (Err(violations), _) => {
-            let wrong = violations.0.iter();
-            wrong.map(|wrong| Line::Wrong(format!("{} {}", wrong.pointer, wrong.detail))).collect()
+    let mut wrong = notes::never(&wished.spec, now);
+    let validated = validate_over(wished, subject, settings, in_force);
+    if let Err(violations) = &validated {
+        let wrongs = violations.0.iter();
+        wrong.extend(wrongs.map(|wrong| Line::Wrong(format!("{} {}", wrong.pointer, wrong.detail))));
+    }
+    match (validated, observed) {
+        (Ok(validated), Some(observed)) if wrong.is_empty() => {
+            let plan = plan(wished, &validated, observed, settings);
+            let notes: Vec<Line> = notes::notes((wished, now), &plan, settings).collect();
+            told(plan, notes)
         }
+        _ => wrong,
     }
 }
 
-fn told(plan: Plan) -> Vec<Line> {
+/// Only a plan with which everything is as it should be, for the spec that stands, is nothing.
+fn told(plan: Plan, notes: Vec<Line>) -> Vec<Line> {
     let changes = plan.changes.into_iter().map(|change| Line::Change {
         means: change.means.as_str().to_owned(),
         field: change.field.clone(),
@@ -118,7 +127,7 @@ fn told(plan: Plan) -> Vec<Line> {
         .actions
         .into_iter()
         .map(|action| Line::Step { name: action.step.name().to_owned(), reason: action.reason });
-    let lines: Vec<Line> = changes.chain(steps).collect();
+    let lines: Vec<Line> = changes.chain(steps).chain(notes).collect();
     if lines.is_empty() { vec![Line::Nothing] } else { lines }
 }
 

@@ -18,7 +18,7 @@ pub const REQUEST: Duration = Duration::from_secs(30);
 pub const WAITING: Duration = Duration::from_mins(30);
 
 /// One run.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Session {
     /// How it speaks.
     pub output: Output,
@@ -33,6 +33,12 @@ impl Session {
     /// Begins; the time that the command may take runs from here.
     pub fn new(global: Global, given: Given, output: Output) -> Self {
         Self { output, now: jiff::Timestamp::now(), global, given, begun: Instant::now() }
+    }
+
+    /// The same with all of its time still to come: what a person took to type is not the command's.
+    #[must_use]
+    pub fn anew(&self) -> Self {
+        Self { begun: Instant::now(), ..self.clone() }
     }
 
     /// What every command takes.
@@ -67,5 +73,35 @@ impl Session {
     /// When the command must be done.
     pub fn deadline(&self, usual: Duration) -> Instant {
         self.begun + self.global.timeout.unwrap_or(usual)
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    //! Runs for tests.
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        global: Global,
+    }
+
+    /// A run with these words.
+    pub fn session(words: &[&str]) -> Session {
+        let Line { global } = Line::parse_from([&["slipway"], words].concat());
+        let output = Output::new(&global);
+        Session::new(global, Given::default(), output)
+    }
+
+    #[test]
+    fn what_a_person_took_to_type_is_not_the_commands_time() {
+        let mut session = session(&[]);
+        session.begun -= REQUEST;
+        assert!(session.deadline(REQUEST) <= Instant::now());
+        assert!(session.anew().deadline(REQUEST) > Instant::now() + REQUEST / 2);
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Output;
 use std::time::Duration;
 
-use testkit::{cluster, stack, unique};
+use testkit::{cluster, eventually, stack, unique};
 use tokio::process::Command;
 
 use crate::support::{ROAD, whole};
@@ -113,8 +113,16 @@ async fn differs(person: &Person, places: &[&str]) {
         (&["--instance-type", "m7i.xlarge"], 1, "/spec/compute/instanceType"),
         (&["--size-gib", "50", "--version", "0"], 2, "/spec/version"),
     ];
+    let asked = async |words: &[&str]| {
+        person.types(&[&["databases", "diff", "ledger"], words, places].concat()).await
+    };
+    // It serves while something beside it may still be under way.
+    eventually(ROAD, "a database at rest", async || {
+        (asked(&["--patch", "{}"]).await.status.code() == Some(0)).then_some(())
+    })
+    .await;
     for (words, code, text) in table {
-        let output = person.types(&[&["databases", "diff", "ledger"], words, places].concat()).await;
+        let output = asked(words).await;
         let said = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap()).concat();
         assert!(output.status.code() == Some(code) && said.contains(text), "{words:?}: {said}");
     }

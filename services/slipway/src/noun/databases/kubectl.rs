@@ -9,7 +9,7 @@ use tokio::process::Command;
 use tokio::time::Instant;
 
 use crate::error::Error;
-use crate::render::connect::{Credentials, Target};
+use crate::render::connect::{Credentials, Target, shell};
 
 /// Asked for in this order, each on a line: no credential holds a line break.
 const KEYS: [&str; 4] = [PG_USER, PG_PASSWORD, HTTP_USER, HTTP_PASSWORD];
@@ -26,6 +26,16 @@ pub struct Kubectl<'a> {
 }
 
 impl Kubectl<'_> {
+    /// The same for a person to type into a shell.
+    pub fn typed(self, words: &[&str]) -> String {
+        let files = self.kubeconfig.map(|files| format!("KUBECONFIG={}", shell(&files.to_string_lossy())));
+        let program = shell(&self.program.to_string_lossy());
+        let context = self.context.map(|context| shell(&format!("--context={context}")));
+        let words = words.iter().map(|word| shell(word));
+        let all: Vec<String> = files.into_iter().chain([program]).chain(context).chain(words).collect();
+        all.join(" ")
+    }
+
     /// Runs it and gives what it printed. What has an input is a write, which an interrupt at the terminal does not break off.
     pub async fn run(
         self,
@@ -96,7 +106,9 @@ pub async fn credentials(
         KEYS.map(|key| format!("{{{{index .data \"{key}\" | base64decode}}}}{{{{\"\\n\"}}}}")).concat();
     let Target { namespace, secret, .. } = target;
     let template = format!("--output=go-template={lines}");
-    let words = ["--namespace", namespace, "get", "secret", secret, &template];
+    // A name in one word with its kind is never taken for a flag.
+    let secret_of = format!("secret/{secret}");
+    let words = ["--namespace", namespace, "get", &secret_of, &template];
     let text = kubectl.run(&words, None, deadline).await?;
     parse(&text).ok_or_else(|| Error::Kubectl {
         reason: format!("the Secret {namespace}/{secret} does not hold {}", KEYS.join(", ")),
@@ -127,6 +139,19 @@ mod tests {
         for text in ["", "a\nb\nc\n", "a\n<no value>\nc\nd\n", "a\n\nc\nd\n", "a\nb\nc\nd\ne\n"] {
             assert!(parse(text).is_none(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn what_a_person_is_to_type_goes_where_this_program_went() {
+        let plain = Kubectl { program: Path::new("kubectl"), kubeconfig: None, context: None };
+        assert_eq!(plain.typed(&["get", "secret/a"]), "kubectl get secret/a");
+        let given = Kubectl {
+            program: Path::new("/opt/my kubectl"),
+            kubeconfig: Some(Path::new("/home/ada/a b:/c")),
+            context: Some("eu'1"),
+        };
+        let expected = r"KUBECONFIG='/home/ada/a b:/c' '/opt/my kubectl' '--context=eu'\''1' get '$(a)'";
+        assert_eq!(given.typed(&["get", "$(a)"]), expected);
     }
 
     #[test]

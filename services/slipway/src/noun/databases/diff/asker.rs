@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use domain::dry_run::Line;
 use tokio::time::Instant;
-use uuid::Uuid;
 
-use super::question::{Obstacle, Question, Resource, Verdict};
-use super::site::Site;
+use super::question::{Meant, Obstacle, Question, Verdict};
+use super::site::{Put, Site, TAKE_OFF};
 use super::unless;
 use crate::error::Error;
+use crate::render::text::brief;
 use crate::session::{REQUEST, Session};
 
 /// Between the first looks at the answer; the ones after them come at double the time each, up to the longest.
@@ -31,7 +31,7 @@ pub(super) struct Asker<'a> {
     pub(super) session: &'a Session,
     pub(super) site: Site<'a>,
     /// The database that must be the resource's.
-    pub(super) id: Option<Uuid>,
+    pub(super) meant: Option<Meant>,
     /// Whether it takes the place of a question that stands.
     pub(super) overwrite: bool,
 }
@@ -44,19 +44,30 @@ impl Asker<'_> {
         mut interrupt: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<(), NotPut> {
         let mut pause = LOOK;
+        let mut waits = None;
         loop {
             let read = self.site.read(self.deadline());
-            let read = unless(interrupt.as_mut(), read).await.map_err(NotPut::Nothing)?;
-            self.check(&read).map_err(NotPut::Nothing)?;
-            let conflict = match self.site.put(question, &read).await {
-                Ok(()) => break,
-                Err(conflict @ Error::Conflict { .. }) => conflict,
-                Err(refused @ (Error::Forbidden { .. } | Error::NotFound { .. })) => {
-                    return Err(NotPut::Nothing(refused));
+            let read = unless(interrupt.as_mut(), read).await.map_err(|error| {
+                // What was waited for says more than that the time is over.
+                let over = matches!(error, Error::TimedOut { .. });
+                NotPut::Nothing(waits.take().filter(|_| over).unwrap_or(error))
+            })?;
+            let conflict = match question.is_to_be_put(&read, self.meant.as_ref(), self.overwrite) {
+                Ok(false) => break,
+                Ok(true) => match self.site.put(question, &read).await {
+                    Ok(()) => break,
+                    Err(conflict @ Error::Conflict { .. }) => conflict,
+                    Err(refused @ (Error::Forbidden { .. } | Error::NotFound { .. })) => {
+                        return Err(NotPut::Nothing(refused));
+                    }
+                    Err(failed) => return Err(NotPut::Perhaps(failed)),
+                },
+                Err(Obstacle::Behind) => forbidden(&self.site, self.meant.as_ref(), Obstacle::Behind),
+                Err(obstacle) => {
+                    return Err(NotPut::Nothing(forbidden(&self.site, self.meant.as_ref(), obstacle)));
                 }
-                Err(failed) => return Err(NotPut::Perhaps(failed)),
             };
-            // The operator wrote the status meanwhile, or somebody asked: that is looked at once more.
+            // The operator wrote the status meanwhile, somebody asked, or the last change comes yet: that is looked at once more.
             if Instant::now() + pause >= self.deadline() {
                 return Err(NotPut::Nothing(conflict));
             }
@@ -65,34 +76,11 @@ impl Asker<'_> {
                 Ok(())
             };
             unless(interrupt.as_mut(), sleep).await.map_err(NotPut::Nothing)?;
+            waits = Some(conflict);
             pause = LONGEST.min(pause * 2);
         }
         self.session.output.trace(&format!("asked of {}: {}", self.site, question.patch()));
         Ok(())
-    }
-
-    /// Whether it is the right resource, and nobody else's question stands in it.
-    fn check(&self, read: &Resource) -> Result<(), Error> {
-        let site = &self.site;
-        let meant = self.id.map(|id| id.to_string()).unwrap_or_default();
-        let (message, hint) = match read.obstacle(self.id.is_some().then_some(&meant), self.overwrite) {
-            None => return Ok(()),
-            Some(Obstacle::OfAnother(other)) => (
-                format!(
-                    "the resource {site} is not of database {meant} but of {}",
-                    other.unwrap_or("none that an API knows")
-                ),
-                "is this the cluster of the database? See --kubeconfig and --kube-context".to_owned(),
-            ),
-            Some(Obstacle::Stands(patch)) => (
-                format!("another question stands in {site}: {patch}"),
-                format!(
-                    "wait until it is taken off; --overwrite takes its place, and this takes it off: {}",
-                    self.by_hand()
-                ),
-            ),
-        };
-        Err(Error::Conflict { message, hint })
     }
 
     /// Waits for the answer; the generation that it is about, and its lines.
@@ -107,13 +95,13 @@ impl Asker<'_> {
                     Verdict::Taken => return Err(self.taken()),
                     Verdict::Waits => hindrances = read.hindrances(),
                 },
-                Err(Error::TimedOut { .. }) => return Err(self.unanswered(&hindrances)),
+                Err(Error::TimedOut { .. }) => return Err(unanswered(&self.site, &hindrances)),
                 // An API server that is away for a moment may come back in time.
                 Err(Error::Kubectl { reason }) => hindrances = vec![reason],
                 Err(error) => return Err(error),
             }
             if Instant::now() + pause >= self.deadline() {
-                return Err(self.unanswered(&hindrances));
+                return Err(unanswered(&self.site, &hindrances));
             }
             tokio::time::sleep(pause).await;
             pause = LONGEST.min(pause * 2);
@@ -121,21 +109,15 @@ impl Asker<'_> {
     }
 
     /// Takes the question off; that it stands is said where that cannot be done.
-    pub(super) async fn take_off(&self, question: &Question) {
-        if let Err(error) = self.site.take_off(question).await {
+    pub(super) async fn take_off(&self, question: &Question, put: Put) {
+        if let Err(error) = self.site.take_off(question, put, TAKE_OFF).await {
             self.session.output.warn(&format!(
                 "the question may stand in {}: {}\n  take it off with: {}",
                 self.site,
                 error.explain(),
-                self.by_hand()
+                self.site.by_hand()
             ));
         }
-    }
-
-    fn by_hand(&self) -> String {
-        let Site { namespace, resource, .. } = &self.site;
-        let (patch, question) = (domain::dry_run::PATCH, domain::dry_run::QUESTION);
-        format!("kubectl -n {namespace} annotate questdb {resource} {patch}- {question}-")
     }
 
     fn deadline(&self) -> Instant {
@@ -148,21 +130,46 @@ impl Asker<'_> {
             hint: "somebody else asks too: run the command again".to_owned(),
         }
     }
+}
 
-    fn unanswered(&self, hindrances: &[String]) -> Error {
-        let mut hint = "does an operator run that looks after this namespace? Its /readyz and its log say what holds it \
-                        up; `kubectl -n slipway-system get lease slipway-operator` shows which one leads; a longer --timeout \
-                        waits for longer"
-            .to_owned();
-        for hindrance in hindrances {
-            hint.push_str("\n  ");
-            hint.push_str(hindrance);
-        }
-        Error::TimedOut {
-            doing: format!("the operator did not answer the question about {}", self.site),
-            hint,
-        }
+/// Why it is not asked.
+fn forbidden(site: &Site<'_>, meant: Option<&Meant>, obstacle: Obstacle<'_>) -> Error {
+    let meant = meant.map(|meant| meant.database.as_str()).unwrap_or_default();
+    let (message, hint) = match obstacle {
+        Obstacle::OfAnother(other) => (
+            format!(
+                "the resource {site} is not of database {meant} but of {}",
+                other.map_or_else(|| "none that an API knows".to_owned(), brief)
+            ),
+            "is this the cluster of the database? See --kubeconfig and --kube-context".to_owned(),
+        ),
+        Obstacle::Behind => (
+            format!("the cluster has not got the last change yet: {site} has an older state than the API"),
+            format!(
+                "slipway databases describe {meant} says how far it came; a longer --timeout waits for longer"
+            ),
+        ),
+        Obstacle::Stands(patch) => (
+            format!("another question stands in {site}: {}", brief(patch)),
+            format!(
+                "wait until it is taken off; --overwrite takes its place, and this takes it off: {}",
+                site.by_hand()
+            ),
+        ),
+    };
+    Error::Conflict { message, hint }
+}
+
+fn unanswered(site: &Site<'_>, hindrances: &[String]) -> Error {
+    let mut hint = "does an operator run that looks after this namespace? Its /readyz and its log say what holds it \
+                    up; `kubectl -n slipway-system get lease slipway-operator` shows which one leads; a longer --timeout \
+                    waits for longer"
+        .to_owned();
+    for hindrance in hindrances {
+        hint.push_str("\n  ");
+        hint.push_str(&brief(hindrance));
     }
+    Error::TimedOut { doing: format!("the operator did not answer the question about {site}"), hint }
 }
 
 fn too_old() -> Error {
@@ -170,5 +177,48 @@ fn too_old() -> Error {
         reason: "the operator, or its definition of QuestDB, is too old to say which question its answer is for: upgrade it \
                  (deploy/crds first)"
             .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::noun::databases::diff::site::tests::Played;
+
+    fn at(place: &Site<'_>, obstacle: Obstacle<'_>) -> String {
+        let meant = Meant { database: "d".to_owned(), position: (1, 1) };
+        forbidden(place, Some(&meant), obstacle).explain()
+    }
+
+    #[test]
+    fn texts_of_others_are_shown_without_what_steers_a_terminal() {
+        let played = Played::new(&json!({ "metadata": {} }), 0);
+        let site = played.site();
+        let others = format!("a\u{1b}[2Jb{}", "x".repeat(5_000));
+        for said in [
+            at(&site, Obstacle::Stands(&others)),
+            at(&site, Obstacle::OfAnother(Some(&others))),
+            unanswered(&site, std::slice::from_ref(&others)).explain(),
+        ] {
+            assert!(said.contains("a [2Jb") && !said.contains('\u{1b}') && said.len() < 2_000, "{said}");
+        }
+        assert!(at(&site, Obstacle::Stands("{}")).contains("KUBECONFIG="));
+    }
+
+    #[tokio::test]
+    async fn a_cluster_without_the_last_change_is_waited_for_and_not_asked() {
+        let instruction = json!({ "databaseId": "d", "epoch": 1, "seq": 6 });
+        let played = Played::new(&json!({ "metadata": {}, "spec": { "instruction": instruction } }), 99);
+        let session = crate::session::tests::session(&["--timeout", "2s"]);
+        let meant = Some(Meant { database: "d".to_owned(), position: (1, 7) });
+        let asker = Asker { session: &session, site: played.site(), meant, overwrite: true };
+        let mut question = Question::new(&json!({}), "ada".to_owned());
+        let put = asker.put(&mut question, std::pin::pin!(std::future::pending())).await;
+        let Err(NotPut::Nothing(error)) = put else { panic!("it was put") };
+        assert!(!played.folder.join("stands").exists());
+        assert!(error.explain().contains("has not got the last change yet"), "{}", error.explain());
+        assert_eq!(crate::exit::code(&error), crate::exit::CONFLICT);
     }
 }

@@ -35,6 +35,10 @@ struct Spec {
 #[serde(rename_all = "camelCase")]
 struct Instruction {
     database_id: String,
+    #[serde(default)]
+    epoch: i64,
+    #[serde(default)]
+    seq: i64,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -62,13 +66,29 @@ struct Condition {
     message: String,
 }
 
+/// The database that is meant, as the API has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Meant {
+    /// Its identity.
+    pub(super) database: String,
+    /// Epoch and number of its last change.
+    pub(super) position: (i64, i64),
+}
+
 impl Resource {
-    /// What forbids to ask it: that it is of another database than the one that is meant, or that a question stands already
-    /// whose place is not to be taken.
-    pub(super) fn obstacle(&self, meant: Option<&str>, overwrite: bool) -> Option<Obstacle<'_>> {
-        let database = self.spec.instruction.as_ref().map(|instruction| instruction.database_id.as_str());
-        if meant.is_some() && meant != database {
-            return Some(Obstacle::OfAnother(database));
+    /// What forbids to ask it: that it is of another database than the one that is meant, that it has not got the last change
+    /// of that yet, or that a question stands already whose place is not to be taken.
+    pub(super) fn obstacle(&self, meant: Option<&Meant>, overwrite: bool) -> Option<Obstacle<'_>> {
+        let instruction = self.spec.instruction.as_ref();
+        let database = instruction.map(|instruction| instruction.database_id.as_str());
+        let position = instruction.map(|instruction| (instruction.epoch, instruction.seq));
+        if let Some(meant) = meant {
+            if database != Some(&meant.database) {
+                return Some(Obstacle::OfAnother(database));
+            }
+            if position.is_none_or(|position| position < meant.position) {
+                return Some(Obstacle::Behind);
+            }
         }
         self.standing().filter(|_| !overwrite).map(Obstacle::Stands)
     }
@@ -103,6 +123,8 @@ impl Resource {
 pub(super) enum Obstacle<'a> {
     /// It carries out the instructions of this database, or of none.
     OfAnother(Option<&'a str>),
+    /// It has an older state of the database than the API: an answer would be about that.
+    Behind,
     /// The patch of a question that stands.
     Stands(&'a str),
 }
@@ -179,6 +201,20 @@ impl Question {
     /// Whether it stands.
     pub(super) fn stands_in(&self, read: &Resource) -> bool {
         self.is_named_in(read) && read.standing() == Some(&self.patch)
+    }
+
+    /// Whether it is still to be put into a resource, or why it may not be. One that stands is not: a conflict may have been
+    /// with a write of our own, of which nobody heard.
+    pub(super) fn is_to_be_put<'a>(
+        &self,
+        read: &'a Resource,
+        meant: Option<&Meant>,
+        overwrite: bool,
+    ) -> Result<bool, Obstacle<'a>> {
+        if self.stands_in(read) {
+            return Ok(false);
+        }
+        read.obstacle(meant, overwrite).map_or(Ok(true), Err)
     }
 
     /// How far it came.
@@ -313,11 +349,48 @@ mod tests {
         assert_eq!(read(&json!({ "metadata": {} })).hindrances(), Vec::<String>::new());
     }
 
+    /// The database, as the API has it after so many changes.
+    fn meant(position: (i64, i64)) -> Meant {
+        Meant { database: ID.to_owned(), position }
+    }
+
+    #[test]
+    fn a_question_of_our_own_is_nobody_elses() {
+        let asked = read(&answered());
+        assert_eq!(question().is_to_be_put(&asked, None, false), Ok(false));
+        let other = Question::new(&json!({}), "another".to_owned());
+        assert!(matches!(other.is_to_be_put(&asked, None, false), Err(Obstacle::Stands(_))));
+        assert_eq!(other.is_to_be_put(&asked, None, true), Ok(true));
+        assert_eq!(question().is_to_be_put(&read(&json!({ "metadata": {} })), None, false), Ok(true));
+    }
+
+    #[test]
+    fn a_resource_that_has_not_got_the_last_change_is_not_asked() {
+        let resource = |annotations: Value| {
+            read(&json!({ "metadata": { "annotations": annotations },
+                "spec": { "instruction": { "databaseId": ID, "epoch": 2, "seq": 7 } } }))
+        };
+        let table = [
+            ((2, 6), None),
+            ((2, 7), None),
+            ((1, 9), None),
+            ((2, 8), Some(Obstacle::Behind)),
+            ((3, 1), Some(Obstacle::Behind)),
+        ];
+        for (position, expected) in table {
+            let found = resource(json!({}));
+            assert_eq!(found.obstacle(Some(&meant(position)), false), expected, "{position:?}");
+            assert_eq!(found.obstacle(None, false), None);
+        }
+        let asked = resource(json!({ dry_run::PATCH: "{}" }));
+        assert_eq!(asked.obstacle(Some(&meant((2, 8))), true), Some(Obstacle::Behind));
+    }
+
     #[test]
     fn it_is_asked_only_of_the_right_database_and_over_nobody_else() {
         const OTHER: &str = "0192f3a4-5b6c-7d8e-9f00-ffffffffffff";
         let resource = |database: Option<&str>, annotations: Value| {
-            let instruction = database.map(|id| json!({ "databaseId": id, "seq": 1 }));
+            let instruction = database.map(|id| json!({ "databaseId": id, "epoch": 1, "seq": 1 }));
             read(
                 &json!({ "metadata": { "annotations": annotations }, "spec": { "instruction": instruction } }),
             )
@@ -325,18 +398,32 @@ mod tests {
         let free = || json!({ "another": "annotation" });
         let asked = || json!({ dry_run::PATCH: "{}" });
         let table = [
-            (resource(Some(ID), free()), Some(ID), false, None),
+            (resource(Some(ID), free()), Some(meant((1, 1))), false, None),
             (resource(Some(ID), free()), None, false, None),
             (resource(None, free()), None, false, None),
-            (resource(Some(OTHER), free()), Some(ID), false, Some(Obstacle::OfAnother(Some(OTHER)))),
-            (resource(Some(OTHER), free()), Some(ID), true, Some(Obstacle::OfAnother(Some(OTHER)))),
-            (resource(None, free()), Some(ID), false, Some(Obstacle::OfAnother(None))),
-            (resource(Some(ID), asked()), Some(ID), false, Some(Obstacle::Stands("{}"))),
-            (resource(Some(ID), asked()), Some(ID), true, None),
+            (
+                resource(Some(OTHER), free()),
+                Some(meant((1, 1))),
+                false,
+                Some(Obstacle::OfAnother(Some(OTHER))),
+            ),
+            (
+                resource(Some(OTHER), free()),
+                Some(meant((1, 1))),
+                true,
+                Some(Obstacle::OfAnother(Some(OTHER))),
+            ),
+            (resource(None, free()), Some(meant((1, 1))), false, Some(Obstacle::OfAnother(None))),
+            (resource(Some(ID), asked()), Some(meant((1, 1))), false, Some(Obstacle::Stands("{}"))),
+            (resource(Some(ID), asked()), Some(meant((1, 1))), true, None),
             (resource(None, asked()), None, false, Some(Obstacle::Stands("{}"))),
         ];
         for (resource, meant, overwrite, expected) in table {
-            assert_eq!(resource.obstacle(meant, overwrite), expected, "{meant:?} {overwrite} {resource:?}");
+            assert_eq!(
+                resource.obstacle(meant.as_ref(), overwrite),
+                expected,
+                "{meant:?} {overwrite} {resource:?}"
+            );
         }
     }
 }

@@ -1,0 +1,96 @@
+//! What is to be read beside changes and steps: that no step is planned is no promise that nothing would change.
+
+use domain::dry_run::Line;
+use resources::{QuestDB, QuestDBSpec, RunState};
+use serde_json::Value;
+
+use crate::{Goal, Plan, Settings, State, Subject, validate};
+
+/// What is refused by the API server, and cannot be told from a plan, in which the disk as it is stands for the wish.
+pub(super) fn never(wished: &QuestDBSpec, now: &QuestDBSpec) -> Vec<Line> {
+    let (wished, now) = (wished.storage.size_gib, now.storage.size_gib);
+    let text = || format!("/spec/storage/sizeGib can only grow, and {now} GiB are asked for already");
+    if wished < now { vec![Line::Wrong(text())] } else { Vec::new() }
+}
+
+/// What a plan waits for, which fields nothing is planned for, and what is wrong with the wish once it is to run.
+pub(super) fn notes(
+    (wished, now): (&QuestDB, &QuestDBSpec),
+    plan: &Plan,
+    settings: &Settings,
+) -> impl Iterator<Item = Line> {
+    let settled = plan.is_settled();
+    let what = if settled {
+        "nothing has to be done for it now"
+    } else {
+        "what it takes, if anything, is among these steps or those that follow"
+    };
+    let named = |field: &String| {
+        plan.changes
+            .iter()
+            .any(|change| change.field == *field || field.starts_with(&format!("{}/", change.field)))
+    };
+    let mut fields = Vec::new();
+    add_differing("/spec", (&json(&wished.spec), &json(now)), &mut fields);
+    fields.retain(|field| !named(field));
+    let fields = fields.into_iter().map(move |field| format!("{field} is asked for otherwise; {what}"));
+    let later = when_it_runs(wished, settings).into_iter();
+    unsettled(plan).into_iter().chain(fields).chain(later).map(Line::Note)
+}
+
+/// What is waited for, unless the steps say so themselves; what does not heal by itself in any case.
+fn unsettled(plan: &Plan) -> Option<String> {
+    if plan.is_settled() {
+        return None;
+    }
+    let mut broken = plan.progress.iter().filter_map(|progress| match &progress.state {
+        State::Broken(text) | State::Conflict(text) | State::Refused(text) => {
+            Some((progress.part, text.as_str()))
+        }
+        State::Pending | State::Running(_) | State::Done => None,
+    });
+    let mut waiting = plan.progress.iter().filter(|_| plan.actions.is_empty()).filter_map(|progress| {
+        match &progress.state {
+            State::Running(text) => Some((progress.part, text.as_str())),
+            State::Pending => Some((progress.part, "it has not begun")),
+            State::Broken(_) | State::Conflict(_) | State::Refused(_) | State::Done => None,
+        }
+    });
+    let (part, text) = broken.next().or_else(|| waiting.next())?;
+    Some(format!("not settled: {part}: {text}"))
+}
+
+/// What is wrong with the wish of a database that is to be paused, which is checked only once it is to run again.
+fn when_it_runs(wished: &QuestDB, settings: &Settings) -> Vec<String> {
+    if Goal::of(wished) != Goal::Pause {
+        return Vec::new();
+    }
+    let mut running = wished.clone();
+    running.spec.run_state = RunState::Running;
+    let subject = Subject::of(&running, settings);
+    let violations = subject.and_then(|subject| validate(&running, subject, settings).err());
+    let wrong = violations.into_iter().flat_map(|violations| violations.0);
+    wrong
+        .map(|wrong| format!("not accepted once it is to run again: {} {}", wrong.pointer, wrong.detail))
+        .collect()
+}
+
+fn json(spec: &QuestDBSpec) -> Value {
+    serde_json::to_value(spec).unwrap_or_default()
+}
+
+/// The fields in which two values differ, each as deep as objects go.
+fn add_differing(path: &str, (one, other): (&Value, &Value), fields: &mut Vec<String>) {
+    match (one, other) {
+        (Value::Object(one), Value::Object(other)) => {
+            let keys = one.keys().chain(other.keys().filter(|key| !one.contains_key(*key)));
+            for key in keys {
+                let of = |value: &serde_json::Map<String, Value>| value.get(key).cloned().unwrap_or_default();
+                let path = format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"));
+                add_differing(&path, (&of(one), &of(other)), fields);
+            }
+        }
+        _ if one != other => fields.push(path.to_owned()),
+        _ => {}
+    }
+}
