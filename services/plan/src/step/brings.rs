@@ -1,0 +1,60 @@
+//! What a step brings about, so that nobody asks for it twice in a breath.
+
+use super::{Manifest, Step};
+
+impl Step {
+    /// What it brings about that a look right after it may not show yet, by a name of its own: to ask for it again meanwhile would
+    /// change nothing and cost a request.
+    pub fn brings(&self) -> Option<String> {
+        match self {
+            Self::Apply(Manifest { kind, name, uid: None, .. })
+            | Self::CreateSecret(Manifest { kind, name, uid: None, .. }) => {
+                Some(format!("{} {name}", kind.as_str()))
+            }
+            Self::CreateSecurityGroup(group) => Some(format!("security group {}", group.name)),
+            Self::RunInstance { generation, zone, .. } => Some(format!("machine {generation} in {zone}")),
+            Self::CreateVolume(volume) => Some(format!("volume in {}", volume.zone)),
+            // The number of what a disk serves is a proof for other steps, which come only after it was written.
+            Self::Tag { resource, tags } => {
+                tags.get(cloud::key::GENERATION).is_none().then(|| format!("{resource} with {tags:?}"))
+            }
+            Self::LabelNode { uid, labels, .. } => Some(format!("Node {uid} with {labels:?}")),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use cloud::Tags;
+    use serde_json::json;
+
+    use super::*;
+    use crate::Kind;
+
+    #[test]
+    fn what_is_made_has_a_name_and_what_is_changed_or_proves_something_has_none() {
+        let manifest = |uid: Option<&str>| Manifest {
+            kind: Kind::Service,
+            namespace: Some("data".to_owned()),
+            name: "trades".to_owned(),
+            body: json!({}),
+            uid: uid.map(str::to_owned),
+        };
+        assert_eq!(Step::Apply(manifest(None)).brings().as_deref(), Some("Service trades"));
+        assert_eq!(Step::Apply(manifest(Some("u"))).brings(), None, "a change may be needed twice");
+        let tag = |key: &str| {
+            let tags: Tags = [(key.to_owned(), "1".to_owned())].into_iter().collect();
+            Step::Tag { resource: "vol-1".to_owned(), tags }.brings()
+        };
+        assert!(tag("Name").is_some_and(|what| what.starts_with("vol-1")));
+        assert_eq!(tag(cloud::key::GENERATION), None, "what was written is proof for what follows");
+        let label = |value: &str| {
+            let labels = BTreeMap::from([("of".to_owned(), value.to_owned())]);
+            Step::LabelNode { name: "n".to_owned(), uid: "u".to_owned(), labels }.brings()
+        };
+        assert!(label("a").is_some() && label("a") != label("b"));
+    }
+}
