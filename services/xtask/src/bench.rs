@@ -84,14 +84,6 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Resul
         down::stop(&released, &layout, false, &terminal)?;
     }
     let outcomes = outcomes?;
-    if let Some(path) = &arguments.json {
-        let lines: Vec<String> = outcomes.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
-        std::fs::write(path, lines.join("\n") + "\n")
-            .with_context(|| format!("writing {}", path.display()))?;
-    }
-    for outcome in &outcomes {
-        crate::terminal::print(&line(outcome));
-    }
     let all_hold = outcomes.iter().all(|outcome| outcome.holds);
     Ok(if all_hold { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -150,9 +142,22 @@ fn measure_all(
             pairs.extend(pair(attempts, &slice)?);
         }
         terminal.done(bench.name, since.elapsed());
-        outcomes.extend(judge(bench, &pairs)?);
+        let judged = judge(bench, &pairs)?;
+        for outcome in &judged {
+            crate::terminal::print(&line(outcome));
+        }
+        outcomes.extend(judged);
+        // Whatever becomes of the next one, this took minutes.
+        write(arguments.json.as_deref(), &outcomes)?;
     }
     Ok(outcomes)
+}
+
+/// One line for each outcome so far.
+fn write(path: Option<&Path>, outcomes: &[Outcome]) -> anyhow::Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    let lines: Vec<String> = outcomes.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+    std::fs::write(path, lines.join("\n") + "\n").with_context(|| format!("writing {}", path.display()))
 }
 
 /// Measures both slices, the first one in turn; nothing when the machine's speed changed in between.
