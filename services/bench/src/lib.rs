@@ -8,11 +8,13 @@
 //! - Against the whole running product: [`apply`], [`request`], [`status`].
 //! - Against one of its programs with a database and topics of its own: [`create`], [`ingest`], [`drain`], [`blast`],
 //!   [`cost`], [`backlog`], [`streams`].
+//! - Against the operator with an API server of the stack and an AWS region that is none: [`creations`].
 //! - Against the operator with an API server and an AWS account that are none ([`passes`], [`idle`], [`memory`],
 //!   [`cold`]).
 //! - Against the consumer engine in this process: [`engine`], [`partitions`], [`parallel`].
 //!
-//! *Invariant:* nothing here makes a machine: databases are asked for in a cluster without an operator.
+//! *Invariant:* nothing here makes a machine: databases are asked for in a cluster without an operator, and an operator
+//! in an AWS that is none.
 
 mod account;
 mod alarm;
@@ -22,6 +24,7 @@ pub mod blast;
 pub mod cold;
 pub mod cost;
 pub mod create;
+pub mod creations;
 pub mod drain;
 pub mod engine;
 mod fake;
@@ -43,6 +46,7 @@ mod pgbench;
 mod populate;
 mod process;
 mod program;
+mod region;
 pub mod request;
 mod resource;
 mod samples;

@@ -8,8 +8,8 @@ use clap::{Parser, ValueEnum};
 use tokio::runtime::Builder;
 
 use crate::{
-    apply, backlog, blast, cold, cost, create, drain, engine, idle, ingest, memory, parallel, partitions,
-    passes, request, status, streams,
+    apply, backlog, blast, cold, cost, create, creations, drain, engine, idle, ingest, memory, parallel,
+    partitions, passes, request, status, streams,
 };
 
 /// Case → number.
@@ -59,6 +59,8 @@ enum Bench {
     BacklogMemory,
     /// B12
     ColdStart,
+    /// B8r
+    CreationRate,
     /// B15
     BlastRadius,
     /// From a commit to the streams of two replicas
@@ -131,6 +133,7 @@ async fn measure(arguments: &Arguments) -> anyhow::Result<Results> {
         Bench::Idle => idle::measure(slice, seconds).await,
         Bench::CacheMemory => memory::measure(slice).await,
         Bench::ColdStart => cold::measure(slice).await,
+        Bench::CreationRate => creations::measure(slice).await,
         Bench::BacklogMemory => backlog::measure(slice, seconds).await,
         Bench::BlastRadius => blast::measure(slice, seconds).await,
         Bench::Streams => streams::measure(slice, seconds).await,

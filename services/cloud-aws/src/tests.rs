@@ -296,6 +296,8 @@ async fn neither_user_data_nor_keys_are_ever_logged() {
         .with_max_level(tracing::Level::TRACE)
         .with_writer(move || writer.clone())
         .finish();
+    // A second one: while there is only one, `tracing` asks whichever subscriber the thread has that comes by a line first.
+    let _beside = tracing::Dispatch::new(tracing_subscriber::registry());
     let (aws, endpoint) = once(vec![refusal(503, "RequestLimitExceeded")]).await;
     let guard = tracing::subscriber::set_default(subscriber);
     let error = run(&aws).await.unwrap_err();

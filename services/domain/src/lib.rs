@@ -7,6 +7,7 @@ pub mod catalogue;
 pub mod cluster;
 pub mod credentials;
 pub mod desired;
+pub mod dry_run;
 pub mod id;
 pub mod lifecycle;
 pub mod operation;

@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 pub const LIBRARY: &str = "/app";
 /// The root of a QuestDB, as in the image.
 pub const ROOT: &str = "/var/lib/questdb";
+/// End of the tag of an image whose entry point puts passwords from files into the environment, for a QuestDB that does not know
+/// such files itself.
+const READS_FILES: &str = "-files";
 
 /// An image that is not here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,7 +38,7 @@ pub fn library(configured: Option<&Path>, image: &str) -> Result<PathBuf, Error>
         return Err(Error::Foreign { image: image.to_owned() });
     };
     let candidates = configured.map(directories).unwrap_or_default();
-    let jar = format!("questdb-{version}.jar");
+    let jar = format!("questdb-{}.jar", version.strip_suffix(READS_FILES).unwrap_or(version));
     candidates.iter().find(|directory| directory.join(&jar).is_file()).cloned().ok_or_else(|| {
         let installed = candidates.iter().flat_map(|directory| versions(directory)).collect();
         Error::NotInstalled { image: image.to_owned(), installed }
@@ -51,6 +54,11 @@ pub fn version(image: &str) -> Option<&str> {
         && !version.contains("..")
         && version.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte));
     (known && clean).then_some(version)
+}
+
+/// Whether the entry point of an image puts passwords from files into the environment.
+pub fn reads_files(image: &str) -> bool {
+    version(image).is_some_and(|version| version.ends_with(READS_FILES))
 }
 
 /// `java …`, as the image's entry point has it.
@@ -108,6 +116,18 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_point_that_reads_files_is_named_by_the_tag() {
+        for (image, expected) in [
+            ("questdb/questdb:9.3.2-files", true),
+            ("questdb/questdb:9.3.2", false),
+            ("questdb/questdb-files:9.3.2", false),
+            ("nginx:1-files", false),
+        ] {
+            assert_eq!(reads_files(image), expected, "{image}");
+        }
+    }
+
+    #[test]
     fn installations_beside_the_given_one_count() {
         let cache = std::env::temp_dir().join(format!("node-agent-jars-{}", std::process::id()));
         for version in ["9.3.0", "9.3.4"] {
@@ -118,6 +138,7 @@ mod tests {
         let given = cache.join("questdb-9.3.0/lib");
         assert_eq!(library(Some(&given), "questdb/questdb:9.3.0"), Ok(given.clone()));
         assert_eq!(library(Some(&given), "questdb/questdb:9.3.4"), Ok(cache.join("questdb-9.3.4/lib")));
+        assert_eq!(library(Some(&given), "questdb/questdb:9.3.4-files"), Ok(cache.join("questdb-9.3.4/lib")));
         let error = library(Some(&given), "questdb/questdb:8.0.0").unwrap_err();
         assert!(error.to_string().contains("installed: 9.3.0, 9.3.4"), "{error}");
         std::fs::remove_dir_all(cache).unwrap();

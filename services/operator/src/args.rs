@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use cloud::{Family, Rate};
 use plan::Settings;
 
 use crate::neighbours::NeighbourArgs;
+use crate::rates;
 use crate::scope::{self, Scope};
 
 /// Runs QuestDB databases on machines of their own: watches QuestDB resources in one cluster and acts on AWS
@@ -68,6 +70,10 @@ pub struct Args {
     /// Databases worked on at once
     #[arg(long, env = "SLIPWAY_CONCURRENCY", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1_000), value_name = "NUMBER")]
     pub concurrency: u16,
+    /// Requests to AWS a second, and at once, in place of AWS's defaults for an account: of read, write (each operation of
+    /// EC2), launch (RunInstances) and dns (Route 53)
+    #[arg(long, env = "SLIPWAY_AWS_RATES", value_delimiter = ',', value_parser = rates::rate, value_name = "FAMILY=RATE/BURST")]
+    pub aws_rates: Vec<(Family, Rate)>,
 }
 
 impl Args {
@@ -182,6 +188,7 @@ mod tests {
             ("--resync", "0s"),
             ("--resync", "999ms"),
             ("--watch-namespace", "a,*"),
+            ("--aws-rates", "launch=2"),
         ] {
             let arguments = least().into_iter().chain([flag, value]);
             assert!(Args::try_parse_from(arguments).is_err(), "{flag} {value}");

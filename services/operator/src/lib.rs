@@ -29,6 +29,7 @@ mod observe;
 #[cfg(test)]
 mod played;
 mod program;
+mod rates;
 mod reach;
 mod reconcile;
 mod report;

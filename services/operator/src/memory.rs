@@ -23,6 +23,9 @@ const EXHAUSTED: Duration = Duration::from_mins(10);
 /// Between two attempts at what AWS allows only a few times a day.
 const RATIONED: Duration = Duration::from_mins(5);
 
+/// How long what was asked for may not show, before it is asked for again.
+const UNSHOWN: Duration = Duration::from_secs(3);
+
 /// One database.
 #[derive(Clone, Debug, Default)]
 struct Entry {
@@ -32,6 +35,8 @@ struct Entry {
     asked: Option<Instant>,
     seen: Option<Arc<Holdings>>,
     failures: u32,
+    reported: Option<Instant>,
+    brought: Vec<(String, Instant)>,
     held: Vec<Held>,
 }
 
@@ -117,6 +122,32 @@ impl Memories {
 
     pub(crate) fn wrote(&self, uid: &str) {
         self.lock().entry(uid.to_owned()).or_default().wrote = Some(Instant::now());
+    }
+
+    /// Something was brought about just now, as [`plan::Step::brings`] calls it.
+    pub(crate) fn brought(&self, uid: &str, what: String) {
+        let mut entries = self.lock();
+        let brought = &mut entries.entry(uid.to_owned()).or_default().brought;
+        brought.retain(|(other, at)| *other != what && at.elapsed() < UNSHOWN);
+        brought.push((what, Instant::now()));
+    }
+
+    /// Whether something was brought about so lately that it need not show yet.
+    pub(crate) fn may_show_later(&self, uid: &str, what: &str) -> bool {
+        let entries = self.lock();
+        let Some(entry) = entries.get(uid) else { return false };
+        entry.brought.iter().any(|(brought, at)| brought == what && at.elapsed() < UNSHOWN)
+    }
+
+    /// A status was written just now.
+    pub(crate) fn reported(&self, uid: &str) {
+        self.lock().entry(uid.to_owned()).or_default().reported = Some(Instant::now());
+    }
+
+    /// For how long what need not be said at once is kept back, so that statuses come no closer than this; none if one is due.
+    pub(crate) fn report_waits(&self, uid: &str, spacing: Duration) -> Option<Duration> {
+        let reported = self.lock().get(uid)?.reported?;
+        spacing.checked_sub(reported.elapsed()).filter(|left| !left.is_zero())
     }
 
     pub(crate) fn spent(&self, uid: &str, generation: u64) {
@@ -212,6 +243,32 @@ fn told(message: &str, now: Timestamp, delay: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_brought_about_may_show_later() {
+        let memories = Memories::default();
+        assert!(!memories.may_show_later("a", "volume"));
+        memories.brought("a", "volume".to_owned());
+        memories.brought("a", "machine 1".to_owned());
+        assert!(memories.may_show_later("a", "volume") && memories.may_show_later("a", "machine 1"));
+        assert!(!memories.may_show_later("a", "machine 2") && !memories.may_show_later("b", "volume"));
+        let long_ago = Instant::now().checked_sub(UNSHOWN).unwrap();
+        memories.lock().get_mut("a").unwrap().brought[0].1 = long_ago;
+        assert!(!memories.may_show_later("a", "volume") && memories.may_show_later("a", "machine 1"));
+        memories.brought("a", "machine 2".to_owned());
+        assert_eq!(memories.lock()["a"].brought.len(), 2, "what is over is forgotten");
+    }
+
+    #[test]
+    fn a_report_is_kept_back_only_for_so_long_after_another() {
+        let memories = Memories::default();
+        let hour = Duration::from_hours(1);
+        assert_eq!(memories.report_waits("a", hour), None, "nobody knows of another");
+        memories.reported("a");
+        assert!(memories.report_waits("a", hour).is_some_and(|left| left <= hour));
+        assert_eq!(memories.report_waits("a", Duration::ZERO), None);
+        assert_eq!(memories.report_waits("b", hour), None);
+    }
 
     fn failure(lasting: bool) -> Failure {
         Failure { part: Part::Tuning, message: "no".to_owned(), lasting }

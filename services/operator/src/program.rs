@@ -23,6 +23,7 @@ use crate::events::Events;
 use crate::lease::{Candidate, Leadership};
 use crate::memory::Memories;
 use crate::metrics::Measures;
+use crate::rates;
 use crate::rights;
 use crate::side::{self, Side};
 use crate::strays::Strays;
@@ -116,6 +117,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
 async fn connect(args: &Args, measures: &Measures) -> Arc<dyn Cloud> {
     let mut settings = cloud_aws::Settings::new(&args.region);
     settings.endpoint.clone_from(&args.aws_endpoint);
+    settings.rates = rates::rates(&args.aws_rates);
     let measures = measures.clone();
     settings.on_call =
         Some(Arc::new(move |report: &CallReport<'_>| measures.aws(report.operation, report.category)));

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use plan::{Part, Plan, State, Subject, Unseen, Validated};
-use resources::QuestDB;
+use plan::{Part, Plan, Rehearsal, State, Subject, Unseen, Validated};
+use resources::{QuestDB, QuestDBStatus};
 
 use crate::apply::{self, Written, kubernetes};
 use crate::context::Context;
@@ -22,6 +22,8 @@ const UNSEEN: Duration = Duration::from_secs(5);
 const UNSEEN_LONG: Duration = Duration::from_secs(20);
 /// Between two looks at a disk that EBS copies a last time.
 const COPYING: Duration = Duration::from_secs(5);
+/// Between two statuses that say no more than how far a new database is.
+const PROGRESS: Duration = Duration::from_secs(3);
 /// Between two looks at what only a person can cure.
 const BROKEN: Duration = Duration::from_secs(30);
 
@@ -86,8 +88,9 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
     let validated = match plan::validate_over(resource, subject, &context.settings, &in_force) {
         Ok(validated) => validated,
         Err(violations) => {
-            report::write(context, resource, plan::refused(resource, &violations, Timestamp::now()), None)
-                .await?;
+            let mut status = plan::refused(resource, &violations, Timestamp::now());
+            plan::rehearse_refused(resource, &violations, &context.settings, &in_force).tell(&mut status);
+            report::write(context, resource, status, None).await?;
             return Ok(Next::Rest(context.resync));
         }
     };
@@ -102,23 +105,41 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
         return suspend(context, resource, Some((&plan, rehearsed))).await;
     }
     let written = apply::apply(context, resource, &validated, &plan).await;
-    let now = Timestamp::now();
-    if !written.released {
-        let mut status = plan::status(resource, &validated, &observed, (&plan, &written.applied), now);
-        status.plan = rehearsed;
-        report::write(context, resource, status, written.resource_version.as_deref()).await?;
+    let next = next(context, &validated, &plan, &written);
+    if written.released {
+        return Ok(next);
     }
-    Ok(next(context, &validated, &plan, &written))
+    let (done, now) = ((&plan, &written.applied), Timestamp::now());
+    let mut status = plan::status(resource, &validated, &observed, done, now);
+    rehearsed.tell(&mut status);
+    if let Some(later) = said_later(context, resource, &status, next) {
+        return Ok(later);
+    }
+    report::write(context, resource, status, written.resource_version.as_deref()).await?;
+    Ok(next)
+}
+
+/// The next look, if what is to be said of this one can wait until then.
+fn said_later(context: &Context, resource: &QuestDB, status: &QuestDBStatus, next: Next) -> Option<Next> {
+    // Who looks again only much later says now what there is to say.
+    let Next::Soon(delay) = next else { return None };
+    if delay > PROGRESS {
+        return None;
+    }
+    let (before, uid) = (resource.status.as_ref()?, resource.metadata.uid.as_deref()?);
+    let left = context.memories.report_waits(uid, PROGRESS)?;
+    // Not before what was written shows, or it would be written again.
+    plan::can_wait(before, status).then(|| Next::Soon(delay.min(left.max(AFTER_WRITE))))
 }
 
 /// Says what waits and does nothing; the end of the annotation is seen at once.
 async fn suspend(
     context: &Context,
     resource: &QuestDB,
-    planned: Option<(&Plan, Vec<String>)>,
+    planned: Option<(&Plan, Rehearsal)>,
 ) -> Result<Next, Error> {
     let mut status = plan::suspended(resource, planned.as_ref().map(|(plan, _)| *plan), Timestamp::now());
-    status.plan = planned.map(|(_, rehearsed)| rehearsed).unwrap_or_default();
+    planned.map(|(_, rehearsed)| rehearsed).unwrap_or_default().tell(&mut status);
     report::write(context, resource, status, None).await?;
     Ok(Next::Rest(context.resync))
 }
@@ -146,7 +167,7 @@ fn next(context: &Context, validated: &Validated, plan: &Plan, written: &Written
         .map(|progress| progress.part)
         .peekable();
     let waits = waiting.peek().is_some();
-    Next::Soon(match (written.applied.wrote, waits) {
+    Next::Soon(match (written.applied.wrote || written.skipped, waits) {
         (true, _) if context.watches.unseen_whole(Some(&validated.subject.namespace)).is_some() => {
             unshown(runtime::backoff::random_share())
         }

@@ -42,11 +42,12 @@ pub(crate) async fn write(
         report.metadata.resource_version = Some(version.to_owned());
     }
     let stored = write::status(context, &report).await?;
+    context.memories.reported(resource.metadata.uid.as_deref().unwrap_or_default());
     let name = resource.metadata.name.as_deref().unwrap_or_default();
     let generation = resource.metadata.generation.unwrap_or_default();
     runtime::failpoint::hit(WRITTEN, Position(name, generation)).await;
     if before != after {
-        announce(context, resource, before, after).await;
+        announce(context, resource, before, report.status.as_ref()).await;
     }
     let lost = lost(report.status.as_ref(), stored.status.as_ref());
     if lost.is_empty() { Ok(()) } else { Err(Error::Pruned { fields: lost.join(", ") }) }
@@ -75,8 +76,14 @@ fn add_lost(path: &str, written: &Map<String, Value>, stored: &Map<String, Value
     }
 }
 
-async fn announce(context: &Context, resource: &QuestDB, before: Option<Phase>, after: Option<Phase>) {
-    let Some(after) = after else { return };
+/// Says that the phase turned. That a new database is being made is no news: whoever made the resource knows.
+async fn announce(
+    context: &Context,
+    resource: &QuestDB,
+    before: Option<Phase>,
+    status: Option<&QuestDBStatus>,
+) {
+    let Some((after, status)) = status.and_then(|status| Some((status.phase?, status))) else { return };
     tracing::info!(
         db.phase.before = before.map(Phase::as_str),
         db.phase = after.as_str(),
@@ -90,12 +97,27 @@ async fn announce(context: &Context, resource: &QuestDB, before: Option<Phase>, 
             context.measures.provisioned(took);
         }
     }
-    let note = format!("the database is {}", after.as_str());
+    let mut note = format!("the database is {}", after.as_str());
+    if before == Some(Phase::Provisioning) && after == Phase::Ready {
+        note += &made_of(status);
+    }
+    if after == Phase::Provisioning && matches!(before, None | Some(Phase::Pending)) {
+        return;
+    }
     if after == Phase::Degraded {
         context.events.wrong(resource, after.as_str(), note).await;
     } else {
         context.events.done(resource, after.as_str(), note).await;
     }
+}
+
+/// Machine, disk and name of a database, for the one event of its creation.
+fn made_of(status: &QuestDBStatus) -> String {
+    let machine = status.node.as_ref().and_then(|node| node.instance_id.as_deref());
+    let disk = status.volume.as_ref().map(|volume| volume.id.as_str());
+    let name = status.dns.as_ref().map(|dns| dns.name.as_str());
+    let parts: Vec<&str> = [machine, disk, name].into_iter().flatten().collect();
+    if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) }
 }
 
 #[cfg(test)]

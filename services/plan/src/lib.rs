@@ -50,9 +50,10 @@ pub use planner::{
     plan, pod_is_ready, pod_serves, serving, source_to_look_at,
 };
 pub use reach::Reach;
-pub use rehearsal::rehearse;
+pub use rehearsal::{Rehearsal, rehearse, rehearse_refused};
 pub use report::{
-    Applied, Failure, denied, identified, is_suspended, refused, status, suspended, unidentified, unseen,
+    Applied, Failure, can_wait, denied, identified, is_suspended, refused, status, suspended, unidentified,
+    unseen,
 };
 pub use settings::{Neighbours, Settings};
 pub use step::{Action, Kind, Led, Manifest, Plan, Progress, Renamed, State, Step, Target};

@@ -324,6 +324,26 @@ impl Step {
         matches!(self, Self::CreateSecurityGroup(_) | Self::RunInstance { .. } | Self::CreateVolume(_))
     }
 
+    /// What it brings about that a look right after it may not show yet, by a name of its own: to ask for it again meanwhile would
+    /// change nothing and cost a request.
+    pub fn brings(&self) -> Option<String> {
+        match self {
+            Self::Apply(Manifest { kind, name, uid: None, .. })
+            | Self::CreateSecret(Manifest { kind, name, uid: None, .. }) => {
+                Some(format!("{} {name}", kind.as_str()))
+            }
+            Self::CreateSecurityGroup(group) => Some(format!("security group {}", group.name)),
+            Self::RunInstance { generation, zone, .. } => Some(format!("machine {generation} in {zone}")),
+            Self::CreateVolume(volume) => Some(format!("volume in {}", volume.zone)),
+            // The number of what a disk serves is a proof for other steps, which come only after it was written.
+            Self::Tag { resource, tags } => {
+                tags.get(cloud::key::GENERATION).is_none().then(|| format!("{resource} with {tags:?}"))
+            }
+            Self::LabelNode { uid, labels, .. } => Some(format!("Node {uid} with {labels:?}")),
+            _ => None,
+        }
+    }
+
     /// Whether it takes something away that cannot be made again as it was; such steps get a shorter deadline, from what
     /// remains of the leader's lease.
     pub const fn is_destructive(&self) -> bool {

@@ -41,6 +41,7 @@ pub use spec::{
 };
 pub use status::{
     ChangeMeans, DnsState, DnsStatus, EndpointsStatus, FormerNameStatus, InstructionStatus, LastCopyStatus,
-    NextNameStatus, NodeStatus, PendingStatus, Phase, QuestDBStatus, StepState, StepStatus, VolumeStatus,
+    NextNameStatus, NodeStatus, PendingStatus, Phase, PlanForStatus, QuestDBStatus, StepState, StepStatus,
+    VolumeStatus,
 };
 pub use upgrade::{UpgradeResult, UpgradeStatus};

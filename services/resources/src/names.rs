@@ -54,7 +54,9 @@ pub const BEFORE_UPGRADE: &str = "crd.questdb.io/before-upgrade";
 /// Annotation of a resource: `true` stops the operator from doing anything; it still says what is pending.
 pub const PAUSE_RECONCILE: &str = "crd.questdb.io/pause-reconcile";
 /// Annotation of a resource: a JSON merge patch of its spec, of which status says what it would take.
-pub const DRY_RUN: &str = "crd.questdb.io/dry-run";
+pub const DRY_RUN: &str = domain::dry_run::PATCH;
+/// Annotation of a resource: a text of the asker's choice, which status repeats beside the answer to the above.
+pub const DRY_RUN_QUESTION: &str = domain::dry_run::QUESTION;
 /// Annotation of a pod template: the restart that was asked for.
 pub const RESTART: &str = "crd.questdb.io/restart";
 /// Annotation of a resource: identity of the database of a resource without an instruction, minted once.

@@ -60,10 +60,26 @@ pub struct QuestDBStatus {
     /// What would be done for the spec in the annotation `crd.questdb.io/dry-run`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plan: Vec<String>,
+    /// Which question `plan` answers. Absent when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_for: Option<PlanForStatus>,
     /// Progress of what is being done, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = kube::core::ListMerge::Map(vec!["name".to_owned()]))]
     pub steps: Vec<StepStatus>,
+}
+
+/// Which question an answer belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanForStatus {
+    /// The first 16 digits of the SHA-256 of the annotation `crd.questdb.io/dry-run`, in hexadecimal.
+    pub patch: String,
+    /// The annotation `crd.questdb.io/dry-run-question`, as far as its 64th character. Absent without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
+    /// Generation of the spec that the patch was merged into.
+    pub generation: i64,
 }
 
 /// A change that is asked for and not done yet.

@@ -7,7 +7,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use sandbox::install::{Cache, Component, ensure};
+use sandbox::install::{Cache, Component, Release, ensure};
 use sandbox::progress::Progress;
 
 struct Lines;
@@ -34,8 +34,9 @@ fn component(name: &str) -> Option<Component> {
     match name {
         "packages" => Some(Component::SystemPackages),
         "etcd" => Some(Component::Etcd),
-        "kubernetes" => Some(Component::Kubernetes),
+        "kubernetes" => Some(Component::Kubernetes(Release::Usual)),
         "questdb" => Some(Component::QuestDb),
+        "older-questdb" => Some(Component::OlderQuestDb),
         "kafka" => Some(Component::Kafka),
         "aws" => Some(Component::AwsEndpoint),
         _ => None,

@@ -118,6 +118,26 @@ pub enum Error {
         /// What it said.
         reason: String,
     },
+    /// kubectl may not do what was asked.
+    #[error("{reason}")]
+    Forbidden {
+        /// What it said.
+        reason: String,
+    },
+    /// Somebody else was there first.
+    #[error("{message}")]
+    Conflict {
+        /// Who, or what.
+        message: String,
+        /// What to do; may be empty.
+        hint: String,
+    },
+    /// Something would change: no failure, but not the same either.
+    #[error("something would change")]
+    WouldChange,
+    /// It is not known whether something would change.
+    #[error("{0}")]
+    Undecided(Box<Self>),
     /// Data that cannot be printed.
     #[error("cannot print the data")]
     Render(#[source] BoxError),
@@ -140,6 +160,9 @@ impl Error {
 
     /// Everything there is to say, in lines, the first without a prefix.
     pub fn explain(&self) -> String {
+        if let Self::Undecided(why) = self {
+            return why.explain();
+        }
         let mut text = self.to_string();
         if let Some(root) = root(self) {
             let _ = write!(text, ": {root}");
@@ -164,9 +187,11 @@ impl Error {
     /// What to do about it; empty where there is nothing to say.
     fn hint(&self) -> String {
         match self {
-            Self::Usage { hint, .. } | Self::NotFound { hint, .. } | Self::TimedOut { hint, .. } => {
-                hint.clone()
-            }
+            Self::Usage { hint, .. }
+            | Self::NotFound { hint, .. }
+            | Self::TimedOut { hint, .. }
+            | Self::Conflict { hint, .. } => hint.clone(),
+            Self::Forbidden { .. } => "use a context of kubectl that may".to_owned(),
             Self::Ambiguous { .. } => "use the id".to_owned(),
             Self::Refused { request, problem } => advice(request, problem.status).to_owned(),
             Self::Unreachable { .. } => {
@@ -181,6 +206,8 @@ impl Error {
             Self::Malformed { .. }
             | Self::File { .. }
             | Self::Kubectl { .. }
+            | Self::WouldChange
+            | Self::Undecided(_)
             | Self::Render(_)
             | Self::Start(_)
             | Self::Declined

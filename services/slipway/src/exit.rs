@@ -4,7 +4,7 @@ use crate::error::Error;
 
 /// Done.
 pub const OK: u8 = 0;
-/// The operation failed, or something did that has no code of its own.
+/// The operation failed, or something did that has no code of its own; or, of `databases diff`, something would change.
 pub const FAILED: u8 = 1;
 /// Wrong usage or input.
 pub const USAGE: u8 = 2;
@@ -14,6 +14,8 @@ pub const NOT_FOUND: u8 = 3;
 pub const AUTH: u8 = 4;
 /// The present state does not allow it, or was changed meanwhile.
 pub const CONFLICT: u8 = 5;
+/// A question that is answered by 0 or 1 could not be.
+pub const UNDECIDED: u8 = 6;
 /// Out of time.
 pub const TIMEOUT: u8 = 124;
 /// Interrupted.
@@ -28,6 +30,9 @@ pub const fn code(error: &Error) -> u8 {
         | Error::Malformed { .. } => USAGE,
         Error::NotFound { .. } => NOT_FOUND,
         Error::Refused { problem, .. } => status(problem.status),
+        Error::Forbidden { .. } => AUTH,
+        Error::Conflict { .. } => CONFLICT,
+        Error::Undecided(_) => UNDECIDED,
         Error::TimedOut { .. } => TIMEOUT,
         Error::Interrupted => INTERRUPTED,
         Error::Ended { .. }
@@ -38,6 +43,7 @@ pub const fn code(error: &Error) -> u8 {
         | Error::Kubectl { .. }
         | Error::NotReady { .. }
         | Error::Start(_)
+        | Error::WouldChange
         | Error::Declined => FAILED,
     }
 }
@@ -106,6 +112,10 @@ mod tests {
             (Error::Kubectl { reason: text() }, 1),
             (Error::NotReady { name: text(), status: text() }, 1),
             (Error::Start(io()), 1),
+            (Error::WouldChange, 1),
+            (Error::Forbidden { reason: text() }, 4),
+            (Error::Conflict { message: text(), hint: text() }, 5),
+            (Error::Undecided(Box::new(Error::Kubectl { reason: text() })), 6),
             (Error::Declined, 1),
         ];
         for (error, expected) in table {

@@ -48,7 +48,9 @@ pub fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            output.complain(&error);
+            if !matches!(error, Error::WouldChange) {
+                output.complain(&error);
+            }
             ExitCode::from(exit::code(&error))
         }
     }
@@ -62,6 +64,9 @@ fn usage(error: &clap::Error) -> ExitCode {
 }
 
 async fn until_interrupted(cli: Cli, output: Output, given: cli::Given) -> Result<(), Error> {
+    if matches!(&cli.command, Command::Databases(command) if command.ends_by_itself()) {
+        return dispatch(cli, output, given).await;
+    }
     tokio::select! {
         result = dispatch(cli, output, given) => result,
         interrupt = tokio::signal::ctrl_c() => {

@@ -5,6 +5,7 @@ pub mod clusters;
 pub mod connect;
 pub mod databases;
 pub mod describe;
+pub mod diff;
 pub mod letter;
 pub mod operations;
 pub mod text;

@@ -20,7 +20,7 @@ mod streams;
 mod wait;
 mod watched;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 pub use failpoint::Failpoint;
@@ -77,6 +77,18 @@ pub fn bare_cluster() -> &'static ClusterFacts {
 /// When the stack has none of that name.
 pub fn cluster(name: &str) -> &'static ClusterFacts {
     stack().clusters.iter().find(|cluster| cluster.name == name).expect("the test stack has this cluster")
+}
+
+/// The folder of what tests write for themselves: kubeconfigs, logs of their processes, marks of failpoints. It goes with the
+/// stack.
+///
+/// # Panics
+/// When there is no stack, or its disk is full.
+#[expect(clippy::expect_used, reason = "a test without a place to write must fail at once and say why")]
+pub fn scratch() -> PathBuf {
+    let folder = stack().state_dir.join("scratch");
+    std::fs::create_dir_all(&folder).expect("the stack's folder can be written to");
+    folder
 }
 
 /// A name that no other test uses: a lower-case label with `prefix`.

@@ -11,6 +11,7 @@ mod tally;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use sandbox::install::Release;
 
 use crate::workspace::Workspace;
 
@@ -26,9 +27,35 @@ pub(crate) struct Arguments {
     /// Leave the stack of the tests running, to look at it
     #[arg(long)]
     keep_stack: bool,
+    /// Release of Kubernetes under the tests: before a release, all of them run on the oldest and on the newest one too. A stack
+    /// that another one has left is to be taken down first
+    #[arg(long, value_enum, default_value_t, value_name = "RELEASE")]
+    kubernetes: Kubernetes,
     /// Passed on to the tests of cargo: a filter, or options of the test program
     #[arg(last = true, value_name = "ARGUMENT")]
     further: Vec<String>,
+}
+
+/// Releases of Kubernetes that the operator is supported on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum Kubernetes {
+    /// 1.33
+    Oldest,
+    /// 1.34
+    #[default]
+    Usual,
+    /// 1.36
+    Newest,
+}
+
+impl From<Kubernetes> for Release {
+    fn from(release: Kubernetes) -> Self {
+        match release {
+            Kubernetes::Oldest => Self::Oldest,
+            Kubernetes::Usual => Self::Usual,
+            Kubernetes::Newest => Self::Newest,
+        }
+    }
 }
 
 /// Kinds of tests by what they need.
@@ -56,5 +83,5 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Resul
         plan::print(&groups);
         return Ok(ExitCode::SUCCESS);
     }
-    run::run(workspace, &groups, arguments.keep_stack, &arguments.further)
+    run::run(&workspace.on(arguments.kubernetes.into()), &groups, arguments.keep_stack, &arguments.further)
 }

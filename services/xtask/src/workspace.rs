@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
-use sandbox::install::{self, Cache, Component};
+use sandbox::install::{self, Cache, Component, Release};
 use sandbox::progress::Progress;
 use sandbox::stack::{Layout, Tools};
 use sandbox::supervisor;
@@ -17,6 +17,7 @@ pub(crate) struct Workspace {
     executable: PathBuf,
     programs: PathBuf,
     cache: Cache,
+    kubernetes: Release,
 }
 
 impl Workspace {
@@ -28,7 +29,12 @@ impl Workspace {
         // Remembered now: a build during this command puts another file in its place.
         let executable = std::env::current_exe().context("finding my own program")?;
         let programs = executable.parent().map(Path::to_path_buf).unwrap_or_default();
-        Ok(Self { root, executable, programs, cache: Cache::locate(cache)? })
+        Ok(Self { root, executable, programs, cache: Cache::locate(cache)?, kubernetes: Release::Usual })
+    }
+
+    /// The same checkout, whose stacks run on another release of Kubernetes.
+    pub(crate) fn on(&self, kubernetes: Release) -> Self {
+        Self { kubernetes, ..self.clone() }
     }
 
     /// Root of the checkout.
@@ -92,7 +98,7 @@ impl Workspace {
 
     /// Sees to it that all servers are installed.
     pub(crate) fn install(&self, progress: &dyn Progress) -> anyhow::Result<Tools> {
-        let installed = install::ensure(&self.cache, &Component::ALL, progress)?;
+        let installed = install::ensure(&self.cache, &Component::all_with(self.kubernetes), progress)?;
         Ok(Tools {
             java: installed.java().to_path_buf(),
             kafka_lib: installed.kafka_lib(),

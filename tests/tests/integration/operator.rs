@@ -6,6 +6,7 @@
 mod apart;
 mod crash;
 mod denied;
+mod diff;
 mod drift;
 mod edits;
 mod fence;

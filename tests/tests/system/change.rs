@@ -18,7 +18,7 @@ use crate::states::ask;
 use crate::support::{ROAD, ended, sql, whole};
 
 /// How a client comes in: it asks where the name leads whenever it has no connection.
-struct Client {
+pub(crate) struct Client {
     aws: cloud_aws::Aws,
     zone: HostedZoneId,
     name: String,
@@ -28,8 +28,20 @@ struct Client {
 }
 
 impl Client {
+    /// One who knows a database by its name.
+    pub(crate) async fn of(home: &ClusterFacts, database: &Ready, name: &str) -> Self {
+        Self {
+            aws: aws(home).await,
+            zone: HostedZoneId::new(&home.hosted_zone_id),
+            name: name.to_owned(),
+            user: database.user.clone(),
+            password: database.password.clone(),
+            address: None,
+        }
+    }
+
     /// One statement, or an error: then the next one asks anew where the name leads.
-    async fn ask(&mut self, statement: &str) -> Option<Value> {
+    pub(crate) async fn ask(&mut self, statement: &str) -> Option<Value> {
         if self.address.is_none() {
             let records = self.aws.list_records(&self.zone, &self.name).await.ok()?;
             let answer = records.iter().find(|record| record.kind == RecordKind::A)?;
@@ -47,10 +59,10 @@ impl Client {
 
 /// What a writer was told, and what a reader saw.
 #[derive(Default)]
-struct Seen {
-    acknowledged: AtomicI64,
+pub(crate) struct Seen {
+    pub(crate) acknowledged: AtomicI64,
     read: AtomicI64,
-    ended: AtomicBool,
+    pub(crate) ended: AtomicBool,
 }
 
 impl Seen {
@@ -58,7 +70,7 @@ impl Seen {
         !self.ended.load(Ordering::SeqCst)
     }
 
-    async fn wrote(&self, more: i64, when: &str) {
+    pub(crate) async fn wrote(&self, more: i64, when: &str) {
         let until = self.acknowledged.load(Ordering::SeqCst) + more;
         eventually(ROAD, &format!("{more} more rows {when}"), async || {
             (self.acknowledged.load(Ordering::SeqCst) >= until).then_some(())
@@ -67,9 +79,27 @@ impl Seen {
     }
 }
 
+impl Seen {
+    /// Waits until every acknowledged row is there, once.
+    pub(crate) async fn all_there(&self, mut client: Client) {
+        // The last row may have been written without an answer.
+        let acknowledged = self.acknowledged.load(Ordering::SeqCst);
+        eventually(ROAD, "every acknowledged row", async || {
+            let answer = client.ask("select count(), max(number) from trades").await?;
+            let row = &answer["dataset"][0];
+            assert_eq!(row[0], row[1], "a gap among the rows, or one twice");
+            (row[0].as_i64()? >= acknowledged).then_some(())
+        })
+        .await;
+    }
+}
+
+/// The table that they write to.
+pub(crate) const TABLE: &str = "create table trades (ts timestamp, number long) timestamp(ts) partition by day wal dedup upsert keys(ts)";
+
 /// Writes numbered rows, each until it is acknowledged. A row that was written without an answer is written again, and the
 /// table keeps one of the two.
-async fn write(mut client: Client, seen: Arc<Seen>) {
+pub(crate) async fn write(mut client: Client, seen: Arc<Seen>) {
     // Route 53 answers five calls a second to all.
     let mut beat = tokio::time::interval(Duration::from_secs(1));
     for number in 1_i64.. {
@@ -87,7 +117,7 @@ async fn write(mut client: Client, seen: Arc<Seen>) {
 }
 
 /// Reads, and holds the database to what it showed before.
-async fn read(mut client: Client, seen: Arc<Seen>) {
+pub(crate) async fn read(mut client: Client, seen: Arc<Seen>) {
     let mut beat = tokio::time::interval(Duration::from_secs(1));
     while seen.goes_on() {
         beat.tick().await;
@@ -126,20 +156,11 @@ async fn a_writer_and_a_reader_go_through_every_change_without_losing_a_row() {
     let home = cluster("eu-west-1");
     let database = ready(&console, home, "written", "delete").await;
     let path = format!("/v1/databases/{}", database.id);
-    let table = "create table trades (ts timestamp, number long) timestamp(ts) partition by day wal \
-                 dedup upsert keys(ts)";
-    database.ask(table).await.unwrap();
+    database.ask(TABLE).await.unwrap();
     let shown = console.get(&path).await.unwrap();
     let endpoint = shown["observed"]["endpoints"]["http"].as_str().unwrap();
     let name = endpoint.trim_start_matches("http://").split(':').next().unwrap().to_owned();
-    let client = async || Client {
-        aws: aws(home).await,
-        zone: HostedZoneId::new(&home.hosted_zone_id),
-        name: name.clone(),
-        user: database.user.clone(),
-        password: database.password.clone(),
-        address: None,
-    };
+    let client = async || Client::of(home, &database, &name).await;
     let seen = Arc::new(Seen::default());
     let writer = tokio::spawn(write(client().await, Arc::clone(&seen)));
     let reader = tokio::spawn(read(client().await, Arc::clone(&seen)));
@@ -166,22 +187,13 @@ async fn a_writer_and_a_reader_go_through_every_change_without_losing_a_row() {
 
     seen.ended.store(true, Ordering::SeqCst);
     both(writer, reader).await;
-    // The last row may have been written without an answer.
-    let acknowledged = seen.acknowledged.load(Ordering::SeqCst);
-    let mut last = client().await;
-    eventually(ROAD, "every acknowledged row", async || {
-        let answer = last.ask("select count(), max(number) from trades").await?;
-        let row = &answer["dataset"][0];
-        assert_eq!(row[0], row[1], "a gap among the rows, or one twice");
-        (row[0].as_i64()? >= acknowledged).then_some(())
-    })
-    .await;
+    seen.all_there(client().await).await;
     let accepted = console.delete(&path).await.unwrap();
     let operation = ended(&console, accepted["operation"]["id"].as_str().unwrap()).await;
     assert_eq!(operation["state"], "succeeded", "{operation:#}");
 }
 
-async fn both(writer: JoinHandle<()>, reader: JoinHandle<()>) {
+pub(crate) async fn both(writer: JoinHandle<()>, reader: JoinHandle<()>) {
     writer.await.unwrap();
     reader.await.unwrap();
 }

@@ -92,6 +92,8 @@ async fn a_database_by_hand() {
     let uri = find_uri(&connection).expect("a PostgreSQL URI");
     assert_eq!(testkit::query(&uri, "select 41 + 1").await.unwrap(), "42");
 
+    differs(&person, &["--kubeconfig", &kubeconfig, "--kubectl", &kubectl]).await;
+
     // The state that it has, once more: nothing changes, and it is seen that it went.
     let planned = person.gets(&["databases", "resend", "ledger", "--dry-run"]).await;
     assert!(planned.contains("WOULD-BE") && planned.contains("is published again"), "{planned}");
@@ -102,6 +104,20 @@ async fn a_database_by_hand() {
 
     person.gets(&["databases", "delete", "ledger", "--yes", "--wait"]).await;
     assert_eq!(person.gets(&["databases", "list", "-o", "name"]).await, "");
+}
+
+/// What changes of a database would take: its operator says so, and nothing is changed.
+async fn differs(person: &Person, places: &[&str]) {
+    let table: [(&[&str], i32, &str); 3] = [
+        (&["--patch", "{}"], 0, "nothing would change"),
+        (&["--instance-type", "m7i.xlarge"], 1, "/spec/compute/instanceType"),
+        (&["--size-gib", "50", "--version", "0"], 2, "/spec/version"),
+    ];
+    for (words, code, text) in table {
+        let output = person.types(&[&["databases", "diff", "ledger"], words, places].concat()).await;
+        let said = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap()).concat();
+        assert!(output.status.code() == Some(code) && said.contains(text), "{words:?}: {said}");
+    }
 }
 
 fn find_uri(value: &serde_json::Value) -> Option<String> {

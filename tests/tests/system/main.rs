@@ -10,3 +10,4 @@ mod secrets;
 mod states;
 mod support;
 mod trace;
+mod upgrade;

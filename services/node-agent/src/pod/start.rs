@@ -81,9 +81,13 @@ pub async fn start(request: &Request<'_>) -> Result<(), Error> {
     let settings = &context.settings;
     let library =
         questdb::library(settings.questdb_lib.as_deref(), &container.image).map_err(Error::Image)?;
-    let variables = variables(request)?;
+    let mut variables = variables(request)?;
     std::fs::create_dir_all(run_dir).map_err(|source| Error::File { path: run_dir.to_path_buf(), source })?;
     let mounts = mounts(request)?;
+    if questdb::reads_files(&container.image) {
+        let mappings = volumes::mappings(&mounts);
+        variables = with_contents(variables, |path| translate::paths(path, &mappings))?;
+    }
     let (java, home) = questdb::java_home(&settings.java)
         .map_err(|source| Error::File { path: settings.java.clone(), source })?;
     let launch = match request.site.network.path() {
@@ -113,6 +117,22 @@ fn variables(request: &Request<'_>) -> Result<BTreeMap<String, String>, Error> {
         .map_err(Error::Environment)?;
     variables.entry("HOSTNAME".to_owned()).or_insert_with(|| intent.key.name.clone());
     Ok(variables)
+}
+
+/// Variables that name files of passwords become passwords. `place` tells where a path inside the container is.
+fn with_contents(
+    variables: BTreeMap<String, String>,
+    place: impl Fn(&str) -> String,
+) -> Result<BTreeMap<String, String>, Error> {
+    let read = |(name, value): (String, String)| match name.strip_suffix("_FILE") {
+        Some(bare) if bare.starts_with("QDB_") && bare.ends_with("_PASSWORD") => {
+            let path = PathBuf::from(place(&value));
+            let text = std::fs::read_to_string(&path).map_err(|source| Error::File { path, source })?;
+            Ok((bare.to_owned(), text.trim_end().to_owned()))
+        }
+        _ => Ok((name, value)),
+    };
+    variables.into_iter().map(read).collect()
 }
 
 fn mounts(request: &Request<'_>) -> Result<Vec<MountPoint>, Error> {
@@ -196,4 +216,37 @@ fn without_namespaces(
     let command = command(request, variables, installed, |text| translate::paths(text, &mappings));
     let variables = translate::environment(variables, &mappings, &request.record.address);
     Ok(Launch { command, ..plain(request, variables) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_from_files_are_put_into_the_environment() {
+        let folder = std::env::temp_dir().join(format!("node-agent-passwords-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("pg-password"), "swordfish\n").unwrap();
+        let place = |path: &str| path.replace("/etc/questdb/secrets", &folder.display().to_string());
+        let read = |pairs: &[(&str, &str)]| {
+            let pairs = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            with_contents(pairs.collect(), place)
+        };
+        let found = read(&[
+            ("QDB_PG_PASSWORD_FILE", "/etc/questdb/secrets/pg-password"),
+            ("QDB_PG_USER", "admin"),
+            ("OTHER_PASSWORD_FILE", "/etc/questdb/secrets/pg-password"),
+        ]);
+        let expected = [
+            ("OTHER_PASSWORD_FILE", "/etc/questdb/secrets/pg-password"),
+            ("QDB_PG_PASSWORD", "swordfish"),
+            ("QDB_PG_USER", "admin"),
+        ];
+        let found = found.unwrap();
+        let found: Vec<_> = found.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        assert_eq!(found, expected);
+        let missing = read(&[("QDB_HTTP_PASSWORD_FILE", "/etc/questdb/secrets/none")]);
+        assert!(matches!(missing, Err(Error::File { .. })), "{missing:?}");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }

@@ -15,7 +15,7 @@ mod reload;
 mod secret;
 
 use plan::{Action, Applied, Failure, Kind, Manifest, Part, Plan, Step, Validated};
-use resources::QuestDB;
+use resources::{Phase, QuestDB};
 
 use crate::context::Context;
 use crate::error::Error;
@@ -30,6 +30,8 @@ pub(crate) struct Written {
     pub(crate) resource_version: Option<String>,
     /// The resource was let go: there is nothing left to report on.
     pub(crate) released: bool,
+    /// Something is not asked for again, because it was a moment ago and need not show yet.
+    pub(crate) skipped: bool,
     /// Failures of this very pass; the others of `applied` were remembered, and their steps not tried.
     pub(crate) failed_now: Vec<Failure>,
 }
@@ -58,6 +60,11 @@ pub(crate) async fn apply(
             context.memories.held(&pass.validated.subject.uid, pass.validated.generation, action.part)
         {
             written.applied.failures.push(failure);
+            continue;
+        }
+        let (memories, uid) = (&context.memories, &validated.subject.uid);
+        if action.step.brings().is_some_and(|what| memories.may_show_later(uid, &what)) {
+            written.skipped = true;
             continue;
         }
         if let Err(error) = pass.act(action, &mut written).await {
@@ -109,7 +116,11 @@ impl Pass<'_> {
         {
             self.context.measures.drift(kind.as_str());
         }
-        self.context.memories.went_well(&self.validated.subject.uid, action.part);
+        let (memories, uid) = (&self.context.memories, &self.validated.subject.uid);
+        memories.went_well(uid, action.part);
+        if let Some(what) = action.step.brings() {
+            memories.brought(uid, what);
+        }
         tracing::info!(step.name = name, step.part = %action.part, step.reason = action.reason, "did {name}");
         if !written.released {
             announce(self, action).await;
@@ -227,13 +238,14 @@ const fn place(step: &Step) -> &'static str {
 }
 
 /// Users see what becomes of machine, disk, pod and name; the rest is in the log, and phases are told by the report. Each
-/// event is a write.
+/// event is a write, so the first machine, disk and name of a new database are told by the steps of its status alone.
 async fn announce(pass: &Pass<'_>, action: &Action) {
+    let phase = pass.resource.status.as_ref().and_then(|status| status.phase);
+    let is_new = matches!(phase, None | Some(Phase::Pending | Phase::Provisioning));
     let told = match &action.step {
-        Step::RunInstance { .. }
-        | Step::CreateVolume(_)
-        | Step::ModifyVolume { .. }
-        | Step::ChangeRecords { .. }
+        Step::RunInstance { generation, .. } => !is_new || *generation > 1,
+        Step::CreateVolume(_) | Step::ChangeRecords { .. } => !is_new,
+        Step::ModifyVolume { .. }
         | Step::TerminateInstance { .. }
         | Step::DeleteVolume { .. }
         | Step::Reload(_) => true,

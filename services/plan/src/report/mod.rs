@@ -8,6 +8,7 @@ mod last_copy;
 mod moving;
 mod name;
 mod parts;
+mod patience;
 mod phase;
 mod reach;
 mod upgrade;
@@ -16,6 +17,8 @@ use cloud::DnsChange;
 use domain::Violations;
 use jiff::Timestamp;
 use resources::{InstructionStatus, QuestDB, QuestDBStatus, names};
+
+pub use patience::can_wait;
 
 use crate::change;
 use crate::{Led, Observed, Part, Plan, State, Unseen, Validated};

@@ -22,6 +22,7 @@ mod oracle;
 mod protected;
 mod reach;
 mod records;
+mod rehearsal;
 mod reload;
 mod rename;
 mod runner;

@@ -1,7 +1,7 @@
 //! A subscriber shaped like the real one whose lines land in memory.
 
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use serde_json::Value;
 use tracing_subscriber::EnvFilter;
@@ -11,6 +11,11 @@ use super::{JsonLayer, provider, subscriber};
 use crate::{Service, lock};
 
 pub(crate) const SERVICE: Service = Service { name: "slipway-example", version: "1.2.3" };
+
+/// A second one beside that of any test. While there is only one, `tracing` asks whichever subscriber the thread has that comes
+/// by a line of code first, and a thread of another test has none: the line would be silent for all.
+static BESIDE: LazyLock<tracing::Dispatch> =
+    LazyLock::new(|| tracing::Dispatch::new(tracing_subscriber::registry()));
 
 /// Collects what is written.
 #[derive(Clone, Default)]
@@ -51,6 +56,7 @@ impl<'a> MakeWriter<'a> for Capture {
 
 /// The real subscriber without an exporter, filtered by `directives`, writing to `capture`.
 pub(crate) fn dispatch(directives: &str, capture: Capture) -> tracing::Dispatch {
+    LazyLock::force(&BESIDE);
     let provider = provider(SERVICE, None).expect("no endpoint, nothing to refuse");
     let filter = EnvFilter::try_new(directives).expect("directives of a test");
     tracing::Dispatch::new(subscriber(&provider, SERVICE, filter, JsonLayer::new(SERVICE, capture)))

@@ -23,7 +23,7 @@ use std::time::Instant;
 
 pub use cache::Cache;
 pub use error::{Error, Failure};
-pub use recipe::{ETCD, KAFKA, KUBERNETES, QUESTDB};
+pub use recipe::{ETCD, KAFKA, KUBERNETES, OLDER_QUESTDB, QUESTDB};
 
 use crate::progress::Progress;
 use command::Shell;
@@ -37,9 +37,11 @@ pub enum Component {
     /// etcd.
     Etcd,
     /// kube-apiserver, kube-controller-manager, kube-scheduler and kubectl.
-    Kubernetes,
+    Kubernetes(Release),
     /// The jar of `QuestDB`.
     QuestDb,
+    /// The jar of the release before it, beside it.
+    OlderQuestDb,
     /// The jars of Apache Kafka.
     Kafka,
     /// The Python environment of the AWS endpoint.
@@ -47,23 +49,57 @@ pub enum Component {
 }
 
 impl Component {
+    /// Everything, in the order in which it is worth having, with another release of Kubernetes.
+    pub fn all_with(kubernetes: Release) -> [Self; 7] {
+        Self::ALL.map(|one| match one {
+            Self::Kubernetes(_) => Self::Kubernetes(kubernetes),
+            other => other,
+        })
+    }
+
     /// Everything, in the order in which it is worth having.
-    pub const ALL: [Self; 6] =
-        [Self::SystemPackages, Self::Etcd, Self::Kubernetes, Self::QuestDb, Self::Kafka, Self::AwsEndpoint];
+    pub const ALL: [Self; 7] = [
+        Self::SystemPackages,
+        Self::Etcd,
+        Self::Kubernetes(Release::Usual),
+        Self::QuestDb,
+        Self::OlderQuestDb,
+        Self::Kafka,
+        Self::AwsEndpoint,
+    ];
+}
+
+/// Releases of Kubernetes from the oldest to the newest that the operator is supported on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Release {
+    /// The oldest.
+    Oldest,
+    /// The one that everything runs on, unless another is asked for.
+    #[default]
+    Usual,
+    /// The newest.
+    Newest,
+}
+
+impl Release {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Oldest, Self::Usual, Self::Newest];
 }
 
 /// Where everything is. Paths of components that were not asked for are where they would be.
 #[derive(Debug, Clone)]
 pub struct Installed {
     cache: Cache,
+    kubernetes: Release,
     java: PathBuf,
     postgres_bin: PathBuf,
 }
 
 impl Installed {
-    fn find(cache: &Cache) -> Self {
+    fn find(cache: &Cache, kubernetes: Release) -> Self {
         Self {
             cache: cache.clone(),
+            kubernetes,
             java: programs::java().unwrap_or_else(|| PathBuf::from("/usr/bin/java")),
             postgres_bin: programs::postgres_bin()
                 .unwrap_or_else(|| PathBuf::from("/usr/lib/postgresql/15/bin")),
@@ -72,7 +108,7 @@ impl Installed {
 
     /// Directory of kube-apiserver, kube-controller-manager, kube-scheduler and kubectl.
     pub fn kubernetes_bin(&self) -> PathBuf {
-        self.entry(Component::Kubernetes).join("bin")
+        self.entry(Component::Kubernetes(self.kubernetes)).join("bin")
     }
 
     /// Directory of etcd.
@@ -118,10 +154,9 @@ pub fn ensure(cache: &Cache, components: &[Component], progress: &dyn Progress) 
     if components.contains(&Component::SystemPackages) {
         system::ensure(cache, progress)?;
     }
-    let (compile, fetch): (Vec<Recipe>, Vec<Recipe>) = Component::ALL
-        .into_iter()
-        .filter(|component| components.contains(component))
-        .filter_map(recipe::recipe)
+    let (compile, fetch): (Vec<Recipe>, Vec<Recipe>) = components
+        .iter()
+        .filter_map(|component| recipe::recipe(*component))
         .filter(|recipe| !cache.is_ready(&recipe.entry))
         .partition(|recipe| recipe.source.is_compiled());
     let stop = AtomicBool::new(false);
@@ -133,7 +168,11 @@ pub fn ensure(cache: &Cache, components: &[Component], progress: &dyn Progress) 
         (compiled, fetched)
     });
     compiled.and(fetched)?;
-    Ok(Installed::find(cache))
+    let kubernetes = components.iter().find_map(|component| match component {
+        Component::Kubernetes(release) => Some(*release),
+        _ => None,
+    });
+    Ok(Installed::find(cache, kubernetes.unwrap_or_default()))
 }
 
 fn install_in_turn(
@@ -215,6 +254,22 @@ mod tests {
         assert!(installed.kafka_lib().is_dir());
         assert!(installed.questdb_lib().join(format!("questdb-{QUESTDB}.jar")).is_file());
         assert!(installed.aws_python().is_file());
+    }
+
+    #[test]
+    fn another_release_of_kubernetes_lies_beside_the_usual_one() {
+        let scratch = Scratch::new();
+        let cache = Cache::at(scratch.path());
+        let places = Release::ALL.map(|release| {
+            let components: Vec<Component> = Component::all_with(release).into_iter().skip(1).collect();
+            for component in &components {
+                pretend(&cache, *component);
+            }
+            let installed = ensure(&cache, &components, &Silent).unwrap();
+            assert!(installed.kubernetes_bin().join("kube-apiserver").is_file());
+            installed.kubernetes_bin()
+        });
+        assert!(places[0] != places[1] && places[1] != places[2] && places[0] != places[2], "{places:?}");
     }
 
     #[test]

@@ -6,17 +6,23 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Component;
 use super::cache::{Entry, fingerprint};
+use super::{Component, Release};
 
-/// Version of the Kubernetes control plane.
+/// Version of the Kubernetes control plane that everything runs on.
 pub const KUBERNETES: &str = "1.34.4";
+/// The oldest that the operator is supported on.
+const OLDEST_KUBERNETES: &str = "1.33.13";
+/// The newest that the operator is supported on.
+const NEWEST_KUBERNETES: &str = "1.36.3";
 /// Version of etcd.
 pub const ETCD: &str = "3.6.10";
 /// Version of Apache Kafka.
 pub const KAFKA: &str = "4.2.0";
 /// Version of `QuestDB`. The first whose passwords we saw taken from files, as the pods need it.
 pub const QUESTDB: &str = "9.3.4";
+/// The release before, to upgrade from. It takes no passwords from files, so that no API offers it.
+pub const OLDER_QUESTDB: &str = "9.3.2";
 
 const MINUTE: Duration = Duration::from_mins(1);
 
@@ -79,10 +85,15 @@ impl Source {
 pub(crate) fn recipe(component: Component) -> Option<Recipe> {
     match component {
         Component::SystemPackages => None,
-        Component::Kubernetes => Some(kubernetes()),
+        Component::Kubernetes(release) => Some(kubernetes(release)),
         Component::Etcd => Some(etcd()),
         Component::Kafka => Some(kafka()),
-        Component::QuestDb => Some(questdb()),
+        Component::QuestDb => {
+            Some(questdb(component, QUESTDB, include_str!("../../servers/questdb/pom.xml")))
+        }
+        Component::OlderQuestDb => {
+            Some(questdb(component, OLDER_QUESTDB, include_str!("../../servers/questdb-older/pom.xml")))
+        }
         Component::AwsEndpoint => Some(aws_endpoint()),
     }
 }
@@ -91,10 +102,12 @@ pub(crate) fn recipe(component: Component) -> Option<Recipe> {
 pub(crate) fn key(component: Component) -> String {
     match component {
         Component::SystemPackages => "system-packages".to_owned(),
-        Component::Kubernetes => format!("kubernetes-{KUBERNETES}"),
+        Component::Kubernetes(release) => format!("kubernetes-{}", release.version()),
         Component::Etcd => format!("etcd-{ETCD}"),
         Component::Kafka => format!("kafka-{KAFKA}"),
         Component::QuestDb => format!("questdb-{QUESTDB}"),
+        // A node agent finds other versions beside its own by this name.
+        Component::OlderQuestDb => format!("questdb-{OLDER_QUESTDB}"),
         Component::AwsEndpoint => format!("aws-endpoint-{}", fingerprint(&[REQUIREMENTS, FOR_TESTS])),
     }
 }
@@ -106,14 +119,44 @@ const GO_HINT: &str =
     "run the same again; what was compiled so far is kept, so it continues where it stopped";
 const FETCH_HINT: &str = "run the same again; what was fetched so far is kept";
 
-fn kubernetes() -> Recipe {
-    let (major, minor) = major_and_minor(KUBERNETES);
+impl Release {
+    /// Its version.
+    pub const fn version(self) -> &'static str {
+        match self {
+            Self::Oldest => OLDEST_KUBERNETES,
+            Self::Usual => KUBERNETES,
+            Self::Newest => NEWEST_KUBERNETES,
+        }
+    }
+
+    /// go.mod and go.sum.
+    const fn material(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Oldest => (
+                include_str!("../../servers/kubernetes-oldest/go.mod"),
+                include_str!("../../servers/kubernetes-oldest/go.sum"),
+            ),
+            Self::Usual => (
+                include_str!("../../servers/kubernetes/go.mod"),
+                include_str!("../../servers/kubernetes/go.sum"),
+            ),
+            Self::Newest => (
+                include_str!("../../servers/kubernetes-newest/go.mod"),
+                include_str!("../../servers/kubernetes-newest/go.sum"),
+            ),
+        }
+    }
+}
+
+fn kubernetes(release: Release) -> Recipe {
+    let (number, (module, sums)) = (release.version(), release.material());
+    let (major, minor) = major_and_minor(number);
     let version = "k8s.io/component-base/version";
     let client = "k8s.io/client-go/pkg/version";
     let programs = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"];
     let source = Source::Go(GoModule {
-        module: include_str!("../../servers/kubernetes/go.mod"),
-        sums: include_str!("../../servers/kubernetes/go.sum"),
+        module,
+        sums,
         packages: vec![
             "k8s.io/kubernetes/cmd/kube-apiserver",
             "k8s.io/kubernetes/cmd/kube-controller-manager",
@@ -122,14 +165,14 @@ fn kubernetes() -> Recipe {
         ],
         // Without these the server calls itself v0.0.0, and clients that ask for its version refuse it.
         linker_flags: format!(
-            "-s -w -X {version}.gitVersion=v{KUBERNETES} -X {version}.gitMajor={major} -X {version}.gitMinor={minor} \
-             -X {version}.gitTreeState=clean -X {client}.gitVersion=v{KUBERNETES}"
+            "-s -w -X {version}.gitVersion=v{number} -X {version}.gitMajor={major} -X {version}.gitMinor={minor} \
+             -X {version}.gitTreeState=clean -X {client}.gitVersion=v{number}"
         ),
         output: "bin/",
     });
     let files = programs.iter().map(|program| PathBuf::from("bin").join(program));
     Recipe {
-        entry: entry(Component::Kubernetes, "Kubernetes", KUBERNETES, &source, files.collect()),
+        entry: entry(Component::Kubernetes(release), "Kubernetes", number, &source, files.collect()),
         source,
         deadline: 40 * MINUTE,
         hint: GO_HINT,
@@ -164,11 +207,11 @@ fn kafka() -> Recipe {
     }
 }
 
-fn questdb() -> Recipe {
-    let source = Source::Maven { project: include_str!("../../servers/questdb/pom.xml") };
-    let files = vec![PathBuf::from(format!("lib/questdb-{QUESTDB}.jar"))];
+fn questdb(component: Component, version: &str, project: &'static str) -> Recipe {
+    let source = Source::Maven { project };
+    let files = vec![PathBuf::from(format!("lib/questdb-{version}.jar"))];
     Recipe {
-        entry: entry(Component::QuestDb, "QuestDB", QUESTDB, &source, files),
+        entry: entry(component, "QuestDB", version, &source, files),
         source,
         deadline: 15 * MINUTE,
         hint: FETCH_HINT,
@@ -212,10 +255,13 @@ mod tests {
     #[test]
     fn versions_agree_with_the_material() {
         let cases = [
-            (Component::Kubernetes, format!("k8s.io/kubernetes v{KUBERNETES}")),
+            (Component::Kubernetes(Release::Oldest), format!("k8s.io/kubernetes v{OLDEST_KUBERNETES}")),
+            (Component::Kubernetes(Release::Usual), format!("k8s.io/kubernetes v{KUBERNETES}")),
+            (Component::Kubernetes(Release::Newest), format!("k8s.io/kubernetes v{NEWEST_KUBERNETES}")),
             (Component::Etcd, format!("go.etcd.io/etcd/server/v3 v{ETCD}")),
             (Component::Kafka, format!("<kafka.version>{KAFKA}</kafka.version>")),
             (Component::QuestDb, format!("<version>{QUESTDB}</version>")),
+            (Component::OlderQuestDb, format!("<version>{OLDER_QUESTDB}</version>")),
             (Component::AwsEndpoint, "moto[server,ec2,route53]==".to_owned()),
         ];
         for (component, expect) in cases {
@@ -230,7 +276,8 @@ mod tests {
 
     #[test]
     fn every_go_program_is_a_pinned_tool() {
-        for component in [Component::Kubernetes, Component::Etcd] {
+        let kubernetes = Release::ALL.map(Component::Kubernetes);
+        for component in kubernetes.into_iter().chain([Component::Etcd]) {
             let Source::Go(go) = recipe(component).unwrap().source else {
                 panic!("{component:?} is not a Go module");
             };

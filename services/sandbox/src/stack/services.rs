@@ -3,6 +3,7 @@
 use std::time::UNIX_EPOCH;
 
 use super::{Blueprint, Check, Cluster, Program, RegionFacts, aws, servers};
+use crate::install::{OLDER_QUESTDB, QUESTDB};
 
 /// Topics, by the names the programs know them by.
 const TOPICS: [(&str, &str); 3] = [
@@ -74,6 +75,8 @@ fn operator(blueprint: &Blueprint<'_>, cluster: &Cluster, facts: &RegionFacts) -
             ("SLIPWAY_ZONES", zones.join(",")),
             ("SLIPWAY_NODE_IMAGE", facts.node_image.clone()),
             ("SLIPWAY_LEASE_NAMESPACE", "slipway-system".to_owned()),
+            // The older one takes no passwords from files: it does not start, unless the entry point of its image reads them.
+            ("SLIPWAY_QUESTDB_VERSIONS", format!("{OLDER_QUESTDB},{OLDER_QUESTDB}-files,{QUESTDB}")),
             // The AWS endpoint shows what is new within a fraction of a second.
             ("SLIPWAY_EC2_LAG", "2s".to_owned()),
         ])
@@ -178,6 +181,7 @@ mod tests {
                 ("KUBECONFIG", "/checkout/.slipway/clusters/us-east-1.operator.kubeconfig"),
                 ("SLIPWAY_ZONES", "us-east-1a=subnet-1,us-east-1b=subnet-2"),
                 ("SLIPWAY_DNS_SUFFIX", "us-east-1.db.slipway.test"),
+                ("SLIPWAY_QUESTDB_VERSIONS", "9.3.2,9.3.2-files,9.3.4"),
                 ("AWS_REGION", "us-east-1"),
             ],
         );

@@ -2,6 +2,7 @@
 
 mod change;
 mod connect;
+mod diff;
 pub mod kubectl;
 mod look;
 mod purge;
@@ -36,6 +37,8 @@ pub enum Command {
     Describe(look::Describe),
     /// Change a database; what is not named stays
     Update(change::Update),
+    /// Show what a change would take, without doing it
+    Diff(diff::Diff),
     /// Delete a database
     #[command(visible_alias = "rm")]
     Delete(change::Delete),
@@ -55,6 +58,13 @@ pub enum Command {
     Connect(connect::Connect),
 }
 
+impl Command {
+    /// Whether it heeds interrupts itself, because it has something to put right before it ends.
+    pub const fn ends_by_itself(&self) -> bool {
+        matches!(self, Self::Diff(_))
+    }
+}
+
 /// Does what is asked.
 pub async fn run(session: &Session, command: Command) -> Result<(), Error> {
     match command {
@@ -63,6 +73,7 @@ pub async fn run(session: &Session, command: Command) -> Result<(), Error> {
         Command::List(command) => look::list(session, command).await,
         Command::Describe(command) => look::describe(session, command).await,
         Command::Update(command) => change::update(session, command).await,
+        Command::Diff(command) => diff::diff(session, command).await,
         Command::Delete(command) => change::delete(session, command).await,
         Command::Undelete(command) => states::undelete(session, command).await,
         Command::Purge(command) => purge::purge(session, command).await,

@@ -131,7 +131,7 @@ async fn live(place: &'static str, k: u32, deaths: &Deaths) {
     let others = Others::of(&subject.rig);
     let admin = subject.rig.admin.clone();
     let lease = || async { testkit::temporary_namespace(&admin, "lease").await.unwrap() };
-    let folder = std::env::temp_dir();
+    let folder = testkit::scratch();
     let road = deaths.road(k);
     let place_of =
         |turn: usize| Failpoint::abort_at(place, &format!("{}:{}", subject.name, turn + 1), k, &folder);

@@ -44,7 +44,7 @@ fn api(rig: &Rig, (group, version, kind, _): (&str, &str, &str, &str)) -> Api<Dy
 async fn behind(rig: &Rig) -> (Spawned, Front) {
     let lease = testkit::temporary_namespace(&rig.admin, "lease").await.unwrap();
     let front = Front::before(&rig.rights(&lease).await).await;
-    let kubeconfig = front.kubeconfig(&std::env::temp_dir());
+    let kubeconfig = front.kubeconfig(&testkit::scratch());
     (rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]), front)
 }
 

@@ -22,7 +22,7 @@ const SLACK: Duration = Duration::from_secs(5);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_slept_until_somebody_else_led_changes_nothing_when_it_wakes() {
     let mut subject = Subject::new(&unique("slept")).await;
-    let (lease, folder) = (lease(&subject.rig).await, std::env::temp_dir());
+    let (lease, folder) = (lease(&subject.rig).await, testkit::scratch());
     let front = Front::before(&subject.rig.rights(&lease).await).await;
     // It has looked, there is no machine, and the next thing that it does is to launch one.
     let place = Failpoint::hold("operator.launch", &subject.database, &folder);

@@ -26,7 +26,7 @@ pub(super) struct Questdb {
 impl Questdb {
     /// Starts it with these credentials and waits until it answers.
     pub(super) async fn start(credentials: (String, String)) -> Self {
-        let root = std::env::temp_dir().join(unique("questdb"));
+        let root = testkit::scratch().join(unique("questdb"));
         std::fs::create_dir_all(root.join("conf")).unwrap();
         Self::over(root, credentials).await
     }
@@ -73,7 +73,7 @@ impl Questdb {
 
     /// What the disk holds at this moment, as a snapshot has it: the process stands still meanwhile.
     pub(super) async fn disk(&self) -> PathBuf {
-        let copy = std::env::temp_dir().join(unique("disk"));
+        let copy = testkit::scratch().join(unique("disk"));
         let pid = self.child.id().unwrap().to_string();
         run("kill", &["-STOP", &pid]).await;
         run("cp", &["-a", self.root.to_str().unwrap(), copy.to_str().unwrap()]).await;
@@ -122,6 +122,8 @@ async fn run(program: &str, arguments: &[&str]) {
 fn launch(root: &Path) -> Child {
     let log = std::fs::File::create(root.join("log.txt")).unwrap();
     Command::new("java")
+        // Its library, which it unpacks and leaves behind, goes with the rest.
+        .arg(format!("-Djava.io.tmpdir={}", root.display()))
         .args(["-Xmx256m", "-p"])
         .arg(questdb_lib())
         .args(["-m", "io.questdb/io.questdb.ServerMain", "-d"])

@@ -29,7 +29,7 @@ async fn a_fleet_at_rest_asks_for_nothing_and_what_is_foreign_is_not_even_notice
     let mut subject = Subject::new(&unique("quiet")).await;
     let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
     let front = Front::before(&subject.rig.rights(&lease).await).await;
-    let kubeconfig = front.kubeconfig(&std::env::temp_dir());
+    let kubeconfig = front.kubeconfig(&testkit::scratch());
     let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]);
     subject.serving().await;
     for number in 0..PAUSED {

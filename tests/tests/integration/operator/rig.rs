@@ -108,7 +108,7 @@ impl Rig {
         let all = ours.iter().map(|(name, value)| (*name, Path::new(value)));
         let more = more.iter().map(|(name, value)| (*name, Path::new(*value)));
         let all: Vec<_> = all.chain(more).chain([("KUBECONFIG", kubeconfig)]).collect();
-        Spawned::start_in(PROGRAM, &[], &std::env::temp_dir(), (places, &all)).unwrap()
+        Spawned::start_in(PROGRAM, &[], &testkit::scratch(), (places, &all)).unwrap()
     }
 
     fn command(&self, lease: &str, kubeconfig: &Path) -> Command {

@@ -9,7 +9,7 @@ use kube::config::Kubeconfig;
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::discovery::ApiResource;
 use kube::{Api, Client};
-use resources::names;
+use resources::{QuestDB, names};
 use serde_json::{Value, json};
 use testkit::{bare_cluster, eventually, unique};
 use tokio::process::Command;
@@ -73,7 +73,7 @@ async fn write(admin: &Client, objects: Vec<DynamicObject>) {
 /// The same, and a kubeconfig with a token of the operator's service account, once the rights are heeded.
 pub(super) async fn grant(admin: &Client, namespaces: &[&str], home: &str) -> PathBuf {
     apply(admin, namespaces, home).await;
-    let kubeconfig = kubeconfig(&token(admin, home).await);
+    let kubeconfig = kubeconfig(&token(admin, home, names::OPERATOR).await);
     let client = testkit::client(&kubeconfig).await.unwrap();
     for namespace in namespaces {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
@@ -85,11 +85,38 @@ pub(super) async fn grant(admin: &Client, namespaces: &[&str], home: &str) -> Pa
     kubeconfig
 }
 
-async fn token(admin: &Client, home: &str) -> String {
+/// The way to the API server of a person who may do this with databases of a namespace, and nothing else.
+pub(super) async fn person(admin: &Client, namespace: &str, verbs: &[&str]) -> PathBuf {
+    let name = unique("person");
+    let metadata = json!({ "name": name, "namespace": namespace });
+    let group = "rbac.authorization.k8s.io";
+    let objects = json!([
+        { "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata },
+        {
+            "apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": metadata,
+            "rules": [{ "apiGroups": ["crd.questdb.io"], "resources": ["questdbs"], "verbs": verbs }],
+        },
+        {
+            "apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": metadata,
+            "roleRef": { "apiGroup": group, "kind": "Role", "name": name },
+            "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": namespace }],
+        },
+    ]);
+    write(admin, serde_json::from_value(objects).unwrap()).await;
+    let kubeconfig = kubeconfig(&token(admin, namespace, &name).await);
+    let databases: Api<QuestDB> = Api::namespaced(testkit::client(&kubeconfig).await.unwrap(), namespace);
+    eventually(PATIENCE, "the rights to be heeded", async || {
+        databases.get_opt("nobody").await.ok().map(drop)
+    })
+    .await;
+    kubeconfig
+}
+
+async fn token(admin: &Client, home: &str, account: &str) -> String {
     let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), home);
     let spec = TokenRequestSpec { expiration_seconds: Some(3_600), ..TokenRequestSpec::default() };
     let request = TokenRequest { spec, ..TokenRequest::default() };
-    let answer = accounts.create_token_request(names::OPERATOR, &PostParams::default(), &request).await;
+    let answer = accounts.create_token_request(account, &PostParams::default(), &request).await;
     answer.unwrap().status.unwrap().token
 }
 
@@ -103,7 +130,7 @@ fn kubeconfig(token: &str) -> PathBuf {
         "users": [{ "name": "operator", "user": { "token": token } }],
         "contexts": [{ "name": "operator", "context": { "cluster": "bare", "user": "operator" } }],
     });
-    let path: &Path = &std::env::temp_dir();
+    let path: &Path = &testkit::scratch();
     let path = path.join(unique("kubeconfig"));
     std::fs::write(&path, config.to_string()).unwrap();
     path

@@ -32,7 +32,7 @@ async fn lists_secrets(kubeconfig: &Path, namespace: Option<&str>) -> bool {
 
 /// An operator of these namespaces behind a front, which sees what it asks for.
 fn behind(rig: &Rig, front: &Front, (lease, namespaces): (&str, &[&str])) -> Spawned {
-    let kubeconfig = front.kubeconfig(&std::env::temp_dir());
+    let kubeconfig = front.kubeconfig(&testkit::scratch());
     let scope = namespaces.join(",");
     rig.spawn((lease, &kubeconfig), &[], &[("SLIPWAY_WATCH_NAMESPACE", &scope)])
 }

@@ -116,7 +116,7 @@ async fn a_password_that_is_given_is_told_brought_into_force_and_shown_to_nobody
     let mut subject = Subject::new(&unique("secrets")).await;
     let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
     let front = Front::before(&subject.rig.rights(&lease).await).await;
-    let kubeconfig = front.kubeconfig(&std::env::temp_dir());
+    let kubeconfig = front.kubeconfig(&testkit::scratch());
     let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]);
     subject.serving().await;
     let first = subject.pod().await;

@@ -182,7 +182,7 @@ async fn what_was_acknowledged_before_is_in_the_copy() {
     let stage = Stage::new().await;
     let questdb = Arc::new(stage.questdb);
     let writer = Writer::over(&questdb).await;
-    let folder = std::env::temp_dir();
+    let folder = testkit::scratch();
     let held = Failpoint::hold("operator.snapshot.before", "CreateCheckpoint", &folder);
     let begun = Failpoint::hold("operator.snapshot.after", "CreateSnapshot", &folder);
     let operating = operator(&stage.subject, &[&held, &begun]).await;
@@ -223,7 +223,7 @@ async fn a_death_after_any_step_leaves_one_copy_and_no_debt() {
         "StrikeRelease",
     ];
     for (number, step) in steps.into_iter().enumerate() {
-        let place = Failpoint::abort("operator.snapshot.after", step, &std::env::temp_dir());
+        let place = Failpoint::abort("operator.snapshot.after", step, &testkit::scratch());
         let mortal = stage.operator(&[&place]).await;
         let name = format!("death-{number}");
         take(&stage.subject, &name, "Retain").await;
@@ -251,10 +251,10 @@ async fn a_death_after_any_step_leaves_one_copy_and_no_debt() {
 async fn nobody_but_ec2_is_asked_about_what_ebs_only_copies() {
     let stage = Stage::new().await;
     let subject = &stage.subject;
-    let begins = Failpoint::hold("operator.snapshot.before", "CreateSnapshot", &std::env::temp_dir());
+    let begins = Failpoint::hold("operator.snapshot.before", "CreateSnapshot", &testkit::scratch());
     let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
     let front = Front::before(&subject.rig.rights(&lease).await).await;
-    let kubeconfig = front.kubeconfig(&std::env::temp_dir());
+    let kubeconfig = front.kubeconfig(&testkit::scratch());
     let operator = subject.rig.spawn((&lease, &kubeconfig), &[&begins], &[]);
     take(subject, "slow", "Delete").await;
     begins.fired().await;
@@ -284,7 +284,7 @@ async fn nobody_but_ec2_is_asked_about_what_ebs_only_copies() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_begun_before_questdb_crashed_is_not_trusted() {
     let mut stage = Stage::new().await;
-    let place = Failpoint::hold("operator.snapshot.after", "CreateSnapshot", &std::env::temp_dir());
+    let place = Failpoint::hold("operator.snapshot.after", "CreateSnapshot", &testkit::scratch());
     let operator = stage.operator(&[&place]).await;
     take(&stage.subject, "torn", "Retain").await;
     place.fired().await;
@@ -341,7 +341,7 @@ async fn an_answer_of_ec2_that_is_lost_costs_a_look_and_no_copy() {
 async fn past_the_deadline_the_database_is_free_though_ec2_is_away() {
     let stage = Stage::new().await;
     let subject = &stage.subject;
-    let place = Failpoint::hold("operator.snapshot.after", "CreateCheckpoint", &std::env::temp_dir());
+    let place = Failpoint::hold("operator.snapshot.after", "CreateCheckpoint", &testkit::scratch());
     let operator = stage.operator(&[&place]).await;
     let snapshot = json!({
         "metadata": { "name": "late" },

@@ -20,7 +20,7 @@ use crate::front::{Act, Front, Seen, Watches};
 
 /// An operator behind a front, which looks at its databases every second.
 fn behind(rig: &Rig, front: &Front, lease: &str) -> Spawned {
-    let kubeconfig = front.kubeconfig(&std::env::temp_dir());
+    let kubeconfig = front.kubeconfig(&testkit::scratch());
     rig.spawn((lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")])
 }
 

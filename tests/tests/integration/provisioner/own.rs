@@ -26,7 +26,7 @@ pub(super) struct Own {
 impl Own {
     /// A cluster with our definition, policies and rights.
     pub(super) async fn start() -> Self {
-        let folder = std::env::temp_dir().join(unique("own"));
+        let folder = testkit::scratch().join(unique("own"));
         std::fs::create_dir_all(folder.join("certificates")).unwrap();
         let [client, peer, api] = [(); 3].map(|()| testkit::free_address().unwrap());
         let data = folder.join("etcd");

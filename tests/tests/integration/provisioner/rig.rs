@@ -71,7 +71,7 @@ impl Rig {
         let settings: Vec<TopicSettings> =
             topics.iter().map(|topic| TopicSettings::new(topic, partitions, 1)).collect();
         bus::Admin::new(&connection).unwrap().ensure_topics(&settings, PATIENCE).await.unwrap();
-        let credentials = std::env::temp_dir().join(unique("credentials"));
+        let credentials = testkit::scratch().join(unique("credentials"));
         std::fs::create_dir_all(&credentials).unwrap();
         let rig = Self {
             client: testkit::client(&testkit::bare_cluster().kubeconfig).await.unwrap(),

@@ -16,7 +16,7 @@ use super::reload::more_connections;
 use super::source;
 use super::{ENOUGH, check_serving, pass, phase, serving, settle, wish};
 use crate::fixture::{settings, validated};
-use crate::{Goal, Kind, Plan, Step, plan, rehearse, suspended};
+use crate::{Goal, Kind, Plan, Step, plan, suspended};
 
 /// What happens, and what is told of it.
 type Row = (&'static str, fn(&mut World), &'static [(&'static str, ChangeMeans)]);
@@ -411,40 +411,4 @@ fn a_paused_operator_says_what_it_would_do() {
     let conditions = &world.resource.status.as_ref().unwrap().conditions;
     let found = conditions.iter().find(|found| found.type_ == names::condition::RECONCILE_PAUSED).unwrap();
     assert_eq!((found.status.as_str(), world.volumes[0].size_gib), ("False", 80));
-}
-
-#[test]
-fn another_spec_is_rehearsed_and_nothing_is_done() {
-    let world = serving();
-    let answer = |patch: &str| {
-        let mut resource = world.resource.clone();
-        let annotations = resource.metadata.annotations.get_or_insert_default();
-        annotations.insert(names::DRY_RUN.to_owned(), patch.to_owned());
-        rehearse(&resource, &world.look(), &settings())
-    };
-    let holds = |patch: &str, expected: &[&str]| {
-        let lines = answer(patch);
-        assert!(
-            expected.iter().all(|text| lines.iter().any(|line| line.contains(text))),
-            "{patch}: {lines:?}"
-        );
-    };
-    assert_eq!(rehearse(&world.resource, &world.look(), &settings()), Vec::<String>::new());
-    assert_eq!(answer("{}"), ["nothing would change"]);
-    holds(r#"{"storage":{"sizeGib":80}}"#, &["online /spec/storage/sizeGib", "step ModifyVolume"]);
-    holds(
-        r#"{"config":{"cairo.max.uncommitted.rows":null}}"#,
-        &["restart /spec/config/cairo.max.uncommitted.rows", "step Apply"],
-    );
-    holds(
-        r#"{"compute":{"instanceType":"m7i.xlarge"}}"#,
-        &["move /spec/compute/instanceType", "step WriteGeneration"],
-    );
-    holds(r#"{"runState":"Purged"}"#, &["stop /spec/runState"]);
-    holds(r#"{"version":"0"}"#, &["wrong: /spec/version"]);
-    holds(r#"{"storage":null}"#, &["wrong: "]);
-    holds("no json", &["wrong: "]);
-    let many: Vec<String> = (0..90).map(|key| format!("\"k.{key}\":\"{}\"", "x".repeat(900))).collect();
-    let lines = answer(&format!("{{\"config\":{{{}}}}}", many.join(",")));
-    assert!(lines.len() == 64 && lines.iter().all(|line| line.len() <= 300), "{}", lines.len());
 }

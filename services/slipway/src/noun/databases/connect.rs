@@ -52,7 +52,8 @@ pub(super) async fn connect(session: &Session, command: Connect) -> Result<(), E
     let target = target(&database, by_address)?;
     let credentials = match &kubeconfig {
         Some(kubeconfig) => {
-            let kubectl = Kubectl { program: &kubectl, kubeconfig, context: kube_context.as_deref() };
+            let kubectl =
+                Kubectl { program: &kubectl, kubeconfig: Some(kubeconfig), context: kube_context.as_deref() };
             Some(kubectl::credentials(kubectl, &target, session.deadline(REQUEST)).await?)
         }
         None => None,

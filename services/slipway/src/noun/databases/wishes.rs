@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
+use serde_json::{Map, Value, json};
 use wire::http::database::{ComputeWish, NetworkWish, StorageWish};
 use wire::http::{CreateDatabase, UpdateDatabase};
 
 use crate::cli::pair;
+use crate::error::Error;
 
 /// Wishes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
@@ -104,6 +106,64 @@ impl Wishes {
     }
 }
 
+impl Wishes {
+    /// The same as a merge patch of the custom resource's spec.
+    pub(super) fn patch(self, unset: &[String]) -> Result<Value, Error> {
+        if self.on_failure.is_some() {
+            let message = "--on-failure is for the API alone, and no field of the resource".to_owned();
+            return Err(Error::Usage { message, hint: "leave it out".to_owned() });
+        }
+        let UpdateDatabase { version, compute, storage, network, deletion_protection, .. } =
+            self.clone().update(&BTreeMap::new(), &[]);
+        let compute = compute.map(|wish| fields([("instanceType", json!(wish.instance_type))]));
+        let storage = storage.map(|wish| {
+            fields([
+                ("sizeGib", json!(wish.size_gib)),
+                ("type", json!(wish.volume_type)),
+                ("iops", json!(wish.iops)),
+                ("throughput", json!(wish.throughput)),
+                ("deletionPolicy", json!(wish.deletion_policy.as_deref().map(capital))),
+            ])
+        });
+        let network = network.map(|wish| {
+            fields([
+                ("allowedCidrs", json!(wish.allowed_cidrs)),
+                ("exposure", json!(wish.exposure.as_deref().map(capital))),
+            ])
+        });
+        let mut patch = fields([
+            ("version", json!(version)),
+            ("compute", json!(compute)),
+            ("storage", json!(storage)),
+            ("network", json!(network)),
+            ("deletionProtection", json!(deletion_protection)),
+        ]);
+        // Of keys a merge patch takes out what is null, and leaves what it does not name.
+        let gone = unset.iter().map(|key| (key.clone(), Value::Null));
+        let config: Map<String, Value> =
+            gone.chain(self.config.into_iter().map(|(key, value)| (key, json!(value)))).collect();
+        if !config.is_empty() {
+            patch.insert("config".to_owned(), Value::Object(config));
+        }
+        Ok(Value::Object(patch))
+    }
+}
+
+/// An object of what is there.
+fn fields<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
+    fields
+        .into_iter()
+        .filter(|(_, value)| !value.is_null())
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect()
+}
+
+/// A word as Kubernetes writes it: the API says `retain`, the resource `Retain`.
+fn capital(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
 fn keys(
     set: Vec<(String, String)>,
     present: &BTreeMap<String, String>,
@@ -187,5 +247,47 @@ mod tests {
         let expected = [("b", "3"), ("c", "4")].map(|(key, value)| (key.to_owned(), value.to_owned()));
         assert_eq!(body.config, Some(BTreeMap::from(expected)));
         assert_eq!(wishes(&[]).update(&present, &[]).config, None);
+    }
+
+    #[test]
+    fn wishes_are_a_patch_of_the_spec_too() {
+        let patch = |flags: &[&str], unset: &[&str]| {
+            let unset: Vec<String> = unset.iter().map(|key| (*key).to_owned()).collect();
+            wishes(flags).patch(&unset).unwrap()
+        };
+        assert_eq!(patch(&[], &[]), json!({}));
+        let all = patch(
+            &[
+                "--version=9.3.4",
+                "--instance-type=m7i.large",
+                "--size-gib=50",
+                "--volume-type=gp3",
+                "--iops=3000",
+                "--throughput=125",
+                "--config=a=1",
+                "--allow-cidr=10.0.0.0/8",
+                "--exposure=public",
+                "--deletion-policy=snapshot",
+                "--no-deletion-protection",
+            ],
+            &["b"],
+        );
+        let expected = json!({
+            "version": "9.3.4",
+            "compute": { "instanceType": "m7i.large" },
+            "storage": {
+                "sizeGib": 50, "type": "gp3", "iops": 3000, "throughput": 125, "deletionPolicy": "Snapshot",
+            },
+            "config": { "a": "1", "b": null },
+            "network": { "allowedCidrs": ["10.0.0.0/8"], "exposure": "Public" },
+            "deletionProtection": false,
+        });
+        assert_eq!(all, expected);
+        assert_eq!(
+            patch(&["--config=a=1"], &["a"]),
+            json!({ "config": { "a": "1" } }),
+            "as an update has it"
+        );
+        assert!(wishes(&["--on-failure=keep"]).patch(&[]).is_err());
     }
 }

@@ -1,0 +1,139 @@
+//! What need not be said at once: how far a new database is, text by text. Every status is a write, and whoever watches is told
+//! of each.
+
+use resources::names::condition;
+use resources::{Phase, QuestDBStatus, StepState, VolumeStatus};
+
+/// Whether a status may be kept back for a moment and be said together with what comes next: a database that is still being
+/// made has come further, and nothing failed. What this leaves out is also not there when a process dies before it says it. The
+/// disk is told at once: by its id it is found without its tags.
+pub fn can_wait(before: &QuestDBStatus, after: &QuestDBStatus) -> bool {
+    let is_being_made = |status: &QuestDBStatus| status.phase == Some(Phase::Provisioning);
+    is_being_made(before) && is_being_made(after) && news(before) == news(after)
+}
+
+/// A status without what only says how far the database is.
+fn news(status: &QuestDBStatus) -> QuestDBStatus {
+    let volume = status.volume.as_ref().map(|volume| VolumeStatus { state: String::new(), ..volume.clone() });
+    let mut news = QuestDBStatus { node: None, volume, credentials_secret: None, ..status.clone() };
+    news.steps.retain(|step| step.state == StepState::Failed);
+    news.conditions.retain(|found| !(found.type_ == condition::NODE_HEALTHY && found.status != "Unknown"));
+    for found in &mut news.conditions {
+        if [condition::READY, condition::PROGRESSING].contains(&found.type_.as_str()) {
+            found.message.clear();
+            found.reason.clear();
+        }
+    }
+    news
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+    use resources::{DnsState, DnsStatus, NodeStatus, StepStatus};
+
+    use super::*;
+
+    fn condition(kind: &str, status: &str, message: &str) -> Condition {
+        Condition {
+            type_: kind.to_owned(),
+            status: status.to_owned(),
+            reason: "Reason".to_owned(),
+            message: message.to_owned(),
+            last_transition_time: Time(Timestamp::UNIX_EPOCH),
+            observed_generation: Some(1),
+        }
+    }
+
+    fn step(state: StepState, message: &str) -> StepStatus {
+        StepStatus {
+            name: "instance".to_owned(),
+            state,
+            started_at: None,
+            ended_at: None,
+            message: Some(message.to_owned()),
+        }
+    }
+
+    fn dns() -> DnsStatus {
+        DnsStatus {
+            name: "trades.example.com".to_owned(),
+            state: DnsState::Pending,
+            change_id: None,
+            address: None,
+            next: None,
+            former: None,
+        }
+    }
+
+    fn volume(id: &str, state: &str) -> Option<VolumeStatus> {
+        Some(VolumeStatus { id: id.to_owned(), size_gib: 20, state: state.to_owned() })
+    }
+
+    fn status() -> QuestDBStatus {
+        QuestDBStatus {
+            phase: Some(Phase::Provisioning),
+            observed_generation: Some(1),
+            volume: volume("vol-1", "creating"),
+            conditions: vec![
+                condition(condition::READY, "False", "instance: launching"),
+                condition(condition::PROGRESSING, "True", "instance: launching"),
+                condition(condition::NODE_HEALTHY, "False", "something before it is not done"),
+                condition(condition::DEGRADED, "False", "nothing is wrong"),
+            ],
+            steps: vec![step(StepState::Running, "launching")],
+            ..QuestDBStatus::default()
+        }
+    }
+
+    #[test]
+    fn progress_waits_and_news_do_not() {
+        let check = |what: &str, waits: bool, change: fn(&mut QuestDBStatus)| {
+            let mut after = status();
+            change(&mut after);
+            assert_ne!(after, status(), "{what}");
+            assert_eq!(can_wait(&status(), &after), waits, "{what}");
+        };
+        check("a step", true, |status| status.steps = vec![step(StepState::Succeeded, "")]);
+        check("what is waited for", true, |status| {
+            for found in &mut status.conditions[..2] {
+                "volume: waiting".clone_into(&mut found.message);
+                "Volume".clone_into(&mut found.reason);
+            }
+        });
+        check("the Node", true, |status| status.conditions[2] = condition("NodeHealthy", "True", "ready"));
+        check("the machine", true, |status| {
+            status.node = Some(NodeStatus { instance_id: Some("i-1".to_owned()), ..NodeStatus::default() });
+        });
+        check("how the disk is", true, |status| status.volume = volume("vol-1", "available"));
+        check("another disk", false, |status| status.volume = volume("vol-2", "creating"));
+        check("no disk", false, |status| status.volume = None);
+        check("a failure", false, |status| status.steps = vec![step(StepState::Failed, "no room")]);
+        check("the end", false, |status| status.phase = Some(Phase::Ready));
+        check("readiness", false, |status| "True".clone_into(&mut status.conditions[0].status));
+        check("what is wrong", false, |status| "a zone".clone_into(&mut status.conditions[3].message));
+        check("another condition", false, |status| {
+            status.conditions.push(condition("Moving", "False", "no"))
+        });
+        check("another wish", false, |status| status.observed_generation = Some(2));
+        check("the name", false, |status| status.dns = Some(dns()));
+        check("a rehearsal", false, |status| status.plan = vec!["nothing would change".to_owned()]);
+        check("what runs", false, |status| status.version = Some("9.3.4".to_owned()));
+    }
+
+    #[test]
+    fn what_is_not_being_made_is_told_at_once() {
+        for phase in
+            [None, Some(Phase::Pending), Some(Phase::Updating), Some(Phase::Ready), Some(Phase::Deleting)]
+        {
+            let before = QuestDBStatus { phase, ..status() };
+            let mut after = before.clone();
+            after.steps = vec![step(StepState::Succeeded, "")];
+            assert!(!can_wait(&before, &after), "{phase:?}");
+            assert!(!can_wait(&before, &status()), "{phase:?}");
+        }
+        let failed = QuestDBStatus { steps: vec![step(StepState::Failed, "no room")], ..status() };
+        assert!(!can_wait(&failed, &status()), "that it goes on after a failure");
+    }
+}

@@ -1,0 +1,224 @@
+//! `slipway databases diff`, the program itself through kubectl: what it says, how it ends, and that it leaves nothing behind.
+
+use std::path::PathBuf;
+use std::process::{Output, Stdio};
+
+use kube::api::{Patch, PatchParams};
+use resources::{Phase, QuestDB, names};
+use serde_json::{Value, json};
+use testkit::{eventually, unique};
+use tokio::process::{Child, Command};
+
+use super::rig::PATIENCE;
+use super::rights::person;
+use super::subject::Subject;
+use crate::support::stack;
+
+/// Somebody who may get and patch databases of the subject's namespace, and nothing else.
+struct Person<'a> {
+    subject: &'a Subject,
+    kubeconfig: PathBuf,
+    resource: String,
+}
+
+impl<'a> Person<'a> {
+    async fn new(subject: &'a Subject, verbs: &[&str]) -> Self {
+        let kubeconfig = person(&subject.rig.admin, &subject.rig.namespace, verbs).await;
+        Self { subject, kubeconfig, resource: subject.name.clone() }
+    }
+
+    fn asking(&self, words: &[&str]) -> Child {
+        Command::new(stack().programs.join("slipway"))
+            .args(["databases", "diff", "--namespace", &self.subject.rig.namespace])
+            .args(["--resource", &self.resource])
+            .arg("--kubeconfig")
+            .arg(&self.kubeconfig)
+            .arg("--kubectl")
+            .arg(&stack().kubectl)
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap()
+    }
+
+    async fn asks(&self, words: &[&str]) -> (Option<i32>, String, String) {
+        ended(self.asking(words)).await
+    }
+
+    /// Asks, and must get an answer about the spec as it stands; with exit code and fields.
+    async fn learns(&self, patch: &str) -> (Option<i32>, Value) {
+        let (code, stdout, stderr) = self.asks(&["--patch", patch, "--output=json"]).await;
+        let answer = serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("{patch}: {stdout}{stderr}"));
+        (code, answer)
+    }
+}
+
+async fn ended(child: Child) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } =
+        tokio::time::timeout(2 * PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+async fn read(subject: &Subject) -> QuestDB {
+    subject.rig.as_admin().get(&subject.name).await.unwrap()
+}
+
+/// The patch and the name of the question that stands.
+async fn standing(subject: &Subject) -> [Option<String>; 2] {
+    let annotations = read(subject).await.metadata.annotations.unwrap_or_default();
+    [names::DRY_RUN, names::DRY_RUN_QUESTION].map(|name| annotations.get(name).cloned())
+}
+
+async fn annotate(subject: &Subject, annotations: Value) {
+    let patch = json!({ "metadata": { "annotations": annotations } });
+    let api = subject.rig.as_admin();
+    api.patch(&subject.name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+}
+
+/// Waits until a question stands.
+async fn asked(subject: &Subject) {
+    eventually(PATIENCE, "the question", async || standing(subject).await[1].clone()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_is_told_of_and_not_made() {
+    let mut subject = Subject::new(&unique("diff")).await;
+    let _operator = subject.rig.start().await;
+    subject.serving().await;
+    let before = read(&subject).await;
+    let person = Person::new(&subject, &["get", "patch"]).await;
+
+    let (code, stdout, stderr) = person.asks(&["--patch", "{}"]).await;
+    assert_eq!((code, stdout.as_str()), (Some(0), "nothing would change\n"), "{stderr}");
+    let (code, answer) = person.learns(r#"{"restartNonce":"monday"}"#).await;
+    assert_eq!((code, &answer["would_change"]), (Some(1), &json!(true)), "{answer:#}");
+    assert_eq!(answer["changes"][0]["field"], "/spec/restartNonce", "{answer:#}");
+    assert_eq!(answer["changes"][0]["means"], "restart", "{answer:#}");
+    assert_eq!(answer["generation"], before.metadata.generation.unwrap());
+    let (code, stdout, _) =
+        person.asks(&["--size-gib", "30", "--config", "http.net.connection.limit=99"]).await;
+    assert_eq!(code, Some(1));
+    for text in ["/spec/storage/sizeGib", "/spec/config/http.net.connection.limit", "ModifyVolume"] {
+        assert!(stdout.contains(text), "{text}: {stdout}");
+    }
+    for (patch, text) in [
+        (r#"{"version":"0"}"#, "/spec/version"),
+        (r#"{"storage":{"sizeGb":30}}"#, "/spec/storage/sizeGb is no field"),
+        (r#"{"storage":null}"#, "would not be accepted"),
+    ] {
+        let (code, stdout, stderr) = person.asks(&["--patch", patch]).await;
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{patch}: {stderr}");
+        assert!(stderr.contains(text), "{patch}: {stderr}");
+    }
+
+    assert_eq!(standing(&subject).await, [None, None]);
+    let after = eventually(PATIENCE, "the answer to go", async || {
+        let after = read(&subject).await;
+        let status = after.status.as_ref().unwrap();
+        (status.plan.is_empty() && status.plan_for.is_none()).then_some(after)
+    })
+    .await;
+    assert_eq!((after.spec, after.metadata.generation), (before.spec, before.metadata.generation));
+    assert_eq!(subject.volume().await.size_gib, 20);
+    subject.purge().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everybody_gets_the_answer_to_their_own_question_or_none() {
+    let mut subject = Subject::new(&unique("asked")).await;
+    let _operator = subject.rig.start().await;
+    subject.serving().await;
+    let someone = Person::new(&subject, &["get", "patch"]).await;
+
+    // Of many at once each gets its own answer, or is told of another who was there first.
+    let patches: Vec<String> = (0..6).map(|key| format!(r#"{{"config":{{"key.{key}":"1"}}}}"#)).collect();
+    let asking: Vec<_> =
+        patches.iter().map(|patch| someone.asking(&["--patch", patch, "--output=json"])).collect();
+    let mut answers = 0;
+    for (key, (child, patch)) in asking.into_iter().zip(&patches).enumerate() {
+        let (code, stdout, stderr) = ended(child).await;
+        match code {
+            Some(1) => {
+                let answer: Value = serde_json::from_str(&stdout).unwrap();
+                assert_eq!(answer["changes"].as_array().unwrap().len(), 1, "{answer:#}");
+                assert_eq!(answer["changes"][0]["field"], format!("/spec/config/key.{key}"), "{answer:#}");
+                answers += 1;
+            }
+            Some(5) => assert!(stderr.contains("question"), "{stderr}"),
+            _ => panic!("{patch}: {code:?} {stdout}{stderr}"),
+        }
+    }
+    assert!(answers > 0, "nobody was answered");
+    assert_eq!(standing(&subject).await, [None, None]);
+
+    // A question that was put by hand stays.
+    let theirs = r#"{"restartNonce":"theirs"}"#;
+    annotate(&subject, json!({ names::DRY_RUN: theirs })).await;
+    let (code, _, stderr) = someone.asks(&["--patch", "{}"]).await;
+    assert_eq!(code, Some(5), "{stderr}");
+    assert!(stderr.contains(theirs) && stderr.contains("--overwrite"), "{stderr}");
+    assert_eq!(standing(&subject).await, [Some(theirs.to_owned()), None]);
+    let (code, stdout, stderr) = someone.asks(&["--patch", "{}", "--overwrite"]).await;
+    assert_eq!((code, stdout.as_str()), (Some(0), "nothing would change\n"), "{stderr}");
+    assert_eq!(standing(&subject).await, [None, None]);
+
+    // Who may not put a question, or asks of what is not there, is told so.
+    let reader = Person::new(&subject, &["get"]).await;
+    let (code, _, stderr) = reader.asks(&["--patch", "{}"]).await;
+    assert!(code == Some(4) && stderr.contains("Forbidden"), "{code:?} {stderr}");
+    let (code, _, stderr) = Person { resource: "nobody".to_owned(), ..reader }.asks(&["--patch", "{}"]).await;
+    assert!(code == Some(3) && stderr.contains("/nobody is not there"), "{code:?} {stderr}");
+    subject.purge().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_that_is_away_leaves_no_question_behind() {
+    let mut subject = Subject::new(&unique("away")).await;
+    let operator = subject.rig.start().await;
+    subject.serving().await;
+    drop(operator);
+    let someone = Person::new(&subject, &["get", "patch"]).await;
+
+    let (code, _, stderr) = someone.asks(&["--patch", "{}", "--timeout", "4s"]).await;
+    assert_eq!(code, Some(124), "{stderr}");
+    assert!(stderr.contains("the operator did not answer") && stderr.contains("/readyz"), "{stderr}");
+    assert_eq!(standing(&subject).await, [None, None]);
+
+    for (signal, name) in [("INT", "interrupted"), ("TERM", "interrupted"), ("HUP", "interrupted")] {
+        let child = someone.asking(&["--patch", "{}"]);
+        asked(&subject).await;
+        let pid = child.id().unwrap().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &pid]).status().await.unwrap().success());
+        let (code, _, stderr) = ended(child).await;
+        assert!(code == Some(130) && stderr.contains(name), "{signal}: {code:?} {stderr}");
+        assert_eq!(standing(&subject).await, [None, None], "{signal}");
+    }
+
+    // Somebody takes its place: their question stays, and what is left of ours goes.
+    let child = someone.asking(&["--patch", "{}"]);
+    asked(&subject).await;
+    annotate(&subject, json!({ names::DRY_RUN: r#"{"zone":"theirs"}"# })).await;
+    let (code, _, stderr) = ended(child).await;
+    assert!(code == Some(5) && stderr.contains("another one put in its place"), "{code:?} {stderr}");
+    assert_eq!(standing(&subject).await, [Some(r#"{"zone":"theirs"}"#.to_owned()), None]);
+    annotate(&subject, json!({ names::DRY_RUN: null })).await;
+
+    // An operator of before answers, and does not say what.
+    let child = someone.asking(&["--patch", "{}"]);
+    asked(&subject).await;
+    let status = json!({ "status": { "plan": ["nothing would change"] } });
+    let api = subject.rig.as_admin();
+    api.patch_status(&subject.name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    let (code, stdout, stderr) = ended(child).await;
+    assert_eq!((code, stdout.as_str()), (Some(6), ""), "{stderr}");
+    assert!(stderr.contains("too old"), "{stderr}");
+    assert_eq!(standing(&subject).await, [None, None]);
+
+    let _operator = subject.rig.start().await;
+    subject.carried_out(Phase::Ready).await;
+    subject.purge().await;
+}
