@@ -407,6 +407,10 @@ pub struct Plan {
     pub upgrade: Option<UpgradeStatus>,
     /// The last copy, once it is complete.
     pub last_copy: Option<LastCopyStatus>,
+    /// A copy of a disk that is gone, by the word of its order alone: nobody accepted it as the last while the disk was there.
+    pub copy_reported: Option<LastCopyStatus>,
+    /// Whether the disk was out of our sight since it was copied, and its number is not known to have been raised since.
+    pub copies_outdated: bool,
     /// Differences between what is asked for and what runs, by field: what this plan, or a later one, does about the spec.
     pub changes: Vec<Change>,
     /// What people have to put right, and nothing else waits for.
