@@ -197,3 +197,16 @@ fn a_copy_that_nobody_accepted_as_the_last_is_not_called_kept() {
     assert!(message.contains("nobody knows"), "{message}");
     assert_eq!(world.resource.status.as_ref().unwrap().last_copy, None);
 }
+
+#[test]
+fn a_number_in_an_order_that_none_of_ours_can_have_come_to_is_none() {
+    for (written, next) in [("3", "4"), ("101", "102"), ("150", "2"), ("18446744073709551615", "2")] {
+        let mut world = copied();
+        let order = std::sync::Arc::make_mut(&mut world.snapshots[0]);
+        let annotations = order.metadata.annotations.as_mut().unwrap();
+        annotations.insert(resources::names::snapshot::LAST_COPY.to_owned(), written.to_owned());
+        become_(&mut world, RunState::Running);
+        settle(&mut world, None, false);
+        assert_eq!(world.volumes[0].tags.get(key::GENERATION), Some(next), "{written}");
+    }
+}
