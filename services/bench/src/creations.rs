@@ -74,12 +74,14 @@ async fn product(ground: &Ground) -> anyhow::Result<f64> {
     let (told, launched) = mpsc::unbounded_channel();
     let region = Region::start(told).await?;
     let operator = operator(ground, &namespace, &region).await?;
+    // Nobody else may write the spec of what is managed.
+    let provisioner = testkit::client(&ground.cluster.provisioner_kubeconfig).await?;
     let resources: Names =
         (0..DATABASES).map(|number| (uuid::Uuid::now_v7().to_string(), name(number))).collect();
     let machines = tokio::spawn(join(admin.clone(), namespace.clone(), resources.clone(), launched));
     let before = writes(&operator).await?;
     let began = Instant::now();
-    let applied = apply(admin, &namespace, &resources).await;
+    let applied = apply(&provisioner, &namespace, &resources).await;
     let made = match applied {
         Ok(()) => all_made(admin, &namespace).await,
         Err(error) => Err(error),
@@ -125,8 +127,8 @@ fn name(number: usize) -> String {
     format!("db-{number}")
 }
 
-async fn apply(admin: &kube::Client, namespace: &str, resources: &Names) -> anyhow::Result<()> {
-    let api: &Api<QuestDB> = &Api::namespaced(admin.clone(), namespace);
+async fn apply(provisioner: &kube::Client, namespace: &str, resources: &Names) -> anyhow::Result<()> {
+    let api: &Api<QuestDB> = &Api::namespaced(provisioner.clone(), namespace);
     futures::stream::iter(resources)
         .map(|(database, name)| async move {
             let object = json!({
@@ -192,7 +194,14 @@ async fn all_made(admin: &kube::Client, namespace: &str) -> anyhow::Result<()> {
 async fn clear(admin: &kube::Client, namespace: &str) -> anyhow::Result<()> {
     let ours = ListParams::default().labels(&format!("{}={namespace}", names::LABEL_NAMESPACE));
     let all = ListParams::default();
-    remove(Api::<QuestDB>::namespaced(admin.clone(), namespace), &all).await?;
+    let databases = Api::<QuestDB>::namespaced(admin.clone(), namespace);
+    for one in databases.list_metadata(&all).await.context("looking for databases")?.items {
+        // What is managed can be removed in no other phase.
+        let deleted = Patch::Merge(json!({ "status": { "phase": "Deleted" } }));
+        let parameters = PatchParams::default();
+        databases.patch_status(&one.name_any(), &parameters, &deleted).await.context("ending a database")?;
+    }
+    remove(databases, &all).await?;
     remove(Api::<StatefulSet>::namespaced(admin.clone(), namespace), &all).await?;
     remove(Api::<Service>::namespaced(admin.clone(), namespace), &all).await?;
     remove(Api::<ConfigMap>::namespaced(admin.clone(), namespace), &all).await?;

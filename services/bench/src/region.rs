@@ -39,7 +39,7 @@ impl Region {
     pub(crate) async fn start(launched: mpsc::UnboundedSender<Launched>) -> anyhow::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("listening")?;
         let url = format!("http://{}", listener.local_addr()?);
-        let state = Arc::new(State { things: Mutex::default(), launched });
+        let state = Arc::new(State::new(launched));
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 // A connection that breaks is the other side's business.
@@ -67,6 +67,8 @@ struct Thing {
 
 #[derive(Debug)]
 struct State {
+    /// Begins all ids: what an earlier region left in Kubernetes is of another one.
+    prefix: String,
     things: Mutex<Vec<Thing>>,
     launched: mpsc::UnboundedSender<Launched>,
 }
@@ -84,6 +86,13 @@ async fn serve(mut stream: TcpStream, state: Arc<State>) -> anyhow::Result<()> {
 }
 
 impl State {
+    fn new(launched: mpsc::UnboundedSender<Launched>) -> Self {
+        let mut prefix = uuid::Uuid::now_v7().simple().to_string();
+        // Its end is left to chance.
+        let prefix = prefix.split_off(24);
+        Self { prefix, things: Mutex::default(), launched }
+    }
+
     fn answer(&self, request: &Request) -> String {
         if request.path.contains("/2013-04-01/") {
             return zone(&request.method);
@@ -142,7 +151,7 @@ impl State {
         if let Some(found) = things.iter().find(same) {
             return found.clone();
         }
-        let id = format!("{kind}-{:017x}", things.len() + 1);
+        let id = format!("{kind}-{}{:09x}", self.prefix, things.len() + 1);
         let made = Thing { kind, id, tags: pairs(&fields, "TagSpecification.1.Tag"), fields };
         things.push(made.clone());
         made
@@ -291,21 +300,20 @@ mod tests {
     #[test]
     fn what_is_made_is_made_once_and_found_by_its_tags() {
         let (launched, mut heard) = mpsc::unbounded_channel();
-        let state = State { things: Mutex::default(), launched };
+        let state = State::new(launched);
         let run = "Action=RunInstances&ClientToken=t&InstanceType=m7i.large&TagSpecification.1.Tag.1.Key=questdb.io%2Fdatabase\
                    &TagSpecification.1.Tag.1.Value=a";
         let first = ask(&state, run);
         assert_eq!(ask(&state, run), first, "the same token is the same machine");
-        assert_eq!(heard.try_recv().unwrap().tags["questdb.io/database"], "a");
+        let told = heard.try_recv().unwrap();
+        assert_eq!(told.tags["questdb.io/database"], "a");
         let find = |value: &str| {
             let filter = "Filter.1.Name=tag%3Aquestdb.io%2Fdatabase&Filter.1.Value.1=x";
             ask(&state, &format!("Action=DescribeInstances&{filter}&Filter.1.Value.2={value}"))
         };
         assert!(find("a").contains("m7i.large") && !find("b").contains("instanceId"));
-        ask(
-            &state,
-            "Action=CreateTags&ResourceId.1=i-00000000000000001&Tag.1.Key=questdb.io%2Fdatabase&Tag.1.Value=b",
-        );
+        let tag = "Tag.1.Key=questdb.io%2Fdatabase&Tag.1.Value=b";
+        ask(&state, &format!("Action=CreateTags&ResourceId.1={}&{tag}", told.id));
         assert!(find("b").contains("m7i.large") && !find("a").contains("instanceId"));
         assert!(!ask(&state, "Action=DescribeVolumes").contains("volumeId"), "a machine is no disk");
     }

@@ -71,7 +71,7 @@ pub struct Args {
     #[arg(long, env = "SLIPWAY_CONCURRENCY", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1_000), value_name = "NUMBER")]
     pub concurrency: u16,
     /// Requests to AWS a second, and at once, in place of AWS's defaults for an account: of read, write (each operation of
-    /// EC2), launch (RunInstances) and dns (Route 53)
+    /// EC2), launch (launching machines) and dns (Route 53)
     #[arg(long, env = "SLIPWAY_AWS_RATES", value_delimiter = ',', value_parser = rates::rate, value_name = "FAMILY=RATE/BURST")]
     pub aws_rates: Vec<(Family, Rate)>,
 }
