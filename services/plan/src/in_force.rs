@@ -145,6 +145,17 @@ mod tests {
     }
 
     #[test]
+    fn what_we_write_ourselves_is_not_what_somebody_was_given() {
+        let of_before = of_before();
+        let in_force = InForce::of(Some(&set(&of_before)), None);
+        let mut spec = of_before.spec;
+        for (key, value, has) in [(KEY, "7", true), ("metrics.enabled", "true", false)] {
+            spec.config.insert(key.to_owned(), value.to_owned());
+            assert_eq!(in_force.has(&spec, &field_of(key)), has, "{key}");
+        }
+    }
+
+    #[test]
     fn a_spec_that_was_accepted_as_it_is_stays_so_while_nothing_runs() {
         let accepted = |status: &str, generation: i64| -> Value {
             json!({ "conditions": [{ "type": "ConfigAccepted", "status": status, "reason": "r", "message": "",

@@ -113,12 +113,13 @@ pub fn takes_copy(order: &QuestDBSnapshot, copy: &VolumeSnapshot) -> bool {
         && order.spec.deletion_policy == CopyPolicy::Delete
 }
 
-/// The latest order for a last copy, by `find`, which knows every snapshot of the namespace by name.
+/// The latest order for a last copy, by `find`, which knows every snapshot of the namespace by name. People may have deleted any
+/// before it.
 pub fn last_copy_to_look_at(
     subject: &Subject,
     find: impl Fn(&str) -> Option<Arc<QuestDBSnapshot>>,
 ) -> Option<Arc<QuestDBSnapshot>> {
-    attempts(subject).map_while(|name| find(&name)).last()
+    attempts(subject).filter_map(|name| find(&name)).last()
 }
 
 /// The disk whose last copies are to be looked for, and the tag `questdb.io/basis` that they have: nobody asks before the last

@@ -19,6 +19,7 @@ mod matches;
 mod observed;
 mod overrides;
 mod part;
+mod planned;
 mod planner;
 mod pod;
 mod reach;
@@ -44,6 +45,7 @@ pub use last_copy::{
 };
 pub use observed::{Account, Children, Dns, Memory, Observed, Unseen};
 pub use part::Part;
+pub use planned::{Action, Led, Plan, Progress, Renamed, State};
 pub use planner::{
     DnsQuestion, Left, Source, are_as_noted, dns_question, has_records, is_abandoned, is_taken,
     machine_to_check, modification_must_be_read, name_at_rest, names_left, names_to_release, owner_text,
@@ -56,7 +58,7 @@ pub use report::{
     unseen,
 };
 pub use settings::{Neighbours, Settings};
-pub use step::{Action, Kind, Led, Manifest, Plan, Progress, Renamed, State, Step, Target};
+pub use step::{Kind, Manifest, Step, Target};
 pub use subject::Subject;
 pub use tagged::{Lost, Mistagged, is_still_ours, lost, put_right};
 pub use upgrade::copy_to_look_at;

@@ -93,13 +93,19 @@ pub(super) async fn instances(pass: &Pass<'_>) -> Result<Vec<Instance>, Error> {
 /// EC2 cannot compare and set: the number of a disk is looked at right before, and what is tagged then is tagged soon or not at all.
 async fn tag(pass: &Pass<'_>, resource: &str, tags: &Tags) -> Result<(), Error> {
     let cloud = &pass.context.cloud;
-    if resource.starts_with("vol-") && tags.get(key::GENERATION).is_some() {
+    let tagged = async { cloud.create_tags(&[resource], tags).await.map_err(Error::aws("say whose it is")) };
+    if is_number_of_disk(resource, tags) {
         let found = cloud.describe_volumes(&Select::one(VolumeId::new(resource))).await;
         let found = found.map_err(Error::aws("look at the number of the disk"))?;
         found.iter().try_for_each(|disk| check_not_lower(disk, tags))?;
+        return destroy::within(destroy::CALL, "say whose it is", tagged).await;
     }
-    let tagged = async { cloud.create_tags(&[resource], tags).await.map_err(Error::aws("say whose it is")) };
-    destroy::within(destroy::CALL, "say whose it is", tagged).await
+    tagged.await
+}
+
+/// Whether a tag is the proof of something; whatever else is tagged may wait for its turn.
+fn is_number_of_disk(resource: &str, tags: &Tags) -> bool {
+    resource.starts_with("vol-") && tags.get(key::GENERATION).is_some()
 }
 
 /// Whether the disk has no higher number by now: that would be one which somebody else gave since this one was decided.
@@ -240,6 +246,14 @@ mod tests {
             assert!(checked.err().is_none_or(|error| error.is_conflict()), "the next look decides anew");
         }
         assert!(check_not_lower(&disk(Tags::new()), &numbered("1")).is_ok());
+        // Nothing rests on any other tag, and it is not given up while it waits for its turn.
+        for (resource, tags, is_number) in [
+            ("vol-1", numbered("1"), true),
+            ("i-1", numbered("1"), false),
+            ("vol-1", Tags::new().with(key::NAME, "a"), false),
+        ] {
+            assert_eq!(is_number_of_disk(resource, &tags), is_number, "{resource} {tags:?}");
+        }
         assert!(check_not_lower(&disk(numbered("2")), &numbered("odd")).is_err());
     }
 }

@@ -8,7 +8,9 @@
 
 use std::time::Duration;
 
-use cloud::{Error as AwsError, Owner, Select, SnapshotId, Volume, VolumeId, VolumeSnapshot, key};
+use cloud::{
+    Error as AwsError, Owner, Select, SnapshotId, SnapshotState, Volume, VolumeId, VolumeSnapshot, key,
+};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Api;
 use kube::api::ListParams;
@@ -100,17 +102,31 @@ async fn check_copied(pass: &Pass<'_>, disk: &Volume, copy: &SnapshotId) -> Resu
     check_stays(pass, found).await
 }
 
-/// An order that is being deleted may take its copy with it, whichever of the orders it is.
+/// An order that is being deleted may take its copy with it, whichever of the orders it is. One that is gone by now may have
+/// done so since the copy was looked at.
 async fn check_stays(pass: &Pass<'_>, copy: &VolumeSnapshot) -> Result<(), Error> {
     let Some(name) = copy.tags.get(key::OBJECT) else { return Ok(()) };
     let api: Api<QuestDBSnapshot> =
         Api::namespaced(pass.context.client.clone(), &pass.validated.subject.namespace);
     let order = pass.context.call("look at the order for the last copy", api.get_opt(name)).await?;
-    match order.filter(|order| plan::takes_copy(order, copy)) {
-        Some(_) => {
-            Err(Error::Stale { what: format!("QuestDBSnapshot {name} is being deleted with its copy") })
-        }
-        None => Ok(()),
+    let Some(order) = order else {
+        let found = pass.context.cloud.describe_snapshots(&Select::one(copy.id.clone())).await;
+        let found = found.map_err(Error::aws("look once more at the last copy of the disk"))?;
+        return check_complete(copy, &found).map_err(|what| Error::Stale { what });
+    };
+    if plan::takes_copy(&order, copy) {
+        return Err(Error::Stale { what: format!("QuestDBSnapshot {name} is being deleted with its copy") });
+    }
+    Ok(())
+}
+
+/// Whether a copy is shown as it was, complete. Pure.
+fn check_complete(copy: &VolumeSnapshot, found: &[VolumeSnapshot]) -> Result<(), String> {
+    let id = &copy.id;
+    match found.iter().find(|found| found.id == *id) {
+        Some(found) if found.state == SnapshotState::Completed => Ok(()),
+        Some(found) => Err(format!("EC2 calls {id} {} by now", found.state)),
+        None => Err(format!("EC2 does not show {id} any more, and its QuestDBSnapshot is gone")),
     }
 }
 
@@ -202,6 +218,27 @@ mod tests {
             change(&mut now);
             let said = check_wish(&planned, Some(&now), Some(&copy)).unwrap_err();
             assert!(said.contains(expected), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_copy_that_went_with_its_order_is_not_there() {
+        let copy = |id: &str, state| VolumeSnapshot {
+            id: SnapshotId::new(id),
+            state,
+            volume: VolumeId::new("vol-1"),
+            size_gib: 50,
+            progress: None,
+            message: None,
+            encrypted: true,
+            tags: cloud::Tags::new(),
+            started_at: None,
+        };
+        let (whole, ended) = (SnapshotState::Completed, SnapshotState::Error);
+        let one = copy("snap-1", whole.clone());
+        assert_eq!(check_complete(&one, &[copy("snap-2", whole.clone()), one.clone()]), Ok(()));
+        for found in [vec![], vec![copy("snap-2", whole)], vec![copy("snap-1", ended)]] {
+            assert!(check_complete(&one, &found).is_err(), "{found:?}");
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use runtime::Backoff;
 
-/// Between two looks at a name that somebody else has.
+/// Between two looks at a name that somebody else has; the longest is what the condition about it says.
 const TAKEN: Backoff = Backoff::new(Duration::from_secs(30), Duration::from_mins(5));
 /// Between two questions how far a change came that nobody waits for with a database that serves.
 const UNDER_WAY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));

@@ -38,6 +38,11 @@ pub(crate) fn server_keys(validated: &Validated) -> BTreeMap<&str, &str> {
     keys
 }
 
+/// Whether a key of server.conf is written by us, whatever anybody asks for.
+pub(crate) fn is_fixed(key: &str) -> bool {
+    FIXED.iter().any(|(fixed, _)| *fixed == key)
+}
+
 /// Whether a pod is restarted for a key of server.conf.
 pub(crate) fn is_heeded(key: &str) -> bool {
     key != LATE

@@ -17,7 +17,7 @@ mod service;
 mod stateful_set;
 
 pub use config::{checksum, config_map, server_conf};
-pub(crate) use config::{is_heeded, server_keys};
+pub(crate) use config::{is_fixed, is_heeded, server_keys};
 pub use disruption_budget::disruption_budget;
 pub use ingress::routes;
 pub(crate) use machine::security_group_name;

@@ -70,9 +70,9 @@ impl Running {
         Self::read(of_template(set))
     }
 
-    /// Whether a key of server.conf has this value.
+    /// Whether a key of server.conf was given this value by whoever asked for it.
     pub(crate) fn has_key(&self, key: &str, value: &str) -> bool {
-        self.config.get(key) == Some(&digest(value.as_bytes()))
+        !build::is_fixed(key) && self.config.get(key) == Some(&digest(value.as_bytes()))
     }
 
     /// Whether a field of the pod is as it is chosen here.

@@ -223,11 +223,13 @@ fn orders_of_one_database_follow_each_other_and_are_nobody_elses() {
     // Of two databases that had one name after each other, each has its own.
     let other = Subject { database: DATABASE.replace("5566", "7788"), ..subject() };
     assert_ne!(attempts(&other).next(), attempts(&subject()).next());
-    let known = |count: usize| {
-        let names: Vec<String> = attempts(&subject()).take(count).collect();
+    let known_of = |names: Vec<String>| {
         let find = |name: &str| names.iter().any(|known| known == name).then(|| Arc::new(order(name)));
         last_copy_to_look_at(&subject(), find).and_then(|found| found.metadata.name.clone())
     };
+    let known = |count: usize| known_of(attempts(&subject()).take(count).collect());
+    // Somebody deleted the first.
+    assert_eq!(known_of(names[1..].to_vec()).as_deref(), Some("trades-33445566-last-3"));
     assert_eq!(known(0), None);
     assert_eq!(known(2).as_deref(), Some("trades-33445566-last-2"));
 }

@@ -26,6 +26,7 @@ pub(super) fn keep(world: &World<'_>, plan: &mut Plan) -> bool {
     let volumes: Vec<&Volume> = living(&world.observed.account.volumes).collect();
     let volume = match volumes.as_slice() {
         [] => {
+            plan.copies_outdated = false;
             take_back(world, plan, "there is no disk that could be copied");
             return true;
         }
@@ -40,13 +41,8 @@ pub(super) fn keep(world: &World<'_>, plan: &mut Plan) -> bool {
             return false;
         }
     };
-    if is_lent(world, volume) && is_ordered(world, volume) {
-        let step = numbered(world, volume);
-        plan.act(
-            Part::LastCopy,
-            step,
-            "a machine that is none of ours has the disk: what was copied before may lack something",
-        );
+    if is_renumbered(world, plan, volume) {
+        return false;
     }
     if let Some(state) = obstacle(world, volume) {
         plan.say(Part::LastCopy, state);
@@ -61,6 +57,26 @@ pub(super) fn keep(world: &World<'_>, plan: &mut Plan) -> bool {
         return false;
     };
     note(world, plan, copy)
+}
+
+/// Whether the disk is given another number before anything else is done, because nobody of us knows what became of it since it
+/// was copied; one that a strange machine has by now gets one too.
+fn is_renumbered(world: &World<'_>, plan: &mut Plan, volume: &Volume) -> bool {
+    let is_lent = is_lent(world, volume);
+    let anew = plan.copies_outdated && is_ordered(world, volume);
+    if anew || is_lent && is_ordered(world, volume) {
+        let why = if is_lent {
+            "a machine that is none of ours has the disk: what was copied before may lack something"
+        } else {
+            "nobody looked after the disk since it was copied: what was copied before may lack something"
+        };
+        plan.act(Part::LastCopy, numbered(world, volume), why);
+    }
+    if anew {
+        plan.wait(Part::LastCopy, format!("{} is being numbered anew", volume.id));
+    }
+    plan.copies_outdated = anew;
+    anew
 }
 
 /// A disk that no machine was ever given, that lost its number, or that has one which is not the last that was given, gets one
@@ -153,11 +169,17 @@ pub(super) fn remember(world: &World<'_>, plan: &mut Plan) {
     if world.validated.keeps_copy() && gone {
         let status = world.resource.status.as_ref();
         let noted = status.and_then(|status| status.last_copy.clone());
-        plan.last_copy = noted.or_else(|| of_order(world));
+        let is_lost = status.is_none_or(|status| status.conditions.is_empty() && status.steps.is_empty());
+        // Who reports and knows of no copy never accepted one.
+        match of_order(world).filter(|_| noted.is_none()) {
+            Some(copy) if !is_lost => plan.copy_reported = Some(copy),
+            copy => plan.last_copy = noted.or(copy),
+        }
     }
 }
 
-/// The copy of the latest order, as its own report has it: a report of the database that was lost is told again by it.
+/// The copy of the latest order, as its own report has it: a report of the database that was lost is told again by it. It is no
+/// proof: the disk may have been written to since.
 fn of_order(world: &World<'_>) -> Option<LastCopyStatus> {
     let order = world.observed.children.last_copy.as_deref().filter(|_| world.observed.account.conclusive)?;
     let (subject, status) = (&world.validated.subject, order.status.as_ref()?);

@@ -21,6 +21,7 @@ use resources::names;
 use super::existing::Disk;
 use super::released::Released;
 use super::{World, home, last_copy};
+use crate::last_copy::ATTEMPTS;
 use crate::{Kind, Part, Plan, State, Step, Target, build};
 
 /// The database's home, once it runs.
@@ -187,7 +188,7 @@ fn launch(world: &World<'_>, plan: &mut Plan, group: Option<&SecurityGroup>, dis
         // The annotation was lost; the machine was not.
         (Some(instance), _) => generation_of(instance).unwrap_or_default(),
         (None, Some(written)) if !is_spent(world, written, highest, disk) => written,
-        (None, _) => written.max(highest).unwrap_or(0) + 1,
+        (None, _) => written.max(highest).unwrap_or(0).saturating_add(1),
     };
     let current = (written == Some(generation)).then(|| world.annotation(names::LAUNCH_ZONE)).flatten();
     let zone = match (adopted, disk, current) {
@@ -227,7 +228,7 @@ pub(super) fn launch_beside(
     let unspent = written.filter(|written| {
         Some(*written) > generation_of(home) && !is_spent(world, *written, highest, Some(disk))
     });
-    let generation = unspent.unwrap_or_else(|| written.max(highest).unwrap_or(0) + 1);
+    let generation = unspent.unwrap_or_else(|| written.max(highest).unwrap_or(0).saturating_add(1));
     ask(world, plan, Part::Candidate, group, Place { generation, zone: &disk.zone, beside: Some(home) });
 }
 
@@ -269,7 +270,7 @@ fn ask(world: &World<'_>, plan: &mut Plan, part: Part, group: &SecurityGroup, mu
             return;
         }
         // Other parameters under a written generation would be refused by its token, if a machine was made with it already.
-        place.generation += 1;
+        place.generation = generation.saturating_add(1);
     }
     write_down(world, plan, part, group, &place);
 }
@@ -294,12 +295,18 @@ pub(super) fn next_generation(world: &World<'_>, disk: &Volume) -> u64 {
     home::number_given(world.resource).max(highest_seen(world, Some(disk))).unwrap_or(0).saturating_add(1)
 }
 
+/// How far the number of an order may be above all others: by each order the disk is numbered anew once.
+const FURTHEST: u64 = ATTEMPTS as u64;
+
 /// The highest generation that anything shows beside the resource: in AWS, or an order for a copy of the disk, which outlives a
 /// number that somebody wrote over.
 fn highest_seen(world: &World<'_>, disk: Option<&Volume>) -> Option<u64> {
     let of_disk = disk.and_then(generation_of_disk);
+    let shown = world.observed.account.instances.iter().filter_map(generation_of).chain(of_disk).max();
     let of_order = last_copy::number_ordered(world).filter(|_| disk.is_some());
-    world.observed.account.instances.iter().filter_map(generation_of).chain(of_disk).chain(of_order).max()
+    // People may write to an order: a number that ours cannot have come to is none.
+    let most = home::number_given(world.resource).max(shown).unwrap_or(0).saturating_add(FURTHEST);
+    shown.max(of_order.filter(|number| *number <= most))
 }
 
 /// Whether the disk was given to a machine of this number, or a later one.

@@ -28,6 +28,7 @@ use resources::{QuestDB, names};
 
 use crate::Mistagged;
 use crate::change::changes;
+use crate::report::are_copies_outdated;
 use crate::secrets::{Choice, Keyring, choose};
 use crate::{Goal, Observed, Part, Plan, Settings, State, Step, Validated, upgrade};
 
@@ -74,7 +75,8 @@ pub fn plan(resource: &QuestDB, validated: &Validated, observed: &Observed, sett
     }
     let validated = &in_force;
     let world = World { resource, validated, observed, settings, choice, upgrade: &upgrade };
-    let mut plan = Plan { upgrade: upgrade.record.clone(), ..Plan::default() };
+    let copies_outdated = are_copies_outdated(resource.status.as_ref());
+    let mut plan = Plan { upgrade: upgrade.record.clone(), copies_outdated, ..Plan::default() };
     // Nobody may put a finalizer on what is being deleted.
     if !world.is_held() && (validated.removing || validated.held_back) {
         return plan;

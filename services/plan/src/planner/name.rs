@@ -303,6 +303,9 @@ pub(super) fn foreign<'a>(records: &'a [DnsRecord], subject: &Subject) -> Option
     records.iter().find(|record| !ours.contains(record))
 }
 
+/// The longest time between two looks at a name that somebody else has.
+pub(super) const LOOKED_AGAIN: &str = "5 minutes";
+
 /// Whether somebody else has a name with these records.
 pub fn is_taken(records: &[DnsRecord], subject: &Subject) -> bool {
     foreign(records, subject).is_some()
@@ -325,7 +328,7 @@ fn point(world: &World<'_>, plan: &mut Plan, (records, known): (&[DnsRecord], bo
     }
     if let Some(foreign) = foreign(records, &world.validated.subject) {
         let text = format!(
-            "{name} has a {} record that is not ours: remove it or choose another name",
+            "{name} has a {} record that is not ours: remove it or choose another name; it is looked at again within {LOOKED_AGAIN}",
             foreign.kind
         );
         plan.say(Part::Dns, State::Conflict(text));

@@ -14,7 +14,9 @@ use jiff::Timestamp;
 use resources::QuestDB;
 
 use super::World;
-use super::name::{Concern, foreign, lead, name_in_force, next_noted, noted, records_of, taking, withdrawn};
+use super::name::{
+    Concern, LOOKED_AGAIN, foreign, lead, name_in_force, next_noted, noted, records_of, taking, withdrawn,
+};
 use crate::{Led, Part, Plan, Renamed, State, Step};
 
 /// How long the former name goes on leading to the database after another was told: as long as resolvers keep it. Whoever
@@ -56,7 +58,8 @@ fn add(world: &World<'_>, plan: &mut Plan, name: &str, address: Ipv4Addr) {
     };
     if let Some(foreign) = foreign(records, &world.validated.subject) {
         let text = format!(
-            "{name} has a {} record that is not ours: remove it or choose another name; the database goes on as {in_force}",
+            "{name} has a {} record that is not ours: remove it or choose another name; it is looked at again within \
+             {LOOKED_AGAIN}, and the database goes on as {in_force}",
             foreign.kind
         );
         return plan.say(Part::Rename, State::Refused(text));

@@ -18,6 +18,7 @@ use domain::Violations;
 use jiff::Timestamp;
 use resources::{InstructionStatus, QuestDB, QuestDBStatus, names};
 
+pub(crate) use last_copy::are_copies_outdated;
 pub use patience::can_wait;
 
 use crate::change;
@@ -161,6 +162,7 @@ pub fn suspended(resource: &QuestDB, plan: Option<&Plan>, now: Timestamp) -> Que
     let generation = resource.metadata.generation.unwrap_or_default();
     conditions::show(&mut status, generation, now);
     conditions::suspend(&mut status, &text, generation, now);
+    last_copy::suspend(&mut status, resource, plan, now);
     status
 }
 

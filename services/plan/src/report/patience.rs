@@ -67,15 +67,15 @@ mod tests {
         }
     }
 
-    fn volume(id: &str, state: &str) -> Option<VolumeStatus> {
-        Some(VolumeStatus { id: id.to_owned(), size_gib: 20, state: state.to_owned() })
+    fn volume(id: &str, state: &str) -> VolumeStatus {
+        VolumeStatus { id: id.to_owned(), size_gib: 20, state: state.to_owned() }
     }
 
     fn status() -> QuestDBStatus {
         QuestDBStatus {
             phase: Some(Phase::Provisioning),
             observed_generation: Some(1),
-            volume: volume("vol-1", "creating"),
+            volume: Some(volume("vol-1", "creating")),
             conditions: vec![
                 condition(condition::READY, "False", "instance: launching"),
                 condition(condition::PROGRESSING, "True", "instance: launching"),
@@ -106,15 +106,15 @@ mod tests {
         check("the machine", true, |status| {
             status.node = Some(NodeStatus { instance_id: Some("i-1".to_owned()), ..NodeStatus::default() });
         });
-        check("how the disk is", true, |status| status.volume = volume("vol-1", "available"));
-        check("another disk", false, |status| status.volume = volume("vol-2", "creating"));
+        check("how the disk is", true, |status| status.volume = Some(volume("vol-1", "available")));
+        check("another disk", false, |status| status.volume = Some(volume("vol-2", "creating")));
         check("no disk", false, |status| status.volume = None);
         check("a failure", false, |status| status.steps = vec![step(StepState::Failed, "no room")]);
         check("the end", false, |status| status.phase = Some(Phase::Ready));
         check("readiness", false, |status| "True".clone_into(&mut status.conditions[0].status));
         check("what is wrong", false, |status| "a zone".clone_into(&mut status.conditions[3].message));
         check("another condition", false, |status| {
-            status.conditions.push(condition("Moving", "False", "no"))
+            status.conditions.push(condition("Moving", "False", "no"));
         });
         check("another wish", false, |status| status.observed_generation = Some(2));
         check("the name", false, |status| status.dns = Some(dns()));

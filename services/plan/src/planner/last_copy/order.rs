@@ -98,7 +98,7 @@ fn exhausted(world: &World<'_>, volume: &Volume, failed: Option<String>) -> Stri
     format!(
         "no further copy of {} is asked for, and the disk stays: all {ATTEMPTS} QuestDBSnapshots from {first} to {first}-{ATTEMPTS} \
          were used; {failed}. See kubectl describe questdbsnapshot {first}-{ATTEMPTS} --namespace {}, and cure what keeps EC2 from \
-         copying the disk; to have it tried again, delete the QuestDBSnapshots {first}*; {}",
+         copying the disk; to have it tried again, delete all of these, {first}, {first}-2 … {first}-{ATTEMPTS}; {}",
         volume.id,
         subject.namespace,
         without(world)
