@@ -1,7 +1,8 @@
 //! B8r, two hundred databases at once: how fast one operator makes what Kubernetes needs of them.
 //!
-//! Product: writes a second of the operator, from the first resource that is applied until all of them have their StatefulSet
-//! and their Services, on the real API server, in a [`Region`] that takes no time. Anchor: the lower of two rates: five times
+//! Product: writes a second that cannot be done without, from the first resource that is applied until all of them have their
+//! StatefulSet and their Services, on the real API server, in a [`Region`] that takes no time. What the operator writes beyond
+//! them does not count. Anchor: the lower of two rates: five times
 //! the twenty requests a second that operators written with client-go are limited to, and three quarters of what a
 //! bare loop of applies reaches on the same API server.
 
@@ -34,6 +35,9 @@ use crate::{Results, Slice};
 const DATABASES: usize = 200;
 /// A StatefulSet, and of Services the one of clients and the one of the pod.
 const SERVICES: usize = DATABASES * 2;
+/// Writes that one of them takes at least: its finalizer and the generation of its machine, Secret, `ConfigMap`, two Services,
+/// `NetworkPolicy`, `PodDisruptionBudget`, its Node's labels, disk and claim, and the StatefulSet.
+const NEEDED: usize = 12;
 /// Requests under way at once, beyond which an API server on few processors is only slower.
 const IN_FLIGHT: usize = 16;
 /// What client-go allows a second by default, five times over.
@@ -79,7 +83,6 @@ async fn product(ground: &Ground) -> anyhow::Result<f64> {
     let resources: Names =
         (0..DATABASES).map(|number| (uuid::Uuid::now_v7().to_string(), name(number))).collect();
     let machines = tokio::spawn(join(admin.clone(), namespace.clone(), resources.clone(), launched));
-    let before = writes(&operator).await?;
     let began = Instant::now();
     let applied = apply(&provisioner, &namespace, &resources).await;
     let made = match applied {
@@ -87,12 +90,11 @@ async fn product(ground: &Ground) -> anyhow::Result<f64> {
         Err(error) => Err(error),
     };
     let took = began.elapsed();
-    let after = writes(&operator).await;
     operator.kill().await?;
     machines.abort();
     clear(admin, &namespace).await?;
     made?;
-    Ok((after? - before) / took.as_secs_f64())
+    Ok(real(DATABASES * NEEDED) / took.as_secs_f64())
 }
 
 async fn operator(ground: &Ground, namespace: &str, region: &Region) -> anyhow::Result<Process> {
@@ -115,12 +117,6 @@ async fn operator(ground: &Ground, namespace: &str, region: &Region) -> anyhow::
         ("SLIPWAY_EC2_LAG", "0s".to_owned()),
     ];
     Process::start("slipway-operator", &[], &environment).await
-}
-
-/// What the operator wrote so far: all that does not read.
-async fn writes(operator: &Process) -> anyhow::Result<f64> {
-    let name = "rest_client_requests_total";
-    Ok(operator.metric(name, "").await? - operator.metric(name, "method=\"GET\"").await?)
 }
 
 fn name(number: usize) -> String {

@@ -1,7 +1,9 @@
 //! What a database has been given already: a rule that another operator brings is for what is asked for later, and takes no
 //! database out of anybody's care.
 //!
-//! *Invariant:* only what is exactly as it runs, or as it was accepted, stands against a rule. Whoever changes it is judged anew.
+//! *Invariant:* only a key of server.conf that is exactly as it runs, and a spec that is exactly as it was accepted, stand
+//! against a rule. Whoever changes it is judged anew. What a pod is made of is known to us by short digests alone, which two
+//! texts may share: they say that something changed, and never that something is allowed.
 
 use domain::{Rule, Violation, Violations};
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -26,26 +28,25 @@ impl InForce {
     pub(crate) fn pardon(&self, resource: &QuestDB, violations: &mut Violations) -> Vec<String> {
         let stands = |wrong: &Violation| {
             let belongs = wrong.rule == Rule::Conflict && is_about_questdb(&wrong.pointer);
-            belongs && (was_accepted(resource) || self.has(&resource.spec, &wrong.pointer))
+            // What we say of a pod is not for others to say, whoever accepted it.
+            let is_ours = wrong.pointer.starts_with(ANNOTATIONS) || wrong.pointer.starts_with(LABELS);
+            belongs && !is_ours && (was_accepted(resource) || self.has(&resource.spec, &wrong.pointer))
         };
         let (kept, wrong): (Vec<_>, Vec<_>) = std::mem::take(&mut violations.0).into_iter().partition(stands);
         violations.0 = wrong;
         kept.into_iter().map(|kept| format!("{} ({})", kept.pointer, kept.detail)).collect()
     }
 
-    /// Whether what a pointer leads to runs as it is asked for.
+    /// Whether what a pointer leads to is a key of server.conf that runs as it is asked for.
     fn has(&self, spec: &QuestDBSpec, pointer: &str) -> bool {
         let mut keys = spec.config.iter().filter(|(key, _)| field_of(key) == pointer);
-        if let Some((key, value)) = keys.next() {
-            return self.0.iter().any(|running| running.has_key(key, value));
-        }
-        let field = pointer.strip_prefix(POD).and_then(|rest| rest.split('/').next());
-        let chosen = spec.pod.as_ref().zip(field);
-        chosen.is_some_and(|(chosen, field)| self.0.iter().any(|running| running.has_field(field, chosen)))
+        keys.next().is_some_and(|(key, value)| self.0.iter().any(|running| running.has_key(key, value)))
     }
 }
 
 const POD: &str = "/spec/pod/";
+const ANNOTATIONS: &str = "/spec/pod/annotations";
+const LABELS: &str = "/spec/pod/labels";
 
 /// Whether a pointer leads to what QuestDB and its pod are started with.
 fn is_about_questdb(pointer: &str) -> bool {
@@ -113,12 +114,18 @@ mod tests {
         let template = set.spec.as_ref().unwrap().template.metadata.clone();
         let pod = Pod { metadata: template.unwrap(), ..Pod::default() };
         for in_force in [InForce::of(Some(&set), None), InForce::of(None, Some(&pod))] {
-            let validated = check(&of_before, &in_force).unwrap();
+            assert_eq!(
+                check(&of_before, &in_force).unwrap_err(),
+                BOTH[1..],
+                "of a pod only digests are known"
+            );
+            let mut conf = of_before.clone();
+            conf.spec.pod = None;
+            let validated = check(&conf, &in_force).unwrap();
             assert_eq!(validated.config.get(KEY).map(String::as_str), Some("7"));
-            assert_eq!(validated.overrides.env.len(), 1);
-            assert!(validated.kept.iter().zip(BOTH).all(|(kept, field)| kept.starts_with(field)));
+            assert!(validated.kept.len() == 1 && validated.kept[0].starts_with(BOTH[0]));
             // Another wish beside it is carried out.
-            let mut other = of_before.clone();
+            let mut other = conf;
             other.metadata.generation = Some(9);
             other.spec.compute.instance_type = "m7i.xlarge".to_owned();
             other.spec.config.insert("cairo.other".to_owned(), "1".to_owned());
@@ -129,15 +136,13 @@ mod tests {
     #[test]
     fn whoever_changes_it_is_judged_anew() {
         let in_force = InForce::of(Some(&set(&of_before())), None);
+        let of_before = || QuestDB { spec: QuestDBSpec { pod: None, ..of_before().spec }, ..of_before() };
         let mut value = of_before();
         value.spec.config.insert(KEY.to_owned(), "8".to_owned());
         assert_eq!(check(&value, &in_force).unwrap_err(), BOTH[..1]);
         let mut key = of_before();
         key.spec.config.insert("pg.user.other".to_owned(), "7".to_owned());
         assert_eq!(check(&key, &in_force).unwrap_err(), ["/spec/config/pg.user.other"]);
-        let mut pod = of_before();
-        pod.spec.pod.as_mut().unwrap().env[0].value = Some("2".to_owned());
-        assert_eq!(check(&pod, &in_force).unwrap_err(), BOTH[1..]);
         // What is wrong in another way runs nowhere.
         let mut format = of_before();
         format.spec.config.insert("Odd".to_owned(), "7".to_owned());
@@ -165,6 +170,10 @@ mod tests {
             let mut resource = of_before();
             resource.status = Some(serde_json::from_value(accepted(status, generation)).unwrap());
             assert_eq!(check(&resource, &InForce::default()).is_ok(), stays, "{status} {generation}");
+            // What the operator takes for its own word is nobody else's to say.
+            let pod = json!({ "annotations": { names::RUNNING: "{}" } });
+            resource.spec.pod = Some(serde_json::from_value(pod).unwrap());
+            assert!(check(&resource, &InForce::default()).is_err(), "{status} {generation}");
         }
     }
 

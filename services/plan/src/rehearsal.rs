@@ -68,7 +68,7 @@ fn answered(resource: &QuestDB, answer: impl FnOnce(&QuestDB) -> Vec<Line>) -> R
         return Rehearsal::default();
     };
     let lines = match patched(&resource.spec, patch) {
-        Ok(spec) => answer(&QuestDB { spec, ..resource.clone() }),
+        Ok(spec) => answer(&wished(resource, spec)),
         Err(wrong) => wrong.into_iter().map(Line::Wrong).collect(),
     };
     let question = PlanForStatus {
@@ -78,6 +78,17 @@ fn answered(resource: &QuestDB, answer: impl FnOnce(&QuestDB) -> Vec<Line>) -> R
         generation: resource.metadata.generation.unwrap_or_default(),
     };
     Rehearsal { lines: bounded(lines), question: Some(question) }
+}
+
+/// The resource with another spec, as the API server would store it: what was accepted of the present one was another
+/// generation.
+fn wished(resource: &QuestDB, spec: QuestDBSpec) -> QuestDB {
+    let mut wished = QuestDB { spec, ..resource.clone() };
+    if wished.spec != resource.spec {
+        let generation = &mut wished.metadata.generation;
+        *generation = Some(generation.unwrap_or_default().saturating_add(1));
+    }
+    wished
 }
 
 /// As many lines as there is room for; that some are left out is said.

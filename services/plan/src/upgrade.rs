@@ -134,8 +134,12 @@ impl Look<'_> {
                 let resumed = reported.result == UpgradeResult::Running
                     && (reported.begun && !written.begun)
                     && standing::is_forward_only(&written);
-                let complete = written.complete && reported.complete;
-                let put_back = reported.put_back.clone();
+                // That it was taken back at all may not have been reported yet; then nothing was seen since either.
+                let (complete, put_back) = if reported.result == UpgradeResult::Running {
+                    (written.complete, written.put_back.clone())
+                } else {
+                    (written.complete && reported.complete, reported.put_back.clone())
+                };
                 Some(if resumed { reported } else { UpgradeStatus { complete, put_back, ..written } })
             }
             // It was decided on and never written: nothing has begun.

@@ -75,16 +75,19 @@ fn labels(subject: &Subject) -> BTreeMap<&'static str, &str> {
 
 fn template(validated: &Validated, node: &str, copied: Option<&Copied>) -> Value {
     let spec = pod(validated, node, copied);
-    let mut annotations = json!({
-        names::CHECKSUM: checksum(validated, node),
-        names::RUNNING: Running::of(validated).text(),
-        names::TEMPLATE: template_digest(&spec),
-    });
+    let mut metadata = json!({ "labels": {}, "annotations": {} });
+    overlay::metadata(&mut metadata, &validated.overrides);
+    // Over whatever others say: we go by these.
+    for (key, value) in labels(&validated.subject) {
+        metadata["labels"][key] = json!(value);
+    }
+    let annotations = &mut metadata["annotations"];
+    annotations[names::CHECKSUM] = json!(checksum(validated, node));
+    annotations[names::RUNNING] = json!(Running::of(validated).text());
+    annotations[names::TEMPLATE] = json!(template_digest(&spec));
     if let Some(nonce) = &validated.restart_nonce {
         annotations[names::RESTART] = json!(nonce);
     }
-    let mut metadata = json!({ "labels": labels(&validated.subject), "annotations": annotations });
-    overlay::metadata(&mut metadata, &validated.overrides);
     json!({ "metadata": metadata, "spec": spec })
 }
 

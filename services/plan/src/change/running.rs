@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use domain::catalogue;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
-use resources::{ChangeMeans, PodOverrides, names};
+use resources::{ChangeMeans, names};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -73,12 +73,6 @@ impl Running {
     /// Whether a key of server.conf was given this value by whoever asked for it.
     pub(crate) fn has_key(&self, key: &str, value: &str) -> bool {
         !build::is_fixed(key) && self.config.get(key) == Some(&digest(value.as_bytes()))
-    }
-
-    /// Whether a field of the pod is as it is chosen here.
-    pub(crate) fn has_field(&self, field: &str, chosen: &PodOverrides) -> bool {
-        let chosen = overrides::digests(chosen, digest);
-        chosen.get(field).is_some_and(|chosen| self.pod.get(field) == Some(chosen))
     }
 
     fn keyring(self) -> Keyring {

@@ -1,5 +1,6 @@
 //! Whether QuestDB answers, and where.
 
+use cloud::InstanceState;
 use k8s_openapi::api::core::v1::{Node, Pod};
 
 use super::workload::{is_on, pod_serves};
@@ -19,7 +20,9 @@ pub(super) fn serves_beside(world: &World<'_>, plan: &Plan, node: &Node) -> bool
     on.filter(|on| machine::is_ready(on)).is_some_and(|on| {
         let mut instances = world.observed.account.instances.iter();
         let machine = instances.find(|instance| machine::is_of(on, instance));
-        machine.is_some_and(|machine| name::leads_to(world, machine))
+        // EC2 tells of an end before its kubelet is silent.
+        let runs = machine.filter(|machine| machine.state == InstanceState::Running);
+        runs.is_some_and(|machine| name::leads_to(world, machine))
     })
 }
 

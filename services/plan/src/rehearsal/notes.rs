@@ -65,8 +65,7 @@ fn when_it_runs(wished: &QuestDB, settings: &Settings) -> Vec<String> {
     if Goal::of(wished) != Goal::Pause {
         return Vec::new();
     }
-    let mut running = wished.clone();
-    running.spec.run_state = RunState::Running;
+    let running = super::wished(wished, QuestDBSpec { run_state: RunState::Running, ..wished.spec.clone() });
     let subject = Subject::of(&running, settings);
     let violations = subject.and_then(|subject| validate(&running, subject, settings).err());
     let wrong = violations.into_iter().flat_map(|violations| violations.0);

@@ -262,3 +262,28 @@ fn what_a_paused_database_is_not_to_run_with_is_said() {
     world.resource.spec.version = "0".to_owned();
     assert_ne!(lines(&world, "{}"), ["nothing would change"]);
 }
+
+#[test]
+fn what_would_be_refused_is_wrong_although_the_present_spec_was_accepted() {
+    let config = r#"{"config":{"pg.user":"x"}}"#;
+    let env = r#"{"pod":{"env":[{"name":"QDB_PG_USER","value":"x"}]}}"#;
+    let annotation = r#"{"pod":{"annotations":{"crd.questdb.io/running":"{}"}}}"#;
+    for patch in [config, env, annotation] {
+        let mut world = serving();
+        settle(&mut world, None, false);
+        let conditions = &world.resource.status.as_ref().unwrap().conditions;
+        let accepted =
+            conditions.iter().find(|found| found.type_ == names::condition::CONFIG_ACCEPTED).unwrap();
+        assert_eq!(
+            (accepted.status.as_str(), accepted.observed_generation),
+            ("True", world.resource.metadata.generation)
+        );
+        let (lines, _) = told(&world, &[(names::DRY_RUN, patch)]);
+        assert!(lines.iter().any(|line| line.starts_with("wrong: ")), "{patch}: {lines:?}");
+        // Of one that is to pause it is told what would be wrong with it afterwards.
+        let paused = patch.replacen('{', r#"{"runState":"Paused","#, 1);
+        let (lines, _) = told(&world, &[(names::DRY_RUN, &paused)]);
+        let says = |word: &str| lines.iter().any(|line| line.contains(word));
+        assert!(says("wrong: ") || says("not accepted once it is to run again"), "{paused}: {lines:?}");
+    }
+}

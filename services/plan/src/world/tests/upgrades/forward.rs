@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use jiff::SignedDuration;
-use resources::UpgradeResult;
 use resources::names::condition;
+use resources::{UpgradeResult, UpgradeStatus, names};
 
 use super::super::model::World;
 use super::super::operations::change;
 use super::super::oracle::check_end;
-use super::super::runner::{pass, settle};
+use super::super::runner::{ENOUGH, pass, settle};
 use super::{broken, image, is_started, last, runs, serving, told, told_of_upgrade, until, wish_for};
 use crate::Kind;
 
@@ -106,6 +106,43 @@ fn a_copy_that_lacks_something_or_is_gone_is_not_started_from() {
         pass(&mut world, &mut 0, None, false);
     }
     assert!(image(&world).ends_with("9.3.4"), "it is being started");
+}
+
+/// That it was taken back is written before it is said, and what says it may be lost.
+#[test]
+fn a_report_that_is_lost_takes_nothing_from_the_copy() {
+    let mut world = serving();
+    world.broken = broken("9.4.0");
+    wish_for(&mut world, "9.4.0");
+    until(&mut world, |world| is_started(world, "9.4.0"));
+    world.broken.extend(broken("9.3.4"));
+    for _ in 0..ENOUGH {
+        let before = world.resource.status.clone();
+        pass(&mut world, &mut 0, None, false);
+        if written(&world).result == UpgradeResult::RolledBack {
+            world.resource.status = before;
+            break;
+        }
+        world.tick();
+    }
+    assert!(written(&world).complete && last(&world).result == UpgradeResult::Running, "the report was lost");
+    passes(&mut world, 10);
+    assert!(is_started(&world, "9.3.4") && last(&world).result == UpgradeResult::RolledBack);
+    assert!(last(&world).complete && last(&world).put_back == world.pod_uid());
+    wish_for(&mut world, "9.4.1");
+    settle(&mut world, None, false);
+    check_end(&world, "another version");
+    assert!(is_started(&world, "9.4.1") && world.snapshots.len() == 1);
+}
+
+/// The upgrade as the StatefulSet has it written down.
+fn written(world: &World) -> UpgradeStatus {
+    let set = world.children.stateful_set.as_ref().unwrap();
+    let annotations = set.metadata.annotations.as_ref().unwrap();
+    annotations
+        .get(names::UPGRADE)
+        .map(|text| serde_json::from_str(text).unwrap())
+        .unwrap_or_else(|| last(world))
 }
 
 /// A pod that takes the place of the one that was put back may follow one that served while nobody looked.
