@@ -138,11 +138,8 @@ fn a_report_that_is_lost_takes_nothing_from_the_copy() {
 /// The upgrade as the StatefulSet has it written down.
 fn written(world: &World) -> UpgradeStatus {
     let set = world.children.stateful_set.as_ref().unwrap();
-    let annotations = set.metadata.annotations.as_ref().unwrap();
-    annotations
-        .get(names::UPGRADE)
-        .map(|text| serde_json::from_str(text).unwrap())
-        .unwrap_or_else(|| last(world))
+    let text = set.metadata.annotations.as_ref().and_then(|annotations| annotations.get(names::UPGRADE));
+    text.map_or_else(|| last(world), |text| serde_json::from_str(text).unwrap())
 }
 
 /// A pod that takes the place of the one that was put back may follow one that served while nobody looked.
