@@ -197,8 +197,13 @@ async fn a_wish_that_turns_back_before_the_pin_leaves_the_old_machine_and_after_
         .await;
     wish_for(&mut subject, FIRST).await;
     subject.carried_out(Phase::Ready).await;
-    let left = machines(&subject).await;
-    assert!(left.len() == 1 && left[0].1 == FIRST, "{left:?}");
+    // EC2 may not have shown the machine yet when the wish was carried out without it.
+    let left = eventually(PATIENCE, "one machine", async || {
+        let left = machines(&subject).await;
+        (left.len() == 1).then_some(left)
+    })
+    .await;
+    assert_eq!(left[0].1, FIRST, "{left:?}");
     if left[0].0 == "1" {
         assert_eq!(subject.pods().get(&names::pod(&subject.name)).await.unwrap().metadata.uid, pod);
     }

@@ -36,7 +36,7 @@ async fn a_token_that_expired_parks_until_the_file_has_a_new_one() {
     rig.publish(&first).await;
     rig.outcome(&first, OutcomeKind::Applied).await;
     *good.lock().unwrap() = "two";
-    let late: Vec<_> = (0..20).map(|_| rig.instruction(1)).collect();
+    let late: Vec<_> = (0..60).map(|_| rig.instruction(1)).collect();
     for instruction in &late {
         rig.publish(instruction).await;
     }
@@ -44,7 +44,8 @@ async fn a_token_that_expired_parks_until_the_file_has_a_new_one() {
         assert_eq!(rig.outcome(instruction, OutcomeKind::Parked).await.code, "credentials");
     }
     assert!(front.harmed() > 0);
-    assert!(front.applies() < 15, "a server that does not know us is left alone: {}", front.applies());
+    // As many as are under way at once learn it for themselves, sixteen by default, and then a probe now and then.
+    assert!(front.applies() < 40, "a server that does not know us is left alone: {}", front.applies());
     // With the end of a line behind it, as an editor leaves it.
     rig.write_credentials("token", "two\n");
     for instruction in &late {
