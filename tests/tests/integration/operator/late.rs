@@ -40,11 +40,9 @@ async fn what_the_picture_does_not_show_is_found_by_the_last_look() {
     let memory = fault(&json!({ "kind": "stale", "action": "Nothing", "stale_s": 4 * PAST.as_secs() })).await;
     let mut operator = rig.start_with_lag(Duration::ZERO).await;
     apply(&rig.as_admin(), &plain(&rig, "unseen")).await.unwrap();
-    let born = eventually(PATIENCE, "a machine that the status tells", async || {
-        let born = rig.as_admin().get("unseen").await.ok()?;
-        born.status.as_ref()?.node.as_ref()?.instance_id.is_some().then_some(born)
-    })
-    .await;
+    // Before it has a claim, which nobody would let go: there are no controllers here. Status tells of machines later.
+    eventually(PATIENCE, "a machine", async || rig.instances().await.pop()).await;
+    let born = rig.as_admin().get("unseen").await.unwrap();
     operator.kill().await.unwrap();
     let status = json!({ "status": { "node": null, "volume": null, "steps": null } });
     rig.as_admin().patch_status("unseen", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
