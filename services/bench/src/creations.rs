@@ -1,7 +1,7 @@
 //! B8r, two hundred databases at once: how fast one operator makes what Kubernetes needs of them.
 //!
 //! Product: writes a second that cannot be done without, from the first resource that is applied until all of them have their
-//! StatefulSet and their Services, on the real API server, in a [`Region`] that takes no time. What the operator writes beyond
+//! StatefulSet and their Services, on the real API server, in an AWS region that takes no time. What the operator writes beyond
 //! them does not count. Anchor: the lower of two rates: five times
 //! the twenty requests a second that operators written with client-go are limited to, and three quarters of what a
 //! bare loop of applies reaches on the same API server.
