@@ -2,14 +2,9 @@
 //! for records. Whatever else is asked gets an empty answer. Keeps nothing and checks nothing.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 
-use anyhow::Context as _;
-use tokio::io::AsyncWriteExt as _;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
-
-use crate::fake::{Request, read};
+use crate::aws::{self, Endpoint};
+use crate::fake::Request;
 use crate::populate::identity;
 
 /// Name of the cluster in tags.
@@ -19,63 +14,38 @@ pub(crate) const ZONE: &str = "bench-1a";
 /// Resources in a page.
 const PAGE: usize = 1_000;
 
-/// The endpoint; it ends when dropped.
+/// The account; it ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Account {
-    /// Where it is.
-    pub(crate) url: String,
-    task: JoinHandle<()>,
+    endpoint: Endpoint,
 }
 
 impl Account {
     /// Starts it with so many disks.
     pub(crate) async fn start(disks: usize) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("listening")?;
-        let url = format!("http://{}", listener.local_addr()?);
-        let texts: Arc<[String]> = (0..disks).map(disk).collect();
-        let task = tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                // A connection that breaks is the other side's business.
-                tokio::spawn(serve(stream, Arc::clone(&texts)));
-            }
-        });
-        Ok(Self { url, task })
+        let texts: Vec<String> = (0..disks).map(disk).collect();
+        let endpoint = Endpoint::start(move |request| answer(request, &texts)).await?;
+        Ok(Self { endpoint })
     }
-}
 
-impl Drop for Account {
-    fn drop(&mut self) {
-        self.task.abort();
+    /// Where it is.
+    pub(crate) fn url(&self) -> String {
+        self.endpoint.url.clone()
     }
-}
-
-async fn serve(mut stream: TcpStream, disks: Arc<[String]>) -> anyhow::Result<()> {
-    stream.set_nodelay(true)?;
-    let mut input = Vec::new();
-    while let Some(request) = read(&mut stream, &mut input).await? {
-        let body = answer(&request, &disks);
-        let length = body.len();
-        let head = format!("HTTP/1.1 200 OK\r\ncontent-type: text/xml\r\ncontent-length: {length}\r\n\r\n");
-        stream.write_all(format!("{head}{body}").as_bytes()).await?;
-    }
-    Ok(())
 }
 
 fn answer(request: &Request, disks: &[String]) -> String {
-    if request.method == "GET" {
-        return "<ListResourceRecordSetsResponse xmlns=\"https://route53.amazonaws.com/doc/2013-04-01/\">\
-            <ResourceRecordSets/><IsTruncated>false</IsTruncated><MaxItems>100</MaxItems>\
-            </ListResourceRecordSetsResponse>"
-            .to_owned();
+    if aws::is_for_route53(request) {
+        return aws::empty_zone(request);
     }
     let body = String::from_utf8_lossy(&request.body);
     let field = |name: &str| body.split('&').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
     let action = field("Action").unwrap_or_default();
-    let mut inner = "<requestId>bench</requestId>".to_owned();
-    if action == "DescribeVolumes" {
-        inner += &volumes(&body, field("NextToken"), disks);
-    }
-    format!("<{action}Response xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\">{inner}</{action}Response>")
+    let inner = match action {
+        "DescribeVolumes" => volumes(&body, field("NextToken"), disks),
+        _ => String::new(),
+    };
+    aws::ec2(action, &inner)
 }
 
 fn volumes(body: &str, from: Option<&str>, disks: &[String]) -> String {

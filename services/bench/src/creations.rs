@@ -100,7 +100,7 @@ async fn product(ground: &Ground) -> anyhow::Result<f64> {
 async fn operator(ground: &Ground, namespace: &str, region: &Region) -> anyhow::Result<Process> {
     let environment = [
         ("KUBECONFIG", ground.cluster.kubeconfig.display().to_string()),
-        ("AWS_ENDPOINT_URL", region.url.clone()),
+        ("AWS_ENDPOINT_URL", region.url()),
         ("AWS_ACCESS_KEY_ID", "bench".to_owned()),
         ("AWS_SECRET_ACCESS_KEY", "bench".to_owned()),
         ("AWS_REGION", "bench-1".to_owned()),

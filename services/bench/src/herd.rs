@@ -56,7 +56,7 @@ impl Herd {
         self.keeper.forget_leader(EMPTY, names::OPERATOR);
         let mut environment = vec![
             ("KUBECONFIG", self.kubeconfig.display().to_string()),
-            ("AWS_ENDPOINT_URL", self.account.url.clone()),
+            ("AWS_ENDPOINT_URL", self.account.url()),
             ("AWS_ACCESS_KEY_ID", "bench".to_owned()),
             ("AWS_SECRET_ACCESS_KEY", "bench".to_owned()),
             ("AWS_REGION", "bench-1".to_owned()),

@@ -19,6 +19,7 @@
 mod account;
 mod alarm;
 pub mod apply;
+mod aws;
 pub mod backlog;
 pub mod blast;
 pub mod cold;

@@ -3,15 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use anyhow::Context as _;
-use tokio::io::AsyncWriteExt as _;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 
-use crate::fake::{Request, read};
+use crate::aws::{self, Endpoint};
+use crate::fake::Request;
 
 /// Zone of everything.
 pub(crate) const ZONE: &str = "bench-1a";
@@ -26,33 +23,23 @@ pub(crate) struct Launched {
     pub(crate) tags: BTreeMap<String, String>,
 }
 
-/// The endpoint; it ends when dropped.
+/// The region; it ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Region {
-    /// Where it is.
-    pub(crate) url: String,
-    task: JoinHandle<()>,
+    endpoint: Endpoint,
 }
 
 impl Region {
     /// Starts it, empty; machines are told as they are launched.
     pub(crate) async fn start(launched: mpsc::UnboundedSender<Launched>) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("listening")?;
-        let url = format!("http://{}", listener.local_addr()?);
-        let state = Arc::new(State::new(launched));
-        let task = tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                // A connection that breaks is the other side's business.
-                tokio::spawn(serve(stream, Arc::clone(&state)));
-            }
-        });
-        Ok(Self { url, task })
+        let state = State::new(launched);
+        let endpoint = Endpoint::start(move |request| state.answer(request)).await?;
+        Ok(Self { endpoint })
     }
-}
 
-impl Drop for Region {
-    fn drop(&mut self) {
-        self.task.abort();
+    /// Where it is.
+    pub(crate) fn url(&self) -> String {
+        self.endpoint.url.clone()
     }
 }
 
@@ -73,18 +60,6 @@ struct State {
     launched: mpsc::UnboundedSender<Launched>,
 }
 
-async fn serve(mut stream: TcpStream, state: Arc<State>) -> anyhow::Result<()> {
-    stream.set_nodelay(true)?;
-    let mut input = Vec::new();
-    while let Some(request) = read(&mut stream, &mut input).await? {
-        let body = state.answer(&request);
-        let length = body.len();
-        let head = format!("HTTP/1.1 200 OK\r\ncontent-type: text/xml\r\ncontent-length: {length}\r\n\r\n");
-        stream.write_all(format!("{head}{body}").as_bytes()).await?;
-    }
-    Ok(())
-}
-
 impl State {
     fn new(launched: mpsc::UnboundedSender<Launched>) -> Self {
         let mut prefix = uuid::Uuid::now_v7().simple().to_string();
@@ -94,8 +69,8 @@ impl State {
     }
 
     fn answer(&self, request: &Request) -> String {
-        if request.path.contains("/2013-04-01/") {
-            return zone(&request.method);
+        if aws::is_for_route53(request) {
+            return aws::empty_zone(request);
         }
         let fields = fields(&String::from_utf8_lossy(&request.body));
         let action = fields.get("Action").cloned().unwrap_or_default();
@@ -132,10 +107,7 @@ impl State {
             }
             _ => "<return>true</return>".to_owned(),
         };
-        format!(
-            "<{action}Response xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\"><requestId>bench</requestId>\
-             {inner}</{action}Response>"
-        )
+        aws::ec2(&action, &inner)
     }
 
     fn things(&self) -> std::sync::MutexGuard<'_, Vec<Thing>> {
@@ -233,21 +205,6 @@ impl Thing {
         };
         format!("{of_kind}<tagSet>{tag_set}</tagSet>")
     }
-}
-
-/// A zone of Route 53 in which there is nothing, and every change is everywhere at once.
-fn zone(method: &str) -> String {
-    let space = "xmlns=\"https://route53.amazonaws.com/doc/2013-04-01/\"";
-    if method == "GET" {
-        return format!(
-            "<ListResourceRecordSetsResponse {space}><ResourceRecordSets/><IsTruncated>false</IsTruncated>\
-             <MaxItems>100</MaxItems></ListResourceRecordSetsResponse>"
-        );
-    }
-    format!(
-        "<ChangeResourceRecordSetsResponse {space}><ChangeInfo><Id>/change/C1</Id><Status>INSYNC</Status>\
-         <SubmittedAt>{MADE}</SubmittedAt></ChangeInfo></ChangeResourceRecordSetsResponse>"
-    )
 }
 
 /// The fields of a form.

@@ -121,6 +121,18 @@ impl Default for Rates {
 }
 
 impl Rates {
+    /// The same with another rate of one family.
+    #[must_use]
+    pub fn with(mut self, family: Family, rate: Rate) -> Self {
+        *match family {
+            Family::Read => &mut self.read,
+            Family::Write => &mut self.write,
+            Family::Launch => &mut self.launch,
+            Family::Dns => &mut self.dns,
+        } = rate;
+        self
+    }
+
     fn of(&self, family: Family) -> Rate {
         match family {
             Family::Read => self.read,

@@ -4,6 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use sha2::{Digest as _, Sha256};
+
 /// Annotation of a resource: a JSON merge patch of its spec, of which status says what it would take.
 pub const PATCH: &str = "crd.questdb.io/dry-run";
 /// Annotation of a resource: a text of the asker's choice that tells this question from all others; status repeats it beside
@@ -11,6 +13,11 @@ pub const PATCH: &str = "crd.questdb.io/dry-run";
 pub const QUESTION: &str = "crd.questdb.io/dry-run-question";
 /// Most characters of such a text that are repeated.
 pub const QUESTION_LENGTH: usize = 64;
+
+/// What status repeats of a question's patch: whoever asked can tell an answer to it from one to another.
+pub fn hash(patch: &str) -> String {
+    hex::encode(&Sha256::digest(patch)[..8])
+}
 
 const NOTHING: &str = "nothing would change";
 const STEP: &str = "step ";

@@ -5,16 +5,7 @@ use cloud::{Family, Rate, Rates};
 
 /// Rates of some families in place of the defaults.
 pub(crate) fn rates(given: &[(Family, Rate)]) -> Rates {
-    let mut rates = Rates::default();
-    for (family, rate) in given {
-        match family {
-            Family::Read => rates.read = *rate,
-            Family::Write => rates.write = *rate,
-            Family::Launch => rates.launch = *rate,
-            Family::Dns => rates.dns = *rate,
-        }
-    }
-    rates
+    given.iter().fold(Rates::default(), |rates, (family, rate)| rates.with(*family, *rate))
 }
 
 /// A rate such as `launch=2/5`: two requests a second, five at once.

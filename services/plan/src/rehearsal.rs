@@ -6,13 +6,12 @@ mod notes;
 use std::sync::LazyLock;
 
 use domain::Violations;
-use domain::dry_run::{Line, QUESTION_LENGTH};
+use domain::dry_run::{self, Line, QUESTION_LENGTH};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use resources::{PlanForStatus, QuestDB, QuestDBSpec, QuestDBStatus, names};
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 
 use crate::{InForce, Observed, Plan, Settings, Subject, plan, validate_over};
 
@@ -72,7 +71,7 @@ fn answered(resource: &QuestDB, answer: impl FnOnce(&QuestDB) -> Vec<Line>) -> R
         Err(wrong) => wrong.into_iter().map(Line::Wrong).collect(),
     };
     let question = PlanForStatus {
-        patch: hex::encode(&Sha256::digest(patch)[..8]),
+        patch: dry_run::hash(patch),
         question: annotation(names::DRY_RUN_QUESTION)
             .map(|text| text.chars().take(QUESTION_LENGTH).collect()),
         generation: resource.metadata.generation.unwrap_or_default(),

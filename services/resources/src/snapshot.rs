@@ -10,6 +10,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::names::condition;
+
 /// A copy of a database's disk.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[kube(
@@ -117,6 +119,14 @@ pub struct QuestDBSnapshotStatus {
     /// When it was first seen whole, or had failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Time>,
+}
+
+impl QuestDBSnapshotStatus {
+    /// What its condition `Ready` says, unless that is nothing: of a failed one, why it failed.
+    pub fn message(&self) -> Option<&str> {
+        let ready = self.conditions.iter().find(|found| found.type_ == condition::READY)?;
+        Some(ready.message.as_str()).filter(|message| !message.is_empty())
+    }
 }
 
 /// How far a snapshot came, in a word.

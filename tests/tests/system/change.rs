@@ -100,7 +100,7 @@ pub(crate) const TABLE: &str = "create table trades (ts timestamp, number long) 
 /// Writes numbered rows, each until it is acknowledged. A row that was written without an answer is written again, and the
 /// table keeps one of the two.
 pub(crate) async fn write(mut client: Client, seen: Arc<Seen>) {
-    // Route 53 answers five calls a second to all.
+    // Route 53 limits the calls of all together.
     let mut beat = tokio::time::interval(Duration::from_secs(1));
     for number in 1_i64.. {
         while client.ask(&format!("insert into trades values ({number}, {number})")).await.is_none() {

@@ -63,7 +63,8 @@ pub(crate) async fn apply(
             continue;
         }
         let (memories, uid) = (&context.memories, &validated.subject.uid);
-        if action.step.brings().is_some_and(|what| memories.may_show_later(uid, &what)) {
+        let brings = action.step.brings();
+        if brings.as_ref().is_some_and(|what| memories.may_show_later(uid, what)) {
             written.skipped = true;
             continue;
         }
@@ -83,6 +84,8 @@ pub(crate) async fn apply(
                 // Nobody else's turn is taken, and nothing more is done by a plan that rests on an older resource.
                 break;
             }
+        } else if let Some(what) = brings {
+            memories.brought(uid, what);
         }
     }
     written
@@ -118,9 +121,6 @@ impl Pass<'_> {
         }
         let (memories, uid) = (&self.context.memories, &self.validated.subject.uid);
         memories.went_well(uid, action.part);
-        if let Some(what) = action.step.brings() {
-            memories.brought(uid, what);
-        }
         tracing::info!(step.name = name, step.part = %action.part, step.reason = action.reason, "did {name}");
         if !written.released {
             announce(self, action).await;

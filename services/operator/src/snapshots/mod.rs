@@ -16,7 +16,6 @@ use jiff::Timestamp;
 use kube::Api;
 use kube::runtime::reflector::Store;
 use plan::snapshot::{self, Checkpoint, Plan, Seen};
-use resources::names::condition;
 use resources::{QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase};
 use tokio::sync::Mutex;
 
@@ -192,8 +191,7 @@ impl Snapshots {
         if let Some(phase) = status.phase.filter(|phase| Some(*phase) != before) {
             let note = format!("the snapshot of {} is {}", resource.spec.database, phase.as_str());
             if phase == SnapshotPhase::Failed {
-                let mut why = status.conditions.iter().filter(|found| found.type_ == condition::READY);
-                let note = why.next().map_or_else(|| note.clone(), |why| format!("{note}: {}", why.message));
+                let note = status.message().map_or_else(|| note.clone(), |why| format!("{note}: {why}"));
                 self.context.events.wrong(resource, phase.as_str(), note).await;
             } else {
                 self.context.events.done(resource, phase.as_str(), note).await;

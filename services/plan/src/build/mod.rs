@@ -14,6 +14,7 @@ mod ports;
 mod restorer;
 mod secret;
 mod service;
+mod snapshot_order;
 mod stateful_set;
 
 pub use config::{checksum, config_map, server_conf};
@@ -28,6 +29,7 @@ pub use persistent_volume::{claim, new_volume, persistent_volume};
 pub use restorer::Copied;
 pub use secret::{drawn_key, secret};
 pub use service::{headless, service};
+pub(crate) use snapshot_order::snapshot_order;
 pub(crate) use stateful_set::all_tolerations;
 pub use stateful_set::{pod_labels, stateful_set};
 

@@ -3,15 +3,13 @@
 //! *Invariant:* while it is not known which copies there are, none is asked for and none is missed.
 
 use jiff::{SignedDuration, Timestamp};
-use resources::{QuestDB, QuestDBSnapshot, SnapshotPhase, names};
-use serde_json::json;
+use resources::{QuestDB, QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase, names};
 use sha2::{Digest, Sha256};
 
+use crate::build::snapshot_order;
 use crate::change::image_of_pod;
-use crate::{Children, Goal, Kind, Manifest, Observed, Subject, Unseen, Validated};
+use crate::{Children, Goal, Manifest, Observed, Subject, Unseen, Validated};
 
-/// How long the copy may take to begin, in seconds.
-const COPY_WITHIN: u32 = 900;
 /// How old it may be when the new image is started: what was written since is not in it.
 const FRESH: SignedDuration = SignedDuration::from_mins(15);
 /// Most copies that are taken for one wish.
@@ -104,7 +102,7 @@ pub(super) fn standing(resource: &QuestDB, validated: &Validated, observed: &Obs
         Some(SnapshotPhase::Failed) => Standing::Refused(format!(
             "the disk could not be copied, and nothing is upgraded without that: {}; delete QuestDBSnapshot {name} to have it \
              taken again",
-            message(found)
+            status.and_then(QuestDBSnapshotStatus::message).unwrap_or("its status does not say why")
         )),
         _ => Standing::Waits(format!("waiting for QuestDBSnapshot {name} to be begun")),
     }
@@ -144,26 +142,7 @@ fn is_of(copy: &QuestDBSnapshot, validated: &Validated, observed: &Observed) -> 
         && volume.is_none_or(is_there)
 }
 
-fn message(copy: &QuestDBSnapshot) -> String {
-    let conditions = copy.status.iter().flat_map(|status| &status.conditions);
-    let mut words = conditions.filter(|found| found.type_ == names::condition::READY);
-    words.next().map(|found| found.message.clone()).unwrap_or_default()
-}
-
 /// The order for a copy.
 pub(super) fn manifest(subject: &Subject, name: &str) -> Manifest {
-    let mut metadata = subject.unowned(name);
-    metadata["annotations"] = json!({ names::BEFORE_UPGRADE: subject.name });
-    Manifest {
-        kind: Kind::Snapshot,
-        namespace: Some(subject.namespace.clone()),
-        name: name.to_owned(),
-        uid: None,
-        body: json!({
-            "apiVersion": format!("{}/{}", names::GROUP, names::VERSION),
-            "kind": "QuestDBSnapshot",
-            "metadata": metadata,
-            "spec": { "database": subject.name, "deadlineSeconds": COPY_WITHIN, "deletionPolicy": "Retain" },
-        }),
-    }
+    snapshot_order(subject, name, (names::BEFORE_UPGRADE, &subject.name))
 }

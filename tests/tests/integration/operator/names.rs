@@ -20,7 +20,7 @@ async fn looks(
     seen: Arc<Mutex<Vec<String>>>,
     stop: Arc<AtomicBool>,
 ) {
-    // Route 53 answers five calls a second to all, and the operator needs some of them.
+    // Route 53 limits the calls of all together, and the operator needs some of them.
     let mut beat = tokio::time::interval(Duration::from_millis(500));
     while !stop.load(Ordering::Relaxed) {
         beat.tick().await;

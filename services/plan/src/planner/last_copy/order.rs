@@ -2,16 +2,14 @@
 
 use cloud::Volume;
 use jiff::{SignedDuration, Timestamp};
-use resources::names::condition;
-use resources::{QuestDBSnapshot, SnapshotPhase, names};
-use serde_json::json;
+use resources::names::snapshot::LAST_COPY;
+use resources::{QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase};
 
 use super::{World, evidence, without};
+use crate::build::snapshot_order;
 use crate::last_copy::{ATTEMPTS, attempts, number, number_of_order};
-use crate::{Kind, Manifest, Part, Plan, State, Step, Unseen};
+use crate::{Part, Plan, State, Step, Unseen};
 
-/// How long a copy may take to begin, in seconds.
-const WITHIN: u32 = 900;
 /// How much later than its deadline an order counts as not heeded by anybody.
 const GRACE: SignedDuration = SignedDuration::from_mins(2);
 /// How long EC2 may take to show a copy as complete that its order calls so.
@@ -87,7 +85,10 @@ fn request(
     };
     plan.wait(Part::LastCopy, format!("QuestDBSnapshot {name} of {} is being asked for", volume.id));
     let reason = "the disk is destroyed only once a last copy of it is complete";
-    plan.act(Part::LastCopy, Step::Apply(manifest(world, volume, &name)), reason);
+    let subject = &world.validated.subject;
+    let number = number(subject, volume).unwrap_or_default().to_string();
+    let manifest = snapshot_order(subject, &name, (LAST_COPY, &number));
+    plan.act(Part::LastCopy, Step::Apply(manifest), reason);
 }
 
 /// No name is left for another order: nothing is tried any more, and the disk stays until somebody does something.
@@ -129,7 +130,11 @@ fn trouble(world: &World<'_>, volume: &Volume, order: &QuestDBSnapshot) -> Optio
     let made = order.metadata.creation_timestamp.as_ref().map_or(now, |made| made.0);
     let ended = status.and_then(|status| status.ended_at.as_ref()).map_or(made, |ended| ended.0);
     match phase(order) {
-        SnapshotPhase::Failed => Some((ended, message(order))),
+        SnapshotPhase::Failed => {
+            let why =
+                status.and_then(QuestDBSnapshotStatus::message).unwrap_or("its status does not say why");
+            Some((ended, why.to_owned()))
+        }
         SnapshotPhase::Succeeded if now.duration_since(ended) > SHOWN_WITHIN => {
             Some((ended, against(world, volume, status.and_then(|status| status.snapshot_id.as_deref()))))
         }
@@ -153,36 +158,9 @@ fn against(world: &World<'_>, volume: &Volume, id: Option<&str>) -> String {
     evidence(world, volume, copy).judge().err().unwrap_or_default()
 }
 
-fn message(order: &QuestDBSnapshot) -> String {
-    let conditions = order.status.iter().flat_map(|status| &status.conditions);
-    let mut words = conditions.filter(|found| found.type_ == condition::READY);
-    let said = words.next().map(|found| found.message.clone()).filter(|message| !message.is_empty());
-    said.unwrap_or_else(|| "its status does not say why".to_owned())
-}
-
 /// Between the failure of the order with this number, from 0 on, and the next.
 fn pause(count: usize) -> SignedDuration {
     let (first, last) = PAUSE;
     let times = u32::try_from(count).ok().and_then(|count| 2_i32.checked_pow(count));
     times.and_then(|times| first.checked_mul(times)).map_or(last, |pause| pause.min(last))
-}
-
-/// The order for a copy.
-fn manifest(world: &World<'_>, volume: &Volume, name: &str) -> Manifest {
-    let subject = &world.validated.subject;
-    let number = number(subject, volume).unwrap_or_default();
-    let mut metadata = subject.unowned(name);
-    metadata["annotations"] = json!({ names::snapshot::LAST_COPY: number.to_string() });
-    Manifest {
-        kind: Kind::Snapshot,
-        namespace: Some(subject.namespace.clone()),
-        name: name.to_owned(),
-        uid: None,
-        body: json!({
-            "apiVersion": format!("{}/{}", names::GROUP, names::VERSION),
-            "kind": "QuestDBSnapshot",
-            "metadata": metadata,
-            "spec": { "database": subject.name, "deadlineSeconds": WITHIN, "deletionPolicy": "Retain" },
-        }),
-    }
 }

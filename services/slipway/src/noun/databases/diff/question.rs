@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use domain::dry_run::{self, Line};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
 /// What is read of a resource.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -156,8 +155,7 @@ impl Question {
     /// Asks what a merge patch of the spec would take; `id` is nobody else's.
     pub(super) fn new(patch: &Value, id: String) -> Self {
         let patch = patch.to_string();
-        let digest = Sha256::digest(&patch);
-        let hash = hex::encode(&digest[..8]);
+        let hash = dry_run::hash(&patch);
         Self { patch, hash, id, before: Vec::new() }
     }
 
