@@ -1,14 +1,14 @@
 //! What a database has been given already: a rule that another operator brings is for what is asked for later, and takes no
 //! database out of anybody's care.
 //!
-//! *Invariant:* only a key of server.conf that is exactly as it runs, and a spec that is exactly as it was accepted, stand
-//! against a rule. Whoever changes it is judged anew. What a pod is made of is known to us by short digests alone, which two
+//! *Invariant:* only what is exactly as it is in force stands against a rule: a key of server.conf, the name that clients know,
+//! the zone of the disk, and a spec as it was accepted. Whoever changes it is judged anew. What a pod is made of is known to us by short digests alone, which two
 //! texts may share: they say that something changed, and never that something is allowed.
 
 use domain::{Rule, Violation, Violations};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
-use resources::names::condition;
+use resources::names::{self, condition};
 use resources::{QuestDB, QuestDBSpec};
 
 use crate::change::{Running, field_of};
@@ -27,6 +27,12 @@ impl InForce {
     /// Takes out of what is wrong with a resource what it has all the same, and says it.
     pub(crate) fn pardon(&self, resource: &QuestDB, violations: &mut Violations) -> Vec<String> {
         let stands = |wrong: &Violation| {
+            match wrong.pointer.as_str() {
+                HOSTNAME => return has_name(resource),
+                NODE_IMAGE => return was_accepted(resource),
+                ZONE => return is_placed(resource),
+                _ => {}
+            }
             let belongs = wrong.rule == Rule::Conflict && is_about_questdb(&wrong.pointer);
             // What we say of a pod is not for others to say, whoever accepted it.
             let is_ours = wrong.pointer.starts_with(ANNOTATIONS) || wrong.pointer.starts_with(LABELS);
@@ -44,6 +50,9 @@ impl InForce {
     }
 }
 
+const HOSTNAME: &str = "/spec/network/hostname";
+const NODE_IMAGE: &str = "/spec/compute/nodeImage";
+const ZONE: &str = "/spec/zone";
 const POD: &str = "/spec/pod/";
 const ANNOTATIONS: &str = "/spec/pod/annotations";
 const LABELS: &str = "/spec/pod/labels";
@@ -51,6 +60,20 @@ const LABELS: &str = "/spec/pod/labels";
 /// Whether a pointer leads to what QuestDB and its pod are started with.
 fn is_about_questdb(pointer: &str) -> bool {
     pointer.starts_with(POD) || pointer.starts_with("/spec/config/")
+}
+
+/// Whether the name that is asked for is the one that clients know.
+fn has_name(resource: &QuestDB) -> bool {
+    let given = resource.status.as_ref().and_then(|status| status.dns.as_ref());
+    let wish = resource.spec.network.hostname.as_deref().map(cloud::normalise_name);
+    given.is_some_and(|given| wish.is_some_and(|wish| wish == given.name))
+}
+
+/// Whether its machine was asked for in the zone that it is bound to, which no disk leaves.
+fn is_placed(resource: &QuestDB) -> bool {
+    let annotations = resource.metadata.annotations.as_ref();
+    let placed = annotations.and_then(|annotations| annotations.get(names::LAUNCH_ZONE));
+    placed.is_some() && placed == resource.spec.zone.as_ref()
 }
 
 /// Whether this very spec was accepted once, be it by an older operator.
@@ -67,7 +90,7 @@ fn was_accepted(resource: &QuestDB) -> bool {
 mod tests {
     use std::sync::Arc;
 
-    use resources::{PodOverrides, names};
+    use resources::PodOverrides;
     use serde_json::{Value, json};
 
     use super::*;
@@ -175,6 +198,45 @@ mod tests {
             resource.spec.pod = Some(serde_json::from_value(pod).unwrap());
             assert!(check(&resource, &InForce::default()).is_err(), "{status} {generation}");
         }
+    }
+
+    /// A database in a zone, of a machine image and with a name that the operator's settings offer no more.
+    fn of_other_settings() -> QuestDB {
+        let mut resource = resource(1);
+        resource.spec.zone = Some("eu-west-1z".to_owned());
+        resource.spec.compute.node_image = Some("ami-of-before".to_owned());
+        resource.spec.network.hostname = Some("Trades.of.before.".to_owned());
+        let annotations = resource.metadata.annotations.get_or_insert_default();
+        annotations.insert(names::LAUNCH_ZONE.to_owned(), "eu-west-1z".to_owned());
+        let status = json!({
+            "conditions": [{ "type": "ConfigAccepted", "status": "True", "reason": "r", "message": "",
+                "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z" }],
+            "dns": { "name": "trades.of.before", "state": "InSync" },
+        });
+        resource.status = Some(serde_json::from_value(status).unwrap());
+        resource
+    }
+
+    #[test]
+    fn other_settings_of_the_operator_are_for_what_is_asked_for_later() {
+        let validated = check(&of_other_settings(), &InForce::default()).unwrap();
+        assert_eq!(validated.hostname, "trades.of.before", "nobody is renamed");
+        assert_eq!((validated.node_image.as_str(), validated.kept.len()), ("ami-of-before", 3));
+
+        let wrong = |change: fn(&mut QuestDB)| {
+            let mut resource = of_other_settings();
+            change(&mut resource);
+            check(&resource, &InForce::default()).err().unwrap_or_default()
+        };
+        assert_eq!(wrong(|resource| resource.spec.zone = Some("eu-west-1y".to_owned())), [ZONE]);
+        assert_eq!(wrong(|resource| resource.metadata.annotations = None), [ZONE]);
+        assert_eq!(wrong(|resource| resource.metadata.generation = Some(2)), [NODE_IMAGE]);
+        let other_name = |resource: &mut QuestDB| {
+            resource.spec.network.hostname = Some("other.of.before".to_owned());
+        };
+        assert_eq!(wrong(other_name), [HOSTNAME]);
+        let nameless = |resource: &mut QuestDB| resource.status.as_mut().unwrap().dns = None;
+        assert_eq!(wrong(nameless), [HOSTNAME]);
     }
 
     #[test]

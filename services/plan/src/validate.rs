@@ -126,13 +126,15 @@ pub fn validate_over(
     })
 }
 
-/// The name that a database which asks for none was given by its own name: another suffix of the operator is for those that
-/// come later, and renames nobody.
+/// The name that a database was given, by its own name if it asks for none: another suffix of the operator is for those that come
+/// later, and renames nobody.
 fn kept_name(resource: &QuestDB, subject: &Subject) -> Option<String> {
-    let given =
-        resource.status.as_ref()?.dns.as_ref().filter(|_| resource.spec.network.hostname.is_none())?;
-    let rest = given.name.strip_prefix(&subject.name)?;
-    rest.starts_with('.').then(|| given.name.clone())
+    let given = &resource.status.as_ref()?.dns.as_ref()?.name;
+    let stays = match &resource.spec.network.hostname {
+        Some(own) => cloud::normalise_name(own) == *given,
+        None => given.strip_prefix(&subject.name)?.starts_with('.'),
+    };
+    stays.then(|| given.clone())
 }
 
 /// The DNS name of a database: its own if it may have it, else resource name and suffix.

@@ -194,9 +194,7 @@ fn launch(world: &World<'_>, plan: &mut Plan, group: Option<&SecurityGroup>, dis
     let zone = match (adopted, disk, current) {
         (Some(instance), ..) => instance.zone.clone(),
         (None, Some(disk), _) => disk.zone.clone(),
-        (None, None, Some(zone)) if !world.observed.memory.exhausted_zones.iter().any(|z| z == zone) => {
-            zone.to_owned()
-        }
+        (None, None, Some(zone)) if is_open(world, zone) => zone.to_owned(),
         (None, None, _) => choose_zone(world),
     };
     let place = Place { generation, zone: &zone, beside: None };
@@ -257,6 +255,14 @@ struct Place<'a> {
 /// Asks for a machine under a generation that is written down with these very parameters, or writes it down.
 fn ask(world: &World<'_>, plan: &mut Plan, part: Part, group: &SecurityGroup, mut place: Place<'_>) {
     let Place { generation, zone, .. } = place;
+    if !world.settings.zones.contains_key(zone) {
+        let text = format!(
+            "no machine can be launched in {zone:?}, where the database has to be: the operator knows no subnet there; add \
+             one to its SLIPWAY_ZONES"
+        );
+        plan.say(part, State::Broken(text));
+        return;
+    }
     let parameters = build::launch(world.validated, world.settings, &group.id, generation, zone);
     if home::written(world.resource) == Some(generation) {
         if world.annotation(names::LAUNCH) == Some(parameters.fingerprint().as_str()) {
@@ -333,6 +339,12 @@ fn is_known_spent(world: &World<'_>, written: u64, highest: Option<u64>) -> bool
         || highest.is_some_and(|highest| highest > written)
         || Released::of(world.resource).contains(written)
         || world.observed.memory.spent == Some(written)
+}
+
+/// Whether machines may be launched in a zone that a disk need not be followed to.
+fn is_open(world: &World<'_>, zone: &str) -> bool {
+    let exhausted = world.observed.memory.exhausted_zones.iter().any(|exhausted| exhausted == zone);
+    world.settings.zones.contains_key(zone) && !exhausted
 }
 
 /// The zone of the wish, else one by the database's id, passing over those without capacity.

@@ -32,6 +32,7 @@ mod source;
 mod states;
 mod tags;
 mod upgrades;
+mod zones;
 
 use std::sync::LazyLock;
 
