@@ -2,7 +2,8 @@
 //! changes of many databases travel together, one request in flight.
 //!
 //! *Invariant:* what one caller asks for is done whole or not at all, and one caller's mistake is nobody else's: a batch
-//! that is refused for its content is sent again caller by caller.
+//! that is refused for its content is sent again in halves. What nobody waits for any more, or has waited for too long, is never
+//! sent: what it was decided on may no longer be so.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,14 +12,16 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use crate::{
-    Batcher, Batching, Call, ChangeId, Cloud, DnsChange, Error, HostedZoneId, RecordChange, ResourceKind,
+    Batcher, Batching, Call, ChangeId, Cloud, DnsChange, Error, Fetched, HostedZoneId, RecordChange,
+    ResourceKind,
 };
 
 type Answer = Result<DnsChange, Error>;
-type Send = Box<dyn Fn(Vec<RecordChange>) -> BoxFuture<'static, Answer> + std::marker::Send + Sync>;
+type Send = Arc<dyn Fn(Vec<RecordChange>) -> BoxFuture<'static, Answer> + std::marker::Send + Sync>;
 
 /// How changes are gathered.
 #[derive(Clone, Copy, Debug)]
@@ -29,23 +32,46 @@ pub struct Gathering {
     pub size: usize,
     /// How many callers may wait; more are refused as throttled.
     pub waiting: usize,
+    /// How long a change may wait until it is sent; one that waited longer is refused as throttled.
+    pub longest: Duration,
 }
 
 impl Default for Gathering {
     fn default() -> Self {
-        Self { window: Duration::from_millis(200), size: 200, waiting: 5000 }
+        let (window, longest) = (Duration::from_millis(200), Duration::from_secs(5));
+        Self { window, size: 200, waiting: 5000, longest }
     }
 }
 
 /// Writes records of one zone.
 pub struct ZoneWriter {
     queue: mpsc::Sender<Wish>,
-    states: Batcher<ChangeId, DnsChange>,
+    longest: Duration,
+    states: Batcher<ChangeId, Answer>,
 }
 
 struct Wish {
     changes: Vec<RecordChange>,
+    /// It is not sent later than this.
+    until: Instant,
     answer: oneshot::Sender<Answer>,
+}
+
+impl Wish {
+    /// Itself, if it may still be sent; else nothing of it ever happens.
+    fn if_wanted(self) -> Option<Self> {
+        if self.answer.is_closed() {
+            return None;
+        }
+        if Instant::now() <= self.until {
+            return Some(self);
+        }
+        let call =
+            Call::new(OPERATION, "the zone's earlier changes took too long, and this one was not sent");
+        // A caller that went away wants no answer.
+        let _ = self.answer.send(Err(Error::Throttled { retry_after: None, call: Box::new(call) }));
+        None
+    }
 }
 
 impl fmt::Debug for ZoneWriter {
@@ -58,33 +84,32 @@ impl ZoneWriter {
     /// Starts the writer's task, which ends when the writer is dropped and its queue is done.
     pub fn new(cloud: &Arc<dyn Cloud>, zone: HostedZoneId, gathering: Gathering) -> Self {
         let (changing, asking) = (Arc::clone(cloud), Arc::clone(cloud));
-        let send: Send = Box::new(move |changes| {
+        let send: Send = Arc::new(move |changes| {
             let (cloud, zone) = (Arc::clone(&changing), zone.clone());
             async move { cloud.change_records(&zone, &changes).await }.boxed()
         });
         let batching = Batching { window: gathering.window, size: 10, waiting: gathering.waiting };
         let states = Batcher::new("GetChange", batching, move |ids| states(Arc::clone(&asking), ids).boxed());
-        Self { queue: start(send, gathering), states }
+        Self { queue: start(send, gathering), longest: gathering.longest, states }
     }
 
     /// Carries out all of these changes or none, together with those of others.
     pub async fn change(&self, changes: Vec<RecordChange>) -> Answer {
         let (sender, answer) = oneshot::channel();
-        self.queue.try_send(Wish { changes, answer: sender }).map_err(|_| Error::Throttled {
+        let until = Instant::now() + self.longest;
+        self.queue.try_send(Wish { changes, until, answer: sender }).map_err(|_| Error::Throttled {
             retry_after: None,
             call: Box::new(Call::new(OPERATION, format!("{} callers are waiting already", self.waiting()))),
         })?;
         answer.await.unwrap_or_else(|_| {
-            Err(Error::Unavailable {
-                call: Box::new(Call::new(OPERATION, "the writer of the zone has ended")),
-            })
+            Err(Error::Unavailable { call: Box::new(Call::new(OPERATION, "the request was abandoned")) })
         })
     }
 
     /// How far a change has come; asked once for all whose changes travelled together. `None` when Route 53 does not
     /// know it.
     pub async fn state(&self, change: &ChangeId) -> Result<Option<DnsChange>, Error> {
-        self.states.get(change.clone()).await
+        self.states.get(change.clone()).await?.transpose()
     }
 
     fn waiting(&self) -> usize {
@@ -94,17 +119,11 @@ impl ZoneWriter {
 
 const OPERATION: &str = "ChangeResourceRecordSets";
 
-async fn states(
-    cloud: Arc<dyn Cloud>,
-    ids: Vec<ChangeId>,
-) -> Result<std::collections::HashMap<ChangeId, DnsChange>, Error> {
+async fn states(cloud: Arc<dyn Cloud>, ids: Vec<ChangeId>) -> Fetched<ChangeId, Answer> {
     let answers = join_all(ids.iter().map(|id| cloud.get_change(id))).await;
-    let known = ids.iter().cloned().zip(answers).filter_map(|(id, answer)| match answer {
-        Ok(change) => Some(Ok((id, change))),
-        Err(error) if error.is_not_found(ResourceKind::Change) => None,
-        Err(error) => Some(Err(error)),
-    });
-    known.collect()
+    let is_unknown =
+        |answer: &Answer| answer.as_ref().is_err_and(|error| error.is_not_found(ResourceKind::Change));
+    Ok(ids.iter().cloned().zip(answers).filter(|(_, answer)| !is_unknown(answer)).collect())
 }
 
 fn start(send: Send, gathering: Gathering) -> mpsc::Sender<Wish> {
@@ -125,7 +144,8 @@ async fn work(send: Send, gathering: Gathering, mut wishes: mpsc::Receiver<Wish>
         };
         let (batch, left) = gather(begin, gathering, &mut wishes).await;
         first = left;
-        carry_out(&send, batch).await;
+        // A task of its own: a panic ends this batch and not the writer.
+        let _ = tokio::spawn(carry_out(Arc::clone(&send), batch).in_current_span()).await;
     }
 }
 
@@ -136,13 +156,10 @@ async fn gather(
 ) -> (Vec<Wish>, Option<Wish>) {
     let mut count = first.changes.len();
     let mut batch = vec![first];
-    let until = tokio::time::Instant::now() + gathering.window;
+    let until = Instant::now() + gathering.window;
     while count < gathering.size {
         let Ok(Some(next)) = tokio::time::timeout_at(until, wishes.recv()).await else { break };
-        if next.answer.is_closed() {
-            // Nobody waits for it any more, and nothing was sent: it never happened.
-            continue;
-        }
+        let Some(next) = next.if_wanted() else { continue };
         count += next.changes.len();
         if count > gathering.size {
             return (batch, Some(next));
@@ -152,17 +169,25 @@ async fn gather(
     (batch, None)
 }
 
-async fn carry_out(send: &Send, batch: Vec<Wish>) {
-    let all = batch.iter().flat_map(|wish| wish.changes.iter().cloned()).collect();
-    let answer = send(all).await;
-    let alone = batch.len() == 1;
-    for wish in batch {
-        let answer = match &answer {
-            Err(error) if !alone && is_about_content(error) => send(wish.changes).await,
-            answer => answer.clone(),
-        };
-        // A caller that went away wants no answer.
-        let _ = wish.answer.send(answer);
+async fn carry_out(send: Send, batch: Vec<Wish>) {
+    let mut left = vec![batch];
+    while let Some(batch) = left.pop() {
+        let mut batch: Vec<Wish> = batch.into_iter().filter_map(Wish::if_wanted).collect();
+        if batch.is_empty() {
+            continue;
+        }
+        let all = batch.iter().flat_map(|wish| wish.changes.iter().cloned()).collect();
+        let answer = send(all).await;
+        if batch.len() > 1 && answer.as_ref().is_err_and(is_about_content) {
+            let second = batch.split_off(batch.len() / 2);
+            // Callers are served in their order.
+            left.extend([second, batch]);
+            continue;
+        }
+        for wish in batch {
+            // A caller that went away wants no answer.
+            let _ = wish.answer.send(answer.clone());
+        }
     }
 }
 
@@ -201,6 +226,7 @@ mod tests {
         if names.iter().any(|name| name.starts_with("bad")) {
             return Err(Error::AlreadyExists { call: call() });
         }
+        assert!(!names.iter().any(|name| name == "panic"), "asked to break");
         if names.iter().any(|name| name.starts_with("lost")) {
             return Err(Error::Timeout { call: call() });
         }
@@ -210,7 +236,7 @@ mod tests {
     fn queue(gathering: Gathering) -> (mpsc::Sender<Wish>, Log) {
         let log = Log::default();
         let kept = Arc::clone(&log);
-        let send: Send = Box::new(move |changes| {
+        let send: Send = Arc::new(move |changes| {
             let names: Vec<_> = changes.iter().map(|change| change.record().name.clone()).collect();
             let mut kept = kept.lock().unwrap();
             kept.push(names.clone());
@@ -221,11 +247,16 @@ mod tests {
     }
 
     async fn change(queue: &mpsc::Sender<Wish>, names: &[&str]) -> Answer {
+        sent(queue, names).await.await.unwrap()
+    }
+
+    async fn sent(queue: &mpsc::Sender<Wish>, names: &[&str]) -> oneshot::Receiver<Answer> {
         let changes =
             names.iter().map(|name| RecordChange::Upsert(DnsRecord::cname(name, 60, "target"))).collect();
         let (sender, answer) = oneshot::channel();
-        queue.send(Wish { changes, answer: sender }).await.ok().unwrap();
-        answer.await.unwrap()
+        let until = Instant::now() + Gathering::default().longest;
+        queue.send(Wish { changes, until, answer: sender }).await.ok().unwrap();
+        answer
     }
 
     #[tokio::test]
@@ -243,8 +274,38 @@ mod tests {
             tokio::join!(change(&queue, &["a"]), change(&queue, &["bad"]), change(&queue, &["c"]));
         assert!(good.is_ok() && other.is_ok());
         assert_eq!(bad.unwrap_err().category(), "already_exists");
-        let expect: [&[&str]; 4] = [&["a", "bad", "c"], &["a"], &["bad"], &["c"]];
+        let expect: [&[&str]; 5] = [&["a", "bad", "c"], &["a"], &["bad", "c"], &["bad"], &["c"]];
         assert_eq!(*log.lock().unwrap(), expect);
+    }
+
+    #[tokio::test]
+    async fn one_mistake_among_many_takes_few_requests() {
+        let (queue, log) = queue(Gathering::default());
+        let names: Vec<String> =
+            (0..128).map(|number| if number == 77 { "bad".to_owned() } else { number.to_string() }).collect();
+        let singly: Vec<[&str; 1]> = names.iter().map(|name| [name.as_str()]).collect();
+        let answers = join_all(singly.iter().map(|name| change(&queue, name))).await;
+        let refused: Vec<_> = (0..128).filter(|number| answers[*number].is_err()).collect();
+        assert_eq!((refused, log.lock().unwrap().len()), (vec![77], 15));
+    }
+
+    #[tokio::test]
+    async fn a_panic_ends_its_batch_and_not_the_writer() {
+        let (queue, _) = queue(Gathering::default());
+        assert!(sent(&queue, &["panic"]).await.await.is_err(), "the caller is told that nobody answers");
+        assert!(change(&queue, &["a"]).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn what_waited_too_long_is_refused_and_was_never_sent() {
+        let (queue, log) = queue(Gathering::default());
+        let (sender, late) = oneshot::channel();
+        let changes = vec![RecordChange::Upsert(DnsRecord::cname("late", 60, "target"))];
+        queue.send(Wish { changes, until: Instant::now(), answer: sender }).await.ok().unwrap();
+        assert!(change(&queue, &["in time"]).await.is_ok());
+        let late = late.await.unwrap().unwrap_err();
+        assert!(matches!(late, Error::Throttled { .. }), "{late:?}");
+        assert_eq!(*log.lock().unwrap(), [["in time"]]);
     }
 
     #[tokio::test]
@@ -274,5 +335,12 @@ mod tests {
         drop(leaving);
         assert!(staying.await.is_ok());
         assert_eq!(*log.lock().unwrap(), [["a"]]);
+        // Gathered already, too.
+        let mut gathered = Box::pin(change(&queue, &["c"]));
+        assert!(futures::poll!(&mut gathered).is_pending());
+        tokio::time::sleep(Gathering::default().window / 4).await;
+        drop(gathered);
+        assert!(change(&queue, &["d"]).await.is_ok());
+        assert_eq!(*log.lock().unwrap(), [["a"], ["d"]]);
     }
 }

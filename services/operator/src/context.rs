@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloud::{Cloud, ClusterView, HostedZoneId, Lookup, ZoneView};
+use cloud::{Cloud, ClusterView, HostedZoneId, Lookup, ZoneView, ZoneWriter};
 use kube::Client;
 use plan::Settings;
 
@@ -41,6 +41,8 @@ pub(crate) struct Context {
     pub(crate) cloud: Arc<dyn Cloud>,
     pub(crate) view: Arc<ClusterView>,
     pub(crate) zone_view: ZoneView,
+    /// The only one that changes records.
+    pub(crate) zone_writer: ZoneWriter,
     pub(crate) lookup: Lookup,
     pub(crate) settings: Settings,
     /// How long EC2 may take to show what was created.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloud::{Batching, CallReport, Cloud, ClusterView, HostedZoneId, Lookup, Snapshot, ZoneView};
+use cloud::{
+    Batching, CallReport, Cloud, ClusterView, Gathering, HostedZoneId, Lookup, Snapshot, ZoneView, ZoneWriter,
+};
 use kube::runtime::reflector::ObjectRef;
 use resources::QuestDB;
 use runtime::health::Heartbeat;
@@ -88,9 +90,11 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let done = CancellationToken::new();
     let (candidate, leadership) = Candidate::new(clients.calls.clone(), &args.lease_namespace);
     program.tasks.spawn("leader", candidate.run(program.stop(), done.clone()));
+    let zone = HostedZoneId::new(&args.hosted_zone_id);
     let context = Arc::new(Context {
         lookup: Lookup::new(&cloud, Batching::default()),
-        zone_view: ZoneView::new(Arc::clone(&cloud), HostedZoneId::new(&args.hosted_zone_id), PICTURE),
+        zone_view: ZoneView::new(Arc::clone(&cloud), zone.clone(), PICTURE),
+        zone_writer: ZoneWriter::new(&cloud, zone, Gathering::default()),
         events: Events::new(clients.calls.clone(), &args.cluster),
         client: clients.calls,
         databases: Databases::new().map_err(Error::Http)?,

@@ -1,7 +1,6 @@
 //! Writes to Route 53.
 
 use cloud::{DnsChange, RecordChange};
-
 use kube::Api;
 use resources::QuestDB;
 
@@ -11,12 +10,13 @@ use crate::error::Error;
 /// Changes records, all or none.
 ///
 /// *Invariant:* what takes a record away is done on the word of the resource as it is now. Route 53 has no fence, and by a cache
-/// that stood still another name may be in force, or the database may serve again.
+/// that stood still another name may be in force, or the database may serve again. A change that has to wait long for those of
+/// others is not sent at all.
 pub(super) async fn change(pass: &Pass<'_>, changes: &[RecordChange]) -> Result<DnsChange, Error> {
     if changes.iter().any(|change| matches!(change, RecordChange::Delete(_))) {
         check_current(pass).await?;
     }
-    match pass.context.cloud.change_records(&pass.context.zone(), changes).await {
+    match pass.context.zone_writer.change(changes.to_vec()).await {
         Ok(change) => Ok(change),
         // What the list showed is no longer so: somebody took or gave back the name in between.
         Err(

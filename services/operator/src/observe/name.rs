@@ -73,11 +73,7 @@ async fn answer(context: &Context, validated: &Validated, question: DnsQuestion)
 /// How far a change came; none, if nobody knows of it any more.
 async fn came(context: &Context, change: Option<ChangeId>) -> Result<Option<DnsChange>, Error> {
     let Some(id) = change else { return Ok(None) };
-    match context.cloud.get_change(&id).await {
-        Ok(change) => Ok(Some(change)),
-        Err(cloud::Error::NotFound { .. }) => Ok(None),
-        Err(error) => Err(Error::aws("ask how far a DNS change came")(error)),
-    }
+    context.zone_writer.state(&id).await.map_err(Error::aws("ask how far a DNS change came"))
 }
 
 /// The same of a name beside the one in force, by which the database serves meanwhile: asked ever more seldom.

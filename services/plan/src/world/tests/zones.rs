@@ -22,7 +22,8 @@ fn passes(world: &mut World) {
 
 fn conditions(world: &World) -> String {
     let conditions = &world.resource.status.as_ref().unwrap().conditions;
-    conditions.iter().map(|found| format!("{} {}: {}\n", found.type_, found.status, found.message)).collect()
+    let lines = conditions.iter().map(|found| format!("{} {}: {}", found.type_, found.status, found.message));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn move_disk(world: &mut World, zone: &str) -> String {
