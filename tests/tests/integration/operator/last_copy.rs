@@ -10,6 +10,7 @@ use testkit::{eventually, unique};
 
 use super::others::Others;
 use super::rig::{PATIENCE, Rig, apply};
+use super::source::{purge, restores, wish_from};
 use super::subject::Subject;
 use crate::endpoint::{control, serial};
 
@@ -48,7 +49,7 @@ async fn kept(rig: &Rig, name: &str, database: &str) -> VolumeSnapshot {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_disk_goes_only_when_its_last_copy_is_complete() {
+async fn the_disk_goes_only_when_its_last_copy_is_complete_and_another_begins_with_it() {
     let mut subject = Subject::new(&unique("last")).await;
     let _others = Others::of(&subject.rig);
     let _operator = subject.rig.start().await;
@@ -76,6 +77,15 @@ async fn the_disk_goes_only_when_its_last_copy_is_complete() {
     assert_eq!(copy.volume, disk.id);
     let told = gone.status.unwrap().last_copy.unwrap();
     assert_eq!((told.snapshot_id.as_str(), told.volume_id.as_str()), (copy.id.as_str(), disk.id.as_str()));
+
+    let mut new = Subject::within(&subject.rig, &unique("again"));
+    let source = json!({ "snapshot": told.snapshot.unwrap() });
+    wish_from(&mut new, &source, disk.size_gib).await;
+    new.carried_out(Phase::Ready).await;
+    assert_eq!(new.volume().await.snapshot.as_deref(), Some(copy.id.as_str()));
+    assert!(!restores(&new).await, "QuestDB was stopped: there is no checkpoint to go back to");
+    purge(&mut new, &source, disk.size_gib).await;
+    assert_eq!(copies(&subject.rig, &subject.database).await.len(), 1, "the copy is nobody's part");
     subject.rig.end().await;
 }
 

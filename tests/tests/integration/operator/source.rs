@@ -28,12 +28,12 @@ async fn copied(subject: &mut Subject) -> VolumeSnapshot {
     copies(subject).await.remove(0)
 }
 
-async fn wish_from(subject: &mut Subject, source: &Value, size_gib: u32) {
+pub(super) async fn wish_from(subject: &mut Subject, source: &Value, size_gib: u32) {
     subject.wish(|spec| spec["storage"] = json!({ "sizeGib": size_gib, "source": source })).await;
 }
 
 /// Ends a database: its source stays what it was.
-async fn purge(subject: &mut Subject, source: &Value, size_gib: u32) {
+pub(super) async fn purge(subject: &mut Subject, source: &Value, size_gib: u32) {
     let storage = json!({ "sizeGib": size_gib, "source": source, "provisioned": true });
     subject
         .wish(|spec| {
@@ -44,7 +44,7 @@ async fn purge(subject: &mut Subject, source: &Value, size_gib: u32) {
     subject.carried_out(Phase::Deleted).await;
 }
 
-async fn restores(subject: &Subject) -> bool {
+pub(super) async fn restores(subject: &Subject) -> bool {
     let set: StatefulSet = subject.sets().get(&subject.name).await.unwrap();
     let pod = set.spec.unwrap().template.spec.unwrap();
     pod.init_containers.is_some_and(|found| found[0].name == "restore")
