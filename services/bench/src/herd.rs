@@ -107,7 +107,8 @@ pub(crate) async fn found_at_rest(operator: &Process) -> anyhow::Result<f64> {
     operator.metric("controller_runtime_reconcile_total", "result=\"success\"").await
 }
 
-fn name(number: usize) -> String {
+/// Name of a database.
+pub(crate) fn name(number: usize) -> String {
     format!("db-{number}")
 }
 

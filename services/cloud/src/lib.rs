@@ -43,5 +43,5 @@ pub use volume::{
     Attachment, AttachmentState, ModificationState, NewVolume, Volume, VolumeChange, VolumeKind,
     VolumeModification, VolumeState,
 };
-pub use zone::{Gathering, ZoneWriter};
+pub use zone::{Gathering, Within, ZoneWriter};
 pub use zone_view::{ZonePicture, ZoneView};

@@ -2,8 +2,8 @@
 //! changes of many databases travel together, one request in flight.
 //!
 //! *Invariant:* what one caller asks for is done whole or not at all, and one caller's mistake is nobody else's: a batch
-//! that is refused for its content is sent again in halves. What nobody waits for any more, or has waited for too long, is never
-//! sent: what it was decided on may no longer be so.
+//! that is refused is sent again in halves. A change that had to wait for too long is never sent, nor is a request that nobody
+//! waits for any more or that may no longer be made: what it was decided on may no longer be so.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,6 +21,9 @@ use crate::{
 };
 
 type Answer = Result<DnsChange, Error>;
+/// Carries out one request for as long as it may be made, and gives it up then.
+pub type Within =
+    Box<dyn Fn(BoxFuture<'static, Answer>) -> BoxFuture<'static, Answer> + std::marker::Send + Sync>;
 type Send = Arc<dyn Fn(Vec<RecordChange>) -> BoxFuture<'static, Answer> + std::marker::Send + Sync>;
 
 /// How changes are gathered.
@@ -38,7 +41,7 @@ pub struct Gathering {
 
 impl Default for Gathering {
     fn default() -> Self {
-        let (window, longest) = (Duration::from_millis(200), Duration::from_secs(5));
+        let (window, longest) = (Duration::from_millis(200), Duration::from_secs(20));
         Self { window, size: 200, waiting: 5000, longest }
     }
 }
@@ -59,10 +62,7 @@ struct Wish {
 
 impl Wish {
     /// Itself, if it may still be sent; else nothing of it ever happens.
-    fn if_wanted(self) -> Option<Self> {
-        if self.answer.is_closed() {
-            return None;
-        }
+    fn if_in_time(self) -> Option<Self> {
         if Instant::now() <= self.until {
             return Some(self);
         }
@@ -82,11 +82,11 @@ impl fmt::Debug for ZoneWriter {
 
 impl ZoneWriter {
     /// Starts the writer's task, which ends when the writer is dropped and its queue is done.
-    pub fn new(cloud: &Arc<dyn Cloud>, zone: HostedZoneId, gathering: Gathering) -> Self {
+    pub fn new(cloud: &Arc<dyn Cloud>, zone: HostedZoneId, gathering: Gathering, within: Within) -> Self {
         let (changing, asking) = (Arc::clone(cloud), Arc::clone(cloud));
         let send: Send = Arc::new(move |changes| {
             let (cloud, zone) = (Arc::clone(&changing), zone.clone());
-            async move { cloud.change_records(&zone, &changes).await }.boxed()
+            within(async move { cloud.change_records(&zone, &changes).await }.boxed())
         });
         let batching = Batching { window: gathering.window, size: 10, waiting: gathering.waiting };
         let states = Batcher::new("GetChange", batching, move |ids| states(Arc::clone(&asking), ids).boxed());
@@ -159,7 +159,6 @@ async fn gather(
     let until = Instant::now() + gathering.window;
     while count < gathering.size {
         let Ok(Some(next)) = tokio::time::timeout_at(until, wishes.recv()).await else { break };
-        let Some(next) = next.if_wanted() else { continue };
         count += next.changes.len();
         if count > gathering.size {
             return (batch, Some(next));
@@ -170,15 +169,18 @@ async fn gather(
 }
 
 async fn carry_out(send: Send, batch: Vec<Wish>) {
-    let mut left = vec![batch];
-    while let Some(batch) = left.pop() {
-        let mut batch: Vec<Wish> = batch.into_iter().filter_map(Wish::if_wanted).collect();
+    let mut left: Vec<Vec<Wish>> = vec![batch.into_iter().filter_map(Wish::if_in_time).collect()];
+    while let Some(mut batch) = left.pop() {
+        batch.retain(|wish| !wish.answer.is_closed());
         if batch.is_empty() {
             continue;
         }
         let all = batch.iter().flat_map(|wish| wish.changes.iter().cloned()).collect();
-        let answer = send(all).await;
-        if batch.len() > 1 && answer.as_ref().is_err_and(is_about_content) {
+        let answer = tokio::select! {
+            answer = send(all) => answer,
+            () = all_left(&mut batch) => continue,
+        };
+        if batch.len() > 1 && answer.as_ref().is_err_and(is_refusal) {
             let second = batch.split_off(batch.len() / 2);
             // Callers are served in their order.
             left.extend([second, batch]);
@@ -191,29 +193,20 @@ async fn carry_out(send: Send, batch: Vec<Wish>) {
     }
 }
 
-/// Whether a part of the batch may be to blame, so that the others are worth another try.
-fn is_about_content(error: &Error) -> bool {
-    match error {
-        Error::NotFound { kind, .. } => *kind == ResourceKind::Record,
-        Error::AlreadyExists { .. } | Error::IncorrectState { .. } | Error::Invalid { .. } => true,
-        Error::InUse { .. }
-        | Error::Throttled { .. }
-        | Error::Capacity { .. }
-        | Error::Quota { .. }
-        | Error::ParameterMismatch { .. }
-        | Error::TooSoon { .. }
-        | Error::NotPermitted { .. }
-        | Error::Denied { .. }
-        | Error::Unavailable { .. }
-        | Error::Timeout { .. }
-        | Error::Unreadable { .. }
-        | Error::Unrecognised { .. } => false,
-    }
+async fn all_left(batch: &mut [Wish]) {
+    join_all(batch.iter_mut().map(|wish| wish.answer.closed())).await;
+}
+
+/// Whether nothing was done and a part of the batch may be to blame, so that the others are worth another try.
+fn is_refusal(error: &Error) -> bool {
+    !error.outcome_unknown() && !matches!(error, Error::Throttled { .. })
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering::SeqCst;
 
     use super::*;
     use crate::{DnsChangeState, DnsRecord};
@@ -287,6 +280,30 @@ mod tests {
         let answers = join_all(singly.iter().map(|name| change(&queue, name))).await;
         let refused: Vec<_> = (0..128).filter(|number| answers[*number].is_err()).collect();
         assert_eq!((refused, log.lock().unwrap().len()), (vec![77], 15));
+    }
+
+    #[tokio::test]
+    async fn a_request_that_nobody_waits_for_any_more_is_given_up() {
+        let count = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&count);
+        // A turn of the account's rate is waited for before anything is sent.
+        let send: Send = Arc::new(move |_| {
+            let seen = Arc::clone(&seen);
+            async move {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                Ok(DnsChange {
+                    id: format!("C{}", seen.fetch_add(1, SeqCst)).into(),
+                    state: DnsChangeState::Pending,
+                })
+            }
+            .boxed()
+        });
+        let queue = start(send, Gathering { window: Duration::from_millis(1), ..Gathering::default() });
+        let leaving = sent(&queue, &["a"]).await;
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        drop(leaving);
+        assert!(change(&queue, &["b"]).await.is_ok());
+        assert_eq!(count.load(SeqCst), 1);
     }
 
     #[tokio::test]

@@ -8,6 +8,8 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use cloud::{Call, Within};
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -62,6 +64,18 @@ impl Leadership {
             work.as_mut().poll(context).map(Some)
         })
         .await
+    }
+
+    /// The same for the requests of a zone's writer, which are nobody's turn.
+    pub(crate) fn within(&self) -> Within {
+        let leadership = self.clone();
+        Box::new(move |request| {
+            let leadership = leadership.clone();
+            let lost = || cloud::Error::Unavailable {
+                call: Box::new(Call::new("ChangeResourceRecordSets", "this process leads no more")),
+            };
+            async move { leadership.while_leading(request).await.unwrap_or_else(|| Err(lost())) }.boxed()
+        })
     }
 
     /// Waits until this process does not lead, by its own clock or because it was told so.
@@ -212,8 +226,9 @@ fn refused(answer: kube::Result<Lease>) -> kube::Result<bool> {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
-
-    use futures::FutureExt as _;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering::SeqCst;
 
     use super::*;
 
@@ -256,6 +271,29 @@ mod tests {
         };
         assert_eq!(leadership.while_leading(work).await, None);
         assert!(!further.get());
+    }
+
+    #[tokio::test]
+    async fn a_change_of_names_is_not_sent_once_another_process_leads() {
+        let sent = Arc::new(AtomicBool::new(false));
+        let request = || {
+            let sent = Arc::clone(&sent);
+            async move {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                sent.store(true, SeqCst);
+                Ok(cloud::DnsChange { id: "C1".into(), state: cloud::DnsChangeState::Pending })
+            }
+            .boxed()
+        };
+        let (candidate, leadership) = leading(Some(LONG));
+        let within = leadership.within();
+        let begun = tokio::spawn(within(request()));
+        tokio::task::yield_now().await;
+        candidate.send_replace(None);
+        assert!(begun.await.unwrap().unwrap_err().outcome_unknown());
+        assert!(!sent.load(SeqCst));
+        candidate.send_replace(Some(Instant::now() + LONG));
+        assert!(within(request()).await.is_ok() && sent.load(SeqCst));
     }
 
     #[tokio::test]

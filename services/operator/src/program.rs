@@ -94,7 +94,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let context = Arc::new(Context {
         lookup: Lookup::new(&cloud, Batching::default()),
         zone_view: ZoneView::new(Arc::clone(&cloud), zone.clone(), PICTURE),
-        zone_writer: ZoneWriter::new(&cloud, zone, Gathering::default()),
+        zone_writer: ZoneWriter::new(&cloud, zone, Gathering::default(), leadership.within()),
         events: Events::new(clients.calls.clone(), &args.cluster),
         client: clients.calls,
         databases: Databases::new().map_err(Error::Http)?,

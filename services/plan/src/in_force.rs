@@ -9,8 +9,9 @@ use domain::{Rule, Violation, Violations};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
 use resources::names::{self, condition};
-use resources::{QuestDB, QuestDBSpec};
+use resources::{NodeStatus, QuestDB, QuestDBSpec};
 
+use crate::Goal;
 use crate::change::{Running, field_of};
 
 /// What a database was started with, or would be by its StatefulSet.
@@ -28,9 +29,10 @@ impl InForce {
     pub(crate) fn pardon(&self, resource: &QuestDB, violations: &mut Violations) -> Vec<String> {
         let stands = |wrong: &Violation| {
             match wrong.pointer.as_str() {
-                HOSTNAME => return has_name(resource),
-                NODE_IMAGE => return was_accepted(resource),
-                ZONE => return is_placed(resource),
+                HOSTNAME => return keeps_name(resource),
+                INGRESS_HOST => return was_accepted(resource),
+                NODE_IMAGE => return is_image_of_machine(resource) || was_accepted(resource),
+                ZONE => return is_placed(resource) || was_accepted(resource),
                 _ => {}
             }
             let belongs = wrong.rule == Rule::Conflict && is_about_questdb(&wrong.pointer);
@@ -51,6 +53,7 @@ impl InForce {
 }
 
 const HOSTNAME: &str = "/spec/network/hostname";
+const INGRESS_HOST: &str = "/spec/network/ingress/host";
 const NODE_IMAGE: &str = "/spec/compute/nodeImage";
 const ZONE: &str = "/spec/zone";
 const POD: &str = "/spec/pod/";
@@ -62,18 +65,34 @@ fn is_about_questdb(pointer: &str) -> bool {
     pointer.starts_with(POD) || pointer.starts_with("/spec/config/")
 }
 
-/// Whether the name that is asked for is the one that clients know.
-fn has_name(resource: &QuestDB) -> bool {
+/// Whether the name that is asked for is the one that clients know or are about to, or was accepted for a database that runs.
+pub(crate) fn keeps_name(resource: &QuestDB) -> bool {
+    let Some(wish) = resource.spec.network.hostname.as_deref().map(cloud::normalise_name) else {
+        return false;
+    };
     let given = resource.status.as_ref().and_then(|status| status.dns.as_ref());
-    let wish = resource.spec.network.hostname.as_deref().map(cloud::normalise_name);
-    given.is_some_and(|given| wish.is_some_and(|wish| wish == given.name))
+    let is_given = given
+        .is_some_and(|given| given.name == wish || given.next.as_ref().is_some_and(|next| next.name == wish));
+    // Of one that is paused nothing is looked at before it is accepted.
+    is_given || Goal::of(resource) == Goal::Serve && was_accepted(resource)
 }
 
-/// Whether its machine was asked for in the zone that it is bound to, which no disk leaves.
+/// Whether its machine was made from the image that is asked for.
+fn is_image_of_machine(resource: &QuestDB) -> bool {
+    let image = resource.spec.compute.node_image.as_ref();
+    image.is_some() && node(resource).is_some_and(|node| node.image.as_ref() == image)
+}
+
+/// Whether its machine is in the zone that it is bound to, or was asked for there: no disk leaves its zone.
 fn is_placed(resource: &QuestDB) -> bool {
     let annotations = resource.metadata.annotations.as_ref();
-    let placed = annotations.and_then(|annotations| annotations.get(names::LAUNCH_ZONE));
-    placed.is_some() && placed == resource.spec.zone.as_ref()
+    let asked = annotations.and_then(|annotations| annotations.get(names::LAUNCH_ZONE));
+    let placed = node(resource).and_then(|node| node.zone.as_ref());
+    resource.spec.zone.as_ref().is_some_and(|zone| [asked, placed].contains(&Some(zone)))
+}
+
+fn node(resource: &QuestDB) -> Option<&NodeStatus> {
+    resource.status.as_ref()?.node.as_ref()
 }
 
 /// Whether this very spec was accepted once, be it by an older operator.
@@ -212,6 +231,7 @@ mod tests {
             "conditions": [{ "type": "ConfigAccepted", "status": "True", "reason": "r", "message": "",
                 "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z" }],
             "dns": { "name": "trades.of.before", "state": "InSync" },
+            "node": { "image": "ami-of-before", "zone": "eu-west-1z", "ready": true },
         });
         resource.status = Some(serde_json::from_value(status).unwrap());
         resource
@@ -228,15 +248,60 @@ mod tests {
             change(&mut resource);
             check(&resource, &InForce::default()).err().unwrap_or_default()
         };
-        assert_eq!(wrong(|resource| resource.spec.zone = Some("eu-west-1y".to_owned())), [ZONE]);
-        assert_eq!(wrong(|resource| resource.metadata.annotations = None), [ZONE]);
-        assert_eq!(wrong(|resource| resource.metadata.generation = Some(2)), [NODE_IMAGE]);
-        let other_name = |resource: &mut QuestDB| {
-            resource.spec.network.hostname = Some("other.of.before".to_owned());
+        let nothing: [&str; 0] = [];
+        let route = |resource: &mut QuestDB| {
+            let ingress = json!({ "host": "a.qdb-acme.apps.of.before" });
+            resource.spec.network.ingress = Some(serde_json::from_value(ingress).unwrap());
         };
-        assert_eq!(wrong(other_name), [HOSTNAME]);
-        let nameless = |resource: &mut QuestDB| resource.status.as_mut().unwrap().dns = None;
-        assert_eq!(wrong(nameless), [HOSTNAME]);
+        assert_eq!(wrong(route), nothing, "the very spec was accepted");
+        // Of another spec what the database has counts, and nothing else.
+        let table: [(fn(&mut QuestDB), &[&str]); 11] = [
+            (|_| {}, &[]),
+            (|resource| resource.metadata.annotations = None, &[]),
+            (|resource| node(resource).zone = None, &[]),
+            (|resource| resource.spec.zone = Some("eu-west-1y".to_owned()), &[ZONE]),
+            (
+                |resource| {
+                    resource.metadata.annotations = None;
+                    node(resource).zone = None;
+                },
+                &[ZONE],
+            ),
+            (|resource| node(resource).image = None, &[NODE_IMAGE]),
+            (|resource| resource.spec.compute.node_image = Some("ami-other".to_owned()), &[NODE_IMAGE]),
+            (|resource| resource.spec.network.hostname = Some("other.of.before".to_owned()), &[HOSTNAME]),
+            (|resource| status(resource).dns = None, &[HOSTNAME]),
+            (
+                |resource| {
+                    let under_way = json!({ "name": "a.of.before", "state": "InSync",
+                        "next": { "name": "trades.of.before", "address": "10.0.0.1" } });
+                    status(resource).dns = Some(serde_json::from_value(under_way).unwrap());
+                },
+                &[],
+            ),
+            (
+                |resource| {
+                    let ingress = json!({ "host": "a.qdb-acme.apps.of.before" });
+                    resource.spec.network.ingress = Some(serde_json::from_value(ingress).unwrap());
+                },
+                &[INGRESS_HOST],
+            ),
+        ];
+        for (number, (change, expected)) in table.into_iter().enumerate() {
+            let mut resource = of_other_settings();
+            resource.metadata.generation = Some(2);
+            change(&mut resource);
+            let wrong = check(&resource, &InForce::default()).err().unwrap_or_default();
+            assert_eq!(wrong, expected, "{number}");
+        }
+    }
+
+    fn status(resource: &mut QuestDB) -> &mut resources::QuestDBStatus {
+        resource.status.as_mut().unwrap()
+    }
+
+    fn node(resource: &mut QuestDB) -> &mut NodeStatus {
+        status(resource).node.as_mut().unwrap()
     }
 
     #[test]

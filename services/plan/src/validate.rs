@@ -13,6 +13,7 @@ use resources::{
 };
 
 use crate::goal::{is_held_back, is_leaving};
+use crate::in_force::keeps_name;
 use crate::overrides;
 use crate::reach::{self, Reach};
 use crate::secrets::Keyring;
@@ -129,12 +130,11 @@ pub fn validate_over(
 /// The name that a database was given, by its own name if it asks for none: another suffix of the operator is for those that come
 /// later, and renames nobody.
 fn kept_name(resource: &QuestDB, subject: &Subject) -> Option<String> {
+    if let Some(own) = &resource.spec.network.hostname {
+        return keeps_name(resource).then(|| cloud::normalise_name(own));
+    }
     let given = &resource.status.as_ref()?.dns.as_ref()?.name;
-    let stays = match &resource.spec.network.hostname {
-        Some(own) => cloud::normalise_name(own) == *given,
-        None => given.strip_prefix(&subject.name)?.starts_with('.'),
-    };
-    stays.then(|| given.clone())
+    given.strip_prefix(&subject.name)?.starts_with('.').then(|| given.clone())
 }
 
 /// The DNS name of a database: its own if it may have it, else resource name and suffix.

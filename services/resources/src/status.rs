@@ -197,6 +197,9 @@ pub struct NodeStatus {
     /// Type of the instance that runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_type: Option<String>,
+    /// Machine image that it was made from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
     /// Availability zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,

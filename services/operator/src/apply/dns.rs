@@ -7,16 +7,19 @@ use resources::QuestDB;
 use super::Pass;
 use crate::error::Error;
 
-/// Changes records, all or none.
+/// Changes records, all or none; those that only add or replace together with what other databases ask for.
 ///
 /// *Invariant:* what takes a record away is done on the word of the resource as it is now. Route 53 has no fence, and by a cache
-/// that stood still another name may be in force, or the database may serve again. A change that has to wait long for those of
-/// others is not sent at all.
+/// that stood still another name may be in force, or the database may serve again.
 pub(super) async fn change(pass: &Pass<'_>, changes: &[RecordChange]) -> Result<DnsChange, Error> {
-    if changes.iter().any(|change| matches!(change, RecordChange::Delete(_))) {
+    let changed = if changes.iter().any(|change| matches!(change, RecordChange::Delete(_))) {
         check_current(pass).await?;
-    }
-    match pass.context.zone_writer.change(changes.to_vec()).await {
+        // Not with others, for which it would have to wait.
+        pass.context.cloud.change_records(&pass.context.zone(), changes).await
+    } else {
+        pass.context.zone_writer.change(changes.to_vec()).await
+    };
+    match changed {
         Ok(change) => Ok(change),
         // What the list showed is no longer so: somebody took or gave back the name in between.
         Err(

@@ -94,6 +94,7 @@ fn node(status: &mut QuestDBStatus, outcome: &Outcome<'_>, instance: Option<&Ins
         ip: instance.private_ip.map(|address| address.to_string()),
         instance_id: Some(instance.id.to_string()),
         instance_type: Some(instance.instance_type.clone()),
+        image: Some(instance.image.clone()),
         zone: Some(instance.zone.clone()),
         ready: conditions.is_some_and(|conditions| {
             conditions.iter().any(|found| found.type_ == "Ready" && found.status == "True")

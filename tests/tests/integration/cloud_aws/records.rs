@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::net::Ipv4Addr;
 
 use ::cloud_aws::Settings;
-use cloud::{DnsChangeState, DnsRecord, Gathering, RecordChange, RecordKind, ResourceKind, ZoneWriter};
+use cloud::{
+    DnsChangeState, DnsRecord, Gathering, RecordChange, RecordKind, ResourceKind, Within, ZoneWriter,
+};
 use testkit::eventually;
 
 use super::{Corner, DEADLINE, once_unthrottled};
@@ -65,7 +67,8 @@ async fn names_that_only_begin_alike_are_not_listed() {
 async fn the_records_of_many_databases_take_few_requests() {
     // Other tests change the same zone meanwhile: more patience than usual.
     let corner = Corner::with(|settings| Settings { attempts: 8, ..settings }).await;
-    let writer = ZoneWriter::new(&corner.aws, corner.hosted_zone.clone(), Gathering::default());
+    let always: Within = Box::new(|request| request);
+    let writer = ZoneWriter::new(&corner.aws, corner.hosted_zone.clone(), Gathering::default(), always);
     let names: Vec<_> = (0..60).map(|number| corner.name(&format!("many{number}"))).collect();
     let record = |name: &String| DnsRecord::a(name, 60, Ipv4Addr::new(10, 0, 0, 1));
     let taken = RecordChange::Create(record(&names[0]));
