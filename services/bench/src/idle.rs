@@ -12,6 +12,8 @@ use crate::herd::{EMPTY, Herd};
 use crate::{Results, Slice};
 
 const MANY: usize = 10_000;
+/// In which every database is looked at once more: the longest time between two looks.
+const ROUND: Duration = Duration::from_secs(450);
 
 /// Measures a slice.
 pub async fn measure(slice: Slice, seconds: u32) -> anyhow::Result<Results> {
@@ -24,7 +26,7 @@ pub async fn measure(slice: Slice, seconds: u32) -> anyhow::Result<Results> {
     // What follows a start is over.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let (asked, used, began) = (herd.keeper.asked(), operator.cpu()?, Instant::now());
-    tokio::time::sleep(Duration::from_secs(u64::from(seconds))).await;
+    tokio::time::sleep(Duration::from_secs(u64::from(seconds)).max(ROUND)).await;
     let (after, took) = (herd.keeper.asked(), began.elapsed().as_secs_f64());
     let used = (operator.cpu()? - used) / took;
     operator.kill().await?;

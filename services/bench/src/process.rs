@@ -6,6 +6,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use nix::time::clock_getcpuclockid;
+use nix::unistd::Pid;
 use testkit::stack;
 use tokio::process::{Child, Command};
 
@@ -13,8 +15,6 @@ use crate::pace::until;
 
 /// How long a program may take to become ready.
 const READY: Duration = Duration::from_secs(30);
-/// The kernel counts processor time in hundredths of a second, on every Linux.
-const TICKS: f64 = 100.0;
 
 /// The most memory that was ever resident, as the kernel calls it.
 const PEAK: &str = "VmHWM:";
@@ -97,9 +97,12 @@ impl Process {
     }
 }
 
-/// Processor time of a process, in seconds.
+/// Processor time of a process, in seconds, by its own clock: the kernel's tables count in hundredths of a second, which is more
+/// than an idle program uses in one.
 pub(crate) fn cpu(id: u32) -> anyhow::Result<f64> {
-    parse_cpu(&read(id, "stat")?).context("an unusual /proc/PID/stat")
+    let clock =
+        clock_getcpuclockid(Pid::from_raw(i32::try_from(id)?)).context("finding a program's clock")?;
+    Ok(Duration::from(clock.now().context("reading a program's clock")?).as_secs_f64())
 }
 
 /// The most memory that a process ever had resident, in MB.
@@ -110,13 +113,6 @@ pub(crate) fn peak(id: u32) -> anyhow::Result<f64> {
 fn read(id: u32, file: &str) -> anyhow::Result<String> {
     let path = format!("/proc/{id}/{file}");
     std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))
-}
-
-/// User and system time: fields 14 and 15, counted behind the name, which may hold anything.
-fn parse_cpu(stat: &str) -> Option<f64> {
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
-    let mut ticks = || fields.next()?.parse::<u32>().ok();
-    Some((f64::from(ticks()?) + f64::from(ticks()?)) / TICKS)
 }
 
 fn parse_memory(status: &str, key: &str) -> Option<f64> {
@@ -143,16 +139,17 @@ mod tests {
 
     #[test]
     fn the_kernel_is_understood() {
-        let stat = "71 (a (b) c) S 1 71 71 0 -1 4194304 2000 0 0 0 125 75 0 0 20 0 9 0 4 5 6";
-        assert_eq!(parse_cpu(stat), Some(2.0));
-        assert_eq!(parse_cpu("71"), None);
         assert_eq!(parse_memory("Name:\tx\nVmHWM:\t   15625 kB\nVmRSS:\t 1 kB\n", PEAK), Some(16.0));
         assert_eq!(parse_memory("VmRSS: 1 kB", PEAK), None);
     }
 
     #[test]
     fn this_process_uses_something() {
-        assert!(cpu(std::process::id()).unwrap() >= 0.0);
+        let before = cpu(std::process::id()).unwrap();
+        let sum = (0..1_000_000_u64).fold(0, |sum: u64, number| std::hint::black_box(sum ^ number));
+        let after = cpu(std::process::id()).unwrap();
+        assert!(before > 0.0 && after > before, "{before} {after} {sum}");
+        assert!(cpu(u32::MAX).is_err());
         assert!(peak(std::process::id()).unwrap() > 1.0);
     }
 }

@@ -208,6 +208,8 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::sync::atomic::Ordering::SeqCst;
 
+    use tokio::sync::Semaphore;
+
     use super::*;
     use crate::{DnsChangeState, DnsRecord};
 
@@ -282,27 +284,38 @@ mod tests {
         assert_eq!((refused, log.lock().unwrap().len()), (vec![77], 15));
     }
 
+    /// Says that it was begun, and is carried out once it may be.
+    async fn gated(
+        begun: mpsc::UnboundedSender<()>,
+        gate: Arc<Semaphore>,
+        carried_out: Arc<AtomicUsize>,
+    ) -> Answer {
+        begun.send(()).unwrap();
+        gate.acquire().await.unwrap().forget();
+        let number = carried_out.fetch_add(1, SeqCst);
+        Ok(DnsChange { id: format!("C{number}").into(), state: DnsChangeState::Pending })
+    }
+
     #[tokio::test]
     async fn a_request_that_nobody_waits_for_any_more_is_given_up() {
-        let count = Arc::new(AtomicUsize::new(0));
-        let seen = Arc::clone(&count);
+        let (begun, mut begins) = mpsc::unbounded_channel();
         // A turn of the account's rate is waited for before anything is sent.
-        let send: Send = Arc::new(move |_| {
-            let seen = Arc::clone(&seen);
-            async move {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                Ok(DnsChange {
-                    id: format!("C{}", seen.fetch_add(1, SeqCst)).into(),
-                    state: DnsChangeState::Pending,
-                })
-            }
-            .boxed()
-        });
-        let queue = start(send, Gathering { window: Duration::from_millis(1), ..Gathering::default() });
+        let (gate, carried_out) = (Arc::new(Semaphore::new(0)), Arc::<AtomicUsize>::default());
+        let (opens, count) = (Arc::clone(&gate), Arc::clone(&carried_out));
+        let send: Send =
+            Arc::new(move |_| gated(begun.clone(), Arc::clone(&gate), Arc::clone(&carried_out)).boxed());
+        let queue = start(send, Gathering::default());
+        let mut begins = async || {
+            let begun = tokio::time::timeout(Duration::from_secs(10), begins.recv()).await;
+            begun.expect("the request before is given up").unwrap();
+        };
         let leaving = sent(&queue, &["a"]).await;
-        tokio::time::sleep(Duration::from_millis(30)).await;
+        begins().await;
         drop(leaving);
-        assert!(change(&queue, &["b"]).await.is_ok());
+        let staying = sent(&queue, &["b"]).await;
+        begins().await;
+        opens.add_permits(2);
+        assert!(staying.await.unwrap().is_ok());
         assert_eq!(count.load(SeqCst), 1);
     }
 
@@ -355,7 +368,7 @@ mod tests {
         // Gathered already, too.
         let mut gathered = Box::pin(change(&queue, &["c"]));
         assert!(futures::poll!(&mut gathered).is_pending());
-        tokio::time::sleep(Gathering::default().window / 4).await;
+        tokio::task::yield_now().await;
         drop(gathered);
         assert!(change(&queue, &["d"]).await.is_ok());
         assert_eq!(*log.lock().unwrap(), [["a"], ["d"]]);

@@ -230,6 +230,8 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use std::sync::atomic::Ordering::SeqCst;
 
+    use tokio::sync::oneshot;
+
     use super::*;
 
     const LONG: Duration = Duration::from_mins(10);
@@ -273,27 +275,31 @@ mod tests {
         assert!(!further.get());
     }
 
+    /// A change that is sent once it may be.
+    async fn change(
+        turn: oneshot::Receiver<()>,
+        sent: Arc<AtomicBool>,
+    ) -> Result<cloud::DnsChange, cloud::Error> {
+        turn.await.unwrap();
+        sent.store(true, SeqCst);
+        Ok(cloud::DnsChange { id: "C1".into(), state: cloud::DnsChangeState::Pending })
+    }
+
     #[tokio::test]
     async fn a_change_of_names_is_not_sent_once_another_process_leads() {
-        let sent = Arc::new(AtomicBool::new(false));
-        let request = || {
-            let sent = Arc::clone(&sent);
-            async move {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-                sent.store(true, SeqCst);
-                Ok(cloud::DnsChange { id: "C1".into(), state: cloud::DnsChangeState::Pending })
-            }
-            .boxed()
-        };
+        let sent = Arc::<AtomicBool>::default();
         let (candidate, leadership) = leading(Some(LONG));
         let within = leadership.within();
-        let begun = tokio::spawn(within(request()));
+        let (turn, waits) = oneshot::channel();
+        let begun = tokio::spawn(within(change(waits, Arc::clone(&sent)).boxed()));
         tokio::task::yield_now().await;
         candidate.send_replace(None);
         assert!(begun.await.unwrap().unwrap_err().outcome_unknown());
-        assert!(!sent.load(SeqCst));
+        assert!(turn.send(()).is_err() && !sent.load(SeqCst), "given up");
         candidate.send_replace(Some(Instant::now() + LONG));
-        assert!(within(request()).await.is_ok() && sent.load(SeqCst));
+        let (turn, waits) = oneshot::channel();
+        turn.send(()).unwrap();
+        assert!(within(change(waits, Arc::clone(&sent)).boxed()).await.is_ok() && sent.load(SeqCst));
     }
 
     #[tokio::test]

@@ -219,6 +219,8 @@ mod tests {
         }
     }
 
+    type Change = fn(&mut QuestDB);
+
     /// A database in a zone, of a machine image and with a name that the operator's settings offer no more.
     fn of_other_settings() -> QuestDB {
         let mut resource = resource(1);
@@ -243,7 +245,7 @@ mod tests {
         assert_eq!(validated.hostname, "trades.of.before", "nobody is renamed");
         assert_eq!((validated.node_image.as_str(), validated.kept.len()), ("ami-of-before", 3));
 
-        let wrong = |change: fn(&mut QuestDB)| {
+        let wrong = |change: Change| {
             let mut resource = of_other_settings();
             change(&mut resource);
             check(&resource, &InForce::default()).err().unwrap_or_default()
@@ -255,7 +257,7 @@ mod tests {
         };
         assert_eq!(wrong(route), nothing, "the very spec was accepted");
         // Of another spec what the database has counts, and nothing else.
-        let table: [(fn(&mut QuestDB), &[&str]); 11] = [
+        let table: [(Change, &[&str]); 11] = [
             (|_| {}, &[]),
             (|resource| resource.metadata.annotations = None, &[]),
             (|resource| node(resource).zone = None, &[]),

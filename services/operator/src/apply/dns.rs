@@ -12,14 +12,14 @@ use crate::error::Error;
 /// *Invariant:* what takes a record away is done on the word of the resource as it is now. Route 53 has no fence, and by a cache
 /// that stood still another name may be in force, or the database may serve again.
 pub(super) async fn change(pass: &Pass<'_>, changes: &[RecordChange]) -> Result<DnsChange, Error> {
-    let changed = if changes.iter().any(|change| matches!(change, RecordChange::Delete(_))) {
+    let answer = if changes.iter().any(|change| matches!(change, RecordChange::Delete(_))) {
         check_current(pass).await?;
         // Not with others, for which it would have to wait.
         pass.context.cloud.change_records(&pass.context.zone(), changes).await
     } else {
         pass.context.zone_writer.change(changes.to_vec()).await
     };
-    match changed {
+    match answer {
         Ok(change) => Ok(change),
         // What the list showed is no longer so: somebody took or gave back the name in between.
         Err(
