@@ -44,10 +44,17 @@ pub(super) async fn purge(subject: &mut Subject, source: &Value, size_gib: u32) 
     subject.carried_out(Phase::Deleted).await;
 }
 
-pub(super) async fn restores(subject: &Subject) -> bool {
+async fn restores(subject: &Subject) -> bool {
+    checkpoint_of(subject).await.is_some()
+}
+
+/// Whether what a disk was made from is said to have been held by a checkpoint (`yes`, `no`, `unknown`); nothing for a disk that
+/// was made from nothing.
+pub(super) async fn checkpoint_of(subject: &Subject) -> Option<String> {
     let set: StatefulSet = subject.sets().get(&subject.name).await.unwrap();
-    let pod = set.spec.unwrap().template.spec.unwrap();
-    pod.init_containers.is_some_and(|found| found[0].name == "restore")
+    let containers = set.spec.unwrap().template.spec.unwrap().init_containers?;
+    let restore = containers.into_iter().find(|found| found.name == "restore")?;
+    restore.env.unwrap().into_iter().find(|variable| variable.name == "HELD")?.value
 }
 
 /// What is said of the disk, once it has to do with this.
