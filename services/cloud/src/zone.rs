@@ -1,5 +1,5 @@
-//! One writer for a hosted zone. Route 53 takes one change of a zone after the other and few requests a second, so the
-//! changes of many databases travel together, one request in flight.
+//! A writer for a hosted zone. Route 53 takes one change of a zone after the other and few requests a second, so the
+//! changes of many databases travel together, one request of the writer in flight.
 //!
 //! *Invariant:* what one caller asks for is done whole or not at all, and one caller's mistake is nobody else's: a batch
 //! that is refused is sent again in halves. A change that had to wait for too long is never sent, nor is a request that nobody
@@ -55,7 +55,7 @@ pub struct ZoneWriter {
 
 struct Wish {
     changes: Vec<RecordChange>,
-    /// It is not sent later than this.
+    /// It is not sent for the first time later than this.
     until: Instant,
     answer: oneshot::Sender<Answer>,
 }
@@ -197,9 +197,14 @@ async fn all_left(batch: &mut [Wish]) {
     join_all(batch.iter_mut().map(|wish| wish.answer.closed())).await;
 }
 
-/// Whether nothing was done and a part of the batch may be to blame, so that the others are worth another try.
+/// Whether nothing was done and a part of the batch may be to blame, so that the others are worth another try. Rights may be
+/// bound to names.
 fn is_refusal(error: &Error) -> bool {
-    !error.outcome_unknown() && !matches!(error, Error::Throttled { .. })
+    match error {
+        Error::NotFound { kind, .. } => *kind == ResourceKind::Record,
+        Error::Throttled { .. } | Error::Quota { .. } => false,
+        other => !other.outcome_unknown(),
+    }
 }
 
 #[cfg(test)]
@@ -312,10 +317,12 @@ mod tests {
         let leaving = sent(&queue, &["a"]).await;
         begins().await;
         drop(leaving);
-        let staying = sent(&queue, &["b"]).await;
+        let (leaving, staying) = (sent(&queue, &["b"]).await, sent(&queue, &["c"]).await);
         begins().await;
+        drop(leaving);
+        tokio::task::yield_now().await;
         opens.add_permits(2);
-        assert!(staying.await.unwrap().is_ok());
+        assert!(staying.await.unwrap().is_ok(), "somebody waits for it still");
         assert_eq!(count.load(SeqCst), 1);
     }
 

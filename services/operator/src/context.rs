@@ -41,7 +41,7 @@ pub(crate) struct Context {
     pub(crate) cloud: Arc<dyn Cloud>,
     pub(crate) view: Arc<ClusterView>,
     pub(crate) zone_view: ZoneView,
-    /// The only one that changes records.
+    /// Adds and replaces records; what takes away goes by itself.
     pub(crate) zone_writer: ZoneWriter,
     pub(crate) lookup: Lookup,
     pub(crate) settings: Settings,

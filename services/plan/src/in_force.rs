@@ -13,6 +13,7 @@ use resources::{NodeStatus, QuestDB, QuestDBSpec};
 
 use crate::Goal;
 use crate::change::{Running, field_of};
+use crate::report::conditions::INVALID;
 
 /// What a database was started with, or would be by its StatefulSet.
 #[derive(Clone, Debug, Default)]
@@ -95,13 +96,14 @@ fn node(resource: &QuestDB) -> Option<&NodeStatus> {
     resource.status.as_ref()?.node.as_ref()
 }
 
-/// Whether this very spec was accepted once, be it by an older operator.
+/// Whether this very spec was accepted once, be it by an older operator: whole, or but for a part that is not carried out.
 fn was_accepted(resource: &QuestDB) -> bool {
     let conditions = resource.status.iter().flat_map(|status| &status.conditions);
     let mut accepted = conditions.filter(|found| found.type_ == condition::CONFIG_ACCEPTED);
     let generation = resource.metadata.generation;
     accepted.any(|found| {
-        found.status == "True" && generation.is_some() && found.observed_generation == generation
+        let is_accepted = found.status == "True" || found.reason != INVALID;
+        is_accepted && generation.is_some() && found.observed_generation == generation
     })
 }
 
@@ -204,18 +206,26 @@ mod tests {
 
     #[test]
     fn a_spec_that_was_accepted_as_it_is_stays_so_while_nothing_runs() {
-        let accepted = |status: &str, generation: i64| -> Value {
-            json!({ "conditions": [{ "type": "ConfigAccepted", "status": status, "reason": "r", "message": "",
+        let accepted = |(status, reason): (&str, &str), generation: i64| -> Value {
+            json!({ "conditions": [{ "type": "ConfigAccepted", "status": status, "reason": reason, "message": "",
                 "observedGeneration": generation, "lastTransitionTime": "2026-01-01T00:00:00Z" }] })
         };
-        for (status, generation, stays) in [("True", 1, true), ("False", 1, false), ("True", 0, false)] {
+        let table = [
+            (("True", "Valid"), 1, true),
+            (("False", "NameTaken"), 1, true),
+            (("False", "UpgradeRefused"), 1, true),
+            (("False", INVALID), 1, false),
+            (("True", "Valid"), 0, false),
+            (("False", "NameTaken"), 0, false),
+        ];
+        for (status, generation, stays) in table {
             let mut resource = of_before();
             resource.status = Some(serde_json::from_value(accepted(status, generation)).unwrap());
-            assert_eq!(check(&resource, &InForce::default()).is_ok(), stays, "{status} {generation}");
+            assert_eq!(check(&resource, &InForce::default()).is_ok(), stays, "{status:?} {generation}");
             // What the operator takes for its own word is nobody else's to say.
             let pod = json!({ "annotations": { names::RUNNING: "{}" } });
             resource.spec.pod = Some(serde_json::from_value(pod).unwrap());
-            assert!(check(&resource, &InForce::default()).is_err(), "{status} {generation}");
+            assert!(check(&resource, &InForce::default()).is_err(), "{status:?} {generation}");
         }
     }
 

@@ -77,15 +77,18 @@ fn seen(status: &QuestDBStatus) -> Option<Word> {
     known.then(|| yes("Seen", "everything that belongs to this database can be seen"))
 }
 
+/// Reason of the conditions while the spec as a whole is refused.
+pub(crate) const INVALID: &str = "Invalid";
+
 /// The conditions of a wish that cannot be carried out; what is known of the database itself stays.
 pub(super) fn refuse(status: &mut QuestDBStatus, what: &str, generation: i64, now: Timestamp) {
     let text = format!("{what}. Nothing was changed: correct the spec");
     let at = (generation, now);
-    put(&mut status.conditions, condition::CONFIG_ACCEPTED, no("Invalid", &text), at);
-    put(&mut status.conditions, condition::DEGRADED, yes("Invalid", &text), at);
-    put(&mut status.conditions, condition::PROGRESSING, no("Invalid", "the spec cannot be carried out"), at);
+    put(&mut status.conditions, condition::CONFIG_ACCEPTED, no(INVALID, &text), at);
+    put(&mut status.conditions, condition::DEGRADED, yes(INVALID, &text), at);
+    put(&mut status.conditions, condition::PROGRESSING, no(INVALID, "the spec cannot be carried out"), at);
     if !status.conditions.iter().any(|condition| condition.type_ == condition::READY) {
-        put(&mut status.conditions, condition::READY, no("Invalid", "the spec cannot be carried out"), at);
+        put(&mut status.conditions, condition::READY, no(INVALID, "the spec cannot be carried out"), at);
     }
 }
 
