@@ -353,8 +353,7 @@ fn choose_zone(world: &World<'_>) -> String {
         return zone.clone();
     }
     let zones: Vec<&String> = world.settings.zones.keys().collect();
-    let exhausted = &world.observed.memory.exhausted_zones;
-    let open: Vec<&String> = zones.iter().copied().filter(|zone| !exhausted.contains(zone)).collect();
+    let open: Vec<&String> = zones.iter().copied().filter(|zone| is_open(world, zone)).collect();
     let choice = if open.is_empty() { &zones } else { &open };
     let number = world
         .validated

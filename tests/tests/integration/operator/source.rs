@@ -53,7 +53,7 @@ async fn restores(subject: &Subject) -> bool {
 pub(super) async fn checkpoint_of(subject: &Subject) -> Option<String> {
     let set: StatefulSet = subject.sets().get(&subject.name).await.unwrap();
     let containers = set.spec.unwrap().template.spec.unwrap().init_containers?;
-    let restore = containers.into_iter().find(|found| found.name == "restore")?;
+    let restore = containers.into_iter().next().filter(|first| first.name == "restore")?;
     restore.env.unwrap().into_iter().find(|variable| variable.name == "HELD")?.value
 }
 
