@@ -63,6 +63,17 @@ fn provable(seen: &Seen) -> Option<&VolumeSnapshot> {
     })
 }
 
+/// The copy that EC2 gave up, where there is no other to trust. It is not begun again while the database waits: who
+/// wants another one asks for it, and reads until then why there is none.
+fn broken(seen: &Seen) -> Option<&VolumeSnapshot> {
+    // Another copy may have begun that does not show yet. No database stands still for a last one.
+    let is_seen = seen.conclusive || matches!(seen.ground, Ground::Ended { .. });
+    if !is_seen || provable(seen).is_some() {
+        return None;
+    }
+    earliest(&seen.copies, |copy| copy.state == SnapshotState::Error)
+}
+
 fn earliest(copies: &[VolumeSnapshot], counts: impl Fn(&VolumeSnapshot) -> bool) -> Option<&VolumeSnapshot> {
     let found = copies.iter().filter(|copy| counts(copy));
     found.min_by_key(|copy| (copy.started_at, copy.id.clone()))
@@ -95,14 +106,13 @@ fn unfinished(copy: &VolumeSnapshot) -> Plan {
 
 /// There is none yet.
 fn begin(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
+    // Said before it is late too: what EC2 says of its copy explains more than a deadline.
+    if let Some(copy) = broken(seen) {
+        let failed = unfinished(copy);
+        return if owes(resource) { pay(seen, failed.phase, failed.reason, &failed.message) } else { failed };
+    }
     if is_late(resource, seen.now) && (seen.conclusive || owes(resource)) {
         return fail(resource, seen);
-    }
-    // A last copy is asked for again by the next order, after a while: this one says what EC2 said.
-    let ended = matches!(seen.ground, Ground::Ended { .. });
-    let mut broken = seen.copies.iter().filter(|copy| ended && copy.state == SnapshotState::Error);
-    if let (Some(copy), None) = (broken.next(), provable(seen)) {
-        return unfinished(copy);
     }
     if let Some(copy) = provable(seen) {
         let message = "the copy has begun while the database stood still";

@@ -174,6 +174,38 @@ fn a_copy_that_ec2_cannot_finish_fails_with_its_words() {
 }
 
 #[test]
+fn a_copy_that_ec2_gives_up_before_it_is_trusted_frees_the_database_and_fails_with_its_words() {
+    let (mut world, _) = after(4);
+    assert!(owes(&world.objects[0]));
+    world.now += jiff::SignedDuration::from_secs(10);
+    let mut seen = world.seen(0);
+    assert_eq!(seen.copies.len(), 1, "{seen:?}");
+    let sound = seen.copies[0].clone();
+    (seen.copies[0].state, seen.copies[0].message) = (SnapshotState::Error, Some("disk full".to_owned()));
+    let late = seen.now + jiff::SignedDuration::from_secs(3_601);
+    for now in [seen.now, late] {
+        let seen = Seen { now, conclusive: true, ..seen.clone() };
+        let frees = plan(&world.objects[0], &seen);
+        assert_eq!((frees.step, frees.phase), (Some(Step::Release), SnapshotPhase::Failed));
+        assert!(frees.message.contains("disk full"), "{}", frees.message);
+
+        let (before, _) = after(1);
+        let failed = plan(&before.objects[0], &seen);
+        assert_eq!(
+            (failed.step, failed.phase, failed.reason, failed.settled),
+            (None, SnapshotPhase::Failed, "CopyFailed", true)
+        );
+        assert!(failed.message.contains("disk full"), "{}", failed.message);
+    }
+    // A look that may be behind may lack another copy, and one that can be trusted makes good for one that cannot.
+    seen.conclusive = false;
+    assert_eq!(plan(&world.objects[0], &seen).step, None);
+    seen.conclusive = true;
+    seen.copies.push(cloud::VolumeSnapshot { id: "snap-other".into(), ..sound });
+    assert_eq!(plan(&world.objects[0], &seen).step, Some(Step::Trust("snap-other".into())));
+}
+
+#[test]
 fn whoever_owes_a_release_comes_first() {
     let mut world = World::new(&["a", "b", "c"]);
     let before = |world: &World, of: usize| {

@@ -226,6 +226,34 @@ fn past_its_deadline_it_fails_frees_the_database_and_stays_failed() {
 }
 
 #[test]
+fn a_copy_that_ec2_gives_up_at_any_step_fails_at_once_and_is_not_begun_again() {
+    let faults = || FAULTS.map(Some).into_iter().chain([None]);
+    for (at, fault) in (3..7).flat_map(|at| faults().map(move |fault| (at, fault))) {
+        let (mut world, mut fired) = (World::new(&["a"]), false);
+        run(&mut world, 0, |world, step| {
+            world.gives_up |= step >= at;
+            let strikes = step >= at && !fired;
+            fired |= strikes;
+            fault.filter(|_| strikes)
+        });
+        let told = world.objects[0].status.clone().unwrap();
+        assert_eq!(told.phase, Some(SnapshotPhase::Failed), "{fault:?} at {at}: {:?}", world.steps);
+        let ready = &told.conditions[0];
+        assert_eq!(ready.reason, "CopyFailed", "{fault:?} at {at}: {:?}", world.steps);
+        assert!(ready.message.contains("the key is disabled"), "{}", ready.message);
+        assert!(world.is_free(), "{fault:?} at {at}: {:?}", world.steps);
+        // Whoever heard nothing asks twice, and nobody asks again for what EC2 gave up.
+        assert!(world.copies.len() <= 2, "{fault:?} at {at}: {:?}", world.steps);
+        world.wipe(0);
+        run(&mut world, 0, |_, _| None);
+        assert_eq!(world.phase(0), Some(SnapshotPhase::Failed));
+        world.delete(0, CopyPolicy::Retain);
+        run(&mut world, 0, |_, _| None);
+        assert_eq!(world.living().len(), usize::from(at > 4), "{fault:?} at {at}: what was never trusted is left");
+    }
+}
+
+#[test]
 fn what_was_owed_is_paid_when_the_database_comes_back_after_the_deadline() {
     let mut world = World::new(&["a"]);
     for _ in 0..3 {

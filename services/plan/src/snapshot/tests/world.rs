@@ -82,6 +82,8 @@ pub(super) struct World {
     asleep: Vec<bool>,
     /// How late EC2 shows a copy.
     pub(super) shows_after: i64,
+    /// Whether EC2 gives up what it copies.
+    pub(super) gives_up: bool,
     pub(super) steps: Vec<&'static str>,
     serial: u32,
 }
@@ -103,6 +105,7 @@ impl World {
             absent: false,
             silent_until: None,
             shows_after: 10,
+            gives_up: false,
             steps: Vec::new(),
             serial: 0,
         }
@@ -128,7 +131,10 @@ impl World {
 
     fn show(&self, copy: &Copy) -> VolumeSnapshot {
         let mut shown = copy.shown.clone();
-        if copy.done <= self.now {
+        if self.gives_up {
+            shown.state = SnapshotState::Error;
+            shown.message = Some("the key is disabled".to_owned());
+        } else if copy.done <= self.now {
             shown.state = SnapshotState::Completed;
         }
         shown
