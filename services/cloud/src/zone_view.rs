@@ -3,7 +3,7 @@
 //!
 //! Like the picture of EC2 it is for noticing only: what is to be changed is listed again, by name.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,15 +25,27 @@ impl ZonePicture {
     /// Sorts records by name.
     pub fn new(as_of: Instant, records: Vec<DnsRecord>) -> Self {
         let mut sorted: HashMap<String, Vec<DnsRecord>> = HashMap::new();
-        let mut texts: HashMap<String, Vec<String>> = HashMap::new();
+        let mut by_text: HashMap<String, Vec<String>> = HashMap::new();
         for record in records {
-            let texts_of = if record.kind == RecordKind::Txt { record.texts() } else { Vec::new() };
-            for text in texts_of {
-                texts.entry(text).or_default().push(record.name.clone());
+            for text in texts(&record) {
+                by_text.entry(text).or_default().push(record.name.clone());
             }
             sorted.entry(record.name.clone()).or_default().push(record);
         }
-        Self { as_of, records: sorted, texts }
+        Self { as_of, records: sorted, texts: by_text }
+    }
+
+    /// How old it is.
+    pub fn age(&self) -> Duration {
+        self.as_of.elapsed()
+    }
+
+    /// The texts, now and before, of names that hold something else than in an earlier picture. An answer may have another
+    /// order.
+    pub fn changed_since(&self, before: &Self) -> BTreeSet<String> {
+        let names = self.records.keys().chain(before.records.keys());
+        let changed = names.filter(|name| !same(self.of(name), before.of(name)));
+        changed.flat_map(|name| self.of(name).iter().chain(before.of(name))).flat_map(texts).collect()
     }
 
     /// Every record of a name, which is lower case and without the last dot.
@@ -45,6 +57,14 @@ impl ZonePicture {
     pub fn with_text(&self, text: &str) -> &[String] {
         self.texts.get(text).map_or(&[], Vec::as_slice)
     }
+}
+
+fn texts(record: &DnsRecord) -> Vec<String> {
+    if record.kind == RecordKind::Txt { record.texts() } else { Vec::new() }
+}
+
+fn same(one: &[DnsRecord], other: &[DnsRecord]) -> bool {
+    one.len() == other.len() && one.iter().all(|record| other.contains(record))
 }
 
 /// Takes the picture when somebody needs it, once for all who need it at that time.
@@ -136,5 +156,26 @@ mod tests {
         assert_eq!(picture.with_text("x"), ["a.example.com", "c.example.com"]);
         assert_eq!(picture.with_text("y"), ["b.example.com"]);
         assert_eq!(picture.with_text("z"), [""; 0]);
+    }
+
+    #[test]
+    fn what_changed_is_told_by_the_texts_of_its_name() {
+        let at = |last| DnsRecord::a("a.example.com", 30, Ipv4Addr::new(10, 0, 0, last));
+        let text = |text| DnsRecord::txt("a.example.com", 30, text);
+        let check = |before: &[DnsRecord], now: &[DnsRecord], expected: &[&str]| {
+            let other = [DnsRecord::txt("b.example.com", 30, "other")];
+            let [before, now] =
+                [before, now].map(|records| ZonePicture::new(Instant::now(), [records, &other].concat()));
+            let changed = now.changed_since(&before);
+            assert_eq!(changed.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+        };
+        check(&[at(1), text("x")], &[text("x"), at(1)], &[]);
+        check(&[at(1), text("x")], &[at(2), text("x")], &["x"]);
+        check(&[at(1), text("x")], &[at(1), at(2), text("x")], &["x"]);
+        check(&[at(1), text("x")], &[at(1)], &["x"]);
+        check(&[at(1), text("x")], &[at(1), text("y")], &["x", "y"]);
+        check(&[at(1), text("x")], &[], &["x"]);
+        check(&[], &[at(1), text("x")], &["x"]);
+        check(&[at(1)], &[at(2)], &[]);
     }
 }

@@ -1,6 +1,7 @@
 //! What the program is told: the one page of its configuration.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -58,9 +59,13 @@ pub struct Args {
     /// create
     #[arg(long, env = "SLIPWAY_EC2_LAG", value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub ec2_lag: Duration,
-    /// Between two looks at a database that is as it should be; what changes in Kubernetes or in AWS is noticed without
-    #[arg(long, env = "SLIPWAY_RESYNC", value_name = "DURATION", default_value = "5m", value_parser = period)]
+    /// Between two looks at a database that is as it should be; what changes in Kubernetes, EC2 or Route 53 is noticed without
+    #[arg(long, env = "SLIPWAY_RESYNC", value_name = "DURATION", default_value = "1h", value_parser = period)]
     pub resync: Duration,
+    /// Between two lists of the whole hosted zone, by which records that somebody changed are noticed: three hundred records are
+    /// one of the few requests a second that everybody in the account shares
+    #[arg(long, env = "SLIPWAY_ZONE_PERIOD", value_name = "DURATION", default_value = "150s", value_parser = period)]
+    pub zone_period: Duration,
     /// QuestDB versions that databases may have
     #[arg(long = "questdb-versions", env = "SLIPWAY_QUESTDB_VERSIONS", value_delimiter = ',', default_values = domain::catalogue::VERSIONS, value_name = "VERSION")]
     pub versions: Vec<String>,
@@ -113,20 +118,20 @@ fn image(text: &str) -> Result<String, String> {
 
 /// A length of time such as `500ms`, `30s` or `2m`: ten minutes at most.
 fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is not a length of time of 0s to 10 minutes, such as 500ms, 30s or 2m");
-    let length = text.parse::<jiff::SignedDuration>().map_err(|_| wrong())?;
-    let length = Duration::try_from(length).map_err(|_| wrong())?;
-    if length <= Duration::from_mins(10) { Ok(length) } else { Err(wrong()) }
+    let told = "0s to 10 minutes, such as 500ms, 30s or 2m";
+    length(text, Duration::ZERO..=Duration::from_mins(10), told)
 }
 
-/// A length of time that is not shorter than a second.
+/// Between two looks: a second at least and a day at most.
 fn period(text: &str) -> Result<Duration, String> {
-    let length = duration(text)?;
-    if length >= Duration::from_secs(1) {
-        Ok(length)
-    } else {
-        Err(format!("{text:?} is shorter than a second"))
-    }
+    let told = "1 second to 1 day, such as 30s, 5m or 1h";
+    length(text, Duration::from_secs(1)..=Duration::from_hours(24), told)
+}
+
+fn length(text: &str, allowed: RangeInclusive<Duration>, told: &str) -> Result<Duration, String> {
+    let length = text.parse::<jiff::SignedDuration>().ok().and_then(|length| Duration::try_from(length).ok());
+    let wrong = || format!("{text:?} is not a length of time of {told}");
+    length.filter(|length| allowed.contains(length)).ok_or_else(wrong)
 }
 
 #[cfg(test)]
@@ -152,8 +157,8 @@ mod tests {
         let args = Args::try_parse_from(least()).unwrap();
         assert_eq!(args.settings().zones.get("eu-west-1b").map(String::as_str), Some("subnet-2"));
         assert_eq!(
-            (args.lease_namespace.as_str(), args.ec2_lag, args.resync),
-            ("slipway-system", Duration::from_secs(30), Duration::from_mins(5))
+            (args.lease_namespace.as_str(), args.ec2_lag, args.resync, args.zone_period),
+            ("slipway-system", Duration::from_secs(30), Duration::from_hours(1), Duration::from_secs(150))
         );
     }
 
@@ -187,6 +192,8 @@ mod tests {
             ("--ec2-lag", "11m"),
             ("--resync", "0s"),
             ("--resync", "999ms"),
+            ("--resync", "25h"),
+            ("--zone-period", "0s"),
             ("--watch-namespace", "a,*"),
             ("--aws-rates", "launch=2"),
         ] {

@@ -49,6 +49,8 @@ pub(crate) struct Context {
     pub(crate) ec2_lag: Duration,
     /// Between two looks at a database that is as it should be, without jitter.
     pub(crate) resync: Duration,
+    /// How old the picture of the hosted zone may get.
+    pub(crate) zone_period: Duration,
     pub(crate) work: Work,
     pub(crate) strays: Strays,
     pub(crate) memories: Memories,

@@ -26,6 +26,7 @@ mod memory;
 mod metrics;
 mod neighbours;
 mod observe;
+mod pictures;
 #[cfg(test)]
 mod played;
 mod program;

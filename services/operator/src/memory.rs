@@ -67,6 +67,11 @@ impl Memories {
         self.took_over.get_or_init(Instant::now);
     }
 
+    /// For how long this process has led.
+    pub(crate) fn led_for(&self) -> Duration {
+        self.took_over.get().map_or(Duration::ZERO, Instant::elapsed)
+    }
+
     /// Something new was asked of AWS, or is about to be: it may be there from now on.
     pub(crate) fn asked(&self, uid: &str) {
         self.lock().entry(uid.to_owned()).or_default().asked = Some(Instant::now());

@@ -1,5 +1,6 @@
 //! Metrics: under the names of controller-runtime, which dashboards know, and a few of our own.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -196,16 +197,19 @@ impl Measures {
 
     /// What there is, counted anew.
     pub(crate) fn databases<'a>(&self, known: impl Iterator<Item = &'a QuestDB>, now: Timestamp) {
-        self.databases.clear();
         let (mut deleting, mut oldest) = (0, 0);
+        let mut phases = BTreeMap::<_, i64>::new();
         for resource in known {
             let phase = resource.status.as_ref().and_then(|status| status.phase);
-            let word = phase.map_or("Pending", Phase::as_str);
-            self.databases.get_or_create(&vec![("phase", word.to_owned())]).inc();
+            *phases.entry(phase.map_or("Pending", Phase::as_str)).or_default() += 1;
             if let Some(since) = deleting_since(resource) {
                 deleting += 1;
                 oldest = oldest.max(now.duration_since(since).as_secs());
             }
+        }
+        self.databases.clear();
+        for (phase, count) in phases {
+            self.databases.get_or_create(&vec![("phase", phase.to_owned())]).set(count);
         }
         self.deleting.set(deleting);
         self.oldest_deleting.set(oldest);

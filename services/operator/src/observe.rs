@@ -16,6 +16,8 @@ use crate::{given, strays};
 
 /// How old the picture of EC2 may be for a database that is being worked on.
 const AT_WORK: Duration = Duration::from_secs(1);
+/// How old it may be for one at rest: what it shows next is compared with it.
+const AT_REST: Duration = Duration::from_mins(5);
 
 /// Everything observed of one database.
 pub(crate) async fn observe(
@@ -76,7 +78,7 @@ pub(crate) fn is_settled(resource: &QuestDB) -> bool {
 }
 
 async fn account(context: &Context, validated: &Validated, settled: bool) -> Result<Account, Error> {
-    let age = if settled { context.resync } else { AT_WORK };
+    let age = if settled { AT_REST.min(context.resync) } else { AT_WORK };
     let now = Instant::now();
     let moment = now.checked_sub(age).unwrap_or(now);
     let Subject { database, uid, .. } = &validated.subject;

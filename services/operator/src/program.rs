@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cloud::{
-    Batching, CallReport, Cloud, ClusterView, Gathering, HostedZoneId, Lookup, Snapshot, ZoneView, ZoneWriter,
+    Batching, CallReport, Cloud, ClusterView, Gathering, HostedZoneId, Lookup, ZoneView, ZoneWriter,
 };
 use kube::runtime::reflector::ObjectRef;
 use resources::QuestDB;
@@ -25,21 +25,18 @@ use crate::events::Events;
 use crate::lease::{Candidate, Leadership};
 use crate::memory::Memories;
 use crate::metrics::Measures;
+use crate::pictures::{self, LookAgain};
 use crate::rates;
 use crate::rights;
 use crate::side::{self, Side};
 use crate::strays::Strays;
-use crate::watch::{Need, Queue, Upkeep, Watches, Wiring};
+use crate::watch::{Need, Upkeep, Watches, Wiring};
 use crate::work::Work;
 
 /// Looks asked for and not begun: watches wait beyond that.
 const QUEUE: usize = 1_024;
 /// How long taking a picture of everything the cluster owns may take.
 const PICTURE: Duration = Duration::from_mins(1);
-/// Between two pictures of everything the cluster owns, at most.
-const PICTURE_PERIOD: Duration = Duration::from_secs(45);
-/// Between two attempts at one while AWS does not answer.
-const PICTURE_RETRY: Duration = Duration::from_secs(2);
 /// How long ending may take.
 const DRAIN: Duration = Duration::from_secs(15);
 /// How long the loop may take for a round.
@@ -85,8 +82,9 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let wiring = Wiring { upkeep, queue: queue.clone(), strays: strays.clone() };
     let caches = Caches::start(&clients.watches, &wiring);
     let view = Arc::new(ClusterView::new(Arc::clone(&cloud), &args.cluster, PICTURE));
-    let look_again = LookAgain { caches: caches.clone(), settings: args.settings(), queue, before: None };
-    watch_aws(&program, Arc::clone(&view), look_again, PICTURE_PERIOD.min(args.resync));
+    let look_again = LookAgain { caches: caches.clone(), settings: args.settings(), queue };
+    let age = pictures::account_age(args.resync);
+    pictures::watch_account(&program, Arc::clone(&view), look_again.clone(), age);
     let done = CancellationToken::new();
     let (candidate, leadership) = Candidate::new(clients.calls.clone(), &args.lease_namespace);
     program.tasks.spawn("leader", candidate.run(program.stop(), done.clone()));
@@ -102,6 +100,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
         settings: args.settings(),
         ec2_lag: args.ec2_lag,
         resync: args.resync,
+        zone_period: args.zone_period,
         work: Work::new(&program.metrics),
         strays,
         memories: Memories::default(),
@@ -114,7 +113,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
         view,
         measures,
     });
-    lead(&program, context, incoming, args.concurrency, done);
+    lead(&program, (context, look_again), incoming, args.concurrency, done);
     program.run(DRAIN).await.map_err(Error::Program)
 }
 
@@ -128,52 +127,10 @@ async fn connect(args: &Args, measures: &Measures) -> Arc<dyn Cloud> {
     Arc::new(cloud_aws::Aws::connect(settings).await)
 }
 
-/// Where looks at databases are asked for that changed in AWS.
-struct LookAgain {
-    caches: Caches,
-    settings: plan::Settings,
-    queue: Queue,
-    before: Option<Arc<Snapshot>>,
-}
-
-impl LookAgain {
-    async fn compare(&mut self, picture: Arc<Snapshot>) {
-        let Some(before) = self.before.replace(Arc::clone(&picture)) else { return };
-        for resource in self.caches.resources_of(&picture.changed_since(&before), &self.settings) {
-            // Closed only when the program ends.
-            let _ = self.queue.send(resource).await;
-        }
-    }
-}
-
-/// Takes a picture now and then, also when no database asks for one: so it is known whether AWS answers, and a database
-/// at rest is looked at as soon as anything of it changed in AWS.
-fn watch_aws(program: &Program, view: Arc<ClusterView>, mut look_again: LookAgain, period: Duration) {
-    let (health, stop) = (program.health.readiness.component("aws"), program.stop());
-    program.tasks.spawn("aws", async move {
-        loop {
-            let pause = match view.at_most(period).await {
-                Ok(picture) => {
-                    health.set_ok();
-                    look_again.compare(picture).await;
-                    period
-                }
-                Err(error) => {
-                    health.set_failing(runtime::telemetry::chain(&error));
-                    PICTURE_RETRY
-                }
-            };
-            if !runtime::backoff::sleep(pause, &stop).await {
-                return;
-            }
-        }
-    });
-}
-
 /// Works once it leads and knows what there is.
 fn lead(
     program: &Program,
-    context: Arc<Context>,
+    (context, look_again): (Arc<Context>, LookAgain),
     mut incoming: mpsc::Receiver<ObjectRef<QuestDB>>,
     concurrency: u16,
     done: CancellationToken,
@@ -194,7 +151,10 @@ fn lead(
             health.set_ok();
             context.measures.leads(true);
             let beside = side::run(Arc::clone(&context), stop.clone());
-            tokio::join!(controller::run(context, incoming, concurrency, heartbeat, stop), beside);
+            let zone = pictures::watch_zone(&context, &look_again, &stop);
+            let databases =
+                controller::run(Arc::clone(&context), incoming, concurrency, heartbeat, stop.clone());
+            tokio::join!(databases, beside, zone);
         }
         done.cancel();
     });

@@ -156,7 +156,8 @@ fn next(context: &Context, validated: &Validated, plan: &Plan, written: &Written
         return Next::Change;
     }
     if plan.is_settled() {
-        return Next::Rest(context.resync.mul_f64(1.0 + runtime::backoff::random_share() / 2.0));
+        let anew = context.memories.led_for() < context.resync;
+        return Next::Rest(rest(context.resync, anew, runtime::backoff::random_share()));
     }
     // A part that rests keeps its own time.
     let rests = |part| written.applied.holds_back(part);
@@ -179,9 +180,29 @@ fn next(context: &Context, validated: &Validated, plan: &Plan, written: &Written
     })
 }
 
+/// When to look again at a database as it should be; `share` of what is left to chance. A process that began to lead looks at
+/// all at once: from then on they are spread over the whole time.
+fn rest(resync: Duration, anew: bool, share: f64) -> Duration {
+    resync.mul_f64(if anew { share * 1.25 } else { 1.0 + share / 2.0 })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn looks_at_what_rests_are_spread_from_the_start_and_as_many_a_second_then_as_later() {
+        const RESYNC: Duration = Duration::from_secs(1_000);
+        let of =
+            |anew| (0..1_000_u32).map(|number| rest(RESYNC, anew, f64::from(number) / 1_000.0)).collect();
+        let (first, later): (Vec<_>, Vec<_>) = (of(true), of(false));
+        let soon = first.iter().filter(|delay| **delay < RESYNC / 10).count();
+        // Of a thousand, as many as the mean of a later round lets come up in the same time.
+        let mean = later.iter().sum::<Duration>() / 1_000;
+        let as_later = RESYNC.as_secs() * 100 / mean.as_secs();
+        assert!(u64::try_from(soon).unwrap().abs_diff(as_later) <= 1, "{soon} {as_later}");
+        assert!(later.iter().all(|delay| (RESYNC..RESYNC * 3 / 2).contains(delay)));
+    }
 
     #[test]
     fn what_is_not_seen_is_looked_at_at_different_times_and_seldom_when_it_lasts() {

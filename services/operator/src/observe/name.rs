@@ -122,7 +122,7 @@ async fn names_to_release(context: &Context, resource: &QuestDB, validated: &Val
     if !validated.removing {
         return names;
     }
-    match context.zone_view.at_most(context.resync / 2).await {
+    match context.zone_view.at_most(context.zone_period).await {
         Ok(picture) => {
             let left = picture.with_text(&plan::owner_text(&validated.subject)).iter();
             names.extend(left.filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>());
@@ -138,10 +138,7 @@ async fn names_to_release(context: &Context, resource: &QuestDB, validated: &Val
 /// What the picture of the zone shows to be otherwise than a database at rest left it, listed now: its name's records when
 /// somebody changed them, else those of a name that is its own and that nobody knows of any more.
 async fn at_rest(context: &Context, resource: &QuestDB, validated: &Validated) -> Result<Option<Dns>, Error> {
-    // A change is noticed by the first pass after the next picture.
-    let age = context.resync / 2;
-    let before = Timestamp::now().checked_sub(age).unwrap_or_default();
-    let picture = match context.zone_view.at_most(age).await {
+    let picture = match context.zone_view.at_most(context.zone_period).await {
         Ok(picture) => picture,
         Err(error) => {
             // Nothing has to be done for a database at rest: the next picture tells.
@@ -149,7 +146,9 @@ async fn at_rest(context: &Context, resource: &QuestDB, validated: &Validated) -
             return Ok(None);
         }
     };
-    if let Some(name) = plan::name_at_rest(resource, before)
+    // Who noted its name later has it as noted for all that the picture tells: what it shows next is compared with this one.
+    let taken = Timestamp::now().checked_sub(picture.age()).unwrap_or_default();
+    if let Some(name) = plan::name_at_rest(resource, taken)
         && !plan::are_as_noted(resource, validated, picture.of(name))
     {
         let found = records(context, name).await?;

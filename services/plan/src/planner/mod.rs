@@ -41,8 +41,8 @@ pub use home::{machine_to_check, number_given, serving};
 pub(crate) use machine::generation_of;
 pub(crate) use moving::{Reason, reasons};
 pub use name::{
-    DnsQuestion, are_as_noted, dns_question, has_records, is_taken, name_at_rest, names_left,
-    names_to_release, owner_text,
+    DnsQuestion, are_as_noted, database_of_text, dns_question, has_records, is_taken, name_at_rest,
+    names_left, names_to_release, owner_text,
 };
 pub(crate) use name::{is_reserved, name_had, name_in_force, other_name};
 pub(crate) use reach::{leaving_node, missing_kinds};

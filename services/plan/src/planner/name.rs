@@ -19,7 +19,16 @@ const TTL: u32 = 30;
 
 /// What the text record says.
 pub fn owner_text(subject: &Subject) -> String {
-    format!("heritage=slipway,cluster={},database={}", subject.cluster, subject.database)
+    owner_stem(&subject.cluster) + &subject.database
+}
+
+/// The database of a cluster that a text names as the owner of a name.
+pub fn database_of_text<'a>(cluster: &str, text: &'a str) -> Option<&'a str> {
+    text.strip_prefix(&owner_stem(cluster))
+}
+
+fn owner_stem(cluster: &str) -> String {
+    format!("heritage=slipway,cluster={cluster},database=")
 }
 
 /// What has to be asked of Route 53 before a name can be judged.

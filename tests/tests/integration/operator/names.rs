@@ -114,7 +114,7 @@ async fn a_name_of_its_own_that_nobody_knows_of_is_given_back_at_rest() {
     let mut subject = Subject::new(&unique("leftover")).await;
     let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
     let kubeconfig = subject.rig.rights(&lease).await;
-    let _operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]);
+    let _operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_ZONE_PERIOD", "1s")]);
     let born = subject.serving().await.status.unwrap().dns.unwrap();
     let before = subject.rig.records(&born.name).await;
     let text = before.iter().find(|record| record.kind == RecordKind::Txt).unwrap();

@@ -186,7 +186,7 @@ async fn a_name_comes_back_when_somebody_changes_it_and_is_kept_by_a_pause() {
     let mut subject = Subject::new(&unique("name")).await;
     let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
     let kubeconfig = subject.rig.rights(&lease).await;
-    let _operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]);
+    let _operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_ZONE_PERIOD", "1s")]);
     let born = subject.serving().await;
     let name = born.status.unwrap().dns.unwrap().name;
     let records = subject.rig.records(&name).await;

@@ -249,7 +249,11 @@ fn a_copy_that_ec2_gives_up_at_any_step_fails_at_once_and_is_not_begun_again() {
         assert_eq!(world.phase(0), Some(SnapshotPhase::Failed));
         world.delete(0, CopyPolicy::Retain);
         run(&mut world, 0, |_, _| None);
-        assert_eq!(world.living().len(), usize::from(at > 4), "{fault:?} at {at}: what was never trusted is left");
+        assert_eq!(
+            world.living().len(),
+            usize::from(at > 4),
+            "{fault:?} at {at}: what was never trusted is left"
+        );
     }
 }
 

@@ -165,7 +165,10 @@ fn a_name_that_nobody_knows_of_is_given_back_at_rest() {
         wish(&mut world, 2, |spec| spec.run_state = state);
         settle(&mut world, None, false);
         let before = world.records.clone();
-        let text = crate::owner_text(&crate::fixture::subject());
+        let subject = crate::fixture::subject();
+        let text = crate::owner_text(&subject);
+        assert_eq!(crate::database_of_text(&subject.cluster, &text), Some(subject.database.as_str()));
+        assert_eq!(crate::database_of_text("other", &text), None);
         let theirs = DnsRecord::txt(THIRD, 30, "heritage=slipway,cluster=eu-west-1,database=other");
         world.records.extend([
             DnsRecord::txt(OTHER, 30, &text),
