@@ -1,7 +1,7 @@
 //! Which objects of a kind belong to what, without going through all of them: names by key, kept beside a store.
 //!
-//! Only for objects of the whole cluster, whose names are theirs alone. What it tells is a hint: whoever reads the store by
-//! it looks at the object again.
+//! What lies in a namespace goes by `namespace/name`. What the index tells is a hint: whoever reads the store by it looks at the
+//! object again.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -34,10 +34,10 @@ impl Index {
         let mut state = self.lock();
         match event {
             Event::Init => state.next = Table::default(),
-            Event::InitApply(object) => state.next.put(object.name_any(), key(object)),
+            Event::InitApply(object) => state.next.put(name(object), key(object)),
             Event::InitDone => state.current = std::mem::take(&mut state.next),
-            Event::Apply(object) => state.current.put(object.name_any(), key(object)),
-            Event::Delete(object) => state.current.put(object.name_any(), None),
+            Event::Apply(object) => state.current.put(name(object), key(object)),
+            Event::Delete(object) => state.current.put(name(object), None),
         }
     }
 
@@ -49,6 +49,11 @@ impl Index {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn name<K: ResourceExt>(object: &K) -> String {
+    let name = object.name_any();
+    object.namespace().map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"))
 }
 
 impl Table {
@@ -84,6 +89,22 @@ mod tests {
             metadata: ObjectMeta { name: Some(name.to_owned()), labels, ..ObjectMeta::default() },
             ..Node::default()
         }
+    }
+
+    #[test]
+    fn the_same_name_in_two_namespaces_is_two() {
+        let index = Index::default();
+        let tell = |event| index.take_in(&event, |_: &Node| Some("k".to_owned()));
+        let within = |namespace: &str| {
+            let mut object = node("n", None);
+            object.metadata.namespace = Some(namespace.to_owned());
+            object
+        };
+        tell(Event::Apply(within("a")));
+        tell(Event::Apply(within("b")));
+        assert_eq!(index.names("k"), ["a/n", "b/n"]);
+        tell(Event::Delete(within("a")));
+        assert_eq!(index.names("k"), ["b/n"]);
     }
 
     #[test]

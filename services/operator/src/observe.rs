@@ -57,7 +57,8 @@ async fn everything(
     if observed.children.copies_unseen.is_none() {
         let find = |name: &str| context.side.snapshot(&subject.namespace, name);
         observed.children.copy = plan::copy_to_look_at(resource, validated, &observed.children, find);
-        observed.children.last_copy = plan::last_copy_to_look_at(subject, find);
+        let orders = |stem: &str| context.side.orders(&subject.namespace, stem);
+        observed.children.last_copy = plan::last_copy_to_look_at(subject, orders);
     }
     find_lost(context, resource, validated, &mut observed).await?;
     plan::put_right(resource, &validated.subject, &mut observed.account);

@@ -25,6 +25,7 @@ use tokio::sync::mpsc;
 
 use crate::context::Context;
 use crate::error::Error;
+use crate::index::Index;
 use crate::memory::Memories;
 use crate::metrics::Measures;
 use crate::reconcile::until_seen;
@@ -77,6 +78,8 @@ impl<K: Resource<DynamicType = ()>> Asks<K> {
 pub(crate) struct Side {
     snapshots: Kind<QuestDBSnapshot>,
     schedules: Kind<QuestDBSnapshotSchedule>,
+    /// Orders for last copies, by namespace and stem.
+    orders: Arc<Index>,
     watches: Watches,
 }
 
@@ -88,7 +91,10 @@ impl Side {
         let (own, schedules) = (asks.clone(), of_schedules.clone());
         let concerned = Arc::<(Concerned<_, _>, Concerned<_, _>)>::default();
         let told = Arc::clone(&concerned);
+        let orders = Arc::<Index>::default();
+        let indexed = Arc::clone(&orders);
         let store = watch::keep(upkeep, watch::namespaced(client, &upkeep.scope), &all, move |event| {
+            indexed.take_in(&event, order_of);
             let snapshots =
                 told.0.after(&event, |snapshot: &QuestDBSnapshot| Some(ObjectRef::from_obj(snapshot)));
             let of_them = told.1.after(&event, schedule_of);
@@ -111,7 +117,7 @@ impl Side {
         });
         concerned.knows(&store);
         let watches = upkeep.watches.clone();
-        Self { snapshots, schedules: Kind { store, asks: of_schedules }, watches }
+        Self { snapshots, schedules: Kind { store, asks: of_schedules }, orders, watches }
     }
 
     /// Why it is not known which snapshots there are in a namespace; nothing when it is.
@@ -124,6 +130,13 @@ impl Side {
         self.snapshots.store.get(&ObjectRef::new(name).within(namespace))
     }
 
+    /// The orders for last copies that go by one stem, where it is known which there are.
+    pub(crate) fn orders(&self, namespace: &str, stem: &str) -> Vec<Arc<QuestDBSnapshot>> {
+        let places = self.orders.names(&place(namespace, stem));
+        let named = places.iter().filter_map(|place| place.split_once('/'));
+        named.filter_map(|(namespace, name)| self.snapshot(namespace, name)).collect()
+    }
+
     /// Waits until it is known which snapshots there are in a namespace.
     async fn snapshots_known(&self) -> bool {
         self.snapshots.store.wait_until_ready().await.is_ok()
@@ -133,6 +146,15 @@ impl Side {
     async fn schedules_known(&self) -> bool {
         self.snapshots_known().await && self.schedules.store.wait_until_ready().await.is_ok()
     }
+}
+
+fn place(namespace: &str, stem: &str) -> String {
+    format!("{namespace}/{stem}")
+}
+
+fn order_of(snapshot: &QuestDBSnapshot) -> Option<String> {
+    let stem = plan::stem_of_order(snapshot.metadata.name.as_deref()?)?;
+    Some(place(snapshot.metadata.namespace.as_deref()?, stem))
 }
 
 fn schedule_of(snapshot: &QuestDBSnapshot) -> Option<ObjectRef<QuestDBSnapshotSchedule>> {

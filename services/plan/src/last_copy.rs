@@ -113,13 +113,28 @@ pub fn takes_copy(order: &QuestDBSnapshot, copy: &VolumeSnapshot) -> bool {
         && order.spec.deletion_policy == CopyPolicy::Delete
 }
 
-/// The latest order for a last copy, by `find`, which knows every snapshot of the namespace by name. People may have deleted any
-/// before it.
+/// Under which name the order of this name is found, if it may be one: that of the first of them all.
+pub fn stem_of_order(name: &str) -> Option<&str> {
+    Some(attempt(name).0).filter(|stem| stem.ends_with(names::LAST_COPY_END))
+}
+
+/// The name of the first attempt, and which one this is.
+fn attempt(name: &str) -> (&str, u32) {
+    let later = name.rsplit_once('-').and_then(|(stem, number)| {
+        let number = number.parse().ok().filter(|_| !number.starts_with(['0', '+']))?;
+        (2..=ATTEMPTS).contains(&number).then_some((stem, number))
+    });
+    later.unwrap_or((name, 1))
+}
+
+/// The latest order for a last copy; `find` knows every snapshot of the namespace that [`stem_of_order`] leads to. People may have
+/// deleted any before it.
 pub fn last_copy_to_look_at(
     subject: &Subject,
-    find: impl Fn(&str) -> Option<Arc<QuestDBSnapshot>>,
+    find: impl Fn(&str) -> Vec<Arc<QuestDBSnapshot>>,
 ) -> Option<Arc<QuestDBSnapshot>> {
-    attempts(subject).filter_map(|name| find(&name)).last()
+    let found = find(&names::last_copy(&subject.name, subject.short()));
+    found.into_iter().max_by_key(|order| order.metadata.name.as_deref().map(|name| attempt(name).1))
 }
 
 /// The disk whose last copies are to be looked for, and the tag `questdb.io/basis` that they have: nobody asks before the last

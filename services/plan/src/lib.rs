@@ -41,7 +41,8 @@ pub use goal::{Goal, is_leaving};
 pub use identity::{Identity, Trace, annotated, claims, identify, trace_of, traces_in_aws};
 pub use in_force::InForce;
 pub use last_copy::{
-    Evidence, copies_to_look_at, is_name_known_released, last_copy_to_look_at, number_given, takes_copy,
+    Evidence, copies_to_look_at, is_name_known_released, last_copy_to_look_at, number_given, stem_of_order,
+    takes_copy,
 };
 pub use observed::{Account, Children, Dns, Memory, Observed, Unseen};
 pub use part::Part;

@@ -233,8 +233,11 @@ pub fn persistent_volume(volume: &str) -> String {
 /// that had the name before.
 pub fn last_copy(resource: &str, short: &str) -> String {
     let suffix = format!("-{short}");
-    format!("{}{suffix}-last", resource.strip_suffix(&suffix).unwrap_or(resource))
+    format!("{}{suffix}{LAST_COPY_END}", resource.strip_suffix(&suffix).unwrap_or(resource))
 }
+
+/// What [`last_copy`] ends with.
+pub const LAST_COPY_END: &str = "-last";
 
 /// The Node of a database's instance of this generation.
 pub fn node(short: &str, generation: u64) -> String {

@@ -93,7 +93,7 @@ fn a_snapshot_that_owes_a_release_waits_only_for_itself_and_its_database() {
 fn which_snapshots_there_are_is_known_by_namespace() {
     let ((snapshots, mut of_snapshots), (schedules, _)) = (kind(), kind());
     let watches = watches(&["a", "b"]);
-    let side = Side { snapshots, schedules, watches: watches.clone() };
+    let side = Side { snapshots, schedules, orders: Arc::default(), watches: watches.clone() };
     let [a, b] = ["a", "b"].map(|place| Watched::of::<QuestDBSnapshot>(Some(place)));
     for each in [&a, &b] {
         watches.begun(each, Need::Snapshots);
@@ -118,7 +118,7 @@ fn told()
 #[tokio::test]
 async fn a_schedule_waits_until_it_is_known_which_snapshots_there_are() {
     let ((schedules, mut of_schedules), (snapshots, mut of_snapshots)) = (kind(), kind());
-    let side = Side { snapshots, schedules, watches: watches(&[]) };
+    let side = Side { snapshots, schedules, orders: Arc::default(), watches: watches(&[]) };
     fill(&mut of_schedules, vec![schedule("hourly")]);
     let (stop, (take, mut turns)) = (CancellationToken::new(), told());
     let waiting = serve(&side.schedules, side.schedules_known(), &stop, take, |_| {});

@@ -224,14 +224,28 @@ fn orders_of_one_database_follow_each_other_and_are_nobody_elses() {
     let other = Subject { database: DATABASE.replace("5566", "7788"), ..subject() };
     assert_ne!(attempts(&other).next(), attempts(&subject()).next());
     let known_of = |names: Vec<String>| {
-        let find = |name: &str| names.iter().any(|known| known == name).then(|| Arc::new(order(name)));
-        last_copy_to_look_at(&subject(), find).and_then(|found| found.metadata.name.clone())
+        let of_stem = |stem: &str| {
+            names
+                .iter()
+                .filter(|name| stem_of_order(name) == Some(stem))
+                .map(|name| Arc::new(order(name)))
+                .collect()
+        };
+        last_copy_to_look_at(&subject(), of_stem).and_then(|found| found.metadata.name.clone())
     };
     let known = |count: usize| known_of(attempts(&subject()).take(count).collect());
     // Somebody deleted the first.
     assert_eq!(known_of(names[1..].to_vec()).as_deref(), Some("trades-33445566-last-3"));
     assert_eq!(known(0), None);
     assert_eq!(known(2).as_deref(), Some("trades-33445566-last-2"));
+    assert_eq!(known(10).as_deref(), Some("trades-33445566-last-10"), "not by their letters");
+    assert_eq!(known(100).as_deref(), Some("trades-33445566-last-100"));
+    for stranger in
+        ["trades-33445566", "trades-33445566-last-101", "trades-33445566-last-02", "trades-33445566-last-1"]
+    {
+        assert_eq!(stem_of_order(stranger), None, "{stranger}");
+        assert_eq!(known_of(vec![stranger.to_owned()]), None, "{stranger}");
+    }
 }
 
 fn order(name: &str) -> QuestDBSnapshot {

@@ -16,7 +16,7 @@ use crate::fixture::validated;
 use crate::{
     Children, Dns, DnsQuestion, Goal, Kind, Led, Memory, Observed, Source, Step, Validated, are_as_noted,
     copy_to_look_at, dns_question, is_name_known_released, last_copy_to_look_at, name_at_rest, names_left,
-    names_to_release, owner_text, pod_is_ready, put_right, serving, source_to_look_at,
+    names_to_release, owner_text, pod_is_ready, put_right, serving, source_to_look_at, stem_of_order,
 };
 
 /// What becomes of a step.
@@ -216,7 +216,14 @@ impl World {
             shown.find(|found| found.metadata.name.as_deref() == Some(name)).cloned()
         };
         observed.children.copy = copy_to_look_at(resource, &wish, &observed.children, find);
-        observed.children.last_copy = last_copy_to_look_at(&wish.subject, find);
+        let of_stem = |stem: &str| {
+            let mut orders = self.snapshots.clone();
+            orders.retain(|order| {
+                is_seen && order.metadata.name.as_deref().and_then(stem_of_order) == Some(stem)
+            });
+            orders
+        };
+        observed.children.last_copy = last_copy_to_look_at(&wish.subject, of_stem);
         put_right(resource, &wish.subject, &mut observed.account);
         observed.account.copies = self.last_copies(&wish, &observed);
         observed.account.source = self.source(resource, &wish, &observed);
