@@ -13,6 +13,7 @@ use resources::QuestDB;
 use runtime::CancellationToken;
 use runtime::health::Heartbeat;
 use tokio::sync::mpsc::Receiver;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::context::Context;
 use crate::turn;
@@ -46,7 +47,7 @@ pub(crate) async fn run(
     // Ending the queue lets passes under way finish.
     let incoming = Box::pin(incoming.take_until(stop.clone().cancelled_owned()));
     let passes = applier(
-        |resource, context| turn::take(resource, context).map(Ok::<Action, Infallible>).boxed(),
+        |resource, context| spread(turn::take(resource, context)).map(Ok::<Action, Infallible>).boxed(),
         |_, _, _| Action::await_change(),
         Arc::clone(&context),
         context.caches.resources.clone(),
@@ -76,6 +77,17 @@ pub(crate) async fn run(
     }
 }
 
+/// A turn as a task of its own, so that turns make use of all processors; it ends when nobody waits for it any more.
+async fn spread(turn: impl Future<Output = Action> + Send + 'static) -> Action {
+    match AbortOnDropHandle::new(tokio::spawn(turn)).await {
+        Ok(action) => action,
+        // Those of passes are caught: this one is the loop's.
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // The program ends.
+        Err(_) => Action::await_change(),
+    }
+}
+
 fn count(context: &Context) {
     let known = context.caches.resources.state();
     context.measures.databases(known.iter().map(AsRef::as_ref), Timestamp::now());
@@ -87,4 +99,44 @@ fn count(context: &Context) {
     context.measures.unseen(hidden.map(|(_, count)| count).sum());
     let uids: HashSet<&str> = known.iter().filter_map(|resource| resource.metadata.uid.as_deref()).collect();
     context.memories.retain(|uid| uids.contains(uid));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn turns_are_taken_on_all_processors() {
+        let ((to_one, of_one), (to_other, of_other)) = (mpsc::channel(), mpsc::channel());
+        let meets = |told: mpsc::Sender<()>, hears: mpsc::Receiver<()>| async move {
+            told.send(()).unwrap();
+            // A processor of its own is all that lets the other one speak meanwhile.
+            let met = hears.recv_timeout(Duration::from_secs(30)).is_ok();
+            if met { Action::await_change() } else { Action::requeue(Duration::ZERO) }
+        };
+        let both = futures::join!(spread(meets(to_other, of_one)), spread(meets(to_one, of_other)));
+        assert_eq!(both, (Action::await_change(), Action::await_change()));
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_nobody_waits_for_ends() {
+        let (held, mut ends) = tokio::sync::mpsc::channel::<()>(1);
+        let begun = Arc::new(tokio::sync::Notify::new());
+        let begins = Arc::clone(&begun);
+        let turn = spread(async move {
+            let _held = held;
+            begins.notify_one();
+            std::future::pending().await
+        });
+        let mut turn = Box::pin(turn);
+        tokio::select! {
+            _ = &mut turn => unreachable!("it never ends by itself"),
+            () = begun.notified() => {}
+        }
+        drop(turn);
+        let ended = tokio::time::timeout(Duration::from_secs(30), ends.recv()).await;
+        assert_eq!(ended, Ok(None));
+    }
 }

@@ -24,7 +24,8 @@ use self::named::Named;
 use crate::context::Context;
 use crate::error::Error;
 use crate::kept::Kept as _;
-use crate::watch::{Queue, Source, Watched, Wiring, hear, namespaced};
+use crate::queue::Queue;
+use crate::watch::{Source, Watched, Wiring, hear, namespaced};
 
 /// What is seen of such Secrets.
 #[derive(Clone)]
@@ -65,8 +66,7 @@ impl Given {
 
 async fn ask(queue: Queue, owners: Vec<ObjectRef<QuestDB>>) {
     for owner in owners {
-        // Closed only when the program ends.
-        let _ = queue.send(owner).await;
+        queue.ask(owner).await;
     }
 }
 

@@ -30,6 +30,7 @@ mod pictures;
 #[cfg(test)]
 mod played;
 mod program;
+mod queue;
 mod rates;
 mod reach;
 mod reconcile;

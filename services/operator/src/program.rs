@@ -26,6 +26,7 @@ use crate::lease::{Candidate, Leadership};
 use crate::memory::Memories;
 use crate::metrics::Measures;
 use crate::pictures::{self, LookAgain};
+use crate::queue::Queue;
 use crate::rates;
 use crate::rights;
 use crate::side::{self, Side};
@@ -39,6 +40,8 @@ const QUEUE: usize = 1_024;
 const PICTURE: Duration = Duration::from_mins(1);
 /// How long ending may take.
 const DRAIN: Duration = Duration::from_secs(15);
+/// How long work waits for something that can be decided on: then databases are told why they are not.
+const SEEN: Duration = Duration::from_secs(5);
 /// How long the loop may take for a round.
 const ROUND: Duration = Duration::from_mins(1);
 
@@ -65,7 +68,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
         .map_err(Error::Client)?;
     let measures = Measures::new(&program.metrics, args.concurrency);
     let cloud = connect(&args, &measures).await;
-    let (queue, incoming) = mpsc::channel(QUEUE);
+    let (queue, incoming) = Queue::new(QUEUE);
     let strays = Strays::default();
     let (scope, readiness) = (args.scope(), &program.health.readiness);
     let rights = rights::command(&scope, &args.lease_namespace);
@@ -131,7 +134,7 @@ async fn connect(args: &Args, measures: &Measures) -> Arc<dyn Cloud> {
 fn lead(
     program: &Program,
     (context, look_again): (Arc<Context>, LookAgain),
-    mut incoming: mpsc::Receiver<ObjectRef<QuestDB>>,
+    incoming: mpsc::Receiver<ObjectRef<QuestDB>>,
     concurrency: u16,
     done: CancellationToken,
 ) {
@@ -142,7 +145,7 @@ fn lead(
     let stop = program.stop();
     program.tasks.spawn("controller", async move {
         let leadership = context.leadership.clone();
-        let gained = gained(begins(leadership, &context), &mut incoming, (&heartbeat, ROUND / 4));
+        let gained = gained(begins(leadership, &context), (&heartbeat, ROUND / 4));
         let gained = tokio::select! {
             gained = gained => gained,
             () = stop.cancelled() => false,
@@ -150,6 +153,7 @@ fn lead(
         if gained {
             health.set_ok();
             context.measures.leads(true);
+            look_again.queue.open();
             let beside = side::run(Arc::clone(&context), stop.clone());
             let zone = pictures::watch_zone(&context, &look_again, &stop);
             let databases =
@@ -163,24 +167,23 @@ fn lead(
 /// Waits for leadership, and until it is seen what lies in the cluster itself and which databases there are in one namespace:
 /// any other comes in once it is seen.
 async fn begins(mut leadership: Leadership, context: &Context) -> bool {
-    leadership.gained().await && context.watches.cluster_listed().await && context.caches.ready().await
+    let known =
+        leadership.gained().await && context.watches.cluster_listed().await && context.caches.ready().await;
+    if known {
+        // Before that all looks would be in vain.
+        context.watches.seen_somewhere(SEEN).await;
+    }
+    known
 }
 
-/// Waits until work begins. Looks asked for meanwhile are dropped, so that no watch is held up: the loop begins with a look at
-/// everything.
-async fn gained(
-    ready: impl Future<Output = bool>,
-    incoming: &mut mpsc::Receiver<ObjectRef<QuestDB>>,
-    (heartbeat, every): (&Heartbeat, Duration),
-) -> bool {
+/// Waits until work begins.
+async fn gained(ready: impl Future<Output = bool>, (heartbeat, every): (&Heartbeat, Duration)) -> bool {
     tokio::pin!(ready);
-    // Its own clock: however often something is asked for, it beats.
     let mut beats = tokio::time::interval(every);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             ready = &mut ready => return ready,
-            _ = incoming.recv() => {}
             // Waiting for the other one to fail is what a standby does.
             _ = beats.tick() => heartbeat.beat(),
         }
@@ -189,43 +192,21 @@ async fn gained(
 
 #[cfg(test)]
 mod tests {
-    use futures::StreamExt as _;
-
     use super::*;
 
     #[tokio::test]
-    async fn a_standby_holds_no_watch_up_however_much_changes_while_it_waits() {
-        let (queue, mut incoming) = mpsc::channel(1);
-        let (leads, led) = tokio::sync::oneshot::channel::<()>();
-        let heartbeat = runtime::health::Liveness::default().heartbeat("controller", ROUND);
-        let waiting = gained(async { led.await.is_ok() }, &mut incoming, (&heartbeat, ROUND / 4));
-        let watching = async {
-            let changed = (0..10 * QUEUE).map(|number| ObjectRef::new(&number.to_string()).within("n"));
-            let told = futures::stream::iter(changed).then(|changed| queue.send(changed));
-            assert!(told.all(|sent| std::future::ready(sent.is_ok())).await);
-            leads.send(()).unwrap();
-        };
-        let both = async { tokio::join!(waiting, watching).0 };
-        assert_eq!(tokio::time::timeout(ROUND, both).await, Ok(true));
-    }
-
-    /// Looks that are asked for more often than it beats do not keep it from that, for however long it waits to begin.
-    #[tokio::test]
-    async fn a_standby_beats_however_often_something_changes() {
+    async fn a_standby_beats_for_however_long_it_waits_to_begin() {
         const EVERY: Duration = Duration::from_millis(200);
-        let (queue, mut incoming) = mpsc::channel(1);
         let (leads, led) = tokio::sync::oneshot::channel::<()>();
         let liveness = runtime::health::Liveness::default();
         let heartbeat = liveness.heartbeat("controller", 4 * EVERY);
-        let waiting = gained(async { led.await.is_ok() }, &mut incoming, (&heartbeat, EVERY));
-        let beats = tokio::time::interval(EVERY / 4);
-        let beats = futures::stream::unfold(beats, |mut beats| async { Some((beats.tick().await, beats)) });
-        let look = async || {
-            queue.send(ObjectRef::new("trades").within("n")).await.unwrap();
-            liveness.is_alive(std::time::Instant::now())
-        };
+        let waiting = gained(async { led.await.is_ok() }, (&heartbeat, EVERY));
         let watching = async {
-            assert!(beats.take(60).then(|_| look()).all(std::future::ready).await);
+            let mut beats = tokio::time::interval(EVERY / 4);
+            for _ in 0..60 {
+                beats.tick().await;
+                assert!(liveness.is_alive(std::time::Instant::now()));
+            }
             leads.send(()).unwrap();
         };
         assert!(tokio::join!(waiting, watching).0);

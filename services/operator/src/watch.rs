@@ -28,10 +28,10 @@ use kube::{Api, Client, Resource};
 use resources::QuestDB;
 use runtime::CancellationToken;
 use serde::de::DeserializeOwned;
-use tokio::sync::mpsc::Sender;
 
 use crate::index::Index;
 use crate::kept::Kept;
+use crate::queue::Queue;
 use crate::scope::Scope;
 use crate::strays::Strays;
 
@@ -41,9 +41,6 @@ pub(crate) use self::merged::{Heard, Merged, News, Source};
 pub(crate) use self::state::Watches;
 pub(crate) use self::table::Need;
 pub(crate) use self::trouble::Watched;
-
-/// Where looks are asked for. Bounded: a watch that is ahead of the controller waits.
-pub(crate) type Queue = Sender<ObjectRef<QuestDB>>;
 
 /// What every watch needs beside its API.
 #[derive(Clone)]
@@ -133,8 +130,7 @@ where
         let queue = queue.clone();
         async move {
             for owner in owners {
-                // Closed only when the program ends.
-                let _ = queue.send(owner).await;
+                queue.ask(owner).await;
             }
         }
     });

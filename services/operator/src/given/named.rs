@@ -113,8 +113,7 @@ impl Named {
         };
         let owners = self.lock().learn((key, number), origin);
         for owner in owners {
-            // Closed only when the program ends.
-            let _ = self.wiring.queue.send(ObjectRef::new(&owner).within(&key.0)).await;
+            self.wiring.queue.ask(ObjectRef::new(&owner).within(&key.0)).await;
         }
     }
 
@@ -226,7 +225,8 @@ mod tests {
         let opened = Arc::clone(&allowed);
         let client = played::client(move |_, watches| answer(watches, &opened, &begun));
         let (stop, metrics) = (CancellationToken::new(), runtime::Metrics::default());
-        let (queue, mut asked) = tokio::sync::mpsc::channel(10);
+        let (queue, mut asked) = crate::queue::Queue::new(10);
+        queue.open();
         let upkeep = Upkeep {
             watches: Watches::new(
                 &metrics,

@@ -20,8 +20,9 @@ use tokio::sync::watch;
 
 use crate::caches::owner;
 use crate::kept::Kept;
+use crate::queue::Queue;
 use crate::scope::Scope;
-use crate::watch::{Heard, Merged, Need, News, Queue, Source, Watched, Watches, Wiring};
+use crate::watch::{Heard, Merged, Need, News, Source, Watched, Watches, Wiring};
 
 impl Kept for DynamicObject {}
 
@@ -224,7 +225,7 @@ impl Look {
             let (watcher::Event::Apply(object) | watcher::Event::Delete(object)) = event else { continue };
             if let Some(owner) = owner(&object.metadata) {
                 // Closed only when the program ends.
-                let _ = self.queue.send(owner).await;
+                self.queue.ask(owner).await;
             }
         }
         if news.listed {
@@ -259,7 +260,7 @@ impl Look {
         let is_there =
             |resource: &ObjectRef<QuestDB>| place.is_none() || resource.namespace.as_deref() == place;
         for resource in all.into_iter().filter(is_there) {
-            let _ = self.queue.send(resource).await;
+            self.queue.ask(resource).await;
         }
     }
 }

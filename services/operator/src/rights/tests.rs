@@ -212,7 +212,7 @@ async fn asked_for() -> BTreeSet<(Option<String>, String)> {
         stop: stop.clone(),
         scope,
     };
-    let (queue, _asked) = tokio::sync::mpsc::channel(1);
+    let (queue, _asked) = crate::queue::Queue::new(1);
     let _side = Side::start(&client, &upkeep);
     let _caches = Caches::start(&client, &Wiring { upkeep, queue, strays: Strays::default() });
     // All are begun at once.

@@ -18,8 +18,7 @@ pub(crate) fn look_again(wiring: &Wiring, resources: &Store<QuestDB>) {
                 () = upkeep.stop.cancelled() => return,
             };
             for resource in of(&places, &resources) {
-                // Closed only when the program ends.
-                let _ = queue.send(resource).await;
+                queue.ask(resource).await;
             }
         }
     });
@@ -64,7 +63,8 @@ mod tests {
         let (stop, scope) = (CancellationToken::new(), Scope::of(&["a", "b"].map(str::to_owned)));
         let watches =
             Watches::new(&runtime::Metrics::default(), &Readiness::default(), &scope, String::new());
-        let (queue, mut asked) = tokio::sync::mpsc::channel(10);
+        let (queue, mut asked) = crate::queue::Queue::new(10);
+        queue.open();
         let tasks = runtime::Tasks::new(stop.clone());
         let upkeep =
             Upkeep { watches: watches.clone(), need: Need::Databases, tasks, stop: stop.clone(), scope };

@@ -32,6 +32,8 @@ struct Shared {
     shown: Shown,
     /// Whether every kind of the cluster itself was listed.
     cluster: watch::Sender<bool>,
+    /// Whether there is a place of which everything is seen that decisions need.
+    somewhere: watch::Sender<bool>,
     failures: Family<Labels, Counter>,
     refused: Family<Labels, Gauge>,
     /// Those that were told by now.
@@ -68,12 +70,14 @@ impl Watches {
             namespaces: names.map(|name| (name.clone(), namespace(readiness, name))).collect(),
             snapshots: readiness.informative("snapshots"),
         };
-        let (table, cluster) = (Mutex::default(), watch::Sender::new(false));
+        let (table, cluster, somewhere) =
+            (Mutex::default(), watch::Sender::new(false), watch::Sender::new(false));
         let (told, back, is_back) = (Mutex::default(), Mutex::default(), Notify::new());
         Self(Arc::new(Shared {
             table,
             shown,
             cluster,
+            somewhere,
             failures,
             refused,
             told,
@@ -182,6 +186,13 @@ impl Watches {
         self.0.cluster.subscribe().wait_for(|listed| *listed).await.is_ok()
     }
 
+    /// Waits until databases of some namespace can be decided on, and not for ever: none may ever be.
+    pub(crate) async fn seen_somewhere(&self, limit: Duration) {
+        let mut somewhere = self.0.somewhere.subscribe();
+        // Late or never, whoever looks at a database finds out.
+        let _ = tokio::time::timeout(limit, somewhere.wait_for(|seen| *seen)).await;
+    }
+
     /// Why databases of a namespace are not decided on; nothing when everything of it is seen.
     pub(crate) fn unseen(&self, namespace: Option<&str>) -> Option<Unseen> {
         self.lock().unseen(namespace.unwrap_or_default(), &self.0.rights, Instant::now())
@@ -216,7 +227,7 @@ impl Watches {
     }
 
     fn show(&self) {
-        let Shared { shown, places, rights, refused, cluster, .. } = &*self.0;
+        let Shared { shown, places, rights, refused, cluster, somewhere, .. } = &*self.0;
         // Held to the end, or what was so before could be told last.
         let table = self.lock();
         let ready = table.ready(places, rights, Instant::now());
@@ -241,6 +252,10 @@ impl Watches {
         }
         *told = now;
         cluster.send_replace(table.is_cluster_listed());
+        let unseen = |place: &Option<String>| {
+            table.unseen(place.as_deref().unwrap_or_default(), rights, Instant::now())
+        };
+        somewhere.send_replace(places.iter().any(|place| unseen(place).is_none()));
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {

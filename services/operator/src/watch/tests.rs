@@ -56,6 +56,26 @@ fn refusal(code: u16) -> Error {
     Error::Api(Box::new(serde_json::from_value::<Status>(status).unwrap()))
 }
 
+#[tokio::test]
+async fn work_waits_for_one_namespace_that_is_seen_whole_and_for_none_for_ever() {
+    let namespaces = ["a", "b"].map(str::to_owned);
+    let stand = Stand::new(&namespaces);
+    let of = |kind: &str, place: &str| Watched::new(kind, (kind, ""), Some(place));
+    for (kind, place) in [("Pod", "a"), ("Secret", "a"), ("Pod", "b"), ("Secret", "b")] {
+        stand.watches.begun(&of(kind, place), Need::Databases);
+    }
+    let waits = async |limit: Duration| {
+        let began = std::time::Instant::now();
+        stand.watches.seen_somewhere(limit).await;
+        began.elapsed() >= limit
+    };
+    stand.watches.listed(&of("Pod", "a"));
+    stand.watches.listed(&of("Secret", "b"));
+    assert!(waits(Duration::from_millis(50)).await, "of each namespace something is missing");
+    stand.watches.listed(&of("Pod", "b"));
+    assert!(!waits(Duration::from_secs(60)).await);
+}
+
 #[test]
 fn each_kind_of_error_is_news_once_and_counted_every_time() {
     let stand = Stand::new(&[]);
@@ -253,7 +273,8 @@ async fn whom_a_list_concerns_is_looked_at_once_the_store_is_as_the_list_was() {
     let stand = Stand::new(&[]);
     let stop = CancellationToken::new();
     let upkeep = upkeep(&stand, &stop);
-    let (queue, mut asked) = tokio::sync::mpsc::channel(1);
+    let (queue, mut asked) = crate::queue::Queue::new(1);
+    queue.open();
     let wiring = Wiring { upkeep, queue, strays: Strays::default() };
     let owner =
         |map: &ConfigMap| map.labels().get(names::LABEL_NAME).map(|name| ObjectRef::new(name).within("n"));

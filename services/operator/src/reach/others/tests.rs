@@ -31,7 +31,8 @@ impl Stand {
         });
         let scope = Scope::Only(["a", "b"].map(str::to_owned).into());
         let (stop, metrics) = (CancellationToken::new(), runtime::Metrics::default());
-        let (queue, asked) = tokio::sync::mpsc::channel(100);
+        let (queue, asked) = crate::queue::Queue::new(100);
+        queue.open();
         let upkeep = Upkeep {
             watches: Watches::new(&metrics, &Readiness::default(), &scope, "grant me".to_owned()),
             need: Need::Databases,

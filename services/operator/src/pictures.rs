@@ -1,0 +1,98 @@
+//! Pictures of what lies in AWS, taken now and then: so it is known whether AWS answers, and a database at rest is looked at as
+//! soon as anything of it is another way than it was.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cloud::ClusterView;
+use plan::Settings;
+use runtime::{CancellationToken, Program, backoff};
+
+use crate::caches::Caches;
+use crate::context::Context;
+use crate::queue::Queue;
+
+/// Between two pictures of everything the cluster owns, at most.
+const OF_ACCOUNT: Duration = Duration::from_secs(45);
+/// Between two attempts while EC2 does not answer.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// How old the picture of the account may get, where databases at rest are looked at so often.
+pub(crate) fn account_age(resync: Duration) -> Duration {
+    OF_ACCOUNT.min(resync)
+}
+
+/// Where looks at databases are asked for that changed in AWS.
+#[derive(Clone)]
+pub(crate) struct LookAgain {
+    pub(crate) caches: Caches,
+    pub(crate) settings: Settings,
+    pub(crate) queue: Queue,
+}
+
+impl LookAgain {
+    async fn at(&self, databases: &BTreeSet<String>) {
+        for resource in self.caches.resources_of(databases, &self.settings) {
+            self.queue.ask(resource).await;
+        }
+    }
+}
+
+/// Watches what the cluster owns in EC2, also when no database asks for it.
+pub(crate) fn watch_account(
+    program: &Program,
+    view: Arc<ClusterView>,
+    look_again: LookAgain,
+    period: Duration,
+) {
+    let (health, stop) = (program.health.readiness.component("aws"), program.stop());
+    program.tasks.spawn("aws", async move {
+        let mut last = None;
+        loop {
+            let pause = match view.at_most(period).await {
+                Ok(picture) => {
+                    health.set_ok();
+                    if let Some(before) = last.replace(Arc::clone(&picture)) {
+                        look_again.at(&picture.changed_since(&before)).await;
+                    }
+                    period
+                }
+                Err(error) => {
+                    health.set_failing(runtime::telemetry::chain(&error));
+                    RETRY
+                }
+            };
+            if !backoff::sleep(pause, &stop).await {
+                return;
+            }
+        }
+    });
+}
+
+/// Watches the hosted zone until stopped. Only a leader does: it costs requests that everybody shares.
+pub(crate) async fn watch_zone(context: &Context, look_again: &LookAgain, stop: &CancellationToken) {
+    let (mut last, period) = (None, context.zone_period);
+    loop {
+        let pause = match context.zone_view.at_most(period).await {
+            Ok(picture) => {
+                if let Some(before) = last.replace(Arc::clone(&picture)) {
+                    let changed = picture.changed_since(&before);
+                    let ours = |text: &String| {
+                        plan::database_of_text(&context.settings.cluster, text).map(str::to_owned)
+                    };
+                    look_again.at(&changed.iter().filter_map(ours).collect()).await;
+                }
+                period
+            }
+            Err(error) => {
+                tracing::warn!(error = %runtime::telemetry::chain(&error), "the zone could not be listed");
+                // What is asked again sooner is answered from memory.
+                period / 8
+            }
+        };
+        if !backoff::sleep(pause, stop).await {
+            return;
+        }
+    }
+}
