@@ -13,7 +13,7 @@ use crate::{Results, Slice};
 
 const MANY: usize = 10_000;
 /// Four pictures of the account, and the looks that are due: from the start on they are as many a second as ever after.
-const ROUND: Duration = Duration::from_secs(180);
+const ROUND: Duration = Duration::from_mins(3);
 
 /// Measures a slice.
 pub async fn measure(slice: Slice, seconds: u32) -> anyhow::Result<Results> {

@@ -18,8 +18,10 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::context::Context;
 use crate::turn;
 
-/// Between two counts of what there is.
-const COUNT: Duration = Duration::from_secs(10);
+/// Between two signs of life.
+const BEAT: Duration = Duration::from_secs(10);
+/// Signs of life for each count of what there is: it goes through everything, and nobody scrapes more often.
+const BEATS: u32 = 3;
 /// How long passes under way may take at the end.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -63,10 +65,12 @@ pub(crate) async fn run(
         std::future::ready(())
     });
     let count = async {
-        loop {
+        for beat in (0..BEATS).cycle() {
             heartbeat.beat();
-            count(&context);
-            if !runtime::backoff::sleep(COUNT, &stop).await {
+            if beat == 0 {
+                count(&context);
+            }
+            if !runtime::backoff::sleep(BEAT, &stop).await {
                 break;
             }
         }
@@ -114,7 +118,7 @@ mod tests {
             told.send(()).unwrap();
             // A processor of its own is all that lets the other one speak meanwhile.
             let met = hears.recv_timeout(Duration::from_secs(30)).is_ok();
-            if met { Action::await_change() } else { Action::requeue(Duration::ZERO) }
+            Some(Action::await_change()).filter(|_| met).unwrap_or_else(|| Action::requeue(Duration::ZERO))
         };
         let both = futures::join!(spread(meets(to_other, of_one)), spread(meets(to_one, of_other)));
         assert_eq!(both, (Action::await_change(), Action::await_change()));

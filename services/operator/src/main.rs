@@ -8,7 +8,7 @@ use operator::{Args, rights::Rights};
 
 /// Of all that a pass costs, glibc's allocator took two fifths: what one thread allocates another one frees.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 #[tokio::main]
 async fn main() -> ExitCode {

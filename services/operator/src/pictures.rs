@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloud::ClusterView;
+use cloud::{ClusterView, Snapshot, ZonePicture};
 use plan::Settings;
 use runtime::{CancellationToken, Program, backoff};
 
@@ -39,6 +39,26 @@ impl LookAgain {
     }
 }
 
+/// The picture that the next one is compared with.
+type Before<T> = Option<Arc<T>>;
+
+impl LookAgain {
+    async fn compare(&self, before: &mut Before<Snapshot>, picture: Arc<Snapshot>) {
+        if let Some(before) = before.replace(Arc::clone(&picture)) {
+            self.at(&picture.changed_since(&before)).await;
+        }
+    }
+
+    async fn compare_zone(&self, before: &mut Before<ZonePicture>, picture: Arc<ZonePicture>) {
+        if let Some(before) = before.replace(Arc::clone(&picture)) {
+            let cluster = &self.settings.cluster;
+            let texts = picture.changed_since(&before);
+            let ours = texts.iter().filter_map(|text| plan::database_of_text(cluster, text));
+            self.at(&ours.map(str::to_owned).collect()).await;
+        }
+    }
+}
+
 /// Watches what the cluster owns in EC2, also when no database asks for it.
 pub(crate) fn watch_account(
     program: &Program,
@@ -48,14 +68,12 @@ pub(crate) fn watch_account(
 ) {
     let (health, stop) = (program.health.readiness.component("aws"), program.stop());
     program.tasks.spawn("aws", async move {
-        let mut last = None;
+        let mut before = None;
         loop {
             let pause = match view.at_most(period).await {
                 Ok(picture) => {
                     health.set_ok();
-                    if let Some(before) = last.replace(Arc::clone(&picture)) {
-                        look_again.at(&picture.changed_since(&before)).await;
-                    }
+                    look_again.compare(&mut before, picture).await;
                     period
                 }
                 Err(error) => {
@@ -72,17 +90,11 @@ pub(crate) fn watch_account(
 
 /// Watches the hosted zone until stopped. Only a leader does: it costs requests that everybody shares.
 pub(crate) async fn watch_zone(context: &Context, look_again: &LookAgain, stop: &CancellationToken) {
-    let (mut last, period) = (None, context.zone_period);
+    let (mut before, period) = (None, context.zone_period);
     loop {
         let pause = match context.zone_view.at_most(period).await {
             Ok(picture) => {
-                if let Some(before) = last.replace(Arc::clone(&picture)) {
-                    let changed = picture.changed_since(&before);
-                    let ours = |text: &String| {
-                        plan::database_of_text(&context.settings.cluster, text).map(str::to_owned)
-                    };
-                    look_again.at(&changed.iter().filter_map(ours).collect()).await;
-                }
+                look_again.compare_zone(&mut before, picture).await;
                 period
             }
             Err(error) => {

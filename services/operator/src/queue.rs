@@ -41,17 +41,15 @@ impl Queue {
 mod tests {
     use std::time::Duration;
 
+    use futures::StreamExt as _;
+
     use super::*;
 
     #[tokio::test]
     async fn a_standby_holds_no_watch_up_however_much_changes_while_it_waits() {
         let (queue, mut incoming) = Queue::new(1);
         let named = |number: u32| ObjectRef::new(&number.to_string()).within("n");
-        let all = async {
-            for number in 0..1_000 {
-                queue.ask(named(number)).await;
-            }
-        };
+        let all = futures::stream::iter(0..1_000).for_each(|number| queue.ask(named(number)));
         tokio::time::timeout(Duration::from_secs(30), all).await.unwrap();
         queue.open();
         queue.ask(named(1_000)).await;
