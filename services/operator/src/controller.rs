@@ -14,6 +14,7 @@ use runtime::CancellationToken;
 use runtime::health::Heartbeat;
 use tokio::sync::mpsc::Receiver;
 use tokio_util::task::AbortOnDropHandle;
+use tracing::Instrument as _;
 
 use crate::context::Context;
 use crate::turn;
@@ -83,7 +84,7 @@ pub(crate) async fn run(
 
 /// A turn as a task of its own, so that turns make use of all processors; it ends when nobody waits for it any more.
 async fn spread(turn: impl Future<Output = Action> + Send + 'static) -> Action {
-    match AbortOnDropHandle::new(tokio::spawn(turn)).await {
+    match AbortOnDropHandle::new(tokio::spawn(turn.in_current_span())).await {
         Ok(action) => action,
         // Those of passes are caught: this one is the loop's.
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),

@@ -90,6 +90,14 @@ pub(crate) fn watch_account(
 
 /// Watches the hosted zone until stopped. Only a leader does: it costs requests that everybody shares.
 pub(crate) async fn watch_zone(context: &Context, look_again: &LookAgain, stop: &CancellationToken) {
+    // Nobody waits at the end for a list that takes long.
+    tokio::select! {
+        () = watch_zone_on(context, look_again) => {}
+        () = stop.cancelled() => {}
+    }
+}
+
+async fn watch_zone_on(context: &Context, look_again: &LookAgain) {
     let (mut before, period) = (None, context.zone_period);
     loop {
         let pause = match context.zone_view.at_most(period).await {
@@ -103,8 +111,6 @@ pub(crate) async fn watch_zone(context: &Context, look_again: &LookAgain, stop: 
                 period / 8
             }
         };
-        if !backoff::sleep(pause, stop).await {
-            return;
-        }
+        tokio::time::sleep(pause).await;
     }
 }

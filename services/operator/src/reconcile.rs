@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use plan::{Part, Plan, Rehearsal, State, Subject, Unseen, Validated};
+use plan::{Observed, Part, Plan, Rehearsal, State, Subject, Unseen, Validated};
 use resources::{QuestDB, QuestDBStatus};
 
 use crate::apply::{self, Written, kubernetes};
@@ -24,6 +24,8 @@ const UNSEEN_LONG: Duration = Duration::from_secs(20);
 const COPYING: Duration = Duration::from_secs(5);
 /// Between two statuses that say no more than how far a new database is.
 const PROGRESS: Duration = Duration::from_secs(3);
+/// Between two looks at a database that nobody is to work on, of which is told what waits.
+const SUSPENDED: Duration = Duration::from_mins(5);
 /// Between two looks at what only a person can cure.
 const BROKEN: Duration = Duration::from_secs(30);
 
@@ -105,7 +107,7 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
         return suspend(context, resource, Some((&plan, rehearsed))).await;
     }
     let written = apply::apply(context, resource, &validated, &plan).await;
-    let next = next(context, &validated, &plan, &written);
+    let next = next(context, (&validated, &observed), &plan, &written);
     if written.released {
         return Ok(next);
     }
@@ -141,11 +143,16 @@ async fn suspend(
     let mut status = plan::suspended(resource, planned.as_ref().map(|(plan, _)| *plan), Timestamp::now());
     planned.map(|(_, rehearsed)| rehearsed).unwrap_or_default().tell(&mut status);
     report::write(context, resource, status, None).await?;
-    Ok(Next::Rest(context.resync))
+    Ok(Next::Rest(SUSPENDED.min(context.resync)))
 }
 
 /// When to look again after a pass.
-fn next(context: &Context, validated: &Validated, plan: &Plan, written: &Written) -> Next {
+fn next(
+    context: &Context,
+    (validated, observed): (&Validated, &Observed),
+    plan: &Plan,
+    written: &Written,
+) -> Next {
     let uid = &validated.subject.uid;
     if !written.failed_now.is_empty() {
         // One that may heal by itself is tried as if it were alone.
@@ -156,8 +163,11 @@ fn next(context: &Context, validated: &Validated, plan: &Plan, written: &Written
         return Next::Change;
     }
     if plan.is_settled() {
+        let doubt =
+            Doubt { unreadable: !observed.secrets.unreadable.is_empty(), untold: observed.dns.untold };
         let anew = context.memories.led_for() < context.resync;
-        return Next::Rest(rest(context.resync, anew, runtime::backoff::random_share()));
+        let periods = (context.resync, context.zone_period);
+        return at_rest(&doubt, periods, anew, runtime::backoff::random_share());
     }
     // A part that rests keeps its own time.
     let rests = |part| written.applied.holds_back(part);
@@ -180,6 +190,22 @@ fn next(context: &Context, validated: &Validated, plan: &Plan, written: &Written
     })
 }
 
+/// What could not be seen of a database as it should be, and what nobody tells of.
+struct Doubt {
+    /// A Secret that cannot be read now.
+    unreadable: bool,
+    /// What the zone holds of its name.
+    untold: bool,
+}
+
+fn at_rest(doubt: &Doubt, (resync, zone_period): (Duration, Duration), anew: bool, share: f64) -> Next {
+    match doubt {
+        Doubt { unreadable: true, .. } => Next::Soon(BROKEN.min(resync)),
+        Doubt { untold: true, .. } => Next::Rest(rest(zone_period.min(resync), false, share)),
+        Doubt { .. } => Next::Rest(rest(resync, anew, share)),
+    }
+}
+
 /// When to look again at a database as it should be; `share` of what is left to chance. A process that began to lead looks at
 /// all at once: from then on they are spread over the whole time.
 fn rest(resync: Duration, anew: bool, share: f64) -> Duration {
@@ -189,6 +215,20 @@ fn rest(resync: Duration, anew: bool, share: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_could_not_be_seen_of_one_at_rest_is_looked_at_soon() {
+        let [hour, period, second] = [3_600, 150, 1].map(Duration::from_secs);
+        let check = |unreadable, untold, resync, expected| {
+            assert_eq!(at_rest(&Doubt { unreadable, untold }, (resync, period), false, 0.0), expected);
+        };
+        check(false, false, hour, Next::Rest(hour));
+        check(false, true, hour, Next::Rest(period));
+        check(true, false, hour, Next::Soon(BROKEN));
+        check(true, true, hour, Next::Soon(BROKEN));
+        check(false, true, second, Next::Rest(second));
+        check(true, false, second, Next::Soon(second));
+    }
 
     #[test]
     fn looks_at_what_rests_are_spread_from_the_start_and_as_many_a_second_then_as_later() {

@@ -128,6 +128,8 @@ pub struct Dns {
     pub change: Option<DnsChange>,
     /// Records of a name that nobody knows of any more and that is ours: of a database at rest, whose zone is looked through.
     pub left: Vec<DnsRecord>,
+    /// Whether the picture of the zone tells nothing of a database at rest: it is looked at again soon.
+    pub untold: bool,
 }
 
 /// What was learnt by trying.

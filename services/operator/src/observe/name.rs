@@ -1,6 +1,6 @@
 //! What Route 53 says of the names of a database.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cloud::{ChangeId, DnsChange, DnsChangeState, DnsRecord, InstanceState};
 use jiff::Timestamp;
@@ -12,6 +12,9 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::memory::looks::Question;
 
+/// How old the picture of the zone may be for a database that is let go for good: nobody looks at its names afterwards.
+const AT_THE_END: Duration = Duration::from_mins(5);
+
 /// Asks what the next decision about names needs, and nothing more.
 pub(super) async fn dns(
     context: &Context,
@@ -20,9 +23,22 @@ pub(super) async fn dns(
     observed: &Observed,
     settled: bool,
 ) -> Result<Dns, Error> {
-    if settled && let Some(found) = at_rest(context, resource, validated).await? {
-        return Ok(found);
-    }
+    let untold = match if settled { at_rest(context, resource, validated).await? } else { AtRest::AsNoted } {
+        AtRest::Otherwise(found) => return Ok(found),
+        AtRest::AsNoted => false,
+        AtRest::Untold => true,
+    };
+    let found = asked(context, resource, validated, observed, settled).await?;
+    Ok(Dns { untold, ..found })
+}
+
+async fn asked(
+    context: &Context,
+    resource: &QuestDB,
+    validated: &Validated,
+    observed: &Observed,
+    settled: bool,
+) -> Result<Dns, Error> {
     if validated.goal != Goal::Serve {
         // What is settled was released; what was never given a name in status may still have one in the zone.
         if settled || plan::is_name_known_released(resource, validated) {
@@ -122,7 +138,7 @@ async fn names_to_release(context: &Context, resource: &QuestDB, validated: &Val
     if !validated.removing {
         return names;
     }
-    match context.zone_view.at_most(context.zone_period).await {
+    match context.zone_view.at_most(context.zone_period.min(AT_THE_END)).await {
         Ok(picture) => {
             let left = picture.with_text(&plan::owner_text(&validated.subject)).iter();
             names.extend(left.filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>());
@@ -135,25 +151,36 @@ async fn names_to_release(context: &Context, resource: &QuestDB, validated: &Val
     names
 }
 
+/// What the picture of the zone tells of a database at rest.
+enum AtRest {
+    AsNoted,
+    /// It was found so when it was listed now.
+    Otherwise(Dns),
+    /// Nothing: there is none, or it is older than what was noted. It has to be looked at again soon.
+    Untold,
+}
+
 /// What the picture of the zone shows to be otherwise than a database at rest left it, listed now: its name's records when
 /// somebody changed them, else those of a name that is its own and that nobody knows of any more.
-async fn at_rest(context: &Context, resource: &QuestDB, validated: &Validated) -> Result<Option<Dns>, Error> {
+async fn at_rest(context: &Context, resource: &QuestDB, validated: &Validated) -> Result<AtRest, Error> {
     let picture = match context.zone_view.at_most(context.zone_period).await {
         Ok(picture) => picture,
         Err(error) => {
-            // Nothing has to be done for a database at rest: the next picture tells.
+            // Nothing has to be done now for a database at rest.
             tracing::warn!(error = %runtime::telemetry::chain(&error), "the zone could not be listed");
-            return Ok(None);
+            return Ok(AtRest::Untold);
         }
     };
-    // Who noted its name later has it as noted for all that the picture tells: what it shows next is compared with this one.
-    let taken = Timestamp::now().checked_sub(picture.age()).unwrap_or_default();
+    let now = Timestamp::now();
+    let taken = now.checked_sub(picture.age()).unwrap_or_default();
+    // Of a name that was noted later the picture tells nothing.
+    let untold = plan::name_at_rest(resource, taken) != plan::name_at_rest(resource, now);
     if let Some(name) = plan::name_at_rest(resource, taken)
         && !plan::are_as_noted(resource, validated, picture.of(name))
     {
         let found = records(context, name).await?;
         if !plan::are_as_noted(resource, validated, &found) {
-            return Ok(Some(Dns { records: Some(found), ..Dns::default() }));
+            return Ok(AtRest::Otherwise(Dns { records: Some(found), ..Dns::default() }));
         }
     }
     let text = plan::owner_text(&validated.subject);
@@ -163,15 +190,15 @@ async fn at_rest(context: &Context, resource: &QuestDB, validated: &Validated) -
         }
         let left = records(context, name).await?;
         if plan::has_records(validated, &left) {
-            let in_force = plan::name_at_rest(resource, Timestamp::now());
+            let in_force = plan::name_at_rest(resource, now);
             let records = match in_force.filter(|_| validated.goal == Goal::Serve) {
                 Some(name) => Some(records(context, name).await?),
                 None => None,
             };
-            return Ok(Some(Dns { records, left, ..Dns::default() }));
+            return Ok(AtRest::Otherwise(Dns { records, left, ..Dns::default() }));
         }
     }
-    Ok(None)
+    Ok(if untold { AtRest::Untold } else { AtRest::AsNoted })
 }
 
 async fn records(context: &Context, name: &str) -> Result<Vec<DnsRecord>, Error> {

@@ -63,15 +63,13 @@ fn provable(seen: &Seen) -> Option<&VolumeSnapshot> {
     })
 }
 
-/// The copy that EC2 gave up, where there is no other to trust. It is not begun again while the database waits: who
-/// wants another one asks for it, and reads until then why there is none.
+/// The copy that EC2 gave up, where there is no other. It is not begun again while the database waits: who wants another
+/// one asks for it, and reads until then why there is none.
 fn broken(seen: &Seen) -> Option<&VolumeSnapshot> {
     // Another copy may have begun that does not show yet. No database stands still for a last one.
     let is_seen = seen.conclusive || matches!(seen.ground, Ground::Ended { .. });
-    if !is_seen || provable(seen).is_some() {
-        return None;
-    }
-    earliest(&seen.copies, |copy| copy.state == SnapshotState::Error)
+    let none_is_left = seen.copies.iter().all(|copy| copy.state == SnapshotState::Error);
+    if is_seen && none_is_left { earliest(&seen.copies, |_| true) } else { None }
 }
 
 fn earliest(copies: &[VolumeSnapshot], counts: impl Fn(&VolumeSnapshot) -> bool) -> Option<&VolumeSnapshot> {
@@ -126,7 +124,9 @@ fn begin(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
         let message = "EC2 may still show what was asked of it before";
         return wait(under_way(resource), "Looking", message);
     }
-    if let Some(copy) = seen.copies.first() {
+    // One that EC2 gave up goes last: it says why there is none.
+    let torn = seen.copies.iter().find(|copy| copy.state != SnapshotState::Error);
+    if let Some(copy) = torn.or_else(|| seen.copies.first()) {
         let message = "the database did not stand still until the copy had begun: it is taken again";
         return act(Step::Discard(copy.id.clone()), SnapshotPhase::Checkpointing, "Torn", message);
     }

@@ -203,6 +203,16 @@ fn a_copy_that_ec2_gives_up_before_it_is_trusted_frees_the_database_and_fails_wi
     seen.conclusive = true;
     seen.copies.push(cloud::VolumeSnapshot { id: "snap-other".into(), ..sound });
     assert_eq!(plan(&world.objects[0], &seen).step, Some(Step::Trust("snap-other".into())));
+    // Whether it can be trusted may not be known now.
+    let unclear = Seen { ground: Ground::Unclear("no answer".to_owned()), ..seen.clone() };
+    let waits = plan(&world.objects[0], &unclear);
+    assert_eq!(
+        (waits.step, waits.phase, waits.reason),
+        (None, SnapshotPhase::Checkpointing, "DatabaseUnclear")
+    );
+    // One that was not begun while the database stood still is no use, and the other one still says why there is none.
+    seen.copies[1].tags = Tags::new();
+    assert_eq!(plan(&world.objects[0], &seen).step, Some(Step::Discard("snap-other".into())));
 }
 
 #[test]
