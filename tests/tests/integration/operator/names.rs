@@ -9,7 +9,7 @@ use resources::{DnsState, Phase, QuestDB};
 use serde_json::json;
 use testkit::{eventually, unique};
 
-use super::rig::{PATIENCE, Rig, patiently};
+use super::rig::{PATIENCE, Rig, listed_again, patiently};
 use super::subject::Subject;
 
 /// Looks until stopped: whatever name is in force has to lead to the address. Tells which names it saw in force.
@@ -114,7 +114,7 @@ async fn a_name_of_its_own_that_nobody_knows_of_is_given_back_at_rest() {
     let mut subject = Subject::new(&unique("leftover")).await;
     let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
     let kubeconfig = subject.rig.rights(&lease).await;
-    let _operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_ZONE_PERIOD", "1s")]);
+    let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_ZONE_PERIOD", "1s")]);
     let born = subject.serving().await.status.unwrap().dns.unwrap();
     let before = subject.rig.records(&born.name).await;
     let text = before.iter().find(|record| record.kind == RecordKind::Txt).unwrap();
@@ -124,6 +124,7 @@ async fn a_name_of_its_own_that_nobody_knows_of_is_given_back_at_rest() {
     let theirs = DnsRecord::txt(&foreign, 30, "heritage=slipway,cluster=other,database=other");
     let zone = HostedZoneId::new(subject.rig.zone());
     let changes = [ours, theirs.clone()].map(RecordChange::Create);
+    listed_again(&operator).await;
     patiently(|| subject.rig.aws.change_records(&zone, &changes)).await;
     eventually(PATIENCE, "what is left to be given back", async || {
         subject.rig.records(&left).await.is_empty().then_some(())

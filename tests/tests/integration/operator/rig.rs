@@ -256,6 +256,17 @@ pub(super) fn refusal(answer: kube::Result<QuestDB>) -> Box<kube::core::Status> 
     }
 }
 
+/// Waits until an operator that lists the zone every second has done so often enough for what looks at a database right after
+/// it came to rest to be over: whatever is noticed from here on, the list told.
+pub(super) async fn listed_again(operator: &Spawned) {
+    let lists = async || operator.metric("aws_api_requests_total", "op=\"ListResourceRecordSets\"").await;
+    let before = lists().await;
+    testkit::eventually(PATIENCE, "more lists of the zone", async || {
+        (lists().await >= before + 6.0).then_some(())
+    })
+    .await;
+}
+
 /// What AWS answers once it has the patience: all tests ask at one account.
 pub(super) async fn patiently<T, F>(ask: impl Fn() -> F) -> T
 where

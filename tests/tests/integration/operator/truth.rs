@@ -10,7 +10,7 @@ use resources::{ChangeMeans, Phase, QuestDB, names};
 use serde_json::{Value, json};
 use testkit::{eventually, unique};
 
-use super::rig::{PATIENCE, Rig, apply, refusal};
+use super::rig::{PATIENCE, Rig, apply, listed_again, refusal};
 use super::subject::Subject;
 
 /// A resource that somebody wrote by hand.
@@ -186,7 +186,7 @@ async fn a_name_comes_back_when_somebody_changes_it_and_is_kept_by_a_pause() {
     let mut subject = Subject::new(&unique("name")).await;
     let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
     let kubeconfig = subject.rig.rights(&lease).await;
-    let _operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_ZONE_PERIOD", "1s")]);
+    let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_ZONE_PERIOD", "1s")]);
     let born = subject.serving().await;
     let name = born.status.unwrap().dns.unwrap().name;
     let records = subject.rig.records(&name).await;
@@ -195,6 +195,7 @@ async fn a_name_comes_back_when_somebody_changes_it_and_is_kept_by_a_pause() {
     let theirs = DnsRecord { values: vec!["192.0.2.9".to_owned()], ..address.clone() };
     let gone = records.iter().cloned().map(RecordChange::Delete).collect();
     for changes in [vec![RecordChange::Upsert(theirs)], gone] {
+        listed_again(&operator).await;
         let zone = HostedZoneId::new(subject.rig.zone());
         subject.rig.aws.change_records(&zone, &changes).await.unwrap();
         eventually(PATIENCE, "both records to be as they were", async || {
