@@ -6,6 +6,7 @@
 mod failures;
 mod plan;
 mod run;
+mod space;
 mod tally;
 
 use std::process::ExitCode;

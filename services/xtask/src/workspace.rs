@@ -57,6 +57,11 @@ impl Workspace {
         self.programs.clone()
     }
 
+    /// Folder of everything that is built.
+    pub(crate) fn target(&self) -> PathBuf {
+        self.programs.parent().map(Path::to_path_buf).unwrap_or_default()
+    }
+
     /// The same checkout with its release builds.
     pub(crate) fn released(&self) -> Self {
         let programs = self.programs.parent().map(|target| target.join("release")).unwrap_or_default();

@@ -20,7 +20,7 @@ use sandbox::stack::{Layout, Options};
 
 use super::plan::{Step, Work};
 use super::tally::Tally;
-use super::{Group, failures};
+use super::{Group, failures, space};
 use crate::terminal::{self, Terminal};
 use crate::workspace::{self, Workspace};
 use crate::{down, generate, tidy, up};
@@ -46,6 +46,10 @@ pub(super) fn run(
     let lock = workspace::lock(&layout)?;
     let (terminal, failures) = (Terminal::start(), RefCell::default());
     let runner = Runner { workspace, layout, further, interrupted, terminal, failures };
+    let filled = workspace.target();
+    if let Some(warning) = space::before(&filled) {
+        runner.terminal.line(&warning);
+    }
     runner.workspace.install_packages(&runner.terminal)?;
     let since = Instant::now();
     let mut total = Tally::default();
@@ -60,6 +64,9 @@ pub(super) fn run(
     }
     for failure in runner.failures.borrow().iter() {
         runner.terminal.line(&format!("failed: {failure}"));
+    }
+    if let Some(reason) = space::after(&filled).filter(|_| total.failed > 0) {
+        runner.terminal.line(&reason);
     }
     runner.terminal.line(&format!("all after {}", clock::span(since.elapsed())));
     terminal::print(&total.to_string());
