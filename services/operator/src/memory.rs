@@ -110,14 +110,19 @@ impl Memories {
     /// that has just come to rest is shown what everybody shares, which is older; once that is newer, nothing is kept.
     pub(crate) fn newest(&self, uid: &str, picture: Arc<Holdings>, at_rest: bool) -> Arc<Holdings> {
         let mut entries = self.lock();
-        let seen = &mut entries.entry(uid.to_owned()).or_default().seen;
-        match seen {
-            Some(seen) if seen.as_of > picture.as_of => Arc::clone(seen),
-            _ => {
-                *seen = (!at_rest).then(|| Arc::clone(&picture));
-                picture
-            }
+        // Of one at rest that nothing is known of, nothing is kept.
+        let known = entries.get_mut(uid).map(|entry| &mut entry.seen);
+        if let Some(Some(seen)) = &known
+            && seen.as_of > picture.as_of
+        {
+            return Arc::clone(seen);
         }
+        match known {
+            Some(seen) => *seen = (!at_rest).then(|| Arc::clone(&picture)),
+            None if at_rest => {}
+            None => entries.entry(uid.to_owned()).or_default().seen = Some(Arc::clone(&picture)),
+        }
+        picture
     }
 
     /// When the newest picture is of that a pass saw.
@@ -320,6 +325,7 @@ mod tests {
             "what all share needs no second place"
         );
         assert_eq!(memories.newest("b", at(1), true).as_of, at(1).as_of);
+        assert!(!memories.lock().contains_key("b"), "nothing is kept of one at rest");
     }
 
     #[test]

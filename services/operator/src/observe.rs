@@ -93,6 +93,7 @@ async fn account(context: &Context, validated: &Validated, settled: bool) -> Res
         context.view.of(database, moment).await
     };
     let picture = picture.map_err(Error::aws("describe what the database owns in EC2"))?;
+    let shared = picture.as_of;
     let picture = context.memories.newest(uid, picture, settled);
     Ok(Account {
         instances: picture.instances.clone(),
@@ -100,6 +101,7 @@ async fn account(context: &Context, validated: &Validated, settled: bool) -> Res
         groups: picture.security_groups.clone(),
         // That a settled database is down was proved when it settled: a new leader need not wait for it again.
         conclusive: settled || context.memories.shows_all(uid, picture.as_of, context.ec2_lag),
+        untold: settled && picture.as_of > shared,
         ..Account::default()
     })
 }

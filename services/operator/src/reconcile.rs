@@ -163,8 +163,8 @@ fn next(
         return Next::Change;
     }
     if plan.is_settled() {
-        let doubt =
-            Doubt { unreadable: !observed.secrets.unreadable.is_empty(), untold: observed.dns.untold };
+        let untold = observed.dns.untold || observed.account.untold;
+        let doubt = Doubt { unreadable: !observed.secrets.unreadable.is_empty(), untold };
         let anew = context.memories.led_for() < context.resync;
         let periods = (context.resync, context.zone_period);
         return at_rest(&doubt, periods, anew, runtime::backoff::random_share());
@@ -194,7 +194,7 @@ fn next(
 struct Doubt {
     /// A Secret that cannot be read now.
     unreadable: bool,
-    /// What the zone holds of its name.
+    /// What a picture tells of it that all share: there is none, or it is older than what is known.
     untold: bool,
 }
 

@@ -114,6 +114,8 @@ pub struct Account {
     pub source: Option<Source>,
     /// Protection of the instance that is to serve, when it was asked for ([`crate::machine_to_check`]).
     pub protection: Option<Protection>,
+    /// Whether the picture that all share is older than what was seen of a database at rest: it is looked at again soon.
+    pub untold: bool,
 }
 
 /// What Route 53 holds under the database's name.
