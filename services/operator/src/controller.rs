@@ -95,15 +95,19 @@ async fn spread(turn: impl Future<Output = Action> + Send + 'static) -> Action {
 
 fn count(context: &Context) {
     let known = context.caches.resources.state();
-    context.measures.databases(known.iter().map(AsRef::as_ref), Timestamp::now());
-    let mut namespaces: HashMap<Option<&str>, usize> = HashMap::new();
-    for resource in &known {
+    let remembers = !context.memories.is_empty();
+    let (mut namespaces, mut uids) = (HashMap::<Option<&str>, usize>::new(), HashSet::<&str>::new());
+    // In one go: of ten thousand, most of the time goes into fetching them from memory.
+    let each = known.iter().map(AsRef::as_ref).inspect(|resource: &&QuestDB| {
         *namespaces.entry(resource.metadata.namespace.as_deref()).or_default() += 1;
-    }
+        uids.extend(resource.metadata.uid.as_deref().filter(|_| remembers));
+    });
+    context.measures.databases(each, Timestamp::now());
     let hidden = namespaces.iter().filter(|(namespace, _)| context.watches.unseen(**namespace).is_some());
     context.measures.unseen(hidden.map(|(_, count)| count).sum());
-    let uids: HashSet<&str> = known.iter().filter_map(|resource| resource.metadata.uid.as_deref()).collect();
-    context.memories.retain(|uid| uids.contains(uid));
+    if remembers {
+        context.memories.retain(|uid| uids.contains(uid));
+    }
 }
 
 #[cfg(test)]

@@ -229,6 +229,11 @@ impl Memories {
         }
     }
 
+    /// Whether nothing is remembered of any.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.taken.is_empty() && self.under_way.is_empty() && self.lock().is_empty()
+    }
+
     /// Keeps only these.
     pub(crate) fn retain(&self, known: impl Fn(&str) -> bool) {
         self.taken.retain(&known);
@@ -376,7 +381,9 @@ mod tests {
             memories.recall("a", 1),
             Memory { spent: Some(3), exhausted_zones: vec!["eu-west-1a".to_owned()], resting: Vec::new() }
         );
+        assert!(!memories.is_empty());
         memories.retain(|uid| uid != "a");
         assert_eq!(memories.recall("a", 1), Memory::default());
+        assert!(memories.is_empty());
     }
 }

@@ -71,6 +71,11 @@ impl<A: Clone> Looks<A> {
         self.lock().remove(uid);
     }
 
+    /// Whether no answer stands.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
     /// Keeps only these.
     pub(crate) fn retain(&self, known: impl Fn(&str) -> bool) {
         self.lock().retain(|uid, _| known(uid));
