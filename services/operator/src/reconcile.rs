@@ -24,6 +24,8 @@ const UNSEEN_LONG: Duration = Duration::from_secs(20);
 const COPYING: Duration = Duration::from_secs(5);
 /// Between two statuses that say no more than how far a new database is.
 const PROGRESS: Duration = Duration::from_secs(3);
+/// Between two looks at a database of which no picture tells anything new: there is none, or it is older than what is known.
+const UNTOLD: Duration = Duration::from_mins(5);
 /// Between two looks at a database that nobody is to work on, of which is told what waits.
 const SUSPENDED: Duration = Duration::from_mins(5);
 /// Between two looks at what only a person can cure.
@@ -143,7 +145,7 @@ async fn suspend(
     let mut status = plan::suspended(resource, planned.as_ref().map(|(plan, _)| *plan), Timestamp::now());
     planned.map(|(_, rehearsed)| rehearsed).unwrap_or_default().tell(&mut status);
     report::write(context, resource, status, None).await?;
-    Ok(Next::Rest(SUSPENDED.min(context.resync)))
+    Ok(Next::Rest(rest(SUSPENDED.min(context.resync), false, runtime::backoff::random_share())))
 }
 
 /// When to look again after a pass.
@@ -166,8 +168,7 @@ fn next(
         let untold = observed.dns.untold || observed.account.untold;
         let doubt = Doubt { unreadable: !observed.secrets.unreadable.is_empty(), untold };
         let anew = context.memories.led_for() < context.resync;
-        let periods = (context.resync, context.zone_period);
-        return at_rest(&doubt, periods, anew, runtime::backoff::random_share());
+        return at_rest(&doubt, context.resync, anew, runtime::backoff::random_share());
     }
     // A part that rests keeps its own time.
     let rests = |part| written.applied.holds_back(part);
@@ -194,14 +195,14 @@ fn next(
 struct Doubt {
     /// A Secret that cannot be read now.
     unreadable: bool,
-    /// What a picture tells of it that all share: there is none, or it is older than what is known.
+    /// What a picture would tell of it that all share.
     untold: bool,
 }
 
-fn at_rest(doubt: &Doubt, (resync, zone_period): (Duration, Duration), anew: bool, share: f64) -> Next {
+fn at_rest(doubt: &Doubt, resync: Duration, anew: bool, share: f64) -> Next {
     match doubt {
         Doubt { unreadable: true, .. } => Next::Soon(BROKEN.min(resync)),
-        Doubt { untold: true, .. } => Next::Rest(rest(zone_period.min(resync), false, share)),
+        Doubt { untold: true, .. } => Next::Rest(rest(UNTOLD.min(resync), false, share)),
         Doubt { .. } => Next::Rest(rest(resync, anew, share)),
     }
 }
@@ -218,12 +219,12 @@ mod tests {
 
     #[test]
     fn what_could_not_be_seen_of_one_at_rest_is_looked_at_soon() {
-        let [hour, period, second] = [3_600, 150, 1].map(Duration::from_secs);
+        let [hour, second] = [3_600, 1].map(Duration::from_secs);
         let check = |unreadable, untold, resync, expected| {
-            assert_eq!(at_rest(&Doubt { unreadable, untold }, (resync, period), false, 0.0), expected);
+            assert_eq!(at_rest(&Doubt { unreadable, untold }, resync, false, 0.0), expected);
         };
         check(false, false, hour, Next::Rest(hour));
-        check(false, true, hour, Next::Rest(period));
+        check(false, true, hour, Next::Rest(UNTOLD));
         check(true, false, hour, Next::Soon(BROKEN));
         check(true, true, hour, Next::Soon(BROKEN));
         check(false, true, second, Next::Rest(second));

@@ -114,7 +114,7 @@ pub struct Account {
     pub source: Option<Source>,
     /// Protection of the instance that is to serve, when it was asked for ([`crate::machine_to_check`]).
     pub protection: Option<Protection>,
-    /// Whether the picture that all share is older than what was seen of a database at rest: it is looked at again soon.
+    /// Whether the picture that all share is older than what was seen of a database at rest: it is looked at again within minutes.
     pub untold: bool,
 }
 
@@ -130,7 +130,7 @@ pub struct Dns {
     pub change: Option<DnsChange>,
     /// Records of a name that nobody knows of any more and that is ours: of a database at rest, whose zone is looked through.
     pub left: Vec<DnsRecord>,
-    /// Whether the picture of the zone tells nothing of a database at rest: it is looked at again soon.
+    /// Whether the picture of the zone tells nothing of a database at rest: it is looked at again within minutes.
     pub untold: bool,
 }
 

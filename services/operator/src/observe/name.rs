@@ -173,8 +173,8 @@ async fn at_rest(context: &Context, resource: &QuestDB, validated: &Validated) -
     };
     let now = Timestamp::now();
     let taken = now.checked_sub(picture.age()).unwrap_or_default();
-    // Of a name that was noted later the picture tells nothing.
-    let untold = plan::name_at_rest(resource, taken) != plan::name_at_rest(resource, now);
+    // Of a name that was noted later, by whosever clock, the picture tells nothing.
+    let untold = plan::name_at_rest(resource, taken) != plan::name_at_rest(resource, Timestamp::MAX);
     if let Some(name) = plan::name_at_rest(resource, taken)
         && !plan::are_as_noted(resource, validated, picture.of(name))
     {

@@ -72,6 +72,11 @@ fn broken(seen: &Seen) -> Option<&VolumeSnapshot> {
     if is_seen && none_is_left { earliest(&seen.copies, |_| true) } else { None }
 }
 
+/// One that EC2 gave up goes last: it says why there is none.
+fn next_to_discard(seen: &Seen) -> Option<&VolumeSnapshot> {
+    seen.copies.iter().min_by_key(|copy| copy.state == SnapshotState::Error)
+}
+
 fn earliest(copies: &[VolumeSnapshot], counts: impl Fn(&VolumeSnapshot) -> bool) -> Option<&VolumeSnapshot> {
     let found = copies.iter().filter(|copy| counts(copy));
     found.min_by_key(|copy| (copy.started_at, copy.id.clone()))
@@ -124,10 +129,8 @@ fn begin(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
         let message = "EC2 may still show what was asked of it before";
         return wait(under_way(resource), "Looking", message);
     }
-    // One that EC2 gave up goes last: it says why there is none.
-    let torn = seen.copies.iter().find(|copy| copy.state != SnapshotState::Error);
-    if let Some(copy) = torn.or_else(|| seen.copies.first()) {
-        let message = "the database did not stand still until the copy had begun: it is taken again";
+    if let Some(copy) = next_to_discard(seen) {
+        let message = "the database did not stand still until the copy had begun, which is removed";
         return act(Step::Discard(copy.id.clone()), SnapshotPhase::Checkpointing, "Torn", message);
     }
     copy_now(resource, seen)
@@ -206,7 +209,7 @@ fn fail(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
     if owes(resource) {
         return pay(seen, failed, "DeadlineExceeded", &message);
     }
-    match seen.copies.first() {
+    match next_to_discard(seen) {
         Some(copy) => act(Step::Discard(copy.id.clone()), failed, "DeadlineExceeded", &message),
         None => rest(failed, "DeadlineExceeded", message),
     }

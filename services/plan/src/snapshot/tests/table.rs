@@ -213,6 +213,8 @@ fn a_copy_that_ec2_gives_up_before_it_is_trusted_frees_the_database_and_fails_wi
     // One that was not begun while the database stood still is no use, and the other one still says why there is none.
     seen.copies[1].tags = Tags::new();
     assert_eq!(plan(&world.objects[0], &seen).step, Some(Step::Discard("snap-other".into())));
+    let late = Seen { now: late, ..seen };
+    assert_eq!(plan(&after(1).0.objects[0], &late).step, Some(Step::Discard("snap-other".into())));
 }
 
 #[test]
