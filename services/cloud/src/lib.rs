@@ -15,6 +15,7 @@ mod lookup;
 mod port;
 mod security_group;
 mod select;
+mod shared;
 mod snapshot;
 mod tags;
 mod token;

@@ -14,12 +14,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
-use tokio::sync::Mutex;
 
 use crate::{
     Batcher, Batching, Call, Cloud, Error, Instance, SecurityGroup, Select, TagFilter, Tags, Volume,
 };
-use crate::{batch::Fetched, key};
+use crate::{batch::Fetched, key, shared::Shared};
 use crowd::Crowd;
 
 /// How long a small picture waits for others of the same moment.
@@ -146,15 +145,9 @@ pub struct ClusterView {
     cloud: Arc<dyn Cloud>,
     cluster: String,
     deadline: Duration,
-    last: Mutex<Last>,
+    shared: Shared<Snapshot>,
     small: Batcher<String, Arc<Holdings>>,
     crowd: Crowd,
-}
-
-#[derive(Default)]
-struct Last {
-    snapshot: Option<Arc<Snapshot>>,
-    failure: Option<(Instant, Error)>,
 }
 
 impl fmt::Debug for ClusterView {
@@ -173,7 +166,7 @@ impl ClusterView {
             let (cloud, cluster) = (Arc::clone(&asked), name.clone());
             async move { take_small(&*cloud, &cluster, databases, deadline).await }.boxed()
         });
-        Self { cloud, cluster, deadline, last: Mutex::default(), small, crowd: Crowd::default() }
+        Self { cloud, cluster, deadline, shared: Shared::default(), small, crowd: Crowd::default() }
     }
 
     /// What one database owns, seen after this moment: for those that are being worked on. Where many are, one picture
@@ -182,7 +175,7 @@ impl ClusterView {
         if let Some(known) = self.crowd.recall(database, moment) {
             return Ok(known);
         }
-        let last = self.last.lock().await.snapshot.clone();
+        let last = self.shared.last();
         if let Some(snapshot) = last.as_ref().filter(|snapshot| snapshot.as_of >= moment) {
             return Ok(snapshot.of(database));
         }
@@ -207,30 +200,13 @@ impl ClusterView {
     /// A picture begun after this moment: of one's own last write, say.
     pub async fn taken_after(&self, moment: Instant) -> Result<Arc<Snapshot>, Error> {
         let arrived = Instant::now();
-        let mut last = self.last.lock().await;
-        if let Some(snapshot) = &last.snapshot
-            && snapshot.as_of >= moment
-        {
-            return Ok(Arc::clone(snapshot));
-        }
         // Whoever waited while an attempt failed shares its failure: a thousand callers behind a broken endpoint must
         // not try one after the other.
-        if let Some((failed, error)) = &last.failure
-            && *failed >= arrived
-        {
-            return Err(error.clone());
-        }
-        let taken = self.take().await;
-        match &taken {
-            Ok(snapshot) => last.snapshot = Some(Arc::clone(snapshot)),
-            Err(error) => last.failure = Some((Instant::now(), error.clone())),
-        }
-        taken
+        self.shared.get(|last| last.as_of >= moment, |failed| failed >= arrived, self.take()).await
     }
 
-    async fn take(&self) -> Result<Arc<Snapshot>, Error> {
-        let filter = TagFilter::cluster(&self.cluster);
-        Ok(Arc::new(picture(&*self.cloud, &filter, self.deadline).await?))
+    async fn take(&self) -> Result<Snapshot, Error> {
+        picture(&*self.cloud, &TagFilter::cluster(&self.cluster), self.deadline).await
     }
 }
 

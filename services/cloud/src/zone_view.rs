@@ -8,8 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::Mutex;
-
+use crate::shared::Shared;
 use crate::{Call, Cloud, DnsRecord, Error, HostedZoneId, RecordKind};
 
 /// What a zone held at one moment.
@@ -72,13 +71,7 @@ pub struct ZoneView {
     cloud: Arc<dyn Cloud>,
     zone: HostedZoneId,
     deadline: Duration,
-    last: Mutex<Last>,
-}
-
-#[derive(Default)]
-struct Last {
-    picture: Option<Arc<ZonePicture>>,
-    failure: Option<(Instant, Error)>,
+    shared: Shared<ZonePicture>,
 }
 
 impl fmt::Debug for ZoneView {
@@ -90,37 +83,23 @@ impl fmt::Debug for ZoneView {
 impl ZoneView {
     /// `deadline` bounds one listing of the whole zone.
     pub fn new(cloud: Arc<dyn Cloud>, zone: HostedZoneId, deadline: Duration) -> Self {
-        Self { cloud, zone, deadline, last: Mutex::default() }
+        Self { cloud, zone, deadline, shared: Shared::default() }
     }
 
     /// A picture at most this old. After a failure nobody tries again for a tenth of that time.
     pub async fn at_most(&self, age: Duration) -> Result<Arc<ZonePicture>, Error> {
-        let mut last = self.last.lock().await;
-        if let Some(picture) = last.picture.as_ref().filter(|picture| picture.as_of.elapsed() <= age) {
-            return Ok(Arc::clone(picture));
-        }
-        if let Some((failed, error)) =
-            last.failure.as_ref().filter(|(failed, _)| failed.elapsed() <= age / 10)
-        {
-            tracing::debug!(age_ms = failed.elapsed().as_millis(), "the zone is not listed again so soon");
-            return Err(error.clone());
-        }
-        let taken = self.take().await;
-        match &taken {
-            Ok(picture) => last.picture = Some(Arc::clone(picture)),
-            Err(error) => last.failure = Some((Instant::now(), error.clone())),
-        }
-        taken
+        let serves = |picture: &ZonePicture| picture.as_of.elapsed() <= age;
+        self.shared.get(serves, |failed| failed.elapsed() <= age / 10, self.take()).await
     }
 
-    async fn take(&self) -> Result<Arc<ZonePicture>, Error> {
+    async fn take(&self) -> Result<ZonePicture, Error> {
         let as_of = Instant::now();
         let late = |_| Error::Timeout {
             call: Box::new(Call::new("ListZone", format!("no whole zone within {:?}", self.deadline))),
         };
         let records =
             tokio::time::timeout(self.deadline, self.cloud.list_zone(&self.zone)).await.map_err(late)??;
-        Ok(Arc::new(ZonePicture::new(as_of, records)))
+        Ok(ZonePicture::new(as_of, records))
     }
 }
 

@@ -163,7 +163,8 @@ enum AtRest {
 /// What the picture of the zone shows to be otherwise than a database at rest left it, listed now: its name's records when
 /// somebody changed them, else those of a name that is its own and that nobody knows of any more.
 async fn at_rest(context: &Context, resource: &QuestDB, validated: &Validated) -> Result<AtRest, Error> {
-    let picture = match context.zone_view.at_most(context.zone_period).await {
+    // Another is taken as often as the period says (`pictures::watch_zone`): while that one takes its time nobody waits.
+    let picture = match context.zone_view.at_most(context.zone_period * 2).await {
         Ok(picture) => picture,
         Err(error) => {
             // Nothing has to be done now for a database at rest.
