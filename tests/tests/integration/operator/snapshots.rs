@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use cloud::{Select, TagFilter, VolumeSnapshot, key};
+use cloud::{Select, SnapshotState, TagFilter, VolumeSnapshot, key};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -333,6 +333,37 @@ async fn an_answer_of_ec2_that_is_lost_costs_a_look_and_no_copy() {
     assert_eq!(ended["fired"], 1, "{ended}");
     stage.is_free(&done).await;
     assert_eq!(copies(&stage.subject).await.len(), 1);
+    stage.end(operator).await;
+}
+
+/// Given up by EBS before the operator looked at it again: nothing is to be hoped for from it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_ec2_gives_up_frees_the_database_at_once_and_is_told_in_its_words() {
+    const WORDS: &str = "An internal error occurred.";
+    let stage = Stage::new().await;
+    let volume = stage.subject.volume().await.id;
+    let fault = json!({ "kind": "spoil", "transition": "snapshot-pending", "contains": volume.as_str(),
+        "message": WORDS, "times": 1 });
+    let fault = endpoint::fault(&fault).await;
+    let place = Failpoint::hold("operator.snapshot.after", "CreateSnapshot", &testkit::scratch());
+    let operator = stage.operator(&[&place]).await;
+    take(&stage.subject, "spoilt", "Retain").await;
+    place.fired().await;
+    eventually(PATIENCE, "a copy that EC2 gave up", async || {
+        let found = copies(&stage.subject).await;
+        found.iter().any(|copy| copy.state == SnapshotState::Error).then_some(())
+    })
+    .await;
+    place.release().unwrap();
+    let failed = settled(&stage.subject, "spoilt", SnapshotPhase::Failed).await;
+    stage.is_free(&failed).await;
+    let ended = endpoint::control("DELETE", &format!("/faults/{fault}"), &Value::Null).await;
+    assert_eq!(ended["fired"], 1, "{ended}");
+    let conditions = failed.status.unwrap().conditions;
+    let told = conditions.iter().find(|one| one.type_ == "Ready").unwrap();
+    assert_eq!(told.reason, "CopyFailed", "{told:?}");
+    assert!(told.message.contains(WORDS), "{told:?}");
+    assert!(copies(&stage.subject).await.iter().all(|copy| copy.state == SnapshotState::Error), "none begun");
     stage.end(operator).await;
 }
 

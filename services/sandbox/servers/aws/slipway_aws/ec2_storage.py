@@ -85,7 +85,7 @@ class StrictStorage(StrictVolumes):
         snapshot.slipway_size = volume.size
         world.conceal(snapshot.id)
         seconds = world.settings.snapshot_pending_s
-        world.later(seconds, "snapshot-pending", self.call.place, snapshot.id)
+        world.later(seconds, "snapshot-pending", self.call.place, snapshot.id, volume.id)
         if world.contents is not None:
             world.contents.begin(snapshot.id)
             contents = world.contents

@@ -23,6 +23,7 @@ KINDS = {
     "delay": "wait `delay_s` of wall time, before the work or `after` it",
     "stale": "answer describes from `stale_s` ago",
     "stick": "keep state transitions named `transition` from happening",
+    "spoil": "let transitions named `transition` end badly, with `message`: `snapshot-pending` does",
 }
 
 
@@ -115,6 +116,15 @@ class Faults:
                     return True
         return False
 
+    def spoils(self, transition: Any) -> Fault | None:
+        """The first fault that lets this transition end badly now."""
+        with self._changed:
+            for fault in self._faults.values():
+                meant = fault.kind == "spoil" and _holds(fault, transition)
+                if meant and self._fires(fault):
+                    return fault
+        return None
+
     def wait(self, fault: Fault) -> None:
         """Wait as long as a delay says, or until it is switched off."""
         until = time.monotonic() + fault.delay_s
@@ -156,5 +166,5 @@ def _holds(fault: Fault, transition: Any) -> bool:
     return (
         fnmatch.fnmatchcase(transition.name, fault.transition)
         and fnmatch.fnmatchcase(transition.region, fault.region)
-        and fault.contains in transition.target
+        and fault.contains in f"{transition.target} {transition.mark}"
     )

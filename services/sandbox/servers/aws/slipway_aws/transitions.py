@@ -174,6 +174,8 @@ def _snapshot_completed(world: World, transition: Transition) -> bool:
     if contents is not None and not contents.has(snapshot.id):
         # Its copy was on the way when the endpoint ended.
         snapshot.status, snapshot.state_message = "error", "The copy was interrupted."
+    elif (spoilt := world.faults.spoils(transition)) is not None:
+        snapshot.status, snapshot.state_message = "error", spoilt.message
     else:
         snapshot.status = "completed"
     return False

@@ -97,6 +97,24 @@ def test_stuck_attachment(strict: Endpoint) -> None:
     assert strict.volume(volume_id)["Attachments"][0]["State"] == "attached"
 
 
+def test_spoilt_snapshot(strict: Endpoint) -> None:
+    volume_id, other_id = strict.available(), strict.available()
+    said = "An internal error occurred."
+    fault = strict.fault("spoil", transition="snapshot-pending", contains=volume_id, times=1, message=said)
+
+    def kept(of: str) -> tuple[str, str | None]:
+        snapshot_id = strict.ec2.create_snapshot(VolumeId=of)["SnapshotId"]
+        strict.advance(600)
+        found = strict.ec2.describe_snapshots(SnapshotIds=[snapshot_id])["Snapshots"][0]
+        return found["State"], found.get("StateMessage") or None
+
+    assert kept(other_id) == ("completed", None)
+    assert strict.fired(fault) == 0
+    assert kept(volume_id) == ("error", said)
+    assert strict.fired(fault) == 1
+    assert kept(volume_id) == ("completed", None)
+
+
 def test_stale_describe_goes_back_in_time(strict: Endpoint) -> None:
     instance_id = strict.running()
     fault = strict.fault("stale", action="DescribeInstances", stale_s=5)
