@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use bus::consumer::{self, Class, Handler, OffsetReset, Place, Placed, Settings, State};
+use bus::consumer::{self, Class, Handler, OffsetReset, Place, Placed, Settings, State, Turn};
 use bus::{Admin, Connection, Disposition, Error, Message, Producer, Record, TopicSettings};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -126,7 +126,7 @@ impl Handler for Clerk {
         Placed { place, work: () }
     }
 
-    async fn handle(&self, _: Arc<()>, _: u32) -> Disposition {
+    async fn handle(&self, _: Arc<()>, _: u32, _: &Turn) -> Disposition {
         Disposition::Done
     }
 

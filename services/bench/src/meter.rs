@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use bus::consumer::{self, Class, Handler, Keep, Limits, OffsetReset, Place, Placed, Settings, State};
+use bus::consumer::{
+    self, Class, Handler, Keep, Limits, OffsetReset, Place, Placed, Settings, State, Turn,
+};
 use bus::{Disposition, Error, Record};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -141,7 +143,7 @@ impl Handler for Meter {
         Keep::All
     }
 
-    async fn handle(&self, offset: Arc<i64>, _: u32) -> Disposition {
+    async fn handle(&self, offset: Arc<i64>, _: u32, _: &Turn) -> Disposition {
         let start = Instant::now();
         self.alarm.sleep(self.work.time(*offset)).await;
         let end = Instant::now();

@@ -70,10 +70,10 @@ pub struct Entry<T> {
     pub work: T,
 }
 
-/// How many may run at once.
+/// How many may have their turn at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Of all groups together.
+    /// Of all groups together. As many more may run on after their turn.
     pub total: usize,
     /// Of each group.
     pub group: usize,
@@ -97,6 +97,8 @@ pub struct Lanes<T> {
     by_key: HashMap<Arc<str>, Lane<T>>,
     turns: Turns,
     running: usize,
+    /// Those of them whose turn is over.
+    after: usize,
     waiting: usize,
     bytes: usize,
 }
@@ -116,6 +118,8 @@ enum State {
     Ready,
     /// A record of it runs.
     Running,
+    /// A record of it runs whose turn is over.
+    RunningOn,
     /// Its record could not be dealt with and waits for [`Lanes::wake`].
     Resting,
 }
@@ -129,6 +133,7 @@ impl<T> Lanes<T> {
             by_key: HashMap::new(),
             turns: Turns::new(limits.group),
             running: 0,
+            after: 0,
             waiting: 0,
             bytes: 0,
         }
@@ -164,7 +169,7 @@ impl<T> Lanes<T> {
 
     /// The next record to run, if any may. Its key is locked until [`Lanes::finish`] or [`Lanes::hold`].
     pub fn take(&mut self) -> Option<Entry<T>> {
-        if self.running >= self.total {
+        if self.running - self.after >= self.total {
             return None;
         }
         let by_key = &self.by_key;
@@ -176,6 +181,20 @@ impl<T> Lanes<T> {
         self.waiting -= 1;
         self.running += 1;
         Some(entry)
+    }
+
+    /// The turn of the record of this place that runs is over, which is no more counted against any bound: others have theirs,
+    /// and only its key stays locked, until [`Lanes::finish`] or [`Lanes::hold`]. `false`: it is not over, because as many as
+    /// may run on already do.
+    pub fn end_turn(&mut self, place: &Place) -> bool {
+        let Some(lane) = self.by_key.get_mut(&place.key) else { return false };
+        if lane.state != State::Running || self.after >= self.total {
+            return false;
+        }
+        lane.state = State::RunningOn;
+        self.after += 1;
+        self.turns.release(&place.group);
+        true
     }
 
     /// The record that ran is dealt with.
@@ -231,7 +250,7 @@ impl<T> Lanes<T> {
             count += gone.len();
             self.waiting -= gone.len();
             self.bytes -= gone.iter().sum::<usize>();
-            lane.waiting.is_some() || lane.state == State::Running
+            lane.waiting.is_some() || lane.runs()
         });
         let by_key = &self.by_key;
         self.turns.retain(|flow| by_key.get(flow.key).is_some_and(|lane| lane.stands_in(flow)));
@@ -269,7 +288,7 @@ impl<T> Lanes<T> {
             // A newer record of a resting key may be of another kind: it is tried at once.
             moved |= lane.state == State::Resting;
         }
-        let running = lane.state == State::Running;
+        let running = lane.runs();
         if let Some(old) = &superseded {
             self.forget(old.bytes);
         }
@@ -298,7 +317,11 @@ impl<T> Lanes<T> {
     fn release(&mut self, entry: &Entry<T>) {
         self.running = self.running.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(entry.bytes);
-        self.turns.release(&entry.place.group);
+        if self.by_key.get(&entry.place.key).is_some_and(|lane| lane.state == State::RunningOn) {
+            self.after -= 1;
+        } else {
+            self.turns.release(&entry.place.group);
+        }
     }
 
     fn make_ready(&mut self, key: &Arc<str>) {
@@ -310,6 +333,10 @@ impl<T> Lanes<T> {
 }
 
 impl<T> Lane<T> {
+    fn runs(&self) -> bool {
+        matches!(self.state, State::Running | State::RunningOn)
+    }
+
     /// Forgets the records that `stale` names; answers what each of them took.
     fn discard(&mut self, stale: impl Fn(Ticket) -> bool) -> Vec<usize> {
         let stays = |entry: &Entry<T>| !stale(entry.ticket);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bus::Disposition;
-use bus::consumer::Placed;
+use bus::consumer::{Placed, Turn};
 use domain::ClusterState;
 use runtime::Backoff;
 use store::{Parked, Store};
@@ -119,10 +119,10 @@ impl bus::Handler for Worker {
         Placed { place: decide::place(&work), work }
     }
 
-    async fn handle(&self, work: Arc<Work>, attempt: u32) -> Disposition {
+    async fn handle(&self, work: Arc<Work>, attempt: u32, turn: &Turn) -> Disposition {
         let span = span(&work);
         async {
-            match self.step(&work).await {
+            match self.step(&work, turn).await {
                 Ok(()) => Disposition::Done,
                 Err(error) => self.held(&work, &error, attempt),
             }
@@ -151,7 +151,7 @@ impl bus::Handler for Worker {
 }
 
 impl Worker {
-    async fn step(&self, work: &Work) -> Result<(), Error> {
+    async fn step(&self, work: &Work, turn: &Turn) -> Result<(), Error> {
         match work {
             Work::Bury(dead) => self.bury(&dead.record, &dead.reason).await,
             Work::Wait(early) => self.shelve(early).await,
@@ -161,6 +161,9 @@ impl Worker {
                 let ended = self.carry(job).await?;
                 runtime::failpoint::hit(CARRIED, database).await;
                 self.settle(job, &ended).await?;
+                // Its cluster and Postgres are done with it, and Kafka takes what many say together.
+                turn.end();
+                self.tell(job, &ended).await?;
                 runtime::failpoint::hit(TOLD, database).await;
                 Ok(())
             }
@@ -203,7 +206,7 @@ impl Worker {
         }
     }
 
-    /// Makes durable what became of an instruction, and tells it.
+    /// Makes durable what became of an instruction.
     async fn settle(&self, job: &Job, ended: &Ended) -> Result<(), Error> {
         match ended {
             Ended::Applied => self.settle_letters(job).await,
@@ -214,7 +217,7 @@ impl Worker {
             }
             Ended::Refused(reason) => self.bury(&job.record, reason).await?,
         }
-        self.tell(job, ended).await
+        Ok(())
     }
 
     /// A record of this database was taken: dead letters before it are settled. Where Postgres does not take that now, it

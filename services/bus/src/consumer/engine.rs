@@ -14,8 +14,8 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::state::{Snapshot, State};
-use super::{Disposition, Handler, Limits, Placed};
-use crate::lanes::{Entry, Lanes};
+use super::{Disposition, Handler, Limits, Placed, Turn};
+use crate::lanes::{Entry, Lanes, Place};
 use crate::polling::{End, Membership};
 use crate::tracker::{Assignments, Begun, Mark, Ticket};
 use crate::{Record, lock};
@@ -227,8 +227,10 @@ impl<H: Handler> Engine<H> {
         }
     }
 
-    async fn disposition(&self, entry: &Entry<Arc<H::Work>>) -> Disposition {
-        let handled = self.handler.handle(Arc::clone(&entry.work), entry.attempt);
+    async fn disposition(self: &Arc<Self>, entry: &Entry<Arc<H::Work>>) -> Disposition {
+        let (engine, place) = (Arc::clone(self), entry.place.clone());
+        let turn = Turn::new(move || engine.end_turn(&place));
+        let handled = self.handler.handle(Arc::clone(&entry.work), entry.attempt, &turn);
         match AssertUnwindSafe(handled).catch_unwind().await {
             Ok(disposition) => disposition,
             Err(_) => self.after_panic(entry).await,
@@ -244,6 +246,13 @@ impl<H: Handler> Engine<H> {
         );
         let handled = self.handler.panicked(Arc::clone(&entry.work), entry.attempt);
         AssertUnwindSafe(handled).catch_unwind().await.unwrap_or(Disposition::Hold(AFTER_PANIC))
+    }
+
+    fn end_turn(self: &Arc<Self>, place: &Place) {
+        let mut inner = lock(&self.inner);
+        if inner.lanes.end_turn(place) {
+            self.start(&mut inner);
+        }
     }
 
     fn finish(self: &Arc<Self>, entry: &Entry<Arc<H::Work>>) {

@@ -68,14 +68,42 @@ pub trait Handler: Send + Sync + 'static {
         Keep::Newest
     }
 
-    /// Deals with a record; `attempt` counts from 0.
-    fn handle(&self, work: Arc<Self::Work>, attempt: u32) -> impl Future<Output = Disposition> + Send;
+    /// Deals with a record; `attempt` counts from 0. Who needs what the bounds protect no more says so to `turn`.
+    fn handle(
+        &self,
+        work: Arc<Self::Work>,
+        attempt: u32,
+        turn: &Turn,
+    ) -> impl Future<Output = Disposition> + Send;
 
     /// [`Handler::handle`] panicked on this record.
     fn panicked(&self, work: Arc<Self::Work>, attempt: u32) -> impl Future<Output = Disposition> + Send;
 
     /// A newer record of the key took this one's place before it ran. Quick, no waiting.
     fn superseded(&self, work: &Self::Work);
+}
+
+/// A record's turn: while it lasts, the record is one of those that [`Limits`] bound. It is over at the end of
+/// [`Handler::handle`], or before.
+pub struct Turn(Box<dyn Fn() + Send + Sync>);
+
+impl Turn {
+    /// One that ends so.
+    pub fn new(end: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Box::new(end))
+    }
+
+    /// It is over, and another record may have its own; records of the same key still wait. Nothing happens where as many as
+    /// may run on after their turn already do.
+    pub fn end(&self) {
+        (self.0)();
+    }
+}
+
+impl std::fmt::Debug for Turn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Turn").finish_non_exhaustive()
+    }
 }
 
 /// Where a group begins that has no valid offset.

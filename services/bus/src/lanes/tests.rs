@@ -198,6 +198,29 @@ fn discarded_lanes_do_not_stop_the_queue() {
     assert_eq!(offset(lanes.take()), Some(11));
 }
 
+#[test]
+fn who_runs_on_after_its_turn_is_in_the_way_of_its_key_alone() {
+    let mut lanes = Lanes::new(Limits { total: 1, group: 1 });
+    lanes.offer(entry("a", 1, 10));
+    lanes.offer(entry("b", 1, 11));
+    lanes.offer(entry("c", 1, 12));
+    let first = lanes.take().unwrap();
+    lanes.offer(entry("a", 2, 13));
+    assert_eq!(lanes.take(), None, "there is one place");
+    assert!(lanes.end_turn(&first.place) && !lanes.end_turn(&first.place), "it is over once");
+    let second = lanes.take().unwrap();
+    assert_eq!((second.ticket.offset, lanes.take()), (11, None));
+    assert!(!lanes.end_turn(&second.place), "as many as may run on do");
+    assert_eq!((lanes.running(), lanes.len()), (2, 4), "both still run");
+    lanes.finish(&second);
+    let third = lanes.take().unwrap();
+    assert_eq!(third.ticket.offset, 12);
+    lanes.finish(&third);
+    assert_eq!(lanes.take(), None, "the key is locked");
+    lanes.finish(&first);
+    assert_eq!(offset(lanes.take()), Some(13));
+}
+
 /// A step of the model below.
 #[derive(Debug, Clone)]
 enum Step {
@@ -205,6 +228,7 @@ enum Step {
     Take,
     Finish(prop::sample::Index),
     Hold(prop::sample::Index),
+    EndTurn(prop::sample::Index),
     Wake(u8),
     Discard,
 }
@@ -216,6 +240,7 @@ fn step() -> impl Strategy<Value = Step> {
         5 => Just(Step::Take),
         3 => any::<prop::sample::Index>().prop_map(Step::Finish),
         2 => any::<prop::sample::Index>().prop_map(Step::Hold),
+        3 => any::<prop::sample::Index>().prop_map(Step::EndTurn),
         2 => (0..6_u8).prop_map(Step::Wake),
         1 => Just(Step::Discard),
     ]
@@ -225,13 +250,16 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model {
     lanes: Lanes<i64>,
     running: Vec<Entry<i64>>,
+    /// Those of them whose turn is over, by offset.
+    after: BTreeSet<i64>,
     alive: BTreeSet<i64>,
     next: i64,
 }
 
 impl Model {
     fn new() -> Self {
-        Self { lanes: Lanes::new(LIMITS), running: Vec::new(), alive: BTreeSet::new(), next: 0 }
+        let (after, alive) = (BTreeSet::new(), BTreeSet::new());
+        Self { lanes: Lanes::new(LIMITS), running: Vec::new(), after, alive, next: 0 }
     }
 
     fn take(&mut self, step: &Step) {
@@ -246,22 +274,34 @@ impl Model {
             }
             Step::Take => self.running.extend(self.lanes.take()),
             Step::Finish(at) if !self.running.is_empty() => {
-                let done = self.running.swap_remove(at.index(self.running.len()));
+                let done = self.stop(at.index(self.running.len()));
                 self.lanes.finish(&done);
                 self.ended(Some(done));
             }
             Step::Hold(at) if !self.running.is_empty() => {
-                let held = self.running.swap_remove(at.index(self.running.len()));
+                let held = self.stop(at.index(self.running.len()));
                 let old = self.lanes.hold(held);
                 self.ended(old);
+            }
+            Step::EndTurn(at) if !self.running.is_empty() => {
+                let entry = &self.running[at.index(self.running.len())];
+                let free = self.after.len() < LIMITS.total;
+                let ended = self.lanes.end_turn(&entry.place);
+                assert_eq!(ended, free && self.after.insert(entry.ticket.offset));
             }
             Step::Wake(key) => self.lanes.wake(&key.to_string().into()),
             Step::Discard => {
                 self.lanes.discard(|_| true);
                 self.alive = self.running.iter().map(|entry| entry.ticket.offset).collect();
             }
-            Step::Finish(_) | Step::Hold(_) => {}
+            Step::Finish(_) | Step::Hold(_) | Step::EndTurn(_) => {}
         }
+    }
+
+    fn stop(&mut self, at: usize) -> Entry<i64> {
+        let entry = self.running.swap_remove(at);
+        self.after.remove(&entry.ticket.offset);
+        entry
     }
 
     fn ended(&mut self, entry: Option<Entry<i64>>) {
@@ -275,11 +315,12 @@ impl Model {
         let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
         for entry in &self.running {
             *keys.entry(&entry.place.key).or_default() += 1;
-            *groups.entry(&entry.place.group).or_default() += 1;
+            let has_turn = !self.after.contains(&entry.ticket.offset);
+            *groups.entry(&entry.place.group).or_default() += usize::from(has_turn);
         }
         assert!(keys.values().all(|count| *count == 1), "a key runs twice: {keys:?}");
         assert!(groups.values().all(|count| *count <= LIMITS.group), "a group runs too often: {groups:?}");
-        assert!(self.running.len() <= LIMITS.total);
+        assert!(self.running.len() - self.after.len() <= LIMITS.total && self.after.len() <= LIMITS.total);
         assert_eq!(self.lanes.running(), self.running.len());
         assert_eq!(self.lanes.len(), self.alive.len());
         assert_eq!(self.lanes.bytes(), self.alive.len() * BYTES);
@@ -292,7 +333,8 @@ impl Model {
                 self.lanes.wake(&key.to_string().into());
             }
             self.running.extend(self.lanes.take());
-            if let Some(done) = self.running.pop() {
+            if let Some(last) = self.running.len().checked_sub(1) {
+                let done = self.stop(last);
                 self.lanes.finish(&done);
                 self.ended(Some(done));
             }

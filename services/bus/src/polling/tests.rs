@@ -9,7 +9,7 @@ use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::consumer::{self, Class, Disposition, Handler, Place, Placed, Settings};
+use crate::consumer::{self, Class, Disposition, Handler, Place, Placed, Settings, Turn};
 use crate::{Message, Producer, lock};
 
 mod begun;
@@ -60,7 +60,7 @@ impl Handler for Counts {
         Placed { place, work: key }
     }
 
-    async fn handle(&self, work: Arc<String>, _: u32) -> Disposition {
+    async fn handle(&self, work: Arc<String>, _: u32, _: &Turn) -> Disposition {
         *lock(&self.0).entry(work.to_string()).or_default() += 1;
         if work.starts_with("slow") {
             std::future::pending::<()>().await;

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bus::consumer::{Placed, Settings, State, run};
+use bus::consumer::{Placed, Settings, State, Turn, run};
 use bus::{Disposition, Handler, Record};
 use runtime::CancellationToken;
 use testkit::unique;
@@ -51,8 +51,8 @@ impl Handler for Blocking {
         self.notes.place(record)
     }
 
-    async fn handle(&self, work: Arc<Self::Work>, attempt: u32) -> Disposition {
-        self.notes.handle(work, attempt).await
+    async fn handle(&self, work: Arc<Self::Work>, attempt: u32, turn: &Turn) -> Disposition {
+        self.notes.handle(work, attempt, turn).await
     }
 
     async fn panicked(&self, work: Arc<Self::Work>, attempt: u32) -> Disposition {

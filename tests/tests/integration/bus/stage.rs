@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bus::consumer::{Class, OffsetReset, Place, Placed, Settings, State, run};
+use bus::consumer::{Class, OffsetReset, Place, Placed, Settings, State, Turn, run};
 use bus::{Disposition, Error, Handler, Producer, Record};
 use testkit::eventually;
 use tokio::task::JoinHandle;
@@ -72,7 +72,7 @@ impl Handler for Notes {
         Placed { place, work: (key, number) }
     }
 
-    async fn handle(&self, work: Arc<Self::Work>, attempt: u32) -> Disposition {
+    async fn handle(&self, work: Arc<Self::Work>, attempt: u32, _: &Turn) -> Disposition {
         let (key, number) = (*work).clone();
         if !self.running.lock().unwrap().insert(key.clone()) {
             self.overlaps.lock().unwrap().push(key);

@@ -1,5 +1,6 @@
 //! Somebody who wants very much at once: others, and those who wait, are served in between.
 
+use provisioner::work::TOLD;
 use testkit::unique;
 use wire::{Instruction, OutcomeKind, headers};
 
@@ -29,6 +30,24 @@ impl Rig {
             futures::future::join_all(some.iter().map(|instruction| self.take_away(instruction))).await;
         }
     }
+}
+
+/// One hand for the cluster, and one instruction that is never done being told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_only_to_be_told_takes_no_place_of_its_cluster() {
+    let rig = Rig::new().await;
+    let instructions: Vec<Instruction> = (0..3).map(|_| rig.instruction(1)).collect();
+    let mark = rig.credentials.join("mark");
+    let order = format!("{TOLD}/{}=hold,{}", instructions[0].database, mark.display());
+    let mut process = rig.start_process_failing_at(&order, &["--cluster-concurrency", "1"]);
+    for instruction in &instructions {
+        rig.publish(instruction).await;
+        rig.outcome(instruction, OutcomeKind::Applied).await;
+    }
+    assert!(mark.exists(), "the first one is still held");
+    process.start_kill().unwrap();
+    process.wait().await.unwrap();
+    rig.leave_nothing(instructions.iter()).await;
 }
 
 async fn applied(rig: &Rig, instructions: &[Instruction]) {

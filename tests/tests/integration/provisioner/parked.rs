@@ -94,7 +94,7 @@ async fn a_program_that_dies_between_applying_and_taking_away_does_no_harm() {
     let mark = rig.credentials.join("mark");
     let instruction = rig.instruction(1);
     let order = format!("{SETTLED}/{}=abort,{}", instruction.database, mark.display());
-    let mut dying = rig.start_process_failing_at(&order);
+    let mut dying = rig.start_process_failing_at(&order, &[]);
     rig.publish(&instruction).await;
     rig.outcome(&instruction, OutcomeKind::Parked).await;
     front.set(|_| Act::Pass);

@@ -167,13 +167,13 @@ impl Rig {
 
     /// Starts a provisioner as a process of its own, which dies with what is answered.
     pub(super) fn start_process(&self) -> Child {
-        self.start_process_failing_at("")
+        self.start_process_failing_at("", &[])
     }
 
-    /// The same, with failpoints armed.
-    pub(super) fn start_process_failing_at(&self, failpoints: &str) -> Child {
+    /// The same, with failpoints armed and more on its command line.
+    pub(super) fn start_process_failing_at(&self, failpoints: &str, more: &[&str]) -> Child {
         let program = testkit::stack().programs.join("slipway-provisioner");
-        let arguments = self.arguments(&self.credentials, &[]);
+        let arguments = self.arguments(&self.credentials, more);
         let log = std::fs::File::create(self.credentials.join("log")).unwrap();
         let mut command = Command::new(program);
         command.args(&arguments[1..]).env("SLIPWAY_FAILPOINTS", failpoints);

@@ -24,6 +24,8 @@ enum Fate {
     Done,
     Hold,
     Panic,
+    /// Its turn is over, and it waits to be told again.
+    EndTurn(oneshot::Receiver<Self>),
 }
 
 impl Handler for Puppet {
@@ -36,13 +38,19 @@ impl Handler for Puppet {
         Placed { place, work: record.offset }
     }
 
-    async fn handle(&self, work: Arc<i64>, attempt: u32) -> Disposition {
-        let (tell, told) = oneshot::channel();
+    async fn handle(&self, work: Arc<i64>, attempt: u32, turn: &Turn) -> Disposition {
+        let (tell, mut told) = oneshot::channel();
         self.begun.send((*work, attempt, tell)).unwrap();
-        match told.await.unwrap() {
-            Fate::Done => Disposition::Done,
-            Fate::Hold => Disposition::Hold(Duration::ZERO),
-            Fate::Panic => panic!("as the test wishes"),
+        loop {
+            match told.await.unwrap() {
+                Fate::Done => return Disposition::Done,
+                Fate::Hold => return Disposition::Hold(Duration::ZERO),
+                Fate::Panic => panic!("as the test wishes"),
+                Fate::EndTurn(next) => {
+                    turn.end();
+                    told = next;
+                }
+            }
         }
     }
 
@@ -172,6 +180,35 @@ async fn a_partition_taken_and_given_back_waits_for_what_still_runs() {
     second.send(Fate::Done).unwrap();
     stage.quiet().await;
     assert_eq!(stage.commits(), [(0, 4)]);
+}
+
+#[tokio::test]
+async fn others_begin_when_a_turn_is_over_and_its_record_stays_open_until_its_end() {
+    let mut stage = Stage::new();
+    for (offset, key) in [(3, "a"), (4, "b"), (5, "c"), (6, "d"), (7, "e"), (8, "a")] {
+        stage.read(key, offset, offset);
+    }
+    let (_, _, first) = stage.next().await;
+    let mut others = Vec::new();
+    for _ in 4..7 {
+        others.push(stage.next().await);
+    }
+    assert!(stage.begun.try_recv().is_err(), "four have their turn");
+    let (tell, next) = oneshot::channel();
+    first.send(Fate::EndTurn(next)).unwrap();
+    let fifth = stage.next().await;
+    assert_eq!((fifth.0, stage.commits()), (7, vec![(0, 3)]), "another key, and the first is not dealt with");
+    for (.., fate) in others.into_iter().chain([fifth]) {
+        fate.send(Fate::Done).unwrap();
+    }
+    stage.until_running(1).await;
+    assert!(stage.begun.try_recv().is_err(), "its key is locked");
+    tell.send(Fate::Done).unwrap();
+    let (offset, _, last) = stage.next().await;
+    assert_eq!(offset, 8);
+    last.send(Fate::Done).unwrap();
+    stage.quiet().await;
+    assert_eq!(stage.commits(), [(0, 9)]);
 }
 
 #[tokio::test]
