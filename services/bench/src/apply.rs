@@ -19,7 +19,7 @@ use crate::specimen::Specimen;
 use crate::{Results, Slice};
 
 /// Resources for each second of a slice: about what the servers of a small machine take.
-const EACH_SECOND: u32 = 200;
+const EACH_SECOND: u32 = 600;
 /// Applies of the bare loop that are under way at once.
 const IN_FLIGHT: usize = 16;
 

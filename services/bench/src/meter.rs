@@ -8,9 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use bus::consumer::{
-    self, Class, Handler, Keep, Limits, OffsetReset, Place, Placed, Settings, State, Turn,
-};
+use bus::consumer::{self, Class, Handler, Keep, Limits, OffsetReset, Place, Placed, Settings, State, Turn};
 use bus::{Disposition, Error, Record};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;

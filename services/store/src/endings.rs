@@ -88,7 +88,7 @@ impl Transaction {
     }
 
     async fn end(&mut self, record: &OperationRecord, moved: &Moved) -> Result<Ended, Error> {
-        operations::update(&mut self.inner, record, moved).await?;
+        operations::update(&mut self.inner, &[(record, moved)]).await?;
         Ok(Ended::of(record, moved))
     }
 
@@ -107,7 +107,7 @@ impl Transaction {
             return Ok(());
         }
         let told = (record.operation.state, EventKind::State(Some(why)));
-        events::append(&mut self.inner, id, number, &[told]).await
+        events::append(&mut self.inner, &[(id, number, &[told])]).await
     }
 
     /// Whether a locked database was seen at a position or a later one within this time, by the database's clock.

@@ -77,30 +77,28 @@ impl Store {
     }
 }
 
-/// Appends events, already numbered, to an operation whose row is locked.
-pub(crate) async fn append(
-    connection: &mut PgConnection,
-    operation: OperationId,
-    first: i64,
-    events: &[(OperationState, EventKind)],
-) -> Result<(), Error> {
-    if events.is_empty() {
+/// Events of one operation: those from this number on.
+pub(crate) type Told<'a> = (OperationId, i64, &'a [(OperationState, EventKind)]);
+
+/// Appends events, already numbered, to operations whose rows are locked.
+pub(crate) async fn append(connection: &mut PgConnection, all: &[Told<'_>]) -> Result<(), Error> {
+    let (mut ids, mut numbers, mut kinds, mut bodies) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (operation, first, events) in all {
+        for (number, (state, kind)) in (*first..).zip(*events) {
+            ids.push(operation.uuid());
+            numbers.push(number);
+            kinds.push(kind.as_str());
+            bodies.push(Json(Document::new(*state, kind)));
+        }
+    }
+    if ids.is_empty() {
         return Ok(());
     }
-    let numbers: Vec<i64> = (first..).take(events.len()).collect();
-    let (kinds, bodies): (Vec<&str>, Vec<serde_json::Value>) = events
-        .iter()
-        .map(|(state, kind)| {
-            let document = Document::new(*state, kind);
-            // Strings and numbers only: this cannot fail, and an empty body would be refused by its reader.
-            (kind.as_str(), serde_json::to_value(document).unwrap_or_default())
-        })
-        .unzip();
     sqlx::query(
-        "insert into operation_events (operation_id, number, kind, body) \
-         select $1, e.number, e.kind, e.body from unnest($2::bigint[], $3::text[], $4::jsonb[]) as e (number, kind, body)",
+        "insert into operation_events (operation_id, number, kind, body) select e.id, e.number, e.kind, e.body \
+         from unnest($1::uuid[], $2::bigint[], $3::text[], $4::jsonb[]) as e (id, number, kind, body)",
     )
-    .bind(operation.uuid())
+    .bind(ids)
     .bind(numbers)
     .bind(kinds)
     .bind(bodies)

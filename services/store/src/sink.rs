@@ -226,6 +226,7 @@ async fn move_operations(
         .map(|seen| (seen.database.uuid(), seen))
         .filter(|(id, _)| news.contains(id))
         .collect();
+    let mut all = Vec::new();
     for record in operations::lock_open(connection, &touched).await? {
         let record = match record {
             Ok(record) => record,
@@ -246,10 +247,11 @@ async fn move_operations(
             minted: owners.get(&id).map(Owner::minted),
         };
         let Some(moved) = progress(&record, facts) else { continue };
-        operations::update(connection, &record, &moved).await?;
         if moved.state.is_terminal() {
             report.ended.push(Ended::of(&record, &moved));
         }
+        all.push((record, moved));
     }
-    Ok(())
+    let all: Vec<_> = all.iter().map(|(record, moved)| (record, moved)).collect();
+    operations::update(connection, &all).await
 }

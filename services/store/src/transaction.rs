@@ -155,7 +155,7 @@ impl Transaction {
         let by = (mint.actor.as_str(), mint.traceparent.as_deref());
         self.insert_operation(&operation, mint.terms, by).await?;
         let asked = (operation.state, EventKind::State(None));
-        events::append(&mut self.inner, operation.id, 1, &[asked]).await?;
+        events::append(&mut self.inner, &[(operation.id, 1, &[asked])]).await?;
         let instruction = Instruction {
             id: InstructionId::mint(),
             database: place.id,
