@@ -1,8 +1,8 @@
 //! An API server that keeps what it is given, and is nothing else: list, watch, read, write, of any kind, in memory. For
 //! what a real one would be the bottleneck of: ten thousand databases with their objects, on a machine of two processors.
 //!
-//! No schema, no admission, no history: a watch begins at the present. A server-side apply is a merge. It counts what it
-//! is asked, so that a bench can say what a program asked for.
+//! No schema, no admission, no history: a watch begins at the present, and so does each page of a list. A server-side apply is
+//! a merge. It counts what it is asked, so that a bench can say what a program asked for.
 
 mod shelves;
 
@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 
 use crate::fake::{Request, kubeconfig, read};
 pub(crate) use shelves::Place;
-use shelves::Shelves;
+use shelves::{Shelves, Wanted};
 
 /// Kind of the leader's Lease.
 const LEASES: &str = "coordination.k8s.io/v1/leases";
@@ -144,7 +144,7 @@ impl Shared {
         if request.method == "GET" {
             let shelves = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
             if place.name.is_none() {
-                return (200, shelves.list(place, selects(&request.query)));
+                return (200, shelves.list(place, &wanted(&request.query)));
             }
             return shelves.get(place).map_or_else(|| (404, missing()), |object| (200, object.to_string()));
         }
@@ -167,7 +167,7 @@ impl Shared {
 
     async fn watch(&self, stream: &mut TcpStream, place: &Place, query: &str) -> anyhow::Result<()> {
         let mut events = self.events.subscribe();
-        let selected = selects(query).map(|label| format!("\"{label}\":"));
+        let selected = wanted(query).label.map(|label| format!("\"{label}\":"));
         let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
         stream.write_all(head.as_bytes()).await?;
         loop {
@@ -179,10 +179,17 @@ impl Shared {
     }
 }
 
-/// The label that must be there, of a query.
-fn selects(query: &str) -> Option<String> {
-    let mut parts = query.split('&').filter_map(|part| part.strip_prefix("labelSelector="));
-    parts.next().map(|label| label.replace("%2F", "/"))
+/// What of all a query wants: the label that must be there, and which page.
+fn wanted(query: &str) -> Wanted {
+    let parameter = |name: &str| {
+        let mut parts = query.split('&').filter_map(|part| part.strip_prefix(name)?.strip_prefix('='));
+        parts.next().map(|value| value.replace("%2F", "/"))
+    };
+    Wanted {
+        label: parameter("labelSelector"),
+        limit: parameter("limit").and_then(|limit| limit.parse().ok()).filter(|limit| *limit > 0),
+        after: parameter("continue"),
+    }
 }
 
 fn missing() -> String {
@@ -197,4 +204,19 @@ fn response(status: u16, body: &str) -> Vec<u8> {
     let length = body.len();
     format!("HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}")
         .into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_says_what_is_wanted() {
+        let label = Some("questdb.io/database".to_owned());
+        assert_eq!(wanted(""), Wanted::default());
+        let first = wanted("&limit=500&labelSelector=questdb.io%2Fdatabase");
+        assert_eq!(first, Wanted { label, limit: Some(500), after: None });
+        assert_eq!(wanted("limit=2&continue=n%2Fa").after.as_deref(), Some("n/a"));
+        assert_eq!(wanted("limit=0").limit, None, "as a real one takes it");
+    }
 }

@@ -1,7 +1,7 @@
 //! Tags: whose a resource is. They are written in the request that creates it, so that nothing of ours ever exists
 //! untagged, and they are identity that survives the loss of every cluster: never a Kubernetes uid.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 
 /// The keys we use.
 pub mod key {
@@ -31,22 +31,35 @@ pub mod key {
     pub const FOR: &str = "questdb.io/for";
     /// What the AWS console shows.
     pub const NAME: &str = "Name";
+
+    /// All of them.
+    pub(super) const ALL: [&str; 13] = [
+        CLUSTER, DATABASE, ROLE, GENERATION, SEQ, SNAPSHOT, BASIS, CONSISTENT, NAMESPACE, OBJECT, QUESTDB,
+        FOR, NAME,
+    ];
 }
 
-/// Tags of a resource, by key.
+/// A key; of ours, of which there are many, no copy is kept.
+type Key = Cow<'static, str>;
+
+/// Tags of a resource, in order of keys: there are few of one resource, and of tens of thousands of resources at a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Tags(BTreeMap<String, String>);
+pub struct Tags(Vec<(Key, Box<str>)>);
 
 impl Tags {
     /// No tags.
     pub const fn new() -> Self {
-        Self(BTreeMap::new())
+        Self(Vec::new())
     }
 
     /// With one more, or with another value.
     #[must_use]
     pub fn with(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.0.insert(key.into(), value.into());
+        let (key, value) = (kept(key.into()), value.into().into_boxed_str());
+        match self.place(&key) {
+            Ok(place) => self.0[place].1 = value,
+            Err(place) => self.0.insert(place, (key, value)),
+        }
         self
     }
 
@@ -58,7 +71,12 @@ impl Tags {
 
     /// The value of a tag.
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.0.get(key).map(String::as_str)
+        self.place(key).ok().map(|place| &*self.0[place].1)
+    }
+
+    /// Where a key is, or belongs.
+    fn place(&self, key: &str) -> Result<usize, usize> {
+        self.0.binary_search_by(|(known, _)| known.as_ref().cmp(key))
     }
 
     /// Whether there are none.
@@ -68,7 +86,7 @@ impl Tags {
 
     /// In order of keys.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+        self.0.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))
     }
 
     /// Those of ours that `observed` lacks or has with another value: what is left to set.
@@ -80,8 +98,15 @@ impl Tags {
 
 impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Tags {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
-        Self(pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
+        let mut tags = pairs.into_iter().fold(Self::new(), |tags, (key, value)| tags.with(key, value));
+        tags.0.shrink_to_fit();
+        tags
     }
+}
+
+fn kept(key: String) -> Key {
+    let ours = key::ALL.into_iter().find(|ours| *ours == key);
+    ours.map_or(Cow::Owned(key), Cow::Borrowed)
 }
 
 /// What a resource is to its database.
@@ -251,7 +276,26 @@ mod tests {
         assert!(wanted.missing_from(&wanted).is_empty());
     }
 
+    #[test]
+    fn of_our_own_keys_no_copy_is_kept() {
+        let tags = valid().tags().named("a").with("team", "b");
+        let copied: Vec<_> = tags.0.iter().filter(|(key, _)| matches!(key, Cow::Owned(_))).collect();
+        assert_eq!(copied, [&("team".into(), "b".into())]);
+    }
+
     proptest! {
+        #[test]
+        fn tags_are_a_map(pairs in proptest::collection::vec(("[a-d]{0,2}", "[a-d]{0,2}"), 0..12)) {
+            let map: std::collections::BTreeMap<_, _> = pairs.iter().cloned().collect();
+            let tags: Tags = pairs.into_iter().collect();
+            let pairs: Vec<_> = map.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+            prop_assert_eq!(tags.iter().collect::<Vec<_>>(), pairs);
+            for key in ["", "a", "ab", "d", "dd", "e"] {
+                prop_assert_eq!(tags.get(key), map.get(key).map(String::as_str));
+            }
+            prop_assert_eq!(map.into_iter().rev().collect::<Tags>(), tags, "in whatever order they come");
+        }
+
         #[test]
         fn an_owner_survives_its_tags(
             cluster in "[a-z0-9-]{1,20}", database in "[a-f0-9-]{1,36}", role in 0..4_usize,

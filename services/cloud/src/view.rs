@@ -8,6 +8,7 @@
 
 mod crowd;
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
@@ -125,7 +126,13 @@ fn by_database<T>(found: Vec<T>, tags: impl Fn(&T) -> &Tags) -> HashMap<String, 
     let mut sorted: HashMap<String, Vec<T>> = HashMap::new();
     for one in found {
         let database = tags(&one).get(key::DATABASE).unwrap_or_default().to_owned();
-        sorted.entry(database).or_default().push(one);
+        match sorted.entry(database) {
+            Entry::Occupied(mut known) => known.get_mut().push(one),
+            // Room for one: nearly all have no more, and there are tens of thousands of them.
+            Entry::Vacant(vacant) => {
+                vacant.insert(vec![one]);
+            }
+        }
     }
     sorted
 }

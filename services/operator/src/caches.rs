@@ -1,7 +1,6 @@
 //! What the operator sees of its cluster without asking: our own objects, by label, stripped of what we never read.
 
 use std::collections::BTreeSet;
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -11,16 +10,16 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::core::ObjectMeta;
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
 use kube::{Client, Resource, ResourceExt as _};
-use plan::{Children, Settings, Subject};
+use plan::{Children, Subject};
 use resources::{QuestDB, names};
-use serde::de::DeserializeOwned;
 
 use crate::given::Given;
 use crate::kept::Kept;
 use crate::reach::Reach;
+use crate::store::{Key, Store};
 use crate::watch::{self, Indexed, Wiring};
 
 /// Stores of everything watched.
@@ -87,7 +86,7 @@ impl Caches {
                 |attachment: &VolumeAttachment| attachment.spec.source.persistent_volume_name.clone(),
                 move |attachment| {
                     let name = attachment.spec.source.persistent_volume_name.as_deref()?;
-                    owner(&known.get(&ObjectRef::new(name))?.metadata)
+                    owner(&known.get(&Key::new(None, name))?.metadata)
                 },
             ),
             volumes,
@@ -97,24 +96,25 @@ impl Caches {
     /// Waits until it is known which databases there are in a namespace, and which kinds the cluster has. An error only means
     /// that the program ends.
     pub(crate) async fn ready(&self) -> bool {
-        let (resources, kinds) = tokio::join!(self.resources.wait_until_ready(), self.reach.ready());
-        resources.is_ok() && kinds
+        let (resources, kinds) = tokio::join!(self.resources.ready(), self.reach.ready());
+        resources && kinds
     }
 
     /// The resources of these databases.
-    pub(crate) fn resources_of(
-        &self,
-        databases: &BTreeSet<String>,
-        settings: &Settings,
-    ) -> Vec<ObjectRef<QuestDB>> {
+    pub(crate) fn resources_of(&self, databases: &BTreeSet<String>) -> Vec<Key> {
         if databases.is_empty() {
             return Vec::new();
         }
-        let known = self.resources.state();
-        let of_them = |resource: &&Arc<QuestDB>| {
-            Subject::of(resource, settings).is_some_and(|subject| databases.contains(&subject.database))
-        };
-        known.iter().filter(of_them).map(|resource| ObjectRef::from_obj(&**resource)).collect()
+        self.resources
+            .keys_of(|_, brief| brief.settled().is_some_and(|database| databases.contains(database)))
+    }
+
+    /// Another resource than this one that stands for a database.
+    pub(crate) fn namesake(&self, resource: &QuestDB, database: &str) -> Option<Key> {
+        let uid = resource.metadata.uid.as_deref();
+        let known = self.resources.briefs();
+        let mut others = known.iter().filter(|(_, other)| other.uid() != uid && other.claims(database));
+        others.next().map(|(key, _)| key.clone())
     }
 
     /// The resources that disks and Nodes of a database name.
@@ -161,25 +161,15 @@ impl Caches {
 /// Watches a kind of our own objects, which lie beside their resources.
 pub(crate) fn children<K>(client: &Client, wiring: &Wiring) -> Store<K>
 where
-    K: Kept
-        + Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
+    K: Kept + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
     let sources = watch::namespaced(client, &wiring.upkeep.scope);
     let ours = watcher::Config::default().labels(names::LABEL_DATABASE);
     watch::start(wiring, sources, &ours, |object: &K| owner(object.meta()))
 }
 
-fn get<K>(store: &Store<K>, name: &str, namespace: &str, subject: &Subject) -> Option<Arc<K>>
-where
-    K: Resource<DynamicType = ()> + Clone,
-{
-    let found = store.get(&ObjectRef::new(name).within(namespace))?;
+fn get<K: Kept>(store: &Store<K>, name: &str, namespace: &str, subject: &Subject) -> Option<Arc<K>> {
+    let found = store.get(&Key::new(Some(namespace), name))?;
     subject.holds(found.meta()).then_some(found)
 }
 

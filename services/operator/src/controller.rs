@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
-use kube::runtime::controller::{Action, Config, Error as TurnError, applier};
+use kube::runtime::controller::{Action, Config, applier};
 use kube::runtime::reflector::ObjectRef;
 use resources::QuestDB;
 use runtime::CancellationToken;
@@ -17,6 +17,8 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
 
 use crate::context::Context;
+use crate::store::Key;
+use crate::ticket::Tickets;
 use crate::turn;
 
 /// Between two signs of life.
@@ -37,31 +39,28 @@ pub(crate) async fn run(
     context.memories.take_over();
     let incoming = futures::stream::unfold(queue, |mut queue| async {
         let next = queue.recv().await?;
-        Some((Ok::<_, Infallible>(next), queue))
+        Some((Key::to(&next), queue))
     });
-    let known = context.caches.resources.state();
-    let known = futures::stream::iter(known.into_iter().map(|resource| Ok(ObjectRef::from_obj(&*resource))));
-    let work = context.work.clone();
-    let incoming = known.chain(incoming).inspect(move |asked: &Result<ObjectRef<QuestDB>, Infallible>| {
-        if let Ok(asked) = asked {
-            work.asked(asked.namespace.as_deref(), &asked.name);
-        }
+    let known = futures::stream::iter(context.caches.resources.keys());
+    let (work, tickets) = (context.work.clone(), &Tickets::<QuestDB>::new());
+    let incoming = known.chain(incoming).map(move |asked| {
+        work.asked(asked.namespace(), asked.name());
+        Ok::<_, Infallible>(tickets.issue(asked))
     });
     // Ending the queue lets passes under way finish.
     let incoming = Box::pin(incoming.take_until(stop.clone().cancelled_owned()));
     let passes = applier(
-        |resource, context| spread(turn::take(resource, context)).map(Ok::<Action, Infallible>).boxed(),
+        |ticket, context| spread(take(ticket.key.clone(), context)).map(Ok::<Action, Infallible>).boxed(),
         |_, _, _| Action::await_change(),
         Arc::clone(&context),
-        context.caches.resources.clone(),
+        tickets.store(),
         incoming,
         Config::default().concurrency(concurrency),
     );
     let passes = passes.for_each(|turn| {
-        if let Err(TurnError::ObjectNotFound(missing)) = turn {
-            context.work.forget(missing.namespace.as_deref(), &missing.name);
-            let namespace = missing.namespace.as_deref().unwrap_or_default();
-            context.caches.given.forget(&ObjectRef::new(&missing.name).within(namespace));
+        if let Some(gone) = tickets.gone(&context.caches.resources, &turn) {
+            context.work.forget(gone.namespace(), gone.name());
+            context.caches.given.forget(&gone.reference());
         }
         std::future::ready(())
     });
@@ -82,6 +81,14 @@ pub(crate) async fn run(
     }
 }
 
+/// A turn of a database as it is when the turn begins; of one that is gone there is none.
+async fn take(key: Key, context: Arc<Context>) -> Action {
+    match context.caches.resources.get(&key) {
+        Some(resource) => turn::take(resource, context).await,
+        None => Action::await_change(),
+    }
+}
+
 /// A turn as a task of its own, so that turns make use of all processors; it ends when nobody waits for it any more.
 async fn spread(turn: impl Future<Output = Action> + Send + 'static) -> Action {
     match AbortOnDropHandle::new(tokio::spawn(turn.in_current_span())).await {
@@ -94,15 +101,15 @@ async fn spread(turn: impl Future<Output = Action> + Send + 'static) -> Action {
 }
 
 fn count(context: &Context) {
-    let known = context.caches.resources.state();
+    let known = context.caches.resources.briefs();
     let remembers = !context.memories.is_empty();
     let (mut namespaces, mut uids) = (HashMap::<Option<&str>, usize>::new(), HashSet::<&str>::new());
     // In one go: of ten thousand, most of the time goes into fetching them from memory.
-    let each = known.iter().map(AsRef::as_ref).inspect(|resource: &&QuestDB| {
-        *namespaces.entry(resource.metadata.namespace.as_deref()).or_default() += 1;
-        uids.extend(resource.metadata.uid.as_deref().filter(|_| remembers));
+    let each = known.iter().inspect(|(key, brief)| {
+        *namespaces.entry(key.namespace()).or_default() += 1;
+        uids.extend(brief.uid().filter(|_| remembers));
     });
-    context.measures.databases(each, Timestamp::now());
+    context.measures.databases(each.map(|(_, brief)| brief), Timestamp::now());
     let hidden = namespaces.iter().filter(|(namespace, _)| context.watches.unseen(**namespace).is_some());
     context.measures.unseen(hidden.map(|(_, count)| count).sum());
     if remembers {

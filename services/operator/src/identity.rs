@@ -15,6 +15,7 @@ use crate::apply::kubernetes;
 use crate::context::Context;
 use crate::error::Error;
 use crate::report;
+use crate::store::Key;
 use crate::turn::Next;
 
 /// How long a resource that nobody has held yet counts as new.
@@ -127,17 +128,14 @@ fn age(resource: &QuestDB) -> Duration {
 /// Which other resource stands for a database. One that is not seen, because its namespace is not looked after or not shown
 /// to us, is known by its disk and its Node, which lie in no namespace.
 fn holder(context: &Context, resource: &QuestDB, database: &str) -> Option<String> {
-    let known = context.caches.resources.state();
-    let mut others = known.iter().filter(|other| other.metadata.uid != resource.metadata.uid);
-    let Some(other) = others.find(|other| plan::claims(other, database)) else {
-        let own = ObjectRef::from_obj(resource);
-        let mut owners = context.caches.owners_in_cluster(database).into_iter();
-        let unseen = |namespace: &str| {
-            !context.scope.covers(namespace) || context.watches.unseen(Some(namespace)).is_some()
-        };
-        let other = owners.find(|other| *other != own && other.namespace.as_deref().is_some_and(unseen))?;
-        return Some(format!("{}/{}", other.namespace.unwrap_or_default(), other.name));
+    if let Some(other) = context.caches.namesake(resource, database) {
+        return Some(other.to_string());
+    }
+    let own = ObjectRef::from_obj(resource);
+    let mut owners = context.caches.owners_in_cluster(database).into_iter();
+    let unseen = |namespace: &str| {
+        !context.scope.covers(namespace) || context.watches.unseen(Some(namespace)).is_some()
     };
-    let [namespace, name] = [&other.metadata.namespace, &other.metadata.name].map(|text| text.as_deref());
-    Some(format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default()))
+    let other = owners.find(|other| *other != own && other.namespace.as_deref().is_some_and(unseen))?;
+    Some(Key::to(&other).to_string())
 }

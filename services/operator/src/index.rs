@@ -1,15 +1,16 @@
-//! Which objects of a kind belong to what, without going through all of them: names by key, kept beside a store.
+//! Which objects of a kind belong to what, without going through all of them: keys by what they belong to, kept beside a store.
 //!
-//! What lies in a namespace goes by `namespace/name`. What the index tells is a hint: whoever reads the store by it looks at the
-//! object again.
+//! What the index tells is a hint: whoever reads the store by it looks at the object again.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use kube::ResourceExt;
+use kube::Resource;
 use kube::runtime::watcher::Event;
 
-/// Names by key.
+use crate::store::Key;
+
+/// Objects by what they belong to.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     state: Mutex<State>,
@@ -24,26 +25,27 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Table {
-    names: HashMap<String, BTreeSet<String>>,
-    keys: HashMap<String, String>,
+    /// In order; nearly always it is one.
+    objects: HashMap<Arc<str>, Vec<Key>>,
+    owners: HashMap<Key, Arc<str>>,
 }
 
 impl Index {
     /// Takes in what a watch tells, after the store did.
-    pub(crate) fn take_in<K: ResourceExt>(&self, event: &Event<K>, key: impl Fn(&K) -> Option<String>) {
+    pub(crate) fn take_in<K: Resource>(&self, event: &Event<K>, owner: impl Fn(&K) -> Option<String>) {
         let mut state = self.lock();
         match event {
             Event::Init => state.next = Table::default(),
-            Event::InitApply(object) => state.next.put(name(object), key(object)),
+            Event::InitApply(object) => state.next.put(Key::of(object), owner(object)),
             Event::InitDone => state.current = std::mem::take(&mut state.next),
-            Event::Apply(object) => state.current.put(name(object), key(object)),
-            Event::Delete(object) => state.current.put(name(object), None),
+            Event::Apply(object) => state.current.put(Key::of(object), owner(object)),
+            Event::Delete(object) => state.current.put(Key::of(object), None),
         }
     }
 
-    /// Names of the objects with this key.
-    pub(crate) fn names(&self, key: &str) -> Vec<String> {
-        self.lock().current.names.get(key).into_iter().flatten().cloned().collect()
+    /// The objects that belong to this.
+    pub(crate) fn of(&self, owner: &str) -> Vec<Key> {
+        self.lock().current.objects.get(owner).cloned().unwrap_or_default()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -51,27 +53,31 @@ impl Index {
     }
 }
 
-fn name<K: ResourceExt>(object: &K) -> String {
-    let name = object.name_any();
-    object.namespace().map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"))
-}
-
 impl Table {
-    fn put(&mut self, name: String, key: Option<String>) {
-        let before = match &key {
-            Some(key) => self.keys.insert(name.clone(), key.clone()),
-            None => self.keys.remove(&name),
-        };
-        if let Some(before) = before
-            && let Some(names) = self.names.get_mut(&before)
+    fn put(&mut self, key: Key, owner: Option<String>) {
+        if let Some(before) = self.owners.remove(&key)
+            && let Some(objects) = self.objects.get_mut(&before)
         {
-            names.remove(&name);
-            if names.is_empty() {
-                self.names.remove(&before);
+            objects.retain(|object| *object != key);
+            if objects.is_empty() {
+                self.objects.remove(&before);
             }
         }
-        if let Some(key) = key {
-            self.names.entry(key).or_default().insert(name);
+        let Some(owner) = owner else { return };
+        // One text for both: there are many.
+        let owner = self
+            .objects
+            .get_key_value(&*owner)
+            .map_or_else(|| owner.as_str().into(), |(known, _)| Arc::clone(known));
+        self.owners.insert(key.clone(), Arc::clone(&owner));
+        match self.objects.get_mut(&owner) {
+            Some(objects) => {
+                let place = objects.partition_point(|object| *object < key);
+                objects.insert(place, key);
+            }
+            None => {
+                self.objects.insert(owner, vec![key]);
+            }
         }
     }
 }
@@ -79,6 +85,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::Node;
+    use kube::ResourceExt as _;
     use kube::core::ObjectMeta;
 
     use super::*;
@@ -89,6 +96,10 @@ mod tests {
             metadata: ObjectMeta { name: Some(name.to_owned()), labels, ..ObjectMeta::default() },
             ..Node::default()
         }
+    }
+
+    fn names(index: &Index, owner: &str) -> Vec<String> {
+        index.of(owner).iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -102,16 +113,16 @@ mod tests {
         };
         tell(Event::Apply(within("a")));
         tell(Event::Apply(within("b")));
-        assert_eq!(index.names("k"), ["a/n", "b/n"]);
+        assert_eq!(names(&index, "k"), ["a/n", "b/n"]);
         tell(Event::Delete(within("a")));
-        assert_eq!(index.names("k"), ["b/n"]);
+        assert_eq!(names(&index, "k"), ["b/n"]);
     }
 
     #[test]
     fn names_follow_what_a_watch_tells() {
         let index = Index::default();
         let tell = |event: Event<Node>| index.take_in(&event, |node| node.labels().get("of").cloned());
-        let check = |key: &str, expected: &[&str]| assert_eq!(index.names(key), expected, "{key}");
+        let check = |key: &str, expected: &[&str]| assert_eq!(names(&index, key), expected, "{key}");
         tell(Event::Apply(node("n1", Some("a"))));
         tell(Event::Apply(node("n2", Some("a"))));
         tell(Event::Apply(node("n3", None)));
@@ -129,7 +140,7 @@ mod tests {
         check("a", &[]);
         let state = index.lock();
         assert!(
-            state.current.names.is_empty() && state.current.keys.is_empty(),
+            state.current.objects.is_empty() && state.current.owners.is_empty(),
             "nothing is kept of what is gone"
         );
     }

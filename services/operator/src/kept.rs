@@ -3,6 +3,10 @@
 //! Whoever begins to read another field of a kept object takes its line out here. What is compared with our intention
 //! (`ConfigMap`, Services, the `StatefulSet`, claims, `PersistentVolume`s) is kept whole.
 
+pub(crate) mod brief;
+
+use std::fmt::Debug;
+
 use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
@@ -10,10 +14,24 @@ use k8s_openapi::api::core::v1::{
     Service,
 };
 use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::Resource;
 use resources::{QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule, names};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use self::brief::Brief;
 
 /// A kind of object that is watched.
-pub(crate) trait Kept {
+pub(crate) trait Kept:
+    Resource + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+    /// What is known of an object without unpacking it.
+    type Brief: Brief<Self>;
+
+    fn brief(&self) -> Self::Brief {
+        Brief::of(self)
+    }
+
     /// Takes away what nobody reads.
     fn strip(&mut self) {}
 
@@ -23,16 +41,41 @@ pub(crate) trait Kept {
     }
 }
 
-impl Kept for QuestDB {}
-impl Kept for QuestDBSnapshot {}
-impl Kept for QuestDBSnapshotSchedule {}
-impl Kept for ConfigMap {}
-impl Kept for Service {}
-impl Kept for StatefulSet {}
-impl Kept for PersistentVolumeClaim {}
-impl Kept for PersistentVolume {}
+impl Kept for QuestDB {
+    type Brief = brief::Database;
+}
+
+impl Kept for QuestDBSnapshot {
+    type Brief = brief::Uid;
+}
+
+impl Kept for QuestDBSnapshotSchedule {
+    type Brief = brief::Uid;
+}
+
+impl Kept for ConfigMap {
+    type Brief = ();
+}
+
+impl Kept for Service {
+    type Brief = ();
+}
+
+impl Kept for StatefulSet {
+    type Brief = ();
+}
+
+impl Kept for PersistentVolumeClaim {
+    type Brief = ();
+}
+
+impl Kept for PersistentVolume {
+    type Brief = ();
+}
 
 impl Kept for Secret {
+    type Brief = ();
+
     /// That a key is there is what counts; its value is read live by whoever needs it.
     fn strip(&mut self) {
         for value in self.data.iter_mut().flat_map(|data| data.values_mut()) {
@@ -46,6 +89,8 @@ impl Kept for Secret {
 }
 
 impl Kept for Pod {
+    type Brief = ();
+
     fn strip(&mut self) {
         if let Some(spec) = self.spec.take() {
             self.spec = Some(PodSpec { node_name: spec.node_name, ..PodSpec::default() });
@@ -63,6 +108,8 @@ impl Kept for Pod {
 }
 
 impl Kept for Node {
+    type Brief = ();
+
     fn strip(&mut self) {
         self.metadata.annotations = None;
         if let Some(status) = self.status.take() {
@@ -76,6 +123,8 @@ impl Kept for Node {
 }
 
 impl Kept for VolumeAttachment {
+    type Brief = ();
+
     fn strip(&mut self) {
         self.metadata.annotations = None;
         self.spec.source.inline_volume_spec = None;
@@ -91,12 +140,11 @@ impl Kept for VolumeAttachment {
 
 #[cfg(test)]
 mod tests {
-    use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
 
     use super::*;
 
-    fn stripped<K: Kept + DeserializeOwned + serde::Serialize>(object: Value) -> Value {
+    fn stripped<K: Kept>(object: Value) -> Value {
         let mut object: K = serde_json::from_value(object).unwrap();
         object.strip();
         serde_json::to_value(object).unwrap()

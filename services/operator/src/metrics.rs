@@ -5,13 +5,14 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use resources::{Phase, QuestDB, RunState};
+use resources::Phase;
 use runtime::Metrics;
 use runtime::prometheus_client::metrics::counter::Counter;
 use runtime::prometheus_client::metrics::family::Family;
 use runtime::prometheus_client::metrics::gauge::Gauge;
 use runtime::prometheus_client::metrics::histogram::Histogram;
+
+use crate::kept::brief::{Database, Leaving};
 
 /// Name of the controller of databases in labels.
 const CONTROLLER: &str = "questdb";
@@ -196,16 +197,18 @@ impl Measures {
     }
 
     /// What there is, counted anew.
-    pub(crate) fn databases<'a>(&self, known: impl Iterator<Item = &'a QuestDB>, now: Timestamp) {
+    pub(crate) fn databases<'a>(&self, known: impl Iterator<Item = &'a Database>, now: Timestamp) {
         let (mut deleting, mut oldest) = (0, 0);
         let mut phases = BTreeMap::<_, i64>::new();
-        for resource in known {
-            let phase = resource.status.as_ref().and_then(|status| status.phase);
-            *phases.entry(phase.map_or("Pending", Phase::as_str)).or_default() += 1;
-            if let Some(since) = deleting_since(resource) {
-                deleting += 1;
-                oldest = oldest.max(now.duration_since(since).as_secs());
-            }
+        for database in known {
+            *phases.entry(database.phase.map_or("Pending", Phase::as_str)).or_default() += 1;
+            let age = match database.leaving {
+                Leaving::No => continue,
+                Leaving::Asked => 0,
+                Leaving::Since(since) => now.duration_since(since).as_secs(),
+            };
+            deleting += 1;
+            oldest = oldest.max(age);
         }
         self.databases.clear();
         for (phase, count) in phases {
@@ -262,30 +265,6 @@ impl Drop for Active {
 fn with(mut labels: Labels, name: &'static str, value: &str) -> Labels {
     labels.push((name, value.to_owned()));
     labels
-}
-
-/// Since when a database is being taken away; `None` when it is not, or is gone.
-fn deleting_since(resource: &QuestDB) -> Option<Timestamp> {
-    if let Some(deleted) = &resource.metadata.deletion_timestamp
-        && plan::is_leaving(resource)
-    {
-        return Some(deleted.0);
-    }
-    let status = resource.status.as_ref();
-    let ends = matches!(resource.spec.run_state, RunState::Deleted | RunState::Purged);
-    let carried_out = status.is_some_and(|status| {
-        status.phase == Some(Phase::Deleted) && status.observed_generation == resource.metadata.generation
-    });
-    if !ends || carried_out {
-        return None;
-    }
-    // Before the first report on it, it has only just been asked for.
-    let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let worked_on = |condition: &&Condition| {
-        condition.type_ == resources::names::condition::PROGRESSING && condition.status == "True"
-    };
-    let since = conditions.iter().find(worked_on).map(|condition| condition.last_transition_time.0);
-    Some(since.unwrap_or_else(Timestamp::now))
 }
 
 #[cfg(test)]

@@ -33,8 +33,8 @@ pub(crate) struct LookAgain {
 
 impl LookAgain {
     async fn at(&self, databases: &BTreeSet<String>) {
-        for resource in self.caches.resources_of(databases, &self.settings) {
-            self.queue.ask(resource).await;
+        for resource in self.caches.resources_of(databases) {
+            self.queue.ask(resource.reference()).await;
         }
     }
 }

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::runtime::reflector::{ObjectRef, Store};
-use kube::{Client, Resource};
+use kube::Client;
 use plan::{Children, Subject};
 use resources::{QuestDB, names};
 
@@ -15,11 +14,16 @@ use self::others::Others;
 pub(crate) use self::others::api_resource;
 use crate::caches::children;
 use crate::kept::Kept;
+use crate::store::{Key, Store};
 use crate::watch::Wiring;
 
-impl Kept for NetworkPolicy {}
+impl Kept for NetworkPolicy {
+    type Brief = ();
+}
 
 impl Kept for PodDisruptionBudget {
+    type Brief = ();
+
     /// Its controller counts pods in it.
     fn strip(&mut self) {
         self.status = None;
@@ -57,7 +61,7 @@ impl Reach {
     }
 }
 
-fn get<K: Resource<DynamicType = ()> + Clone>(store: &Store<K>, subject: &Subject) -> Option<Arc<K>> {
-    let found = store.get(&ObjectRef::new(&names::guard(&subject.name)).within(&subject.namespace))?;
+fn get<K: Kept>(store: &Store<K>, subject: &Subject) -> Option<Arc<K>> {
+    let found = store.get(&Key::new(Some(&subject.namespace), &names::guard(&subject.name)))?;
     subject.holds(found.meta()).then_some(found)
 }

@@ -7,14 +7,13 @@ mod tests;
 
 use std::collections::HashSet;
 use std::convert::Infallible;
-use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
-use kube::runtime::controller::{Action, Config, Error as TurnError, applier};
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::controller::{Action, Config, applier};
+use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
 use kube::{Client, Resource};
 use plan::Unseen;
@@ -26,11 +25,15 @@ use tokio::sync::mpsc;
 use crate::context::Context;
 use crate::error::Error;
 use crate::index::Index;
+use crate::kept::Kept;
+use crate::kept::brief::Uid;
 use crate::memory::Memories;
 use crate::metrics::Measures;
 use crate::reconcile::until_seen;
 use crate::schedules::Schedules;
 use crate::snapshots::Snapshots;
+use crate::store::{Key, Store};
+use crate::ticket::Tickets;
 use crate::turn::{Next, Turns};
 use crate::watch::{self, Concerned, Upkeep, Watches};
 
@@ -43,7 +46,7 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// Everything of one kind in sight, and where looks at it are asked for once somebody takes them.
 #[derive(Clone)]
-struct Kind<K: Resource<DynamicType = ()> + Clone + 'static> {
+struct Kind<K: Kept + Resource<DynamicType = ()>> {
     store: Store<K>,
     asks: Asks<K>,
 }
@@ -78,6 +81,8 @@ impl<K: Resource<DynamicType = ()>> Asks<K> {
 pub(crate) struct Side {
     snapshots: Kind<QuestDBSnapshot>,
     schedules: Kind<QuestDBSnapshotSchedule>,
+    /// Snapshots by namespace and database.
+    by_database: Arc<Index>,
     /// Orders for last copies, by namespace and stem.
     orders: Arc<Index>,
     watches: Watches,
@@ -89,35 +94,31 @@ impl Side {
         let all = watcher::Config::default();
         let (asks, of_schedules) = (Asks::default(), Asks::default());
         let (own, schedules) = (asks.clone(), of_schedules.clone());
-        let concerned = Arc::<(Concerned<_, _>, Concerned<_, _>)>::default();
-        let told = Arc::clone(&concerned);
-        let orders = Arc::<Index>::default();
-        let indexed = Arc::clone(&orders);
-        let store = watch::keep(upkeep, watch::namespaced(client, &upkeep.scope), &all, move |event| {
-            indexed.take_in(&event, order_of);
-            let snapshots =
-                told.0.after(&event, |snapshot: &QuestDBSnapshot| Some(ObjectRef::from_obj(snapshot)));
-            let of_them = told.1.after(&event, schedule_of);
+        let concerned = <(Concerned, Concerned)>::default();
+        let (orders, by_database) = <(Arc<Index>, Arc<Index>)>::default();
+        let indexed = (Arc::clone(&orders), Arc::clone(&by_database));
+        let store = watch::keep(upkeep, watch::namespaced(client, &upkeep.scope), &all, move |change| {
+            indexed.0.take_in(&change.event, order_of);
+            indexed.1.take_in(&change.event, database_of);
+            let itself = |snapshot: &QuestDBSnapshot| Some(ObjectRef::from_obj(snapshot));
+            let snapshots = concerned.0.after(&change, itself);
+            let of_them = concerned.1.after(&change, schedule_of);
             let (own, schedules) = (own.clone(), schedules.clone());
             async move {
                 own.ask(snapshots).await;
                 schedules.ask(of_them).await;
             }
         });
-        concerned.0.knows(&store);
-        concerned.1.knows(&store);
         let snapshots = Kind { store, asks };
         let asks = of_schedules.clone();
-        let concerned = Arc::<Concerned<_, _>>::default();
-        let told = Arc::clone(&concerned);
-        let store = watch::keep(upkeep, watch::namespaced(client, &upkeep.scope), &all, move |event| {
+        let concerned = Concerned::default();
+        let store = watch::keep(upkeep, watch::namespaced(client, &upkeep.scope), &all, move |change| {
             let own = |schedule: &QuestDBSnapshotSchedule| Some(ObjectRef::from_obj(schedule));
-            let (asks, schedules) = (asks.clone(), told.after(&event, own));
+            let (asks, schedules) = (asks.clone(), concerned.after(&change, own));
             async move { asks.ask(schedules).await }
         });
-        concerned.knows(&store);
         let watches = upkeep.watches.clone();
-        Self { snapshots, schedules: Kind { store, asks: of_schedules }, orders, watches }
+        Self { snapshots, schedules: Kind { store, asks: of_schedules }, by_database, orders, watches }
     }
 
     /// Why it is not known which snapshots there are in a namespace; nothing when it is.
@@ -127,24 +128,31 @@ impl Side {
 
     /// A snapshot by its name, where it is known which there are.
     pub(crate) fn snapshot(&self, namespace: &str, name: &str) -> Option<Arc<QuestDBSnapshot>> {
-        self.snapshots.store.get(&ObjectRef::new(name).within(namespace))
+        self.snapshots.store.get(&Key::new(Some(namespace), name))
+    }
+
+    /// The snapshots of one database, where it is known which there are.
+    pub(crate) fn snapshots_of(&self, namespace: Option<&str>, database: &str) -> Vec<Arc<QuestDBSnapshot>> {
+        self.found(&self.by_database, &place(namespace.unwrap_or_default(), database))
     }
 
     /// The orders for last copies that go by one stem, where it is known which there are.
     pub(crate) fn orders(&self, namespace: &str, stem: &str) -> Vec<Arc<QuestDBSnapshot>> {
-        let places = self.orders.names(&place(namespace, stem));
-        let named = places.iter().filter_map(|place| place.split_once('/'));
-        named.filter_map(|(namespace, name)| self.snapshot(namespace, name)).collect()
+        self.found(&self.orders, &place(namespace, stem))
+    }
+
+    fn found(&self, index: &Index, place: &str) -> Vec<Arc<QuestDBSnapshot>> {
+        index.of(place).iter().filter_map(|key| self.snapshots.store.get(key)).collect()
     }
 
     /// Waits until it is known which snapshots there are in a namespace.
     async fn snapshots_known(&self) -> bool {
-        self.snapshots.store.wait_until_ready().await.is_ok()
+        self.snapshots.store.ready().await
     }
 
     /// Waits until it is known which schedules and which snapshots there are in a namespace.
     async fn schedules_known(&self) -> bool {
-        self.snapshots_known().await && self.schedules.store.wait_until_ready().await.is_ok()
+        self.snapshots_known().await && self.schedules.store.ready().await
     }
 }
 
@@ -155,6 +163,10 @@ fn place(namespace: &str, stem: &str) -> String {
 fn order_of(snapshot: &QuestDBSnapshot) -> Option<String> {
     let stem = plan::stem_of_order(snapshot.metadata.name.as_deref()?)?;
     Some(place(snapshot.metadata.namespace.as_deref()?, stem))
+}
+
+fn database_of(snapshot: &QuestDBSnapshot) -> Option<String> {
+    Some(place(snapshot.metadata.namespace.as_deref()?, &snapshot.spec.database))
 }
 
 fn schedule_of(snapshot: &QuestDBSnapshot) -> Option<ObjectRef<QuestDBSnapshotSchedule>> {
@@ -173,7 +185,7 @@ pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
 
 async fn snapshots(context: &Arc<Context>, stop: &CancellationToken) {
     let Side { snapshots: kind, .. } = &context.side;
-    let shared = Arc::new(Snapshots::new(Arc::clone(context), kind.store.clone()));
+    let shared = Arc::new(Snapshots::new(Arc::clone(context)));
     let (measures, memory) = (context.measures.of("questdbsnapshot"), Arc::clone(&shared));
     let take = move |resource: Arc<QuestDBSnapshot>| {
         let (shared, measures) = (Arc::clone(&shared), measures.clone());
@@ -188,9 +200,8 @@ async fn snapshots(context: &Arc<Context>, stop: &CancellationToken) {
 }
 
 async fn schedules(context: &Arc<Context>, stop: &CancellationToken) {
-    let Side { snapshots, schedules: kind, .. } = &context.side;
-    let known = snapshots.store.clone();
-    let shared = Arc::new(Schedules { context: Arc::clone(context), known });
+    let Side { schedules: kind, .. } = &context.side;
+    let shared = Arc::new(Schedules { context: Arc::clone(context) });
     let memories = Arc::new(Memories::default());
     let (measures, memory) = (context.measures.of("questdbsnapshotschedule"), Arc::clone(&memories));
     let take = move |resource: Arc<QuestDBSnapshotSchedule>| {
@@ -214,7 +225,7 @@ async fn serve<K>(
     take: impl Fn(Arc<K>) -> BoxFuture<'static, Action>,
     keep: impl Fn(&HashSet<String>),
 ) where
-    K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
+    K: Kept<Brief = Uid> + Resource<DynamicType = ()>,
 {
     let known = tokio::select! {
         known = known => known,
@@ -226,23 +237,29 @@ async fn serve<K>(
     let (sender, asked) = mpsc::channel(QUEUE);
     // Leadership is gained once. What changes from here on is asked for, what there is by now is looked at first.
     let _ = kind.asks.0.set(sender);
-    let there = kind.store.state().into_iter().map(|object| ObjectRef::from_obj(&*object));
     let asked = futures::stream::unfold(asked, |mut asked| async { Some((asked.recv().await?, asked)) });
-    let incoming = futures::stream::iter(there).chain(asked).map(Ok::<_, Infallible>);
+    let asked = futures::stream::iter(kind.store.keys()).chain(asked.map(|asked| Key::to(&asked)));
+    let tickets = &Tickets::<K>::new();
+    let incoming = asked.map(|key| Ok::<_, Infallible>(tickets.issue(key)));
     // Ending the queue lets passes under way finish.
     let incoming = Box::pin(incoming.take_until(stop.clone().cancelled_owned()));
     let turns = applier(
-        |resource, _| take(resource).map(Ok::<Action, Infallible>),
+        |ticket, _| {
+            let turn = kind.store.get(&ticket.key).map(&take);
+            // Of one that is gone there is none.
+            let turn = turn.unwrap_or_else(|| std::future::ready(Action::await_change()).boxed());
+            turn.map(Ok::<Action, Infallible>)
+        },
         |_, _, _| Action::await_change(),
         Arc::new(()),
-        kind.store.clone(),
+        tickets.store(),
         incoming,
         Config::default().concurrency(CONCURRENCY),
     );
     let turns = turns.for_each(|turn| {
-        if let Err(TurnError::ObjectNotFound(_)) = turn {
-            let objects = kind.store.state();
-            keep(&objects.iter().filter_map(|object| object.meta().uid.clone()).collect());
+        if tickets.gone(&kind.store, &turn).is_some() {
+            let known = kind.store.briefs();
+            keep(&known.iter().filter_map(|(_, brief)| brief.get().map(str::to_owned)).collect());
         }
         std::future::ready(())
     });

@@ -17,20 +17,21 @@ use serde::de::DeserializeOwned;
 use crate::context::Context;
 use crate::error::Error;
 use crate::observe::is_settled;
+use crate::store::Key;
 
 /// What is known of a database's objects. Clones share it; losing it costs a look.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Strays(Arc<Mutex<HashMap<ObjectRef<QuestDB>, bool>>>);
+pub(crate) struct Strays(Arc<Mutex<HashMap<Key, bool>>>);
 
 impl Strays {
     /// Something of this resource left a watch.
     pub(crate) fn suspect(&self, resource: &ObjectRef<QuestDB>) {
-        self.lock().insert(resource.clone(), true);
+        self.lock().insert(Key::to(resource), true);
     }
 
     /// The resource is gone.
     pub(crate) fn forget(&self, resource: &ObjectRef<QuestDB>) {
-        self.lock().remove(resource);
+        self.lock().remove(&Key::to(resource));
     }
 
     /// Nothing is known any more.
@@ -40,14 +41,14 @@ impl Strays {
 
     /// Whether something is missing for all we know; nothing is known of a resource that was not looked at since the start.
     fn suspected(&self, resource: &ObjectRef<QuestDB>) -> Option<bool> {
-        self.lock().get(resource).copied()
+        self.lock().get(&Key::to(resource)).copied()
     }
 
     fn none_left(&self, resource: &ObjectRef<QuestDB>) {
-        self.lock().insert(resource.clone(), false);
+        self.lock().insert(Key::to(resource), false);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectRef<QuestDB>, bool>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, bool>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

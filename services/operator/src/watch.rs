@@ -18,11 +18,11 @@ mod trouble;
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::mem;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::StreamExt as _;
 use k8s_openapi::NamespaceResourceScope;
-use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource};
 use resources::QuestDB;
@@ -33,11 +33,12 @@ use crate::index::Index;
 use crate::kept::Kept;
 use crate::queue::Queue;
 use crate::scope::Scope;
+use crate::store::{self, Key, Store};
 use crate::strays::Strays;
 
 pub(crate) use self::again::look_again;
 use self::ear::Said;
-pub(crate) use self::merged::{Heard, Merged, News, Source};
+pub(crate) use self::merged::{Change, Heard, Merged, News, Source};
 pub(crate) use self::state::Watches;
 pub(crate) use self::table::Need;
 pub(crate) use self::trouble::Watched;
@@ -61,17 +62,17 @@ pub(crate) struct Wiring {
     pub(crate) strays: Strays,
 }
 
-/// A store in which objects are found by a key too.
+/// A store in which objects are also found by what they belong to.
 #[derive(Clone)]
-pub(crate) struct Indexed<K: Resource<DynamicType = ()> + Clone + 'static> {
+pub(crate) struct Indexed<K: Kept> {
     pub(crate) store: Store<K>,
     index: Arc<Index>,
 }
 
-impl<K: Resource<DynamicType = ()> + Clone> Indexed<K> {
-    /// Objects that have, or had a moment ago, this key.
-    pub(crate) fn of(&self, key: &str) -> Vec<Arc<K>> {
-        self.index.names(key).iter().filter_map(|name| self.store.get(&ObjectRef::new(name))).collect()
+impl<K: Kept> Indexed<K> {
+    /// Objects that belong, or belonged a moment ago, to this.
+    pub(crate) fn of(&self, owner: &str) -> Vec<Arc<K>> {
+        self.index.of(owner).iter().filter_map(|key| self.store.get(key)).collect()
     }
 }
 
@@ -100,33 +101,32 @@ pub(crate) fn start<K, F>(
     owner: F,
 ) -> Store<K>
 where
-    K: Kept + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K: Kept + Resource<DynamicType = ()>,
     F: Fn(&K) -> Option<ObjectRef<QuestDB>> + Send + Sync + 'static,
 {
     start_indexed(wiring, sources, config, |_| None, owner).store
 }
 
-/// The same for objects of the whole cluster, which `key` makes findable.
+/// The same for objects that are also found by what they belong to.
 pub(crate) fn start_indexed<K, F>(
     wiring: &Wiring,
     sources: Vec<Source<K>>,
     config: &watcher::Config,
-    key: fn(&K) -> Option<String>,
+    of: fn(&K) -> Option<String>,
     owner: F,
 ) -> Indexed<K>
 where
-    K: Kept + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K: Kept + Resource<DynamicType = ()>,
     F: Fn(&K) -> Option<ObjectRef<QuestDB>> + Send + Sync + 'static,
 {
     let index = Arc::<Index>::default();
     let Wiring { queue, strays, .. } = wiring.clone();
-    let (indexed, owner) = (Arc::clone(&index), Arc::new(owner));
-    let concerned = Arc::<Concerned<K, QuestDB>>::default();
-    let told = Arc::clone(&concerned);
-    let store = keep(&wiring.upkeep, sources, config, move |event| {
-        indexed.take_in(&event, key);
-        note(&strays, &event, &*owner);
-        let owners = told.after(&event, &*owner);
+    let indexed = Arc::clone(&index);
+    let concerned = Concerned::default();
+    let store = keep(&wiring.upkeep, sources, config, move |change| {
+        indexed.take_in(&change.event, of);
+        note(&strays, &change.event, &owner);
+        let owners = concerned.after(&change, &owner);
         let queue = queue.clone();
         async move {
             for owner in owners {
@@ -134,57 +134,39 @@ where
             }
         }
     });
-    concerned.knows(&store);
     Indexed { store, index }
 }
 
 /// Who is to be looked at after an event. Those whom a list concerns, also by what it has no more, only once the store is as
 /// the list was: a look before that would see what was, and nothing would ask for another.
-pub(crate) struct Concerned<K: Resource<DynamicType = ()> + Clone + 'static, T: Resource<DynamicType = ()>> {
-    store: OnceLock<Store<K>>,
-    listed: Mutex<HashSet<ObjectRef<T>>>,
+#[derive(Default)]
+pub(crate) struct Concerned {
+    listed: Mutex<HashSet<Key>>,
 }
 
-impl<K, T> Default for Concerned<K, T>
-where
-    K: Resource<DynamicType = ()> + Clone + 'static,
-    T: Resource<DynamicType = ()>,
-{
-    fn default() -> Self {
-        Self { store: OnceLock::new(), listed: Mutex::default() }
-    }
-}
-
-impl<K, T> Concerned<K, T>
-where
-    K: Resource<DynamicType = ()> + Clone + 'static,
-    T: Resource<DynamicType = ()>,
-{
-    /// Where what was known before a list is found.
-    pub(crate) fn knows(&self, store: &Store<K>) {
-        // Set once, right after the watch was started.
-        let _ = self.store.set(store.clone());
-    }
-
-    pub(crate) fn after(
+impl Concerned {
+    pub(crate) fn after<K, T>(
         &self,
-        event: &Event<K>,
+        change: &Change<K>,
         owner: impl Fn(&K) -> Option<ObjectRef<T>>,
-    ) -> Vec<ObjectRef<T>> {
+    ) -> Vec<ObjectRef<T>>
+    where
+        K: Kept,
+        T: Resource<DynamicType = ()>,
+    {
+        let key = |object: &K| owner(object).map(|owner| Key::to(&owner));
         let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        match event {
-            Event::Init => {
-                let all = self.store.get().map(Store::state).unwrap_or_default();
-                *listed = all.iter().filter_map(|object| owner(object)).collect();
-                Vec::new()
+        match &change.event {
+            Event::Init => *listed = HashSet::new(),
+            Event::InitApply(object) => listed.extend(key(object)),
+            Event::InitDone => {
+                let mut all = mem::take(&mut *listed);
+                all.extend(change.former.objects().filter_map(|object| key(&object)));
+                return all.iter().map(Key::reference).collect();
             }
-            Event::InitApply(object) => {
-                listed.extend(owner(object));
-                Vec::new()
-            }
-            Event::InitDone => mem::take(&mut *listed).into_iter().collect(),
-            Event::Apply(object) | Event::Delete(object) => owner(object).into_iter().collect(),
+            Event::Apply(object) | Event::Delete(object) => return owner(object).into_iter().collect(),
         }
+        Vec::new()
     }
 }
 
@@ -197,11 +179,11 @@ pub(crate) fn keep<K, F, T>(
     tell: F,
 ) -> Store<K>
 where
-    K: Kept + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-    F: Fn(Event<K>) -> T + Send + Sync + 'static,
+    K: Kept + Resource<DynamicType = ()>,
+    F: Fn(Change<K>) -> T + Send + Sync + 'static,
     T: Future<Output = ()> + Send + 'static,
 {
-    let (store, writer) = reflector::store::<K>();
+    let (store, writer) = store::store::<K>();
     let Upkeep { watches, stop, tasks, need, .. } = upkeep.clone();
     let kind = K::kind(&()).into_owned();
     let watched: Vec<_> = sources.iter().map(|source| Watched::of::<K>(source.place.as_deref())).collect();
@@ -228,13 +210,13 @@ where
 ///
 /// *Invariant:* what it showed counts only once all that is found by it (an index, who is concerned) is as the list was. It
 /// waits for nobody who was told: before this process leads nobody listens.
-async fn take_in<K, T: Future<Output = ()>>(
+async fn take_in<K: Kept, T: Future<Output = ()>>(
     watches: &Watches,
     (source, need): (&Watched, Need),
     news: News<K>,
-    tell: impl Fn(Event<K>) -> T,
+    tell: impl Fn(Change<K>) -> T,
 ) {
-    let told: Vec<_> = news.events.into_iter().map(tell).collect();
+    let told: Vec<_> = news.changes.into_iter().map(tell).collect();
     watches.heard(source, &news.heard, need);
     if news.listed {
         watches.listed(source);

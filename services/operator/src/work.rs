@@ -15,13 +15,11 @@ use runtime::prometheus_client::metrics::family::Family;
 use runtime::prometheus_client::metrics::histogram::Histogram;
 
 use crate::metrics::{Labels, queue};
+use crate::store::Key;
 use crate::turn::Next;
 
 /// Buckets of controller-runtime's queues, in seconds: from ten nanoseconds, each ten times the one before.
 const BUCKETS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1_000.0];
-
-/// Namespace and name of a resource.
-type Key = (String, String);
 
 /// The queue as far as it can be seen. Clones share it.
 #[derive(Clone)]
@@ -72,7 +70,7 @@ impl Work {
 
     /// A look was asked for.
     pub(crate) fn asked(&self, namespace: Option<&str>, name: &str) {
-        let key = (namespace.unwrap_or_default().to_owned(), name.to_owned());
+        let key = Key::new(namespace, name);
         let mut state = self.lock();
         if let Entry::Vacant(vacant) = state.asked.entry(key) {
             vacant.insert(Instant::now());
@@ -83,8 +81,8 @@ impl Work {
 
     /// A turn begins.
     pub(crate) fn begin(&self, metadata: &ObjectMeta) -> Turn {
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        let key = (text(&metadata.namespace), text(&metadata.name));
+        let ObjectMeta { namespace, name, .. } = metadata;
+        let key = Key::new(namespace.as_deref(), name.as_deref().unwrap_or_default());
         let now = Instant::now();
         let mut state = self.lock();
         let (asked, due) = (state.asked.remove(&key), state.due.remove(&key));
@@ -100,7 +98,7 @@ impl Work {
 
     /// What is asked for and not there has no turn.
     pub(crate) fn forget(&self, namespace: Option<&str>, name: &str) {
-        let key = (namespace.unwrap_or_default().to_owned(), name.to_owned());
+        let key = Key::new(namespace, name);
         let mut state = self.lock();
         state.asked.remove(&key);
         state.due.remove(&key);

@@ -35,19 +35,14 @@ pub enum Identity {
 }
 
 /// The identity that cannot be lost any more: of the instruction, else of the status.
-pub(crate) fn settled(resource: &QuestDB) -> Option<String> {
-    let noted = || resource.status.as_ref()?.database_id.clone();
-    resource.spec.instruction.as_ref().map(|instruction| instruction.database_id.clone()).or_else(noted)
+pub fn settled_identity(resource: &QuestDB) -> Option<&str> {
+    let noted = || resource.status.as_ref()?.database_id.as_deref();
+    resource.spec.instruction.as_ref().map(|instruction| instruction.database_id.as_str()).or_else(noted)
 }
 
 /// The identity in the annotation of a resource without an instruction.
 pub fn annotated(resource: &QuestDB) -> Option<&str> {
     resource.metadata.annotations.as_ref()?.get(names::ADOPTED_ID).map(String::as_str)
-}
-
-/// Whether a resource claims this identity, however loosely.
-pub fn claims(resource: &QuestDB, database: &str) -> bool {
-    settled(resource).as_deref().or_else(|| annotated(resource)) == Some(database)
 }
 
 /// What a Kubernetes object knows: one that names the resource as its controller, or carries its name in our labels.
@@ -153,12 +148,12 @@ mod tests {
 
     #[test]
     fn the_instruction_then_the_status_then_nothing_is_settled() {
-        assert_eq!(settled(&crate::fixture::resource(1)).as_deref(), Some(DATABASE));
+        assert_eq!(settled_identity(&crate::fixture::resource(1)), Some(DATABASE));
         let mut resource = plain();
-        assert_eq!(settled(&resource).as_deref(), Some(DATABASE), "what a replacement cannot take");
+        assert_eq!(settled_identity(&resource), Some(DATABASE), "what a replacement cannot take");
         resource.status = None;
-        assert_eq!(settled(&resource), None, "an annotation alone is a trace");
-        assert!(claims(&resource, DATABASE) && !claims(&resource, OTHER));
+        assert_eq!(settled_identity(&resource), None, "an annotation alone is a trace");
+        assert_eq!(annotated(&resource), Some(DATABASE));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use kube::core::ObjectMeta;
 use resources::{QuestDB, names};
 use serde_json::{Value, json};
 
-use crate::identity::{display, is_controlled_by, settled};
+use crate::identity::{display, is_controlled_by, settled_identity};
 use crate::{Kind, Manifest, Settings};
 
 /// A database and its custom resource.
@@ -33,7 +33,7 @@ impl Subject {
             namespace: resource.metadata.namespace.clone()?,
             name: resource.metadata.name.clone()?,
             uid: resource.metadata.uid.clone()?,
-            database: settled(resource)?,
+            database: settled_identity(resource)?.to_owned(),
         })
     }
 

@@ -1,6 +1,7 @@
 //! What the keeper keeps: objects as text, by kind and name.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -59,6 +60,17 @@ impl Place {
     }
 }
 
+/// What a list is to show.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// The label that an object must have.
+    pub(super) label: Option<String>,
+    /// How many objects at most.
+    pub(super) limit: Option<usize>,
+    /// The key that the page before ended with.
+    pub(super) after: Option<String>,
+}
+
 /// Everything that is kept.
 #[derive(Debug, Default)]
 pub(super) struct Shelves {
@@ -84,18 +96,28 @@ impl Shelves {
             .count()
     }
 
-    /// A list of everything of a kind with a label, in one page.
-    pub(super) fn list(&self, place: &Place, label: Option<String>) -> String {
-        let (label, of) = (label.map(|label| format!("\"{label}\":")), place.key());
-        let all = self.kinds.get(&place.kind).into_iter().flatten();
-        let wanted = all.filter(|(key, object)| {
+    /// A page of everything of a kind with a label.
+    pub(super) fn list(&self, place: &Place, wanted: &Wanted) -> String {
+        let Wanted { label, limit, after } = wanted;
+        let (label, of) = (label.as_ref().map(|label| format!("\"{label}\":")), place.key());
+        let from = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let rest = self
+            .kinds
+            .get(&place.kind)
+            .into_iter()
+            .flat_map(|all| all.range::<str, _>((from, Bound::Unbounded)));
+        let mut found = rest.filter(|(key, object)| {
             (place.namespace.is_none() || key.starts_with(&of))
                 && label.as_ref().is_none_or(|label| object.contains(label))
         });
-        let items: Vec<&str> = wanted.map(|(_, object)| object.as_ref()).collect();
+        let page: Vec<_> = found.by_ref().take(limit.unwrap_or(usize::MAX)).collect();
+        let next = page.last().map_or("", |(key, _)| key.as_str());
+        // A page that is full may be the last one.
+        let next = if found.next().is_some() { next } else { "" };
+        let items: Vec<&str> = page.iter().map(|(_, object)| object.as_ref()).collect();
         let version = self.version.max(1);
         format!(
-            "{{\"apiVersion\":\"v1\",\"kind\":\"List\",\"metadata\":{{\"resourceVersion\":\"{version}\"}},\"items\":[{}]}}",
+            "{{\"apiVersion\":\"v1\",\"kind\":\"List\",\"metadata\":{{\"resourceVersion\":\"{version}\",\"continue\":\"{next}\"}},\"items\":[{}]}}",
             items.join(",")
         )
     }
@@ -198,11 +220,39 @@ mod tests {
         assert_eq!(found["metadata"]["resourceVersion"], "2");
         let all = Place { namespace: None, name: None, ..place.clone() };
         for (label, expected) in [(None, 1), (Some("of".to_owned()), 1), (Some("off".to_owned()), 0)] {
-            let list: Value = serde_json::from_str(&shelves.list(&all, label.clone())).unwrap();
+            let wanted = Wanted { label: label.clone(), ..Wanted::default() };
+            let list: Value = serde_json::from_str(&shelves.list(&all, &wanted)).unwrap();
             assert_eq!(list["items"].as_array().unwrap().len(), expected, "{label:?}");
         }
         assert_eq!(shelves.write(&place, "DELETE", Value::Null).unwrap().0, "DELETED");
         assert!(shelves.write(&place, "PATCH", json!({"data": {}})).is_none());
         assert_eq!(shelves.bytes("v1/secrets"), 0);
+    }
+
+    #[test]
+    fn lists_come_in_pages_as_long_as_there_is_more() {
+        let mut shelves = Shelves::default();
+        for (namespace, name) in [("a", "1"), ("b", "1"), ("b", "2"), ("b", "3"), ("b", "4"), ("c", "1")] {
+            let place = Place::new("v1/secrets", Some(namespace), name);
+            shelves.write(&place, "POST", json!({ "metadata": { "name": name, "namespace": namespace } }));
+        }
+        let page = |place: &Place, wanted: &Wanted| {
+            let list: Value = serde_json::from_str(&shelves.list(place, wanted)).unwrap();
+            let next = list["metadata"]["continue"].as_str().filter(|next| !next.is_empty());
+            (list["items"].as_array().unwrap().len(), next.map(str::to_owned))
+        };
+        let pages = |namespace: Option<&str>, limit| {
+            let namespace = namespace.map(str::to_owned);
+            let place = Place { namespace, name: None, ..Place::new("v1/secrets", None, "") };
+            let first = page(&place, &Wanted { limit, ..Wanted::default() });
+            let rest = std::iter::successors(Some(first), |(_, after)| {
+                let after = Some(after.clone()?);
+                Some(page(&place, &Wanted { limit, after, ..Wanted::default() }))
+            });
+            rest.map(|(count, _)| count).collect::<Vec<_>>()
+        };
+        assert_eq!((pages(None, None), pages(None, Some(4))), (vec![6], vec![4, 2]));
+        assert_eq!((pages(Some("b"), Some(2)), pages(Some("b"), Some(3))), (vec![2, 2], vec![3, 1]));
+        assert_eq!(pages(Some("d"), Some(3)), [0]);
     }
 }

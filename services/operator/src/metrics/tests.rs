@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use kube::core::ObjectMeta;
 use kube::runtime::watcher;
+use resources::QuestDB;
 
 use super::*;
+use crate::kept::Kept as _;
 use crate::scope::Scope;
 use crate::watch::{Heard, Need, Watched, Watches};
 
@@ -70,10 +73,9 @@ async fn everything() -> String {
     measures.provisioned(Duration::ZERO);
     measures.picture(Duration::ZERO);
     measures.aws("RunInstances", "throttled");
-    let known = [database(|_| {})];
-    measures.databases(known.iter(), Timestamp::UNIX_EPOCH);
+    measures.databases([database(|_| {})].iter(), Timestamp::UNIX_EPOCH);
     let work = crate::work::Work::new(&metrics);
-    work.begin(&known[0].metadata).end(crate::turn::Next::Change);
+    work.begin(&ObjectMeta::default()).end(crate::turn::Next::Change);
     refuse(&metrics);
     let answer = tower::service_fn(async |_| Ok::<_, ()>(http::Response::new(())));
     let mut counted = tower::Layer::layer(&crate::count::Count::new(&metrics), answer);
@@ -124,7 +126,7 @@ fn the_document_names_every_category_of_failures() {
     }
 }
 
-fn database(change: impl FnOnce(&mut Value)) -> QuestDB {
+fn database(change: impl FnOnce(&mut Value)) -> Database {
     let mut object = json!({
         "apiVersion": "crd.questdb.io/v1", "kind": "QuestDB",
         "metadata": { "name": "a", "namespace": "n", "generation": 2 },
@@ -135,7 +137,8 @@ fn database(change: impl FnOnce(&mut Value)) -> QuestDB {
         }] },
     });
     change(&mut object);
-    serde_json::from_value(object).unwrap()
+    let object: QuestDB = serde_json::from_value(object).unwrap();
+    object.brief()
 }
 
 #[test]

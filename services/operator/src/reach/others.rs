@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::discovery::ApiResource;
-use kube::runtime::reflector::store::Writer;
-use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::watcher;
+use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use plan::{Children, Kind, Subject, Unseen};
 use resources::{QuestDB, names};
@@ -19,12 +17,15 @@ use runtime::CancellationToken;
 use tokio::sync::watch;
 
 use crate::caches::owner;
-use crate::kept::Kept;
+use crate::kept::{Kept, brief};
 use crate::queue::Queue;
 use crate::scope::Scope;
+use crate::store::{self, Key, Store};
 use crate::watch::{Heard, Merged, Need, News, Source, Watched, Watches, Wiring};
 
-impl Kept for DynamicObject {}
+impl Kept for DynamicObject {
+    type Brief = brief::Owner;
+}
 
 /// Between two looks for a kind.
 const PERIOD: Duration = Duration::from_secs(20);
@@ -110,21 +111,16 @@ impl Others {
                 continue;
             }
             children.served.insert(kind);
-            children.others.extend(of(store, kind, subject).map(|found| (kind, found)));
+            children.others.extend(of(store, subject).map(|found| (kind, found)));
         }
     }
 }
 
 /// The objects of one kind that a database has.
-fn of(
-    store: &Store<DynamicObject>,
-    kind: Kind,
-    subject: &Subject,
-) -> impl Iterator<Item = Arc<DynamicObject>> {
-    let resource = api_resource(kind);
+fn of(store: &Store<DynamicObject>, subject: &Subject) -> impl Iterator<Item = Arc<DynamicObject>> {
     let names = [names::route_pg(&subject.name), names::route_ilp(&subject.name), subject.name.clone()];
     names.into_iter().filter_map(move |name| {
-        let key = ObjectRef::new_with(&name, resource.clone()).within(&subject.namespace);
+        let key = Key::new(Some(&subject.namespace), &name);
         store.get(&key).filter(|found| subject.holds(&found.metadata))
     })
 }
@@ -168,8 +164,7 @@ impl Look {
 
     /// Watches until the kind is gone.
     async fn watch<F: FnOnce()>(&self, stop: &CancellationToken, looked: &mut Option<F>) {
-        let writer = Writer::<DynamicObject>::new(self.resource.clone());
-        let store = writer.as_reader();
+        let (store, writer) = store::store();
         let places = self.scope.places();
         let each: Vec<_> = places.iter().map(|place| self.watched(place.as_deref())).collect();
         for watched in &each {
@@ -221,8 +216,8 @@ impl Look {
 
     async fn take_in(&self, watched: &Watched, news: News<DynamicObject>, store: &Store<DynamicObject>) {
         let anew = self.watches.heard(watched, &news.heard, Need::Wish);
-        for event in news.events {
-            let (watcher::Event::Apply(object) | watcher::Event::Delete(object)) = event else { continue };
+        for change in news.changes {
+            let (Event::Apply(object) | Event::Delete(object)) = change.event else { continue };
             if let Some(owner) = owner(&object.metadata) {
                 // Closed only when the program ends.
                 self.queue.ask(owner).await;
@@ -249,18 +244,14 @@ impl Look {
 
     /// At everything in a place that asks for any of these kinds, or has some of this one; no place is all of them.
     async fn look_again(&self, store: Option<&Store<DynamicObject>>, place: Option<&str>) {
-        let asks = |resource: &Arc<QuestDB>| {
-            let network = &resource.spec.network;
-            let asks = network.ingress.is_some() || network.monitor.is_some();
-            asks.then(|| ObjectRef::from_obj(&**resource))
-        };
-        let mut all: HashSet<_> = self.resources.state().iter().filter_map(asks).collect();
-        let have = store.map(Store::state).unwrap_or_default();
-        all.extend(have.iter().filter_map(|object| owner(&object.metadata)));
-        let is_there =
-            |resource: &ObjectRef<QuestDB>| place.is_none() || resource.namespace.as_deref() == place;
+        let mut all: HashSet<_> =
+            self.resources.keys_of(|_, brief| brief.asks_for_others).into_iter().collect();
+        if let Some(store) = store {
+            all.extend(store.briefs().iter().filter_map(|(_, brief)| brief.0.clone()));
+        }
+        let is_there = |resource: &Key| place.is_none() || resource.namespace() == place;
         for resource in all.into_iter().filter(is_there) {
-            self.queue.ask(resource).await;
+            self.queue.ask(resource.reference()).await;
         }
     }
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
-use kube::runtime::reflector::Store;
 use plan::schedule::{self, Clock, Due};
 use resources::names::snapshot::LABEL_SCHEDULE;
 use resources::{QuestDBSnapshot, QuestDBSnapshotSchedule, QuestDBSnapshotScheduleStatus};
@@ -25,8 +24,6 @@ const AFTER_STEP: Duration = Duration::from_secs(1);
 /// What passes over schedules share.
 pub(crate) struct Schedules {
     pub(crate) context: Arc<Context>,
-    /// Every snapshot in sight.
-    pub(crate) known: Store<QuestDBSnapshot>,
 }
 
 impl Schedules {
@@ -77,12 +74,13 @@ impl Schedules {
     }
 
     fn own(&self, resource: &QuestDBSnapshotSchedule) -> Vec<Arc<QuestDBSnapshot>> {
-        self.known.state_filter(|one| {
+        let namespace = resource.metadata.namespace.as_deref();
+        let mut own = self.context.side.snapshots_of(namespace, &resource.spec.database);
+        own.retain(|one| {
             let labels = one.metadata.labels.as_ref();
-            one.metadata.namespace == resource.metadata.namespace
-                && one.spec.database == resource.spec.database
-                && labels.and_then(|labels| labels.get(LABEL_SCHEDULE)) == resource.metadata.name.as_ref()
-        })
+            labels.and_then(|labels| labels.get(LABEL_SCHEDULE)) == resource.metadata.name.as_ref()
+        });
+        own
     }
 
     /// The name is the fence: one time is one snapshot, however often it is made.

@@ -4,25 +4,25 @@ use std::sync::Mutex;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::ObjectMeta;
-use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::Event;
 use serde_json::json;
 
 use super::*;
 use crate::scope::Scope;
+use crate::store::Writer;
 use crate::watch::{Need, Watched};
 
-fn kind<K: Resource<DynamicType = ()> + Clone>() -> (Kind<K>, Writer<K>) {
-    let (store, writer) = kube::runtime::reflector::store();
+fn kind<K: Kept + Resource<DynamicType = ()>>() -> (Kind<K>, Writer<K>) {
+    let (store, writer) = crate::store::store();
     (Kind { store, asks: Asks::default() }, writer)
 }
 
-fn fill<K: Resource<DynamicType = ()> + Clone>(writer: &mut Writer<K>, objects: Vec<K>) {
-    writer.apply_watcher_event(&Event::Init);
+fn fill<K: Kept>(writer: &mut Writer<K>, objects: Vec<K>) {
+    writer.take_in(&Event::Init);
     for object in objects {
-        writer.apply_watcher_event(&Event::InitApply(object));
+        writer.take_in(&Event::InitApply(object));
     }
-    writer.apply_watcher_event(&Event::InitDone);
+    writer.take_in(&Event::InitDone);
 }
 
 fn schedule(name: &str) -> QuestDBSnapshotSchedule {
@@ -93,7 +93,13 @@ fn a_snapshot_that_owes_a_release_waits_only_for_itself_and_its_database() {
 fn which_snapshots_there_are_is_known_by_namespace() {
     let ((snapshots, mut of_snapshots), (schedules, _)) = (kind(), kind());
     let watches = watches(&["a", "b"]);
-    let side = Side { snapshots, schedules, orders: Arc::default(), watches: watches.clone() };
+    let side = Side {
+        snapshots,
+        schedules,
+        by_database: Arc::default(),
+        orders: Arc::default(),
+        watches: watches.clone(),
+    };
     let [a, b] = ["a", "b"].map(|place| Watched::of::<QuestDBSnapshot>(Some(place)));
     for each in [&a, &b] {
         watches.begun(each, Need::Snapshots);
@@ -102,6 +108,38 @@ fn which_snapshots_there_are_is_known_by_namespace() {
     fill(&mut of_snapshots, Vec::new());
     watches.listed(&a);
     assert_eq!((side.unseen("a"), side.unseen("b")), (None, Some(Unseen::Yet)));
+}
+
+#[test]
+fn the_snapshots_of_a_database_are_found_among_all() {
+    let ((snapshots, mut writer), (schedules, _)) = (kind(), kind());
+    let by_database = Arc::<Index>::default();
+    let side = Side {
+        snapshots,
+        schedules,
+        by_database: Arc::clone(&by_database),
+        orders: Arc::default(),
+        watches: watches(&[]),
+    };
+    for (namespace, name, database) in
+        [("a", "1", "trades"), ("a", "2", "trades"), ("a", "3", "quotes"), ("b", "4", "trades")]
+    {
+        let spec = serde_json::from_value(json!({ "database": database })).unwrap();
+        let mut snapshot = QuestDBSnapshot::new(name, spec);
+        snapshot.metadata.namespace = Some(namespace.to_owned());
+        let event = Event::Apply(snapshot);
+        writer.take_in(&event);
+        by_database.take_in(&event, database_of);
+    }
+    let names = |namespace, database| {
+        let found = side.snapshots_of(Some(namespace), database);
+        found.iter().map(|snapshot| snapshot.metadata.name.clone().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (names("a", "trades"), names("b", "trades")),
+        (vec!["1".into(), "2".into()], vec!["4".into()])
+    );
+    assert_eq!((names("a", "quotes"), names("b", "quotes")), (vec!["3".to_owned()], Vec::new()));
 }
 
 /// Turns that are told to the test.
@@ -118,7 +156,13 @@ fn told()
 #[tokio::test]
 async fn a_schedule_waits_until_it_is_known_which_snapshots_there_are() {
     let ((schedules, mut of_schedules), (snapshots, mut of_snapshots)) = (kind(), kind());
-    let side = Side { snapshots, schedules, orders: Arc::default(), watches: watches(&[]) };
+    let side = Side {
+        snapshots,
+        schedules,
+        by_database: Arc::default(),
+        orders: Arc::default(),
+        watches: watches(&[]),
+    };
     fill(&mut of_schedules, vec![schedule("hourly")]);
     let (stop, (take, mut turns)) = (CancellationToken::new(), told());
     let waiting = serve(&side.schedules, side.schedules_known(), &stop, take, |_| {});
@@ -159,7 +203,7 @@ async fn what_is_gone_is_forgotten_and_what_stays_is_remembered() {
         for _ in 0..2 {
             turns.recv().await.unwrap();
         }
-        writer.apply_watcher_event(&Event::Delete(schedule("gone")));
+        writer.take_in(&Event::Delete(schedule("gone")));
         schedules.asks.ask(vec![ObjectRef::from_obj(&schedule("gone"))]).await;
     };
     tokio::join!(serving, deleting);

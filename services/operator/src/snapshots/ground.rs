@@ -3,7 +3,6 @@
 use cloud::{Role, Select, TagFilter, Volume, VolumeState};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::runtime::reflector::ObjectRef;
 use plan::snapshot::{Disk, Ground};
 use plan::{Subject, pod_serves};
 use resources::{Phase, QuestDB, QuestDBSnapshot, names};
@@ -12,6 +11,7 @@ use super::{Snapshots, ended};
 use crate::database::{Door, address};
 use crate::error::Error;
 use crate::observe;
+use crate::store::Key;
 
 /// What was seen, and how to enter QuestDB where it answers.
 pub(super) struct Look {
@@ -32,7 +32,7 @@ pub(super) async fn look(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> R
     let context = &snapshots.context;
     let namespace = resource.metadata.namespace.as_deref().unwrap_or_default();
     let name = resource.spec.database.as_str();
-    let Some(database) = context.caches.resources.get(&ObjectRef::new(name).within(namespace)) else {
+    let Some(database) = context.caches.resources.get(&Key::new(Some(namespace), name)) else {
         return Ok(Look { ground: Ground::Absent, door: None, blind: None });
     };
     let Some(subject) = Subject::of(&database, &context.settings) else {

@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::Api;
-use kube::runtime::reflector::Store;
 use plan::snapshot::{self, Checkpoint, Plan, Seen};
 use resources::{QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase};
 use tokio::sync::Mutex;
@@ -34,8 +33,6 @@ const AFTER_STEP: Duration = Duration::from_millis(400);
 /// What passes over snapshots share.
 pub(crate) struct Snapshots {
     pub(crate) context: Arc<Context>,
-    /// Every snapshot in sight.
-    pub(crate) known: Store<QuestDBSnapshot>,
     copies: Copies,
     rests: Rests,
     /// Attempts and what was asked of EC2, by uid of the snapshot.
@@ -47,14 +44,13 @@ pub(crate) struct Snapshots {
 }
 
 impl Snapshots {
-    pub(crate) fn new(context: Arc<Context>, known: Store<QuestDBSnapshot>) -> Self {
+    pub(crate) fn new(context: Arc<Context>) -> Self {
         let memories = Memories::default();
         memories.take_over();
         Self {
             copies: Copies::new(&context.cloud, &context.settings.cluster),
             rests: Rests::default(),
             context,
-            known,
             memories,
             checkpoints: std::sync::Mutex::default(),
             owing: Mutex::default(),
@@ -90,7 +86,8 @@ impl Snapshots {
             Look::unclear("nothing rests on the database any more")
         };
         let unseen = unseen.or(ground.blind);
-        let all = self.known.state();
+        let all =
+            self.context.side.snapshots_of(resource.metadata.namespace.as_deref(), &resource.spec.database);
         let before = snapshot::comes_before(resource, all.iter().map(AsRef::as_ref));
         let seen = Seen {
             ground: ground.ground,

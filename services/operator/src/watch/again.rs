@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use kube::runtime::reflector::{ObjectRef, Store};
 use resources::QuestDB;
 
 use super::Wiring;
+use crate::store::{Key, Store};
 
 /// Asks for a look at the databases of each place that is seen again, until stopped.
 pub(crate) fn look_again(wiring: &Wiring, resources: &Store<QuestDB>) {
@@ -18,23 +18,23 @@ pub(crate) fn look_again(wiring: &Wiring, resources: &Store<QuestDB>) {
                 () = upkeep.stop.cancelled() => return,
             };
             for resource in of(&places, &resources) {
-                queue.ask(resource).await;
+                queue.ask(resource.reference()).await;
             }
         }
     });
 }
 
-fn of(places: &BTreeSet<Option<String>>, resources: &Store<QuestDB>) -> Vec<ObjectRef<QuestDB>> {
-    let known = resources.state();
-    let there = |resource: &QuestDB| places.contains(&None) || places.contains(&resource.metadata.namespace);
-    known.iter().filter(|resource| there(resource)).map(|resource| ObjectRef::from_obj(&**resource)).collect()
+fn of(places: &BTreeSet<Option<String>>, resources: &Store<QuestDB>) -> Vec<Key> {
+    let all = places.contains(&None);
+    let places: BTreeSet<_> = places.iter().map(Option::as_deref).collect();
+    resources.keys_of(|key, _| all || places.contains(&key.namespace()))
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use kube::runtime::reflector;
+    use kube::runtime::reflector::ObjectRef;
     use kube::runtime::watcher::{self, Event};
     use runtime::CancellationToken;
     use runtime::health::Readiness;
@@ -42,6 +42,7 @@ mod tests {
 
     use super::*;
     use crate::scope::Scope;
+    use crate::store;
     use crate::strays::Strays;
     use crate::watch::{Heard, Need, Upkeep, Watched, Watches};
 
@@ -54,11 +55,11 @@ mod tests {
 
     #[tokio::test]
     async fn databases_of_a_namespace_that_is_seen_again_are_looked_at_and_no_others() {
-        let (resources, mut writer) = reflector::store();
+        let (resources, mut writer) = store::store();
         for event in
             [Event::Init, Event::InitApply(database("a")), Event::InitApply(database("b")), Event::InitDone]
         {
-            writer.apply_watcher_event(&event);
+            writer.take_in(&event);
         }
         let (stop, scope) = (CancellationToken::new(), Scope::of(&["a", "b"].map(str::to_owned)));
         let watches =

@@ -6,10 +6,12 @@
 //! all: which, is for the table of watches to say.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
-use kube::ResourceExt;
-use kube::runtime::reflector::Store;
 use kube::runtime::watcher::Event;
+
+use crate::kept::Kept;
+use crate::store::{Key, Store};
 
 /// What was told by now.
 pub(super) struct Merge<K> {
@@ -43,10 +45,7 @@ impl<K> Told<K> {
     }
 }
 
-impl<K: ResourceExt + Clone> Merge<K>
-where
-    K::DynamicType: Eq + std::hash::Hash + Clone,
-{
+impl<K: Kept> Merge<K> {
     pub(super) fn new(places: Vec<Option<String>>) -> Self {
         let part = |place| Part { place, held: Vec::new(), listed: false };
         Self { parts: places.into_iter().map(part).collect(), shown: false }
@@ -73,12 +72,10 @@ where
     }
 }
 
-impl<K: ResourceExt + Clone> Part<K>
-where
-    K::DynamicType: Eq + std::hash::Hash + Clone,
-{
+impl<K: Kept> Part<K> {
     fn drop_held(&mut self, object: &K) {
-        self.held.retain(|held| key(held) != key(object));
+        let (namespace, name) = (&object.meta().namespace, &object.meta().name);
+        self.held.retain(|held| held.meta().name != *name || held.meta().namespace != *namespace);
     }
 
     /// It was listed to the end: the first of all places fills the store, any other adds what it has and takes away what it has
@@ -91,27 +88,22 @@ where
             let events = std::iter::once(Event::Init).chain(all).chain([Event::InitDone]).collect();
             return Told { events, listed: true };
         }
-        let there: HashSet<_> = listed.iter().map(key).collect();
-        let gone =
-            store.state_filter(|known| known.namespace() == self.place && !there.contains(&key(known)));
-        let gone = gone.into_iter().map(|known| Event::Delete((*known).clone()));
+        let there: HashSet<_> = listed.iter().map(Key::of).collect();
+        let gone = store.keys_of(|key, _| key.namespace() == self.place.as_deref() && !there.contains(key));
+        let gone = gone.iter().filter_map(|key| store.get(key));
+        let gone = gone.map(|known| Event::Delete(Arc::unwrap_or_clone(known)));
         let events = gone.chain(listed.into_iter().map(Event::Apply)).collect();
         Told { events, listed: true }
     }
-}
-
-fn key<K: ResourceExt>(object: &K) -> (Option<String>, String) {
-    (object.namespace(), object.name_any())
 }
 
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::core::ObjectMeta;
-    use kube::runtime::reflector;
-    use kube::runtime::reflector::store::Writer;
 
     use super::*;
+    use crate::store::{self, Writer};
 
     fn map(namespace: &str, name: &str) -> ConfigMap {
         let metadata = ObjectMeta {
@@ -131,7 +123,7 @@ mod tests {
 
     impl Stand {
         fn new(places: &[&str]) -> Self {
-            let (store, writer) = reflector::store();
+            let (store, writer) = store::store();
             let places = places.iter().map(|place| Some((*place).to_owned())).collect();
             Self { merge: Merge::new(places), store, writer, listed: Vec::new() }
         }
@@ -139,7 +131,7 @@ mod tests {
         fn pass_on(&mut self, source: usize, told: &Told<ConfigMap>) -> String {
             self.listed.extend(told.listed.then_some(source));
             for event in &told.events {
-                self.writer.apply_watcher_event(event);
+                self.writer.take_in(event);
             }
             told.events.iter().map(word).collect::<Vec<_>>().join(" ")
         }
@@ -158,22 +150,18 @@ mod tests {
         }
 
         fn known(&self) -> Vec<String> {
-            let mut known: Vec<_> = self.store.state().iter().map(|map| text(map)).collect();
+            let mut known: Vec<_> = self.store.keys().iter().map(ToString::to_string).collect();
             known.sort();
             known
         }
-    }
-
-    fn text(map: &ConfigMap) -> String {
-        format!("{}/{}", map.namespace().unwrap_or_default(), map.name_any())
     }
 
     fn word(event: &Event<ConfigMap>) -> String {
         match event {
             Event::Init => "init".to_owned(),
             Event::InitDone => "done".to_owned(),
-            Event::InitApply(map) | Event::Apply(map) => format!("+{}", text(map)),
-            Event::Delete(map) => format!("-{}", text(map)),
+            Event::InitApply(map) | Event::Apply(map) => format!("+{}", Key::of(map)),
+            Event::Delete(map) => format!("-{}", Key::of(map)),
         }
     }
 

@@ -1,22 +1,17 @@
 //! The watches of one kind, one for each place, as one stream that keeps one store up to date.
 
-use std::fmt::Debug;
-use std::hash::Hash;
-
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, SelectAll};
-use kube::runtime::reflector::Store;
-use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::{self, Error, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
-use kube::{Api, Client, Resource, ResourceExt as _};
-use serde::de::DeserializeOwned;
+use kube::{Api, Client, ResourceExt as _};
 
 use super::answer::{self, Answers};
 use super::ear::{self, Said};
 use super::merge::{Merge, Told};
 use super::pauses;
 use crate::kept::Kept;
+use crate::store::{Former, Store, Writer};
 
 /// Where a kind is watched.
 pub(crate) struct Source<K> {
@@ -66,42 +61,42 @@ impl Heard {
 }
 
 /// What there is to know after one watch said something.
-pub(crate) struct News<K> {
+pub(crate) struct News<K: Kept> {
     /// Which of them.
     pub(crate) source: usize,
     pub(crate) heard: Heard,
     /// What changed; the store shows all of it.
-    pub(crate) events: Vec<Event<K>>,
+    pub(crate) changes: Vec<Change<K>>,
     /// Whether all that there is in the place can be seen from here on.
     pub(crate) listed: bool,
+}
+
+/// A change that the store shows by now.
+pub(crate) struct Change<K: Kept> {
+    pub(crate) event: Event<K>,
+    /// At the end of a list: what it shows another way than the store did before, or no more.
+    pub(crate) former: Former<K>,
 }
 
 /// What one watch said, by its number.
 type Numbered<K> = (usize, Said<K>);
 
 /// The watches of one kind.
-pub(crate) struct Merged<K: Resource + Clone + 'static>
-where
-    K::DynamicType: Hash + Eq + Clone,
-{
+pub(crate) struct Merged<K: Kept> {
     watches: SelectAll<BoxStream<'static, Numbered<K>>>,
     merge: Merge<K>,
     writer: Writer<K>,
     store: Store<K>,
 }
 
-impl<K> Merged<K>
-where
-    K: Kept + Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-    K::DynamicType: Hash + Eq + Clone,
-{
+impl<K: Kept> Merged<K> {
     pub(crate) fn new(sources: Vec<Source<K>>, config: &watcher::Config, writer: Writer<K>) -> Self {
         let places = sources.iter().map(|source| source.place.clone()).collect();
         let watches = sources.into_iter().enumerate().map(|(number, source)| said(number, source, config));
         Self {
             watches: futures::stream::select_all(watches),
             merge: Merge::new(places),
-            store: writer.as_reader(),
+            store: writer.store(),
             writer,
         }
     }
@@ -115,17 +110,19 @@ where
             Said::Told(Err(error)) => (Heard::Broke(error), Told::NOTHING),
             Said::Told(Ok(event)) => (Heard::of(&event), self.merge.take_in(source, event, &self.store)),
         };
-        for event in &told.events {
-            self.writer.apply_watcher_event(event);
-        }
-        Some(News { source, heard, events: told.events, listed: told.listed })
+        let taken_in = told.events.into_iter().map(|event| {
+            let former = self.writer.take_in(&event);
+            Change { event, former }
+        });
+        Some(News { source, heard, changes: taken_in.collect(), listed: told.listed })
     }
 }
 
-fn said<K>(number: usize, source: Source<K>, config: &watcher::Config) -> BoxStream<'static, Numbered<K>>
-where
-    K: Kept + Resource + Clone + Debug + DeserializeOwned + Send + 'static,
-{
+fn said<K: Kept>(
+    number: usize,
+    source: Source<K>,
+    config: &watcher::Config,
+) -> BoxStream<'static, Numbered<K>> {
     let stream = watch(source.api, config.clone());
     let stream =
         pauses::paced(stream).filter(|event| std::future::ready(may_be_ours(event))).modify(|object| {

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::trouble::Trouble;
 use super::*;
+use crate::store::Former;
 
 struct Stand {
     metrics: Metrics,
@@ -219,14 +220,14 @@ async fn a_kind_that_is_missing_is_told_until_it_is_there() {
     let (listed, heard) = tokio::sync::oneshot::channel();
     let listed = Arc::new(Mutex::new(Some(listed)));
     let store =
-        keep(&upkeep, clustered::<QuestDBSnapshot>(&client), &watcher::Config::default(), move |event| {
-            if matches!(event, Event::InitDone) {
+        keep(&upkeep, clustered::<QuestDBSnapshot>(&client), &watcher::Config::default(), move |change| {
+            if matches!(change.event, Event::InitDone) {
                 listed.lock().unwrap().take().unwrap().send(()).unwrap();
             }
             std::future::ready(())
         });
     heard.await.unwrap();
-    store.wait_until_ready().await.unwrap();
+    assert!(store.ready().await);
     let before = said.lock().unwrap().remove(0).unwrap();
     assert!(
         before
@@ -281,11 +282,43 @@ async fn whom_a_list_concerns_is_looked_at_once_the_store_is_as_the_list_was() {
     let sources = clustered::<ConfigMap>(&losing(Arc::default()));
     let store = start(&wiring, sources, &watcher::Config::default(), owner);
     let trades = Some(ObjectRef::<QuestDB>::new("trades").within("n"));
-    assert_eq!((asked.recv().await, store.state().len()), (trades.clone(), 1));
+    assert_eq!((asked.recv().await, store.keys().len()), (trades.clone(), 1));
     // What it has no more was told by nothing else.
     let told = tokio::time::timeout(Duration::from_secs(30), asked.recv()).await;
-    assert_eq!((told, store.state().len()), (Ok(trades), 0));
+    assert_eq!((told, store.keys().len()), (Ok(trades), 0));
     stop.cancel();
+}
+
+/// Who has it and who had it, whatever became of it; each once.
+#[test]
+fn a_list_concerns_whoever_is_in_it_and_whoever_lost_by_it() {
+    let map = |name: &str, of: &str| -> ConfigMap {
+        let labels = json!({ names::LABEL_NAME: of });
+        let metadata = json!({ "name": name, "namespace": "n", "labels": labels });
+        serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+    };
+    let (_, mut writer) = store::store();
+    let concerned = Concerned::default();
+    let mut tell = |event: Event<ConfigMap>| {
+        let change = Change { former: writer.take_in(&event), event };
+        let owner = |map: &ConfigMap| Some(ObjectRef::<QuestDB>::new(map.labels().get(names::LABEL_NAME)?));
+        let mut found: Vec<_> = concerned.after(&change, owner).into_iter().map(|found| found.name).collect();
+        found.sort();
+        found
+    };
+    let mut list = |maps: Vec<ConfigMap>| {
+        assert!(tell(Event::Init).is_empty());
+        for map in maps {
+            assert!(tell(Event::InitApply(map)).is_empty(), "not before the store is as the list was");
+        }
+        tell(Event::InitDone)
+    };
+    assert_eq!(list(vec![map("1", "a"), map("2", "b"), map("3", "c"), map("4", "c")]), ["a", "b", "c"]);
+    let found = list(vec![map("2", "d"), map("3", "c"), map("4", "c")]);
+    assert_eq!(found, ["a", "b", "c", "d"], "one lost what is gone, one what is another's now");
+    assert_eq!(list(Vec::new()), ["c", "d"]);
+    assert_eq!(tell(Event::Apply(map("5", "e"))), ["e"]);
+    assert_eq!(tell(Event::Delete(map("5", "e"))), ["e"]);
 }
 
 /// One that was never listed, and one whose picture was too old to count.
@@ -302,8 +335,9 @@ async fn a_list_counts_once_it_was_taken_in_and_waits_for_nobody() {
         }
         let refused = || stand.metrics.encode().unwrap().contains("watches_refused{kind=\"Node\"");
         let counts = || stand.watches.unseen(Some("any")).is_none() && !refused();
+        let changes = [Event::Init, Event::InitDone].map(|event| Change { event, former: Former::none() });
         let news: News<ConfigMap> =
-            News { source: 0, heard: Heard::Works, events: vec![Event::Init, Event::InitDone], listed: true };
+            News { source: 0, heard: Heard::Works, changes: changes.into(), listed: true };
         let taken_in = AtomicUsize::default();
         let tell = |_| {
             assert!(!counts(), "what is found by the list is not there yet");

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use kube::runtime::reflector;
+use kube::runtime::reflector::ObjectRef;
 use runtime::health::Readiness;
 use serde_json::json;
 
@@ -41,9 +41,9 @@ impl Stand {
             scope,
         };
         let wiring = Wiring { upkeep, queue, strays: Strays::default() };
-        let (resources, mut writer) = reflector::store();
+        let (resources, mut writer) = store::store();
         for event in [watcher::Event::Init, asking("a"), asking("b"), watcher::Event::InitDone] {
-            writer.apply_watcher_event(&event);
+            writer.take_in(&event);
         }
         Self { others: Others::start(&client, &wiring, &resources), asked, stop }
     }

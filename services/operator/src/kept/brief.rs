@@ -1,0 +1,160 @@
+//! What is known of an object without unpacking it: what somebody asks of all objects of a kind at once, and no more. There are
+//! as many of these as objects.
+
+use jiff::Timestamp;
+use kube::core::DynamicObject;
+use resources::{Phase, QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule, RunState, names};
+
+use crate::caches::owner;
+use crate::store::Key;
+
+/// How little is known of an object.
+pub(crate) trait Brief<K>: Send + Sync + 'static {
+    fn of(object: &K) -> Self;
+}
+
+/// Nothing.
+impl<K> Brief<K> for () {
+    fn of(_: &K) {}
+}
+
+/// Who an object is.
+pub(crate) struct Uid(Option<Box<str>>);
+
+impl Uid {
+    pub(crate) fn get(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+}
+
+impl Brief<QuestDBSnapshot> for Uid {
+    fn of(object: &QuestDBSnapshot) -> Self {
+        Self(boxed(object.metadata.uid.as_deref()))
+    }
+}
+
+impl Brief<QuestDBSnapshotSchedule> for Uid {
+    fn of(object: &QuestDBSnapshotSchedule) -> Self {
+        Self(boxed(object.metadata.uid.as_deref()))
+    }
+}
+
+/// Whose an object is.
+pub(crate) struct Owner(pub(crate) Option<Key>);
+
+impl Brief<DynamicObject> for Owner {
+    fn of(object: &DynamicObject) -> Self {
+        Self(owner(&object.metadata).map(|owner| Key::to(&owner)))
+    }
+}
+
+/// A database.
+pub(crate) struct Database {
+    uid: Option<Box<str>>,
+    identity: Option<Box<str>>,
+    /// Whether its identity cannot be lost any more.
+    is_settled: bool,
+    /// Whether it asks for any of the kinds that a cluster may lack.
+    pub(crate) asks_for_others: bool,
+    pub(crate) phase: Option<Phase>,
+    pub(crate) leaving: Leaving,
+}
+
+/// Since when a database is being taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// It is not, or is gone.
+    No,
+    /// It has only just been asked for: nobody has reported on it.
+    Asked,
+    Since(Timestamp),
+}
+
+impl Database {
+    pub(crate) fn uid(&self) -> Option<&str> {
+        self.uid.as_deref()
+    }
+
+    /// Whether it claims this identity, however loosely.
+    pub(crate) fn claims(&self, database: &str) -> bool {
+        self.identity.as_deref() == Some(database)
+    }
+
+    /// The identity that cannot be lost any more.
+    pub(crate) fn settled(&self) -> Option<&str> {
+        self.identity.as_deref().filter(|_| self.is_settled)
+    }
+}
+
+impl Brief<QuestDB> for Database {
+    fn of(resource: &QuestDB) -> Self {
+        let settled = plan::settled_identity(resource);
+        let network = &resource.spec.network;
+        Self {
+            uid: boxed(resource.metadata.uid.as_deref()),
+            identity: boxed(settled.or_else(|| plan::annotated(resource))),
+            is_settled: settled.is_some(),
+            asks_for_others: network.ingress.is_some() || network.monitor.is_some(),
+            phase: resource.status.as_ref().and_then(|status| status.phase),
+            leaving: leaving(resource),
+        }
+    }
+}
+
+fn boxed(text: Option<&str>) -> Option<Box<str>> {
+    text.map(Into::into)
+}
+
+fn leaving(resource: &QuestDB) -> Leaving {
+    if let Some(deleted) = &resource.metadata.deletion_timestamp
+        && plan::is_leaving(resource)
+    {
+        return Leaving::Since(deleted.0);
+    }
+    let status = resource.status.as_ref();
+    let ends = matches!(resource.spec.run_state, RunState::Deleted | RunState::Purged);
+    let carried_out = status.is_some_and(|status| {
+        status.phase == Some(Phase::Deleted) && status.observed_generation == resource.metadata.generation
+    });
+    if !ends || carried_out {
+        return Leaving::No;
+    }
+    let mut conditions = status.iter().flat_map(|status| &status.conditions);
+    let since = conditions
+        .find(|condition| condition.type_ == names::condition::PROGRESSING && condition.status == "True");
+    since.map_or(Leaving::Asked, |condition| Leaving::Since(condition.last_transition_time.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn database(change: impl FnOnce(&mut Value)) -> Database {
+        let mut object = json!({
+            "metadata": { "name": "a", "namespace": "n", "uid": "u", "annotations": { names::ADOPTED_ID: "loose" } },
+            "spec": { "storage": { "sizeGib": 20 } },
+        });
+        change(&mut object);
+        let object: QuestDB = serde_json::from_value(object).unwrap();
+        Database::of(&object)
+    }
+
+    #[test]
+    fn an_identity_is_claimed_by_an_annotation_and_settled_by_more() {
+        let loose = database(|_| {});
+        assert_eq!((loose.claims("loose"), loose.settled(), loose.uid()), (true, None, Some("u")));
+        let settled = database(|object| object["status"] = json!({ "databaseId": "firm" }));
+        assert_eq!((settled.claims("firm"), settled.settled()), (true, Some("firm")));
+        assert!(!settled.claims("loose"), "what is settled is not overruled");
+    }
+
+    #[test]
+    fn who_asks_for_kinds_that_a_cluster_may_lack_is_known() {
+        assert!(!database(|_| {}).asks_for_others);
+        assert!(database(|object| object["spec"]["network"] = json!({ "monitor": {} })).asks_for_others);
+        let ingress = json!({ "ingress": {} });
+        assert!(database(|object| object["spec"]["network"] = ingress).asks_for_others);
+    }
+}

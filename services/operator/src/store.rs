@@ -1,0 +1,191 @@
+//! What is seen of the objects of one kind: each packed as text, and unpacked for whoever looks at it.
+//!
+//! As Kubernetes' types hold it, an object takes four times the memory of its text, and is looked at once an hour. What somebody
+//! asks of all objects at once is kept beside the text, as the kind's brief.
+//!
+//! *Invariant:* nobody unpacks all objects. *Invariant:* what was packed is unpacked as it was; a text that cannot be read is an
+//! error in the log, and the object counts as not seen.
+
+mod key;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::mem;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use kube::runtime::watcher::Event;
+use tokio::sync::watch;
+
+pub(crate) use self::key::Key;
+use crate::kept::Kept;
+
+type Shelf<K> = HashMap<Key, Packed<K>>;
+
+/// The objects of one kind. Clones share them.
+pub(crate) struct Store<K: Kept> {
+    shelf: Arc<RwLock<Shelf<K>>>,
+    /// Whether a first list was taken in.
+    filled: watch::Receiver<bool>,
+}
+
+/// Where the objects of one kind are put: there is one for each store.
+pub(crate) struct Writer<K: Kept> {
+    shelf: Arc<RwLock<Shelf<K>>>,
+    filled: watch::Sender<bool>,
+    /// What a list has shown so far.
+    next: Shelf<K>,
+    scratch: Vec<u8>,
+}
+
+/// An object.
+struct Packed<K: Kept> {
+    text: Box<str>,
+    brief: K::Brief,
+}
+
+/// The briefs of all objects; nothing is put into the store meanwhile.
+///
+/// *Invariant:* nobody who holds them asks the store for anything else.
+pub(crate) struct Briefs<'a, K: Kept>(RwLockReadGuard<'a, Shelf<K>>);
+
+/// What a list shows another way than the store did, or no more: as the store showed it.
+pub(crate) struct Former<K: Kept>(Shelf<K>);
+
+/// An empty store and its writer.
+pub(crate) fn store<K: Kept>() -> (Store<K>, Writer<K>) {
+    let (filled, receiver) = watch::channel(false);
+    let shelf = Arc::<RwLock<Shelf<K>>>::default();
+    let writer = Writer { shelf: Arc::clone(&shelf), filled, next: Shelf::default(), scratch: Vec::new() };
+    (Store { shelf, filled: receiver }, writer)
+}
+
+impl<K: Kept> Clone for Store<K> {
+    fn clone(&self) -> Self {
+        Self { shelf: Arc::clone(&self.shelf), filled: self.filled.clone() }
+    }
+}
+
+impl<K: Kept> Store<K> {
+    /// Waits until a first list was taken in; that it never will be only means that the program ends.
+    pub(crate) async fn ready(&self) -> bool {
+        self.filled.clone().wait_for(|filled| *filled).await.is_ok()
+    }
+
+    /// An object as it was seen last.
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<K>> {
+        self.read().get(key).and_then(|packed| packed.unpack(key)).map(Arc::new)
+    }
+
+    /// Whether an object is there.
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        self.read().contains_key(key)
+    }
+
+    /// All objects that are there.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        self.read().keys().cloned().collect()
+    }
+
+    /// The objects of which this is so.
+    pub(crate) fn keys_of(&self, is_so: impl Fn(&Key, &K::Brief) -> bool) -> Vec<Key> {
+        self.briefs().iter().filter(|(key, brief)| is_so(key, brief)).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// What is known of all objects.
+    pub(crate) fn briefs(&self) -> Briefs<'_, K> {
+        Briefs(self.read())
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Shelf<K>> {
+        self.shelf.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Kept> Briefs<'_, K> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Key, &K::Brief)> {
+        self.0.iter().map(|(key, packed)| (key, &packed.brief))
+    }
+}
+
+impl<K: Kept> Former<K> {
+    /// Nothing.
+    pub(crate) fn none() -> Self {
+        Self(Shelf::default())
+    }
+
+    /// One after the other: there may be many.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = K> {
+        self.0.iter().filter_map(|(key, packed)| packed.unpack(key))
+    }
+}
+
+impl<K: Kept> Writer<K> {
+    /// Another handle on what is put here.
+    pub(crate) fn store(&self) -> Store<K> {
+        Store { shelf: Arc::clone(&self.shelf), filled: self.filled.subscribe() }
+    }
+
+    /// Takes in what a watch tells. A list is shown once it has ended, and then all of it at once.
+    pub(crate) fn take_in(&mut self, event: &Event<K>) -> Former<K> {
+        match event {
+            Event::Init => self.next = Shelf::default(),
+            Event::InitApply(object) => {
+                if let Some(packed) = self.pack(object) {
+                    self.next.insert(Key::of(object), packed);
+                }
+            }
+            Event::InitDone => return self.turn(),
+            Event::Apply(object) => {
+                let (key, packed) = (Key::of(object), self.pack(object));
+                let mut shown = self.write();
+                match packed {
+                    Some(packed) => shown.insert(key, packed),
+                    None => shown.remove(&key),
+                };
+            }
+            Event::Delete(object) => {
+                self.write().remove(&Key::of(object));
+            }
+        }
+        Former::none()
+    }
+
+    /// A list has ended.
+    fn turn(&mut self) -> Former<K> {
+        let next = mem::take(&mut self.next);
+        let mut former = mem::replace(&mut *self.write(), next);
+        let shown = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
+        former.retain(|key, packed| shown.get(key).is_none_or(|next| next.text != packed.text));
+        drop(shown);
+        self.filled.send_replace(true);
+        Former(former)
+    }
+
+    fn pack(&mut self, object: &K) -> Option<Packed<K>> {
+        self.scratch.clear();
+        let written = serde_json::to_writer(&mut self.scratch, object).map_err(|error| error.to_string());
+        let text = written.and_then(|()| str::from_utf8(&self.scratch).map_err(|error| error.to_string()));
+        match text {
+            Ok(text) => Some(Packed { text: text.into(), brief: K::brief(object) }),
+            Err(error) => {
+                tracing::error!(error, object = %Key::of(object), "an object cannot be kept");
+                None
+            }
+        }
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Shelf<K>> {
+        self.shelf.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Kept> Packed<K> {
+    fn unpack(&self, key: &Key) -> Option<K> {
+        let read = serde_json::from_str(&self.text);
+        read.inspect_err(
+            |error| tracing::error!(%error, object = %key, "an object that is kept cannot be read"),
+        )
+        .ok()
+    }
+}
