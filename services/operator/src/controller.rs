@@ -25,6 +25,8 @@ use crate::turn;
 const BEAT: Duration = Duration::from_secs(10);
 /// Signs of life for each count of what there is: it goes through everything, and nobody scrapes more often.
 const BEATS: u32 = 3;
+/// Between two attempts to read what is there.
+const UNREAD: Duration = Duration::from_mins(1);
 /// How long passes under way may take at the end.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -85,6 +87,8 @@ pub(crate) async fn run(
 async fn take(key: Key, context: Arc<Context>) -> Action {
     match context.caches.resources.get(&key) {
         Some(resource) => turn::take(resource, context).await,
+        // It is there and was not read, which the log tells of, or is there again.
+        None if context.caches.resources.has(&key) => Action::requeue(UNREAD),
         None => Action::await_change(),
     }
 }

@@ -154,12 +154,15 @@ impl<K: Kept> Writer<K> {
     /// A list has ended.
     fn turn(&mut self) -> Former<K> {
         let next = mem::take(&mut self.next);
-        let mut former = mem::replace(&mut *self.write(), next);
+        let is_same = |key, packed: &Packed<K>| next.get(key).is_some_and(|next| next.text == packed.text);
+        // Before it is shown: whoever is concerned is told the sooner afterwards.
         let shown = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
-        former.retain(|key, packed| shown.get(key).is_none_or(|next| next.text != packed.text));
+        let changed = shown.iter().filter(|(key, packed)| !is_same(key, packed));
+        let changed: Vec<Key> = changed.map(|(key, _)| key.clone()).collect();
         drop(shown);
+        let mut before = mem::replace(&mut *self.write(), next);
         self.filled.send_replace(true);
-        Former(former)
+        Former(changed.iter().filter_map(|key| before.remove_entry(key)).collect())
     }
 
     fn pack(&mut self, object: &K) -> Option<Packed<K>> {

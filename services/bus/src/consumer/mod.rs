@@ -136,7 +136,7 @@ pub struct Settings {
     pub group: String,
     /// Where to begin without a valid offset.
     pub offset_reset: OffsetReset,
-    /// How many records may run at once.
+    /// How many records may have their turn at once; as many more may run on after it.
     pub limits: Limits,
     /// The number of partitions that the topic must have; `None` if any will do. A topic with another number ends the
     /// consumer: its keys may have changed their partitions.

@@ -32,7 +32,12 @@ pub(super) async fn look(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> R
     let context = &snapshots.context;
     let namespace = resource.metadata.namespace.as_deref().unwrap_or_default();
     let name = resource.spec.database.as_str();
-    let Some(database) = context.caches.resources.get(&Key::new(Some(namespace), name)) else {
+    let key = Key::new(Some(namespace), name);
+    let Some(database) = context.caches.resources.get(&key) else {
+        // One that is there all the same is not gone, and may be held by its checkpoint.
+        if context.caches.resources.has(&key) {
+            return Ok(Look::unclear(format!("QuestDB {name} could not be read")));
+        }
         return Ok(Look { ground: Ground::Absent, door: None, blind: None });
     };
     let Some(subject) = Subject::of(&database, &context.settings) else {
