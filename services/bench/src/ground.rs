@@ -154,17 +154,22 @@ impl Ground {
     /// Takes everything away that was asked for: once it has arrived, or it would come afterwards.
     pub(crate) async fn sweep(&self) -> anyhow::Result<()> {
         none_of(UNSEEN, "word of every database to be swept").await?;
-        let api = self.resources();
-        futures::stream::iter(names(&api).await?)
-            .map(|name| remove(&api, name))
-            .buffer_unordered(SWEEPERS)
-            .try_collect::<()>()
-            .await?;
+        self.clear(&self.resources()).await?;
         none_of(PRESENT, "word that every resource is gone").await?;
         let url = &stack().database_url;
         testkit::query(url, FORGET).await?;
         testkit::query(url, VACUUM).await?;
         Ok(())
+    }
+
+    /// Removes all resources of a namespace.
+    pub(crate) async fn clear(&self, api: &Api<QuestDB>) -> anyhow::Result<()> {
+        let all = names(api).await?;
+        futures::stream::iter(all)
+            .map(|name| remove(api, name))
+            .buffer_unordered(SWEEPERS)
+            .try_collect()
+            .await
     }
 }
 

@@ -46,6 +46,7 @@ pub mod passes;
 mod pgbench;
 mod populate;
 mod process;
+mod processors;
 mod program;
 mod region;
 pub mod request;

@@ -7,9 +7,10 @@ use anyhow::Context as _;
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use resources::{QuestDB, names};
 use serde_json::json;
+use testkit::{Out, Server};
 
 use crate::ground::Ground;
 use crate::pace;
@@ -25,10 +26,12 @@ pub(crate) struct Floor<'a> {
     specimen: &'a Specimen,
     /// As the provisioner, whose rights are checked in the product too.
     api: Api<QuestDB>,
+    /// While it stands still, resources may carry an instruction: nobody tells of them.
+    stands: Option<Out>,
 }
 
 impl<'a> Floor<'a> {
-    /// Makes the namespace, empty.
+    /// Makes the namespace, empty; its resources are strangers, as the product goes on beside it.
     pub(crate) async fn prepare(ground: &'a Ground, specimen: &'a Specimen) -> anyhow::Result<Self> {
         let metadata = ObjectMeta { name: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() };
         let namespace = Namespace { metadata, ..Namespace::default() };
@@ -38,9 +41,16 @@ impl<'a> Floor<'a> {
             Err(error) => return Err(error).context("making a namespace"),
         }
         let provisioner = testkit::client(&ground.cluster.provisioner_kubeconfig).await?;
-        let floor = Self { ground, specimen, api: Api::namespaced(provisioner, NAMESPACE) };
+        let api = Api::namespaced(provisioner, NAMESPACE);
+        let floor = Self { ground, specimen, api, stands: None };
         floor.clear().await?;
         Ok(floor)
+    }
+
+    /// The same without the product: its provisioner is stopped meanwhile, and the bodies are the product's to the last field.
+    pub(crate) async fn bare(ground: &'a Ground, specimen: &'a Specimen) -> anyhow::Result<Self> {
+        let floor = Self::prepare(ground, specimen).await?;
+        Ok(Self { stands: Some(Server::named("provisioner").hold().await?), ..floor })
     }
 
     /// Applies a new resource each round and takes the time until the answer.
@@ -99,13 +109,16 @@ impl<'a> Floor<'a> {
 
     /// Removes everything in the namespace.
     pub(crate) async fn clear(&self) -> anyhow::Result<()> {
-        let api: Api<QuestDB> = Api::namespaced(self.ground.admin.clone(), NAMESPACE);
-        api.delete_collection(&DeleteParams::default(), &ListParams::default()).await.context("clearing")?;
-        Ok(())
+        self.ground.clear(&Api::namespaced(self.ground.admin.clone(), NAMESPACE)).await
     }
 
     async fn apply(&self, name: &str) -> anyhow::Result<()> {
-        let body = Patch::Apply(self.specimen.stranger(name, NAMESPACE));
+        let body = if self.stands.is_some() {
+            self.specimen.twin(name, NAMESPACE)
+        } else {
+            self.specimen.stranger(name, NAMESPACE)
+        };
+        let body = Patch::Apply(body);
         self.api
             .patch_metadata(name, &PatchParams::apply(names::PROVISIONER).force(), &body)
             .await

@@ -64,13 +64,19 @@ impl Specimen {
         ])
     }
 
+    /// Another resource with the same body.
+    pub(crate) fn twin(&self, name: &str, namespace: &str) -> QuestDB {
+        let mut twin = QuestDB::new(name, self.resource.spec.clone());
+        twin.metadata.namespace = Some(namespace.to_owned());
+        twin.metadata.labels = Some(self.resource.labels().clone());
+        twin.metadata.annotations = Some(self.resource.annotations().clone());
+        twin
+    }
+
     /// Another resource with the same body, that no instruction made: nobody speaks of it, and anybody may remove it.
     pub(crate) fn stranger(&self, name: &str, namespace: &str) -> QuestDB {
-        let mut stranger = QuestDB::new(name, self.resource.spec.clone());
+        let mut stranger = self.twin(name, namespace);
         stranger.spec.instruction = None;
-        stranger.metadata.namespace = Some(namespace.to_owned());
-        stranger.metadata.labels = Some(self.resource.labels().clone());
-        stranger.metadata.annotations = Some(self.resource.annotations().clone());
         stranger
     }
 }

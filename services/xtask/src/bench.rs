@@ -130,6 +130,10 @@ fn measure_all(
         let mut pairs: Vec<[BTreeMap<String, f64>; 2]> = Vec::new();
         let mut attempts = 0;
         let wanted = arguments.pairs.min(bench.most_pairs);
+        if bench.warm_up {
+            terminal.note(bench.name, "warm-up");
+            pair(0, &slice)?;
+        }
         while pairs.len() < wanted as usize {
             attempts += 1;
             if attempts > wanted * 3 {
@@ -255,6 +259,7 @@ mod tests {
             Case { name: "p99", unit: "ms", goal: Goal::AtMost(2.0) },
         ],
         most_pairs: 9,
+        warm_up: false,
         java: false,
         operator: false,
     };
