@@ -185,11 +185,11 @@ impl VolumeChange {
 }
 
 impl ModificationState {
-    /// Whether the new size can be used by a file system.
-    pub fn is_usable(&self) -> bool {
+    /// Whether EC2 works on it and what it asks for cannot be used yet, whatever the volume shows already.
+    pub fn is_under_way(&self) -> bool {
         match self {
-            Self::Optimizing | Self::Completed => true,
-            Self::Modifying | Self::Failed | Self::Unknown(_) => false,
+            Self::Modifying | Self::Unknown(_) => true,
+            Self::Optimizing | Self::Completed | Self::Failed => false,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cloud::Cloud;
 use futures::{Stream, StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::runtime::reflector::{self, Lookup, Store};
 use kube::runtime::{WatchStreamExt, watcher};
@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use crate::api::{call, chain};
 use crate::attach::Attacher;
 use crate::context::{Caches, Clients, Context};
+use crate::growth;
 use crate::keeper::Keeper;
 use crate::metrics::Counts;
 use crate::pod::index::PodIndex;
@@ -50,6 +51,7 @@ pub fn spawn(
     let context = Arc::new(Context::new(settings, clients, caches, counts));
     let attacher = Attacher::new(Arc::clone(&context));
     program.tasks.spawn("attacher", attacher.run(changed, program.stop()));
+    program.tasks.spawn("file systems", growth::run(Arc::clone(&context), program.stop()));
     let component = |name: &str| {
         let component = program.health.readiness.component(name);
         component.set_failing("not asked yet");
@@ -94,6 +96,8 @@ fn caches(program: &Program, settings: &Settings, client: &Client, changed: &Arc
             reflector::store().0
         },
         attachments,
+        volumes: cache(program, Api::<PersistentVolume>::all(client.clone()), || ()),
+        claims: cache(program, Api::<PersistentVolumeClaim>::all(client.clone()), || ()),
     }
 }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cloud::Cloud;
-use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Pod, Secret};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod, Secret,
+};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -39,6 +41,10 @@ pub struct Caches {
     pub secrets: Store<Secret>,
     /// Attachments of the cluster.
     pub attachments: Store<VolumeAttachment>,
+    /// Disks as the cluster knows them.
+    pub volumes: Store<PersistentVolume>,
+    /// Claims on them.
+    pub claims: Store<PersistentVolumeClaim>,
 }
 
 /// Shared by all tasks.

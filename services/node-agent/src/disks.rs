@@ -69,6 +69,11 @@ impl Disks {
         })
     }
 
+    /// Whether a pod holds it.
+    pub fn is_used(&self, volume: &VolumeId) -> bool {
+        self.with(|uses| uses.contains_key(volume))
+    }
+
     /// What is used on an instance.
     pub fn of_instance(&self, instance: &InstanceId) -> Vec<VolumeId> {
         self.with(|uses| {

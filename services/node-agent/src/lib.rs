@@ -15,6 +15,7 @@ pub mod disks;
 #[cfg(test)]
 mod fixture;
 pub mod fleet;
+pub mod growth;
 pub mod keeper;
 pub mod leftovers;
 pub mod machine;

@@ -4,7 +4,7 @@ mod name;
 
 use std::time::{Duration, Instant};
 
-use cloud::{Protection, Role, Select, SnapshotId, TagFilter, VolumeId, key};
+use cloud::{Protection, Role, Select, SnapshotId, TagFilter, Volume, VolumeId, VolumeState, key};
 use jiff::Timestamp;
 use kube::runtime::reflector::ObjectRef;
 use plan::{Account, Dns, Goal, Observed, Plan, Source, Subject, Validated};
@@ -65,8 +65,8 @@ async fn everything(
     if !settled {
         observed.account.source = source(context, resource, validated, &observed).await?;
         observed.account.copies = last_copies(context, validated, &observed).await?;
-        look_closer(context, resource, validated, &mut observed).await?;
     }
+    look_closer(context, resource, validated, &mut observed).await?;
     observed.dns = name::dns(context, resource, validated, &observed, settled).await?;
     Ok(observed)
 }
@@ -190,7 +190,7 @@ async fn last_copies(
     found.map_err(Error::aws("look for the last copy of the disk"))
 }
 
-/// Reads that only somebody at work needs.
+/// Reads that only somebody at work needs, and whoever's disk somebody else is growing.
 async fn look_closer(
     context: &Context,
     resource: &QuestDB,
@@ -202,8 +202,9 @@ async fn look_closer(
         .into_iter()
         .any(|condition| condition.type_ == names::condition::VOLUME_RESIZING && condition.status == "True");
     let serves = validated.goal == Goal::Serve;
-    if serves && plan::modification_must_be_read(validated, &observed.account.volumes, resizing) {
-        for volume in &observed.account.volumes {
+    if serves && plan::modification_must_be_read(validated, observed, resizing) {
+        let gone = |volume: &&Volume| matches!(volume.state, VolumeState::Deleting | VolumeState::Deleted);
+        for volume in observed.account.volumes.iter().filter(|volume| !gone(volume)) {
             let found = context.lookup.volume_modification(&volume.id).await;
             let found = found.map_err(Error::aws("describe the modification of a volume"))?;
             observed.account.modification = observed.account.modification.take().or(found);

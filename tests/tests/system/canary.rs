@@ -77,7 +77,10 @@ fn files(folder: &Path, counts: impl Fn(&Path) -> bool) -> Vec<Shown> {
 
 async fn objects(home: &ClusterFacts, database: &Ready) -> Vec<Shown> {
     let mut shown = Vec::new();
-    for kinds in ["questdb,pod,statefulset,configmap,service,pvc,networkpolicy", "events"] {
+    for kinds in [
+        "questdb,questdbsnapshot,questdbsnapshotschedule,pod,statefulset,configmap,service,pvc,networkpolicy",
+        "events",
+    ] {
         let get = ["get", kinds, "--namespace", &database.namespace, "--output", "json"];
         shown.push((kinds.to_owned(), kubectl(home, &get).await.unwrap()));
     }

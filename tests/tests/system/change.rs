@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use cloud::{Cloud as _, HostedZoneId, RecordKind};
+use resources::names;
 use serde_json::{Value, json};
 use testkit::{ClusterFacts, Console, cluster, eventually, unique};
 use tokio::task::JoinHandle;
 
 use crate::main_job::{Ready, aws, ready, volumes};
 use crate::states::ask;
-use crate::support::{ROAD, ended, sql, whole};
+use crate::support::{ROAD, ended, kubectl, sql, whole};
 
 /// How a client comes in: it asks where the name leads whenever it has no connection.
 pub(crate) struct Client {
@@ -142,6 +143,14 @@ async fn change(console: &Console, path: &str, change: Value) {
     assert_eq!(operation["state"], "succeeded", "{change}: {operation:#}");
 }
 
+/// What the claim of a database says.
+async fn claim(home: &ClusterFacts, database: &Ready, what: &str) -> String {
+    let (name, path) = (names::claim(&database.resource), format!("jsonpath={what}"));
+    let words =
+        ["get", "persistentvolumeclaim", &name, "--namespace", &database.namespace, "--output", &path];
+    kubectl(home, &words).await.unwrap()
+}
+
 /// The machine that a database is on.
 async fn machine(home: &ClusterFacts, database: &Ready) -> String {
     let disk = volumes(home, &database.volume).await.remove(0);
@@ -174,6 +183,11 @@ async fn a_writer_and_a_reader_go_through_every_change_without_losing_a_row() {
 
     change(&console, &path, json!({"storage": {"size_gib": 30}})).await;
     assert_eq!(volumes(home, &database.volume).await[0].size_gib, 30);
+    // As the kubelet says it, once the file system has grown: the claim asks for no more than it did when it was made.
+    assert_eq!(
+        claim(home, &database, "{.status.capacity.storage} of {.spec.resources.requests.storage}").await,
+        "30Gi of 20Gi"
+    );
     seen.wrote(20, "after more room").await;
 
     let before = machine(home, &database).await;

@@ -1,7 +1,11 @@
 //! The disk: made once, in the machine's zone; grown in place; claimed for the pod.
 
-use cloud::{Instance, ModificationState, Owner, Role, Volume, VolumeChange, VolumeKind, VolumeState, key};
-use k8s_openapi::api::core::v1::Node;
+use cloud::{
+    Instance, ModificationState, Owner, Role, Volume, VolumeChange, VolumeKind, VolumeModification,
+    VolumeState, key,
+};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use resources::{VolumeType, names};
 
 use super::World;
@@ -9,7 +13,12 @@ use super::child::ensure;
 use super::existing::Disk;
 use super::machine::{generation_of, is_of};
 use super::source::Start;
-use crate::{Part, Plan, State, Step, Validated, build};
+use crate::{Account, Children, Observed, Part, Plan, State, Step, Validated, build};
+
+/// The resource of disks and claims whose quantity is a size.
+const STORAGE: &str = "storage";
+/// Bytes of a GiB.
+const GIB: u64 = 1 << 30;
 
 /// The disk, once it can be attached. How large and fast it is nobody waits for.
 pub(super) fn volume<'a>(
@@ -76,10 +85,16 @@ pub(super) fn claim(world: &World<'_>, plan: &mut Plan, volume: Option<&Volume>)
     let Some(volume) = volume else { return false };
     let subject = &world.validated.subject;
     let children = &world.observed.children;
-    let intended = build::persistent_volume(subject, volume);
-    let found =
-        children.persistent_volumes.iter().find(|found| found.metadata.name.as_ref() == Some(&intended.name));
-    let value = found.map(|found| serde_json::to_value(&**found).unwrap_or_default());
+    let mut intended = build::persistent_volume(subject, volume);
+    let found = persistent_volume_of(children, volume);
+    let value = found.map(|found| serde_json::to_value(found).unwrap_or_default());
+    if let Some(size) = value.as_ref().and_then(|value| value.pointer("/spec/capacity/storage"))
+        && modification_of(&world.observed.account, volume).is_some_and(|found| found.state.is_under_way())
+    {
+        // The kubelet grows a file system once, as soon as its PersistentVolume is larger than the claim: by then the disk has to
+        // be, too.
+        intended.body["spec"]["capacity"]["storage"] = size.clone();
+    }
     let first = ensure(plan, Part::Attachment, intended, value.as_ref());
     let mut intended = build::claim(subject, volume);
     let value = children.claim.as_deref().map(|claim| serde_json::to_value(claim).unwrap_or_default());
@@ -92,8 +107,61 @@ pub(super) fn claim(world: &World<'_>, plan: &mut Plan, volume: Option<&Volume>)
 }
 
 /// Whether the state of the volume's last modification decides anything now.
-pub fn modification_must_be_read(validated: &Validated, volumes: &[Volume], resizing: bool) -> bool {
-    resizing || super::existing::living(volumes).any(|volume| !change(validated, volume).is_empty())
+pub fn modification_must_be_read(validated: &Validated, observed: &Observed, resizing: bool) -> bool {
+    let decides = |volume: &Volume| {
+        let known = persistent_volume_of(&observed.children, volume).and_then(capacity_of);
+        !change(validated, volume).is_empty() || known.is_some_and(|size| size < gibibytes(volume.size_gib))
+    };
+    resizing || super::existing::living(&observed.account.volumes).any(decides)
+}
+
+fn persistent_volume_of<'a>(children: &'a Children, volume: &Volume) -> Option<&'a PersistentVolume> {
+    let name = names::persistent_volume(volume.id.as_str());
+    let mut all = children.persistent_volumes.iter().map(|found| &**found);
+    all.find(|found| found.metadata.name.as_ref() == Some(&name))
+}
+
+fn capacity_of(found: &PersistentVolume) -> Option<u64> {
+    bytes(found.spec.as_ref()?.capacity.as_ref()?.get(STORAGE)?)
+}
+
+/// How large the file system is, by the claim's status: the binder writes there what the disk has at first, the kubelet what it
+/// grew the file system to. `None` while the claim is not bound.
+fn file_system(children: &Children) -> Option<u64> {
+    bytes(children.claim.as_deref()?.status.as_ref()?.capacity.as_ref()?.get(STORAGE)?)
+}
+
+/// What is waited for while the disk is larger than its file system.
+fn ungrown(world: &World<'_>, volume: &Volume) -> Option<String> {
+    let found = file_system(&world.observed.children)?;
+    (found < gibibytes(volume.size_gib)).then(|| {
+        format!(
+            "{} has {} GiB, its file system {}: the kubelet of the machine grows it while the pod runs, and says so in the \
+             status of claim {}",
+            volume.id,
+            volume.size_gib,
+            found / GIB,
+            names::claim(&world.validated.subject.name)
+        )
+    })
+}
+
+/// A size as Kubernetes writes it; `None` for what is none.
+fn bytes(quantity: &Quantity) -> Option<u64> {
+    const UNITS: [(&str, u64); 4] = [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", GIB), ("Ti", GIB << 10)];
+    let text = quantity.0.as_str();
+    let (number, unit) =
+        UNITS.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit))).unwrap_or((text, 1));
+    number.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+const fn gibibytes(gib: u32) -> u64 {
+    gib as u64 * GIB
+}
+
+/// The last change of this volume, where it was read.
+fn modification_of<'a>(account: &'a Account, volume: &Volume) -> Option<&'a VolumeModification> {
+    account.modification.as_ref().filter(|found| found.volume == volume.id)
 }
 
 /// The disk tells which machine it goes to, before the database is pinned to that: whatever is done there is done to a disk that
@@ -120,19 +188,30 @@ fn mirror_generation(world: &World<'_>, plan: &mut Plan, volume: &Volume, instan
 
 fn tune(world: &World<'_>, plan: &mut Plan, volume: &Volume) {
     let change = change(world.validated, volume);
-    let modification = world.observed.account.modification.as_ref().filter(|found| found.volume == volume.id);
-    let state = modification.map(|modification| &modification.state);
-    match (change.is_empty(), state) {
-        (true, Some(ModificationState::Modifying)) => {
-            plan.wait(Part::Tuning, format!("EC2 is resizing {}", volume.id));
+    let modification = modification_of(&world.observed.account, volume);
+    let under_way = modification.is_some_and(|found| found.state.is_under_way());
+    let progress = modification.and_then(|modification| modification.progress);
+    let progress = progress.map_or_else(String::new, |percent| format!(", {percent} % done"));
+    match (change.is_empty(), under_way) {
+        (true, true) => plan.wait(Part::Tuning, format!("EC2 is resizing {}{progress}", volume.id)),
+        (true, false) => match ungrown(world, volume) {
+            Some(text) => plan.wait(Part::Tuning, text),
+            None => plan.say(Part::Tuning, State::Done),
+        },
+        (false, true) => {
+            plan.wait(
+                Part::Tuning,
+                format!("EC2 is still working on the last change of {}{progress}", volume.id),
+            );
         }
-        (true, _) => plan.say(Part::Tuning, State::Done),
-        (false, Some(ModificationState::Modifying)) => {
-            plan.wait(Part::Tuning, format!("EC2 is still working on the last change of {}", volume.id));
-        }
-        (false, _) => {
-            let reason = format!("{} is not as large or as fast as asked for", volume.id);
-            let text = format!("{} is to be {} GiB", volume.id, world.validated.storage.size_gib);
+        (false, false) => {
+            let given_up = modification.filter(|found| found.state == ModificationState::Failed);
+            let given_up = given_up.map_or_else(String::new, |found| {
+                let words = found.message.as_deref().unwrap_or("it does not say why");
+                format!("; EC2 gave up the last change: {words}")
+            });
+            let reason = format!("{} is not as large or as fast as asked for{given_up}", volume.id);
+            let text = format!("{} is to be {} GiB{given_up}", volume.id, world.validated.storage.size_gib);
             plan.act(Part::Tuning, Step::ModifyVolume { volume: volume.id.clone(), change }, reason);
             plan.wait(Part::Tuning, text);
         }

@@ -12,6 +12,9 @@ use crate::{Goal, Part, State, Step};
 /// Reason of what is said only while the namespace cannot be seen.
 const UNSEEN: &str = "NamespaceUnseen";
 
+/// What is said of a disk that was changed. How long EC2 still moves what lies on it, nobody is asked: nothing depends on it.
+const AS_ASKED: &str = "the disk is as asked for; EC2 optimizes it for up to a day after a change, and it may be slower meanwhile";
+
 /// Status, reason, message.
 pub(crate) type Word = (&'static str, String, String);
 
@@ -227,11 +230,19 @@ fn resizing(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
         return Some(no(if failure.lasting { "Refused" } else { "Delayed" }, &failure.message));
     }
     match outcome.plan.state(Part::Tuning) {
-        Some(State::Running(text)) if asked || (known && outcome.observed.account.modification.is_some()) => {
-            Some(yes("Modifying", text))
-        }
-        _ => known.then(|| no("Done", "the disk is as asked for")),
+        Some(State::Running(text)) if asked || changes(outcome) => Some(yes("Modifying", text)),
+        // What is waited for without a change of the disk is its file system.
+        Some(State::Running(text)) => Some(yes("Growing", text)),
+        // Whoever is paused in the middle of it goes on later.
+        None => None,
+        _ => known.then(|| no("Done", AS_ASKED)),
     }
+}
+
+/// Whether EC2 works on a change of the disk.
+fn changes(outcome: &Outcome<'_>) -> bool {
+    let modification = outcome.observed.account.modification.as_ref();
+    modification.is_some_and(|found| found.state.is_under_way())
 }
 
 fn conflict(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {

@@ -7,6 +7,7 @@ mod copies;
 mod coverage;
 mod credentials;
 mod credentials_lost;
+mod disk;
 mod drift;
 mod ends;
 mod enumerated;

@@ -78,7 +78,7 @@ async fn a_volume_grows_as_often_as_aws_lets_it() {
             (found.state == ModificationState::Completed && found.target_size_gib == Some(size))
                 .then_some(found)
         });
-        assert!(modified.await.state.is_usable());
+        assert!(!modified.await.state.is_under_way());
         corner.until_volume(&volume, |volume| volume.size_gib == size).await;
     }
     let once_more = VolumeChange { size_gib: Some(15), ..VolumeChange::default() };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cloud::{Attachment, AttachmentState, Instance, InstanceState, key};
 use jiff::SignedDuration;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::ObjectMeta;
@@ -151,7 +151,12 @@ impl World {
             Kind::Service => children.service = Some(Arc::new(parse(&body))),
             Kind::StatefulSet => children.stateful_set = Some(Arc::new(parse(&body))),
             Kind::PersistentVolume => children.persistent_volumes = vec![Arc::new(parse(&body))],
-            Kind::PersistentVolumeClaim => children.claim = Some(Arc::new(parse(&body))),
+            Kind::PersistentVolumeClaim => {
+                // The status is a resource of its own.
+                let status = children.claim.as_ref().and_then(|claim| claim.status.clone());
+                let claim: PersistentVolumeClaim = parse(&body);
+                children.claim = Some(Arc::new(PersistentVolumeClaim { status, ..claim }));
+            }
             Kind::Pod => {
                 let pod = Arc::make_mut(children.pod.as_mut().ok_or("no such pod")?);
                 let labels: BTreeMap<String, String> = parse(&body["metadata"]["labels"]);
@@ -462,7 +467,7 @@ fn is_closed(node: &Node) -> bool {
     node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true)
 }
 
-fn parse<T: DeserializeOwned>(value: &Value) -> T {
+pub(super) fn parse<T: DeserializeOwned>(value: &Value) -> T {
     serde_json::from_value(value.clone()).unwrap()
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cloud::{
     ChangeId, DnsChange, DnsChangeState, DnsRecord, Instance, InstanceId, Protection, SecurityGroup, Volume,
-    VolumeSnapshot,
+    VolumeModification, VolumeSnapshot,
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
@@ -77,6 +77,12 @@ pub(crate) struct World {
     pub(crate) too_soon: bool,
     /// Changes of a volume that it took.
     pub(super) modified: usize,
+    /// The last of them.
+    pub(super) modification: Option<VolumeModification>,
+    /// Ticks until that can be used.
+    pub(super) modifying: usize,
+    /// How large the disk is until then, whatever EC2 shows.
+    pub(super) usable: Option<u32>,
     /// Zones without a free machine.
     pub(crate) exhausted: Vec<String>,
     /// Copies of the disk.
@@ -146,6 +152,9 @@ impl World {
             wiped: 0,
             too_soon: false,
             modified: 0,
+            modification: None,
+            modifying: 0,
+            usable: None,
             exhausted: Vec::new(),
             snapshots: Vec::new(),
             uncopied: false,
@@ -227,6 +236,7 @@ impl World {
         put_right(resource, &wish.subject, &mut observed.account);
         observed.account.copies = self.last_copies(&wish, &observed);
         observed.account.source = self.source(resource, &wish, &observed);
+        observed.account.modification = self.modification_of(resource, &wish, &observed);
         observed.dns = self.dns(resource, &wish, &observed);
         observed
     }
@@ -414,6 +424,7 @@ impl World {
         }
         self.tick_aws();
         self.tick_kubernetes();
+        self.tick_disk();
     }
 
     pub(super) fn next(&mut self) -> u32 {

@@ -1,0 +1,203 @@
+//! A disk that grows in the model: EC2 shows the new size before it can be used, the kubelet grows the file system once, and
+//! both say so.
+
+use std::sync::Arc;
+
+use cloud::{ModificationState, VolumeId, VolumeModification};
+use k8s_openapi::api::core::v1::PersistentVolumeClaimStatus;
+use resources::names;
+use serde_json::json;
+
+use super::kubernetes::parse;
+use super::model::World;
+use super::runner::{pass, settle};
+use super::{check_serving, serving, wish};
+use crate::{Goal, Observed, Step, Validated, modification_must_be_read};
+
+/// Ticks that a change of a disk takes until it can be used.
+const WORK: usize = 3;
+
+impl World {
+    /// EC2 begins to change the disk.
+    pub(super) fn begin_modification(&mut self, volume: &VolumeId) {
+        self.usable = self.volumes.iter().find(|found| found.id == *volume).map(|found| found.size_gib);
+        self.modification = Some(VolumeModification {
+            volume: volume.clone(),
+            state: ModificationState::Modifying,
+            progress: Some(0),
+            target_size_gib: None,
+            message: None,
+            started_at: None,
+        });
+        self.modifying = WORK;
+    }
+
+    pub(super) fn is_modifying(&self) -> bool {
+        self.modification.as_ref().is_some_and(|found| found.state == ModificationState::Modifying)
+    }
+
+    /// What the operator reads of it, asked for as it asks.
+    pub(super) fn modification_of(
+        &self,
+        resource: &resources::QuestDB,
+        wish: &Validated,
+        observed: &Observed,
+    ) -> Option<VolumeModification> {
+        let mut conditions = resource.status.iter().flat_map(|status| &status.conditions);
+        let resizing = conditions
+            .any(|found| found.type_ == names::condition::VOLUME_RESIZING && found.status == "True");
+        let asks = wish.goal == Goal::Serve && modification_must_be_read(wish, observed, resizing);
+        self.modification.clone().filter(|_| asks)
+    }
+
+    pub(super) fn tick_disk(&mut self) {
+        if let Some(found) = self.modification.as_mut().filter(|_| self.modifying > 0) {
+            self.modifying -= 1;
+            found.progress = Some(if self.modifying == 0 { 100 } else { 50 });
+            if self.modifying == 0 {
+                found.state = ModificationState::Optimizing;
+            }
+        }
+        let children = &self.children;
+        let (Some(claim), Some(volume)) = (&children.claim, children.persistent_volumes.first()) else {
+            return;
+        };
+        let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity.clone());
+        let known = claim.status.as_ref().and_then(|status| status.capacity.clone());
+        if known == capacity || (known.is_some() && children.pod.is_none()) {
+            return;
+        }
+        if let (Some(_), Some(small)) = (&known, self.usable.filter(|_| self.is_modifying())) {
+            // The kubelet believes what the PersistentVolume says: a second time it does not look.
+            let asked = &capacity.as_ref().unwrap()["storage"].0;
+            assert_eq!(*asked, format!("{small}Gi"), "a file system grows before its disk has");
+        }
+        let status = PersistentVolumeClaimStatus {
+            phase: Some("Bound".to_owned()),
+            capacity,
+            ..PersistentVolumeClaimStatus::default()
+        };
+        let number = self.next().to_string();
+        let claim = Arc::make_mut(self.children.claim.as_mut().unwrap());
+        (claim.status, claim.metadata.resource_version) = (Some(status), Some(number));
+    }
+
+    /// How large the file system is.
+    fn file_system(&self) -> String {
+        let claim = self.children.claim.as_ref().unwrap();
+        claim.status.as_ref().unwrap().capacity.as_ref().unwrap()["storage"].0.clone()
+    }
+}
+
+fn resizing(world: &World) -> (String, String, String) {
+    let conditions = &world.resource.status.as_ref().unwrap().conditions;
+    let found = conditions.iter().find(|found| found.type_ == names::condition::VOLUME_RESIZING).unwrap();
+    (found.status.clone(), found.reason.clone(), found.message.clone())
+}
+
+/// Passes and ticks until the condition has this reason; its text.
+fn until(world: &mut World, reason: &str) -> String {
+    for _ in 0..super::runner::ENOUGH {
+        pass(world, &mut 0, None, false);
+        let (status, found, text) = resizing(world);
+        if found == reason {
+            assert_eq!(status == "True", reason != "Done", "{text}");
+            return text;
+        }
+        world.tick();
+    }
+    panic!("{reason} was never said: {:?}", resizing(world));
+}
+
+#[test]
+fn growth_ends_with_the_file_system_and_is_told_on_the_way() {
+    let mut world = serving();
+    assert_eq!(world.file_system(), "50Gi");
+    wish(&mut world, 2, |spec| spec.storage.size_gib = 80);
+    let text = until(&mut world, "Modifying");
+    assert!(text.contains("80 GiB"), "{text}");
+    world.tick();
+    pass(&mut world, &mut 0, None, false);
+    let (_, _, text) = resizing(&world);
+    assert!(text.contains("EC2 is resizing vol-") && text.contains(", 50 % done"), "{text}");
+    let volume = world.children.persistent_volumes[0].spec.clone().unwrap();
+    assert_eq!(
+        volume.capacity.unwrap()["storage"].0,
+        "50Gi",
+        "the kubelet would grow nothing, and never look again"
+    );
+    let text = until(&mut world, "Growing");
+    assert!(text.contains("has 80 GiB, its file system 50: the kubelet"), "{text}");
+    let carried_out =
+        |world: &World| world.resource.status.as_ref().unwrap().instruction.as_ref().unwrap().seq;
+    assert_eq!(carried_out(&world), 1, "what was asked for cannot be used yet");
+    let text = until(&mut world, "Done");
+    assert!(text.contains("is as asked for"), "{text}");
+    assert_eq!((world.file_system().as_str(), carried_out(&world)), ("80Gi", 2));
+    check_serving(&world, None);
+}
+
+#[test]
+fn who_forgot_that_a_disk_grows_finds_out_by_its_persistent_volume() {
+    let mut world = serving();
+    wish(&mut world, 2, |spec| spec.storage.size_gib = 80);
+    until(&mut world, "Modifying");
+    // The report of it was lost, and EC2 shows the new size already: the model fails where anybody grows the file system now.
+    world.resource.status.as_mut().unwrap().conditions.clear();
+    settle(&mut world, None, false);
+    assert_eq!(world.file_system(), "80Gi");
+    check_serving(&world, None);
+}
+
+#[test]
+fn a_change_that_ec2_gave_up_is_asked_for_again_in_its_words() {
+    let mut world = serving();
+    wish(&mut world, 2, |spec| spec.storage.size_gib = 80);
+    let volume = world.volumes[0].id.clone();
+    world.begin_modification(&volume);
+    let found = world.modification.as_mut().unwrap();
+    (found.state, found.message) = (ModificationState::Failed, Some("no room in the zone".to_owned()));
+    world.modifying = 0;
+    let planned = pass(&mut world, &mut 0, None, false);
+    let asked =
+        planned.actions.iter().find(|action| matches!(action.step, Step::ModifyVolume { .. })).unwrap();
+    assert!(asked.reason.ends_with("EC2 gave up the last change: no room in the zone"), "{}", asked.reason);
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+}
+
+#[test]
+fn a_file_system_that_is_no_smaller_waits_for_nobody() {
+    // As the API server writes them, and as people may have.
+    for (size, waits) in [
+        ("50Gi", false),
+        ("51200Mi", false),
+        ("53687091200", false),
+        ("1Ti", false),
+        ("49Gi", true),
+        ("odd", false),
+    ] {
+        let mut world = serving();
+        let claim = Arc::make_mut(world.children.claim.as_mut().unwrap());
+        claim.status = parse(&json!({ "phase": "Bound", "capacity": { "storage": size } }));
+        let (seen, observed) = world.see();
+        let validated = crate::fixture::validated(&seen);
+        let planned = crate::plan(&seen, &validated, &observed, &crate::fixture::settings());
+        let state = planned.state(crate::Part::Tuning);
+        assert_eq!(matches!(state, Some(crate::State::Running(_))), waits, "{size}: {state:?}");
+    }
+}
+
+#[test]
+fn a_disk_that_somebody_else_grows_is_followed_when_it_can_be_used() {
+    let mut world = serving();
+    let volume = world.volumes[0].id.clone();
+    world.begin_modification(&volume);
+    world.volumes[0].size_gib = 80;
+    // The model fails where the file system is grown before the disk has.
+    settle(&mut world, None, false);
+    assert_eq!(world.file_system(), "80Gi");
+    let (status, reason, _) = resizing(&world);
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "Done"));
+    check_serving(&world, None);
+}
