@@ -175,7 +175,8 @@ pub struct SweepArgs {
     /// For how long a list of a cluster counts; longer than the period in which the provisioners check theirs
     #[arg(long, env = "SLIPWAY_SWEEP_LISTING", value_name = "DURATION", default_value = "10m", value_parser = duration)]
     pub sweep_listing: Duration,
-    /// How long after its last instruction a purged database keeps its tombstone: the topics' retention and a margin
+    /// How long after its last instruction a purged database keeps its tombstone: the topics' retention and a margin; longer
+    /// where the brokers say that they keep records longer
     #[arg(long, env = "SLIPWAY_TOMBSTONE_RETENTION", value_name = "DURATION", default_value = "192h", value_parser = duration)]
     pub tombstone_retention: Duration,
 }
@@ -189,7 +190,7 @@ impl From<SweepArgs> for Settings {
                 grace: args.sweep_grace,
                 again: args.sweep_again,
                 listing: args.sweep_listing,
-                retention: args.tombstone_retention,
+                retention: Some(args.tombstone_retention),
             },
         }
     }

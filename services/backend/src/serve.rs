@@ -12,6 +12,7 @@ use runtime::{Backoff, CancellationToken, Program};
 use secrecy::ExposeSecret as _;
 use store::{Program as Member, Settings, Store};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use crate::api::{Api, Gate, Limits, Streams, router};
 use crate::args::{Bounds, Kafka, Role, Serve};
@@ -93,9 +94,11 @@ pub async fn run(args: Serve) -> Result<(), Error> {
     if roles.contains(&Role::Sink) {
         let sink = GossipSink::new(store.clone(), &sink_group, &kafka.gossip_topic, metrics.clone());
         let (doorbell, gossip) = (doorbell.clone(), kafka.gossip_topic.clone());
-        let (swept, settings) = ((store.clone(), doorbell, metrics.clone()), sweep.into());
+        let (swept, settings) = ((store.clone(), doorbell, metrics.clone()), sweep::Settings::from(sweep));
+        let retention = topics::watch_retention(&program, &kafka, sweep.tombstone_retention);
+        let retention = retention.map_err(Error::Kafka)?;
         start_sink(&program, kafka, &sink_group, sink, metrics.clone());
-        start_sweep(&program, swept, gossip, settings);
+        start_sweep(&program, swept, gossip, (settings, retention));
     }
     if roles.contains(&Role::Api) {
         let gate = Gate::new(limits(bounds), metrics.clone());
@@ -170,11 +173,11 @@ fn start_sweep(
     program: &Program,
     (store, doorbell, metrics): (Store, Doorbell, Metrics),
     gossip: String,
-    settings: sweep::Settings,
+    (settings, retention): (sweep::Settings, watch::Receiver<Option<Duration>>),
 ) {
     let heartbeat = program.health.liveness.heartbeat("sweep", sweep::silence(&settings));
     let sweep = Sweep { store, gossip, doorbell, metrics, settings };
-    program.tasks.spawn("sweep", sweep.run(heartbeat, program.stop()));
+    program.tasks.spawn("sweep", sweep.run(retention, heartbeat, program.stop()));
 }
 
 /// Shows how far the sink is behind, and whether its loop still comes round. A loop that has not begun waits for its

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::metadata::MetadataTopic;
 
@@ -33,6 +33,8 @@ pub struct TopicSettings {
 impl TopicSettings {
     /// How long records are kept unless somebody says otherwise.
     pub const RETENTION: Duration = Duration::from_hours(7 * 24);
+    /// How long one file takes records in. Files are deleted whole: the first record of one is kept so much longer.
+    pub const SEGMENT: Duration = Duration::from_hours(12);
 
     /// A topic with the usual retention.
     pub fn new(name: impl Into<String>, partitions: i32, replication: i32) -> Self {
@@ -81,12 +83,14 @@ impl Admin {
     ) -> Result<Vec<String>, Error> {
         let retentions: Vec<String> =
             topics.iter().map(|topic| topic.retention.as_millis().to_string()).collect();
+        let segment = TopicSettings::SEGMENT.as_millis().to_string();
         let wanted: Vec<NewTopic<'_>> = topics
             .iter()
             .zip(&retentions)
             .map(|(topic, retention)| {
                 NewTopic::new(&topic.name, topic.partitions, TopicReplication::Fixed(topic.replication))
                     .set("retention.ms", retention)
+                    .set("segment.ms", &segment)
                     .set("cleanup.policy", "delete")
             })
             .collect();
@@ -116,6 +120,27 @@ impl Admin {
         } else {
             Err(Error::PartitionCount { topic: topic.to_owned(), expected, found })
         }
+    }
+
+    /// How long a record of a topic may still be found at most; `None` is for ever.
+    ///
+    /// # Errors
+    /// When no broker answers in time, or none may say (right `DescribeConfigs` on the topic).
+    pub async fn kept_for(&self, topic: &str, limit: Duration) -> Result<Option<Duration>, Error> {
+        let options = AdminOptions::new().request_timeout(Some(limit)).operation_timeout(Some(limit));
+        let client = self.client();
+        let found = client.describe_configs(&[ResourceSpecifier::Topic(topic)], &options).await;
+        self.note(found.as_ref().err())?;
+        let asked = |source| Error::Ask { what: format!("settings of {topic}"), source };
+        let found = found.map_err(asked)?.pop().unwrap_or(Err(Code::UnknownTopicOrPartition));
+        let found = found.map_err(|code| asked(KafkaError::AdminOp(code)))?;
+        let setting = |name| found.get(name).and_then(|entry| entry.value.as_deref());
+        let settings = (setting("cleanup.policy"), setting("retention.ms"), setting("segment.ms"));
+        let (Some(policy), Some(retention), Some(segment)) = settings else {
+            // What a broker refuses to say the library gives as nothing.
+            return Err(Error::Unsaid { topic: topic.to_owned() });
+        };
+        Ok(kept(policy, retention, segment))
     }
 
     /// The number of partitions of a topic.
@@ -180,6 +205,14 @@ impl Admin {
         self.note(answer.as_ref().err())?;
         answer.map_err(|source| Error::Ask { what, source })
     }
+}
+
+/// By the settings of a topic. Records go with the file that they are in, once the newest in it is old enough.
+fn kept(policy: &str, retention: &str, segment: &str) -> Option<Duration> {
+    let milliseconds = |text: &str| text.parse::<u64>().ok().map(Duration::from_millis);
+    let deletes = policy.split(',').any(|part| part.trim() == "delete");
+    // No number is -1: without a bound.
+    milliseconds(retention).filter(|_| deletes)?.checked_add(milliseconds(segment)?)
 }
 
 fn create(connection: &Connection) -> Result<Arc<AdminClient<Quiet>>, Error> {

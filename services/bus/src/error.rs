@@ -49,6 +49,14 @@ pub enum Error {
         /// Producer, consumer or admin client.
         what: &'static str,
     },
+    /// No broker tells the settings of a topic.
+    #[error(
+        "no broker says how long {topic} keeps records: it is not there, or the right DescribeConfigs on it is missing"
+    )]
+    Unsaid {
+        /// Which.
+        topic: String,
+    },
     /// The record certainly did not reach the log; nothing was sent or the broker refused it.
     #[error("send to {topic}: certainly not written")]
     NotSent {

@@ -90,6 +90,12 @@ impl Seen {
         self.path.contains("/leases")
     }
 
+    /// Whether it asks where the API server stands, as a process does now and then: for one database, whichever it is.
+    pub(crate) fn asks_for_a_version(&self) -> bool {
+        let query = self.path.split_once('?').map_or("", |(_, query)| query);
+        self.about().ends_with("/questdbs") && query.split('&').any(|part| part == "limit=1")
+    }
+
     /// Whether it asks which kinds there are.
     pub(crate) fn is_discovery(&self) -> bool {
         self.path.starts_with("/apis/") && self.path.matches('/').count() == 3

@@ -17,8 +17,8 @@ pub struct Rules {
     pub again: Duration,
     /// For how long it counts that a cluster let itself be listed.
     pub listing: Duration,
-    /// How long an instruction may still be found on its topic.
-    pub retention: Duration,
+    /// How long an instruction may still be found on its topic; `None` while nobody knows.
+    pub retention: Option<Duration>,
 }
 
 /// A database, judged.
@@ -94,6 +94,10 @@ pub fn judge(subject: &Subject, listing: Option<&Listing>, rules: &Rules) -> Jud
         None if is_over(subject) && may_be_forgotten(subject, rules) => {
             return Judgement { diverged: None, act: Act::MarkPurged };
         }
+        // Its tombstone may be gone because it was time: whether it was, is known in a moment.
+        None if is_over(subject) && rules.retention.is_none() => {
+            return Judgement { diverged: None, act: Act::Leave(Why::Young) };
+        }
         None => Divergence::Missing,
     };
     // It was refused, and would be for ever: a volume cannot shrink. Minted once more it asks for what is there by now.
@@ -138,12 +142,14 @@ fn is_over(subject: &Subject) -> bool {
 
 /// Whether no instruction of the database can come any more, from wherever instructions come.
 fn may_be_forgotten(subject: &Subject, rules: &Rules) -> bool {
-    subject.published_ago.is_some_and(|ago| ago >= rules.retention)
-        && subject.parked.is_none()
-        && subject.letters == Letters::None
+    let passed = |ago| rules.retention.is_some_and(|retention| ago >= retention);
+    subject.published_ago.is_some_and(passed) && subject.parked.is_none() && subject.letters == Letters::None
 }
 
 fn at_rest(subject: &Subject, seen: &Sighting, rules: &Rules) -> Act {
+    if rules.retention.is_none() {
+        return Act::Leave(Why::Healthy);
+    }
     let over = is_over(subject) && seen.position == subject.minted && may_be_forgotten(subject, rules);
     match (over, subject.burying) {
         (true, false) => Act::Bury,

@@ -23,6 +23,7 @@ use runtime::health::Heartbeat;
 use runtime::{Backoff, CancellationToken};
 use serde_json::json;
 use store::{Audit, Database, DatabaseView, Divergence, Listing, Mint, Store, Subject, Terms, Turn};
+use tokio::sync::watch;
 
 use self::decide::{Act, Judgement, Rules, Why, is_listed, judge};
 use crate::doorbell::Doorbell;
@@ -107,11 +108,17 @@ pub(crate) fn silence(settings: &Settings) -> Duration {
 }
 
 impl Sweep {
-    /// Sweeps until `stop`.
-    pub async fn run(self, heartbeat: Heartbeat, stop: CancellationToken) {
+    /// Sweeps until `stop`. `retention` takes the place of the one in the rules: it is as long as the topic really needs.
+    pub async fn run(
+        mut self,
+        retention: watch::Receiver<Option<Duration>>,
+        heartbeat: Heartbeat,
+        stop: CancellationToken,
+    ) {
         let mut retry = BACKOFF.start();
         while !stop.is_cancelled() {
             heartbeat.beat();
+            self.settings.rules.retention = *retention.borrow();
             self.measure().await;
             let turn = runtime::deadline(DEADLINE, "a turn of the sweep", self.step()).await;
             let wait = match turn {

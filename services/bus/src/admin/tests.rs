@@ -96,3 +96,13 @@ async fn a_short_silence_keeps_the_client() {
     assert!(lock(&admin.0.held).silent_since.is_none(), "an answer ends it");
     assert!(Arc::ptr_eq(&client, &admin.client()));
 }
+
+#[test]
+fn records_go_with_the_file_that_they_are_in() {
+    let hours = |count: u64| (count * 3_600_000).to_string();
+    let found = super::kept("delete", &hours(168), &hours(12));
+    assert_eq!(found, Some(Duration::from_hours(180)));
+    assert_eq!(super::kept("compact, delete", &hours(1), &hours(1)), Some(Duration::from_hours(2)));
+    assert_eq!(super::kept("compact", &hours(1), &hours(1)), None);
+    assert_eq!(super::kept("delete", "-1", &hours(1)), None);
+}

@@ -12,7 +12,7 @@ use super::{App, text};
 
 const LONG: Duration = Duration::from_mins(5);
 const NOW: Duration = Duration::ZERO;
-const RULES: Rules = Rules { grace: NOW, again: LONG, listing: LONG, retention: LONG };
+const RULES: Rules = Rules { grace: NOW, again: LONG, listing: LONG, retention: Some(LONG) };
 
 /// A sweep whose turn it always is.
 fn sweep(app: &App, cap: u32, rules: Rules) -> Sweep {

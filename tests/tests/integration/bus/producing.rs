@@ -75,4 +75,8 @@ async fn topics_are_made_once_and_their_partitions_checked() {
     let error = admin.check_partitions(&missing, 3, PATIENCE).await.unwrap_err();
     assert!(matches!(error, Error::NoTopic { .. }), "{error}");
     assert_eq!(admin.end_offset(&name, 0, PATIENCE).await.unwrap(), 0);
+    // A record goes with its file: it may be found for as long as that takes records in, and then for as long as they are kept.
+    let kept = admin.kept_for(&name, PATIENCE).await.unwrap();
+    assert_eq!(kept, Some(TopicSettings::RETENTION + TopicSettings::SEGMENT));
+    assert!(admin.kept_for(&missing, PATIENCE).await.is_err());
 }

@@ -8,7 +8,7 @@ const RULES: Rules = Rules {
     grace: Duration::from_mins(2),
     again: Duration::from_mins(10),
     listing: Duration::from_mins(9),
-    retention: RETENTION,
+    retention: Some(RETENTION),
 };
 const RETENTION: Duration = Duration::from_hours(24);
 const ALMOST: Duration = Duration::from_hours(23);
@@ -238,8 +238,8 @@ fn what_was_never_minted_is_outranked_and_other_content_is_reported() {
 /// Purged, carried out, and older than anything that could still come.
 fn over(subject: &mut Subject) {
     subject.run_state = RunState::Purged;
-    subject.minted_ago = RULES.retention * 2;
-    subject.published_ago = Some(RULES.retention);
+    subject.minted_ago = RETENTION * 2;
+    subject.published_ago = Some(RETENTION);
 }
 
 fn over_and_gone(subject: &mut Subject) {
@@ -319,4 +319,20 @@ fn a_tombstone_stays_while_anything_can_come() {
     over_and_gone(&mut subject);
     subject.published_ago = Some(ALMOST);
     assert_eq!(judge(&subject, Some(&listing), &RULES).act, Act::Resend);
+}
+
+#[test]
+fn while_nobody_knows_how_long_records_are_kept_no_tombstone_is_touched() {
+    let unknown = Rules { retention: None, ..RULES };
+    for burying in [false, true] {
+        for (change, why) in
+            [(over as fn(&mut Subject), Why::Healthy), (over_and_gone as fn(&mut Subject), Why::Young)]
+        {
+            let (mut subject, listing) = healthy();
+            change(&mut subject);
+            subject.burying = burying;
+            let judged = judge(&subject, Some(&listing), &unknown);
+            assert_eq!(judged, Judgement { diverged: None, act: Act::Leave(why) });
+        }
+    }
 }
