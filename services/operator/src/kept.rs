@@ -28,6 +28,9 @@ pub(crate) trait Kept:
     /// What is known of an object without unpacking it.
     type Brief: Brief<Self>;
 
+    /// Whether it is the kind by which it is noticed where the API server stands. Others may lie in another store of its.
+    const IS_DATABASE: bool = false;
+
     fn brief(&self) -> Self::Brief {
         Brief::of(self)
     }
@@ -43,6 +46,7 @@ pub(crate) trait Kept:
 
 impl Kept for QuestDB {
     type Brief = brief::Database;
+    const IS_DATABASE: bool = true;
 }
 
 impl Kept for QuestDBSnapshot {

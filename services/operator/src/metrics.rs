@@ -63,6 +63,17 @@ pub(crate) fn queue() -> Labels {
     vec![("name", CONTROLLER.to_owned()), ("controller", CONTROLLER.to_owned())]
 }
 
+fn operator() -> Labels {
+    vec![("name", resources::names::OPERATOR.to_owned())]
+}
+
+/// Shown from the start: alerts look for a cluster in which nobody leads, and what is not there is not 0.
+fn leads(metrics: &Metrics) -> Family<Labels, Gauge> {
+    let leads = Family::<Labels, Gauge>::default();
+    leads.get_or_create(&operator()).set(0);
+    metrics.register("leader_election_master_status", "Whether this operator leads", leads)
+}
+
 impl Measures {
     /// Registers everything.
     pub(crate) fn new(metrics: &Metrics, concurrency: u16) -> Self {
@@ -98,7 +109,7 @@ impl Measures {
                 Family::new_with_constructor(histogram),
             ),
             active: gauge("controller_runtime_active_workers", "Databases being worked on"),
-            leads: gauge("leader_election_master_status", "Whether this operator leads"),
+            leads: leads(metrics),
             aws: counter("aws_api_requests", "Calls to AWS, by operation and result"),
             throttled: counter(
                 "aws_throttled",
@@ -177,9 +188,7 @@ impl Measures {
     }
 
     pub(crate) fn leads(&self, leads: bool) {
-        self.leads
-            .get_or_create(&vec![("name", resources::names::OPERATOR.to_owned())])
-            .set(i64::from(leads));
+        self.leads.get_or_create(&operator()).set(i64::from(leads));
     }
 
     pub(crate) fn provisioned(&self, took: Duration) {

@@ -31,7 +31,7 @@ use crate::rates;
 use crate::rights;
 use crate::side::{self, Side};
 use crate::strays::Strays;
-use crate::watch::{Need, Upkeep, Watches, Wiring};
+use crate::watch::{self, Need, Upkeep, Watches, Wiring};
 use crate::work::Work;
 
 /// Looks asked for and not begun: watches wait beyond that.
@@ -84,6 +84,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let side = Side::start(&clients.watches, &Upkeep { need: Need::Snapshots, ..upkeep.clone() });
     let wiring = Wiring { upkeep, queue: queue.clone(), strays: strays.clone() };
     let caches = Caches::start(&clients.watches, &wiring);
+    watch::ask_now_and_then(&clients.calls, &wiring.upkeep);
     let view = Arc::new(ClusterView::new(Arc::clone(&cloud), &args.cluster, PICTURE));
     let look_again = LookAgain { caches: caches.clone(), settings: args.settings(), queue };
     let age = pictures::account_age(args.resync);

@@ -9,6 +9,7 @@ mod merged;
 mod pauses;
 #[cfg(test)]
 mod played;
+mod standing;
 mod state;
 mod table;
 #[cfg(test)]
@@ -39,6 +40,7 @@ use crate::strays::Strays;
 pub(crate) use self::again::look_again;
 use self::ear::Said;
 pub(crate) use self::merged::{Change, Heard, Merged, News, Source};
+pub(crate) use self::standing::ask_now_and_then;
 pub(crate) use self::state::Watches;
 pub(crate) use self::table::Need;
 pub(crate) use self::trouble::Watched;
@@ -190,7 +192,7 @@ where
     for each in &watched {
         watches.begun(each, need);
     }
-    let mut merged = Merged::new(sources, config, writer);
+    let mut merged = Merged::new(sources, config, (writer, &watches));
     tasks.spawn(format!("watch {kind}"), async move {
         loop {
             let news = tokio::select! {
@@ -260,7 +262,7 @@ pub(crate) async fn hear_out<K, F, T>(
     T: Future<Output = ()>,
 {
     let Upkeep { watches, stop, need, .. } = upkeep;
-    let stream = pauses::paced(watcher::watcher(source.api, config));
+    let stream = standing::watch(source.api, config, watches.standing().anew());
     let mut said = Box::pin(ear::listen(stream, source.answers).take_until(stop.cancelled()));
     while let Some(said) = said.next().await {
         let (heard, event) = match said {

@@ -168,3 +168,12 @@ fn what_is_being_taken_away_is_counted_with_its_age() {
         check(&shown, line);
     }
 }
+
+#[test]
+fn a_standby_says_that_it_does_not_lead() {
+    let line = |leads: u8| {
+        format!("leader_election_master_status{{name=\"{}\"}} {leads}", resources::names::OPERATOR)
+    };
+    check(&text(|_| {}), &line(0));
+    check(&text(|measures| measures.leads(true)), &line(1));
+}

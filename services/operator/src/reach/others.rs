@@ -172,7 +172,7 @@ impl Look {
         }
         lock(&self.known).insert(self.kind, Presence::There(store.clone()));
         let ours = watcher::Config::default().labels(names::LABEL_DATABASE);
-        let mut merged = Merged::new(self.sources(), &ours, writer);
+        let mut merged = Merged::new(self.sources(), &ours, (writer, &self.watches));
         let mut look = tokio::time::interval_at(tokio::time::Instant::now() + PERIOD, PERIOD);
         let late = tokio::time::sleep(LIMIT);
         tokio::pin!(late);

@@ -2,14 +2,15 @@
 
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, SelectAll};
+use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Error, Event};
-use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use kube::{Api, Client, ResourceExt as _};
 
 use super::answer::{self, Answers};
 use super::ear::{self, Said};
 use super::merge::{Merge, Told};
-use super::pauses;
+use super::standing;
+use super::state::Watches;
 use crate::kept::Kept;
 use crate::store::{Former, Store, Writer};
 
@@ -90,9 +91,14 @@ pub(crate) struct Merged<K: Kept> {
 }
 
 impl<K: Kept> Merged<K> {
-    pub(crate) fn new(sources: Vec<Source<K>>, config: &watcher::Config, writer: Writer<K>) -> Self {
+    pub(crate) fn new(
+        sources: Vec<Source<K>>,
+        config: &watcher::Config,
+        (writer, watches): (Writer<K>, &Watches),
+    ) -> Self {
         let places = sources.iter().map(|source| source.place.clone()).collect();
-        let watches = sources.into_iter().enumerate().map(|(number, source)| said(number, source, config));
+        let numbered = sources.into_iter().enumerate();
+        let watches = numbered.map(|(number, source)| said(number, source, config, watches));
         Self {
             watches: futures::stream::select_all(watches),
             merge: Merge::new(places),
@@ -122,13 +128,17 @@ fn said<K: Kept>(
     number: usize,
     source: Source<K>,
     config: &watcher::Config,
+    watches: &Watches,
 ) -> BoxStream<'static, Numbered<K>> {
-    let stream = watch(source.api, config.clone());
-    let stream =
-        pauses::paced(stream).filter(|event| std::future::ready(may_be_ours(event))).modify(|object| {
-            object.managed_fields_mut().clear();
-            object.strip();
-        });
+    let stream = standing::watch(source.api, config.clone(), watches.standing().anew());
+    let seen = watches.clone();
+    let stream = stream.filter(|event| std::future::ready(may_be_ours(event))).modify(move |object| {
+        if K::IS_DATABASE {
+            seen.standing().note(object.meta().resource_version.as_deref());
+        }
+        object.managed_fields_mut().clear();
+        object.strip();
+    });
     ear::listen(stream, source.answers).map(move |said| (number, said)).boxed()
 }
 

@@ -15,6 +15,7 @@ use runtime::prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{Notify, watch};
 
 use super::merged::Heard;
+use super::standing::Standing;
 use super::table::{Life, Need, News, Table, Works};
 use super::trouble::{Trouble, Watched, label, told};
 use crate::metrics::Labels;
@@ -44,6 +45,7 @@ struct Shared {
     places: Vec<Option<String>>,
     /// The command that grants what the operator needs.
     rights: String,
+    standing: Standing,
 }
 
 /// What is told at `/readyz`.
@@ -85,7 +87,13 @@ impl Watches {
             is_back,
             places,
             rights,
+            standing: Standing::default(),
         }))
+    }
+
+    /// Where the API server stands.
+    pub(super) fn standing(&self) -> &Standing {
+        &self.0.standing
     }
 
     /// One is begun.

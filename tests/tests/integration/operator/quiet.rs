@@ -1,6 +1,8 @@
 //! A fleet at rest costs the API server nothing, however often its databases are looked at; and what is not ours costs the
 //! operator neither requests nor memory, however much there is of it.
 
+use std::collections::BTreeMap;
+
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -18,8 +20,10 @@ use crate::front::{Front, Seen};
 const PAUSED: usize = 9;
 /// Looks at all of them together: eight at each.
 const ROUNDS: f64 = 80.0;
-/// Foreign objects of each kind, and bytes in each.
-const FOREIGN: (usize, usize) = (200, 500_000);
+/// Foreign objects of each kind in each of two namespaces, and bytes in each.
+const FOREIGN: (usize, usize) = (100, 500_000);
+/// By which they are told from what the databases have.
+const MARK: (&str, &str) = ("foreign", "yes");
 /// What a process may take more from one moment to the next, which is the allocator's doing: a small part of what is
 /// foreign.
 const NOISE: f64 = 8_000_000.0;
@@ -43,11 +47,17 @@ async fn a_fleet_at_rest_asks_for_nothing_and_what_is_foreign_is_not_even_notice
     rounds(&operator, ROUNDS).await;
     assert_eq!(asked(&front)[requests.len()..], *Vec::<String>::new(), "a settled database costs requests");
 
+    // Among the databases, and in a namespace that nobody looks after.
     let foreign = testkit::temporary_namespace(&subject.rig.admin, "foreign").await.unwrap();
-    fill(&subject.rig, &foreign).await;
+    let namespaces = [&subject.rig.namespace, &foreign];
+    for namespace in namespaces {
+        fill(&subject.rig, namespace).await;
+    }
     rounds(&operator, ROUNDS).await;
     let grown = memory(&operator).await - before;
-    empty(&subject.rig, &foreign).await;
+    for namespace in namespaces {
+        empty(&subject.rig, namespace).await;
+    }
     assert_eq!(asked(&front)[requests.len()..], *Vec::<String>::new(), "foreign objects cost requests");
     assert!(grown < NOISE, "{grown} bytes more in memory for what is not ours");
 
@@ -88,10 +98,11 @@ async fn memory(operator: &Spawned) -> f64 {
 }
 
 /// Everything asked of the API server so far but what a process asks without any database: watches, its Lease, and now and
-/// then whether there are routes and monitors in this cluster.
+/// then whether there are routes and monitors in this cluster, and where the API server stands.
 pub(super) fn asked(front: &Front) -> Vec<String> {
     let process = |seen: &Seen| {
-        seen.is_watch() || seen.is_of_lease() || seen.is_discovery() || is_of_another_test(seen)
+        let of_process = seen.is_watch() || seen.is_of_lease() || seen.is_discovery();
+        of_process || seen.asks_for_a_version() || is_of_another_test(seen)
     };
     let seen = front.seen(|seen: &Seen| !process(seen));
     seen.iter().map(|seen| format!("{} {}", seen.method, seen.path)).collect()
@@ -106,7 +117,12 @@ async fn fill(rig: &Rig, namespace: &str) {
     let (count, size) = FOREIGN;
     let configs: Api<ConfigMap> = Api::namespaced(rig.admin.clone(), namespace);
     let secrets: Api<Secret> = Api::namespaced(rig.admin.clone(), namespace);
-    let metadata = |number: usize| ObjectMeta { name: Some(format!("f-{number}")), ..ObjectMeta::default() };
+    let labels = BTreeMap::from([(MARK.0.to_owned(), MARK.1.to_owned())]);
+    let metadata = |number: usize| ObjectMeta {
+        name: Some(format!("f-{number}")),
+        labels: Some(labels.clone()),
+        ..ObjectMeta::default()
+    };
     let parameters = PostParams::default();
     let each = |number: usize| {
         let data = [("large".to_owned(), "x".repeat(size))].into();
@@ -123,7 +139,8 @@ async fn fill(rig: &Rig, namespace: &str) {
 }
 
 async fn empty(rig: &Rig, namespace: &str) {
-    let (parameters, all) = (DeleteParams::default(), ListParams::default());
+    let all = ListParams::default().labels(&format!("{}={}", MARK.0, MARK.1));
+    let parameters = DeleteParams::default();
     let configs: Api<ConfigMap> = Api::namespaced(rig.admin.clone(), namespace);
     let _ = configs.delete_collection(&parameters, &all).await.unwrap();
     let secrets: Api<Secret> = Api::namespaced(rig.admin.clone(), namespace);

@@ -149,3 +149,30 @@ async fn a_kind_that_one_namespace_denies_is_neither_there_nor_missing_in_it() {
         assert_eq!(asked, trades);
     }
 }
+
+#[tokio::test]
+async fn who_asks_for_none_any_more_is_looked_at_for_what_it_has() {
+    let (queue, mut asked) = crate::queue::Queue::new(100);
+    queue.open();
+    let (metrics, scope) = (runtime::Metrics::default(), Scope::All);
+    let kind = Kind::IngressRoute;
+    let look = Look {
+        kind,
+        resource: api_resource(kind),
+        client: played::client(|_, _| Answer::Silence),
+        known: Known::default(),
+        queue,
+        watches: Watches::new(&metrics, &Readiness::default(), &scope, String::new()),
+        scope,
+        // No database asks for any.
+        resources: store::store().0,
+    };
+    let (store, mut writer) = store::store();
+    for namespace in ["a", "b"] {
+        writer.take_in(&watcher::Event::Apply(serde_json::from_value(route(namespace)).unwrap()));
+    }
+    // As after a watch that was broken a while and found everything as it had been: no change tells of them.
+    look.look_again(Some(&store), Some("b")).await;
+    assert_eq!(asked.try_recv(), Ok(ObjectRef::new("trades").within("b")));
+    assert!(asked.try_recv().is_err(), "only those of the place");
+}
