@@ -96,7 +96,7 @@ pub(crate) fn sweep(row: &Row, term: usize) -> Option<Act> {
         arrived: true,
     };
     let moment = Duration::from_secs(1);
-    let rules = Rules { grace: moment, again: moment, listing: LONG, retention: LONG * 2 };
+    let rules = Rules { grace: moment, again: moment, listing: LONG, retention: Some(LONG * 2) };
     Some(decide::judge(&subject(row, &desired), Some(&listing), &rules).act)
 }
 

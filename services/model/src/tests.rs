@@ -79,7 +79,18 @@ fn what_is_buried_stays_buried() {
 fn the_programs_come_to_rest_from_everywhere() {
     let parking = Bounds { faults: Faults { timeouts: 1, outages: 1, ..CALM }, ..Bounds::PARKING };
     let losses = Bounds { faults: Faults { losses: 1, ..CALM }, ..Bounds::LOSSES };
-    for bounds in [parking, losses, Bounds::NEIGHBOURS] {
+    let all = [
+        parking,
+        losses,
+        Bounds::NEIGHBOURS,
+        Bounds::REPLAYS,
+        Bounds::ZOMBIES,
+        Bounds::SLEEPERS,
+        Bounds::STRANGERS,
+        Bounds::LOST_ROWS,
+        Bounds::BURIAL,
+    ];
+    for bounds in all {
         let protocol = Protocol { bounds, guards: Guards::default() };
         let graph = explore(&protocol);
         let mut restful = vec![false; graph.into.len()];

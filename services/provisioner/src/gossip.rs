@@ -17,7 +17,7 @@ pub struct Teller {
 }
 
 /// What is told within this time goes together, beyond so many that come after a silence.
-const PERIOD: (Duration, u32) = (Duration::from_millis(25), 8);
+const PERIOD: (Duration, u32) = (Duration::from_millis(50), 8);
 
 /// The instruction that an outcome is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

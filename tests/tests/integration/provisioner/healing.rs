@@ -36,7 +36,7 @@ const SETTINGS: Settings = Settings {
         grace: Duration::from_secs(1),
         again: Duration::from_secs(3),
         listing: Duration::from_secs(4),
-        retention: Duration::from_secs(2),
+        retention: Some(Duration::from_secs(2)),
     },
 };
 
@@ -62,7 +62,8 @@ impl World {
         let settings = bus::sink::Settings::new(rig.connection.clone(), &gossip, unique("sink"));
         tokio::spawn(backend::serve::consume(sink, settings, std::sync::Arc::default(), stop.clone()));
         let sweep = Sweep { store, gossip, doorbell, metrics, settings: SETTINGS };
-        tokio::spawn(sweep.run(beat("sweep"), stop.clone()));
+        let retention = tokio::sync::watch::channel(SETTINGS.rules.retention).1;
+        tokio::spawn(sweep.run(retention, beat("sweep"), stop.clone()));
         rig.store.ensure_tenant(&rig.tenant.parse().unwrap()).await.unwrap();
         Self { rig, registry, stop }
     }
