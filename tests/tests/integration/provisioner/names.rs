@@ -16,6 +16,8 @@ use crate::front::{Act, Front};
 const NAMES: usize = 2;
 const PEOPLE: u64 = 5;
 const ACTIONS: usize = 14;
+/// Rounds of all people after which it is no accident that too little happened.
+const ROUNDS: u64 = 40;
 
 impl World {
     /// Asks for a database of this name; nothing if it is taken.
@@ -77,6 +79,23 @@ async fn person(world: &World, holders: &Holders, names: &[String], mut random: 
     happened
 }
 
+/// All people, again and again until enough of everything happened; how many databases they made.
+async fn people(world: &World, holders: &Holders, names: &[String], seed: u64) -> usize {
+    let mut total = [0; 3];
+    for round in 0..ROUNDS {
+        let seeds = (0..PEOPLE).map(|one| (seed * 31 + one) * ROUNDS + round);
+        let people = seeds.map(|seed| person(world, holders, names, Random::new(seed)));
+        for happened in join_all(people).await {
+            total = [total[0] + happened[0], total[1] + happened[1], total[2] + happened[2]];
+        }
+        let [deleted, grown, created] = total;
+        if deleted > 3 && grown > 3 && created > NAMES + 3 {
+            return created;
+        }
+    }
+    panic!("seed {seed}: hardly anything happened: {total:?}");
+}
+
 /// The row of each database beside its resource: name, epoch, seq, hash, run state.
 async fn rows(world: &World) -> BTreeSet<String> {
     let rows = "select id || ' ' || epoch || '/' || seq || ' ' || content_hash || ' ' || (desired->>'run_state') from databases";
@@ -105,14 +124,7 @@ async fn a_name_that_goes_from_hand_to_hand_is_never_mixed_up() {
     let members = [world.rig.start(&OFTEN), world.rig.start(&OFTEN)];
     let names: Vec<String> = (0..NAMES).map(|_| unique("shared")).collect();
     let holders = Holders::default();
-    let people = (0..PEOPLE).map(|one| person(&world, &holders, &names, Random::new(seed * 31 + one)));
-    let happened = join_all(people).await;
-    let total = happened.iter().fold([0; 3], |sum, one| [sum[0] + one[0], sum[1] + one[1], sum[2] + one[2]]);
-    let [deleted, grown, created] = total;
-    assert!(
-        deleted > 3 && grown > 3 && created > NAMES + 3,
-        "seed {seed}: hardly anything happened: {total:?}"
-    );
+    let created = people(&world, &holders, &names, seed).await;
     // People may be done before the members have joined their group.
     let fired = format!("seed {seed}: an apply that is turned away");
     eventually(HEALED, &fired, async || (front.harmed() > 0).then_some(())).await;
