@@ -1,5 +1,5 @@
 //! Secrets that others made for databases, by their metadata alone: those that name a database by annotation, seen by one
-//! watch, and those that a spec names, each by a watch of its own.
+//! watch, and those that a spec names, each by a watch of its own; and in the same way the `ConfigMaps` that it names.
 //!
 //! *Invariant:* no value comes over a watch, and of a Secret that concerns no database nothing is kept. Values are read live,
 //! of one Secret at a time, when metadata say that it is another than was taken over.
@@ -15,6 +15,7 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource as _};
+use plan::references::{Reference, References, references};
 use plan::secrets::Secrets;
 use plan::{Goal, Observed, Validated};
 use resources::{QuestDB, names};
@@ -53,9 +54,16 @@ impl Given {
     }
 
     /// What is known of one database's; those that its spec names are watched from now on.
-    fn seen(&self, of: &ObjectRef<QuestDB>, named: BTreeSet<String>) -> Secrets {
+    fn seen(&self, of: &ObjectRef<QuestDB>, validated: &Validated) -> (Secrets, References) {
         let claims = self.annotated.iter().flat_map(|annotated| annotated.of(of)).collect();
-        Secrets { claims, named: self.named.watch(of, named), ..Secrets::default() }
+        let credentials = plan::secrets::named(validated);
+        let by_pod = references(validated);
+        let all = credentials.iter().map(|name| Reference::secret(name)).chain(by_pod.iter().cloned());
+        let mut known = self.named.watch(of, all.collect());
+        let origin = |name: String| Some((name.clone(), known.get(&Reference::secret(&name))?.clone()));
+        let named = credentials.into_iter().filter_map(origin).collect();
+        known.retain(|what, _| by_pod.contains(what));
+        (Secrets { claims, named, ..Secrets::default() }, known)
     }
 
     /// A resource is gone.
@@ -83,7 +91,7 @@ pub(crate) async fn look(
         given.forget(&reference);
         return Ok(());
     }
-    observed.secrets = given.seen(&reference, plan::secrets::named(validated));
+    (observed.secrets, observed.references) = given.seen(&reference, validated);
     let subject = &validated.subject;
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &subject.namespace);
     let own = names::credentials(&subject.name);

@@ -43,6 +43,7 @@ async fn everything(
     let mut observed = Observed {
         children: context.caches.children(&validated.subject),
         secrets: plan::secrets::Secrets::default(),
+        references: plan::references::References::default(),
         account: account(context, validated, settled).await?,
         dns: Dns::default(),
         memory: context.memories.recall(&validated.subject.uid, validated.generation),

@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::Pod;
 use resources::{ChangeMeans, PendingStatus, QuestDB};
 
 use crate::planner::{Reason, World, other_name, reasons, volume_change};
+use crate::references::written_since;
 use crate::secrets::{Choice, Taking};
 use crate::{Goal, Kind, Part, Plan, State, Step, Validated, serving};
 
@@ -92,11 +93,31 @@ fn restarts(world: &World<'_>) -> Vec<Change> {
             "QuestDB runs under an older configuration or machine",
         ));
     }
+    if changes.is_empty() {
+        changes.extend(read_anew(annotations, template));
+    }
     if changes.is_empty() && running::differs(annotations, template, resources::names::TEMPLATE) {
         let why = "the operator makes pods in another way by now: it takes effect with the next restart, which nothing asks for";
         changes.push(Change::new("/spec", ChangeMeans::Restart, why));
     }
     changes
+}
+
+/// What a pod would read otherwise if it were made now, which nobody asks for.
+fn read_anew(pod: running::Annotations<'_>, template: running::Annotations<'_>) -> Option<Change> {
+    let of =
+        |annotations: running::Annotations<'_>| annotations?.get(resources::names::READ_AT_START).cloned();
+    let written = written_since(&of(pod)?, &of(template)?)?;
+    let why = format!(
+        "{written} was written after the pod was made: a variable that is read from it has its new value from the next \
+         restart on, which nothing asks for"
+    );
+    Some(Change::new("/spec/pod/env", ChangeMeans::Restart, why))
+}
+
+/// An annotation of the template that is there now.
+pub(crate) fn annotation_of_template(world: &World<'_>, key: &str) -> Option<String> {
+    running::of_template(world.observed.children.stateful_set.as_deref())?.get(key).cloned()
 }
 
 /// Whether a pod is to be restarted for anything else than another image.

@@ -23,6 +23,7 @@ mod planned;
 mod planner;
 mod pod;
 mod reach;
+pub mod references;
 mod rehearsal;
 mod report;
 pub mod schedule;

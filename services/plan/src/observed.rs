@@ -18,6 +18,7 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::core::DynamicObject;
 use resources::QuestDBSnapshot;
 
+use crate::references::References;
 use crate::secrets::Secrets;
 use crate::{Kind, Mistagged, Part, Source};
 
@@ -28,6 +29,8 @@ pub struct Observed {
     pub children: Children,
     /// Secrets that others made for it.
     pub secrets: Secrets,
+    /// Secrets and `ConfigMaps` that its pod names.
+    pub references: References,
     /// In EC2.
     pub account: Account,
     /// In Route 53.

@@ -43,6 +43,8 @@ pub const CHECKSUM: &str = "crd.questdb.io/checksum";
 pub const RUNNING: &str = "crd.questdb.io/running";
 /// Annotation of a pod template: hash of what nobody is restarted for.
 pub const TEMPLATE: &str = "crd.questdb.io/template";
+/// Annotation of a pod template: versions of what others made and variables are read from when a container starts.
+pub const READ_AT_START: &str = "crd.questdb.io/read-at-start";
 /// Annotation of a pod: which server.conf it is to be shown. A kubelet that sees another one looks at once.
 pub const CONFIG: &str = "crd.questdb.io/config";
 /// Annotation of a pod: which server.conf QuestDB was told to read and, when asked, did not have the values of.
@@ -151,6 +153,8 @@ pub mod condition {
     pub const NODE_CORDONED: &str = "NodeCordoned";
     /// Every Secret that says it holds credentials of the database could be taken over.
     pub const CREDENTIALS_ACCEPTED: &str = "CredentialsAccepted";
+    /// Every Secret and `ConfigMap` that the pod names is there.
+    pub const REFERENCES_FOUND: &str = "ReferencesFound";
     /// A copy of the disk that stays when the disk is destroyed: `True` once it is complete.
     pub const LAST_COPY: &str = "LastCopy";
     /// The resource is to be deleted, and the protection of its spec keeps that from happening.

@@ -1,22 +1,25 @@
-//! Secrets that specs name: each is watched by itself, by its metadata, for as long as somebody names it.
+//! Secrets and `ConfigMaps` that specs name: each is watched by itself, by its metadata, for as long as somebody names it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use k8s_openapi::api::core::v1::Secret;
-use kube::core::PartialObjectMeta;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::core::{ObjectMeta, PartialObjectMeta};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
 use kube::runtime::watcher::Event;
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
+use plan::references::{Reference, ReferenceKind, References};
 use plan::secrets::Origin;
 use resources::QuestDB;
 use runtime::CancellationToken;
 
 use crate::watch::{self, Need, Source, Upkeep, Wiring};
 
-/// A Secret by namespace and name.
-type Key = (String, String);
+/// One of them, in its namespace.
+type Key = (String, Reference);
 
 /// A watch that is to be begun, the how manieth of all it is, and how it ends.
 type Begun = (Key, u64, CancellationToken);
@@ -32,7 +35,7 @@ pub(super) struct Named {
 #[derive(Debug, Default)]
 struct Table {
     watched: HashMap<Key, Watched>,
-    names: HashMap<ObjectRef<QuestDB>, BTreeSet<String>>,
+    named: HashMap<ObjectRef<QuestDB>, BTreeSet<Reference>>,
     /// How many watches were begun.
     begun: u64,
 }
@@ -55,32 +58,39 @@ impl Named {
     }
 
     /// From now on these are what a database's spec names; how they are, as far as it is known.
-    pub(super) fn watch(
-        &self,
-        database: &ObjectRef<QuestDB>,
-        names: BTreeSet<String>,
-    ) -> BTreeMap<String, Option<Origin>> {
+    pub(super) fn watch(&self, database: &ObjectRef<QuestDB>, named: BTreeSet<Reference>) -> References {
         let mut table = self.lock();
-        let (begun, known) = table.name(database, names);
+        let (begun, known) = table.name(database, named);
         for begun in begun {
             self.begin(begun);
         }
         known
     }
 
-    /// While the table is held: of two watches of one Secret the later is begun after the earlier.
-    fn begin(&self, (key, number, stop): Begun) {
+    /// While the table is held: of two watches of one object the later is begun after the earlier.
+    fn begin(&self, begun: Begun) {
+        match begun.0.1.kind {
+            ReferenceKind::Secret => self.begin_of::<Secret>(begun),
+            ReferenceKind::ConfigMap => self.begin_of::<ConfigMap>(begun),
+        }
+    }
+
+    fn begin_of<K>(&self, (key, number, stop): Begun)
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Send + Sync + Clone + Debug + 'static,
+    {
         let named = self.clone();
         let life = self.wiring.upkeep.watches.begun(&of_named(&key), Need::Wish);
-        let task = format!("watch Secret {}/{}", key.0, key.1);
+        let task = format!("watch {} in {}", key.1, key.0);
         self.wiring.upkeep.tasks.spawn_once(task, async move {
             let upkeep = Upkeep { need: Need::Wish, ..named.wiring.upkeep.clone() };
             let place = Some(key.0.clone());
-            let source = Source::new(&named.client, place, |client, _| Api::namespaced(client, &key.0));
-            let one = watcher::Config::default().fields(&format!("metadata.name={}", key.1));
+            let source: Source<PartialObjectMeta<K>> =
+                Source::new(&named.client, place, |client, _| Api::namespaced(client, &key.0));
+            let one = watcher::Config::default().fields(&format!("metadata.name={}", key.1.name));
             let (watched, seen) = (of_named(&key), Mutex::default());
             let told = watch::hear_out(&upkeep, &watched, source, one, |event| {
-                named.take_in((&key, number), event, &seen)
+                named.take_in((&key, number), metadata_of(event), &seen)
             });
             tokio::select! {
                 () = told => {}
@@ -94,7 +104,7 @@ impl Named {
     async fn take_in(
         &self,
         (key, number): (&Key, u64),
-        event: Event<PartialObjectMeta<Secret>>,
+        event: Event<ObjectMeta>,
         listed: &Mutex<Option<Origin>>,
     ) {
         let hold = |origin| std::mem::replace(&mut *lock(listed), origin);
@@ -103,12 +113,12 @@ impl Named {
                 hold(None);
                 return;
             }
-            Event::InitApply(object) => {
-                hold(Some(Origin::of(&object.metadata)));
+            Event::InitApply(metadata) => {
+                hold(Some(Origin::of(&metadata)));
                 return;
             }
             Event::InitDone => hold(None),
-            Event::Apply(object) => Some(Origin::of(&object.metadata)),
+            Event::Apply(metadata) => Some(Origin::of(&metadata)),
             Event::Delete(_) => None,
         };
         let owners = self.lock().learn((key, number), origin);
@@ -123,8 +133,23 @@ impl Named {
 }
 
 /// Each of them by itself: what is so of one is not so of the others.
-fn of_named((namespace, name): &Key) -> watch::Watched {
-    watch::Watched::named::<Secret>("named Secret", Some(namespace)).one(name)
+fn of_named((namespace, named): &Key) -> watch::Watched {
+    let place = Some(namespace.as_str());
+    let all = match named.kind {
+        ReferenceKind::Secret => watch::Watched::named::<Secret>("named Secret", place),
+        ReferenceKind::ConfigMap => watch::Watched::named::<ConfigMap>("named ConfigMap", place),
+    };
+    all.one(&named.name)
+}
+
+fn metadata_of<K>(event: Event<PartialObjectMeta<K>>) -> Event<ObjectMeta> {
+    match event {
+        Event::Init => Event::Init,
+        Event::InitApply(object) => Event::InitApply(object.metadata),
+        Event::InitDone => Event::InitDone,
+        Event::Apply(object) => Event::Apply(object.metadata),
+        Event::Delete(object) => Event::Delete(object.metadata),
+    }
 }
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -132,46 +157,46 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Table {
-    /// Notes what a database names; which watches are to be begun, and how those Secrets are.
+    /// Notes what a database names; which watches are to be begun, and how those objects are.
     fn name(
         &mut self,
         database: &ObjectRef<QuestDB>,
-        names: BTreeSet<String>,
-    ) -> (Vec<Begun>, BTreeMap<String, Option<Origin>>) {
+        named: BTreeSet<Reference>,
+    ) -> (Vec<Begun>, References) {
         let namespace = database.namespace.clone().unwrap_or_default();
-        let key = |name: &String| (namespace.clone(), name.clone());
-        let former = if names.is_empty() {
-            self.names.remove(database)
+        let key = |what: &Reference| (namespace.clone(), what.clone());
+        let former = if named.is_empty() {
+            self.named.remove(database)
         } else {
-            self.names.insert(database.clone(), names.clone())
+            self.named.insert(database.clone(), named.clone())
         };
         let former = former.unwrap_or_default();
         let mut begun = Vec::new();
-        for name in names.difference(&former) {
-            let watched = self.watched.entry(key(name)).or_default();
+        for what in named.difference(&former) {
+            let watched = self.watched.entry(key(what)).or_default();
             if watched.owners.is_empty() {
                 self.begun += 1;
                 watched.number = self.begun;
-                begun.push((key(name), watched.number, watched.stop.clone()));
+                begun.push((key(what), watched.number, watched.stop.clone()));
             }
             watched.owners.insert(database.name.clone());
         }
-        for name in former.difference(&names) {
-            let Some(watched) = self.watched.get_mut(&key(name)) else { continue };
+        for what in former.difference(&named) {
+            let Some(watched) = self.watched.get_mut(&key(what)) else { continue };
             watched.owners.remove(&database.name);
             if watched.owners.is_empty() {
                 watched.stop.cancel();
-                self.watched.remove(&key(name));
+                self.watched.remove(&key(what));
             }
         }
-        let known = |name: String| {
-            let watched = self.watched.get(&key(&name)).filter(|watched| watched.known)?;
-            Some((name, watched.origin.clone()))
+        let known = |what: Reference| {
+            let watched = self.watched.get(&key(&what)).filter(|watched| watched.known)?;
+            Some((what, watched.origin.clone()))
         };
-        (begun, names.into_iter().filter_map(known).collect())
+        (begun, named.into_iter().filter_map(known).collect())
     }
 
-    /// Notes how a Secret is by its watch of this number; who names it, if that is news.
+    /// Notes how an object is by its watch of this number; who names it, if that is news.
     fn learn(&mut self, (key, number): (&Key, u64), origin: Option<Origin>) -> BTreeSet<String> {
         let watched = self.watched.get_mut(key).filter(|watched| watched.number == number);
         let Some(watched) = watched else { return BTreeSet::new() };
@@ -241,7 +266,7 @@ mod tests {
         };
         let named = Named::new(&client, &Wiring { upkeep, queue, strays: Strays::default() });
         let trades = ObjectRef::new("trades").within("n");
-        named.watch(&trades, names(&["s"]));
+        named.watch(&trades, secrets(&["s"]));
         let is_refused = || metrics.encode().unwrap().contains("watches_refused{kind=\"named Secret\"");
         for expected in [true, false] {
             let mut found = moments(Duration::from_millis(10))
@@ -256,52 +281,58 @@ mod tests {
         stop.cancel();
     }
 
+    fn secrets(names: &[&str]) -> BTreeSet<Reference> {
+        names.iter().map(|name| Reference::secret(name)).collect()
+    }
+
     fn names(names: &[&str]) -> BTreeSet<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
     #[test]
     fn each_secret_is_told_by_itself() {
-        let [x, y] = ["x", "y"].map(|name| of_named(&("n".to_owned(), name.to_owned())));
+        let [x, y] = ["x", "y"].map(|name| of_named(&("n".to_owned(), Reference::secret(name))));
         assert!(x != y && x.to_string() == "named Secret x in namespace n", "{x}");
+        let map = of_named(&("n".to_owned(), Reference::config_map("x")));
+        assert!(map != x && map.to_string() == "named ConfigMap x in namespace n", "{map}");
     }
 
     #[test]
     fn a_watch_lives_while_somebody_names_its_secret() {
         let mut table = Table::default();
         let [a, b] = ["a", "b"].map(|name| ObjectRef::<QuestDB>::new(name).within("n"));
-        let key = ("n".to_owned(), "s".to_owned());
-        let (begun, known) = table.name(&a, names(&["s"]));
+        let key = ("n".to_owned(), Reference::secret("s"));
+        let (begun, known) = table.name(&a, secrets(&["s"]));
         assert_eq!((begun.len(), known.len()), (1, 0), "nothing is known yet");
         let (first, stop) = (begun[0].1, begun[0].2.clone());
         assert!(
-            table.name(&a, names(&["s"])).0.is_empty() && table.name(&b, names(&["s", "t"])).0.len() == 1
+            table.name(&a, secrets(&["s"])).0.is_empty() && table.name(&b, secrets(&["s", "t"])).0.len() == 1
         );
         assert_eq!(table.learn((&key, first), None), names(&["a", "b"]));
         assert_eq!(table.learn((&key, first), None), names(&[]), "no news");
         let origin = Origin { name: "s".to_owned(), uid: "u".to_owned(), version: "1".to_owned() };
         assert_eq!(table.learn((&key, first), Some(origin.clone())), names(&["a", "b"]));
-        assert_eq!(table.name(&a, names(&["s"])).1, [("s".to_owned(), Some(origin))].into());
-        table.name(&a, names(&[]));
+        assert_eq!(table.name(&a, secrets(&["s"])).1, [(Reference::secret("s"), Some(origin))].into());
+        table.name(&a, secrets(&[]));
         assert!(!stop.is_cancelled());
-        table.name(&b, names(&["t"]));
+        table.name(&b, secrets(&["t"]));
         assert!(stop.is_cancelled());
         assert_eq!(table.learn((&key, first), None), names(&[]));
-        table.name(&b, names(&[]));
-        assert!(table.watched.is_empty() && table.names.is_empty(), "{table:?}");
+        table.name(&b, secrets(&[]));
+        assert!(table.watched.is_empty() && table.named.is_empty(), "{table:?}");
     }
 
     #[test]
     fn a_watch_that_has_ended_says_nothing_of_the_next() {
         let mut table = Table::default();
-        let (a, key) = (ObjectRef::<QuestDB>::new("a").within("n"), ("n".to_owned(), "s".to_owned()));
+        let (a, key) = (ObjectRef::<QuestDB>::new("a").within("n"), ("n".to_owned(), Reference::secret("s")));
         let begin = |table: &mut Table| {
-            let (begun, known) = table.name(&a, names(&["s"]));
+            let (begun, known) = table.name(&a, secrets(&["s"]));
             assert!(known.is_empty(), "nothing is known of it yet");
             begun[0].1
         };
         let former = begin(&mut table);
-        table.name(&a, names(&[]));
+        table.name(&a, secrets(&[]));
         let next = begin(&mut table);
         let origin = |version: &str| {
             Some(Origin { name: "s".to_owned(), uid: "u".to_owned(), version: version.to_owned() })
@@ -309,6 +340,6 @@ mod tests {
         assert_eq!(table.learn((&key, former), origin("1")), names(&[]));
         assert_eq!(table.learn((&key, next), origin("2")), names(&["a"]));
         assert_eq!(table.learn((&key, former), origin("1")), names(&[]));
-        assert_eq!(table.name(&a, names(&["s"])).1, [("s".to_owned(), origin("2"))].into());
+        assert_eq!(table.name(&a, secrets(&["s"])).1, [(Reference::secret("s"), origin("2"))].into());
     }
 }

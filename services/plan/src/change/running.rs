@@ -184,18 +184,17 @@ fn image_of_spec(pod: &PodSpec) -> Option<String> {
     pod.containers.iter().find(|found| found.name == pod::QUESTDB)?.image.clone()
 }
 
+/// Annotations of a pod or of a template.
+pub(super) type Annotations<'a> = Option<&'a BTreeMap<String, String>>;
+
 /// The annotations of the template of a StatefulSet.
-pub(super) fn of_template(set: Option<&StatefulSet>) -> Option<&BTreeMap<String, String>> {
+pub(super) fn of_template(set: Option<&StatefulSet>) -> Annotations<'_> {
     set?.spec.as_ref()?.template.metadata.as_ref()?.annotations.as_ref()
 }
 
 /// Whether a pod has another value under a key than its template. A pod without one is too old to tell.
-pub(super) fn differs(
-    pod: Option<&BTreeMap<String, String>>,
-    template: Option<&BTreeMap<String, String>>,
-    key: &str,
-) -> bool {
-    let of = |annotations: Option<&BTreeMap<String, String>>| annotations?.get(key).cloned();
+pub(super) fn differs(pod: Annotations<'_>, template: Annotations<'_>, key: &str) -> bool {
+    let of = |annotations: Annotations<'_>| annotations?.get(key).cloned();
     matches!((of(pod), of(template)), (Some(pod), Some(template)) if pod != template)
 }
 

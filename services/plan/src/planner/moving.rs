@@ -20,7 +20,7 @@ use super::released::Released;
 use super::workload::pod_is_ready;
 use super::{World, former, home, ready};
 use crate::change::{is_move_told, told};
-use crate::{Part, Plan, State, Validated, build};
+use crate::{Part, Plan, State, Validated, build, references};
 
 /// Where a database is, and what a machine beside it would need.
 pub(super) struct Home<'a, 'b> {
@@ -167,6 +167,10 @@ fn prepared<'a>(world: &World<'a>, plan: &mut Plan, next: &Instance) -> Option<&
     // One that does not serve cannot be copied where it is: it moves first.
     if world.upgrade.waits() && pod_is_ready(world.observed) {
         plan.wait(Part::Candidate, AWAITS_VERSION);
+        return None;
+    }
+    if let Some(obstacle) = references::obstacle(world) {
+        plan.wait(Part::Candidate, format!("the next machine is ready; {obstacle}"));
         return None;
     }
     if !is_move_told(world) {

@@ -1,5 +1,6 @@
 //! What runs on the machine: configuration, Services, the StatefulSet and its pod.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use cloud::AttachmentState;
@@ -11,8 +12,9 @@ use super::World;
 use super::child::ensure;
 use super::{home, ready};
 use crate::change::{image_of_template, is_told, reload};
+use crate::few::few;
 use crate::secrets::Taking;
-use crate::{Kind, Observed, Part, Plan, State, Step, Target, Validated, build, overrides, pod};
+use crate::{Kind, Observed, Part, Plan, State, Step, Target, Validated, build, overrides, pod, references};
 
 /// server.conf and Services; whether they are as they should be.
 pub(super) fn config(world: &World<'_>, plan: &mut Plan) -> bool {
@@ -63,6 +65,9 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
     if let Some(record) = world.upgrade.text() {
         intended.body["metadata"]["annotations"][names::UPGRADE] = record.into();
     }
+    if let Some(noted) = references::noted(world) {
+        intended.body["spec"]["template"]["metadata"]["annotations"][names::READ_AT_START] = noted.into();
+    }
     let stays = cramped && !takes_back && home::pinned(world.observed).as_ref() == Some(value);
     let applied = stays || ensure(plan, Part::Pod, intended, found.as_ref());
     if !applied {
@@ -95,7 +100,7 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
         plan.act(Part::Reload, Step::Reload(reload), reason);
         plan.wait(Part::Reload, "QuestDB is being told to read server.conf again");
     }
-    is_current && judge(plan, pod)
+    is_current && judge(world, plan, pod)
 }
 
 /// The way to another version, before the pod is touched for it.
@@ -198,12 +203,14 @@ fn is_current(pod: &Pod, checksum: &str) -> bool {
             .is_some_and(|found| found == checksum)
 }
 
-fn judge(plan: &mut Plan, pod: &Pod) -> bool {
+fn judge(world: &World<'_>, plan: &mut Plan, pod: &Pod) -> bool {
     if pod::is(pod, "Ready") {
         plan.say(Part::Pod, State::Done);
         return true;
     }
-    plan.wait(Part::Pod, waiting_for(pod));
+    let missing = references::missing(world.validated, world.observed);
+    let missing = if missing.is_empty() { String::new() } else { format!("; {}", few(&missing, "; ")) };
+    plan.wait(Part::Pod, waiting_for(pod) + &missing);
     false
 }
 
@@ -220,7 +227,7 @@ fn restart(world: &World<'_>, plan: &mut Plan, (pod, is_current): (&Pod, bool), 
     let obstacle = obstacle(world, pod, node);
     if is_current {
         match (renewal, obstacle) {
-            (Some(_), Some(obstacle)) => plan.explain(Part::Credentials, obstacle),
+            (Some(_), Some(obstacle)) => plan.explain(Part::Credentials, &obstacle),
             (Some(new), None) => super::credentials::renew(plan, new),
             (None, _) => {}
         }
@@ -246,20 +253,20 @@ fn restart(world: &World<'_>, plan: &mut Plan, (pod, is_current): (&Pod, bool), 
 }
 
 /// Why a pod cannot be restarted now.
-fn obstacle(world: &World<'_>, pod: &Pod, node: &Node) -> Option<&'static str> {
+fn obstacle(world: &World<'_>, pod: &Pod, node: &Node) -> Option<Cow<'static, str>> {
     let stateful_set = world.observed.children.stateful_set.as_deref();
     let seen = stateful_set.and_then(|set| set.status.as_ref()?.observed_generation);
     let current = stateful_set.and_then(|set| set.metadata.generation);
     if pod.metadata.deletion_timestamp.is_some() {
-        Some("waiting for QuestDB to stop")
+        Some("waiting for QuestDB to stop".into())
     } else if seen.is_none() || seen < current {
-        Some("waiting for the StatefulSet's controller to see the change")
+        Some("waiting for the StatefulSet's controller to see the change".into())
     } else if !is_told(world) {
-        Some("the restart is being announced in status")
+        Some("the restart is being announced in status".into())
     } else if matches!(world.choice.taking, Taking::Keep(_) | Taking::Unread) {
-        Some("the restart waits for the credentials that come with it")
+        Some("the restart waits for the credentials that come with it".into())
     } else {
-        kept_away(world, pod, node)
+        kept_away(world, pod, node).map(Cow::from).or_else(|| lacking(world, pod))
     }
 }
 
@@ -279,6 +286,12 @@ fn kept_away(world: &World<'_>, pod: &Pod, node: &Node) -> Option<&'static str> 
     } else {
         None
     }
+}
+
+/// The same for what the next pod names. One whose version is taken back has nothing to lose.
+fn lacking(world: &World<'_>, pod: &Pod) -> Option<Cow<'static, str>> {
+    let obstacle = references::obstacle(world).filter(|_| !world.upgrade.takes_back(pod))?;
+    Some(format!("the restart waits: {obstacle}").into())
 }
 
 fn attachment(world: &World<'_>, plan: &mut Plan, node: &Node) {

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use resources::names::condition;
 use resources::{QuestDB, QuestDBStatus};
 
-use super::{Outcome, last_copy, moving, reach, upgrade};
+use super::{Outcome, last_copy, moving, reach, references, upgrade};
 use crate::few::few;
 use crate::{Goal, Part, State, Step};
 
@@ -37,6 +37,7 @@ pub(super) fn set(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Outc
         (condition::NODE_CORDONED, reach::cordoned(status, resource, outcome)),
         (condition::INTEGRATIONS_READY, reach::integrations(status, outcome)),
         (condition::CREDENTIALS_ACCEPTED, credentials(status, outcome)),
+        (condition::REFERENCES_FOUND, references::found(status, outcome)),
         (condition::LAST_COPY, last_copy::copied(status, outcome)),
         (condition::DELETION_HELD, last_copy::held_back(status, outcome)),
     ];

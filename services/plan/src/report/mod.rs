@@ -11,6 +11,7 @@ mod parts;
 mod patience;
 mod phase;
 mod reach;
+mod references;
 mod upgrade;
 
 use cloud::DnsChange;

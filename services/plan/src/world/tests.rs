@@ -23,6 +23,7 @@ mod oracle;
 mod protected;
 mod reach;
 mod records;
+mod references;
 mod rehearsal;
 mod reload;
 mod rename;

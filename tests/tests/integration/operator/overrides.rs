@@ -2,10 +2,11 @@
 //! again and again for it, and it goes without a trace.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
+use resources::names::condition;
 use resources::{ChangeMeans, Phase};
 use serde_json::{Value, json};
 use testkit::{Spawned, eventually, unique};
@@ -63,6 +64,63 @@ async fn looks(operator: &Spawned, more: f64) {
     eventually(PATIENCE, "more looks", async || (count().await >= before + more).then_some(())).await;
 }
 
+async fn uid_of_pod(subject: &Subject) -> Option<String> {
+    let pod = subject.pods().get(&resources::names::pod(&subject.name)).await.unwrap();
+    pod.metadata.uid
+}
+
+/// Makes a Secret, or writes another value to it.
+async fn make_secret(subject: &Subject, name: &str, value: &str) {
+    let secrets: Api<Secret> = Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace);
+    let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name },
+        "stringData": { "a": value } });
+    secrets.patch(name, &PatchParams::apply("people"), &Patch::Apply(secret)).await.unwrap();
+}
+
+/// The pod names a `ConfigMap` that nobody has made yet: QuestDB runs on until somebody has.
+async fn what_would_not_start_is_not_restarted(
+    subject: &Subject,
+    operator: &Spawned,
+    before: &Option<String>,
+) {
+    let (api, name) = (subject.rig.as_admin(), &subject.name);
+    let missing = async || {
+        let conditions = api.get(name).await.ok()?.status?.conditions;
+        let found = conditions.into_iter().find(|found| found.type_ == condition::REFERENCES_FOUND)?;
+        (found.status == "False").then_some(found.message)
+    };
+    let message = eventually(PATIENCE, "what is missing to be told", missing).await;
+    assert!(
+        message.starts_with("ConfigMap ca, which /spec/pod/volumes/1 names, is not there. "),
+        "{message}"
+    );
+    looks(operator, 4.0).await;
+    assert_eq!((&uid_of_pod(subject).await, missing().await.is_some()), (before, true));
+    let maps: Api<ConfigMap> = Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace);
+    let map = serde_json::from_value(json!({ "metadata": { "name": "ca" } })).unwrap();
+    maps.create(&PostParams::default(), &map).await.unwrap();
+    eventually(PATIENCE, "it to be found", async || missing().await.is_none().then_some(())).await;
+}
+
+async fn what_is_written_is_told_and_restarts_nobody(subject: &Subject) {
+    let before = uid_of_pod(subject).await;
+    make_secret(subject, "keys", "2").await;
+    let (api, name) = (subject.rig.as_admin(), &subject.name);
+    let pending = eventually(PATIENCE, "what was written to be told", async || {
+        let pending = api.get(name).await.ok()?.status?.pending;
+        (!pending.is_empty()).then_some(pending)
+    });
+    let pending = pending.await;
+    assert!(
+        pending.len() == 1
+            && pending[0].field == "/spec/pod/env"
+            && pending[0].why.starts_with("Secret keys was written"),
+        "{pending:?}"
+    );
+    subject.carried_out(Phase::Ready).await;
+    assert_eq!(uid_of_pod(subject).await, before);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pod_is_as_it_was_chosen_and_the_usual_one_again_when_nothing_is() {
     let mut subject = Subject::new(&unique("pod")).await;
@@ -85,7 +143,12 @@ async fn a_pod_is_as_it_was_chosen_and_the_usual_one_again_when_nothing_is() {
         };
         pending.iter().any(told).then_some(())
     });
+    let before = uid_of_pod(&subject).await;
+    for secret in ["keys", "registry"] {
+        make_secret(&subject, secret, "1").await;
+    }
     tokio::join!(told, subject.wish(|spec| spec["pod"] = chosen()));
+    what_would_not_start_is_not_restarted(&subject, &operator, &before).await;
     subject.carried_out(Phase::Ready).await;
     let found = set(&subject).await;
     let pod = &template(&found)["spec"];
@@ -102,6 +165,7 @@ async fn a_pod_is_as_it_was_chosen_and_the_usual_one_again_when_nothing_is() {
     looks(&operator, 4.0).await;
     assert_eq!(version(set(&subject).await.metadata), before);
 
+    what_is_written_is_told_and_restarts_nobody(&subject).await;
     subject.wish(|_| {}).await;
     subject.carried_out(Phase::Ready).await;
     assert_eq!(template(&set(&subject).await), usual);

@@ -1,6 +1,6 @@
 //! Everything there is, who sees how much of it, and the resource itself.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use cloud::{
@@ -13,6 +13,8 @@ use resources::{Phase, QuestDB, QuestDBSnapshot, QuestDBStatus, names};
 
 use super::copies::Copied;
 use crate::fixture::validated;
+use crate::references::{Reference, references};
+use crate::secrets::Origin;
 use crate::{
     Children, Dns, DnsQuestion, Goal, Kind, Led, Memory, Observed, Source, Step, Validated, are_as_noted,
     copy_to_look_at, dns_question, is_name_known_released, last_copy_to_look_at, name_at_rest, names_left,
@@ -58,6 +60,9 @@ pub(crate) struct World {
     pub(crate) secrets_lost: u32,
     /// Secrets beside the operator's own: those that people made, and those in which keys are handed out.
     pub(crate) secrets: Vec<Secret>,
+    /// What people made for pods to read, and the operator's watches of it that did not answer yet.
+    pub(crate) given: BTreeMap<Reference, Origin>,
+    pub(crate) unanswered: BTreeSet<Reference>,
     /// Names of those that the operator may not read.
     pub(crate) unreadable: Vec<String>,
     /// How often each key was drawn.
@@ -142,6 +147,8 @@ impl World {
             secrets_drawn: 0,
             secrets_lost: 0,
             secrets: Vec::new(),
+            given: BTreeMap::new(),
+            unanswered: BTreeSet::new(),
             unreadable: Vec::new(),
             keys_drawn: BTreeMap::new(),
             process: None,
@@ -219,6 +226,8 @@ impl World {
             self.find_by_tags_and_ids(resource, &mut observed);
         }
         let wish = validated(resource);
+        let named = references(&wish).into_iter().filter(|what| !self.unanswered.contains(what));
+        observed.references = named.map(|what| (what.clone(), self.given.get(&what).cloned())).collect();
         let is_seen = observed.children.copies_unseen.is_none();
         let find = |name: &str| {
             let mut shown = self.snapshots.iter().filter(|_| is_seen);

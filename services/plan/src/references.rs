@@ -1,0 +1,159 @@
+//! Secrets and `ConfigMaps` of others that a pod names. It does not start without them, and a variable that is read from one
+//! has the value of the moment when its container started.
+//!
+//! They are known by their metadata alone: what is in them is nobody's business here. So a key that is missing in one is not
+//! seen, and whoever writes to one, be it only a label, has written to it.
+//!
+//! *Invariant:* QuestDB is not stopped for a pod that would not start: what runs is worth more than the change. *Invariant:*
+//! nobody is restarted because something that a spec only names was written: it is told, and takes effect with the next restart.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use resources::{EnvSpec, names};
+
+use crate::change::annotation_of_template;
+use crate::few::few;
+use crate::planner::World;
+use crate::secrets::Origin;
+use crate::{Observed, Validated};
+
+/// Kinds of what a pod may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ReferenceKind {
+    /// A `ConfigMap`.
+    ConfigMap,
+    /// A Secret.
+    Secret,
+}
+
+/// An object of the same namespace that a pod names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Reference {
+    /// Its kind.
+    pub kind: ReferenceKind,
+    /// Its name.
+    pub name: String,
+}
+
+impl Reference {
+    /// A Secret of this name.
+    pub fn secret(name: &str) -> Self {
+        Self { kind: ReferenceKind::Secret, name: name.to_owned() }
+    }
+
+    /// A `ConfigMap` of this name.
+    pub fn config_map(name: &str) -> Self {
+        Self { kind: ReferenceKind::ConfigMap, name: name.to_owned() }
+    }
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            ReferenceKind::ConfigMap => "ConfigMap",
+            ReferenceKind::Secret => "Secret",
+        };
+        write!(f, "{kind} {}", self.name)
+    }
+}
+
+/// Those that a pod names, as their watches show them: `None` is not there, and what is missing is not known yet.
+pub type References = BTreeMap<Reference, Option<Origin>>;
+
+/// What a pod names and where the spec does, and whether it is read into a variable.
+struct Naming {
+    what: Reference,
+    field: String,
+    into_variable: bool,
+}
+
+/// Everything that a pod names, in the order of the spec.
+fn namings(validated: &Validated) -> Vec<Naming> {
+    let overrides = &validated.overrides;
+    let mut all = of_env("/spec/pod/env", &overrides.env);
+    for (index, container) in overrides.containers.iter().enumerate() {
+        all.extend(of_env(&format!("/spec/pod/containers/{index}/env"), &container.env));
+    }
+    let whole = |what: Reference, field: String| Naming { what, field, into_variable: false };
+    for (index, volume) in overrides.volumes.iter().enumerate() {
+        let field = || format!("/spec/pod/volumes/{index}");
+        let map = volume.config_map.iter().map(|map| Reference::config_map(&map.name));
+        let secret = volume.secret.iter().map(|secret| Reference::secret(&secret.secret_name));
+        all.extend(map.chain(secret).map(|what| whole(what, field())));
+    }
+    for (index, secret) in overrides.image_pull_secrets.iter().enumerate() {
+        all.push(whole(Reference::secret(&secret.name), format!("/spec/pod/imagePullSecrets/{index}")));
+    }
+    all
+}
+
+fn of_env(pointer: &str, env: &[EnvSpec]) -> Vec<Naming> {
+    let sources = env.iter().enumerate().filter_map(|(index, variable)| {
+        let from = variable.value_from.as_ref()?;
+        let map = from.config_map_key_ref.as_ref().map(|key| Reference::config_map(&key.name));
+        let what = map.or_else(|| Some(Reference::secret(&from.secret_key_ref.as_ref()?.name)))?;
+        Some(Naming { what, field: format!("{pointer}/{index}"), into_variable: true })
+    });
+    sources.collect()
+}
+
+/// What a pod names, and what is to be watched for its sake.
+pub fn references(validated: &Validated) -> BTreeSet<Reference> {
+    namings(validated).into_iter().map(|naming| naming.what).collect()
+}
+
+/// Those that are not there, and where the spec names them.
+pub(crate) fn missing(validated: &Validated, observed: &Observed) -> Vec<String> {
+    let is_missing = |what: &Reference| observed.references.get(what) == Some(&None);
+    told_once(validated, is_missing, |what, field| format!("{what}, which {field} names, is not there"))
+}
+
+/// One sentence for each of those, by the first place that names it.
+fn told_once(
+    validated: &Validated,
+    is: impl Fn(&Reference) -> bool,
+    say: impl Fn(&Reference, &str) -> String,
+) -> Vec<String> {
+    let mut told = BTreeSet::new();
+    let all = namings(validated).into_iter();
+    all.filter(|naming| is(&naming.what) && told.insert(naming.what.clone()))
+        .map(|naming| say(&naming.what, &naming.field))
+        .collect()
+}
+
+/// Why a pod made now would not start, or is not known to.
+pub(crate) fn obstacle(world: &World<'_>) -> Option<String> {
+    let missing = missing(world.validated, world.observed);
+    if !missing.is_empty() {
+        return Some(format!("{}: make it, or take it out of the spec", few(&missing, "; ")));
+    }
+    let is_unknown = |what: &Reference| !world.observed.references.contains_key(what);
+    let unknown =
+        told_once(world.validated, is_unknown, |what, field| format!("{what}, which {field} names"));
+    (!unknown.is_empty()).then(|| format!("it is not known yet whether there is {}", few(&unknown, "; ")))
+}
+
+/// What a pod made now would read into variables: which object, at which version. For the annotation of the template; while
+/// something is not known, what stands there stays.
+pub(crate) fn noted(world: &World<'_>) -> Option<String> {
+    let found = namings(world.validated).into_iter().filter(|naming| naming.into_variable);
+    let mut versions = BTreeMap::new();
+    for naming in found {
+        let Some(known) = world.observed.references.get(&naming.what) else {
+            return annotation_of_template(world, names::READ_AT_START);
+        };
+        let version = known.as_ref().map(|origin| format!("{}/{}", origin.uid, origin.version));
+        versions.insert(naming.what.to_string(), version.unwrap_or_default());
+    }
+    (!versions.is_empty()).then(|| serde_json::to_string(&versions).unwrap_or_default())
+}
+
+/// Those of which a pod read another version than one that is made now would, by what both say of themselves.
+pub(crate) fn written_since(pod: &str, template: &str) -> Option<String> {
+    let read = |text: &str| serde_json::from_str::<BTreeMap<String, String>>(text).ok();
+    let (pod, template) = (read(pod)?, read(template)?);
+    let other = |(what, version): (&String, &String)| (pod.get(what)? != version).then(|| what.clone());
+    let written: Vec<String> = template.iter().filter_map(other).collect();
+    (!written.is_empty()).then(|| few(&written, ", "))
+}
