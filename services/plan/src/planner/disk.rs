@@ -95,6 +95,9 @@ pub(super) fn claim(world: &World<'_>, plan: &mut Plan, volume: Option<&Volume>)
         // be, too.
         intended.body["spec"]["capacity"]["storage"] = size.clone();
     }
+    if let Some(uid) = claim_to_name(children, found) {
+        intended.body["spec"]["claimRef"]["uid"] = uid.into();
+    }
     let first = ensure(plan, Part::Attachment, intended, value.as_ref());
     let mut intended = build::claim(subject, volume);
     let value = children.claim.as_deref().map(|claim| serde_json::to_value(claim).unwrap_or_default());
@@ -104,6 +107,13 @@ pub(super) fn claim(world: &World<'_>, plan: &mut Plan, volume: Option<&Volume>)
     }
     let second = ensure(plan, Part::Attachment, intended, value.as_ref());
     first && second
+}
+
+/// The claim that a disk which was bound has to name. One that somebody deleted and that was made again has another uid: until
+/// the disk names that, Kubernetes holds it for the one that is gone.
+fn claim_to_name<'a>(children: &'a Children, disk: Option<&PersistentVolume>) -> Option<&'a str> {
+    let bound = disk?.spec.as_ref()?.claim_ref.as_ref()?.uid.as_ref();
+    bound.and_then(|_| children.claim.as_deref()?.metadata.uid.as_deref())
 }
 
 /// Whether the state of the volume's last modification decides anything now.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cloud::{ModificationState, VolumeId, VolumeModification};
 use k8s_openapi::api::core::v1::PersistentVolumeClaimStatus;
-use resources::names;
+use resources::{RunState, names};
 use serde_json::json;
 
 use super::kubernetes::parse;
@@ -58,6 +58,9 @@ impl World {
                 found.state = ModificationState::Optimizing;
             }
         }
+        if !self.bind() {
+            return;
+        }
         let children = &self.children;
         let (Some(claim), Some(volume)) = (&children.claim, children.persistent_volumes.first()) else {
             return;
@@ -80,6 +83,31 @@ impl World {
         let number = self.next().to_string();
         let claim = Arc::make_mut(self.children.claim.as_mut().unwrap());
         (claim.status, claim.metadata.resource_version) = (Some(status), Some(number));
+    }
+
+    /// Kubernetes' binder: a disk is for the one claim that it names by its uid, and for the next one of that name if it names
+    /// none. Whether it is bound.
+    fn bind(&mut self) -> bool {
+        let Some(claim) = self.children.claim.as_ref().and_then(|claim| claim.metadata.uid.clone()) else {
+            return false;
+        };
+        let Some(volume) = self.children.persistent_volumes.first() else { return false };
+        let bound = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()?.uid.clone());
+        if bound.is_none() {
+            let number = self.next().to_string();
+            let volume = Arc::make_mut(&mut self.children.persistent_volumes[0]);
+            volume.metadata.resource_version = Some(number);
+            volume.spec.as_mut().and_then(|spec| spec.claim_ref.as_mut()).unwrap().uid = Some(claim.clone());
+        }
+        bound.is_none_or(|bound| bound == claim)
+    }
+
+    /// Whether a pod gets the disk.
+    pub(super) fn is_bound(&self) -> bool {
+        let claim = self.children.claim.as_ref();
+        claim.is_some_and(|claim| {
+            claim.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Bound"))
+        })
     }
 
     /// How large the file system is.
@@ -200,4 +228,27 @@ fn a_disk_that_somebody_else_grows_is_followed_when_it_can_be_used() {
     let (status, reason, _) = resizing(&world);
     assert_eq!((status.as_str(), reason.as_str()), ("False", "Done"));
     check_serving(&world, None);
+}
+
+#[test]
+fn a_claim_that_somebody_deleted_is_made_again_and_gets_the_disk() {
+    let mut world = super::operations::paused();
+    let (disk, uid) = (world.volumes[0].id.clone(), uid_of_claim(&world));
+    world.children.claim = None;
+    super::operations::become_(&mut world, RunState::Running);
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    assert_eq!(world.volumes[0].id, disk);
+    assert!(world.is_bound() && uid_of_claim(&world) != uid, "{:?}", world.children.persistent_volumes);
+    // The same under a pod: the claim goes when that does.
+    let mut world = super::serving();
+    world.children.claim = None;
+    super::operations::change(&mut world, |spec| spec.restart_nonce = Some("now".to_owned()));
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    assert!(world.is_bound());
+}
+
+fn uid_of_claim(world: &World) -> Option<String> {
+    world.children.claim.as_ref()?.metadata.uid.clone()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cloud::{Attachment, AttachmentState, Instance, InstanceState, key};
 use jiff::SignedDuration;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::ObjectMeta;
@@ -150,7 +150,16 @@ impl World {
             }
             Kind::Service => children.service = Some(Arc::new(parse(&body))),
             Kind::StatefulSet => children.stateful_set = Some(Arc::new(parse(&body))),
-            Kind::PersistentVolume => children.persistent_volumes = vec![Arc::new(parse(&body))],
+            Kind::PersistentVolume => {
+                // Which claim it is bound to is the binder's, as long as nobody else says it.
+                let of = |found: &Arc<PersistentVolume>| found.spec.as_ref()?.claim_ref.as_ref()?.uid.clone();
+                if let Some(uid) = children.persistent_volumes.first().and_then(of)
+                    && body["spec"]["claimRef"]["uid"].is_null()
+                {
+                    body["spec"]["claimRef"]["uid"] = json!(uid);
+                }
+                children.persistent_volumes = vec![Arc::new(parse(&body))];
+            }
             Kind::PersistentVolumeClaim => {
                 // The status is a resource of its own.
                 let status = children.claim.as_ref().and_then(|claim| claim.status.clone());
@@ -251,6 +260,9 @@ impl World {
         self.detach_from_the_gone();
         if self.children.pod.is_none() && self.children.stateful_set.is_none() && self.listens() {
             self.let_go();
+        }
+        if !self.is_bound() {
+            return;
         }
         let Some(set) = &self.children.stateful_set else { return };
         let template = set.spec.as_ref().unwrap().template.clone();

@@ -240,6 +240,11 @@ fn children(world: &World) -> Value {
         // It keeps the size it was made with.
         *size = Value::Null;
     }
+    let mut disks = values(&children.persistent_volumes);
+    if let Some(uid) = disks.first_mut().and_then(|disk| disk.pointer_mut("/spec/claimRef/uid")) {
+        // Of the claim, whose own uid is not compared either.
+        *uid = Value::Null;
+    }
     json!([
         value(&children.secret.as_deref()),
         value(&children.config.as_deref()),
@@ -248,7 +253,7 @@ fn children(world: &World) -> Value {
         value(&children.stateful_set.as_deref()),
         value(&children.pod.as_deref()),
         claim,
-        values(&children.persistent_volumes),
+        disks,
         values(&children.nodes),
         values(&children.attachments),
         value(&children.network_policy.as_deref()),
