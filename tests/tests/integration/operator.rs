@@ -10,6 +10,7 @@ mod diff;
 mod drift;
 mod edits;
 mod fence;
+mod fields;
 mod frugal;
 mod last_copy;
 mod late;

@@ -17,7 +17,7 @@ use super::subject::Subject;
 use crate::front::Front;
 
 /// Objects of a database by kind and what follows its resource's name.
-const OBJECTS: [(&str, &str, &str, &str); 8] = [
+pub(super) const OBJECTS: [(&str, &str, &str, &str); 8] = [
     ("", "v1", "ConfigMap", "-config"),
     ("", "v1", "Service", ""),
     ("", "v1", "Service", "-pods"),
@@ -28,11 +28,11 @@ const OBJECTS: [(&str, &str, &str, &str); 8] = [
     ("policy", "v1", "PodDisruptionBudget", "-questdb"),
 ];
 
-fn resource(group: &str, version: &str, kind: &str) -> ApiResource {
+pub(super) fn resource(group: &str, version: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
 
-fn name(of: &str, affix: &str) -> String {
+pub(super) fn name(of: &str, affix: &str) -> String {
     if affix == "data-" { names::claim(of) } else { format!("{of}{affix}") }
 }
 

@@ -81,7 +81,7 @@ async fn make_secret(subject: &Subject, name: &str, value: &str) {
 async fn what_would_not_start_is_not_restarted(
     subject: &Subject,
     operator: &Spawned,
-    before: &Option<String>,
+    before: Option<&String>,
 ) {
     let (api, name) = (subject.rig.as_admin(), &subject.name);
     let missing = async || {
@@ -95,7 +95,7 @@ async fn what_would_not_start_is_not_restarted(
         "{message}"
     );
     looks(operator, 4.0).await;
-    assert_eq!((&uid_of_pod(subject).await, missing().await.is_some()), (before, true));
+    assert_eq!((uid_of_pod(subject).await.as_ref(), missing().await.is_some()), (before, true));
     let maps: Api<ConfigMap> = Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace);
     let map = serde_json::from_value(json!({ "metadata": { "name": "ca" } })).unwrap();
     maps.create(&PostParams::default(), &map).await.unwrap();
@@ -148,7 +148,7 @@ async fn a_pod_is_as_it_was_chosen_and_the_usual_one_again_when_nothing_is() {
         make_secret(&subject, secret, "1").await;
     }
     tokio::join!(told, subject.wish(|spec| spec["pod"] = chosen()));
-    what_would_not_start_is_not_restarted(&subject, &operator, &before).await;
+    what_would_not_start_is_not_restarted(&subject, &operator, before.as_ref()).await;
     subject.carried_out(Phase::Ready).await;
     let found = set(&subject).await;
     let pod = &template(&found)["spec"];

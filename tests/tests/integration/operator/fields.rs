@@ -1,0 +1,142 @@
+//! Every field that the operator owns in the objects of a database, by the API server's own account of who owns what: whoever
+//! changes it or takes it away by hand, it comes back, and that is counted.
+
+use kube::api::DynamicObject;
+use kube::{Api, Client};
+use resources::{Phase, names};
+use serde_json::{Value, json};
+use testkit::{Spawned, eventually, unique};
+
+use super::edits::{OBJECTS, resource};
+use super::others::Others;
+use super::rig::PATIENCE;
+use super::subject::Subject;
+
+/// Where a field is, as a JSON pointer.
+type Pointer = String;
+
+/// The fields that the operator owns. What tells one element of a list from another is left out: with another key it would be
+/// another element, which is its maker's.
+fn owned(object: &DynamicObject) -> Vec<Pointer> {
+    let entries = object.metadata.managed_fields.iter().flatten();
+    let ours = entries.filter(|entry| {
+        entry.manager.as_deref() == Some(names::OPERATOR) && entry.operation.as_deref() == Some("Apply")
+    });
+    let value = serde_json::to_value(object).unwrap();
+    let mut found = Vec::new();
+    for fields in ours.filter_map(|entry| entry.fields_v1.as_ref()) {
+        walk(&fields.0, &value, (&json!({}), ""), &mut found);
+    }
+    found
+}
+
+fn walk(fields: &Value, value: &Value, (keys, at): (&Value, &str), found: &mut Vec<Pointer>) {
+    let Some(fields) = fields.as_object().filter(|fields| fields.keys().any(|field| field != ".")) else {
+        found.push(at.to_owned());
+        return;
+    };
+    for (field, inner) in fields {
+        if let Some(name) = field.strip_prefix("f:").filter(|name| keys.get(name).is_none()) {
+            let at = format!("{at}/{}", name.replace('~', "~0").replace('/', "~1"));
+            walk(inner, &value[name], (&json!({}), &at), found);
+        } else if let Some(keys) = field.strip_prefix("k:") {
+            let keys: Value = serde_json::from_str(keys).unwrap();
+            let has = |element: &Value| keys.as_object().unwrap().iter().all(|(key, of)| element[key] == *of);
+            let place = value.as_array().unwrap().iter().position(has).unwrap();
+            walk(inner, &value[place], (&keys, &format!("{at}/{place}")), found);
+        }
+    }
+}
+
+/// Other values of the same kind, of which the API server may take one.
+fn others(value: &Value) -> Vec<Value> {
+    match value {
+        Value::String(text) => vec![json!(format!("{text}x")), json!("x"), json!("1"), json!("1Gi")],
+        Value::Number(number) => {
+            let number = number.as_i64().unwrap();
+            vec![json!(number + 1), json!(number - 1)]
+        }
+        Value::Bool(is) => vec![json!(!is)],
+        Value::Array(_) => vec![json!([])],
+        Value::Object(_) | Value::Null => vec![json!({})],
+    }
+}
+
+/// What a hand does to a field.
+fn acts(pointer: &Pointer, value: &Value) -> Vec<Vec<Value>> {
+    let replace = |value: Value| json!({ "op": "replace", "path": pointer, "value": value });
+    vec![others(value).into_iter().map(replace).collect(), vec![json!({ "op": "remove", "path": pointer })]]
+}
+
+/// One hand after the other on each field of an object; how many of them the API server let do it.
+async fn meddle(client: &Client, api: &Api<DynamicObject>, name: &str) -> usize {
+    let read = async || serde_json::to_value(api.get(name).await.unwrap()).unwrap();
+    let before = read().await;
+    let mut done = 0;
+    let all = owned(&api.get(name).await.unwrap());
+    assert!(all.len() > 5, "{name}: {all:?}");
+    // By its labels and its owner an object is found: who takes those off is looked for in another way.
+    let marks = ["/metadata/labels/", "/metadata/ownerReferences"];
+    for pointer in all.iter().filter(|pointer| !marks.iter().any(|mark| pointer.starts_with(mark))) {
+        let value = before.pointer(pointer).unwrap();
+        let is_back = async || (read().await.pointer(pointer) == Some(value)).then_some(());
+        for tries in acts(pointer, value) {
+            if hand((client, api), name, (pointer, value), tries).await {
+                done += 1;
+                eventually(PATIENCE, &format!("{pointer} of {name} to come back"), is_back).await;
+            }
+        }
+    }
+    done
+}
+
+/// Whether the API server took one of these changes and stored another value.
+async fn hand(
+    (client, api): (&Client, &Api<DynamicObject>),
+    name: &str,
+    (pointer, value): (&str, &Value),
+    tries: Vec<Value>,
+) -> bool {
+    for change in tries {
+        let url = format!("{}/{name}?fieldManager=somebody", api.resource_url());
+        let request = axum::http::Request::patch(url)
+            .header("content-type", "application/json-patch+json")
+            .body(serde_json::to_vec(&json!([change])).unwrap());
+        let Ok(found) = client.request::<Value>(request.unwrap()).await else { continue };
+        return found.pointer(pointer) != Some(value);
+    }
+    false
+}
+
+async fn corrections(operator: &Spawned, kind: &str) -> f64 {
+    operator.metric("slipway_drift_corrections_total", &format!("kind=\"{kind}\"")).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_field_of_ours_comes_back_whoever_changes_it() {
+    let mut subject = Subject::new(&unique("fields")).await;
+    let _others = Others::of(&subject.rig);
+    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let kubeconfig = subject.rig.rights(&lease).await;
+    let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[]);
+    subject.wish_run_state("Running").await;
+    subject.carried_out(Phase::Ready).await;
+    let mut all = Vec::new();
+    // Its own Secret is written value by value, and never applied.
+    for (group, version, kind, affix) in OBJECTS.into_iter().filter(|(_, _, kind, _)| *kind != "Secret") {
+        let kind_of = resource(group, version, kind);
+        let api = Api::namespaced_with(subject.rig.admin.clone(), &subject.rig.namespace, &kind_of);
+        let before = corrections(&operator, kind).await;
+        let done = meddle(&subject.rig.admin, &api, &super::edits::name(&subject.name, affix)).await;
+        let counted = corrections(&operator, kind).await - before;
+        // Of a database that is not at rest again yet nothing is counted.
+        assert!(done == 0 || counted >= 1.0, "{kind}: {done} changes, {counted} counted");
+        all.push((kind, affix, done));
+    }
+    println!("changed by hand and put right: {all:?}");
+    let done =
+        |kind: &str| all.iter().filter(|(found, ..)| *found == kind).map(|(.., done)| done).sum::<usize>();
+    assert!(done("StatefulSet") > 60 && done("Service") > 10 && done("ConfigMap") > 0, "{all:?}");
+    subject.carried_out(Phase::Ready).await;
+    subject.purge_with_others().await;
+}
