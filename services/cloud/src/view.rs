@@ -81,6 +81,11 @@ impl Snapshot {
         of(&self.instances, database)
     }
 
+    /// Instances of all databases, terminated ones included.
+    pub fn machines(&self) -> impl Iterator<Item = &Instance> {
+        self.instances.values().flatten()
+    }
+
     /// Volumes of a database.
     pub fn volumes(&self, database: &str) -> &[Volume] {
         of(&self.volumes, database)

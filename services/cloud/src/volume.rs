@@ -5,6 +5,16 @@ use std::time::SystemTime;
 use crate::word::words;
 use crate::{Fingerprint, InstanceId, Tags, VolumeId};
 
+impl VolumeState {
+    /// Whether it is destroyed, or about to be.
+    pub const fn is_ending(&self) -> bool {
+        match self {
+            Self::Deleting | Self::Deleted => true,
+            Self::Creating | Self::Available | Self::InUse | Self::Error | Self::Unknown(_) => false,
+        }
+    }
+}
+
 words! {
     /// Where a volume is in its life.
     VolumeState {

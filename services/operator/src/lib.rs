@@ -44,6 +44,7 @@ mod store;
 mod strays;
 mod ticket;
 mod turn;
+mod unclaimed;
 mod watch;
 mod work;
 mod write;

@@ -4,7 +4,7 @@ mod name;
 
 use std::time::{Duration, Instant};
 
-use cloud::{Protection, Role, Select, SnapshotId, TagFilter, Volume, VolumeId, VolumeState, key};
+use cloud::{Protection, Role, Select, SnapshotId, TagFilter, VolumeId, key};
 use jiff::Timestamp;
 use kube::runtime::reflector::ObjectRef;
 use plan::{Account, Dns, Goal, Observed, Plan, Source, Subject, Validated};
@@ -204,8 +204,7 @@ async fn look_closer(
         .any(|condition| condition.type_ == names::condition::VOLUME_RESIZING && condition.status == "True");
     let serves = validated.goal == Goal::Serve;
     if serves && plan::modification_must_be_read(validated, observed, resizing) {
-        let gone = |volume: &&Volume| matches!(volume.state, VolumeState::Deleting | VolumeState::Deleted);
-        for volume in observed.account.volumes.iter().filter(|volume| !gone(volume)) {
+        for volume in observed.account.volumes.iter().filter(|volume| !volume.state.is_ending()) {
             let found = context.lookup.volume_modification(&volume.id).await;
             let found = found.map_err(Error::aws("describe the modification of a volume"))?;
             observed.account.modification = observed.account.modification.take().or(found);

@@ -12,6 +12,7 @@ use runtime::{CancellationToken, Program, backoff};
 use crate::caches::Caches;
 use crate::context::Context;
 use crate::queue::Queue;
+use crate::unclaimed::{Claims, Found};
 
 /// Between two pictures of everything the cluster owns, at most.
 const OF_ACCOUNT: Duration = Duration::from_secs(45);
@@ -63,16 +64,17 @@ impl LookAgain {
 pub(crate) fn watch_account(
     program: &Program,
     view: Arc<ClusterView>,
-    look_again: LookAgain,
+    (look_again, claims): (LookAgain, Claims),
     period: Duration,
 ) {
     let (health, stop) = (program.health.readiness.component("aws"), program.stop());
     program.tasks.spawn("aws", async move {
-        let mut before = None;
+        let (mut before, mut unclaimed) = (None, Found::default());
         loop {
             let pause = match view.at_most(period).await {
                 Ok(picture) => {
                     health.set_ok();
+                    claims.check(&mut unclaimed, &picture);
                     look_again.compare(&mut before, picture).await;
                     period
                 }

@@ -31,6 +31,7 @@ use crate::rates;
 use crate::rights;
 use crate::side::{self, Side};
 use crate::strays::Strays;
+use crate::unclaimed::Claims;
 use crate::watch::{self, Need, Upkeep, Watches, Wiring};
 use crate::work::Work;
 
@@ -88,7 +89,8 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let view = Arc::new(ClusterView::new(Arc::clone(&cloud), &args.cluster, PICTURE));
     let look_again = LookAgain { caches: caches.clone(), settings: args.settings(), queue };
     let age = pictures::account_age(args.resync);
-    pictures::watch_account(&program, Arc::clone(&view), look_again.clone(), age);
+    let claims = Claims::new(&program.metrics, &wiring.upkeep, (&caches, args.settings()));
+    pictures::watch_account(&program, Arc::clone(&view), (look_again.clone(), claims), age);
     let done = CancellationToken::new();
     let (candidate, leadership) = Candidate::new(clients.calls.clone(), &args.lease_namespace);
     program.tasks.spawn("leader", candidate.run(program.stop(), done.clone()));

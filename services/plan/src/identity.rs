@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use cloud::{Instance, Owner, Tags, Volume, VolumeState, key};
+use cloud::{Instance, Owner, Tags, Volume, key};
 use kube::core::ObjectMeta;
 use resources::{QuestDB, names};
 
@@ -74,8 +74,7 @@ pub fn traces_in_aws<'a>(
         let ours = owner.cluster == settings.cluster && tags.get(key::NAME) == Some(display.as_str());
         ours.then(|| Trace { database: owner.database, what: what.to_owned() })
     };
-    let gone = |state: &VolumeState| matches!(state, VolumeState::Deleting | VolumeState::Deleted);
-    let volumes = volumes.filter(|volume| !gone(&volume.state));
+    let volumes = volumes.filter(|volume| !volume.state.is_ending());
     let volumes = volumes.filter_map(|volume| trace(&volume.tags, volume.id.as_str()));
     let instances = instances.filter(|instance| !instance.state.is_ending());
     volumes.chain(instances.filter_map(|instance| trace(&instance.tags, instance.id.as_str()))).collect()
@@ -131,6 +130,7 @@ pub(crate) fn is_uuid(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use cloud::VolumeState;
     use serde_json::{Value, json};
 
     use super::*;

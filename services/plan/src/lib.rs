@@ -33,6 +33,7 @@ pub mod snapshot;
 mod step;
 mod subject;
 mod tagged;
+mod unclaimed;
 mod upgrade;
 mod validate;
 
@@ -63,6 +64,7 @@ pub use settings::{Neighbours, Settings};
 pub use step::{Kind, Manifest, Step, Target};
 pub use subject::Subject;
 pub use tagged::{Lost, Mistagged, is_still_ours, lost, put_right};
+pub use unclaimed::{Unclaimed, unclaimed};
 pub use upgrade::copy_to_look_at;
 pub use validate::{Validated, hostname, is_cidr, validate, validate_over};
 

@@ -7,16 +7,24 @@
 use serde_json::Value;
 
 /// Whether everything `intended` says is so in `observed`. Maps may hold more (defaults, other owners' fields), and so may
-/// lists whose elements have a key. An empty map, list, text or null is the same as its absence, because the API server
-/// drops those.
+/// lists whose elements have a key. A list without keys is one value with one owner: nobody adds to it, nor to a list within
+/// it. An empty map, list, text or null is the same as its absence, because the API server drops those.
 pub(crate) fn covers(observed: &Value, intended: &Value) -> bool {
+    covers_within(observed, intended, false)
+}
+
+/// `whole` is what lies in a list without keys.
+fn covers_within(observed: &Value, intended: &Value, whole: bool) -> bool {
     match (observed, intended) {
         (Value::Object(observed), Value::Object(intended)) => intended.iter().all(|(field, value)| {
-            observed.get(field).map_or_else(|| is_empty(value), |found| has(found, value, keys(field)))
+            observed.get(field).map_or_else(|| is_empty(value), |found| has(found, value, field, whole))
         }),
         (Value::Array(observed), Value::Array(intended)) => {
             observed.len() == intended.len()
-                && observed.iter().zip(intended).all(|(observed, intended)| covers(observed, intended))
+                && observed
+                    .iter()
+                    .zip(intended)
+                    .all(|(observed, intended)| covers_within(observed, intended, true))
         }
         (Value::Number(observed), Value::Number(intended)) => observed.as_f64() == intended.as_f64(),
         (observed, intended) => observed == intended,
@@ -27,7 +35,7 @@ pub(crate) fn covers(observed: &Value, intended: &Value) -> bool {
 /// value with one owner.
 pub(crate) fn keys(field: &str) -> &'static [&'static str] {
     match field {
-        "containers" | "env" | "volumes" | "imagePullSecrets" => &["name"],
+        "containers" | "initContainers" | "env" | "volumes" | "imagePullSecrets" => &["name"],
         "volumeMounts" => &["mountPath"],
         // Of a container by the first and the last, of a Service by the last two.
         "ports" => &["containerPort", "port", "protocol"],
@@ -36,9 +44,10 @@ pub(crate) fn keys(field: &str) -> &'static [&'static str] {
     }
 }
 
-fn has(observed: &Value, intended: &Value, keys: &[&str]) -> bool {
+fn has(observed: &Value, intended: &Value, field: &str, whole: bool) -> bool {
+    let keys = if whole { &[] } else { keys(field) };
     let (Value::Array(found), Value::Array(wanted), [_, ..]) = (observed, intended, keys) else {
-        return covers(observed, intended);
+        return covers_within(observed, intended, whole);
     };
     wanted.iter().all(|wanted| {
         let same = |found: &&Value| keys.iter().all(|key| found.get(key) == wanted.get(key));
@@ -91,7 +100,7 @@ mod tests {
             let pair = (json!({ field: observed }), json!({ field: intended }));
             assert_eq!(covers(&pair.0, &pair.1), expected, "{pair:?}");
         };
-        for field in ["containers", "env", "volumes"] {
+        for field in ["containers", "initContainers", "env", "volumes"] {
             check(field, json!([{ "name": "a", "value": "1" }]), true);
             check(field, json!([{ "name": "b" }, { "name": "a", "value": "1", "default": 7 }]), true);
             check(field, json!([{ "name": "a", "value": "2" }, { "name": "b", "value": "1" }]), false);
@@ -114,5 +123,18 @@ mod tests {
         );
         check("ownerReferences", json!([{ "uid": "a", "controller": false }]), false);
         check("tolerations", json!([{ "key": "a" }, { "key": "b" }]), false);
+    }
+
+    #[test]
+    fn nobody_adds_to_what_lies_in_a_list_without_keys() {
+        // The rules of a NetworkPolicy: one port more is one way in more.
+        let rules = |ports: Value| json!({ "ingress": [{ "ports": ports, "from": [{ "ipBlock": { "cidr": "10.0.0.0/8" } }] }] });
+        let port = |number: u16| json!({ "port": number, "protocol": "TCP" });
+        let intended = rules(json!([port(9000)]));
+        assert!(covers(&rules(json!([port(9000)])), &intended));
+        assert!(!covers(&rules(json!([port(9000), port(22)])), &intended));
+        assert!(!covers(&rules(json!([port(22), port(9000)])), &intended));
+        let defaulted = rules(json!([{ "port": 9000, "protocol": "TCP", "endPort": null }]));
+        assert!(covers(&defaulted, &intended), "a field that the API server adds is no element");
     }
 }

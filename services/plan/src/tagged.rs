@@ -1,7 +1,7 @@
 //! Tags in AWS that somebody changed by hand. What is found by them would be lost without them, so each is also known by
 //! something nobody can change: a machine by the token of its launch, a disk by what holds its id, a firewall by its name.
 
-use cloud::{ClientToken, Instance, InstanceId, Owner, Role, Tags, VolumeId, VolumeState, key};
+use cloud::{ClientToken, Instance, InstanceId, Owner, Role, Tags, VolumeId, key};
 use k8s_openapi::api::core::v1::Node;
 use resources::{QuestDB, StepState, names};
 
@@ -48,7 +48,7 @@ pub fn lost(resource: &QuestDB, validated: &Validated, observed: &Observed) -> L
     Lost {
         instances,
         // Beside one that carries our tags another is none that lost them: people take them off a disk to be rid of it.
-        volume: volume.filter(|_| account.volumes.iter().all(|found| is_gone(&found.state))),
+        volume: volume.filter(|_| account.volumes.iter().all(|found| found.state.is_ending())),
         group: must_have_group(resource, validated.goal)
             .then(|| build::security_group_name(&validated.subject))
             .filter(|name| account.groups.iter().all(|found| found.name != *name)),
@@ -105,10 +105,6 @@ pub fn is_still_ours(subject: &Subject, tags: &Tags) -> bool {
         && cluster.is_none_or(|cluster| cluster == subject.cluster)
 }
 
-fn is_gone(state: &VolumeState) -> bool {
-    matches!(state, VolumeState::Deleting | VolumeState::Deleted)
-}
-
 /// Reads what is observed as if all tags were right, and notes which are not.
 pub fn put_right(resource: &QuestDB, subject: &Subject, account: &mut Account) {
     let annotations = resource.metadata.annotations.as_ref();
@@ -133,7 +129,7 @@ pub fn put_right(resource: &QuestDB, subject: &Subject, account: &mut Account) {
             Owner { generation, ..subject.owner(Role::Instance) },
         );
     }
-    for volume in account.volumes.iter_mut().filter(|volume| !is_gone(&volume.state)) {
+    for volume in account.volumes.iter_mut().filter(|volume| !volume.state.is_ending()) {
         let owner = subject.owner(Role::Volume);
         // A disk that lost its tags lost with them which machine it served last: a return goes on from there.
         let lost = !owner.tags().missing_from(&volume.tags).is_empty();

@@ -35,4 +35,5 @@ mod stale;
 mod states;
 mod subject;
 mod truth;
+mod unclaimed;
 mod upgrades;

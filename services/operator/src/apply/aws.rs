@@ -2,7 +2,7 @@
 
 use cloud::{
     ClientToken, Error as AwsError, Instance, InstanceId, Launch, NewSecurityGroup, NewVolume, Protection,
-    Role, Select, TagFilter, Tags, Volume, VolumeId, VolumeState, key,
+    Role, Select, TagFilter, Tags, Volume, VolumeId, key,
 };
 use plan::Step;
 
@@ -152,7 +152,7 @@ async fn create_volume(pass: &Pass<'_>, volume: &NewVolume) -> Result<(), Error>
     let filter = TagFilter::cluster(&subject.cluster).database(&subject.database).role(Role::Volume);
     let found = pass.context.cloud.describe_volumes(&Select::Tags(filter)).await;
     let found = found.map_err(Error::aws("look for the volume"))?;
-    if found.iter().any(|volume| !matches!(volume.state, VolumeState::Deleting | VolumeState::Deleted)) {
+    if found.iter().any(|volume| !volume.state.is_ending()) {
         return Ok(());
     }
     // A database has one disk in its life, so its token is always that of generation 1.
@@ -214,7 +214,7 @@ fn unless_there(answer: Result<(), AwsError>) -> Result<(), AwsError> {
 
 #[cfg(test)]
 mod tests {
-    use cloud::VolumeKind;
+    use cloud::{VolumeKind, VolumeState};
 
     use super::*;
 

@@ -3,7 +3,7 @@
 //! *Invariant:* what plans the end saw a shared picture and caches, which may be behind; this asks EC2 and the API server
 //! themselves. What only Kubernetes' garbage collector has to remove is not asked for.
 
-use cloud::{Role, Select, Volume, VolumeId, VolumeState};
+use cloud::{Role, Select, Volume, VolumeId};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use kube::api::{ListParams, PartialObjectMeta};
 use kube::{Api, ResourceExt as _};
@@ -44,8 +44,7 @@ async fn in_ec2(pass: &Pass<'_>) -> Result<Option<String>, Error> {
     }
     let volumes = cloud.describe_volumes(&Select::database(&subject.cluster, &subject.database)).await;
     let volumes = volumes.map_err(Error::aws("look for volumes of the database"))?;
-    let left = |state: &VolumeState| !matches!(state, VolumeState::Deleting | VolumeState::Deleted);
-    Ok(volumes.iter().find(|volume| left(&volume.state)).map(|volume| volume.id.to_string()))
+    Ok(volumes.iter().find(|volume| !volume.state.is_ending()).map(|volume| volume.id.to_string()))
 }
 
 /// What only its name or its id leads to: the firewall, and the disk, which is to be gone or to carry our tags, as what
@@ -62,7 +61,7 @@ async fn without_tags(pass: &Pass<'_>) -> Result<Option<String>, Error> {
     let Some(id) = status.map(|volume| VolumeId::new(&volume.id)) else { return Ok(None) };
     let disk = context.lookup.volume(&id).await.map_err(Error::aws("look for the disk by its id"))?;
     let is_missed = |disk: &Volume| {
-        !matches!(disk.state, VolumeState::Deleting | VolumeState::Deleted)
+        !disk.state.is_ending()
             && plan::is_still_ours(subject, &disk.tags)
             && !subject.owner(Role::Volume).tags().missing_from(&disk.tags).is_empty()
     };

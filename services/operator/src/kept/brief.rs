@@ -75,6 +75,11 @@ impl Database {
         self.uid.as_deref()
     }
 
+    /// The identity that it claims, however loosely.
+    pub(crate) fn identity(&self) -> Option<&str> {
+        self.identity.as_deref()
+    }
+
     /// Whether it claims this identity, however loosely.
     pub(crate) fn claims(&self, database: &str) -> bool {
         self.identity.as_deref() == Some(database)

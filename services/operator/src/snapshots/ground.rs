@@ -1,6 +1,6 @@
 //! Looking at the database that a snapshot is of: read live, because copying rests on it.
 
-use cloud::{Role, Select, TagFilter, Volume, VolumeState};
+use cloud::{Role, Select, TagFilter, Volume};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use plan::snapshot::{Disk, Ground};
@@ -117,7 +117,7 @@ pub(super) async fn disk(
     let filter = TagFilter::cluster(&subject.cluster).database(&subject.database).role(Role::Volume);
     let found = snapshots.context.cloud.describe_volumes(&Select::Tags(filter)).await;
     let mut found = found.map_err(Error::aws("look for the volume"))?;
-    found.retain(|volume| !matches!(volume.state, VolumeState::Deleting | VolumeState::Deleted));
+    found.retain(|volume| !volume.state.is_ending());
     let count = found.len();
     let Some(volume) = found.pop().filter(|_| count == 1) else {
         return Ok(Err(format!("QuestDB {} has {count} volumes", subject.name)));

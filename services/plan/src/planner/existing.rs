@@ -1,7 +1,7 @@
 //! The disk that is already there. *Invariant:* a database that had a disk never gets an empty one in its place: a disk
 //! that is missing is told to people.
 
-use cloud::{Volume, VolumeState};
+use cloud::Volume;
 use resources::QuestDB;
 
 use super::World;
@@ -62,7 +62,7 @@ pub(super) fn volume<'a>(world: &World<'a>, plan: &mut Plan) -> Option<Disk<'a>>
 
 /// Volumes that are not on their way out.
 pub(crate) fn living(volumes: &[Volume]) -> impl Iterator<Item = &Volume> {
-    volumes.iter().filter(|volume| !matches!(volume.state, VolumeState::Deleting | VolumeState::Deleted))
+    volumes.iter().filter(|volume| !volume.state.is_ending())
 }
 
 /// Why there must be a disk.

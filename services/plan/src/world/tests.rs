@@ -33,6 +33,7 @@ mod silent;
 mod source;
 mod states;
 mod tags;
+mod unclaimed;
 mod upgrades;
 mod zones;
 
