@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use domain::{DatabaseId, OperationKind, RunState};
 use futures::future::join_all;
@@ -81,8 +83,9 @@ async fn person(world: &World, holders: &Holders, names: &[String], mut random: 
 
 /// All people, again and again until enough of everything happened; how many databases they made.
 async fn people(world: &World, holders: &Holders, names: &[String], seed: u64) -> usize {
-    let mut total = [0; 3];
-    for round in 0..ROUNDS {
+    let (mut total, mut round) = ([0; 3], 0);
+    loop {
+        assert!(round < ROUNDS, "seed {seed}: hardly anything happened: {total:?}");
         let seeds = (0..PEOPLE).map(|one| (seed * 31 + one) * ROUNDS + round);
         let people = seeds.map(|seed| person(world, holders, names, Random::new(seed)));
         for happened in join_all(people).await {
@@ -92,8 +95,8 @@ async fn people(world: &World, holders: &Holders, names: &[String], seed: u64) -
         if deleted > 3 && grown > 3 && created > NAMES + 3 {
             return created;
         }
+        round += 1;
     }
-    panic!("seed {seed}: hardly anything happened: {total:?}");
 }
 
 /// The row of each database beside its resource: name, epoch, seq, hash, run state.
@@ -117,8 +120,10 @@ async fn a_name_that_goes_from_hand_to_hand_is_never_mixed_up() {
     let seed = u64::from(std::process::id());
     // Some are parked on the way and drained later, so that they come in another order than they were asked for.
     let unwell = Mutex::new(Random::new(seed));
+    // The first apply is one of them: however few there are, something was turned away.
+    let first = AtomicBool::new(true);
     front.set(move |seen| {
-        let ill = seen.is_apply() && unwell.lock().unwrap().chance(35);
+        let ill = seen.is_apply() && (first.swap(false, Relaxed) || unwell.lock().unwrap().chance(35));
         if ill { Act::Answer(503, None) } else { Act::Pass }
     });
     let members = [world.rig.start(&OFTEN), world.rig.start(&OFTEN)];
@@ -156,7 +161,7 @@ async fn a_name_that_goes_from_hand_to_hand_is_never_mixed_up() {
     assert_eq!(watched.wrong(), [""; 0], "seed {seed}");
     world.count("select count(*) from parked_instructions", "0").await;
     assert_eq!(world.ask("select count(*) from dead_letters").await, "0");
-    println!("seed {seed}: {created} databases of {NAMES} names, {grown} changes, {deleted} deletions");
+    println!("seed {seed}: {created} databases of {NAMES} names");
     for member in members {
         member.stop().await;
     }
