@@ -305,11 +305,13 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_hears_of_the_loss_and_of_renewals() {
-        let (candidate, leadership) = leading(Some(Duration::from_millis(400)));
+        const FIRST: Duration = Duration::from_secs(5);
+        let (candidate, leadership) = leading(Some(FIRST));
         let mut waiting = pin!(leadership.while_leading(std::future::pending::<()>()));
         assert!(futures::poll!(&mut waiting).is_pending());
         candidate.send_replace(Some(Instant::now() + LONG));
-        let renewed = tokio::time::timeout(Duration::from_millis(800), &mut waiting).await;
+        let past_the_first = FIRST + Duration::from_millis(400);
+        let renewed = tokio::time::timeout(past_the_first, &mut waiting).await;
         assert!(renewed.is_err(), "it was renewed");
         candidate.send_replace(None);
         assert_eq!(waiting.await, None);

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -19,6 +20,10 @@ use crate::{Failpoint, eventually, failpoint, http, unique};
 
 /// How long a program may take to become ready, and to die of SIGKILL.
 const PATIENCE: Duration = Duration::from_mins(1);
+/// How long an answer may take: on a busy machine, long.
+const ANSWER: Duration = Duration::from_secs(20);
+/// What stands before the address of the operations server in the first line of a log.
+const ADDRESS: &str = "\"ops.address\":\"";
 /// How much of a log is shown with an error.
 const SHOWN: usize = 2_000;
 
@@ -28,7 +33,8 @@ pub struct Spawned {
     name: String,
     child: Child,
     process: Process,
-    ops: SocketAddr,
+    /// Where its operations server listens, once that is known.
+    ops: OnceLock<SocketAddr>,
     log: PathBuf,
 }
 
@@ -64,13 +70,14 @@ impl Spawned {
         folder: &Path,
         (places, environment): (&[&Failpoint], &[(&'static str, &Path)]),
     ) -> anyhow::Result<Self> {
-        let ops = free_address()?;
         let name = unique(program);
         let log = folder.join(format!("{name}.log"));
         let file = File::create(&log).with_context(|| format!("making {}", log.display()))?;
         let child = Command::new(crate::stack().programs.join(program))
             .args(arguments)
-            .args(["--ops-listen", &ops.to_string()])
+            // A port that was looked for here might be somebody else's by the time it is asked for there.
+            .args(["--ops-listen", "127.0.0.1:0"])
+            .env("SLIPWAY_LOG_FORMAT", "json")
             .env(failpoint::VARIABLE, failpoint::orders(places))
             .envs(environment.iter().copied())
             .stdin(Stdio::null())
@@ -81,7 +88,7 @@ impl Spawned {
             .with_context(|| format!("starting {program}"))?;
         let pid = child.id().with_context(|| format!("{program} ended at once"))?;
         let process = Process::of_pid(pid.cast_signed()).with_context(|| format!("{program} is gone"))?;
-        Ok(Self { name, child, process, ops, log })
+        Ok(Self { name, child, process, ops: OnceLock::new(), log })
     }
 
     /// Waits until it says that it is ready.
@@ -92,8 +99,8 @@ impl Spawned {
 
     /// Whether it says that it is ready.
     pub async fn is_ready(&self) -> bool {
-        let url = format!("http://{}/readyz", self.ops);
-        let answer = http().get(url).timeout(Duration::from_secs(2)).send().await;
+        let Some(ops) = self.ops() else { return false };
+        let answer = http().get(format!("http://{ops}/readyz")).timeout(ANSWER).send().await;
         answer.is_ok_and(|answer| answer.status().is_success())
     }
 
@@ -106,11 +113,22 @@ impl Spawned {
 
     /// All of its metrics; nothing when it does not answer.
     pub async fn metrics(&self) -> String {
-        let url = format!("http://{}/metrics", self.ops);
-        let Ok(answer) = http().get(url).timeout(Duration::from_secs(5)).send().await else {
-            return String::new();
-        };
+        let Some(ops) = self.ops() else { return String::new() };
+        let request = http().get(format!("http://{ops}/metrics")).timeout(Duration::from_secs(5));
+        let Ok(answer) = request.send().await else { return String::new() };
         answer.text().await.unwrap_or_default()
+    }
+
+    /// Where its operations server listens, once it has said so.
+    fn ops(&self) -> Option<SocketAddr> {
+        if let Some(known) = self.ops.get() {
+            return Some(*known);
+        }
+        let log = self.log();
+        let (_, said) = log.split_once(ADDRESS)?;
+        let (address, _) = said.split_once('"')?;
+        let address: SocketAddr = address.parse().ok()?;
+        Some(*self.ops.get_or_init(|| address))
     }
 
     /// What it has logged.

@@ -17,6 +17,11 @@ const EARLIEST: [&str; 2] = ["--offset-reset", "earliest"];
 /// Variables beside the usual ones.
 pub(crate) type Environment<'a> = &'a [(&'static str, &'a Path)];
 
+/// Whichever is free when it is asked for: nobody calls there.
+fn any_address() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
 impl Rig {
     /// A backend in all its roles, at the address that the console knows.
     pub(crate) async fn backend(&self) -> Spawned {
@@ -37,21 +42,21 @@ impl Rig {
 
     /// The same; it dies or is held at these places.
     pub(crate) async fn backend_failing_at(&self, roles: &str, places: &[&Failpoint]) -> Spawned {
-        let backend = self.backend_of((roles, testkit::free_address().unwrap()), &[], places, &[]);
+        let backend = self.backend_of((roles, any_address()), &[], places, &[]);
         backend.ready().await;
         backend
     }
 
     /// A sink at an address of its own, with further arguments.
     pub(crate) async fn sink(&self, more: &[&str]) -> Spawned {
-        let sink = self.backend_of(("sink", testkit::free_address().unwrap()), more, &[], &[]);
+        let sink = self.backend_of(("sink", any_address()), more, &[], &[]);
         sink.ready().await;
         sink
     }
 
     /// A backend in some roles in an environment of its own; where it has the API, that is what the console knows.
     pub(crate) fn backend_by(&self, roles: &str, environment: Environment<'_>) -> Spawned {
-        let api = if roles.contains("api") { self.api } else { testkit::free_address().unwrap() };
+        let api = if roles.contains("api") { self.api } else { any_address() };
         self.backend_of((roles, api), &[], &[], environment)
     }
 

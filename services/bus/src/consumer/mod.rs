@@ -33,7 +33,7 @@ pub use crate::lanes::{Class, Keep, Limits, Place};
 pub use crate::polling::Patience;
 pub use state::{Snapshot, State};
 
-use crate::polling::{END, on_thread};
+use crate::polling::{COMMIT, END, QUESTION, on_thread};
 use crate::{Connection, Error, Record};
 
 /// What became of a record.
@@ -151,6 +151,11 @@ pub struct Settings {
     pub commit_every: Duration,
     /// How long records under way may take to finish at a stop. Those that take longer are dropped where they stand.
     pub grace: Duration,
+    /// How long a question to the brokers may take. Nobody waits for it but those who end; what is not told in time is not
+    /// known, and records that were finished before are dealt with again.
+    pub question: Duration,
+    /// How long the brokers may take at a stop to answer the last commit.
+    pub last_commit: Duration,
     /// How long the consumer may be outside of its group before it is given up.
     pub patience: Patience,
 }
@@ -170,8 +175,15 @@ impl Settings {
             in_memory_bytes: 64 * 1_024 * 1_024,
             commit_every: Duration::from_secs(1),
             grace: Duration::from_secs(10),
+            question: QUESTION,
+            last_commit: COMMIT,
             patience: Patience::default(),
         }
+    }
+
+    /// How long a stop may take in all.
+    fn end(&self) -> Duration {
+        self.grace + END + self.question.saturating_sub(QUESTION) + self.last_commit.saturating_sub(COMMIT)
     }
 }
 
@@ -183,7 +195,7 @@ pub async fn run<H: Handler>(
     state: Arc<State>,
     stop: CancellationToken,
 ) -> Result<(), Error> {
-    let (topic, limit) = (settings.topic.clone(), settings.grace + END);
+    let (topic, limit) = (settings.topic.clone(), settings.end());
     let runtime = tokio::runtime::Handle::current();
     let work = {
         let stop = stop.clone();

@@ -38,6 +38,7 @@ pub(crate) fn run<H: Handler>(
         reset: settings.offset_reset,
         patience: settings.patience,
         grace: settings.grace,
+        last_commit: settings.last_commit,
         state,
     };
     let (ask, asked) = sync_channel(WAITING);
@@ -45,6 +46,7 @@ pub(crate) fn run<H: Handler>(
     let questions = Questions {
         topic: settings.topic.clone(),
         count_every: settings.count_every,
+        limit: settings.question,
         may_begin: settings.offset_reset == OffsetReset::Earliest,
         asked,
         answers,

@@ -9,7 +9,7 @@ use rdkafka::Offset;
 use rdkafka::consumer::Consumer as _;
 use rdkafka::error::KafkaResult;
 
-use crate::polling::{Client, QUESTION, list};
+use crate::polling::{Client, list};
 use crate::tracker::Mark;
 
 /// Partitions that were assigned, and the number of the assignment.
@@ -29,6 +29,8 @@ pub(super) struct Questions {
     pub(super) topic: String,
     /// How often the partitions are counted.
     pub(super) count_every: Duration,
+    /// How long a question may take.
+    pub(super) limit: Duration,
     /// Whether a partition without a commit is begun at its oldest record.
     pub(super) may_begin: bool,
     pub(super) asked: Receiver<Assigned>,
@@ -86,7 +88,7 @@ impl Questions {
         let mut empty = Vec::new();
         for &partition in partitions.iter().filter(|_| self.may_begin).filter(is_new) {
             // Brokers that do not answer for one are not asked for the others: somebody may wait for us to end.
-            let Ok((low, high)) = client.fetch_watermarks(&self.topic, partition, QUESTION) else { break };
+            let Ok((low, high)) = client.fetch_watermarks(&self.topic, partition, self.limit) else { break };
             if low == high {
                 empty.push(Mark { partition, offset: high, metadata: String::new() });
             }
@@ -103,7 +105,7 @@ impl Questions {
     }
 
     fn marks(&self, client: &Client, partitions: &[i32]) -> KafkaResult<Vec<Mark>> {
-        let committed = client.committed_offsets(list(&self.topic, partitions), QUESTION)?;
+        let committed = client.committed_offsets(list(&self.topic, partitions), self.limit)?;
         let mark = |element: &rdkafka::topic_partition_list::TopicPartitionListElem<'_>| {
             let Offset::Offset(offset) = element.offset() else { return None };
             let metadata = element.metadata().to_owned();
@@ -114,7 +116,7 @@ impl Questions {
 
     /// `None`: nobody knows, as when brokers are away.
     fn count(&self, client: &Client) -> Option<Answer> {
-        let metadata = client.fetch_metadata(Some(&self.topic), QUESTION).ok()?;
+        let metadata = client.fetch_metadata(Some(&self.topic), self.limit).ok()?;
         let found = metadata.topics().iter().find(|topic| topic.name() == self.topic)?;
         let count = i32::try_from(found.partitions().len()).ok().filter(|count| *count > 0)?;
         found.error().is_none().then_some(Answer::Partitions(count))

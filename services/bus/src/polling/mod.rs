@@ -42,7 +42,7 @@ const REPORT: Duration = Duration::from_millis(50);
 /// The longest question to the brokers; nobody waits for it but those who end.
 pub(crate) const QUESTION: Duration = Duration::from_secs(2);
 /// How long the answer to the last commit may take.
-const COMMIT: Duration = Duration::from_secs(1);
+pub(crate) const COMMIT: Duration = Duration::from_secs(1);
 /// How long those who are told to stop where they stand may take for it.
 const ABANDON: Duration = Duration::from_secs(1);
 /// How long leaving the group may take.
@@ -62,6 +62,8 @@ pub(crate) struct Start<'a> {
     pub(crate) reset: OffsetReset,
     pub(crate) patience: Patience,
     pub(crate) grace: Duration,
+    /// How long the answer to the last commit may take.
+    pub(crate) last_commit: Duration,
     /// Where it is told what the consumer does.
     pub(crate) state: &'a State,
 }
@@ -246,7 +248,7 @@ impl Polling<'_> {
             self.poll_until(ABANDON, |_| duty.running() == 0);
         }
         self.commit(&duty.last());
-        self.poll_until(COMMIT, |client| client.context().commits_under_way() == 0);
+        self.poll_until(self.start.last_commit, |client| client.context().commits_under_way() == 0);
         self.report(duty);
     }
 

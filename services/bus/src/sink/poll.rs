@@ -13,7 +13,7 @@ use super::desk::{Desk, Member};
 use super::shelves::Waiting;
 use super::{Settings, Sink};
 use crate::consumer::{OffsetReset, Patience, Snapshot, State};
-use crate::polling::{self, Client, Duty, Membership, POLL, SOON, Start, list};
+use crate::polling::{self, COMMIT, Client, Duty, Membership, POLL, SOON, Start, list};
 use crate::tracker::Mark;
 use crate::{Error, Record, lock};
 
@@ -39,6 +39,7 @@ pub(crate) fn run<S: Sink>(
         reset: OffsetReset::Error,
         patience: Patience::default(),
         grace: settings.grace,
+        last_commit: COMMIT,
         state,
     };
     let membership: Arc<dyn Membership> = Arc::new(Member(Arc::clone(&desk)));

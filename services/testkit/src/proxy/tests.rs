@@ -5,7 +5,10 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 
+/// How long something is waited for that must not come.
 const SOON: Duration = Duration::from_millis(200);
+/// How long something is waited for that must come.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A server that repeats what it hears, behind a proxy.
 async fn echo() -> Proxy {
@@ -24,11 +27,15 @@ async fn echo() -> Proxy {
 
 /// Says something and gives what comes back: nothing when the connection ends, `None` when nothing comes.
 async fn say(stream: &mut TcpStream, word: &[u8]) -> Option<Vec<u8>> {
+    say_within(PATIENCE, stream, word).await
+}
+
+async fn say_within(limit: Duration, stream: &mut TcpStream, word: &[u8]) -> Option<Vec<u8>> {
     if stream.write_all(word).await.is_err() {
         return Some(Vec::new());
     }
     let mut heard = vec![0; 64];
-    let read = tokio::time::timeout(SOON, stream.read(&mut heard)).await.ok()?;
+    let read = tokio::time::timeout(limit, stream.read(&mut heard)).await.ok()?;
     heard.truncate(read.unwrap_or(0));
     Some(heard)
 }
@@ -48,9 +55,9 @@ async fn held_bytes_come_when_it_passes_again() {
     assert_eq!(say(&mut before, b"a").await.unwrap(), b"a");
     proxy.set(Mode::Hold);
     let mut after = TcpStream::connect(proxy.address()).await.unwrap();
-    assert_eq!(say(&mut before, b"b").await, None);
-    assert_eq!(say(&mut after, b"c").await, None);
-    assert!(proxy.harmed() >= 2);
+    assert_eq!(say_within(SOON, &mut before, b"b").await, None);
+    assert_eq!(say_within(SOON, &mut after, b"c").await, None);
+    crate::eventually(PATIENCE, "both to be held", async || (proxy.harmed() >= 2).then_some(())).await;
     proxy.set(Mode::Pass);
     assert_eq!(say(&mut before, b"").await.unwrap(), b"b");
     assert_eq!(say(&mut after, b"").await.unwrap(), b"c");
@@ -75,12 +82,12 @@ async fn a_cut_ends_old_and_new_connections() {
 async fn refused_means_that_nobody_is_there() {
     let proxy = echo().await;
     proxy.set(Mode::Refuse);
-    crate::eventually(Duration::from_secs(5), "a refusal", async || {
+    crate::eventually(PATIENCE, "a refusal", async || {
         TcpStream::connect(proxy.address()).await.is_err().then_some(())
     })
     .await;
     proxy.set(Mode::Pass);
-    crate::eventually(Duration::from_secs(5), "the server again", async || {
+    crate::eventually(PATIENCE, "the server again", async || {
         let mut stream = TcpStream::connect(proxy.address()).await.ok()?;
         (say(&mut stream, b"a").await? == b"a").then_some(())
     })

@@ -49,7 +49,12 @@ impl Road {
         let connection = Connection::new(&stack().kafka_bootstrap, "test");
         let (instructions, gossip) = (unique("instructions"), unique("gossip"));
         let topics = [TopicSettings::new(&instructions, 2, 1), TopicSettings::new(&gossip, 2, 1)];
-        Admin::new(&connection).unwrap().ensure_topics(&topics, LIMIT).await.unwrap();
+        let admin = Admin::new(&connection).unwrap();
+        admin.ensure_topics(&topics, LIMIT).await.unwrap();
+        for topic in [&instructions, &gossip] {
+            // A broker learns of a topic a moment after the controller has made it.
+            eventually(LIMIT, "the topic", async || admin.check_partitions(topic, 2, LIMIT).await.ok()).await;
+        }
         let producer = Producer::new(&connection).unwrap();
         let (records, stop) = (Arc::default(), CancellationToken::new());
         let settings = Settings::new(connection.clone(), &instructions, unique("collector"));
@@ -212,6 +217,12 @@ async fn the_doorbell_and_the_floor_both_publish() {
     tokio::spawn(road.relay().run(heartbeat, road.stop.clone()));
     let rung = road.app.created("rung").await;
     road.records(1).await;
+    // The relay marks what it sent a moment after it was sent.
+    eventually(LIMIT, "nothing unpublished", async || {
+        let waiting = road.app.ask("select count(*) from databases where unpublished").await;
+        (waiting == "0").then_some(())
+    })
+    .await;
     // Minted by another process: nobody rings here.
     road.app.ask("update databases set published_epoch = 0, published_seq = 0").await;
     assert_eq!(road.records(2).await[1].key_text(), rung["database"]["id"].as_str());

@@ -1,12 +1,24 @@
 //! Snapshots: they hold a moment, take time, have no token, and disks are made from whole ones only.
 
 use cloud::{
-    NewSnapshot, NewVolume, Role, Select, SnapshotId, SnapshotState, TagFilter, VolumeId, VolumeSnapshot, key,
+    ClientToken, Error, NewSnapshot, NewVolume, Role, Select, SnapshotId, SnapshotState, TagFilter, VolumeId,
+    VolumeSnapshot, key,
 };
 use serde_json::json;
 use testkit::eventually;
 
 use super::{Corner, DEADLINE, Fault, once_visible};
+
+/// How often a test may be too late for a refusal that comes only for a second, on a busy machine.
+const ATTEMPTS: u64 = 5;
+
+/// A disk that was asked for before its snapshot was whole.
+struct Early {
+    snapshot: VolumeSnapshot,
+    from: NewVolume,
+    token: ClientToken,
+    refusal: Error,
+}
 
 impl Corner {
     fn new_snapshot(&self, volume: &VolumeId, name: &str) -> NewSnapshot {
@@ -33,24 +45,75 @@ impl Corner {
     async fn remove(&self, id: &SnapshotId) {
         once_visible(async || self.aws.delete_snapshot(id).await).await.unwrap();
     }
+
+    /// A snapshot that is begun as soon as the moment after the one before is over.
+    async fn begun(&self, volume: &VolumeId, name: &str) -> VolumeSnapshot {
+        eventually(DEADLINE, "a snapshot", async || {
+            let begun = self.aws.create_snapshot(&self.new_snapshot(volume, name)).await;
+            if begun.as_ref().is_err_and(|error| error.category() == "too_soon") {
+                return None;
+            }
+            Some(begun.unwrap())
+        })
+        .await
+    }
+
+    /// Takes back what came too late to be refused.
+    async fn undo(&self, snapshots: &[&SnapshotId]) {
+        for id in snapshots {
+            self.until_completed(id).await;
+            self.remove(id).await;
+        }
+        eventually(DEADLINE, "nothing of it", async || {
+            (self.of_name("s1").await.is_empty() && self.of_name("s2").await.is_empty()).then_some(())
+        })
+        .await;
+    }
+
+    /// A snapshot, and how a disk of it was refused before it was whole.
+    async fn early(&self, volume: &VolumeId) -> Early {
+        for attempt in 1..=ATTEMPTS {
+            let snapshot = self.begun(volume, "s1").await;
+            let from = NewVolume {
+                snapshot: Some(snapshot.id.to_string()),
+                size_gib: 12,
+                tags: self.tags("db2", Role::Volume),
+                ..self.new_volume()
+            };
+            let token = ClientToken::new(&self.cluster, "db2", Role::Volume, attempt);
+            match once_visible(async || self.aws.create_volume(&from, &token).await).await {
+                Err(refusal) => return Early { snapshot, from, token, refusal },
+                Ok(late) => {
+                    self.until_volume(&late.id, cloud::Volume::is_detached).await;
+                    self.aws.delete_volume(&late.id).await.unwrap();
+                    self.undo(&[&snapshot.id]).await;
+                }
+            }
+        }
+        panic!("{ATTEMPTS} times a disk was made of a snapshot that had just begun");
+    }
+
+    /// A snapshot, and how another one right after it was refused.
+    async fn too_soon(&self, volume: &VolumeId) -> (VolumeSnapshot, Error) {
+        for _ in 0..ATTEMPTS {
+            let first = self.begun(volume, "s1").await;
+            match self.aws.create_snapshot(&self.new_snapshot(volume, "s2")).await {
+                Err(error) => return (first, error),
+                Ok(late) => self.undo(&[&first.id, &late.id]).await,
+            }
+        }
+        panic!("{ATTEMPTS} times no moment had to lie between two snapshots");
+    }
 }
 
 #[tokio::test]
 async fn a_snapshot_is_pending_then_whole_and_only_then_a_source() {
     let corner = Corner::new().await;
     let volume = corner.create_volume().await;
-    let begun = corner.aws.create_snapshot(&corner.new_snapshot(&volume, "s1")).await.unwrap();
+    let Early { snapshot: begun, from, token, refusal } = corner.early(&volume).await;
     assert_eq!((&begun.volume, begun.size_gib, &begun.state), (&volume, 10, &SnapshotState::Pending));
     assert_eq!(begun.tags, corner.new_snapshot(&volume, "s1").tags);
-    let from = NewVolume {
-        snapshot: Some(begun.id.to_string()),
-        size_gib: 12,
-        tags: corner.tags("db2", Role::Volume),
-        ..corner.new_volume()
-    };
-    let token = cloud::ClientToken::new(&corner.cluster, "db2", Role::Volume, 1);
-    let early = once_visible(async || corner.aws.create_volume(&from, &token).await).await.unwrap_err();
-    assert_eq!(early.category(), "incorrect_state", "{early:?}");
+    assert_eq!(refusal.category(), "incorrect_state", "{refusal:?}");
 
     let whole = corner.until_completed(&begun.id).await;
     assert_eq!((whole.progress, whole.started_at.is_some()), (Some(100), true));
@@ -75,8 +138,7 @@ async fn a_snapshot_is_pending_then_whole_and_only_then_a_source() {
 async fn two_snapshots_of_a_volume_have_a_moment_between_them() {
     let corner = Corner::new().await;
     let volume = corner.create_volume().await;
-    let first = corner.aws.create_snapshot(&corner.new_snapshot(&volume, "s1")).await.unwrap();
-    let error = corner.aws.create_snapshot(&corner.new_snapshot(&volume, "s2")).await.unwrap_err();
+    let (first, error) = corner.too_soon(&volume).await;
     assert_eq!((error.category(), error.outcome_unknown()), ("too_soon", false), "{error:?}");
     let second = eventually(DEADLINE, "the moment over", async || {
         corner.aws.create_snapshot(&corner.new_snapshot(&volume, "s2")).await.ok()

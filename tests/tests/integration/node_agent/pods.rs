@@ -12,6 +12,10 @@ use testkit::{eventually, unique};
 use super::rig::{PATIENCE, Rig, image};
 
 const PASSWORD: &str = "correct-horse";
+/// How long a question may take that is asked again.
+const QUESTION: Duration = Duration::from_secs(5);
+/// How long a statement may take that is not to be given twice.
+const STATEMENT: Duration = Duration::from_mins(1);
 
 /// As the operator makes it, but bound to a node by hand.
 pub(super) fn pod(name: &str, node: &str, image: &str) -> Value {
@@ -89,7 +93,17 @@ pub(super) fn restarts(pod: &Pod) -> Option<i32> {
 
 /// The rows of an answer.
 pub(super) async fn sql(address: &str, query: &str) -> Option<Value> {
-    let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build().unwrap();
+    sql_within(QUESTION, address, query).await
+}
+
+/// Gives a statement once.
+pub(super) async fn run(address: &str, statement: &str) {
+    let done = sql_within(STATEMENT, address, statement).await;
+    assert!(done.is_some(), "{statement}");
+}
+
+async fn sql_within(limit: Duration, address: &str, query: &str) -> Option<Value> {
+    let http = reqwest::Client::builder().no_proxy().timeout(limit).build().unwrap();
     let request = http.get(format!("http://{address}:9000/exec")).query(&[("query", query)]);
     let answer = request.basic_auth("admin", Some(PASSWORD)).send().await.ok()?.error_for_status().ok()?;
     Some(answer.json::<Value>().await.ok()?["dataset"].clone())
@@ -126,10 +140,8 @@ async fn a_database_keeps_its_rows_through_deaths_of_agent_process_and_pod() {
         json!([["4321"]]),
     )
     .await;
-    sql(&address, "create table t (ts timestamp, v long) timestamp(ts) partition by day wal")
-        .await
-        .expect("a table");
-    sql(&address, "insert into t values (now(), 42)").await.expect("a row");
+    run(&address, "create table t (ts timestamp, v long) timestamp(ts) partition by day wal").await;
+    run(&address, "insert into t values (now(), 42)").await;
     until_rows(&address, "select sum(v) from t", json!([[42]])).await;
 
     // The agent dies; the database does not, and the next agent takes it up without starting it anew.

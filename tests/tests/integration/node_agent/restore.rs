@@ -10,7 +10,7 @@ use testkit::eventually;
 use tokio::process::Command;
 
 use super::pods::{
-    delete_and_wait, is_ready, pod, restarts, rig_with_node, sql, until_node, until_rows, waiting_reason,
+    delete_and_wait, is_ready, pod, restarts, rig_with_node, run, until_node, until_rows, waiting_reason,
 };
 use super::rig::{PATIENCE, Rig, image};
 
@@ -114,16 +114,15 @@ async fn a_disk_made_from_a_snapshot_begins_with_the_rows_of_its_moment() {
     with_disk(&rig, &volume, "data", &node).await;
     rig.create(pod("db-0", &node, &image())).await;
     let address = rig.until_pod("db-0", "a ready pod", is_ready).await;
-    let run = async |query: &str| sql(&address, query).await.unwrap_or_else(|| panic!("{query}"));
-    run("create table t (ts timestamp, v long) timestamp(ts) partition by day wal").await;
-    run("insert into t values (now(), 42)").await;
+    run(&address, "create table t (ts timestamp, v long) timestamp(ts) partition by day wal").await;
+    run(&address, "insert into t values (now(), 42)").await;
     until_rows(&address, "select sum(v) from t", json!([[42]])).await;
-    run("checkpoint create").await;
+    run(&address, "checkpoint create").await;
     let snapshot = rig.snapshot(&volume).await;
     let held = fs::metadata(Rig::snapshots().join(snapshot.as_str()).join("db"));
     assert!(held.is_ok_and(|held| held.is_dir()), "the snapshot holds no bytes");
-    run("checkpoint release").await;
-    run("insert into t values (now(), 1)").await;
+    run(&address, "checkpoint release").await;
+    run(&address, "insert into t values (now(), 1)").await;
     until_rows(&address, "select sum(v) from t", json!([[43]])).await;
     delete_and_wait(&rig, "db-0").await;
 

@@ -11,6 +11,7 @@ use resources::{Phase, names};
 use serde_json::{Value, json};
 use testkit::{eventually, unique};
 
+use super::life::play_claims;
 use super::rig::{PATIENCE, Rig, apply};
 use super::subject::Subject;
 use crate::endpoint::{control, fault, serial};
@@ -40,7 +41,7 @@ async fn what_the_picture_does_not_show_is_found_by_the_last_look() {
     let memory = fault(&json!({ "kind": "stale", "action": "Nothing", "stale_s": 4 * PAST.as_secs() })).await;
     let mut operator = rig.start_with_lag(Duration::ZERO).await;
     apply(&rig.as_admin(), &plain(&rig, "unseen")).await.unwrap();
-    // Before it has a claim, which nobody would let go: there are no controllers here. Status tells of machines later.
+    // Status tells of machines later.
     eventually(PATIENCE, "a machine", async || rig.instances().await.pop()).await;
     let born = rig.as_admin().get("unseen").await.unwrap();
     operator.kill().await.unwrap();
@@ -97,9 +98,11 @@ async fn deleted_unseen(rig: Rig, lag: Duration, by_the_next: bool) {
     nothing_forgotten(rig).await;
 }
 
-/// The past is shown to every step on the way, and each refusal is followed by a longer pause.
+/// The past is shown to every step on the way, and each refusal is followed by a longer pause. A claim may have been made
+/// before the deletion, and there are no controllers here that let it go.
 async fn gone(rig: &Rig) {
     eventually(2 * PATIENCE, "the resource to be let go", async || {
+        play_claims(rig).await;
         rig.as_admin().get_opt("unseen").await.unwrap().is_none().then_some(())
     })
     .await;

@@ -207,7 +207,7 @@ async fn what_belongs_to_somebody_else_is_left_alone() {
 }
 
 /// Lets claims and volumes go that are being deleted, if there are any.
-async fn play_claims(rig: &Rig) {
+pub(super) async fn play_claims(rig: &Rig) {
     let free = json!({ "metadata": { "finalizers": null } });
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(rig.admin.clone(), &rig.namespace);
     for claim in claims.list(&ListParams::default()).await.unwrap().items {

@@ -16,6 +16,10 @@ use crate::front::Act;
 
 const NAME: &str = "fenced";
 const ROUNDS: usize = 120;
+/// Writes that are taken at least: with fewer, little was tried, and there are more rounds.
+const TAKEN: usize = ROUNDS / 60 + 1;
+/// Rounds after which it is no accident that so few were taken.
+const MOST_ROUNDS: usize = 20 * ROUNDS;
 /// The highest number that a position can have.
 const MOST: i64 = 9_007_199_254_740_991;
 
@@ -142,13 +146,14 @@ impl Fenced {
     }
 }
 
-async fn position_never_falls(seed: u64, fenced: &Fenced) -> usize {
+async fn position_never_falls(seed: u64, fenced: &Fenced) {
     let mut random = Random::new(seed);
     let first = fenced.body((1, 1, 1), 0);
     let params = PatchParams::apply(names::PROVISIONER).force();
     fenced.api.patch(NAME, &params, &Patch::Apply(first)).await.unwrap();
-    let (mut stood, mut moved) = (fenced.now().await, 0);
-    for round in 0..ROUNDS {
+    let (mut stood, mut moved, mut round) = (fenced.now().await, 0, 0);
+    while round < ROUNDS || moved < TAKEN {
+        assert!(round < MOST_ROUNDS, "seed {seed}: only {moved} writes were taken");
         let verb = fenced.write(&mut random).await;
         let stands = fenced.now().await;
         let what = format!("seed {seed}, round {round}, {verb}: {stood:?} became {stands:?}");
@@ -157,12 +162,12 @@ async fn position_never_falls(seed: u64, fenced: &Fenced) -> usize {
         assert!(stands.0.0 <= MOST && stands.0.1 <= MOST, "{what}");
         moved += usize::from(stands.0 > stood.0);
         stood = stands;
+        round += 1;
     }
     // Not wedged: the next instruction is taken.
     let (epoch, seq, _) = stood.0;
     let next = fenced.body((epoch, seq + 1, 1), 9);
     fenced.api.patch(NAME, &params, &Patch::Apply(next)).await.unwrap();
-    moved
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -178,8 +183,7 @@ async fn no_verb_takes_a_resource_back() {
         eventually(PATIENCE, "the definition", async || api.get_opt(NAME).await.ok()).await;
         let (client, version) = (client.clone(), format!("{group}/v1"));
         let fenced = Fenced { client, api: api.clone(), version };
-        let moved = position_never_falls(seed, &fenced).await;
-        assert!(moved > ROUNDS / 60, "seed {seed}: only {moved} writes were taken, so little was tried");
+        position_never_falls(seed, &fenced).await;
         api.delete(NAME, &DeleteParams::default()).await.unwrap();
     }
     remove(&client, &definition).await;

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use domain::{DatabaseId, OperationKind, RunState};
 use futures::future::join_all;
@@ -121,8 +123,10 @@ async fn a_name_that_goes_from_hand_to_hand_is_never_mixed_up() {
     let seed = u64::from(std::process::id());
     // Some are parked on the way and drained later, so that they come in another order than they were asked for.
     let unwell = Mutex::new(Random::new(seed));
+    // The first apply is one of them: however few there are, something was turned away.
+    let first = AtomicBool::new(true);
     front.set(move |seen| {
-        let ill = seen.is_apply() && unwell.lock().unwrap().chance(35);
+        let ill = seen.is_apply() && (first.swap(false, Relaxed) || unwell.lock().unwrap().chance(35));
         if ill { Act::Answer(503, None) } else { Act::Pass }
     });
     let members = [world.rig.start(&OFTEN), world.rig.start(&OFTEN)];
@@ -160,7 +164,7 @@ async fn a_name_that_goes_from_hand_to_hand_is_never_mixed_up() {
     assert_eq!(watched.wrong(), [""; 0], "seed {seed}");
     world.count("select count(*) from parked_instructions", "0").await;
     assert_eq!(world.ask("select count(*) from dead_letters").await, "0");
-    println!("seed {seed}: {created} databases of {NAMES} names, {grown} changes, {deleted} deletions");
+    println!("seed {seed}: {created} databases of {NAMES} names");
     for member in members {
         member.stop().await;
     }

@@ -22,8 +22,11 @@ async fn grow(rig: &Rig, partitions: i32) {
     }
 }
 
+/// The last one belongs to the third partition, once there is one.
 fn databases(rig: &Rig) -> Vec<Instruction> {
-    (0..DATABASES).map(|_| rig.instruction(1)).collect()
+    let moves = |one: &Instruction| bus::partition_of(one.key().as_bytes(), 3) == 2;
+    let last = std::iter::repeat_with(|| rig.instruction(1)).find(moves);
+    (1..DATABASES).map(|_| rig.instruction(1)).chain(last).collect()
 }
 
 fn at(instruction: &Instruction, seq: i64) -> Instruction {

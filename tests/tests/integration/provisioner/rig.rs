@@ -70,7 +70,13 @@ impl Rig {
         let topics = [unique("instructions"), unique("gossip")];
         let settings: Vec<TopicSettings> =
             topics.iter().map(|topic| TopicSettings::new(topic, partitions, 1)).collect();
-        bus::Admin::new(&connection).unwrap().ensure_topics(&settings, PATIENCE).await.unwrap();
+        let admin = bus::Admin::new(&connection).unwrap();
+        admin.ensure_topics(&settings, PATIENCE).await.unwrap();
+        for topic in &topics {
+            // A broker learns of a topic a moment after the controller has made it.
+            let known = async || admin.check_partitions(topic, partitions, PATIENCE).await.ok();
+            eventually(PATIENCE, "the topic", known).await;
+        }
         let credentials = testkit::scratch().join(unique("credentials"));
         std::fs::create_dir_all(&credentials).unwrap();
         let rig = Self {

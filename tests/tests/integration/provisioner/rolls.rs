@@ -11,8 +11,10 @@ use crate::front::{Front, Seen};
 
 const ROLLS: i64 = 20;
 const DATABASES: usize = 12;
-/// How long work under way may take at a stop, where it does not end.
-const SHORT: [&str; 2] = ["--grace", "1"];
+/// An apply may be held for as long as it takes until all of them are.
+const PATIENT: [&str; 2] = ["--call-timeout", "50"];
+/// The same, and how long work under way may take at a stop where it does not end.
+const SHORT: [&str; 4] = ["--call-timeout", "50", "--grace", "1"];
 /// How long any end may take: the usual grace, and what the end of a consumer may take beyond it.
 const END: Duration = Duration::from_secs(10 + 6 + 2);
 
@@ -34,7 +36,7 @@ impl Roll {
 
     /// Starts the one that will be replaced like this.
     fn starts(self, rig: &Rig) -> Running {
-        rig.start(if self == Self::Abandoned { &SHORT } else { &[] })
+        rig.start(if self == Self::Abandoned { &SHORT } else { &PATIENT })
     }
 }
 

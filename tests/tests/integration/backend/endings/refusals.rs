@@ -123,8 +123,8 @@ async fn an_unknown_wish_for_failures_is_named() {
 }
 
 impl App {
-    /// A dead letter of a database's second position, found so many seconds ago.
-    async fn letter(&self, made: &serde_json::Value, code: &str, seconds: u32) {
+    /// A dead letter of a database's second position, found so many seconds ago; a negative number is yet to come.
+    async fn letter(&self, made: &serde_json::Value, code: &str, seconds: i32) {
         self.ask(&format!(
             "insert into dead_letters (topic, kafka_partition, kafka_offset, database_id, epoch, seq, code, message, \
              consumer, received_at) select 'i', 0, count(*), '{}', 1, 2, '{code}', 'why', 'test', \
@@ -196,7 +196,8 @@ async fn a_letter_says_nothing_of_what_was_taken_or_came_anew() {
     app.ask(&format!("update dead_letters set superseded_at = now() where database_id = '{}'", id_of(&anew)))
         .await;
     let (young, _) = app.changing("young").await;
-    app.letter(&young, "undecodable", 0).await;
+    // However long the others take, it is not old enough.
+    app.letter(&young, "undecodable", -3_600).await;
     let (other, _) = app.changing("other").await;
     app.letter(&other, "undecodable", 3).await;
     app.ask(&format!("update dead_letters set seq = 1 where database_id = '{}'", id_of(&other))).await;
