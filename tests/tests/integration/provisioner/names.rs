@@ -164,7 +164,7 @@ async fn a_name_that_goes_from_hand_to_hand_is_never_mixed_up() {
     assert_eq!(watched.wrong(), [""; 0], "seed {seed}");
     world.count("select count(*) from parked_instructions", "0").await;
     assert_eq!(world.ask("select count(*) from dead_letters").await, "0");
-    println!("seed {seed}: {created} databases of {NAMES} names");
+    println!("seed {seed}: {created} databases of {NAMES} names, {grown} changes, {deleted} deletions");
     for member in members {
         member.stop().await;
     }
