@@ -1,6 +1,7 @@
 //! Machines that run for databases of which there is no resource: found in the pictures of the account, counted and told once
 //! each.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeSet, HashSet};
 use std::time::Instant;
 
@@ -48,7 +49,9 @@ impl Claims {
         let is_seen =
             |namespace: &str| self.scope.covers(namespace) && self.watches.unseen(Some(namespace)).is_none();
         let briefs = self.caches.resources.briefs();
-        let known: HashSet<&str> = briefs.iter().filter_map(|(_, brief)| brief.identity()).collect();
+        // Of a cluster without machines nobody's identity is asked for.
+        let known: LazyCell<HashSet<&str>, _> =
+            LazyCell::new(|| briefs.iter().filter_map(|(_, brief)| brief.identity()).collect());
         let now =
             plan::unclaimed(&self.settings, picture.machines(), is_seen, |database| known.contains(database));
         let (confirmed, news) = found.take_in(picture.as_of(), now.into_iter().collect());

@@ -300,13 +300,14 @@ pub struct NetworkSpec {
     pub monitor: Option<MonitorSpec>,
 }
 
-/// Who can reach a database.
+/// Who is meant to reach a database. Whom the fences let in, `allowedCidrs` alone says; no machine gets a public address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Exposure {
-    /// Inside the cluster's network only.
+    /// The cluster's own network; others only if `allowedCidrs` names them.
     #[default]
     Internal,
-    /// Also from the allowed CIDRs.
+    /// Others as well: `allowedCidrs` has to say who. What leads them to the machine's subnet (a gateway, a load balancer, a
+    /// peering) is the network's.
     Public,
 }
 

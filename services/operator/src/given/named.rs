@@ -252,18 +252,9 @@ mod tests {
         let (stop, metrics) = (CancellationToken::new(), runtime::Metrics::default());
         let (queue, mut asked) = crate::queue::Queue::new(10);
         queue.open();
-        let upkeep = Upkeep {
-            watches: Watches::new(
-                &metrics,
-                &runtime::health::Readiness::default(),
-                &Scope::All,
-                String::new(),
-            ),
-            need: Need::Databases,
-            tasks: runtime::Tasks::new(stop.clone()),
-            stop: stop.clone(),
-            scope: Scope::All,
-        };
+        let watches =
+            Watches::new(&metrics, &runtime::health::Readiness::default(), &Scope::All, String::new());
+        let upkeep = Upkeep::played(watches, Scope::All, &stop);
         let named = Named::new(&client, &Wiring { upkeep, queue, strays: Strays::default() });
         let trades = ObjectRef::new("trades").within("n");
         named.watch(&trades, secrets(&["s"]));

@@ -12,7 +12,7 @@ use crate::caches::Caches;
 use crate::played::{self, Answer};
 use crate::side::Side;
 use crate::strays::Strays;
-use crate::watch::{Need, Upkeep, Watches, Wiring};
+use crate::watch::{Upkeep, Watches, Wiring};
 
 /// Verbs by namespace (or none for the whole cluster) and kind, of what the operator gets.
 type Granted = BTreeMap<(Option<String>, String), String>;
@@ -205,13 +205,8 @@ async fn asked_for() -> BTreeSet<(Option<String>, String)> {
     });
     let (stop, scope) = (CancellationToken::new(), Scope::of(&["a".to_owned()]));
     let (metrics, readiness) = (runtime::Metrics::default(), runtime::health::Readiness::default());
-    let upkeep = Upkeep {
-        watches: Watches::new(&metrics, &readiness, &scope, command(&scope, HOME)),
-        need: Need::Databases,
-        tasks: runtime::Tasks::new(stop.clone()),
-        stop: stop.clone(),
-        scope,
-    };
+    let watches = Watches::new(&metrics, &readiness, &scope, command(&scope, HOME));
+    let upkeep = Upkeep::played(watches, scope, &stop);
     let (queue, _asked) = crate::queue::Queue::new(1);
     let _side = Side::start(&client, &upkeep);
     let _caches = Caches::start(&client, &Wiring { upkeep, queue, strays: Strays::default() });

@@ -66,9 +66,7 @@ mod tests {
             Watches::new(&runtime::Metrics::default(), &Readiness::default(), &scope, String::new());
         let (queue, mut asked) = crate::queue::Queue::new(10);
         queue.open();
-        let tasks = runtime::Tasks::new(stop.clone());
-        let upkeep =
-            Upkeep { watches: watches.clone(), need: Need::Databases, tasks, stop: stop.clone(), scope };
+        let upkeep = Upkeep::played(watches.clone(), scope, &stop);
         look_again(&Wiring { upkeep, queue, strays: Strays::default() }, &resources);
         let pods = Watched::new("Pod", ("pods", ""), Some("b"));
         watches.begun(&pods, Need::Databases);

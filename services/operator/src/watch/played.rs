@@ -23,6 +23,14 @@ struct Stand {
     stop: CancellationToken,
 }
 
+impl Upkeep {
+    /// What a test's watches need: databases wait for all of them.
+    pub(crate) fn played(watches: Watches, scope: Scope, stop: &CancellationToken) -> Self {
+        let tasks = runtime::Tasks::new(stop.clone());
+        Self { watches, scope, need: Need::Databases, stop: stop.clone(), tasks }
+    }
+}
+
 impl Stand {
     fn new(until_then: fn(bool) -> Answer) -> Self {
         let (let_in, stop, readiness) =
@@ -37,13 +45,8 @@ impl Stand {
         });
         let scope = Scope::of(&["a", "b"].map(str::to_owned));
         let metrics = runtime::Metrics::default();
-        let upkeep = Upkeep {
-            watches: Watches::new(&metrics, &readiness, &scope, "grant me".to_owned()),
-            need: Need::Databases,
-            tasks: runtime::Tasks::new(stop.clone()),
-            stop: stop.clone(),
-            scope,
-        };
+        let watches = Watches::new(&metrics, &readiness, &scope, "grant me".to_owned());
+        let upkeep = Upkeep::played(watches, scope, &stop);
         let sources = namespaced::<ConfigMap>(&client, &upkeep.scope);
         let store = keep(&upkeep, sources, &watcher::Config::default(), |_| std::future::ready(()));
         Self { watches: upkeep.watches, store, readiness, metrics, let_in, stop }

@@ -46,9 +46,7 @@ fn watched(kind: &str) -> Watched {
 }
 
 fn upkeep(stand: &Stand, stop: &CancellationToken) -> Upkeep {
-    let tasks = runtime::Tasks::new(stop.clone());
-    let (watches, stop) = (stand.watches.clone(), stop.clone());
-    Upkeep { watches, scope: Scope::All, need: Need::Databases, stop, tasks }
+    Upkeep::played(stand.watches.clone(), Scope::All, stop)
 }
 
 fn refusal(code: u16) -> Error {

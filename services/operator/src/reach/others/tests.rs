@@ -33,13 +33,8 @@ impl Stand {
         let (stop, metrics) = (CancellationToken::new(), runtime::Metrics::default());
         let (queue, asked) = crate::queue::Queue::new(100);
         queue.open();
-        let upkeep = Upkeep {
-            watches: Watches::new(&metrics, &Readiness::default(), &scope, "grant me".to_owned()),
-            need: Need::Databases,
-            tasks: runtime::Tasks::new(stop.clone()),
-            stop: stop.clone(),
-            scope,
-        };
+        let watches = Watches::new(&metrics, &Readiness::default(), &scope, "grant me".to_owned());
+        let upkeep = Upkeep::played(watches, scope, &stop);
         let wiring = Wiring { upkeep, queue, strays: Strays::default() };
         let (resources, mut writer) = store::store();
         for event in [watcher::Event::Init, asking("a"), asking("b"), watcher::Event::InitDone] {

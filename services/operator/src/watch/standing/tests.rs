@@ -12,7 +12,7 @@ use super::*;
 use crate::played::{self, Answer};
 use crate::scope::Scope;
 use crate::store::Store;
-use crate::watch::{Need, Watches, keep};
+use crate::watch::{Upkeep, Watches, keep};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -83,13 +83,8 @@ async fn what_is_restored_is_listed_again_although_no_watch_tells_of_it() {
             },
         );
     let (stop, scope, metrics) = (CancellationToken::new(), Scope::All, runtime::Metrics::default());
-    let upkeep = Upkeep {
-        watches: Watches::new(&metrics, &Readiness::default(), &scope, String::new()),
-        need: Need::Databases,
-        tasks: runtime::Tasks::new(stop.clone()),
-        stop: stop.clone(),
-        scope,
-    };
+    let watches = Watches::new(&metrics, &Readiness::default(), &scope, String::new());
+    let upkeep = Upkeep::played(watches, scope, &stop);
     let sources = namespaced::<ConfigMap>(&client, &upkeep.scope);
     let store = keep(&upkeep, sources, &watcher::Config::default(), |_| std::future::ready(()));
     shows(&store, "of-50").await;
