@@ -95,11 +95,11 @@ struct Look<'a> {
 
 impl Look<'_> {
     async fn all(&self, goal: Goal, observed: &mut Observed) -> Result<bool, Error> {
-        let found = self.pod(observed).await? | self.node(observed).await?;
+        let found = self.pod(observed).await? | self.node(observed).await? | self.disk(observed).await?;
         if goal == Goal::Serve {
             return Ok(found);
         }
-        Ok(found | self.named(observed).await? | self.disk(observed).await?)
+        Ok(found | self.named(observed).await?)
     }
 
     async fn live<K>(&self, api: Api<K>, name: &str) -> Result<Option<Arc<K>>, Error>

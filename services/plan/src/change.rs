@@ -94,7 +94,7 @@ fn restarts(world: &World<'_>) -> Vec<Change> {
         ));
     }
     if changes.is_empty() {
-        changes.extend(read_anew(annotations, template));
+        changes.extend(read_anew(world.validated, annotations, template));
     }
     if changes.is_empty() && running::differs(annotations, template, resources::names::TEMPLATE) {
         let why = "the operator makes pods in another way by now: it takes effect with the next restart, which nothing asks for";
@@ -104,15 +104,19 @@ fn restarts(world: &World<'_>) -> Vec<Change> {
 }
 
 /// What a pod would read otherwise if it were made now, which nobody asks for.
-fn read_anew(pod: running::Annotations<'_>, template: running::Annotations<'_>) -> Option<Change> {
+fn read_anew(
+    validated: &Validated,
+    pod: running::Annotations<'_>,
+    template: running::Annotations<'_>,
+) -> Option<Change> {
     let of =
         |annotations: running::Annotations<'_>| annotations?.get(resources::names::READ_AT_START).cloned();
-    let written = written_since(&of(pod)?, &of(template)?)?;
+    let (field, written) = written_since(validated, &of(pod)?, &of(template)?)?;
     let why = format!(
         "{written} was written after the pod was made: a variable that is read from it has its new value from the next \
          restart on, which nothing asks for"
     );
-    Some(Change::new("/spec/pod/env", ChangeMeans::Restart, why))
+    Some(Change::new(field, ChangeMeans::Restart, why))
 }
 
 /// An annotation of the template that is there now.

@@ -13,6 +13,8 @@ pub struct Action {
     pub part: Part,
     /// Why.
     pub reason: String,
+    /// Whether it puts right what somebody else changed: what was intended is what was applied last.
+    pub puts_right: bool,
 }
 
 /// How far a part came.
@@ -100,7 +102,11 @@ impl Plan {
     }
 
     pub(crate) fn act(&mut self, part: Part, step: Step, reason: impl Into<String>) {
-        self.actions.push(Action { step, part, reason: reason.into() });
+        self.actions.push(Action { step, part, reason: reason.into(), puts_right: false });
+    }
+
+    pub(crate) fn put_right(&mut self, part: Part, step: Step, reason: impl Into<String>) {
+        self.actions.push(Action { step, part, reason: reason.into(), puts_right: true });
     }
 
     pub(crate) fn say(&mut self, part: Part, state: State) {

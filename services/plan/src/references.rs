@@ -61,11 +61,21 @@ impl fmt::Display for Reference {
 /// Those that a pod names, as their watches show them: `None` is not there, and what is missing is not known yet.
 pub type References = BTreeMap<Reference, Option<Origin>>;
 
-/// What a pod names and where the spec does, and whether it is read into a variable.
+/// What a pod names, where the spec does, and what for.
 struct Naming {
     what: Reference,
     field: String,
-    into_variable: bool,
+    purpose: Purpose,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// It is read when the container starts, which it does not without it.
+    Variable,
+    /// It is mounted before the container starts, and follows what is written.
+    Folder,
+    /// Images are pulled with it. Where it is not there they are pulled without it, which may do.
+    Pulling,
 }
 
 /// Everything that a pod names, in the order of the spec.
@@ -75,15 +85,15 @@ fn namings(validated: &Validated) -> Vec<Naming> {
     for (index, container) in overrides.containers.iter().enumerate() {
         all.extend(of_env(&format!("/spec/pod/containers/{index}/env"), &container.env));
     }
-    let whole = |what: Reference, field: String| Naming { what, field, into_variable: false };
     for (index, volume) in overrides.volumes.iter().enumerate() {
         let field = || format!("/spec/pod/volumes/{index}");
         let map = volume.config_map.iter().map(|map| Reference::config_map(&map.name));
         let secret = volume.secret.iter().map(|secret| Reference::secret(&secret.secret_name));
-        all.extend(map.chain(secret).map(|what| whole(what, field())));
+        all.extend(map.chain(secret).map(|what| Naming { what, field: field(), purpose: Purpose::Folder }));
     }
     for (index, secret) in overrides.image_pull_secrets.iter().enumerate() {
-        all.push(whole(Reference::secret(&secret.name), format!("/spec/pod/imagePullSecrets/{index}")));
+        let field = format!("/spec/pod/imagePullSecrets/{index}");
+        all.push(Naming { what: Reference::secret(&secret.name), field, purpose: Purpose::Pulling });
     }
     all
 }
@@ -93,7 +103,7 @@ fn of_env(pointer: &str, env: &[EnvSpec]) -> Vec<Naming> {
         let from = variable.value_from.as_ref()?;
         let map = from.config_map_key_ref.as_ref().map(|key| Reference::config_map(&key.name));
         let what = map.or_else(|| Some(Reference::secret(&from.secret_key_ref.as_ref()?.name)))?;
-        Some(Naming { what, field: format!("{pointer}/{index}"), into_variable: true })
+        Some(Naming { what, field: format!("{pointer}/{index}"), purpose: Purpose::Variable })
     });
     sources.collect()
 }
@@ -103,21 +113,31 @@ pub fn references(validated: &Validated) -> BTreeSet<Reference> {
     namings(validated).into_iter().map(|naming| naming.what).collect()
 }
 
-/// Those that are not there, and where the spec names them.
+/// Those without which a pod does not start and that are not there, and where the spec names them.
 pub(crate) fn missing(validated: &Validated, observed: &Observed) -> Vec<String> {
-    let is_missing = |what: &Reference| observed.references.get(what) == Some(&None);
-    told_once(validated, is_missing, |what, field| format!("{what}, which {field} names, is not there"))
+    absent(validated, observed, |purpose| purpose != Purpose::Pulling)
+}
+
+/// Those with which images are to be pulled and that are not there.
+pub(crate) fn missing_to_pull(validated: &Validated, observed: &Observed) -> Vec<String> {
+    absent(validated, observed, |purpose| purpose == Purpose::Pulling)
+}
+
+fn absent(validated: &Validated, observed: &Observed, counts: impl Fn(Purpose) -> bool) -> Vec<String> {
+    let is_absent =
+        |naming: &Naming| counts(naming.purpose) && observed.references.get(&naming.what) == Some(&None);
+    told_once(validated, is_absent, |what, field| format!("{what}, which {field} names, is not there"))
 }
 
 /// One sentence for each of those, by the first place that names it.
 fn told_once(
     validated: &Validated,
-    is: impl Fn(&Reference) -> bool,
+    is: impl Fn(&Naming) -> bool,
     say: impl Fn(&Reference, &str) -> String,
 ) -> Vec<String> {
     let mut told = BTreeSet::new();
     let all = namings(validated).into_iter();
-    all.filter(|naming| is(&naming.what) && told.insert(naming.what.clone()))
+    all.filter(|naming| is(naming) && told.insert(naming.what.clone()))
         .map(|naming| say(&naming.what, &naming.field))
         .collect()
 }
@@ -128,7 +148,9 @@ pub(crate) fn obstacle(world: &World<'_>) -> Option<String> {
     if !missing.is_empty() {
         return Some(format!("{}: make it, or take it out of the spec", few(&missing, "; ")));
     }
-    let is_unknown = |what: &Reference| !world.observed.references.contains_key(what);
+    let known = &world.observed.references;
+    let is_unknown =
+        |naming: &Naming| naming.purpose != Purpose::Pulling && !known.contains_key(&naming.what);
     let unknown =
         told_once(world.validated, is_unknown, |what, field| format!("{what}, which {field} names"));
     (!unknown.is_empty()).then(|| format!("it is not known yet whether there is {}", few(&unknown, "; ")))
@@ -137,9 +159,8 @@ pub(crate) fn obstacle(world: &World<'_>) -> Option<String> {
 /// What a pod made now would read into variables: which object, at which version. For the annotation of the template; while
 /// something is not known, what stands there stays.
 pub(crate) fn noted(world: &World<'_>) -> Option<String> {
-    let found = namings(world.validated).into_iter().filter(|naming| naming.into_variable);
     let mut versions = BTreeMap::new();
-    for naming in found {
+    for naming in variables(world.validated) {
         let Some(known) = world.observed.references.get(&naming.what) else {
             return annotation_of_template(world, names::READ_AT_START);
         };
@@ -149,11 +170,25 @@ pub(crate) fn noted(world: &World<'_>) -> Option<String> {
     (!versions.is_empty()).then(|| serde_json::to_string(&versions).unwrap_or_default())
 }
 
-/// Those of which a pod read another version than one that is made now would, by what both say of themselves.
-pub(crate) fn written_since(pod: &str, template: &str) -> Option<String> {
+fn variables(validated: &Validated) -> impl Iterator<Item = Naming> {
+    namings(validated).into_iter().filter(|naming| naming.purpose == Purpose::Variable)
+}
+
+/// Those of which a pod read another version than one that is made now would, by what both say of themselves, and the first
+/// place that names one of them. What was not there when the pod was made was there when its container started.
+pub(crate) fn written_since(validated: &Validated, pod: &str, template: &str) -> Option<(String, String)> {
     let read = |text: &str| serde_json::from_str::<BTreeMap<String, String>>(text).ok();
     let (pod, template) = (read(pod)?, read(template)?);
-    let other = |(what, version): (&String, &String)| (pod.get(what)? != version).then(|| what.clone());
-    let written: Vec<String> = template.iter().filter_map(other).collect();
-    (!written.is_empty()).then(|| few(&written, ", "))
+    let other = |what: &str| {
+        let (former, now) = (pod.get(what)?, template.get(what)?);
+        (!former.is_empty() && former != now).then(|| what.to_owned())
+    };
+    let mut all =
+        variables(validated).filter_map(|naming| Some((other(&naming.what.to_string())?, naming.field)));
+    let (first, field) = all.next()?;
+    let mut written = vec![first];
+    written.extend(all.map(|(what, _)| what));
+    written.sort();
+    written.dedup();
+    Some((field, few(&written, ", ")))
 }

@@ -114,7 +114,8 @@ impl Pass<'_> {
         let position = Position(&self.validated.subject.name, self.validated.generation);
         runtime::failpoint::hit(place(&action.step), position).await;
         written.applied.wrote = true;
-        if let Step::Apply(Manifest { kind, uid: Some(_), .. }) = &action.step
+        if let Step::Apply(Manifest { kind, .. }) = &action.step
+            && action.puts_right
             && crate::observe::is_settled(self.resource)
         {
             self.context.measures.drift(kind.as_str());

@@ -11,18 +11,36 @@ use crate::matches::covers;
 use crate::{Manifest, Part, Plan, Step};
 
 /// Plans an apply where our fields are not as intended; whether they are.
-pub(super) fn ensure(plan: &mut Plan, part: Part, mut intended: Manifest, observed: Option<&Value>) -> bool {
+pub(super) fn ensure(plan: &mut Plan, part: Part, intended: Manifest, observed: Option<&Value>) -> bool {
+    ensure_with(plan, part, (intended, |_| {}), observed)
+}
+
+/// The same with what follows from other objects and is no intention of ours: it is written where it is otherwise, and alone no
+/// reason to write.
+pub(super) fn ensure_with(
+    plan: &mut Plan,
+    part: Part,
+    (mut intended, follows): (Manifest, impl FnOnce(&mut Value)),
+    observed: Option<&Value>,
+) -> bool {
     intended.body["metadata"]["annotations"][names::APPLIED] = json!(fingerprint(&intended.body));
-    let differs = observed.is_some();
-    if let Some(observed) = observed {
-        if is_as_intended(observed, &intended) {
-            return true;
-        }
-        intended.uid = observed.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
+    follows(&mut intended.body);
+    let Some(observed) = observed else {
+        let reason = format!("{} {} is not there", intended.kind.as_str(), intended.name);
+        plan.act(part, Step::Apply(intended), reason);
+        return false;
+    };
+    if is_as_intended(observed, &intended) {
+        return true;
     }
-    let what = if differs { "differs from what is intended" } else { "is not there" };
-    let reason = format!("{} {} {what}", intended.kind.as_str(), intended.name);
-    plan.act(part, Step::Apply(intended), reason);
+    intended.uid = observed.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
+    let reason = format!("{} {} differs from what is intended", intended.kind.as_str(), intended.name);
+    let applied = |body: &Value| body["metadata"]["annotations"][names::APPLIED].clone();
+    if applied(observed) == applied(&intended.body) {
+        plan.put_right(part, Step::Apply(intended), reason);
+    } else {
+        plan.act(part, Step::Apply(intended), reason);
+    }
     false
 }
 

@@ -7,9 +7,10 @@ use cloud::{
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use resources::{VolumeType, names};
+use serde_json::Value;
 
 use super::World;
-use super::child::ensure;
+use super::child::{ensure, ensure_with};
 use super::existing::Disk;
 use super::machine::{generation_of, is_of};
 use super::source::Start;
@@ -95,10 +96,12 @@ pub(super) fn claim(world: &World<'_>, plan: &mut Plan, volume: Option<&Volume>)
         // be, too.
         intended.body["spec"]["capacity"]["storage"] = size.clone();
     }
-    if let Some(uid) = claim_to_name(children, found) {
-        intended.body["spec"]["claimRef"]["uid"] = uid.into();
-    }
-    let first = ensure(plan, Part::Attachment, intended, value.as_ref());
+    let names_claim = |body: &mut Value| {
+        if let Some(uid) = claim_to_name(children, found) {
+            body["spec"]["claimRef"]["uid"] = uid.into();
+        }
+    };
+    let first = ensure_with(plan, Part::Attachment, (intended, names_claim), value.as_ref());
     let mut intended = build::claim(subject, volume);
     let value = children.claim.as_deref().map(|claim| serde_json::to_value(claim).unwrap_or_default());
     if let Some(size) = value.as_ref().and_then(|value| value.pointer("/spec/resources/requests/storage")) {
@@ -109,11 +112,18 @@ pub(super) fn claim(world: &World<'_>, plan: &mut Plan, volume: Option<&Volume>)
     first && second
 }
 
-/// The claim that a disk which was bound has to name. One that somebody deleted and that was made again has another uid: until
-/// the disk names that, Kubernetes holds it for the one that is gone.
-fn claim_to_name<'a>(children: &'a Children, disk: Option<&PersistentVolume>) -> Option<&'a str> {
-    let bound = disk?.spec.as_ref()?.claim_ref.as_ref()?.uid.as_ref();
-    bound.and_then(|_| children.claim.as_deref()?.metadata.uid.as_deref())
+/// The claim that a disk has to name once it was bound. One that somebody deleted and that was made again has another uid: until
+/// the disk names that, Kubernetes holds it for the one that is gone. A name is never left out again: whoever has written it
+/// once would take it away by that, and with it the claim's binding.
+fn claim_to_name<'a>(children: &'a Children, disk: Option<&'a PersistentVolume>) -> Option<&'a str> {
+    let claim = children.claim.as_deref();
+    let phase = claim.and_then(|claim| claim.status.as_ref()?.phase.as_deref());
+    let uid = claim.and_then(|claim| claim.metadata.uid.as_deref());
+    match disk?.spec.as_ref()?.claim_ref.as_ref()?.uid.as_deref() {
+        Some(named) => Some(uid.unwrap_or(named)),
+        // It was bound, and somebody took the name away.
+        None => uid.filter(|_| matches!(phase, Some("Bound" | "Lost"))),
+    }
 }
 
 /// Whether the state of the volume's last modification decides anything now.

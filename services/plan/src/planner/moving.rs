@@ -164,13 +164,14 @@ fn prepared<'a>(world: &World<'a>, plan: &mut Plan, next: &Instance) -> Option<&
         plan.wait(Part::Candidate, text);
         return None;
     }
+    // Before the other version is prepared: a copy of the disk for nothing would be followed by another.
+    if let Some(obstacle) = references::obstacle(world) {
+        plan.wait(Part::Candidate, format!("the next machine is ready; {obstacle}"));
+        return None;
+    }
     // One that does not serve cannot be copied where it is: it moves first.
     if world.upgrade.waits() && pod_is_ready(world.observed) {
         plan.wait(Part::Candidate, AWAITS_VERSION);
-        return None;
-    }
-    if let Some(obstacle) = references::obstacle(world) {
-        plan.wait(Part::Candidate, format!("the next machine is ready; {obstacle}"));
         return None;
     }
     if !is_move_told(world) {

@@ -7,21 +7,35 @@ use super::Outcome;
 use super::conditions::{Word, no, yes};
 use crate::Goal;
 use crate::few::few;
-use crate::references::{missing, references};
+use crate::references::{missing, missing_to_pull, references};
 
-/// Said where something is named, and where something was.
+/// Said where something is named, and where something was; once all of it is known.
 pub(super) fn found(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
-    if outcome.validated.goal != Goal::Serve {
+    let (validated, observed) = (outcome.validated, outcome.observed);
+    let said = status.conditions.iter().any(|found| found.type_ == condition::REFERENCES_FOUND);
+    if validated.goal != Goal::Serve {
+        let nobody_looks =
+            ("Unknown", "NotRunning".to_owned(), "nothing runs that names anything".to_owned());
+        return said.then_some(nobody_looks);
+    }
+    let named = references(validated);
+    if named.iter().any(|what| !observed.references.contains_key(what)) {
         return None;
     }
-    let missing = missing(outcome.validated, outcome.observed);
-    if !missing.is_empty() {
-        let text = few(&missing, "; ");
-        let what_now = "A pod does not start without it, so QuestDB is not restarted meanwhile: make it, or take it out of the spec";
-        return Some(no("Missing", &format!("{text}. {what_now}")));
+    let mut told = Vec::new();
+    let absent = missing(validated, observed);
+    if !absent.is_empty() {
+        told.push(format!(
+            "{}. A pod does not start without it, so QuestDB is not restarted meanwhile",
+            few(&absent, "; ")
+        ));
     }
-    let named = references(outcome.validated);
-    let known = status.conditions.iter().any(|found| found.type_ == condition::REFERENCES_FOUND);
-    let seen = named.iter().all(|what| outcome.observed.references.contains_key(what));
-    (seen && (known || !named.is_empty())).then(|| yes("Found", "everything that the pod names is there"))
+    let to_pull = missing_to_pull(validated, observed);
+    if !to_pull.is_empty() {
+        told.push(format!("{}. Images are pulled without it, where that can be", few(&to_pull, "; ")));
+    }
+    if told.is_empty() {
+        return (said || !named.is_empty()).then(|| yes("Found", "everything that the pod names is there"));
+    }
+    Some(no("Missing", &format!("{}: make it, or take it out of the spec", told.join(". "))))
 }

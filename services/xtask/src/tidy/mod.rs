@@ -3,6 +3,7 @@
 //! Reads the files of the checkout and reports; it never changes one. A rule that is not here (or in the lint set) is
 //! not a rule. *Invariant:* every rule has a snippet in its tests that breaks it, so that no rule can fall asleep.
 
+mod proofs;
 mod rooms;
 mod source;
 mod text;
@@ -59,6 +60,7 @@ pub fn check(root: &Path) -> anyhow::Result<Vec<Finding>> {
     let sources =
         source::read_all(root).with_context(|| format!("reading the files of {}", root.display()))?;
     let mut findings: Vec<Finding> = sources.iter().flat_map(check_one).collect();
+    findings.extend(proofs::check(&sources));
     findings.sort();
     Ok(findings)
 }

@@ -118,7 +118,7 @@ async fn what_is_written_is_told_and_restarts_nobody(subject: &Subject) {
     let pending = pending.await;
     assert!(
         pending.len() == 1
-            && pending[0].field == "/spec/pod/env"
+            && pending[0].field == "/spec/pod/env/2"
             && pending[0].why.starts_with("Secret keys was written"),
         "{pending:?}"
     );

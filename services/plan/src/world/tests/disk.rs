@@ -4,15 +4,15 @@
 use std::sync::Arc;
 
 use cloud::{ModificationState, VolumeId, VolumeModification};
-use k8s_openapi::api::core::v1::PersistentVolumeClaimStatus;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimStatus};
 use resources::{RunState, names};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::kubernetes::parse;
 use super::model::World;
 use super::runner::{pass, settle};
 use super::{check_serving, serving, wish};
-use crate::{Goal, Observed, Step, Validated, modification_must_be_read};
+use crate::{Goal, Kind, Observed, Step, Validated, modification_must_be_read};
 
 /// Ticks that a change of a disk takes until it can be used.
 const WORK: usize = 3;
@@ -66,6 +66,11 @@ impl World {
             return;
         };
         let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity.clone());
+        if claim.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Lost")) {
+            let claim = Arc::make_mut(self.children.claim.as_mut().unwrap());
+            claim.status.as_mut().unwrap().phase = Some("Bound".to_owned());
+            return;
+        }
         let known = claim.status.as_ref().and_then(|status| status.capacity.clone());
         if known == capacity || (known.is_some() && children.pod.is_none()) {
             return;
@@ -85,14 +90,19 @@ impl World {
         (claim.status, claim.metadata.resource_version) = (Some(status), Some(number));
     }
 
-    /// Kubernetes' binder: a disk is for the one claim that it names by its uid, and for the next one of that name if it names
-    /// none. Whether it is bound.
+    /// Kubernetes' binder: a disk is for the one claim that it names by its uid, and for the next new one of that name if it names
+    /// none; a claim that was bound and is named no more is lost. Whether it is bound.
     fn bind(&mut self) -> bool {
         let Some(claim) = self.children.claim.as_ref().and_then(|claim| claim.metadata.uid.clone()) else {
             return false;
         };
         let Some(volume) = self.children.persistent_volumes.first() else { return false };
         let bound = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()?.uid.clone());
+        if bound.is_none() && self.is_bound() {
+            let claim = Arc::make_mut(self.children.claim.as_mut().unwrap());
+            claim.status.as_mut().unwrap().phase = Some("Lost".to_owned());
+            return false;
+        }
         if bound.is_none() {
             let number = self.next().to_string();
             let volume = Arc::make_mut(&mut self.children.persistent_volumes[0]);
@@ -100,6 +110,26 @@ impl World {
             volume.spec.as_mut().and_then(|spec| spec.claim_ref.as_mut()).unwrap().uid = Some(claim.clone());
         }
         bound.is_none_or(|bound| bound == claim)
+    }
+
+    /// An apply of the `PersistentVolume`. A field that nobody else owns goes when its owner leaves it out; the binder's stays.
+    pub(super) fn write_disk(&mut self, mut body: Value) {
+        let of = |found: &Arc<PersistentVolume>| found.spec.as_ref()?.claim_ref.as_ref()?.uid.clone();
+        let named = self.children.persistent_volumes.first().and_then(of);
+        let uid = &mut body["spec"]["claimRef"]["uid"];
+        if uid.is_null() && !self.names_claim {
+            *uid = json!(named);
+        } else if uid.as_str() != named.as_deref() {
+            self.names_claim = !uid.is_null();
+        }
+        self.children.persistent_volumes = vec![Arc::new(parse(&body))];
+    }
+
+    /// An apply of the claim. The status is a resource of its own.
+    pub(super) fn write_claim(&mut self, body: &Value) {
+        let status = self.children.claim.as_ref().and_then(|claim| claim.status.clone());
+        let claim: PersistentVolumeClaim = parse(body);
+        self.children.claim = Some(Arc::new(PersistentVolumeClaim { status, ..claim }));
     }
 
     /// Whether a pod gets the disk.
@@ -240,6 +270,30 @@ fn a_claim_that_somebody_deleted_is_made_again_and_gets_the_disk() {
     check_serving(&world, None);
     assert_eq!(world.volumes[0].id, disk);
     assert!(world.is_bound() && uid_of_claim(&world) != uid, "{:?}", world.children.persistent_volumes);
+    // Whatever is written to the disk from now on says so too, also while the claim is not seen.
+    assert!(world.names_claim);
+    let claim = world.children.claim.take();
+    let planned = crate::plan(
+        &world.resource,
+        &crate::fixture::validated(&world.resource),
+        &world.look(),
+        &crate::fixture::settings(),
+    );
+    let writes =
+        |step: &Step| matches!(step, Step::Apply(manifest) if manifest.kind == Kind::PersistentVolume);
+    assert!(!planned.actions.iter().any(|action| writes(&action.step)), "{:?}", planned.actions);
+    world.children.claim = claim;
+    wish(&mut world, 9, |spec| spec.storage.size_gib = 80);
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    assert!(world.is_bound());
+    // An operator of before took the name away.
+    let disk = Arc::make_mut(&mut world.children.persistent_volumes[0]);
+    disk.spec.as_mut().unwrap().claim_ref.as_mut().unwrap().uid = None;
+    world.tick();
+    assert!(!world.is_bound());
+    settle(&mut world, None, false);
+    assert!(world.is_bound());
     // The same under a pod: the claim goes when that does.
     let mut world = super::serving();
     world.children.claim = None;

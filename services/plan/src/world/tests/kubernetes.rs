@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cloud::{Attachment, AttachmentState, Instance, InstanceState, key};
 use jiff::SignedDuration;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::ObjectMeta;
@@ -150,22 +150,8 @@ impl World {
             }
             Kind::Service => children.service = Some(Arc::new(parse(&body))),
             Kind::StatefulSet => children.stateful_set = Some(Arc::new(parse(&body))),
-            Kind::PersistentVolume => {
-                // Which claim it is bound to is the binder's, as long as nobody else says it.
-                let of = |found: &Arc<PersistentVolume>| found.spec.as_ref()?.claim_ref.as_ref()?.uid.clone();
-                if let Some(uid) = children.persistent_volumes.first().and_then(of)
-                    && body["spec"]["claimRef"]["uid"].is_null()
-                {
-                    body["spec"]["claimRef"]["uid"] = json!(uid);
-                }
-                children.persistent_volumes = vec![Arc::new(parse(&body))];
-            }
-            Kind::PersistentVolumeClaim => {
-                // The status is a resource of its own.
-                let status = children.claim.as_ref().and_then(|claim| claim.status.clone());
-                let claim: PersistentVolumeClaim = parse(&body);
-                children.claim = Some(Arc::new(PersistentVolumeClaim { status, ..claim }));
-            }
+            Kind::PersistentVolume => self.write_disk(body),
+            Kind::PersistentVolumeClaim => self.write_claim(&body),
             Kind::Pod => {
                 let pod = Arc::make_mut(children.pod.as_mut().ok_or("no such pod")?);
                 let labels: BTreeMap<String, String> = parse(&body["metadata"]["labels"]);

@@ -86,6 +86,8 @@ pub(crate) struct World {
     pub(super) modification: Option<VolumeModification>,
     /// Ticks until that can be used.
     pub(super) modifying: usize,
+    /// Which claim the disk is for is said by the operator alone.
+    pub(super) names_claim: bool,
     /// How large the disk is until then, whatever EC2 shows.
     pub(super) usable: Option<u32>,
     /// Zones without a free machine.
@@ -161,6 +163,7 @@ impl World {
             modified: 0,
             modification: None,
             modifying: 0,
+            names_claim: false,
             usable: None,
             exhausted: Vec::new(),
             snapshots: Vec::new(),

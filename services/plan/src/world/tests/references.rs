@@ -126,7 +126,7 @@ fn nobody_is_restarted_for_what_is_written_and_it_is_told_until_the_next_restart
     give(&mut world, zone(), "2");
     settle(&mut world, None, false);
     let [(field, means, why)] = pending(&world).try_into().unwrap();
-    assert_eq!((field.as_str(), means), ("/spec/pod/env", ChangeMeans::Restart));
+    assert_eq!((field.as_str(), means), ("/spec/pod/env/0", ChangeMeans::Restart));
     assert!(why.starts_with("ConfigMap zone was written after the pod was made"), "{why}");
     assert_eq!(pod(&world), before);
 
@@ -165,4 +165,61 @@ fn what_is_taken_away_while_it_runs_is_told_and_stops_nothing() {
     settle(&mut world, None, false);
     check_serving(&world, None);
     assert_ne!(pod(&world), before);
+}
+
+#[test]
+fn what_images_are_pulled_with_may_be_missing_and_is_told() {
+    let mut world = serving();
+    let before = pod(&world);
+    let pulls = json!({ "imagePullSecrets": [{ "name": "registry" }] });
+    change(&mut world, |spec| spec.pod = Some(serde_json::from_value(pulls).unwrap()));
+    settle(&mut world, None, false);
+    assert_ne!(pod(&world), before, "it starts without");
+    let (status, message) = told(&world).unwrap();
+    let told = "Secret registry, which /spec/pod/imagePullSecrets/0 names, is not there. Images are pulled without it";
+    assert!(status == "False" && message.starts_with(told), "{message}");
+}
+
+#[test]
+fn what_came_after_the_pod_was_made_was_read_by_it() {
+    let mut world = World::new(crate::fixture::resource(1));
+    world.resource.spec.pod = Some(reads());
+    give(&mut world, ca(), "1");
+    // The kubelet waits for it, and the model's does not.
+    passes(&mut world);
+    give(&mut world, zone(), "1");
+    settle(&mut world, None, false);
+    assert_eq!(pending(&world), []);
+    give(&mut world, zone(), "2");
+    settle(&mut world, None, false);
+    assert_eq!(pending(&world), [], "nobody knows which it read");
+}
+
+#[test]
+fn of_a_database_that_rests_nothing_is_said_any_more() {
+    let mut world = reading();
+    world.given.clear();
+    passes(&mut world);
+    assert_eq!(told(&world).unwrap().0, "False");
+    super::operations::become_(&mut world, resources::RunState::Paused);
+    settle(&mut world, None, false);
+    assert_eq!(told(&world).unwrap().0, "Unknown");
+}
+
+#[test]
+fn no_copy_is_made_for_a_version_that_waits_for_what_is_missing() {
+    let mut world = serving();
+    let before = pod(&world);
+    change(&mut world, |spec| {
+        "m7i.xlarge".clone_into(&mut spec.compute.instance_type);
+        "9.4.0".clone_into(&mut spec.version);
+        spec.pod = Some(reads());
+    });
+    passes(&mut world);
+    assert_eq!((world.snapshots.len(), pod(&world)), (0, before.clone()));
+    give(&mut world, zone(), "1");
+    give(&mut world, ca(), "1");
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    assert!(world.snapshots.len() == 1 && pod(&world) != before);
 }
