@@ -275,7 +275,9 @@ pub struct NetworkSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::cidrs")]
     pub allowed_cidrs: Vec<String>,
-    /// Who can reach it.
+    /// Who is meant to reach it: `Internal`, the cluster's own network, and others only if `allowedCidrs` names them; `Public`,
+    /// others as well, whom `allowedCidrs` then has to name. Whom the fences let in, `allowedCidrs` alone says. No machine gets a
+    /// public address: what leads others to its subnet (a gateway, a load balancer, a peering) is the network's.
     #[serde(default)]
     pub exposure: Exposure,
     /// Namespaces of this cluster whose pods may connect, beside the allowed CIDRs.
@@ -300,14 +302,13 @@ pub struct NetworkSpec {
     pub monitor: Option<MonitorSpec>,
 }
 
-/// Who is meant to reach a database. Whom the fences let in, `allowedCidrs` alone says; no machine gets a public address.
+/// Who is meant to reach a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Exposure {
-    /// The cluster's own network; others only if `allowedCidrs` names them.
+    /// The cluster's own network; others only if they are named.
     #[default]
     Internal,
-    /// Others as well: `allowedCidrs` has to say who. What leads them to the machine's subnet (a gateway, a load balancer, a
-    /// peering) is the network's.
+    /// Others as well, who have to be named.
     Public,
 }
 
