@@ -201,6 +201,12 @@ impl Error {
         }
     }
 
+    /// Whether the API server says of what was to be written that it cannot be.
+    pub fn is_invalid(&self) -> bool {
+        let Self::Kubernetes { source, .. } = self else { return false };
+        matches!(source.as_ref(), kube::Error::Api(status) if status.code == 422)
+    }
+
     /// Whether it is a refused precondition: somebody was quicker, and the next look decides anew.
     pub fn is_conflict(&self) -> bool {
         match self {

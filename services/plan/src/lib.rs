@@ -18,6 +18,7 @@ mod last_copy;
 mod matches;
 mod observed;
 mod overrides;
+mod overwrite;
 mod part;
 mod planned;
 mod planner;
@@ -47,6 +48,7 @@ pub use last_copy::{
     takes_copy,
 };
 pub use observed::{Account, Children, Dns, Memory, Observed, Unseen};
+pub use overwrite::overwriting;
 pub use part::Part;
 pub use planned::{Action, Led, Plan, Progress, Renamed, State};
 pub use planner::{

@@ -109,11 +109,32 @@ pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), Er
         body["metadata"]["uid"] = json!(found.metadata.uid);
     }
     let patch = Patch::Apply(&body);
-    pass.context.call("apply an object", api.patch(&manifest.name, &parameters, &patch)).await?;
+    match pass.context.call("apply an object", api.patch(&manifest.name, &parameters, &patch)).await {
+        // What somebody wrote beside it may have no place there.
+        Err(error) if error.is_invalid() && repair.is_some() => {
+            overwrite(pass, &api, manifest, error).await?;
+        }
+        applied => drop(applied?),
+    }
     if let Some(repair) = repair {
         repair.done(pass);
     }
     Ok(())
+}
+
+/// Writes over what others wrote where ours cannot stand beside it; the error of before where that is not it.
+async fn overwrite(
+    pass: &Pass<'_>,
+    api: &Api<DynamicObject>,
+    manifest: &Manifest,
+    refused: Error,
+) -> Result<(), Error> {
+    let found = pass.context.call("see what stands beside our fields", api.get_opt(&manifest.name)).await?;
+    let Some(found) = found.filter(|found| found.metadata.uid == manifest.uid) else { return Err(refused) };
+    let found = serde_json::to_value(found).unwrap_or_default();
+    let Some(patch) = plan::overwriting(&found, manifest) else { return Err(refused) };
+    let what = "write over what stands beside our fields";
+    write::merge(pass.context, api, &manifest.name, what, &patch).await.map(drop)
 }
 
 /// A name that our caches do not show may still be taken: by somebody else, or by our own object whose labels, by which the

@@ -59,7 +59,7 @@ fn template(set: &StatefulSet) -> Value {
 
 /// Waits until the operator has looked so often more.
 async fn looks(operator: &Spawned, more: f64) {
-    let count = async || operator.metric("controller_runtime_reconcile_total", "result=\"success\"").await;
+    let count = async || operator.metric("controller_runtime_reconcile_total", "").await;
     let before = count().await;
     eventually(PATIENCE, "more looks", async || (count().await >= before + more).then_some(())).await;
 }

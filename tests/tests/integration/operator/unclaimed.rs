@@ -1,38 +1,50 @@
 //! A resource that somebody took away with its finalizer while no operator looked: its machine is told, and left as it is.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use cloud::InstanceState;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use resources::Phase;
-use serde_json::json;
+use resources::{Phase, QuestDB, names};
+use serde_json::{Value, json};
 use testkit::{eventually, unique};
 
 use super::others::Others;
-use super::rig::PATIENCE;
-use super::subject::Subject;
+use super::rig::{PATIENCE, Rig, apply};
 
 const COUNT: &str = "slipway_machines_unclaimed";
 
+/// A database without a control plane, once it serves.
+async fn serving(rig: &Rig, object: &Value) -> QuestDB {
+    let (api, name) = (rig.as_admin(), object["metadata"]["name"].as_str().unwrap());
+    apply(&api, object).await.unwrap();
+    eventually(2 * PATIENCE, "the database to serve", async || {
+        let found = api.get(name).await.unwrap();
+        let phase = found.status.as_ref().and_then(|status| status.phase);
+        (phase == Some(Phase::Ready)).then_some(found)
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_machine_whose_resource_was_taken_away_by_force_is_told_and_left() {
-    let mut subject = Subject::new(&unique("stripped")).await;
-    let _others = Others::of(&subject.rig);
-    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
-    let kubeconfig = subject.rig.rights(&lease).await;
-    let rig = std::sync::Arc::clone(&subject.rig);
+    let rig = Arc::new(Rig::new().await);
+    let _others = Others::of(&rig);
+    let lease = testkit::temporary_namespace(&rig.admin, "lease").await.unwrap();
+    let kubeconfig = rig.rights(&lease).await;
     let start = || rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]);
-    let operator = start();
-    subject.wish_run_state("Running").await;
-    subject.carried_out(Phase::Ready).await;
+    let (operator, name) = (start(), unique("stripped"));
+    let mut object = rig.managed(&name, 1);
+    object["spec"].as_object_mut().unwrap().remove("instruction");
+    let before = serving(&rig, &object).await.status.unwrap();
     assert_eq!(operator.metric(COUNT, "").await.to_bits(), 0.0_f64.to_bits());
     operator.terminate(Duration::from_secs(30)).await.unwrap();
 
     let api = rig.as_admin();
     let stripped = json!({ "metadata": { "finalizers": null } });
-    api.patch(&subject.name, &PatchParams::default(), &Patch::Merge(&stripped)).await.unwrap();
-    api.delete(&subject.name, &DeleteParams::default()).await.unwrap();
-    let machine = rig.instances().await.remove(0);
+    api.patch(&name, &PatchParams::default(), &Patch::Merge(&stripped)).await.unwrap();
+    api.delete(&name, &DeleteParams::default()).await.unwrap();
+    let (machine, database) = (rig.instances().await.remove(0), before.database_id.unwrap());
     let next = start();
     let counted = async |count: f64| {
         let what = format!("{count} machines that nobody claims");
@@ -42,14 +54,19 @@ async fn a_machine_whose_resource_was_taken_away_by_force_is_told_and_left() {
     counted(1.0).await;
     let log = next.log();
     let told: Vec<&str> = log.lines().filter(|line| line.contains("no resource stands for")).collect();
-    let names = [machine.id.as_str(), &subject.database, &format!("{}/{}", rig.namespace, subject.name)];
-    assert!(told.len() == 1 && names.iter().all(|name| told[0].contains(name)), "{told:?}");
+    let parts = [machine.id.as_str(), &database, &format!("{}/{name}", rig.namespace)];
+    assert!(told.len() == 1 && parts.iter().all(|part| told[0].contains(part)), "{told:?}");
     assert_eq!(rig.instances().await.remove(0).state, InstanceState::Running);
 
     // Made again with its identity, it has its machine back.
-    subject.wish_run_state("Running").await;
+    object["metadata"]["annotations"] = json!({ names::ADOPTED_ID: database });
+    let again = serving(&rig, &object).await.status.unwrap();
+    assert_eq!(again.node.unwrap().instance_id.as_deref(), Some(machine.id.as_str()));
     counted(0.0).await;
-    let serving = subject.carried_out(Phase::Ready).await;
-    assert_eq!(serving.status.unwrap().node.unwrap().instance_id.as_deref(), Some(machine.id.as_str()));
-    subject.purge_with_others().await;
+    api.delete(&name, &DeleteParams::default()).await.unwrap();
+    eventually(2 * PATIENCE, "the resource to be let go", async || {
+        api.get_opt(&name).await.unwrap().is_none().then_some(())
+    })
+    .await;
+    rig.end().await;
 }

@@ -1,0 +1,173 @@
+//! What others wrote so that our fields have no place beside it: where one of several ways is chosen (`rollingUpdate` of an
+//! update strategy, the source of a volume), an apply adds ours to theirs, and the API server refuses both together. There the
+//! smallest part that holds such a field is written as we intend it, whole.
+
+use serde_json::{Map, Value};
+
+use crate::Manifest;
+use crate::matches::{covers, is_empty, keys};
+
+/// Parts that are nobody's alone: what differs in them is written by itself.
+const SHARED: [&str; 7] =
+    ["", "/metadata", "/spec", "/spec/template", "/spec/template/metadata", "/spec/template/spec", "/data"];
+/// The same wherever they are.
+const SHARED_FIELDS: [&str; 3] = ["labels", "annotations", "nodeSelector"];
+
+/// The merge patch by which each part of an object, as it is on the server, that holds a field of ours which is not as intended
+/// becomes as intended: of the very object that was seen, at its version. Nothing where all of it is.
+pub fn overwriting(observed: &Value, intended: &Manifest) -> Option<Value> {
+    let mut patch = difference(observed, &overwritten(observed, intended))?;
+    for field in ["uid", "resourceVersion"] {
+        patch["metadata"][field] = observed["metadata"][field].clone();
+    }
+    Some(patch)
+}
+
+fn overwritten(observed: &Value, intended: &Manifest) -> Value {
+    let mut body = observed.clone();
+    overwrite(&mut body, &intended.body, "");
+    body
+}
+
+/// What makes one value of another as a merge patch does: fields one by one, lists whole, and null for what goes.
+fn difference(observed: &Value, wanted: &Value) -> Option<Value> {
+    let (Value::Object(seen), Value::Object(fields)) = (observed, wanted) else {
+        return (observed != wanted).then(|| wanted.clone());
+    };
+    let mut patch = Map::new();
+    for field in seen.keys().filter(|field| !fields.contains_key(*field)) {
+        patch.insert(field.clone(), Value::Null);
+    }
+    for (field, wanted) in fields {
+        let change = seen.get(field).map_or_else(|| Some(wanted.clone()), |seen| difference(seen, wanted));
+        patch.extend(change.map(|change| (field.clone(), change)));
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+fn overwrite(observed: &mut Value, intended: &Value, path: &str) {
+    let (Value::Object(seen), Value::Object(wanted)) = (&mut *observed, intended) else {
+        observed.clone_from(intended);
+        return;
+    };
+    if !is_shared(path) && wanted.iter().any(|(field, wanted)| is_lacking(seen, field, wanted)) {
+        observed.clone_from(intended);
+        return;
+    }
+    for (field, wanted) in wanted {
+        let path = format!("{path}/{field}");
+        match seen.get_mut(field) {
+            Some(found) => overwrite_field(found, wanted, field, &path),
+            None => drop(seen.insert(field.clone(), wanted.clone())),
+        }
+    }
+}
+
+fn overwrite_field(found: &mut Value, wanted: &Value, field: &str, path: &str) {
+    let (Value::Array(found), Value::Array(wanted), [_, ..]) = (&mut *found, wanted, keys(field)) else {
+        if found.is_object() && wanted.is_object() {
+            overwrite(found, wanted, path);
+        } else if !covers(found, wanted) {
+            found.clone_from(wanted);
+        }
+        return;
+    };
+    for wanted in wanted {
+        let same = |found: &&mut Value| keys(field).iter().all(|key| found.get(key) == wanted.get(key));
+        match found.iter_mut().find(same) {
+            Some(found) => overwrite(found, wanted, path),
+            None => found.push(wanted.clone()),
+        }
+    }
+}
+
+/// Whether a field of ours is not there, or is a plain value and another.
+fn is_lacking(seen: &Map<String, Value>, field: &str, wanted: &Value) -> bool {
+    let plain = !wanted.is_object() && !wanted.is_array();
+    match seen.get(field) {
+        Some(found) => plain && !covers(found, wanted),
+        None => !is_empty(wanted),
+    }
+}
+
+fn is_shared(path: &str) -> bool {
+    let field = path.rsplit('/').next().unwrap_or_default();
+    SHARED.contains(&path) || SHARED_FIELDS.contains(&field)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::Kind;
+
+    fn manifest(body: Value) -> Manifest {
+        Manifest { kind: Kind::StatefulSet, namespace: None, name: "a".to_owned(), body, uid: None }
+    }
+
+    /// Checks what becomes of a part of a pod, or of the whole object.
+    fn check(seen: &Value, intended: Value, expected: &Value) {
+        let manifest = manifest(intended);
+        let found = overwritten(seen, &manifest);
+        assert_eq!(found, *expected);
+        assert_eq!(overwritten(&found, &manifest), found, "once is enough");
+        assert_eq!(overwriting(&found, &manifest), None);
+    }
+
+    #[test]
+    fn the_smallest_part_that_differs_is_ours_whole() {
+        let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 0 } });
+        let seen = json!({ "spec": { "replicas": 0, "updateStrategy": strategy, "other": 1 } });
+        let ours = json!({ "spec": { "replicas": 1, "updateStrategy": { "type": "OnDelete" } } });
+        check(
+            &seen,
+            ours,
+            &json!({ "spec": { "replicas": 1, "updateStrategy": { "type": "OnDelete" }, "other": 1 } }),
+        );
+        let pod = |volumes: Value| json!({ "spec": { "template": { "spec": { "volumes": volumes } } } });
+        let claim = json!({ "name": "data", "persistentVolumeClaim": { "claimName": "c" } });
+        check(
+            &pod(json!([{ "name": "theirs", "emptyDir": {} }, { "name": "data", "emptyDir": {} }])),
+            pod(json!([claim])),
+            &pod(json!([{ "name": "theirs", "emptyDir": {} }, claim])),
+        );
+    }
+
+    #[test]
+    fn what_stands_beside_it_stays() {
+        let pod = |env: Value| {
+            let container = json!({ "name": "questdb", "imagePullPolicy": "Always", "env": env });
+            json!({ "spec": { "template": { "spec": { "containers": [container], "schedulerName": "s" } } } })
+        };
+        let intended = json!({ "spec": { "template": { "spec": { "containers": [{
+            "name": "questdb", "env": [{ "name": "A", "value": "1" }, { "name": "B", "value": "2" }],
+        }] } } } });
+        check(
+            &pod(
+                json!([{ "name": "A", "valueFrom": {} }, { "name": "B", "value": "2", "x": 1 }, { "name": "C" }]),
+            ),
+            intended,
+            &pod(
+                json!([{ "name": "A", "value": "1" }, { "name": "B", "value": "2", "x": 1 }, { "name": "C" }]),
+            ),
+        );
+        let labels = json!({ "metadata": { "labels": { "a": "2", "team": "x" } } });
+        let ours = json!({ "metadata": { "labels": { "a": "1" } } });
+        check(&labels, ours, &json!({ "metadata": { "labels": { "a": "1", "team": "x" } } }));
+    }
+
+    #[test]
+    fn it_is_told_as_a_merge_of_the_object_that_was_seen() {
+        let seen = json!({
+            "metadata": { "name": "a", "uid": "u", "resourceVersion": "7" },
+            "spec": { "replicas": 1, "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": {} } },
+        });
+        let ours = json!({ "spec": { "updateStrategy": { "type": "OnDelete" } } });
+        let expected = json!({
+            "metadata": { "uid": "u", "resourceVersion": "7" },
+            "spec": { "updateStrategy": { "type": "OnDelete", "rollingUpdate": null } },
+        });
+        assert_eq!(overwriting(&seen, &manifest(ours)), Some(expected));
+    }
+}
