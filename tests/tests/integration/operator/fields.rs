@@ -78,7 +78,8 @@ async fn meddle(client: &Client, api: &Api<DynamicObject>, name: &str) -> usize 
     // By its labels and its owner an object is found: who takes those off is looked for in another way.
     let marks = ["/metadata/labels/", "/metadata/ownerReferences"];
     for pointer in all.iter().filter(|pointer| !marks.iter().any(|mark| pointer.starts_with(mark))) {
-        let value = before.pointer(pointer).unwrap();
+        // What is empty is owned and not shown.
+        let Some(value) = before.pointer(pointer) else { continue };
         let is_back = async || (read().await.pointer(pointer) == Some(value)).then_some(());
         for tries in acts(pointer, value) {
             if hand((client, api), name, (pointer, value), tries).await {
