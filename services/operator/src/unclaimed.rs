@@ -34,13 +34,12 @@ pub(crate) struct Found {
 
 impl Claims {
     pub(crate) fn new(metrics: &Metrics, upkeep: &Upkeep, (caches, settings): (&Caches, Settings)) -> Self {
-        let help = "Machines that run for databases of which there is no resource";
         Self {
             caches: caches.clone(),
             watches: upkeep.watches.clone(),
             scope: upkeep.scope.clone(),
             settings,
-            count: metrics.register("slipway_machines_unclaimed", help, Gauge::default()),
+            count: register(metrics),
         }
     }
 
@@ -66,6 +65,11 @@ impl Claims {
             );
         }
     }
+}
+
+pub(crate) fn register(metrics: &Metrics) -> Gauge {
+    let help = "Machines that run for databases of which there is no resource";
+    metrics.register("slipway_machines_unclaimed", help, Gauge::default())
 }
 
 impl Found {

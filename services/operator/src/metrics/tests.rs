@@ -74,6 +74,7 @@ async fn everything() -> String {
     measures.picture(Duration::ZERO);
     measures.aws("RunInstances", "throttled");
     measures.databases([database(|_| {})].iter(), Timestamp::UNIX_EPOCH);
+    drop(crate::unclaimed::register(&metrics));
     let work = crate::work::Work::new(&metrics);
     work.begin(&ObjectMeta::default()).end(crate::turn::Next::Change);
     refuse(&metrics);

@@ -273,15 +273,18 @@ fn a_claim_that_somebody_deleted_is_made_again_and_gets_the_disk() {
     // Whatever is written to the disk from now on says so too, also while the claim is not seen.
     assert!(world.names_claim);
     let claim = world.children.claim.take();
-    let planned = crate::plan(
-        &world.resource,
-        &crate::fixture::validated(&world.resource),
-        &world.look(),
-        &crate::fixture::settings(),
-    );
-    let writes =
-        |step: &Step| matches!(step, Step::Apply(manifest) if manifest.kind == Kind::PersistentVolume);
-    assert!(!planned.actions.iter().any(|action| writes(&action.step)), "{:?}", planned.actions);
+    let mut grown = world.resource.clone();
+    grown.spec.storage.size_gib = 80;
+    world.volumes[0].size_gib = 80;
+    let asked = crate::fixture::validated(&grown);
+    let planned = crate::plan(&grown, &asked, &world.look(), &crate::fixture::settings());
+    let of_disk = planned.actions.iter().find_map(|action| match &action.step {
+        Step::Apply(manifest) if manifest.kind == Kind::PersistentVolume => Some(&manifest.body),
+        _ => None,
+    });
+    let named = of_disk.unwrap().pointer("/spec/claimRef/uid").and_then(Value::as_str);
+    assert_eq!(named, claim.as_ref().unwrap().metadata.uid.as_deref());
+    world.volumes[0].size_gib = 50;
     world.children.claim = claim;
     wish(&mut world, 9, |spec| spec.storage.size_gib = 80);
     settle(&mut world, None, false);

@@ -115,6 +115,7 @@ fn each_field_of_ours_comes_back_by_one_apply() {
             matches!(steps.as_slice(), [Step::Apply(manifest)] if manifest.kind == kind),
             "edit {number}: {steps:?}"
         );
+        assert!(planned.actions[0].puts_right, "edit {number}: it is counted");
         world.tick();
         settle(&mut world, None, false);
         check_serving(&world, None);
@@ -132,7 +133,7 @@ fn what_an_older_operator_wrote_is_taken_away_by_one_apply() {
     });
     let planned = pass(&mut world, &mut 0, None, false);
     assert!(matches!(planned.actions.as_slice(), [action] if matches!(&action.step, Step::Apply(manifest)
-            if manifest.kind == Kind::ConfigMap && manifest.uid.is_some())));
+            if manifest.kind == Kind::ConfigMap && manifest.uid.is_some() && !action.puts_right)));
     world.tick();
     settle(&mut world, None, false);
     check_serving(&world, None);

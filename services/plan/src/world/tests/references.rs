@@ -158,7 +158,9 @@ fn what_is_taken_away_while_it_runs_is_told_and_stops_nothing() {
     assert_eq!(pod(&world), before);
     // Nor does it move, where it would not start.
     change(&mut world, |spec| "m7i.xlarge".clone_into(&mut spec.compute.instance_type));
+    let pinned = world.pinned().map(str::to_owned);
     passes(&mut world);
+    assert_eq!(world.pinned().map(str::to_owned), pinned);
     let living = world.instances.iter().filter(|found| found.state == InstanceState::Running);
     assert_eq!((living.count(), pod(&world)), (2, before.clone()), "the next machine is ready and waits");
     give(&mut world, ca(), "2");
@@ -171,10 +173,14 @@ fn what_is_taken_away_while_it_runs_is_told_and_stops_nothing() {
 fn what_images_are_pulled_with_may_be_missing_and_is_told() {
     let mut world = serving();
     let before = pod(&world);
+    world.unanswered.insert(Reference::secret("registry"));
     let pulls = json!({ "imagePullSecrets": [{ "name": "registry" }] });
     change(&mut world, |spec| spec.pod = Some(serde_json::from_value(pulls).unwrap()));
     settle(&mut world, None, false);
     assert_ne!(pod(&world), before, "it starts without");
+    assert_eq!(told(&world), None, "nobody knows yet");
+    world.unanswered.clear();
+    passes(&mut world);
     let (status, message) = told(&world).unwrap();
     let told = "Secret registry, which /spec/pod/imagePullSecrets/0 names, is not there. Images are pulled without it";
     assert!(status == "False" && message.starts_with(told), "{message}");
