@@ -2,19 +2,24 @@
 //! update strategy, the source of a volume), an apply adds ours to theirs, and the API server refuses both together. There the
 //! smallest part that holds such a field is written as we intend it, whole.
 
+use resources::names;
 use serde_json::{Map, Value};
 
-use crate::Manifest;
 use crate::matches::{covers, is_empty, keys};
+use crate::{Kind, Manifest};
 
 /// Parts that are nobody's alone: what differs in them is written by itself.
 const SHARED: [&str; 7] =
     ["", "/metadata", "/spec", "/spec/template", "/spec/template/metadata", "/spec/template/spec", "/data"];
-/// The same wherever they are.
-const SHARED_FIELDS: [&str; 3] = ["labels", "annotations", "nodeSelector"];
+/// The same wherever they are, and of these lists each element.
+const SHARED_FIELDS: [&str; 6] =
+    ["labels", "annotations", "nodeSelector", "containers", "initContainers", "ports"];
 
 /// The merge patch by which each part of an object, as it is on the server, that holds a field of ours which is not as intended
 /// becomes as intended: of the very object that was seen, at its version. Nothing where all of it is.
+///
+/// It takes nothing away that we wrote once and intend no more, so it does not say that what is intended was applied: an apply
+/// has to follow.
 pub fn overwriting(observed: &Value, intended: &Manifest) -> Option<Value> {
     let mut patch = difference(observed, &overwritten(observed, intended))?;
     for field in ["uid", "resourceVersion"] {
@@ -24,9 +29,19 @@ pub fn overwriting(observed: &Value, intended: &Manifest) -> Option<Value> {
 }
 
 fn overwritten(observed: &Value, intended: &Manifest) -> Value {
-    let mut body = observed.clone();
-    overwrite(&mut body, &intended.body, "");
+    let (mut body, mut wanted) = (observed.clone(), intended.body.clone());
+    if let Some(annotations) = wanted.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        annotations.remove(names::APPLIED);
+    }
+    // All of its spec is ours, and two fields of it exclude each other.
+    let whole = (intended.kind == Kind::PodDisruptionBudget).then_some("/spec");
+    Overwriting { whole }.part(&mut body, &wanted, "");
     body
+}
+
+struct Overwriting {
+    /// A part that would be shared in another kind of object.
+    whole: Option<&'static str>,
 }
 
 /// What makes one value of another as a merge patch does: fields one by one, lists whole, and null for what goes.
@@ -45,39 +60,52 @@ fn difference(observed: &Value, wanted: &Value) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-fn overwrite(observed: &mut Value, intended: &Value, path: &str) {
-    let (Value::Object(seen), Value::Object(wanted)) = (&mut *observed, intended) else {
-        observed.clone_from(intended);
-        return;
-    };
-    if !is_shared(path) && wanted.iter().any(|(field, wanted)| is_lacking(seen, field, wanted)) {
-        observed.clone_from(intended);
-        return;
-    }
-    for (field, wanted) in wanted {
-        let path = format!("{path}/{field}");
-        match seen.get_mut(field) {
-            Some(found) => overwrite_field(found, wanted, field, &path),
-            None => drop(seen.insert(field.clone(), wanted.clone())),
+impl Overwriting {
+    fn part(&self, observed: &mut Value, intended: &Value, path: &str) {
+        let (Value::Object(seen), Value::Object(wanted)) = (&mut *observed, intended) else {
+            observed.clone_from(intended);
+            return;
+        };
+        if !self.is_shared(path) && wanted.iter().any(|(field, wanted)| is_lacking(seen, field, wanted)) {
+            observed.clone_from(intended);
+            return;
+        }
+        for (field, wanted) in wanted {
+            let path = format!("{path}/{field}");
+            match seen.get_mut(field) {
+                Some(found) => self.field(found, wanted, (field, &path)),
+                None if is_empty(wanted) => {}
+                None => drop(seen.insert(field.clone(), wanted.clone())),
+            }
         }
     }
-}
 
-fn overwrite_field(found: &mut Value, wanted: &Value, field: &str, path: &str) {
-    let (Value::Array(found), Value::Array(wanted), [_, ..]) = (&mut *found, wanted, keys(field)) else {
-        if found.is_object() && wanted.is_object() {
-            overwrite(found, wanted, path);
-        } else if !covers(found, wanted) {
-            found.clone_from(wanted);
+    fn field(&self, found: &mut Value, wanted: &Value, (field, path): (&str, &str)) {
+        let (Value::Array(found), Value::Array(wanted), [_, ..]) = (&mut *found, wanted, keys(field)) else {
+            if found.is_object() && wanted.is_object() {
+                self.part(found, wanted, path);
+            } else if !covers(found, wanted) {
+                found.clone_from(wanted);
+            }
+            return;
+        };
+        for wanted in wanted {
+            let same = |found: &&mut Value| keys(field).iter().all(|key| found.get(key) == wanted.get(key));
+            if let Some(found) = found.iter_mut().find(same) {
+                self.part(found, wanted, path);
+                continue;
+            }
+            if let Some(name) = wanted.get("name").filter(|_| field == "ports") {
+                // Of ports the name is a key, too.
+                found.retain(|other| other.get("name") != Some(name));
+            }
+            found.push(wanted.clone());
         }
-        return;
-    };
-    for wanted in wanted {
-        let same = |found: &&mut Value| keys(field).iter().all(|key| found.get(key) == wanted.get(key));
-        match found.iter_mut().find(same) {
-            Some(found) => overwrite(found, wanted, path),
-            None => found.push(wanted.clone()),
-        }
+    }
+
+    fn is_shared(&self, path: &str) -> bool {
+        let field = path.rsplit('/').next().unwrap_or_default();
+        self.whole != Some(path) && (SHARED.contains(&path) || SHARED_FIELDS.contains(&field))
     }
 }
 
@@ -90,17 +118,11 @@ fn is_lacking(seen: &Map<String, Value>, field: &str, wanted: &Value) -> bool {
     }
 }
 
-fn is_shared(path: &str) -> bool {
-    let field = path.rsplit('/').next().unwrap_or_default();
-    SHARED.contains(&path) || SHARED_FIELDS.contains(&field)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::Kind;
 
     fn manifest(body: Value) -> Manifest {
         Manifest { kind: Kind::StatefulSet, namespace: None, name: "a".to_owned(), body, uid: None }
@@ -155,6 +177,49 @@ mod tests {
         let labels = json!({ "metadata": { "labels": { "a": "2", "team": "x" } } });
         let ours = json!({ "metadata": { "labels": { "a": "1" } } });
         check(&labels, ours, &json!({ "metadata": { "labels": { "a": "1", "team": "x" } } }));
+    }
+
+    #[test]
+    fn a_container_is_shared_and_its_ports_have_names() {
+        let set = |image: &str, env: Value| {
+            let container = json!({ "name": "questdb", "image": image, "env": env });
+            json!({ "spec": { "template": { "spec": { "containers": [container] } } } })
+        };
+        let theirs = json!([{ "name": "A", "value": "1" }, { "name": "THEIRS", "value": "2" }]);
+        let ours = json!([{ "name": "A", "value": "1" }]);
+        check(&set("old", theirs.clone()), set("new", ours), &set("new", theirs));
+        let service = |ports: Value| json!({ "spec": { "ports": ports, "clusterIP": "10.0.0.1" } });
+        let port = |name: &str, port: u16| json!({ "name": name, "port": port, "protocol": "TCP" });
+        check(
+            &service(json!([port("http", 9001), port("extra", 7)])),
+            json!({ "spec": { "ports": [port("http", 9000)] } }),
+            &service(json!([port("extra", 7), port("http", 9000)])),
+        );
+    }
+
+    #[test]
+    fn of_a_disruption_budget_all_is_ours() {
+        let selector = json!({ "matchLabels": { "a": "1" } });
+        let seen = json!({ "metadata": {}, "spec": { "minAvailable": 0, "selector": selector } });
+        let ours = json!({ "spec": { "maxUnavailable": 0, "selector": selector } });
+        let budget = Manifest { kind: Kind::PodDisruptionBudget, ..manifest(ours.clone()) };
+        assert_eq!(overwritten(&seen, &budget), json!({ "metadata": {}, "spec": ours["spec"] }));
+    }
+
+    #[test]
+    fn it_does_not_say_that_all_was_applied() {
+        let of = |hash: &str, replicas: u8| {
+            let metadata = json!({ "annotations": { names::APPLIED: hash } });
+            json!({ "metadata": metadata, "spec": { "replicas": replicas, "nothing": [] } })
+        };
+        let mut seen = of("1", 0);
+        seen["spec"].as_object_mut().unwrap().remove("nothing");
+        let patch = overwriting(&seen, &manifest(of("2", 1))).unwrap();
+        let nothing = Value::Null;
+        let expected =
+            json!({ "metadata": { "uid": nothing, "resourceVersion": nothing }, "spec": { "replicas": 1 } });
+        assert_eq!(patch, expected);
+        assert_eq!(overwriting(&seen, &manifest(of("2", 0))), None);
     }
 
     #[test]

@@ -122,19 +122,54 @@ pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), Er
     Ok(())
 }
 
-/// Writes over what others wrote where ours cannot stand beside it; the error of before where that is not it.
+/// Writes over what others wrote where ours cannot stand beside it, and applies again; the error of before where that is not it.
 async fn overwrite(
     pass: &Pass<'_>,
     api: &Api<DynamicObject>,
     manifest: &Manifest,
     refused: Error,
 ) -> Result<(), Error> {
-    let found = pass.context.call("see what stands beside our fields", api.get_opt(&manifest.name)).await?;
+    let (context, name) = (pass.context, &manifest.name);
+    let found = context.call("see what stands beside our fields", api.get_opt(name)).await?;
     let Some(found) = found.filter(|found| found.metadata.uid == manifest.uid) else { return Err(refused) };
+    let decided_on = manifest.body["metadata"]["resourceVersion"].as_str();
+    if decided_on.is_some_and(|version| found.metadata.resource_version.as_deref() != Some(version)) {
+        return Err(Error::Stale { what: format!("{name} has changed since it was decided on") });
+    }
     let found = serde_json::to_value(found).unwrap_or_default();
     let Some(patch) = plan::overwriting(&found, manifest) else { return Err(refused) };
     let what = "write over what stands beside our fields";
-    write::merge(pass.context, api, &manifest.name, what, &patch).await.map(drop)
+    let written = match write::merge(context, api, name, what, &patch).await {
+        Err(error) if error.is_invalid() => return Err(refused),
+        written => written?,
+    };
+    let released = release_updated(context, api, written).await?;
+    // What we once wrote and intend no more only an apply takes away.
+    let mut body = manifest.body.clone();
+    body["metadata"]["uid"] = json!(released.metadata.uid);
+    body["metadata"]["resourceVersion"] = json!(released.metadata.resource_version);
+    let parameters = PatchParams::apply(names::OPERATOR).force();
+    let patch = Patch::Apply(&body);
+    context.call("apply an object", api.patch(name, &parameters, &patch)).await.map(drop)
+}
+
+/// Gives back what a merge made us own: to the API server who merges is somebody else than who applies under the same name, and
+/// what two own neither can take away.
+async fn release_updated(
+    context: &Context,
+    api: &Api<DynamicObject>,
+    written: DynamicObject,
+) -> Result<DynamicObject, Error> {
+    let mut owners = written.metadata.managed_fields.clone().unwrap_or_default();
+    owners.retain(|owner| {
+        let ours = owner.manager.as_deref() == Some(names::OPERATOR) && owner.subresource.is_none();
+        !(ours && owner.operation.as_deref() == Some("Update"))
+    });
+    let (uid, version) = (&written.metadata.uid, &written.metadata.resource_version);
+    let metadata = json!({ "uid": uid, "resourceVersion": version, "managedFields": owners });
+    let (name, body) =
+        (written.metadata.name.as_deref().unwrap_or_default(), json!({ "metadata": metadata }));
+    write::merge(context, api, name, "give back what was only written over", &body).await
 }
 
 /// A name that our caches do not show may still be taken: by somebody else, or by our own object whose labels, by which the

@@ -15,8 +15,8 @@ pub(super) fn ensure(plan: &mut Plan, part: Part, intended: Manifest, observed: 
     ensure_with(plan, part, (intended, |_| {}), observed)
 }
 
-/// The same with what follows from other objects and is no intention of ours: it is written where it is otherwise, and alone no
-/// reason to write.
+/// The same with what follows from other objects and is no intention of ours: it is written where it is otherwise, and is no part
+/// of what says that another operator had another intention.
 pub(super) fn ensure_with(
     plan: &mut Plan,
     part: Part,

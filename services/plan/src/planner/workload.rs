@@ -82,12 +82,7 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
         plan.wait(Part::Pod, "waiting for the pod to be made");
         return false;
     };
-    if pod.metadata.deletion_timestamp.is_none()
-        && !world.validated.subject.owns(pod.metadata.labels.as_ref())
-    {
-        let labels = build::pod_labels(&world.validated.subject, pod.metadata.uid.as_deref());
-        plan.act(Part::Pod, Step::Apply(labels), "the pod is found by its labels, which somebody took off");
-        plan.wait(Part::Pod, "the pod is being labelled again");
+    if lost_labels(world, plan, pod) {
         return false;
     }
     let checksum = build::checksum(world.validated, value);
@@ -101,6 +96,19 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
         plan.wait(Part::Reload, "QuestDB is being told to read server.conf again");
     }
     is_current && judge(world, plan, pod)
+}
+
+/// Whether somebody took off the labels by which a pod is found; then they are put back.
+fn lost_labels(world: &World<'_>, plan: &mut Plan, pod: &Pod) -> bool {
+    let subject = &world.validated.subject;
+    let lost = pod.metadata.deletion_timestamp.is_none() && !subject.owns(pod.metadata.labels.as_ref());
+    if lost {
+        let labels = build::pod_labels(subject, pod.metadata.uid.as_deref());
+        let reason = "the pod is found by its labels, which somebody took off";
+        plan.put_right(Part::Pod, Step::Apply(labels), reason);
+        plan.wait(Part::Pod, "the pod is being labelled again");
+    }
+    lost
 }
 
 /// The way to another version, before the pod is touched for it.

@@ -1,9 +1,11 @@
 //! What others write into the objects of a database: our fields come back, theirs are left, and neither makes an end of
 //! its readiness.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use resources::{Phase, names};
 use serde_json::{Value, json};
 use testkit::{eventually, unique};
@@ -47,4 +49,53 @@ async fn what_others_add_is_left_and_what_they_change_comes_back() {
     let ports = services.get(&subject.name).await.unwrap().spec.unwrap().ports.unwrap();
     assert!(ports.iter().any(|port| port.port == 7), "{ports:?}");
     subject.purge().await;
+}
+
+/// The variables of QuestDB's container, as the StatefulSet has them.
+async fn env(subject: &Subject) -> BTreeMap<String, Option<String>> {
+    let set = subject.sets().get(&subject.name).await.unwrap();
+    let env = set.spec.unwrap().template.spec.unwrap().containers.remove(0).env.unwrap();
+    env.into_iter().map(|entry| (entry.name, entry.value)).collect()
+}
+
+/// What somebody wrote leaves no place for ours: it goes, with nothing that stands beside it; and what is asked for no more goes
+/// with the next wish as ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_leaves_no_place_for_ours_is_written_over() {
+    let mut subject = Subject::new(&unique("union")).await;
+    let _others = super::others::Others::of(&subject.rig);
+    let _operator = subject.rig.start().await;
+    subject.wish_run_state("Running").await;
+    subject.carried_out(Phase::Ready).await;
+    let somebody = PatchParams { field_manager: Some("somebody".to_owned()), ..PatchParams::default() };
+    let rolling = json!({ "spec": { "updateStrategy": { "type": "RollingUpdate" } } });
+    subject.sets().patch(&subject.name, &somebody, &Patch::Merge(&rolling)).await.unwrap();
+    let set = async || serde_json::to_value(subject.sets().get(&subject.name).await.unwrap()).unwrap();
+    eventually(PATIENCE, "our strategy to come back", async || {
+        (set().await["spec"]["updateStrategy"] == json!({ "type": "OnDelete" })).then_some(())
+    })
+    .await;
+    let theirs = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "questdb", "env": [
+        { "name": "FOO", "value": "theirs" }, { "name": "THEIRS", "value": "1" },
+    ] }] } } } });
+    subject.sets().patch(&subject.name, &somebody, &Patch::Strategic(&theirs)).await.unwrap();
+    let keys: Api<ConfigMap> = Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace);
+    let map =
+        serde_json::from_value(json!({ "metadata": { "name": "keys" }, "data": { "a": "1" } })).unwrap();
+    keys.create(&PostParams::default(), &map).await.unwrap();
+    let from = json!({ "configMapKeyRef": { "name": "keys", "key": "a" } });
+    let wanted = json!([{ "name": "FOO", "valueFrom": from }, { "name": "BAR", "value": "1" }]);
+    subject.wish(|spec| spec["pod"] = json!({ "env": wanted })).await;
+    subject.carried_out(Phase::Ready).await;
+    let found = env(&subject).await;
+    assert_eq!((found.get("FOO"), &found["BAR"]), (Some(&None), &Some("1".to_owned())), "{found:?}");
+    assert_eq!(found.get("THEIRS"), Some(&Some("1".to_owned())), "{found:?}");
+    subject.wish(|_| {}).await;
+    subject.carried_out(Phase::Ready).await;
+    let found = env(&subject).await;
+    assert!(
+        !found.contains_key("FOO") && !found.contains_key("BAR") && found.contains_key("THEIRS"),
+        "{found:?}"
+    );
+    subject.purge_with_others().await;
 }
