@@ -5,10 +5,10 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use testkit::{Console, cluster, eventually, unique};
+use testkit::{ClusterFacts, Console, cluster, eventually, unique};
 
 use crate::main_job::{Ready, ready_of, volumes};
-use crate::support::{ROAD, create, ended, objects, whole};
+use crate::support::{ROAD, create, ended, kubectl, objects, whole};
 
 /// Asks something of a database in one word and waits until it is carried out.
 pub(crate) async fn ask(console: &Console, id: &str, verb: &str) -> Value {
@@ -26,6 +26,14 @@ pub(crate) async fn ask(console: &Console, id: &str, verb: &str) -> Value {
 async fn has_both_rows(database: &Ready, when: &str) {
     eventually(ROAD, &format!("the rows {when}"), async || (database.count().await? == 2).then_some(()))
         .await;
+}
+
+/// Somebody deletes the claim of a database that rests, and Kubernetes lets it go because no pod has it.
+async fn delete_claim(home: &ClusterFacts, database: &str) {
+    let label = format!("--selector=crd.questdb.io/database={database}");
+    let delete = ["delete", "pvc", "--all-namespaces", &label, "--wait=true", "--timeout=30s"];
+    let deleted = kubectl(home, &delete).await.unwrap();
+    assert!(deleted.contains("deleted"), "{deleted:?}");
 }
 
 #[tokio::test]
@@ -56,6 +64,10 @@ async fn a_database_comes_back_from_wherever_it_was_with_every_row() {
         assert!(database.count().await.is_none(), "it answers although it was asked to {away}");
         let kept = volumes(home, &volume).await;
         assert!(kept.len() == 1 && kept[0].attachments.is_empty(), "{away}: {kept:?}");
+        if away == "pause" {
+            // It is made again, and gets the disk that was another one's before.
+            delete_claim(home, &database.id).await;
+        }
         let accepted = ask(&console, &database.id, back).await;
         let again = ready_of(&console, home, &accepted).await;
         assert_eq!((&again.volume, &again.password), (&volume, &database.password), "{away} and {back}");
