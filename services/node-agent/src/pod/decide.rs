@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use super::intent::RestartPolicy;
 use super::probe::later;
 use super::record::End;
+use crate::process::State;
 
 /// What is wanted of the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +30,18 @@ pub enum Process {
     Running,
     /// Its last run is over.
     Ended(End),
+}
+
+impl Process {
+    /// By what the machine shows of it, and how its last run that is written down ended.
+    pub fn of(state: State, last_end: Option<&End>) -> Self {
+        match (state, last_end) {
+            // A run whose end is not written down yet is not over: nothing may be started in its place.
+            (State::Running(_) | State::Settling | State::Ended { .. }, _) => Self::Running,
+            (State::Absent, Some(end)) => Self::Ended(end.clone()),
+            (State::Absent, None) => Self::Absent,
+        }
+    }
 }
 
 /// The pod's disks and files.
@@ -193,6 +206,7 @@ fn start_if_possible(observed: &Observed) -> Action {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::ProcessId;
 
     const BACK_OFF: BackOff = BackOff { first: Duration::from_secs(10), longest: Duration::from_mins(5) };
 
@@ -230,6 +244,17 @@ mod tests {
 
     fn lost(observed: &mut Observed) {
         observed.ground = Ground::Lost { message: String::new() };
+    }
+
+    #[test]
+    fn what_just_ended_is_not_started_again_before_its_end_is_written_down() {
+        let (before, own) = (end(1), ProcessId { pid: 7, start: 9 });
+        for state in [State::Running(own), State::Settling, State::Ended { code: Some(0) }] {
+            assert_eq!(Process::of(state, Some(&before)), Process::Running, "{state:?}");
+            assert_eq!(Process::of(state, None), Process::Running, "{state:?}");
+        }
+        assert_eq!(Process::of(State::Absent, Some(&before)), Process::Ended(before.clone()));
+        assert_eq!(Process::of(State::Absent, None), Process::Absent);
     }
 
     #[test]

@@ -202,10 +202,11 @@ impl Worker {
 
     /// Writes down that a run is over. Returns whether to come back in a moment because the shell is not done.
     fn note_end(&mut self) -> bool {
-        let State::Ended { code } = self.context.processes.state(&self.run_dir) else { return false };
-        if self.context.processes.is_settling(&self.run_dir) {
-            return true;
-        }
+        let code = match self.context.processes.state(&self.run_dir) {
+            State::Absent | State::Running(_) => return false,
+            State::Settling => return true,
+            State::Ended { code } => code,
+        };
         if let Some(started_at) = self.record.runs_mut().started_at.take() {
             let code = code.unwrap_or(137);
             let name = self.container_name();
@@ -241,11 +242,7 @@ impl Worker {
     async fn observe(&mut self) -> Observed {
         let now = Timestamp::now();
         let runs = self.record.runs();
-        let process = match (self.context.processes.state(&self.run_dir), &runs.last_end) {
-            (State::Running(_), _) => Process::Running,
-            (_, Some(end)) => Process::Ended(end.clone()),
-            (_, None) => Process::Absent,
-        };
+        let process = Process::of(self.context.processes.state(&self.run_dir), runs.last_end.as_ref());
         let mut observed = Observed {
             now,
             wish: self.wish(),

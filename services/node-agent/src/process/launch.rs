@@ -121,7 +121,12 @@ pub async fn spawn(launch: &Launch) -> Result<ProcessId, Error> {
     }
     // Somebody has to collect the shell when it is done.
     tokio::spawn(async move { child.wait().await });
-    wait_for_pid(&launch.run_dir).await
+    let started = wait_for_pid(&launch.run_dir).await;
+    if started.is_err() {
+        // One that starts late after all would run beside the next.
+        Processes.kill_session(&launch.run_dir);
+    }
+    started
 }
 
 /// The arguments of `setsid`.
@@ -213,7 +218,7 @@ mod tests {
         loop {
             look.tick().await;
             match Processes.state(run_dir) {
-                State::Ended { code } if !Processes.is_settling(run_dir) => return code,
+                State::Ended { code } => return code,
                 state => assert!(tokio::time::Instant::now() < deadline, "still {state:?}"),
             }
         }

@@ -30,6 +30,8 @@ pub enum State {
     Absent,
     /// Runs.
     Running(ProcessId),
+    /// Ended, but its shell has yet to write down how.
+    Settling,
     /// Ended; without a code if it was killed together with its shell.
     Ended {
         /// Exit code as a shell gives it.
@@ -48,13 +50,10 @@ impl Processes {
         if process.is_alive() {
             return State::Running(process);
         }
+        // In this order: a shell that is gone has written what it had to write.
+        let shell_is_there = read_shell(run_dir).is_some_and(|shell| shell.is_alive());
         let code = fs::read_to_string(run_dir.join(EXIT)).ok().and_then(|text| text.trim().parse().ok());
-        State::Ended { code }
-    }
-
-    /// Whether the process ended but its shell has yet to write down how.
-    pub fn is_settling(&self, run_dir: &Path) -> bool {
-        !run_dir.join(EXIT).exists() && read_shell(run_dir).is_some_and(|shell| shell.is_alive())
+        if code.is_none() && shell_is_there { State::Settling } else { State::Ended { code } }
     }
 
     /// Asks the process to end.
@@ -98,4 +97,33 @@ fn read_pid(run_dir: &Path) -> Option<ProcessId> {
 
 fn read_shell(run_dir: &Path) -> Option<ProcessId> {
     ProcessId::parse(&fs::read_to_string(run_dir.join(launch::SHELL)).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_a_process_ended_is_known_when_its_shell_has_said_it_or_is_gone() {
+        let run_dir = std::env::temp_dir().join(format!("node-agent-state-{}", std::process::id()));
+        fs::create_dir_all(&run_dir).unwrap();
+        let own = ProcessId::current(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let write = |file: &str, process: ProcessId| {
+            fs::write(run_dir.join(file), format!("{} {}\n", process.pid, process.start)).unwrap();
+        };
+        let gone = ProcessId { start: own.start - 1, ..own };
+        assert_eq!(Processes.state(&run_dir), State::Absent);
+        write(PID, own);
+        assert_eq!(Processes.state(&run_dir), State::Running(own));
+        write(PID, gone);
+        write(launch::SHELL, own);
+        assert_eq!(Processes.state(&run_dir), State::Settling);
+        fs::write(run_dir.join(EXIT), "3\n").unwrap();
+        assert_eq!(Processes.state(&run_dir), State::Ended { code: Some(3) });
+        write(launch::SHELL, gone);
+        assert_eq!(Processes.state(&run_dir), State::Ended { code: Some(3) });
+        fs::remove_file(run_dir.join(EXIT)).unwrap();
+        assert_eq!(Processes.state(&run_dir), State::Ended { code: None });
+        fs::remove_dir_all(run_dir).unwrap();
+    }
 }
