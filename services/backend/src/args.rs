@@ -1,6 +1,7 @@
 //! The command line and the environment, read once.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -55,9 +56,13 @@ pub struct Kafka {
     /// Brokers, comma-separated host:port
     #[arg(long, env = "KAFKA_BOOTSTRAP", value_name = "ADDRESSES")]
     pub kafka_bootstrap: String,
-    /// Further librdkafka properties, NAME=VALUE separated by commas, such as those of SASL
+    /// Further librdkafka properties, NAME=VALUE separated by commas, such as those of TLS and SASL
     #[arg(long, env = "SLIPWAY_KAFKA_PROPERTIES", hide_env_values = true, value_delimiter = ',', value_parser = bus::connection::property, value_name = "NAME=VALUE")]
     pub kafka_properties: Vec<(String, String)>,
+    /// File of such properties, one NAME=VALUE a line, which win; read again by each new client, so that a changed password
+    /// needs no restart
+    #[arg(long, env = "SLIPWAY_KAFKA_PROPERTIES_FILE", value_name = "PATH")]
+    pub kafka_properties_file: Option<PathBuf>,
     /// Topic of instructions
     #[arg(
         long,

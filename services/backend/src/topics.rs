@@ -14,8 +14,8 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from
 
 /// How to reach Kafka under a name.
 pub fn connection(kafka: &Kafka, client: &str) -> Connection {
-    let properties = kafka.kafka_properties.clone();
-    Connection { properties, ..Connection::new(&kafka.kafka_bootstrap, client) }
+    let (properties, file) = (kafka.kafka_properties.clone(), kafka.kafka_properties_file.clone());
+    Connection { properties, file, ..Connection::new(&kafka.kafka_bootstrap, client) }
 }
 
 /// Makes the topics that are missing and checks the partition counts of the others. Gives the names of the new ones.

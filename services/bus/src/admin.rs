@@ -183,6 +183,7 @@ impl Admin {
         let mut held = lock(&self.0.held);
         if error.is_none_or(is_answer) {
             held.silent_since = None;
+            held.client.inner().context().refusal.clear();
         } else if held.silent_since.get_or_insert_with(Instant::now).elapsed() >= self.0.patience {
             let next = Held { client: create(&self.0.connection)?, silent_since: None };
             let last = std::mem::replace(&mut *held, next);
@@ -216,7 +217,7 @@ fn kept(policy: &str, retention: &str, segment: &str) -> Option<Duration> {
 }
 
 fn create(connection: &Connection) -> Result<Arc<AdminClient<Quiet>>, Error> {
-    let client = connection.config(&[]).create_with_context(Quiet);
+    let client = connection.config(&[])?.create_with_context(Quiet::default());
     client.map(Arc::new).map_err(|source| Error::Create { what: "admin client", source })
 }
 

@@ -1,5 +1,6 @@
 //! What can go wrong with Kafka, as far as callers have to tell it apart.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rdkafka::error::KafkaError;
@@ -17,6 +18,24 @@ pub enum Error {
         /// What the library says.
         #[source]
         source: KafkaError,
+    },
+    /// The file of further properties cannot be used.
+    #[error("read the Kafka properties in {}: {reason}", path.display())]
+    Properties {
+        /// Which file.
+        path: PathBuf,
+        /// Why not, without what it holds.
+        reason: String,
+    },
+    /// Brokers refuse the login, or one side does not believe the other's certificate. A new client reads the properties again.
+    #[error(
+        "brokers refuse the Kafka {what}: {reason}; see SLIPWAY_KAFKA_PROPERTIES and SLIPWAY_KAFKA_PROPERTIES_FILE"
+    )]
+    Refused {
+        /// Producer, consumer or admin client.
+        what: &'static str,
+        /// In the library's words.
+        reason: String,
     },
     /// The group does not let the consumer in although brokers answer: the library has lost its way, a new consumer finds
     /// another.

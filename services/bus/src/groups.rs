@@ -22,10 +22,10 @@ pub async fn committed(
     limit: Duration,
 ) -> Result<BTreeMap<i32, i64>, Error> {
     let what = format!("the offsets of group {group}");
-    let config = connection.config(&[("group.id", group.to_owned())]);
+    let config = connection.config(&[("group.id", group.to_owned())])?;
     let topic = topic.to_owned();
     let question = move || {
-        let consumer: BaseConsumer<Quiet> = config.create_with_context(Quiet)?;
+        let consumer: BaseConsumer<Quiet> = config.create_with_context(Quiet::default())?;
         let mut list = TopicPartitionList::new();
         for partition in 0..partitions {
             list.add_partition(&topic, partition);

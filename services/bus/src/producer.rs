@@ -15,7 +15,7 @@ use rdkafka::statistics::Statistics;
 use rdkafka::{ClientContext, Message as _};
 use tokio::sync::oneshot;
 
-use crate::connection::{Brokers, STATISTICS};
+use crate::connection::{Brokers, Refusal, STATISTICS};
 use crate::{Connection, Error, Message, connection, lock};
 
 /// How long a record may take until its delivery is given up.
@@ -78,7 +78,7 @@ impl Producer {
     /// after the other are written in that order.
     pub fn enqueue(&self, message: &Message) -> Result<Pending, Error> {
         let mut session = self.session();
-        if session.client.context().no_brokers() {
+        if session.client.context().lost().is_some() {
             self.heal(&session);
             session = self.session();
         }
@@ -125,13 +125,13 @@ impl Producer {
         lock(&self.0.session).clone()
     }
 
-    /// After a fatal error a client refuses everything for ever, and without any broker it sends nothing for ever: it is
-    /// replaced, by whoever sees it first.
+    /// After a fatal error a client refuses everything for ever, and without a broker that it knows, or that lets it in, it
+    /// sends nothing for ever: it is replaced, by whoever sees it first.
     fn heal(&self, seen: &Session) {
-        let reason = match seen.client.client().fatal_error() {
-            Some((code, reason)) => format!("{code}: {reason}"),
-            None if seen.client.context().no_brokers() => Error::NoBrokers { what: "producer" }.to_string(),
-            None => return,
+        let reason = match (seen.client.client().fatal_error(), seen.client.context().lost()) {
+            (Some((code, reason)), _) => format!("{code}: {reason}"),
+            (None, Some(lost)) => lost.to_string(),
+            (None, None) => return,
         };
         let mut session = lock(&self.0.session);
         if session.number != seen.number {
@@ -180,12 +180,20 @@ impl Pending {
 #[derive(Default)]
 struct Reports {
     no_brokers: AtomicBool,
+    /// By its last statistics no broker answers.
+    away: AtomicBool,
+    refusal: Refusal,
 }
 
 impl Reports {
-    /// Whether there is no broker left that anything could be sent to.
-    fn no_brokers(&self) -> bool {
-        self.no_brokers.load(Ordering::Relaxed)
+    /// Why this client will never send anything: no broker is left, or none takes the login that it was made with.
+    fn lost(&self) -> Option<Error> {
+        let what = "producer";
+        if self.no_brokers.load(Ordering::Relaxed) {
+            return Some(Error::NoBrokers { what });
+        }
+        let refusal = self.refusal.reason().filter(|_| self.away.load(Ordering::Relaxed));
+        refusal.map(|reason| Error::Refused { what, reason })
     }
 }
 
@@ -195,11 +203,16 @@ impl ClientContext for Reports {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        connection::note(&error, reason);
+        self.refusal.hear(&error, reason);
     }
 
     fn stats(&self, statistics: Statistics) {
-        self.no_brokers.store(Brokers::of(&statistics) == Brokers::Forgotten, Ordering::Relaxed);
+        let brokers = Brokers::of(&statistics);
+        self.no_brokers.store(brokers == Brokers::Forgotten, Ordering::Relaxed);
+        self.away.store(brokers != Brokers::Reachable, Ordering::Relaxed);
+        if brokers == Brokers::Reachable {
+            self.refusal.clear();
+        }
     }
 }
 
@@ -221,7 +234,7 @@ impl ProducerContext for Reports {
 fn poll(client: &Weak<Client>) {
     while let Some(client) = client.upgrade() {
         client.poll(Duration::from_secs(1));
-        if client.context().no_brokers() {
+        if client.context().lost().is_some() {
             // Nothing will ever be sent: those who wait are told now, and try again with another client.
             client.purge(PurgeConfig::default().queue().inflight());
         }
@@ -239,7 +252,7 @@ fn create(connection: &Connection) -> Result<Arc<Client>, Error> {
         ("delivery.timeout.ms", DELIVERY_TIMEOUT.as_millis().to_string()),
         ("queue.buffering.max.kbytes", "65536".to_owned()),
         (STATISTICS.0, STATISTICS.1.to_owned()),
-    ]);
+    ])?;
     let client = config.create_with_context(Reports::default());
     let client: Arc<Client> = Arc::new(client.map_err(|source| Error::Create { what: "producer", source })?);
     let weak = Arc::downgrade(&client);

@@ -22,9 +22,13 @@ pub struct Args {
     /// Kafka brokers, host:port separated by commas
     #[arg(long, env = "KAFKA_BOOTSTRAP", value_name = "BROKERS")]
     pub kafka_bootstrap: String,
-    /// Further librdkafka properties, NAME=VALUE separated by commas, such as those of SASL
+    /// Further librdkafka properties, NAME=VALUE separated by commas, such as those of TLS and SASL
     #[arg(long, env = "SLIPWAY_KAFKA_PROPERTIES", hide_env_values = true, value_delimiter = ',', value_parser = bus::connection::property, value_name = "NAME=VALUE")]
     pub kafka_properties: Vec<(String, String)>,
+    /// File of such properties, one NAME=VALUE a line, which win; read again by each new client, so that a changed password
+    /// needs no restart
+    #[arg(long, env = "SLIPWAY_KAFKA_PROPERTIES_FILE", value_name = "PATH")]
+    pub kafka_properties_file: Option<PathBuf>,
     /// Topic that instructions come from
     #[arg(
         long,

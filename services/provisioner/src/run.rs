@@ -143,6 +143,7 @@ impl Parts {
     fn new(frame: &Frame, args: &Args) -> Result<Self, Error> {
         let mut connection = Connection::new(&args.kafka_bootstrap, NAME);
         connection.properties.clone_from(&args.kafka_properties);
+        connection.file.clone_from(&args.kafka_properties_file);
         let settings = store::Settings { application: NAME.to_owned(), ..store::Settings::default() };
         let store = Store::connect(args.database_url.expose_secret(), &settings).map_err(Error::Store)?;
         let producer = Producer::new(&connection).map_err(Error::Bus)?;

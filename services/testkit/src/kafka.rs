@@ -2,10 +2,11 @@
 //! have it.
 //!
 //! Clients come in without a password, as nobody in particular, and may do everything until a test takes a right away;
-//! brokers and Kafka's own tools come in by another door, as the administrator.
+//! brokers and Kafka's own tools come in by another door, as the administrator. Or one alone that lets clients in by TLS and
+//! with a password only.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -22,6 +23,20 @@ const LIMIT: Duration = Duration::from_mins(1);
 const CLUSTER: &str = "4L6g3nShT-eMCtK--X86sw";
 const LOGIN: &str = "org.apache.kafka.common.security.plain.PlainLoginModule required username=\"admin\" \
                      password=\"admin\" user_admin=\"admin\";";
+
+const KEYS_PASSWORD: &str = "changeit";
+
+/// How long a login at the locked door holds: then the client has to log in again on the same connection.
+pub const LOGIN_HOLDS: Duration = Duration::from_secs(3);
+
+/// How clients come in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Door {
+    /// As anybody.
+    Open,
+    /// By TLS, with a password.
+    Locked,
+}
 
 /// A broker. It ends, and what it kept goes, with its handle.
 #[derive(Debug)]
@@ -47,7 +62,48 @@ impl Broker {
     /// When they cannot be made or started.
     pub async fn pair() -> anyhow::Result<(Self, Self)> {
         let controller = port()?;
-        tokio::try_join!(Self::make(1, controller), Self::make(2, controller))
+        tokio::try_join!(Self::make(1, controller, Door::Open), Self::make(2, controller, Door::Open))
+    }
+
+    /// One broker alone, whose clients speak TLS and log in (SCRAM-SHA-512), again every [`LOGIN_HOLDS`]. Nobody may yet: see
+    /// [`Self::password`].
+    ///
+    /// # Errors
+    /// When it cannot be made or started.
+    pub async fn locked() -> anyhow::Result<Self> {
+        Self::make(1, port()?, Door::Locked).await
+    }
+
+    /// Gives a user of the locked door a password, in the place of any before.
+    ///
+    /// # Errors
+    /// When Kafka's tool fails.
+    pub async fn password(&self, user: &str, password: &str) -> anyhow::Result<()> {
+        let scram = format!("SCRAM-SHA-512=[iterations=4096,password={password}]");
+        let words = ["--alter", "--add-config", &scram, "--entity-type", "users", "--entity-name", user];
+        self.administrate("kafka.admin.ConfigCommand", &words).await
+    }
+
+    /// The file of properties with which a client comes in at the locked door. Written anew as a mounted Secret is: whole.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn login(&self, user: &str, password: &str) -> anyhow::Result<PathBuf> {
+        let (certificate, file) = (self.certificate(), self.folder.join("client.properties"));
+        let certificate = certificate.display();
+        let text = format!(
+            "# TLS, and a password\nsecurity.protocol=SASL_SSL\nssl.ca.location={certificate}\n\
+             sasl.mechanism=SCRAM-SHA-512\nsasl.username={user}\nsasl.password={password}\n"
+        );
+        let unfinished = file.with_extension("new");
+        std::fs::write(&unfinished, text)?;
+        std::fs::rename(unfinished, &file)?;
+        Ok(file)
+    }
+
+    /// The certificate by which clients know that it is this broker.
+    fn certificate(&self) -> PathBuf {
+        self.folder.join("certificate.pem")
     }
 
     /// Where its clients find it.
@@ -87,29 +143,31 @@ impl Broker {
     /// # Errors
     /// When the tool fails.
     pub async fn rights(&self, words: &[&str]) -> anyhow::Result<()> {
+        self.administrate("org.apache.kafka.tools.AclCommand", &[&["--force"], words].concat()).await
+    }
+
+    async fn administrate(&self, tool: &str, words: &[&str]) -> anyhow::Result<()> {
         let login = self.folder.join("admin.properties");
         let text =
             format!("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={LOGIN}\n");
         std::fs::write(&login, text)?;
         let address = format!("127.0.0.1:{}", self.admins);
         let login = login.display().to_string();
-        let begin = [
-            "org.apache.kafka.tools.AclCommand",
-            "--bootstrap-server",
-            &address,
-            "--command-config",
-            &login,
-            "--force",
-        ];
+        let begin = [tool, "--bootstrap-server", &address, "--command-config", &login];
         self.java.run(&[&begin, words].concat()).await
     }
 
-    async fn make(node: u8, controller: u16) -> anyhow::Result<Self> {
+    async fn make(node: u8, controller: u16, door: Door) -> anyhow::Result<Self> {
         let folder = crate::stack().state_dir.join("data").join(crate::unique("kafka"));
         std::fs::create_dir_all(&folder)?;
         let (java, clients, admins) = (Java::find()?, port()?, port()?);
         let mut broker = Self { java, folder, clients, admins, process: None };
-        std::fs::write(broker.properties(), broker.settings(node, controller))?;
+        let mut settings = broker.settings(node, controller, door);
+        if door == Door::Locked {
+            broker.java.make_certificate(&broker.keys(), &broker.certificate()).await?;
+            settings += &broker.lock();
+        }
+        std::fs::write(broker.properties(), settings)?;
         let properties = broker.properties().display().to_string();
         broker.java.run(&["kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", &properties]).await?;
         broker.start().await?;
@@ -120,7 +178,36 @@ impl Broker {
         self.folder.join("properties")
     }
 
-    fn settings(&self, node: u8, controller: u16) -> String {
+    fn keys(&self) -> PathBuf {
+        self.folder.join("keys.p12")
+    }
+
+    /// What the locked door needs beside the other settings.
+    fn lock(&self) -> String {
+        let mut text = String::new();
+        for (name, value) in [
+            ("sasl.enabled.mechanisms", "SCRAM-SHA-512"),
+            (
+                "scram-sha-512.sasl.jaas.config",
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+            ),
+            ("scram-sha-512.connections.max.reauth.ms", &LOGIN_HOLDS.as_millis().to_string()),
+            ("ssl.keystore.type", "PKCS12"),
+            ("ssl.keystore.location", &self.keys().display().to_string()),
+            ("ssl.keystore.password", KEYS_PASSWORD),
+            ("ssl.key.password", KEYS_PASSWORD),
+        ] {
+            let _ = writeln!(text, "listener.name.clients.{name}={value}");
+        }
+        text
+    }
+
+    fn settings(&self, node: u8, controller: u16, door: Door) -> String {
+        let (clients, copies) = match door {
+            Door::Open => ("PLAINTEXT", "2"),
+            Door::Locked => ("SASL_SSL", "1"),
+        };
+        let protocols = format!("CLIENTS:{clients},ADMINS:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT");
         let mut listeners =
             format!("CLIENTS://127.0.0.1:{},ADMINS://127.0.0.1:{}", self.clients, self.admins);
         let advertised = listeners.clone();
@@ -138,10 +225,7 @@ impl Broker {
             ("advertised.listeners", &advertised),
             ("controller.listener.names", "CONTROLLER"),
             ("inter.broker.listener.name", "ADMINS"),
-            (
-                "listener.security.protocol.map",
-                "CLIENTS:PLAINTEXT,ADMINS:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
-            ),
+            ("listener.security.protocol.map", &protocols),
             ("sasl.enabled.mechanisms", "PLAIN"),
             ("sasl.mechanism.inter.broker.protocol", "PLAIN"),
             ("sasl.mechanism.controller.protocol", "PLAIN"),
@@ -152,8 +236,8 @@ impl Broker {
             ("allow.everyone.if.no.acl.found", "true"),
             ("log.dirs", &self.folder.join("data").display().to_string()),
             ("auto.create.topics.enable", "false"),
-            ("min.insync.replicas", "2"),
-            ("offsets.topic.replication.factor", "2"),
+            ("min.insync.replicas", copies),
+            ("offsets.topic.replication.factor", copies),
             ("offsets.topic.num.partitions", "4"),
             ("group.initial.rebalance.delay.ms", "0"),
             ("broker.session.timeout.ms", "4000"),
@@ -199,12 +283,33 @@ impl Java {
     }
 
     async fn run(&self, words: &[&str]) -> anyhow::Result<()> {
-        let ended = tokio::time::timeout(LIMIT, self.command("-Xmx128m", words).output()).await;
-        let output = ended.with_context(|| format!("{words:?} did not end in time"))??;
-        let said = || [&output.stdout[..], &output.stderr].concat();
-        ensure!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&said()));
+        finish(self.command("-Xmx128m", words), words).await
+    }
+
+    /// A key pair for `127.0.0.1`, and its certificate, which nobody but itself vouches for.
+    async fn make_certificate(&self, keys: &Path, certificate: &Path) -> anyhow::Result<()> {
+        let (keys, certificate) = (keys.display().to_string(), certificate.display().to_string());
+        let stored =
+            ["-keystore", &keys, "-storetype", "PKCS12", "-storepass", KEYS_PASSWORD, "-alias", "broker"];
+        let pair = ["-genkeypair", "-keyalg", "EC", "-groupname", "secp256r1", "-validity", "3"];
+        let name = ["-dname", "CN=broker", "-ext", "san=ip:127.0.0.1", "-ext", "bc=ca:true"];
+        let export = ["-exportcert", "-rfc", "-file", &certificate];
+        for words in [[&pair[..], &name, &stored].concat(), [&export[..], &stored].concat()] {
+            let mut tool = Command::new(Path::new(&self.program).with_file_name("keytool"));
+            tool.args(&words).stdin(Stdio::null()).kill_on_drop(true);
+            finish(tool, &words).await?;
+        }
         Ok(())
     }
+}
+
+/// Runs a tool to its end.
+async fn finish(mut command: Command, words: &[&str]) -> anyhow::Result<()> {
+    let ended = tokio::time::timeout(LIMIT, command.output()).await;
+    let output = ended.with_context(|| format!("{words:?} did not end in time"))??;
+    let said = || [&output.stdout[..], &output.stderr].concat();
+    ensure!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&said()));
+    Ok(())
 }
 
 fn port() -> anyhow::Result<u16> {

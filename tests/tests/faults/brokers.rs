@@ -1,13 +1,14 @@
-//! Brokers of the test's own: too few copies of what is written, and rights taken away.
+//! Brokers of the test's own: too few copies of what is written, rights taken away, passwords that hold no more.
 
 #![cfg(test)]
 
 use std::time::Instant;
 
+use bus::Connection;
 use reqwest::Method;
 use serde_json::{Value, json};
 use testkit::kafka::Broker;
-use testkit::{eventually, unique};
+use testkit::{Spawned, eventually, unique};
 
 use crate::rig::{Ground, NEAR, PATIENCE, Rig, recovered};
 
@@ -17,13 +18,14 @@ const BOUND: i64 = 25;
 impl Rig {
     /// A rig whose topics have a copy on each of two brokers.
     pub(crate) async fn on_two(first: &Broker) -> Self {
-        let brokers = bus::Admin::new(&bus::Connection::new(first.bootstrap(), "test")).unwrap();
+        let connection = Connection::new(first.bootstrap(), "test");
+        let brokers = bus::Admin::new(&connection).unwrap();
         eventually(PATIENCE, "both brokers", async || {
             let copied = [bus::TopicSettings::new("on-both", 1, 2)];
             brokers.ensure_topics(&copied, PATIENCE).await.ok()
         })
         .await;
-        Self::on(Ground { kafka: Some((first.bootstrap(), 2)), ..Ground::default() }).await
+        Self::on(Ground { kafka: Some((connection, 2)), ..Ground::default() }).await
     }
 
     async fn waiting(&self) -> i64 {
@@ -43,6 +45,14 @@ impl Rig {
         })
         .await
     }
+}
+
+/// Waits until a program says that it is not ready, and why.
+async fn until_ill(program: &Spawned, why: &str) {
+    let not_ready = async || (!program.is_ready().await).then_some(());
+    eventually(PATIENCE, "a program that says it is not ready", not_ready).await;
+    let told = async || program.log().contains(why).then_some(());
+    eventually(PATIENCE, "a program that says why", told).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -86,10 +96,7 @@ async fn rights_that_are_taken_away_are_told_and_waited_for() {
     // What is asked for is accepted and waits; nobody dies, and everybody says why nothing goes on.
     load.goes_on(20).await;
     for program in [&backend, &provisioner] {
-        let not_ready = async || (!program.is_ready().await).then_some(());
-        eventually(PATIENCE, "a program that says it is not ready", not_ready).await;
-        let told = async || program.log().contains("TopicAuthorizationFailed").then_some(());
-        eventually(PATIENCE, "a program that says what it may not do", told).await;
+        until_ill(program, "TopicAuthorizationFailed").await;
     }
     assert!(rig.waiting().await > 0, "the fault did not fire: everything was published");
     backend.lives().unwrap();
@@ -98,5 +105,33 @@ async fn rights_that_are_taken_away_are_told_and_waited_for() {
     let begun = Instant::now();
     rig.recovery().await;
     recovered("rights on the topics taken away, then given back", begun.elapsed());
+    rig.proven(load, &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_that_holds_no_more_is_told_and_the_next_is_read_without_a_restart() {
+    let broker = Broker::locked().await.unwrap();
+    broker.password("slipway", "first").await.unwrap();
+    let file = broker.login("slipway", "first").unwrap();
+    let connection = Connection { file: Some(file), ..Connection::new(broker.bootstrap(), "test") };
+    let rig = Rig::on(Ground { kafka: Some((connection, 1)), ..Ground::default() }).await;
+    let mut backend = rig.backend().await;
+    let mut provisioner = rig.provisioner().await;
+    let load = rig.load(103);
+    load.goes_on(20).await;
+    broker.password("slipway", "second").await.unwrap();
+    // What is asked for is accepted and waits; nobody dies, and everybody says why nothing goes on.
+    load.goes_on(20).await;
+    for program in [&backend, &provisioner] {
+        until_ill(program, "Kafka refuses the connection").await;
+        assert!(!program.log().contains("first"), "a log holds a password");
+    }
+    assert!(rig.waiting().await > 0, "the fault did not fire: everything was published");
+    backend.lives().unwrap();
+    provisioner.lives().unwrap();
+    broker.login("slipway", "second").unwrap();
+    let begun = Instant::now();
+    rig.recovery().await;
+    recovered("a password of Kafka that holds no more, then the next one in the file", begun.elapsed());
     rig.proven(load, &[]).await;
 }

@@ -116,7 +116,9 @@ impl Rig {
             ["--gossip-topic", &self.gossip],
             ["--topic-partitions", &partitions],
         ];
-        common.iter().flatten().map(ToString::to_string).collect()
+        let file = self.connection.file.as_ref();
+        let file = file.map(|file| ["--kafka-properties-file".to_owned(), file.display().to_string()]);
+        common.iter().flatten().map(ToString::to_string).chain(file.into_iter().flatten()).collect()
     }
 
     /// Nobody panicked, and nobody had two records of one database in hand at once.

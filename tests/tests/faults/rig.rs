@@ -64,7 +64,7 @@ pub(crate) struct Ground {
     /// Where the test and its programs find Postgres: the test past every proxy, at the first server.
     pub(crate) postgres: Option<(String, String)>,
     /// Where Kafka is, and how many copies of each partition there are.
-    pub(crate) kafka: Option<(String, i32)>,
+    pub(crate) kafka: Option<(Connection, i32)>,
 }
 
 impl Rig {
@@ -87,8 +87,8 @@ impl Rig {
         let postgres = Proxy::to(server).await.unwrap();
         let (proxied_url, _) = testkit::at_port(&database_url, postgres.address().port()).unwrap();
 
-        let (bootstrap, copies) = ground.kafka.unwrap_or_else(|| (stack().kafka_bootstrap.clone(), 1));
-        let connection = Connection::new(bootstrap, "test");
+        let of_stack = || (Connection::new(&stack().kafka_bootstrap, "test"), 1);
+        let (connection, copies) = ground.kafka.unwrap_or_else(of_stack);
         let (instructions, gossip) = (unique("instructions"), unique("gossip"));
         let topics = [&instructions, &gossip].map(|topic| TopicSettings::new(topic, PARTITIONS, copies));
         bus::Admin::new(&connection).unwrap().ensure_topics(&topics, PATIENCE).await.unwrap();

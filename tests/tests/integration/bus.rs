@@ -4,6 +4,7 @@
 mod blocked;
 mod bounds;
 mod consuming;
+mod logins;
 mod producing;
 mod rebalancing;
 mod recalling;

@@ -14,7 +14,7 @@ use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
 use super::Start;
 use super::standing::{Patience, Standing};
-use crate::connection::Brokers;
+use crate::connection::{Brokers, Refusal};
 use crate::tracker::Mark;
 use crate::{Error, connection, lock};
 
@@ -71,6 +71,7 @@ pub(crate) struct Context {
     patience: Patience,
     membership: Arc<dyn Membership>,
     standing: Mutex<Standing>,
+    refusal: Refusal,
     /// Partitions that the library reads. Others of ours wait to be told from where.
     reading: Mutex<BTreeSet<i32>>,
     /// Commits without an answer yet.
@@ -83,12 +84,16 @@ impl ClientContext for Context {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        connection::note(&error, reason);
+        self.refusal.hear(&error, reason);
     }
 
     fn stats(&self, statistics: Statistics) {
+        let brokers = Brokers::of(&statistics);
+        if brokers == Brokers::Reachable {
+            self.refusal.clear();
+        }
         if let Some(group) = &statistics.cgrp {
-            lock(&self.standing).hear(Instant::now(), &group.join_state, Brokers::of(&statistics));
+            lock(&self.standing).hear(Instant::now(), &group.join_state, brokers);
         }
         let Some(topic) = statistics.topics.get(&self.topic) else { return };
         let known = topic.partitions.values().filter(|partition| partition.hi_offset >= 0);
@@ -137,6 +142,7 @@ impl Context {
             patience: start.patience,
             membership,
             standing: Mutex::default(),
+            refusal: Refusal::default(),
             reading: Mutex::default(),
             commits: AtomicUsize::new(0),
         }
@@ -150,6 +156,9 @@ impl Context {
             return Err(Error::NoBrokers { what: "consumer" });
         }
         if let Some(alone) = standing.too_lonely(now, self.patience) {
+            if let Some(reason) = self.refusal.reason() {
+                return Err(Error::Refused { what: "consumer", reason });
+            }
             return Err(Error::Alone { topic: self.topic.clone(), seconds: alone.as_secs() });
         }
         let Some((outside, state)) = standing.too_long(now, self.patience) else { return Ok(()) };

@@ -155,7 +155,7 @@ fn create(start: &Start<'_>, membership: Arc<dyn Membership>) -> Result<Client, 
         ("fetch.queue.backoff.ms", "10".to_owned()),
         ("fetch.max.bytes", (QUEUE_KBYTES * 1_024).to_string()),
         (STATISTICS.0, STATISTICS.1.to_owned()),
-    ]);
+    ])?;
     let context = Context::new(start, membership);
     let client: Client = config.create_with_context(context).map_err(failed)?;
     client.subscribe(&[start.topic]).map_err(failed)?;

@@ -33,12 +33,15 @@ enum Proof {
     Postgres,
 }
 
-const NEEDS: [Need; 10] = [
+const NEEDS: [Need; 12] = [
     // To compile what is not Rust: librdkafka, the cryptography of TLS, allocators.
     need("build-essential", Proof::Check("command -v cc && command -v c++ && command -v make")),
     need("cmake", Proof::Program("cmake")),
     // librdkafka includes its headers even when it is told to do without it.
     need("libcurl4-openssl-dev", Proof::Check("echo '#include <curl/curl.h>' | cc -E -x c -")),
+    // Brokers speak TLS. Linked as the system has it, so that the system's updates reach it.
+    need("libssl-dev", Proof::Check("echo '#include <openssl/ssl.h>' | cc -E -x c -")),
+    need("pkg-config", Proof::Program("pkg-config")),
     // Links several times faster than the default linker. See .cargo/linker.
     need("mold", Proof::Program("mold")),
     // Network namespaces of the nodes.

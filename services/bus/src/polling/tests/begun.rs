@@ -101,7 +101,7 @@ async fn a_consumer_that_was_told_that_there_are_no_brokers_gives_up() {
 /// The group's offsets, a partition each.
 fn committed(settings: &Settings) -> Vec<Offset> {
     let group = [("group.id", settings.group.clone())];
-    let reader: BaseConsumer = settings.connection.config(&group).create().unwrap();
+    let reader: BaseConsumer = settings.connection.config(&group).unwrap().create().unwrap();
     let all: Vec<i32> = (0..PARTITIONS).collect();
     let committed = reader.committed_offsets(list(TOPIC, &all), Duration::from_secs(5)).unwrap();
     committed.elements().iter().map(rdkafka::topic_partition_list::TopicPartitionListElem::offset).collect()
