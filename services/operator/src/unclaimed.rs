@@ -54,7 +54,6 @@ impl Claims {
         let now =
             plan::unclaimed(&self.settings, picture.machines(), is_seen, |database| known.contains(database));
         let (confirmed, news) = found.take_in(picture.as_of(), now.into_iter().collect());
-        self.count.set(i64::try_from(confirmed).unwrap_or(i64::MAX));
         for Unclaimed { machine, database, resource } in news {
             tracing::warn!(
                 %machine,
@@ -64,6 +63,7 @@ impl Claims {
                  make the resource again, with its identity, or terminate the machine; its disk stays in both cases"
             );
         }
+        self.count.set(i64::try_from(confirmed).unwrap_or(i64::MAX));
     }
 }
 

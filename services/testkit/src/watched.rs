@@ -47,6 +47,8 @@ struct Book {
     open: BTreeMap<String, QuestDB>,
     /// What must never happen, and did.
     wrong: Vec<String>,
+    /// Of each resource the version that was seen last.
+    versions: BTreeMap<String, String>,
     events: u64,
 }
 
@@ -133,7 +135,12 @@ async fn witness(api: Api<QuestDB>, book: Arc<Mutex<Book>>) {
 
 impl Book {
     fn note(&mut self, object: QuestDB) {
-        self.events += 1;
+        // A watch that begins again shows once more what there is.
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let version = object.metadata.resource_version.clone().unwrap_or_default();
+        if self.versions.insert(name, version.clone()).as_ref() != Some(&version) {
+            self.events += 1;
+        }
         let Some(instruction) = &object.spec.instruction else { return };
         let seen = Seen {
             position: (instruction.epoch, instruction.seq),

@@ -62,6 +62,7 @@ impl Attacher {
                 () = tokio::time::sleep(PERIOD) => {}
                 Some(done) = tasks.join_next() => match done {
                     Ok(uid) => { working.remove(&uid); }
+                    Err(error) if error.is_cancelled() => {}
                     // Nobody knows whose task it was: look at all of them again.
                     Err(error) => {
                         tracing::error!(%error, "the task of an attachment failed");

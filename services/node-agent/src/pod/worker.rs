@@ -30,6 +30,9 @@ const REFRESH: Duration = Duration::from_secs(2);
 /// Time after which a report that the API server does not show is sent again.
 const RESEND: Duration = Duration::from_secs(5);
 
+/// Longest time for a shell to write down what it has to.
+const SETTLING: Duration = Duration::from_secs(10);
+
 /// Pause after a report that was not taken.
 const SILENCE: Duration = Duration::from_secs(2);
 
@@ -53,6 +56,8 @@ pub struct Worker {
     record: Record,
     run_dir: PathBuf,
     probes: Option<Probes>,
+    /// Since when a shell has had something to write down.
+    settling: Option<Timestamp>,
     /// Since when the process has been asked to end, until when, and why.
     ending: Option<(Timestamp, &'static str)>,
     waiting: (String, String),
@@ -88,6 +93,7 @@ impl Worker {
             record,
             run_dir,
             probes: None,
+            settling: None,
             ending: None,
             waiting: ("ContainerCreating".to_owned(), String::new()),
             resting: false,
@@ -200,13 +206,27 @@ impl Worker {
         self.container().map_or_else(|| intent::QUESTDB.to_owned(), |container| container.name.clone())
     }
 
+    /// A shell has yet to write something down; one that never does is ended, with all that it began.
+    fn settle(&mut self) {
+        let now = Timestamp::now();
+        let since = *self.settling.get_or_insert(now);
+        if now >= later(since, SETTLING) {
+            self.context.processes.kill_session(&self.run_dir);
+        }
+    }
+
     /// Writes down that a run is over. Returns whether to come back in a moment because the shell is not done.
     fn note_end(&mut self) -> bool {
-        let code = match self.context.processes.state(&self.run_dir) {
-            State::Absent | State::Running(_) => return false,
-            State::Settling => return true,
-            State::Ended { code } => code,
-        };
+        let state = self.context.processes.state(&self.run_dir);
+        if state == State::Settling {
+            self.settle();
+            return true;
+        }
+        if self.settling.take().is_some() && self.probes.is_none() {
+            // It was begun by an agent that ended before it knew which process it is.
+            self.adopt();
+        }
+        let State::Ended { code } = state else { return false };
         if let Some(started_at) = self.record.runs_mut().started_at.take() {
             let code = code.unwrap_or(137);
             let name = self.container_name();

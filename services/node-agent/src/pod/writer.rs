@@ -28,8 +28,9 @@ pub fn write(directory: &Path, files: &Files) -> io::Result<bool> {
     let link = directory.join("..data_tmp");
     let _ = fs::remove_file(&link);
     symlink(&version, &link)?;
-    fs::rename(&link, directory.join(DATA))?;
+    // They lead through the link that is renamed: once that is there, nothing may be missing.
     link_names(directory, files)?;
+    fs::rename(&link, directory.join(DATA))?;
     remove_stale(directory, &version, files)?;
     Ok(true)
 }

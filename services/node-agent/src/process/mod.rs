@@ -30,7 +30,7 @@ pub enum State {
     Absent,
     /// Runs.
     Running(ProcessId),
-    /// Ended, but its shell has yet to write down how.
+    /// Its shell has yet to write down which process it is, or how that ended.
     Settling,
     /// Ended; without a code if it was killed together with its shell.
     Ended {
@@ -46,12 +46,14 @@ pub struct Processes;
 impl Processes {
     /// The state of the process of this directory.
     pub fn state(&self, run_dir: &Path) -> State {
-        let Some(process) = read_pid(run_dir) else { return State::Absent };
+        // In this order: a shell that is gone has written what it had to write.
+        let shell_is_there = read_shell(run_dir).is_some_and(|shell| shell.is_alive());
+        let Some(process) = read_pid(run_dir) else {
+            return if shell_is_there { State::Settling } else { State::Absent };
+        };
         if process.is_alive() {
             return State::Running(process);
         }
-        // In this order: a shell that is gone has written what it had to write.
-        let shell_is_there = read_shell(run_dir).is_some_and(|shell| shell.is_alive());
         let code = fs::read_to_string(run_dir.join(EXIT)).ok().and_then(|text| text.trim().parse().ok());
         if code.is_none() && shell_is_there { State::Settling } else { State::Ended { code } }
     }
@@ -112,6 +114,10 @@ mod tests {
             fs::write(run_dir.join(file), format!("{} {}\n", process.pid, process.start)).unwrap();
         };
         let gone = ProcessId { start: own.start - 1, ..own };
+        assert_eq!(Processes.state(&run_dir), State::Absent);
+        write(launch::SHELL, own);
+        assert_eq!(Processes.state(&run_dir), State::Settling, "it may write a pid at any moment");
+        write(launch::SHELL, gone);
         assert_eq!(Processes.state(&run_dir), State::Absent);
         write(PID, own);
         assert_eq!(Processes.state(&run_dir), State::Running(own));

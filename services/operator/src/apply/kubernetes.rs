@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
@@ -25,6 +26,8 @@ use crate::write;
 
 /// A version that no object has: an apply that names it makes what is not there, and is refused where something is.
 const NEVER: &str = "1";
+/// How often a write of whose fields they are is tried.
+const RELEASES: u8 = 5;
 
 /// Adds the finalizer, and writes down the identity of the database beside it.
 pub(crate) async fn hold(
@@ -109,12 +112,17 @@ pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), Er
         body["metadata"]["uid"] = json!(found.metadata.uid);
     }
     let patch = Patch::Apply(&body);
-    match pass.context.call("apply an object", api.patch(&manifest.name, &parameters, &patch)).await {
-        // What somebody wrote beside it may have no place there.
-        Err(error) if error.is_invalid() && repair.is_some() => {
-            overwrite(pass, &api, manifest, error).await?;
-        }
-        applied => drop(applied?),
+    let applied =
+        match pass.context.call("apply an object", api.patch(&manifest.name, &parameters, &patch)).await {
+            // What somebody wrote beside it may have no place there.
+            Err(error) if error.is_invalid() && repair.is_some() => {
+                overwrite(pass, &api, manifest, error).await?
+            }
+            applied => applied?,
+        };
+    // A program that wrote over something may have ended before it gave that back. What fills a Secret is a merge, and stays one.
+    if manifest.kind != Kind::Secret && is_updated(&applied) {
+        release_updated(pass.context, &api, applied).await?;
     }
     if let Some(repair) = repair {
         repair.done(pass);
@@ -128,7 +136,7 @@ async fn overwrite(
     api: &Api<DynamicObject>,
     manifest: &Manifest,
     refused: Error,
-) -> Result<(), Error> {
+) -> Result<DynamicObject, Error> {
     let (context, name) = (pass.context, &manifest.name);
     let found = context.call("see what stands beside our fields", api.get_opt(name)).await?;
     let Some(found) = found.filter(|found| found.metadata.uid == manifest.uid) else { return Err(refused) };
@@ -150,25 +158,52 @@ async fn overwrite(
     body["metadata"]["resourceVersion"] = json!(released.metadata.resource_version);
     let parameters = PatchParams::apply(names::OPERATOR).force();
     let patch = Patch::Apply(&body);
-    context.call("apply an object", api.patch(name, &parameters, &patch)).await.map(drop)
+    context.call("apply an object", api.patch(name, &parameters, &patch)).await
 }
 
-/// Gives back what a merge made us own: to the API server who merges is somebody else than who applies under the same name, and
-/// what two own neither can take away.
+/// What a merge made us own: to the API server who merges is somebody else than who applies under the same name, and what two
+/// own neither can take away.
+fn is_by_update(owner: &ManagedFieldsEntry) -> bool {
+    owner.manager.as_deref() == Some(names::OPERATOR)
+        && owner.operation.as_deref() == Some("Update")
+        && owner.subresource.is_none()
+}
+
+fn is_updated(object: &DynamicObject) -> bool {
+    object.metadata.managed_fields.iter().flatten().any(is_by_update)
+}
+
+/// Gives back what a merge made us own. Whoever else writes meanwhile, as a controller does its status, has changed nothing about
+/// that, so it is tried again with what there is then.
 async fn release_updated(
     context: &Context,
     api: &Api<DynamicObject>,
-    written: DynamicObject,
+    mut written: DynamicObject,
+) -> Result<DynamicObject, Error> {
+    let name = written.metadata.name.clone().unwrap_or_default();
+    for _ in 1..RELEASES {
+        match write_owners(context, api, &name, &written).await {
+            Err(error) if error.is_conflict() => {}
+            released => return released,
+        }
+        let found = context.call("see whose fields they are", api.get_opt(&name)).await?;
+        let found = found.filter(|found| found.metadata.uid == written.metadata.uid);
+        written = found.ok_or_else(|| Error::Stale { what: format!("{name} is not there any more") })?;
+    }
+    write_owners(context, api, &name, &written).await
+}
+
+async fn write_owners(
+    context: &Context,
+    api: &Api<DynamicObject>,
+    name: &str,
+    written: &DynamicObject,
 ) -> Result<DynamicObject, Error> {
     let mut owners = written.metadata.managed_fields.clone().unwrap_or_default();
-    owners.retain(|owner| {
-        let ours = owner.manager.as_deref() == Some(names::OPERATOR) && owner.subresource.is_none();
-        !(ours && owner.operation.as_deref() == Some("Update"))
-    });
+    owners.retain(|owner| !is_by_update(owner));
     let (uid, version) = (&written.metadata.uid, &written.metadata.resource_version);
     let metadata = json!({ "uid": uid, "resourceVersion": version, "managedFields": owners });
-    let (name, body) =
-        (written.metadata.name.as_deref().unwrap_or_default(), json!({ "metadata": metadata }));
+    let body = json!({ "metadata": metadata });
     write::merge(context, api, name, "give back what was only written over", &body).await
 }
 

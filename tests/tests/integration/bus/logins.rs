@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use bus::consumer::{OffsetReset, Settings};
 use bus::{Admin, Connection, Error, Producer, TopicSettings};
 use testkit::kafka::Broker;
 use testkit::{eventually, unique};
 
-use super::stage::{Consumer, Notes, settings};
+use super::stage::{Consumer, Notes, until};
 use super::{PATIENCE, message};
 
 const USER: &str = "slipway";
@@ -27,15 +28,15 @@ async fn a_password_that_changes_is_read_again_and_a_stranger_is_not_believed() 
     .await;
     let producer = Producer::new(&connection).unwrap();
     let notes = Notes::new(true);
-    let settings =
-        bus::consumer::Settings { connection: connection.clone(), ..settings(&topic, &unique("group")) };
+    let mut settings = Settings::new(connection.clone(), &topic, unique("group"));
+    settings.offset_reset = OffsetReset::Earliest;
     let consumer = Consumer::start(settings.clone(), &notes);
     let handled = |number: i64| {
         let notes = &notes;
         move || notes.handled().iter().any(|(_, handled)| *handled == number)
     };
     producer.send(message(&topic, "k", 1)).await.unwrap();
-    super::stage::until("the first record", handled(1)).await;
+    until("the first record", handled(1)).await;
 
     // Who is logged in has to say the password again soon, and says the old one.
     broker.password(USER, "second").await.unwrap();
@@ -56,7 +57,7 @@ async fn a_password_that_changes_is_read_again_and_a_stranger_is_not_believed() 
     })
     .await;
     let consumer = Consumer::start(settings, &notes);
-    super::stage::until("the record after it", handled(3)).await;
+    until("the record after it", handled(3)).await;
     consumer.stop().await;
 
     // Without its certificate nobody vouches for the broker: it is told no password.
