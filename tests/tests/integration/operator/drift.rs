@@ -2,6 +2,7 @@
 //! its readiness.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::Api;
@@ -12,6 +13,7 @@ use testkit::{eventually, unique};
 
 use super::rig::PATIENCE;
 use super::subject::Subject;
+use crate::front::Act;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_others_add_is_left_and_what_they_change_comes_back() {
@@ -51,6 +53,9 @@ async fn what_others_add_is_left_and_what_they_change_comes_back() {
     subject.purge().await;
 }
 
+/// More than one pass tries.
+const REFUSED: usize = 6;
+
 /// The variables of QuestDB's container, as the StatefulSet has them.
 async fn env(subject: &Subject) -> BTreeMap<String, Value> {
     let set = subject.sets().get(&subject.name).await.unwrap();
@@ -64,7 +69,7 @@ async fn env(subject: &Subject) -> BTreeMap<String, Value> {
 async fn what_leaves_no_place_for_ours_is_written_over() {
     let mut subject = Subject::new(&unique("union")).await;
     let _others = super::others::Others::of(&subject.rig);
-    let _operator = subject.rig.start().await;
+    let (_operator, front) = super::edits::behind(&subject.rig).await;
     subject.wish_run_state("Running").await;
     subject.carried_out(Phase::Ready).await;
     let somebody = PatchParams { field_manager: Some("somebody".to_owned()), ..PatchParams::default() };
@@ -75,6 +80,13 @@ async fn what_leaves_no_place_for_ours_is_written_over() {
         (set().await["spec"]["updateStrategy"] == json!({ "type": "OnDelete" })).then_some(())
     })
     .await;
+    // Somebody is quicker whenever it gives back what it only wrote over, until it gives that up, and once more.
+    let refused = AtomicUsize::new(0);
+    front.set(move |seen| {
+        let gives_back = seen.is_apply() && seen.body.contains("managedFields");
+        let quicker = gives_back && refused.fetch_add(1, Ordering::Relaxed) < REFUSED;
+        if quicker { Act::Answer(409, None) } else { Act::Pass }
+    });
     let theirs = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "questdb", "env": [
         { "name": "FOO", "value": "theirs" }, { "name": "THEIRS", "value": "1" },
     ] }] } } } });
@@ -96,5 +108,6 @@ async fn what_leaves_no_place_for_ours_is_written_over() {
     let found = env(&subject).await;
     assert_eq!([&found["FOO"], &found["THEIRS"]], [&json!({ "name": "FOO" }), &theirs], "{found:?}");
     assert!(!found.contains_key("BAR"), "{found:?}");
+    assert_eq!(front.harmed(), REFUSED, "the fault did not fire");
     subject.purge_with_others().await;
 }

@@ -41,7 +41,7 @@ fn api(rig: &Rig, (group, version, kind, _): (&str, &str, &str, &str)) -> Api<Dy
 }
 
 /// An operator behind a front that looks at each database every second.
-async fn behind(rig: &Rig) -> (Spawned, Front) {
+pub(super) async fn behind(rig: &Rig) -> (Spawned, Front) {
     let lease = testkit::temporary_namespace(&rig.admin, "lease").await.unwrap();
     let front = Front::before(&rig.rights(&lease).await).await;
     let kubeconfig = front.kubeconfig(&testkit::scratch());
