@@ -10,7 +10,7 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, Top
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::metadata::MetadataTopic;
 
-use crate::connection::Quiet;
+use crate::connection::{Quiet, not_made};
 use crate::{Connection, Error, lock};
 
 /// After so long without an answer another client is tried: one that has forgotten all brokers never finds any again, and
@@ -183,7 +183,6 @@ impl Admin {
         let mut held = lock(&self.0.held);
         if error.is_none_or(is_answer) {
             held.silent_since = None;
-            held.client.inner().context().refusal.clear();
         } else if held.silent_since.get_or_insert_with(Instant::now).elapsed() >= self.0.patience {
             let next = Held { client: create(&self.0.connection)?, silent_since: None };
             let last = std::mem::replace(&mut *held, next);
@@ -217,8 +216,8 @@ fn kept(policy: &str, retention: &str, segment: &str) -> Option<Duration> {
 }
 
 fn create(connection: &Connection) -> Result<Arc<AdminClient<Quiet>>, Error> {
-    let client = connection.config(&[])?.create_with_context(Quiet::default());
-    client.map(Arc::new).map_err(|source| Error::Create { what: "admin client", source })
+    let client = connection.config(&[])?.create_with_context(Quiet);
+    client.map(Arc::new).map_err(|source| not_made("admin client", source))
 }
 
 /// Whether an error is what a broker says, and not the library's word for a question that nobody answered. The library

@@ -1,5 +1,6 @@
 //! Where the brokers are and how to speak to them. Knows no topic.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -10,8 +11,8 @@ use rdkafka::{ClientConfig, ClientContext};
 
 use crate::{Error, lock};
 
-/// How to reach Kafka.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// How to reach Kafka. Printed without what properties hold, which may be a password.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Connection {
     /// Comma-separated `host:port`.
     pub bootstrap: String,
@@ -24,6 +25,19 @@ pub struct Connection {
     pub file: Option<PathBuf>,
 }
 
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { bootstrap, client_id, properties, file } = self;
+        let names: Vec<&str> = properties.iter().map(|(name, _)| name.as_str()).collect();
+        f.debug_struct("Connection")
+            .field("bootstrap", bootstrap)
+            .field("client_id", client_id)
+            .field("properties", &names)
+            .field("file", file)
+            .finish()
+    }
+}
+
 impl Connection {
     /// A connection without further properties.
     pub fn new(bootstrap: impl Into<String>, client_id: impl Into<String>) -> Self {
@@ -32,6 +46,11 @@ impl Connection {
 
     /// The settings that all clients share, ours, and the given properties on top.
     pub(crate) fn config(&self, ours: &[(&str, String)]) -> Result<ClientConfig, Error> {
+        Ok(self.prepare(ours)?.0)
+    }
+
+    /// The same, and what tells that brokers refuse a client with these settings.
+    pub(crate) fn prepare(&self, ours: &[(&str, String)]) -> Result<(ClientConfig, Refusals), Error> {
         let mut config = ClientConfig::new();
         config
             .set("bootstrap.servers", &self.bootstrap)
@@ -46,11 +65,15 @@ impl Connection {
         for (name, value) in ours {
             config.set(*name, value);
         }
-        let read = self.file.as_deref().map(read).transpose()?.unwrap_or_default();
+        let read = self.read()?;
         for (name, value) in self.properties.iter().chain(&read) {
             config.set(name, value);
         }
-        Ok(config)
+        Ok((config, Refusals { connection: self.clone(), read, heard: Mutex::default() }))
+    }
+
+    fn read(&self) -> Result<Vec<(String, String)>, Error> {
+        self.file.as_deref().map(read).transpose().map(Option::unwrap_or_default)
     }
 }
 
@@ -75,45 +98,70 @@ pub fn property(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_owned(), value.to_owned()))
 }
 
-/// What brokers have against us: a login that they refuse, or a certificate that one side does not believe. The library goes
-/// on trying with what it was made with, and counts such a broker as one that is away.
-#[derive(Debug, Default)]
-pub(crate) struct Refusal(Mutex<Option<String>>);
+/// What brokers have against a client: a login that they refuse, or a certificate that one side does not believe. The library
+/// goes on trying with what the client was made with, and counts such a broker as one that is away.
+#[derive(Debug)]
+pub(crate) struct Refusals {
+    connection: Connection,
+    /// What the file held when the client was made.
+    read: Vec<(String, String)>,
+    /// In the library's words, by the name of the broker.
+    heard: Mutex<BTreeMap<String, String>>,
+}
 
-impl Refusal {
+impl Refusals {
     /// An error of a client as a whole. Such errors come again and again while a broker is away; who needs the broker says so
     /// once. A refusal is said here: nothing else names it.
-    pub(crate) fn hear(&self, error: &KafkaError, reason: &str) {
-        if !is_refusal(error) {
-            tracing::debug!("Kafka is disturbed: {error}: {reason}");
+    pub(crate) fn hear(&self, error: &KafkaError, text: &str) {
+        let Some((broker, reason)) = text.split_once(": ").filter(|(_, reason)| is_refusal(error, reason))
+        else {
+            tracing::debug!("Kafka is disturbed: {error}: {text}");
             return;
-        }
-        if lock(&self.0).replace(reason.to_owned()).is_none() {
-            tracing::warn!("Kafka refuses the connection; see SLIPWAY_KAFKA_PROPERTIES and _FILE: {reason}");
+        };
+        if lock(&self.heard).insert(broker.to_owned(), reason.to_owned()).is_none() {
+            tracing::warn!("Kafka refuses the connection; see SLIPWAY_KAFKA_PROPERTIES and _FILE: {text}");
         }
     }
 
-    /// A broker answers.
-    pub(crate) fn clear(&self) {
-        lock(&self.0).take();
+    /// What is known of brokers now: one that lets us in refuses us no more, and one that is forgotten has no say.
+    pub(crate) fn see(&self, statistics: &Statistics) {
+        let lets_in = |name: &str| statistics.brokers.get(name).is_none_or(|broker| broker.state == "UP");
+        lock(&self.heard).retain(|name, _| !lets_in(name));
     }
 
-    /// In the library's words.
+    /// In the library's words, of any broker that refuses us.
     pub(crate) fn reason(&self) -> Option<String> {
-        lock(&self.0).clone()
+        lock(&self.heard).iter().next().map(|(broker, reason)| format!("{broker}: {reason}"))
+    }
+
+    /// The same if another client may be let in: the file holds something else by now.
+    pub(crate) fn curable(&self) -> Option<String> {
+        let reason = self.reason()?;
+        self.connection.read().is_ok_and(|now| now != self.read).then_some(reason)
+    }
+
+    /// Whether a client made anew could differ from this one at all.
+    pub(crate) const fn has_file(&self) -> bool {
+        self.connection.file.is_some()
     }
 }
 
-fn is_refusal(error: &KafkaError) -> bool {
-    matches!(
-        error.rdkafka_error_code(),
-        Some(
-            Code::Authentication
-                | Code::SSL
-                | Code::SaslAuthenticationFailed
-                | Code::UnsupportedSASLMechanism
-        )
-    )
+fn is_refusal(error: &KafkaError, reason: &str) -> bool {
+    // A connection that breaks while somebody logs in has the code of a refusal, too.
+    let broken = reason.contains("handshake failed: Local:");
+    let code = error.rdkafka_error_code();
+    !broken && matches!(code, Some(Code::Authentication | Code::SSL | Code::SaslAuthenticationFailed))
+}
+
+/// An error of a client that could not be made, without what its properties hold.
+pub(crate) fn not_made(what: &'static str, source: KafkaError) -> Error {
+    let source = match source {
+        KafkaError::ClientConfig(result, description, name, _) => {
+            KafkaError::ClientConfig(result, description, name, "(its value is not shown)".to_owned())
+        }
+        source => source,
+    };
+    Error::Create { what, source }
 }
 
 /// How often clients that are polled tell their [`Brokers`]. Nobody else may ask for it: what is not polled for piles up.
@@ -147,19 +195,13 @@ impl Brokers {
     }
 }
 
-/// The context of clients without callbacks of their own.
-#[derive(Debug, Default)]
-pub(crate) struct Quiet {
-    pub(crate) refusal: Refusal,
-}
+/// The context of clients that are not polled for events, and without callbacks of their own.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Quiet;
 
 impl ClientContext for Quiet {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         log(level, facility, message);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        self.refusal.hear(&error, reason);
     }
 }
 
@@ -179,6 +221,8 @@ pub(crate) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
 
 #[cfg(test)]
 mod tests {
+    use rdkafka::consumer::BaseConsumer;
+
     use super::*;
 
     #[test]
@@ -198,6 +242,14 @@ mod tests {
         assert_eq!(config.get("linger.ms"), Some("7"));
         assert_eq!(config.get("acks"), Some("all"));
         assert_eq!(config.get("bootstrap.servers"), Some("localhost:9092"));
+    }
+
+    #[test]
+    fn what_properties_hold_is_not_printed() {
+        let mut connection = Connection::new("localhost:9092", "test");
+        connection.properties.push(("sasl.password".to_owned(), "swordfish".to_owned()));
+        let text = format!("{connection:?}");
+        assert!(text.contains("sasl.password") && !text.contains("swordfish"), "{text}");
     }
 
     #[test]
@@ -224,16 +276,60 @@ mod tests {
         std::fs::remove_file(path).unwrap();
     }
 
+    /// Statistics of a client that knows these brokers in these states.
+    fn statistics(brokers: &[(&str, &str)]) -> Statistics {
+        let broker = |(name, state): &(&str, &str)| {
+            ((*name).to_owned(), Broker { state: (*state).to_owned(), ..Broker::default() })
+        };
+        Statistics { brokers: brokers.iter().map(broker).collect(), ..Statistics::default() }
+    }
+
     #[test]
-    fn only_what_brokers_have_against_us_is_a_refusal() {
-        let refusal = Refusal::default();
-        refusal.hear(&KafkaError::Global(Code::AllBrokersDown), "1/1 brokers are down");
-        assert_eq!(refusal.reason(), None);
+    fn who_refuses_us_is_known_until_it_lets_us_in() {
+        let (_, refusals) = Connection::new("a:1", "test").prepare(&[]).unwrap();
+        let hear = |code, text: &str| {
+            refusals.hear(&KafkaError::Global(code), text);
+            refusals.reason()
+        };
+        assert_eq!(hear(Code::AllBrokersDown, "1/1 brokers are down"), None);
+        let broken = "b:1/1: SASL PLAIN mechanism handshake failed: Local: Broker transport failure";
+        assert_eq!(hear(Code::Authentication, broken), None);
         for code in [Code::Authentication, Code::SSL] {
-            refusal.hear(&KafkaError::Global(code), "why");
-            assert_eq!(refusal.reason().as_deref(), Some("why"), "{code:?}");
-            refusal.clear();
-            assert_eq!(refusal.reason(), None);
+            assert_eq!(hear(code, "b:1/1: why").as_deref(), Some("b:1/1: why"), "{code:?}");
+            refusals.see(&statistics(&[("b:1/1", "AUTH_REQ"), ("b:2/2", "UP")]));
+            assert_eq!(refusals.reason().as_deref(), Some("b:1/1: why"), "another one lets us in");
+            refusals.see(&statistics(&[("b:1/1", "UP")]));
+            assert_eq!(refusals.reason(), None);
         }
+        hear(Code::SSL, "b:1/bootstrap: why");
+        refusals.see(&statistics(&[("b:1/1", "DOWN")]));
+        assert_eq!(refusals.reason(), None, "it is not known any more");
+        assert_eq!((refusals.curable(), refusals.has_file()), (None, false));
+    }
+
+    #[test]
+    fn a_refusal_is_curable_once_the_file_holds_something_else() {
+        let path = std::env::temp_dir().join(format!("bus-curable-{}", std::process::id()));
+        std::fs::write(&path, "sasl.password=one\n").unwrap();
+        let connection = Connection { file: Some(path.clone()), ..Connection::new("a:1", "test") };
+        let (_, refusals) = connection.prepare(&[]).unwrap();
+        std::fs::write(&path, "sasl.password=two\n").unwrap();
+        assert_eq!(refusals.curable(), None, "nobody refuses us");
+        refusals.hear(&KafkaError::Global(Code::Authentication), "b: why");
+        assert_eq!(refusals.curable().as_deref(), Some("b: why"));
+        std::fs::write(&path, "# the same\nsasl.password=one\n").unwrap();
+        assert_eq!(refusals.curable(), None);
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(refusals.curable(), None, "what cannot be read cures nothing");
+    }
+
+    #[test]
+    fn an_error_does_not_show_what_properties_hold() {
+        let mut connection = Connection::new("localhost:9092", "test");
+        connection.properties.push(("sasl.pasword".to_owned(), "swordfish".to_owned()));
+        let client = connection.config(&[]).unwrap().create_with_context::<_, BaseConsumer<Quiet>>(Quiet);
+        let error = not_made("producer", client.err().unwrap());
+        let text = format!("{error:?} {}", std::error::Error::source(&error).unwrap());
+        assert!(text.contains("sasl.pasword") && !text.contains("swordfish"), "{text}");
     }
 }

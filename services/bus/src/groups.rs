@@ -25,7 +25,7 @@ pub async fn committed(
     let config = connection.config(&[("group.id", group.to_owned())])?;
     let topic = topic.to_owned();
     let question = move || {
-        let consumer: BaseConsumer<Quiet> = config.create_with_context(Quiet::default())?;
+        let consumer: BaseConsumer<Quiet> = config.create_with_context(Quiet)?;
         let mut list = TopicPartitionList::new();
         for partition in 0..partitions {
             list.add_partition(&topic, partition);

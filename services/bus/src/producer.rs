@@ -3,9 +3,9 @@
 //! Within one producer session Kafka keeps order and drops its own repetitions; across sessions it does not, so readers
 //! must bear repetition. *Invariant:* an error says whether the record is certainly not in the log or whether nobody knows.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
@@ -15,7 +15,7 @@ use rdkafka::statistics::Statistics;
 use rdkafka::{ClientContext, Message as _};
 use tokio::sync::oneshot;
 
-use crate::connection::{Brokers, Refusal, STATISTICS};
+use crate::connection::{Brokers, Refusals, STATISTICS, not_made};
 use crate::{Connection, Error, Message, connection, lock};
 
 /// How long a record may take until its delivery is given up.
@@ -23,6 +23,12 @@ pub const DELIVERY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Beyond the library's own deadline, which ends nearly every wait with a reason.
 const MARGIN: Duration = Duration::from_secs(5);
+
+/// Statistics without a broker that answers, one every five seconds, until another client is tried.
+const AWAY: u32 = 4;
+
+/// Between two attempts to make another client.
+const RETRY: Duration = Duration::from_secs(2);
 
 /// Produces records. Clones share one client.
 #[derive(Clone)]
@@ -40,6 +46,8 @@ type Report = Result<Delivered, KafkaError>;
 struct Session {
     number: u64,
     client: Arc<Client>,
+    /// When another one could not be made.
+    failed: Option<Instant>,
 }
 
 /// Where a record came to stand.
@@ -65,7 +73,7 @@ impl Producer {
     /// Makes the client; it connects in the background.
     pub fn new(connection: &Connection) -> Result<Self, Error> {
         let client = create(connection)?;
-        let session = Mutex::new(Session { number: 1, client });
+        let session = Mutex::new(Session { number: 1, client, failed: None });
         Ok(Self(Arc::new(Inner { connection: connection.clone(), session })))
     }
 
@@ -125,24 +133,25 @@ impl Producer {
         lock(&self.0.session).clone()
     }
 
-    /// After a fatal error a client refuses everything for ever, and without a broker that it knows, or that lets it in, it
-    /// sends nothing for ever: it is replaced, by whoever sees it first.
+    /// After a fatal error a client refuses everything for ever, without a broker that it knows it sends nothing for ever, and
+    /// nothing to one that refuses it: it is replaced, by whoever sees it first. What it has in hand it sees to its end.
     fn heal(&self, seen: &Session) {
         let reason = match (seen.client.client().fatal_error(), seen.client.context().lost()) {
             (Some((code, reason)), _) => format!("{code}: {reason}"),
-            (None, Some(lost)) => lost.to_string(),
+            (None, Some(lost)) => lost,
             (None, None) => return,
         };
         let mut session = lock(&self.0.session);
-        if session.number != seen.number {
+        if session.number != seen.number || session.failed.is_some_and(|failed| failed.elapsed() < RETRY) {
             return;
         }
-        tracing::error!("the producer is broken for good and is made anew: {reason}");
+        tracing::error!("the producer cannot go on and is made anew: {reason}");
         match create(&self.0.connection) {
             Ok(client) => {
-                *session = Session { number: seen.number + 1, client };
+                *session = Session { number: seen.number + 1, client, failed: None };
             }
             Err(error) => {
+                session.failed = Some(Instant::now());
                 tracing::error!(error = &error as &dyn std::error::Error, "the producer was not made anew");
             }
         }
@@ -177,23 +186,39 @@ impl Pending {
 }
 
 /// Hands delivery reports to those who wait for them.
-#[derive(Default)]
 struct Reports {
     no_brokers: AtomicBool,
-    /// By its last statistics no broker answers.
-    away: AtomicBool,
-    refusal: Refusal,
+    refusals: Refusals,
+    /// How many statistics in a row know of no broker that answers.
+    away: AtomicU32,
+    /// A refusal that another client may not meet.
+    curable: Mutex<Option<String>>,
 }
 
 impl Reports {
-    /// Why this client will never send anything: no broker is left, or none takes the login that it was made with.
-    fn lost(&self) -> Option<Error> {
+    fn new(refusals: Refusals) -> Self {
+        let (no_brokers, away) = (AtomicBool::new(false), AtomicU32::new(0));
+        Self { no_brokers, refusals, away, curable: Mutex::default() }
+    }
+
+    /// Whether there is no broker left that anything could be sent to.
+    fn no_brokers(&self) -> bool {
+        self.no_brokers.load(Ordering::Relaxed)
+    }
+
+    /// Why another client is to be made: this one knows no broker, or one refuses it that may let another in.
+    fn lost(&self) -> Option<String> {
         let what = "producer";
-        if self.no_brokers.load(Ordering::Relaxed) {
-            return Some(Error::NoBrokers { what });
+        if self.no_brokers() {
+            return Some(Error::NoBrokers { what }.to_string());
         }
-        let refusal = self.refusal.reason().filter(|_| self.away.load(Ordering::Relaxed));
-        refusal.map(|reason| Error::Refused { what, reason })
+        if let Some(reason) = lock(&self.curable).clone() {
+            return Some(Error::Refused { what, reason }.to_string());
+        }
+        // Not every refusal is told as one, and files that the properties name may have changed.
+        let long_away = self.refusals.has_file() && self.away.load(Ordering::Relaxed) >= AWAY;
+        long_away
+            .then(|| self.refusals.reason().unwrap_or_else(|| "no broker has answered for long".to_owned()))
     }
 }
 
@@ -203,16 +228,17 @@ impl ClientContext for Reports {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        self.refusal.hear(&error, reason);
+        self.refusals.hear(&error, reason);
     }
 
     fn stats(&self, statistics: Statistics) {
         let brokers = Brokers::of(&statistics);
         self.no_brokers.store(brokers == Brokers::Forgotten, Ordering::Relaxed);
-        self.away.store(brokers != Brokers::Reachable, Ordering::Relaxed);
-        if brokers == Brokers::Reachable {
-            self.refusal.clear();
-        }
+        let before = self.away.load(Ordering::Relaxed);
+        let away = if brokers == Brokers::Reachable { 0 } else { before.saturating_add(1) };
+        self.away.store(away, Ordering::Relaxed);
+        self.refusals.see(&statistics);
+        *lock(&self.curable) = self.refusals.curable();
     }
 }
 
@@ -234,7 +260,7 @@ impl ProducerContext for Reports {
 fn poll(client: &Weak<Client>) {
     while let Some(client) = client.upgrade() {
         client.poll(Duration::from_secs(1));
-        if client.context().lost().is_some() {
+        if client.context().no_brokers() {
             // Nothing will ever be sent: those who wait are told now, and try again with another client.
             client.purge(PurgeConfig::default().queue().inflight());
         }
@@ -242,7 +268,7 @@ fn poll(client: &Weak<Client>) {
 }
 
 fn create(connection: &Connection) -> Result<Arc<Client>, Error> {
-    let config = connection.config(&[
+    let (config, refusals) = connection.prepare(&[
         ("enable.idempotence", "true".to_owned()),
         ("acks", "all".to_owned()),
         // Commands and status are few and waited for: never hold one back to fill a batch.
@@ -253,8 +279,8 @@ fn create(connection: &Connection) -> Result<Arc<Client>, Error> {
         ("queue.buffering.max.kbytes", "65536".to_owned()),
         (STATISTICS.0, STATISTICS.1.to_owned()),
     ])?;
-    let client = config.create_with_context(Reports::default());
-    let client: Arc<Client> = Arc::new(client.map_err(|source| Error::Create { what: "producer", source })?);
+    let client = config.create_with_context(Reports::new(refusals));
+    let client: Arc<Client> = Arc::new(client.map_err(|source| not_made("producer", source))?);
     let weak = Arc::downgrade(&client);
     let thread = std::thread::Builder::new().name("kafka-producer".to_owned()).spawn(move || poll(&weak));
     thread.map_err(|source| Error::Thread { what: "the producer", source: source.into() })?;

@@ -224,7 +224,7 @@ impl Consuming {
             let (worker, state) = (Arc::clone(&self.worker), Arc::clone(&self.state));
             let error = match bus::consumer::run(self.settings.clone(), worker, state, stop.clone()).await {
                 Ok(()) => return Ok(()),
-                Err(error @ (bus::Error::NoOffset { .. } | bus::Error::Create { .. })) => return Err(error),
+                Err(error @ bus::Error::NoOffset { .. }) => return Err(error),
                 Err(error) => error,
             };
             if stop.is_cancelled() {

@@ -34,8 +34,8 @@ pub const LOGIN_HOLDS: Duration = Duration::from_secs(3);
 enum Door {
     /// As anybody.
     Open,
-    /// By TLS, with a password.
-    Locked,
+    /// By TLS, with a password that has to be said again after so long.
+    Locked(Option<Duration>),
 }
 
 /// A broker. It ends, and what it kept goes, with its handle.
@@ -71,7 +71,21 @@ impl Broker {
     /// # Errors
     /// When it cannot be made or started.
     pub async fn locked() -> anyhow::Result<Self> {
-        Self::make(1, port()?, Door::Locked).await
+        Self::make(1, port()?, Door::Locked(Some(LOGIN_HOLDS))).await
+    }
+
+    /// Two such brokers, where a login holds as long as its connection.
+    ///
+    /// # Errors
+    /// When they cannot be made or started.
+    pub async fn locked_pair() -> anyhow::Result<(Self, Self)> {
+        let (controller, door) = (port()?, Door::Locked(None));
+        let (one, other) =
+            tokio::try_join!(Self::make(1, controller, door), Self::make(2, controller, door))?;
+        // Who believes one believes the other.
+        let [first, second] = [&one, &other].map(|broker| std::fs::read_to_string(broker.certificate()));
+        std::fs::write(one.certificate(), first? + &second?)?;
+        Ok((one, other))
     }
 
     /// Gives a user of the locked door a password, in the place of any before.
@@ -163,9 +177,10 @@ impl Broker {
         let (java, clients, admins) = (Java::find()?, port()?, port()?);
         let mut broker = Self { java, folder, clients, admins, process: None };
         let mut settings = broker.settings(node, controller, door);
-        if door == Door::Locked {
-            broker.java.make_certificate(&broker.keys(), &broker.certificate()).await?;
-            settings += &broker.lock();
+        if let Door::Locked(holds) = door {
+            let name = format!("CN=broker-{}", broker.clients);
+            broker.java.make_certificate(&name, &broker.keys(), &broker.certificate()).await?;
+            settings += &broker.lock(holds);
         }
         std::fs::write(broker.properties(), settings)?;
         let properties = broker.properties().display().to_string();
@@ -183,15 +198,16 @@ impl Broker {
     }
 
     /// What the locked door needs beside the other settings.
-    fn lock(&self) -> String {
+    fn lock(&self, holds: Option<Duration>) -> String {
         let mut text = String::new();
+        let holds = holds.unwrap_or_default().as_millis().to_string();
         for (name, value) in [
             ("sasl.enabled.mechanisms", "SCRAM-SHA-512"),
             (
                 "scram-sha-512.sasl.jaas.config",
                 "org.apache.kafka.common.security.scram.ScramLoginModule required;",
             ),
-            ("scram-sha-512.connections.max.reauth.ms", &LOGIN_HOLDS.as_millis().to_string()),
+            ("scram-sha-512.connections.max.reauth.ms", &holds),
             ("ssl.keystore.type", "PKCS12"),
             ("ssl.keystore.location", &self.keys().display().to_string()),
             ("ssl.keystore.password", KEYS_PASSWORD),
@@ -205,7 +221,7 @@ impl Broker {
     fn settings(&self, node: u8, controller: u16, door: Door) -> String {
         let (clients, copies) = match door {
             Door::Open => ("PLAINTEXT", "2"),
-            Door::Locked => ("SASL_SSL", "1"),
+            Door::Locked(_) => ("SASL_SSL", "1"),
         };
         let protocols = format!("CLIENTS:{clients},ADMINS:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT");
         let mut listeners =
@@ -287,12 +303,12 @@ impl Java {
     }
 
     /// A key pair for `127.0.0.1`, and its certificate, which nobody but itself vouches for.
-    async fn make_certificate(&self, keys: &Path, certificate: &Path) -> anyhow::Result<()> {
+    async fn make_certificate(&self, name: &str, keys: &Path, certificate: &Path) -> anyhow::Result<()> {
         let (keys, certificate) = (keys.display().to_string(), certificate.display().to_string());
         let stored =
             ["-keystore", &keys, "-storetype", "PKCS12", "-storepass", KEYS_PASSWORD, "-alias", "broker"];
         let pair = ["-genkeypair", "-keyalg", "EC", "-groupname", "secp256r1", "-validity", "3"];
-        let name = ["-dname", "CN=broker", "-ext", "san=ip:127.0.0.1", "-ext", "bc=ca:true"];
+        let name = ["-dname", name, "-ext", "san=ip:127.0.0.1", "-ext", "bc=ca:true"];
         let export = ["-exportcert", "-rfc", "-file", &certificate];
         for words in [[&pair[..], &name, &stored].concat(), [&export[..], &stored].concat()] {
             let mut tool = Command::new(Path::new(&self.program).with_file_name("keytool"));

@@ -111,25 +111,25 @@ async fn rights_that_are_taken_away_are_told_and_waited_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_password_that_holds_no_more_is_told_and_the_next_is_read_without_a_restart() {
     let broker = Broker::locked().await.unwrap();
-    broker.password("slipway", "first").await.unwrap();
-    let file = broker.login("slipway", "first").unwrap();
+    broker.password("slipway", "swordfish-1").await.unwrap();
+    let file = broker.login("slipway", "swordfish-1").unwrap();
     let connection = Connection { file: Some(file), ..Connection::new(broker.bootstrap(), "test") };
     let rig = Rig::on(Ground { kafka: Some((connection, 1)), ..Ground::default() }).await;
     let mut backend = rig.backend().await;
     let mut provisioner = rig.provisioner().await;
     let load = rig.load(103);
     load.goes_on(20).await;
-    broker.password("slipway", "second").await.unwrap();
+    broker.password("slipway", "swordfish-2").await.unwrap();
     // What is asked for is accepted and waits; nobody dies, and everybody says why nothing goes on.
     load.goes_on(20).await;
     for program in [&backend, &provisioner] {
         until_ill(program, "Kafka refuses the connection").await;
-        assert!(!program.log().contains("first"), "a log holds a password");
+        assert!(!program.log().contains("swordfish"), "a log holds a password");
     }
     assert!(rig.waiting().await > 0, "the fault did not fire: everything was published");
     backend.lives().unwrap();
     provisioner.lives().unwrap();
-    broker.login("slipway", "second").unwrap();
+    broker.login("slipway", "swordfish-2").unwrap();
     let begun = Instant::now();
     rig.recovery().await;
     recovered("a password of Kafka that holds no more, then the next one in the file", begun.elapsed());

@@ -14,7 +14,7 @@ use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
 use super::Start;
 use super::standing::{Patience, Standing};
-use crate::connection::{Brokers, Refusal};
+use crate::connection::{Brokers, Refusals};
 use crate::tracker::Mark;
 use crate::{Error, connection, lock};
 
@@ -71,7 +71,9 @@ pub(crate) struct Context {
     patience: Patience,
     membership: Arc<dyn Membership>,
     standing: Mutex<Standing>,
-    refusal: Refusal,
+    refusals: Refusals,
+    /// A refusal that another consumer may not meet.
+    curable: Mutex<Option<String>>,
     /// Partitions that the library reads. Others of ours wait to be told from where.
     reading: Mutex<BTreeSet<i32>>,
     /// Commits without an answer yet.
@@ -84,14 +86,13 @@ impl ClientContext for Context {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        self.refusal.hear(&error, reason);
+        self.refusals.hear(&error, reason);
     }
 
     fn stats(&self, statistics: Statistics) {
         let brokers = Brokers::of(&statistics);
-        if brokers == Brokers::Reachable {
-            self.refusal.clear();
-        }
+        self.refusals.see(&statistics);
+        *lock(&self.curable) = self.refusals.curable();
         if let Some(group) = &statistics.cgrp {
             lock(&self.standing).hear(Instant::now(), &group.join_state, brokers);
         }
@@ -135,14 +136,15 @@ impl ConsumerContext for Context {
 }
 
 impl Context {
-    pub(super) fn new(start: &Start<'_>, membership: Arc<dyn Membership>) -> Self {
+    pub(super) fn new(start: &Start<'_>, membership: Arc<dyn Membership>, refusals: Refusals) -> Self {
         Self {
             topic: start.topic.to_owned(),
             group: start.group.to_owned(),
             patience: start.patience,
             membership,
             standing: Mutex::default(),
-            refusal: Refusal::default(),
+            refusals,
+            curable: Mutex::default(),
             reading: Mutex::default(),
             commits: AtomicUsize::new(0),
         }
@@ -155,8 +157,11 @@ impl Context {
         if standing.has_no_brokers() {
             return Err(Error::NoBrokers { what: "consumer" });
         }
+        if let Some(reason) = lock(&self.curable).take() {
+            return Err(Error::Refused { what: "consumer", reason });
+        }
         if let Some(alone) = standing.too_lonely(now, self.patience) {
-            if let Some(reason) = self.refusal.reason() {
+            if let Some(reason) = self.refusals.reason() {
                 return Err(Error::Refused { what: "consumer", reason });
             }
             return Err(Error::Alone { topic: self.topic.clone(), seconds: alone.as_secs() });

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use context::{Begin, Context, End, Membership};
 pub use standing::Patience;
 
-use crate::connection::STATISTICS;
+use crate::connection::{STATISTICS, not_made};
 use crate::consumer::{OffsetReset, Snapshot, State};
 use crate::tracker::Mark;
 use crate::{Connection, Error, Record};
@@ -134,8 +134,8 @@ pub(crate) fn run<D: Duty>(
 
 /// A consumer that has subscribed.
 fn create(start: &Start<'_>, membership: Arc<dyn Membership>) -> Result<Client, Error> {
-    let failed = |source| Error::Create { what: "consumer", source };
-    let config = start.connection.config(&[
+    let failed = |source| not_made("consumer", source);
+    let (config, refusals) = start.connection.prepare(&[
         ("group.id", start.group.to_owned()),
         ("group.protocol", "classic".to_owned()),
         ("partition.assignment.strategy", "cooperative-sticky".to_owned()),
@@ -156,7 +156,7 @@ fn create(start: &Start<'_>, membership: Arc<dyn Membership>) -> Result<Client, 
         ("fetch.max.bytes", (QUEUE_KBYTES * 1_024).to_string()),
         (STATISTICS.0, STATISTICS.1.to_owned()),
     ])?;
-    let context = Context::new(start, membership);
+    let context = Context::new(start, membership, refusals);
     let client: Client = config.create_with_context(context).map_err(failed)?;
     client.subscribe(&[start.topic]).map_err(failed)?;
     Ok(client)

@@ -6,7 +6,7 @@ mod report;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
@@ -57,7 +57,7 @@ pub struct Worker {
     run_dir: PathBuf,
     probes: Option<Probes>,
     /// Since when a shell has had something to write down.
-    settling: Option<Timestamp>,
+    settling: Option<Instant>,
     /// Since when the process has been asked to end, until when, and why.
     ending: Option<(Timestamp, &'static str)>,
     waiting: (String, String),
@@ -208,9 +208,7 @@ impl Worker {
 
     /// A shell has yet to write something down; one that never does is ended, with all that it began.
     fn settle(&mut self) {
-        let now = Timestamp::now();
-        let since = *self.settling.get_or_insert(now);
-        if now >= later(since, SETTLING) {
+        if self.settling.get_or_insert_with(Instant::now).elapsed() >= SETTLING {
             self.context.processes.kill_session(&self.run_dir);
         }
     }

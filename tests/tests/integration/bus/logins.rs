@@ -65,8 +65,61 @@ async fn a_password_that_changes_is_read_again_and_a_stranger_is_not_believed() 
     let text = std::fs::read_to_string(stranger.file.take().unwrap()).unwrap();
     let properties = text.lines().filter(|line| !line.starts_with(['#']) && !line.starts_with("ssl.ca"));
     stranger.properties = properties.map(|line| bus::connection::property(line).unwrap()).collect();
-    let wary = Producer::new(&stranger).unwrap();
-    let error = wary.send(message(&topic, "k", 4)).await.unwrap_err();
-    assert!(matches!(error, Error::NotSent { .. } | Error::Unknown { .. }), "{error}");
-    assert!(wary.rebuilds() > 0, "refused by somebody else: {error}");
+    let wary = Consumer::start(Settings::new(stranger, &topic, unique("group")), &notes);
+    let refused = wary.task.await.unwrap().unwrap_err();
+    assert!(
+        matches!(&refused, Error::Refused { .. }) && refused.to_string().contains("certificate"),
+        "{refused}"
+    );
+}
+
+/// Logins that hold as long as their connections: a changed password is refused by the broker that starts again, and by no other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_that_only_one_broker_refuses_is_read_again() {
+    let (first, mut second) = Broker::locked_pair().await.unwrap();
+    first.password(USER, "first").await.unwrap();
+    let file = first.login(USER, "first").unwrap();
+    let connection = Connection { file: Some(file), ..Connection::new(first.bootstrap(), "test") };
+    let (topic, admin) = (unique("locked"), Admin::new(&connection).unwrap());
+    eventually(PATIENCE, "topics", async || {
+        // A partition for each broker, as soon as both are there.
+        let both = TopicSettings::new(format!("{topic}-both"), 1, 2);
+        admin.ensure_topics(&[both, TopicSettings::new(&topic, 2, 1)], LIMIT).await.ok()
+    })
+    .await;
+    let producer = Producer::new(&connection).unwrap();
+    let keys: Vec<String> = (0..2_i32)
+        .map(|partition| {
+            let mut keys = (0..).map(|number| format!("key-{number}"));
+            keys.find(|key| bus::partition_of(key.as_bytes(), 2) == partition).unwrap()
+        })
+        .collect();
+    let send_to_all = async |number| {
+        for key in &keys {
+            producer.send(message(&topic, key, number)).await?;
+        }
+        Ok::<(), Error>(())
+    };
+    eventually(PATIENCE, "both brokers", async || send_to_all(1).await.ok()).await;
+    let notes = Notes::new(true);
+    let mut settings = Settings::new(connection, &topic, unique("group"));
+    settings.offset_reset = OffsetReset::Earliest;
+    let consumer = Consumer::start(settings.clone(), &notes);
+    let both = |number: i64| {
+        let notes = &notes;
+        move || notes.handled().iter().filter(|(_, handled)| *handled == number).count() >= 2
+    };
+    until("a record of each broker", both(1)).await;
+
+    first.password(USER, "second").await.unwrap();
+    first.login(USER, "second").unwrap();
+    second.kill().await.unwrap();
+    second.start().await.unwrap();
+    eventually(PATIENCE, "both brokers again", async || send_to_all(2).await.ok()).await;
+    assert!(producer.rebuilds() > 0, "the broker that started again took the old password");
+    let refused = tokio::time::timeout(PATIENCE, consumer.task).await.unwrap().unwrap().unwrap_err();
+    assert!(matches!(&refused, Error::Refused { what: "consumer", .. }), "{refused}");
+    let consumer = Consumer::start(settings, &notes);
+    until("a record of each broker after it", both(2)).await;
+    consumer.stop().await;
 }
