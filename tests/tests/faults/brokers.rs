@@ -2,7 +2,7 @@
 
 #![cfg(test)]
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bus::Connection;
 use reqwest::Method;
@@ -133,5 +133,40 @@ async fn a_password_that_holds_no_more_is_told_and_the_next_is_read_without_a_re
     let begun = Instant::now();
     rig.recovery().await;
     recovered("a password of Kafka that holds no more, then the next one in the file", begun.elapsed());
+    rig.proven(load, &[]).await;
+}
+
+/// Logins that hold as long as their connections: the broker that starts again refuses the old password, and no other does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_that_one_broker_refuses_is_read_again() {
+    let (first, mut second) = Broker::locked_pair().await.unwrap();
+    // While both brokers find each other, a tool of Kafka may wait for ever.
+    eventually(PATIENCE, "a password", async || first.password("slipway", "swordfish-1").await.ok()).await;
+    let file = first.login("slipway", "swordfish-1").unwrap();
+    let connection = Connection { file: Some(file), ..Connection::new(first.bootstrap(), "test") };
+    let brokers = bus::Admin::new(&connection).unwrap();
+    eventually(PATIENCE, "both brokers", async || {
+        let copied = [bus::TopicSettings::new("on-both", 1, 2)];
+        brokers.ensure_topics(&copied, Duration::from_secs(10)).await.ok()
+    })
+    .await;
+    let rig = Rig::on(Ground { kafka: Some((connection, 1)), ..Ground::default() }).await;
+    let mut backend = rig.backend().await;
+    let mut provisioner = rig.provisioner().await;
+    let load = rig.load(104);
+    load.goes_on(20).await;
+    first.password("slipway", "swordfish-2").await.unwrap();
+    first.login("slipway", "swordfish-2").unwrap();
+    second.kill().await.unwrap();
+    second.start().await.unwrap();
+    let begun = Instant::now();
+    for program in [&backend, &provisioner] {
+        let told = async || program.log().contains("Kafka refuses the connection").then_some(());
+        eventually(PATIENCE, "a program that a broker refuses", told).await;
+    }
+    rig.recovery().await;
+    recovered("a password of Kafka that one broker holds no more, the next one in the file", begun.elapsed());
+    backend.lives().unwrap();
+    provisioner.lives().unwrap();
     rig.proven(load, &[]).await;
 }
