@@ -39,6 +39,7 @@ pub mod rights;
 mod schedules;
 mod scope;
 mod side;
+mod slot;
 mod snapshots;
 mod store;
 mod strays;

@@ -26,6 +26,11 @@ const RATIONED: Duration = Duration::from_mins(5);
 /// How long what was asked for may not show, before it is asked for again.
 const UNSHOWN: Duration = Duration::from_secs(3);
 
+/// How long it counts when something was asked of AWS: no picture that anybody plans with is so old.
+const SHOWN: Duration = Duration::from_hours(1);
+/// The same for a status, whose successors keep a distance of seconds.
+const SAID: Duration = Duration::from_mins(1);
+
 /// One database.
 #[derive(Clone, Debug, Default)]
 struct Entry {
@@ -38,6 +43,21 @@ struct Entry {
     reported: Option<Instant>,
     brought: Vec<(String, Instant)>,
     held: Vec<Held>,
+}
+
+impl Entry {
+    /// Whether it makes no difference any more: of ten thousand that have come to rest, nothing is to be kept.
+    fn is_over(&self) -> bool {
+        let Self { spent, exhausted, wrote, asked, seen, failures, reported, brought, held } = self;
+        let past = |at: &Option<Instant>, after: Duration| at.is_none_or(|at| at.elapsed() >= after);
+        let for_good = spent.is_none() && seen.is_none() && *failures == 0 && held.is_empty();
+        for_good
+            && exhausted.iter().all(|(_, at)| at.elapsed() >= EXHAUSTED)
+            && brought.iter().all(|(_, at)| at.elapsed() >= UNSHOWN)
+            && past(wrote, SHOWN)
+            && past(asked, SHOWN)
+            && past(reported, SAID)
+    }
 }
 
 /// A part that nobody needs, which failed and rests while the others go on.
@@ -234,11 +254,11 @@ impl Memories {
         self.taken.is_empty() && self.under_way.is_empty() && self.lock().is_empty()
     }
 
-    /// Keeps only these.
+    /// Keeps only these, and of them only those of which something is still worth knowing.
     pub(crate) fn retain(&self, known: impl Fn(&str) -> bool) {
         self.taken.retain(&known);
         self.under_way.retain(&known);
-        self.lock().retain(|uid, _| known(uid));
+        self.lock().retain(|uid, entry| known(uid) && !entry.is_over());
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
@@ -283,6 +303,41 @@ mod tests {
         assert!(memories.report_waits("a", hour).is_some_and(|left| left <= hour));
         assert_eq!(memories.report_waits("a", Duration::ZERO), None);
         assert_eq!(memories.report_waits("b", hour), None);
+    }
+
+    #[test]
+    fn nothing_is_kept_of_a_database_once_it_makes_no_difference() {
+        let memories = Memories::default();
+        let long_ago = Instant::now().checked_sub(Duration::from_hours(2)).unwrap();
+        let all = |_: &str| true;
+        let kept = |change: &dyn Fn(&mut Entry)| {
+            let mut entry = Entry::default();
+            change(&mut entry);
+            memories.lock().insert("a".to_owned(), entry);
+            memories.retain(all);
+            !memories.is_empty()
+        };
+        assert!(!kept(&|_| {}));
+        for (at, expected) in [(Instant::now(), true), (long_ago, false)] {
+            assert_eq!(kept(&|entry| entry.wrote = Some(at)), expected);
+            assert_eq!(kept(&|entry| entry.asked = Some(at)), expected);
+            assert_eq!(kept(&|entry| entry.reported = Some(at)), expected);
+            assert_eq!(kept(&|entry| entry.brought.push(("volume".to_owned(), at))), expected);
+            assert_eq!(kept(&|entry| entry.exhausted.push(("zone".to_owned(), at))), expected);
+        }
+        assert!(kept(&|entry| entry.spent = Some(1)));
+        assert!(kept(&|entry| entry.failures = 1));
+        assert!(kept(&|entry| {
+            let nothing = (Vec::new(), Vec::new(), Vec::new());
+            let (instances, volumes, security_groups) = nothing;
+            entry.seen = Some(Arc::new(Holdings { as_of: long_ago, instances, volumes, security_groups }));
+        }));
+        assert!(kept(&|entry| {
+            let failure = failure(true);
+            entry.held.push(Held { generation: 1, until: long_ago, attempts: 1, failure });
+        }));
+        memories.retain(|_| false);
+        assert!(memories.is_empty());
     }
 
     fn failure(lasting: bool) -> Failure {

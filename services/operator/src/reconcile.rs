@@ -9,6 +9,7 @@ use resources::{QuestDB, QuestDBStatus};
 use crate::apply::{self, Written, kubernetes};
 use crate::context::Context;
 use crate::error::Error;
+use crate::slot::Slot;
 use crate::turn::Next;
 use crate::{identity, observe, report};
 
@@ -95,7 +96,7 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
             let mut status = plan::refused(resource, &violations, Timestamp::now());
             plan::rehearse_refused(resource, &violations, &context.settings, &in_force).tell(&mut status);
             report::write(context, resource, status, None).await?;
-            return Ok(Next::Rest(context.resync));
+            return Ok(Next::Rest(slot(context, resource).within(context.resync)));
         }
     };
     let mut observed = observe::observe(context, resource, &validated).await?;
@@ -145,7 +146,12 @@ async fn suspend(
     let mut status = plan::suspended(resource, planned.as_ref().map(|(plan, _)| *plan), Timestamp::now());
     planned.map(|(_, rehearsed)| rehearsed).unwrap_or_default().tell(&mut status);
     report::write(context, resource, status, None).await?;
-    Ok(Next::Rest(rest(SUSPENDED.min(context.resync), false, runtime::backoff::random_share())))
+    Ok(Next::Rest(slot(context, resource).within(SUSPENDED.min(context.resync))))
+}
+
+/// The slot of a database now.
+fn slot<'a>(context: &Context, resource: &'a QuestDB) -> Slot<'a> {
+    Slot::of(resource.metadata.uid.as_deref().unwrap_or_default(), &context.memories)
 }
 
 /// When to look again after a pass.
@@ -167,8 +173,7 @@ fn next(
     if plan.is_settled() {
         let untold = observed.dns.untold || observed.account.untold;
         let doubt = Doubt { unreadable: !observed.secrets.unreadable.is_empty(), untold };
-        let anew = context.memories.led_for() < context.resync;
-        return at_rest(&doubt, context.resync, anew, runtime::backoff::random_share());
+        return at_rest(&doubt, context.resync, &Slot::of(uid, &context.memories));
     }
     // A part that rests keeps its own time.
     let rests = |part| written.applied.holds_back(part);
@@ -199,50 +204,33 @@ struct Doubt {
     untold: bool,
 }
 
-fn at_rest(doubt: &Doubt, resync: Duration, anew: bool, share: f64) -> Next {
+fn at_rest(doubt: &Doubt, resync: Duration, slot: &Slot<'_>) -> Next {
     match doubt {
         Doubt { unreadable: true, .. } => Next::Soon(BROKEN.min(resync)),
-        Doubt { untold: true, .. } => Next::Rest(rest(UNTOLD.min(resync), false, share)),
-        Doubt { .. } => Next::Rest(rest(resync, anew, share)),
+        Doubt { untold: true, .. } => Next::Rest(slot.within(UNTOLD.min(resync))),
+        Doubt { .. } => Next::Rest(slot.within(resync)),
     }
-}
-
-/// When to look again at a database as it should be; `share` of what is left to chance. A process that began to lead looks at
-/// all at once: from then on they are spread over the whole time.
-fn rest(resync: Duration, anew: bool, share: f64) -> Duration {
-    resync.mul_f64(if anew { share * 1.25 } else { 1.0 + share / 2.0 })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_could_not_be_seen_of_one_at_rest_is_looked_at_soon() {
-        let [hour, second] = [3_600, 1].map(Duration::from_secs);
-        let check = |unreadable, untold, resync, expected| {
-            assert_eq!(at_rest(&Doubt { unreadable, untold }, resync, false, 0.0), expected);
-        };
-        check(false, false, hour, Next::Rest(hour));
-        check(false, true, hour, Next::Rest(UNTOLD));
-        check(true, false, hour, Next::Soon(BROKEN));
-        check(true, true, hour, Next::Soon(BROKEN));
-        check(false, true, second, Next::Rest(second));
-        check(true, false, second, Next::Soon(second));
-    }
+    const HOUR: Duration = Duration::from_hours(1);
 
     #[test]
-    fn looks_at_what_rests_are_spread_from_the_start_and_as_many_a_second_then_as_later() {
-        const RESYNC: Duration = Duration::from_secs(1_000);
-        let of =
-            |anew| (0..1_000_u32).map(|number| rest(RESYNC, anew, f64::from(number) / 1_000.0)).collect();
-        let (first, later): (Vec<_>, Vec<_>) = (of(true), of(false));
-        let soon = first.iter().filter(|delay| **delay < RESYNC / 10).count();
-        // Of a thousand, as many as the mean of a later round lets come up in the same time.
-        let mean = later.iter().sum::<Duration>() / 1_000;
-        let as_later = RESYNC.as_secs() * 100 / mean.as_secs();
-        assert!(u64::try_from(soon).unwrap().abs_diff(as_later) <= 1, "{soon} {as_later}");
-        assert!(later.iter().all(|delay| (RESYNC..RESYNC * 3 / 2).contains(delay)));
+    fn what_could_not_be_seen_of_one_at_rest_is_looked_at_soon() {
+        let second = Duration::from_secs(1);
+        let slot = Slot { uid: "0b3c3f5e", now: HOUR };
+        let check = |unreadable, untold, resync, expected| {
+            assert_eq!(at_rest(&Doubt { unreadable, untold }, resync, &slot), expected);
+        };
+        check(false, false, HOUR, Next::Rest(slot.within(HOUR)));
+        check(false, true, HOUR, Next::Rest(slot.within(UNTOLD)));
+        check(true, false, HOUR, Next::Soon(BROKEN));
+        check(true, true, HOUR, Next::Soon(BROKEN));
+        check(false, true, second, Next::Rest(slot.within(second)));
+        check(true, false, second, Next::Soon(second));
     }
 
     #[test]
