@@ -108,15 +108,10 @@ impl Snapshot {
 
     /// Databases of which anything is another way than in an earlier picture. An answer may have another order.
     pub fn changed_since(&self, before: &Self) -> BTreeSet<String> {
-        let all = self.databases().into_iter().chain(before.databases());
-        let differs = |database: &&str| {
-            !same(self.instances(database), before.instances(database), |one| one.id.as_str())
-                || !same(self.volumes(database), before.volumes(database), |one| one.id.as_str())
-                || !same(self.security_groups(database), before.security_groups(database), |one| {
-                    one.id.as_str()
-                })
-        };
-        all.filter(differs).map(str::to_owned).collect()
+        let changed = differing(&self.instances, &before.instances, |one| one.id.as_str())
+            .chain(differing(&self.volumes, &before.volumes, |one| one.id.as_str()))
+            .chain(differing(&self.security_groups, &before.security_groups, |one| one.id.as_str()));
+        changed.map(str::to_owned).collect()
     }
 
     /// Every database that owns anything. The empty name stands for things with the cluster's tag and no database's:
@@ -146,8 +141,20 @@ fn of<'a, T>(sorted: &'a HashMap<String, Vec<T>>, database: &str) -> &'a [T] {
     sorted.get(database).map_or(&[], Vec::as_slice)
 }
 
+/// Databases of which one picture shows other things than the other. Nearly always there are none, and every name is looked for
+/// once in each.
+fn differing<'a, T: PartialEq>(
+    now: &'a HashMap<String, Vec<T>>,
+    before: &'a HashMap<String, Vec<T>>,
+    id: impl Fn(&T) -> &str,
+) -> impl Iterator<Item = &'a str> {
+    let changed = now.iter().filter(move |(database, things)| !same(things, of(before, database), &id));
+    let gone = before.keys().filter(|database| !now.contains_key(*database));
+    changed.map(|(database, _)| database).chain(gone).map(String::as_str)
+}
+
 /// Whether both are the same things, in whatever order.
-fn same<T: PartialEq>(one: &[T], other: &[T], id: impl Fn(&T) -> &str) -> bool {
+fn same<T: PartialEq>(one: &[T], other: &[T], id: &impl Fn(&T) -> &str) -> bool {
     let twin = |wanted: &T| other.iter().find(|found| id(found) == id(wanted));
     one.len() == other.len() && one.iter().all(|wanted| twin(wanted) == Some(wanted))
 }
@@ -252,4 +259,39 @@ async fn take_small(
     let filter = TagFilter::cluster(cluster).and(key::DATABASE, &names);
     let picture = picture(cloud, &filter, deadline).await?;
     Ok(databases.into_iter().map(|database| (database.clone(), picture.of(&database))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SecurityGroupId;
+
+    fn picture(groups: &[(&str, &str, &str)]) -> Snapshot {
+        let group = |(id, database, name): &(&str, &str, &str)| SecurityGroup {
+            id: SecurityGroupId::new(*id),
+            name: (*name).to_owned(),
+            vpc: "vpc-1".to_owned(),
+            description: String::new(),
+            ingress: Vec::new(),
+            tags: Tags::new().with(key::DATABASE, *database),
+        };
+        Snapshot::new(Instant::now(), Vec::new(), Vec::new(), groups.iter().map(group).collect())
+    }
+
+    #[test]
+    fn what_is_another_way_than_before_is_found_whatever_the_order() {
+        let before = picture(&[("sg-1", "a", "one"), ("sg-2", "a", "two"), ("sg-3", "b", "three")]);
+        for (now, expected) in [
+            (&[("sg-2", "a", "two"), ("sg-1", "a", "one"), ("sg-3", "b", "three")][..], &[][..]),
+            (&[("sg-2", "a", "two"), ("sg-1", "a", "other"), ("sg-3", "b", "three")], &["a"]),
+            (&[("sg-1", "a", "one"), ("sg-2", "a", "two")], &["b"]),
+            (&[("sg-1", "a", "one"), ("sg-3", "b", "three")], &["a"]),
+            (&[("sg-1", "a", "one"), ("sg-2", "b", "two"), ("sg-3", "b", "three")], &["a", "b"]),
+            (&[("sg-1", "a", "one"), ("sg-2", "a", "two"), ("sg-4", "c", "four")], &["b", "c"]),
+            (&[], &["a", "b"]),
+        ] {
+            let changed = picture(now).changed_since(&before);
+            assert_eq!(changed.iter().map(String::as_str).collect::<Vec<_>>(), expected, "{now:?}");
+        }
+    }
 }
