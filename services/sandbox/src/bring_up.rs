@@ -14,7 +14,7 @@ use crate::progress::Progress;
 use crate::stack::{
     self, Blueprint, Identity, Layout, Options, Program, Programs, RegionFacts, StackFacts, Tools,
 };
-use crate::supervisor::{self, Phase, ProgramStatus, Request};
+use crate::supervisor::{self, Phase, ProgramStatus, Record, Request};
 use crate::{clock, set_up};
 
 /// How long all programs together may take to become ready.
@@ -79,13 +79,11 @@ impl BringUp<'_> {
         self.await_ready(&services)
     }
 
-    /// Hands a definition to the supervisor. `keep` leaves programs alone that it does not speak of.
+    /// Hands a definition to the supervisor. `keep` leaves programs running that it does not speak of.
     fn start(&self, identity: &Identity, programs: &[Program], keep: bool) -> anyhow::Result<()> {
         let mut programs = programs.to_vec();
-        if keep && let Ok(before) = Programs::read(self.layout) {
-            let others =
-                before.programs.into_iter().filter(|old| programs.iter().all(|new| new.name != old.name));
-            let others: Vec<Program> = others.collect();
+        if keep {
+            let others = running_beside(&programs, supervisor::records(self.layout));
             programs.extend(others);
         }
         Programs { stack: identity.id.clone(), programs }.write(self.layout)?;
@@ -135,6 +133,12 @@ impl BringUp<'_> {
     }
 }
 
+/// Programs that run and are not among these. Of what does not run, an earlier definition may name files that are gone by now.
+fn running_beside(programs: &[Program], records: Vec<Record>) -> Vec<Program> {
+    let running = records.into_iter().filter(|record| record.process.is_alive()).map(|record| record.program);
+    running.filter(|one| programs.iter().all(|program| program.name != one.name)).collect()
+}
+
 /// A program that is not ready yet, as far as the person who waits was told.
 struct Pending<'a> {
     name: &'a str,
@@ -182,5 +186,22 @@ pub fn hold(layout: &Layout, name: &str) -> anyhow::Result<()> {
             bail!("{name} did not end since {}", clock::iso(program.since));
         }
         thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Process;
+
+    #[test]
+    fn only_what_runs_is_kept_as_it_was_started() {
+        let program = |name: &str, path: &str| Program::new(name, vec![path.to_owned()], "/");
+        let alive = Process::of_pid(std::process::id().cast_signed()).unwrap();
+        let dead = Process { start: alive.start + 1, ..alive };
+        let record = |process, name| Record { process, program: program(name, "/old") };
+        let records = vec![record(alive, "kafka"), record(alive, "backend"), record(dead, "provisioner")];
+        let kept = running_beside(&[program("kafka", "/new")], records);
+        assert_eq!(kept, [program("backend", "/old")]);
     }
 }

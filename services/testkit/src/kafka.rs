@@ -152,6 +152,22 @@ impl Broker {
         Ok(())
     }
 
+    /// Lets none of its files grow any more, as when its disk is full, and waits until that has ended it. Started again, it
+    /// has room.
+    ///
+    /// # Errors
+    /// When it did not run, or goes on.
+    pub async fn fill_disk(&mut self) -> anyhow::Result<()> {
+        let mut process = self.process.take().context("the broker does not run")?;
+        let pid = process.id().context("the broker had ended by itself")?.to_string();
+        let mut limit = Command::new("prlimit");
+        limit.args(["--pid", &pid, "--fsize=1:1"]).stdin(Stdio::null()).kill_on_drop(true);
+        finish(limit, &["prlimit"]).await?;
+        let ended = tokio::time::timeout(LIMIT, process.wait()).await;
+        ended.context("a broker whose files cannot grow goes on")??;
+        Ok(())
+    }
+
     /// Adds or takes away rights, in the words of Kafka's own tool.
     ///
     /// # Errors

@@ -83,6 +83,32 @@ async fn too_few_copies_hold_changes_back_and_lose_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn full_disks_of_the_brokers_hold_changes_back_and_lose_none() {
+    let (mut first, mut second) = Broker::pair().await.unwrap();
+    let rig = Rig::on_two(&first).await;
+    let bound = BOUND.to_string();
+    let mut backend = rig.backend_with("api,relay,sink", &["--backlog-databases", &bound]).await;
+    let mut provisioner = rig.provisioner().await;
+    let load = rig.load(105);
+    load.goes_on(20).await;
+    // While something is written: that no file can grow ends a broker at its next record.
+    let (one, other) = tokio::join!(first.fill_disk(), second.fill_disk());
+    one.and(other).unwrap();
+    load.goes_on(10).await;
+    let (status, after, body) = rig.refusal().await;
+    assert_eq!((status, body["code"].as_str()), (503, Some("backlog")), "{body}");
+    assert!(after.is_some(), "a 503 says when to come again");
+    backend.lives().unwrap();
+    provisioner.lives().unwrap();
+
+    tokio::try_join!(first.start(), second.start()).unwrap();
+    let begun = Instant::now();
+    rig.recovery().await;
+    recovered("full disks of all brokers, then room again", begun.elapsed());
+    rig.proven(load, &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rights_that_are_taken_away_are_told_and_waited_for() {
     let (first, _second) = Broker::pair().await.unwrap();
     let rig = Rig::on_two(&first).await;
