@@ -192,6 +192,11 @@ impl<H: Handler> Engine<H> {
         marks
     }
 
+    /// Nothing counts as committed any more: whether it was is not known.
+    pub(crate) fn commit_again(&self) {
+        lock(&self.inner).assignments.forget_committed();
+    }
+
     /// Tells those who watch.
     pub(crate) fn report(&self, snapshot: &mut Snapshot) {
         let mut inner = lock(&self.inner);
@@ -334,10 +339,6 @@ impl<H: Handler> Membership for Engine<H> {
         }
         inner.lanes.discard(|ticket| partitions.contains(&ticket.partition));
         marks
-    }
-
-    fn commit_failed(&self) {
-        lock(&self.inner).assignments.forget_committed();
     }
 
     fn ends(&self, ends: &[End]) {

@@ -154,7 +154,8 @@ pub struct Settings {
     /// How long a question to the brokers may take. Nobody waits for it but those who end; what is not told in time is not
     /// known, and records that were finished before are dealt with again.
     pub question: Duration,
-    /// How long the brokers may take at a stop to answer the last commit.
+    /// How long the brokers may take at a stop to know the last commit. Until they do it is tried again; what they do not know
+    /// in time is read again.
     pub last_commit: Duration,
     /// How long the consumer may be outside of its group before it is given up.
     pub patience: Patience,

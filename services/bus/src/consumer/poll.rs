@@ -18,8 +18,8 @@ use crate::{Error, Record};
 
 /// Questions and answers that wait. A rebalance asks one question.
 const WAITING: usize = 64;
-/// How often offsets are committed that did not move. A commit that a broker refuses during a rebalance is not always told
-/// to us, and would stay behind until the next record of its partition.
+/// How often offsets are committed that did not move. Of a commit that a broker refuses, as during a rebalance, nobody is
+/// told, and it would stay behind until the next record of its partition.
 const COMMIT_ALL: Duration = Duration::from_secs(5);
 
 pub(crate) fn run<H: Handler>(
@@ -115,7 +115,7 @@ impl<H: Handler> Duty for Reading<'_, H> {
         self.committed = Instant::now();
         if self.committed_all.elapsed() >= COMMIT_ALL {
             self.committed_all = self.committed;
-            self.engine.commit_failed();
+            self.engine.commit_again();
         }
         self.engine.take_commits()
     }
@@ -146,6 +146,7 @@ impl<H: Handler> Duty for Reading<'_, H> {
     }
 
     fn last(&mut self) -> Vec<Mark> {
+        self.engine.commit_again();
         self.engine.take_commits()
     }
 }

@@ -1,15 +1,12 @@
 //! What a consumer asks the brokers beside its poll loop, which never waits: what the last commits say of partitions
 //! that were just assigned, and now and then whether the topic still has as many partitions as are configured.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
-use rdkafka::Offset;
 use rdkafka::consumer::Consumer as _;
-use rdkafka::error::KafkaResult;
 
-use crate::polling::{Client, list};
+use crate::polling::{Client, committed};
 use crate::tracker::Mark;
 
 /// Partitions that were assigned, and the number of the assignment.
@@ -58,23 +55,17 @@ impl Questions {
 
     fn committed(&self, client: &Client, assigned: Assigned) -> Answer {
         let partitions: Vec<i32> = assigned.iter().map(|(partition, _)| *partition).collect();
-        // The library panics on metadata that is no text; then nothing is known.
-        let asked = std::panic::catch_unwind(AssertUnwindSafe(|| self.marks(client, &partitions)));
-        let marks = match asked {
-            Ok(Ok(marks)) => {
+        let marks = match committed(client, &self.topic, &partitions, self.limit) {
+            Ok(marks) => {
                 self.begin(client, &partitions, &marks);
                 marks
             }
-            Ok(Err(error)) => {
+            Err(reason) => {
                 tracing::warn!(
                     kafka.topic = self.topic,
                     ?partitions,
-                    "the last commits were not told: {error}"
+                    "the last commits were not told: {reason}"
                 );
-                Vec::new()
-            }
-            Err(_) => {
-                tracing::warn!(kafka.topic = self.topic, ?partitions, "the last commits cannot be read");
                 Vec::new()
             }
         };
@@ -102,16 +93,6 @@ impl Questions {
                 "the beginning of empty partitions was not committed: {error}"
             );
         }
-    }
-
-    fn marks(&self, client: &Client, partitions: &[i32]) -> KafkaResult<Vec<Mark>> {
-        let committed = client.committed_offsets(list(&self.topic, partitions), self.limit)?;
-        let mark = |element: &rdkafka::topic_partition_list::TopicPartitionListElem<'_>| {
-            let Offset::Offset(offset) = element.offset() else { return None };
-            let metadata = element.metadata().to_owned();
-            Some(Mark { partition: element.partition(), offset, metadata })
-        };
-        Ok(committed.elements().iter().filter_map(mark).collect())
     }
 
     /// `None`: nobody knows, as when brokers are away.

@@ -1,7 +1,6 @@
 //! What the Kafka library calls back: rebalances and statistics. Runs on the poll loop, so nothing here waits.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -43,9 +42,6 @@ pub(crate) trait Membership: Send + Sync {
     /// These partitions are about to be taken. Answers what may be committed of them.
     fn revoked(&self, partitions: &[i32]) -> Vec<Mark>;
 
-    /// Offsets that were handed over did not arrive.
-    fn commit_failed(&self);
-
     /// How far partitions reach, as the broker told it lately.
     fn ends(&self, ends: &[End]);
 
@@ -76,8 +72,6 @@ pub(crate) struct Context {
     curable: Mutex<Option<String>>,
     /// Partitions that the library reads. Others of ours wait to be told from where.
     reading: Mutex<BTreeSet<i32>>,
-    /// Commits without an answer yet.
-    commits: AtomicUsize,
 }
 
 impl ClientContext for Context {
@@ -124,15 +118,6 @@ impl ConsumerContext for Context {
             tracing::error!(kafka.topic = self.topic, partitions = ?numbers, "rebalancing failed: {error}");
         }
     }
-
-    fn commit_callback(&self, result: KafkaResult<()>, _offsets: &TopicPartitionList) {
-        self.answered();
-        // Offsets are committed again with the next period; a rebalance under way refuses them now and then.
-        if let Err(error) = result {
-            tracing::debug!(kafka.topic = self.topic, "offsets were not committed: {error}");
-            self.membership.commit_failed();
-        }
-    }
 }
 
 impl Context {
@@ -146,7 +131,6 @@ impl Context {
             refusals,
             curable: Mutex::default(),
             reading: Mutex::default(),
-            commits: AtomicUsize::new(0),
         }
     }
 
@@ -171,12 +155,8 @@ impl Context {
         Err(Error::Adrift { group, topic, seconds: outside.as_secs(), state })
     }
 
-    /// Commits that have no answer yet.
-    pub(super) fn commits_under_way(&self) -> usize {
-        self.commits.load(Ordering::Relaxed)
-    }
-
-    /// Hands marks over to be committed. The answer comes to [`ConsumerContext::commit_callback`].
+    /// Hands marks over to be committed. Nobody is told what becomes of it, success or not: the library has no event for that
+    /// without a queue that the binding does not name (rust-rdkafka 0.39, its issue 856).
     pub(crate) fn commit(&self, consumer: &BaseConsumer<Self>, marks: &[Mark]) -> KafkaResult<()> {
         let mut list = TopicPartitionList::new();
         for mark in marks {
@@ -186,16 +166,7 @@ impl Context {
                 element.set_metadata(&mark.metadata);
             }
         }
-        self.commits.fetch_add(1, Ordering::Relaxed);
-        // What is refused at once gets no answer.
-        consumer.commit(&list, CommitMode::Async).inspect_err(|_| self.answered())
-    }
-
-    /// A commit has got its answer.
-    fn answered(&self) {
-        let one_less = |count: usize| Some(count.saturating_sub(1));
-        // The update never refuses.
-        let _ = self.commits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+        consumer.commit(&list, CommitMode::Async)
     }
 
     /// Reading of a partition of ours goes on there. To be called from the poll loop, as rebalances are.

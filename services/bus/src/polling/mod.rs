@@ -9,12 +9,14 @@ mod standing;
 #[cfg(test)]
 mod tests;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rdkafka::TopicPartitionList;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use rdkafka::topic_partition_list::TopicPartitionListElem;
+use rdkafka::{Offset, TopicPartitionList};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use context::{Begin, Context, End, Membership};
@@ -41,8 +43,10 @@ const BREATH: Duration = Duration::from_millis(200);
 const REPORT: Duration = Duration::from_millis(50);
 /// The longest question to the brokers; nobody waits for it but those who end.
 pub(crate) const QUESTION: Duration = Duration::from_secs(2);
-/// How long the answer to the last commit may take.
+/// How long the brokers may take at a stop to know the last commit.
 pub(crate) const COMMIT: Duration = Duration::from_secs(1);
+/// Between two attempts at the last commit.
+const COMMIT_AGAIN: Duration = Duration::from_millis(100);
 /// How long those who are told to stop where they stand may take for it.
 const ABANDON: Duration = Duration::from_secs(1);
 /// How long leaving the group may take.
@@ -62,7 +66,7 @@ pub(crate) struct Start<'a> {
     pub(crate) reset: OffsetReset,
     pub(crate) patience: Patience,
     pub(crate) grace: Duration,
-    /// How long the answer to the last commit may take.
+    /// How long the brokers may take at the end to know the last commit.
     pub(crate) last_commit: Duration,
     /// Where it is told what the consumer does.
     pub(crate) state: &'a State,
@@ -97,7 +101,7 @@ pub(crate) trait Duty {
     /// Work under way stops where it stands.
     fn abandon(&mut self);
 
-    /// What may be committed at last.
+    /// Everything that may be committed at last, of the partitions that are ours by then.
     fn last(&mut self) -> Vec<Mark>;
 }
 
@@ -247,9 +251,36 @@ impl Polling<'_> {
             duty.abandon();
             self.poll_until(ABANDON, |_| duty.running() == 0);
         }
-        self.commit(&duty.last());
-        self.poll_until(self.start.last_commit, |client| client.context().commits_under_way() == 0);
+        self.commit_last(duty);
         self.report(duty);
+    }
+
+    /// Commits until the brokers know all of it: a rebalance under way makes them refuse, of which nobody is told.
+    fn commit_last(&self, duty: &mut impl Duty) {
+        let end = Instant::now() + self.start.last_commit;
+        loop {
+            let marks = duty.last();
+            if marks.is_empty() {
+                return;
+            }
+            self.commit(&marks);
+            let partitions: Vec<i32> = marks.iter().map(|mark| mark.partition).collect();
+            // Behind the commit on the same connection.
+            let left = end.saturating_duration_since(Instant::now());
+            let known = committed(self.client, &self.topic, &partitions, left);
+            if known.as_ref().is_ok_and(|known| marks.iter().all(|mark| known.contains(mark))) {
+                return;
+            }
+            if Instant::now() >= end {
+                let reason = known.err().unwrap_or_else(|| "the brokers refuse it".to_owned());
+                tracing::warn!(
+                    kafka.topic = %self.topic,
+                    "the last commit did not arrive, so some records will be read again: {reason}"
+                );
+                return;
+            }
+            self.poll_until(COMMIT_AGAIN, |_| false);
+        }
     }
 
     /// Goes on polling until it is `done`, or the time is over.
@@ -271,6 +302,29 @@ fn ends(source: KafkaError, group: &str, topic: &str) -> Option<Error> {
         KafkaError::MessageConsumptionFatal(_) => Some(Error::Consume { topic: topic.to_owned(), source }),
         _ => None,
     }
+}
+
+/// What the last commits of partitions say, of those that have one; or why nobody knows.
+pub(crate) fn committed(
+    client: &Client,
+    topic: &str,
+    partitions: &[i32],
+    limit: Duration,
+) -> Result<Vec<Mark>, String> {
+    let ask = || client.committed_offsets(list(topic, partitions), limit).map(|found| marks(&found));
+    // The library panics on metadata that is no text.
+    let asked = std::panic::catch_unwind(AssertUnwindSafe(ask));
+    let told = asked.map_err(|_| "what a commit says of itself cannot be read".to_owned())?;
+    told.map_err(|error| error.to_string())
+}
+
+fn marks(committed: &TopicPartitionList) -> Vec<Mark> {
+    let mark = |element: &TopicPartitionListElem<'_>| {
+        let Offset::Offset(offset) = element.offset() else { return None };
+        let metadata = element.metadata().to_owned();
+        Some(Mark { partition: element.partition(), offset, metadata })
+    };
+    committed.elements().iter().filter_map(mark).collect()
 }
 
 /// A list of partitions of one topic.

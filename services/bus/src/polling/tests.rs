@@ -177,6 +177,58 @@ async fn brokers_that_are_away_do_not_keep_a_consumer_from_ending() {
     assert_eq!((state.snapshot().running, state.snapshot().in_memory), (0, 0));
 }
 
+/// The group's offsets, a partition each.
+fn group_offsets(settings: &Settings) -> Vec<Offset> {
+    let group = [("group.id", settings.group.clone())];
+    let reader: BaseConsumer = settings.connection.config(&group).unwrap().create().unwrap();
+    let all: Vec<i32> = (0..PARTITIONS).collect();
+    let committed = reader.committed_offsets(list(TOPIC, &all), Duration::from_secs(5)).unwrap();
+    committed.elements().iter().map(TopicPartitionListElem::offset).collect()
+}
+
+/// Records of all partitions that are committed.
+fn committed_records(settings: &Settings) -> i64 {
+    let counted = |offset: Offset| if let Offset::Offset(offset) = offset { offset } else { 0 };
+    group_offsets(settings).into_iter().map(counted).sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_ends_as_soon_as_the_last_commit_has_arrived_which_is_tried_again_when_it_is_refused() {
+    const REFUSALS: usize = 3;
+    let cluster = cluster();
+    let mut settings = settings(&cluster);
+    // Nothing is committed before the end, which has all the time there is.
+    settings.commit_every = PATIENCE;
+    settings.last_commit = PATIENCE;
+    send(&settings, ["a", "b", "c"]).await;
+    let consumer = Consumer::start(settings.clone());
+    consumer.handled(3).await;
+    assert_eq!(committed_records(&settings), 0);
+    let refused = RDKafkaRespErr::RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
+    cluster.request_errors(RDKafkaApiKey::OffsetCommit, &[refused; REFUSALS]);
+    let (ended, took) = consumer.stop().await;
+    ended.unwrap();
+    assert!(took < PATIENCE / 2, "an answer that comes is not waited for any longer: {took:?}");
+    assert_eq!(committed_records(&settings), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_last_commit_that_never_arrives_is_given_up_in_time() {
+    let cluster = cluster();
+    let mut settings = settings(&cluster);
+    settings.commit_every = PATIENCE;
+    send(&settings, ["a", "b", "c"]).await;
+    let consumer = Consumer::start(settings.clone());
+    consumer.handled(3).await;
+    let refused = RDKafkaRespErr::RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
+    cluster.request_errors(RDKafkaApiKey::OffsetCommit, &[refused; 500]);
+    let (ended, took) = consumer.stop().await;
+    ended.unwrap();
+    assert!(took < settings.grace + END, "{took:?}");
+    cluster.clear_request_errors(RDKafkaApiKey::OffsetCommit);
+    assert_eq!(committed_records(&settings), 0, "the fault did not fire");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn consumers_end_whatever_they_are_about_when_brokers_go() {
     // Connecting, joining, just assigned, reading, working.

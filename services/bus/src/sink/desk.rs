@@ -219,8 +219,6 @@ impl<S: Sink> Membership for Member<S> {
         Vec::new()
     }
 
-    fn commit_failed(&self) {}
-
     fn ends(&self, ends: &[End]) {
         let mut inner = lock(&self.0.inner);
         inner.ends = ends.iter().map(|end| (end.partition, *end)).collect();

@@ -1,7 +1,6 @@
 //! Clients that begin: with a group that has no offsets yet, or anew because the one before found no broker any more.
 
 use rdkafka::Offset;
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
 
 use super::*;
 use crate::liar::Liar;
@@ -15,7 +14,7 @@ async fn partitions_without_a_record_have_an_offset_after_the_first_start() {
     let consumer = Consumer::start(settings.clone());
     consumer.handled(1).await;
     until("an offset of each", || {
-        let offsets = committed(&settings);
+        let offsets = group_offsets(&settings);
         offsets.iter().all(|offset| matches!(offset, Offset::Offset(0 | 1)))
             && offsets.contains(&Offset::Offset(1))
     })
@@ -37,8 +36,8 @@ async fn a_record_that_is_not_done_is_never_passed_over() {
     let consumer = Consumer::start(settings.clone());
     consumer.handled(1).await;
     let begun = |offsets: &[Offset]| offsets.iter().filter(|offset| **offset == Offset::Offset(0)).count();
-    until("an offset of the others", || begun(&committed(&settings)) >= 3).await;
-    assert!(!committed(&settings).contains(&Offset::Offset(1)), "a crash now would lose it");
+    until("an offset of the others", || begun(&group_offsets(&settings)) >= 3).await;
+    assert!(!group_offsets(&settings).contains(&Offset::Offset(1)), "a crash now would lose it");
     consumer.stop().await.0.unwrap();
     let next = Consumer::start(settings.clone());
     next.handled(1).await;
@@ -52,7 +51,7 @@ async fn who_is_not_to_guess_where_to_begin_commits_nothing() {
     let consumer = Consumer::start(settings.clone());
     let ended = in_time("the consumer to give up", consumer.task).await.unwrap();
     assert!(matches!(ended, Err(Error::NoOffset { .. })), "{ended:?}");
-    assert_eq!(committed(&settings), [Offset::Invalid; PARTITIONS as usize]);
+    assert_eq!(group_offsets(&settings), [Offset::Invalid; PARTITIONS as usize]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -96,13 +95,4 @@ async fn a_consumer_that_was_told_that_there_are_no_brokers_gives_up() {
     let next = Consumer::start(settings);
     next.handled(2).await;
     next.stop().await.0.unwrap();
-}
-
-/// The group's offsets, a partition each.
-fn committed(settings: &Settings) -> Vec<Offset> {
-    let group = [("group.id", settings.group.clone())];
-    let reader: BaseConsumer = settings.connection.config(&group).unwrap().create().unwrap();
-    let all: Vec<i32> = (0..PARTITIONS).collect();
-    let committed = reader.committed_offsets(list(TOPIC, &all), Duration::from_secs(5)).unwrap();
-    committed.elements().iter().map(rdkafka::topic_partition_list::TopicPartitionListElem::offset).collect()
 }
