@@ -83,13 +83,23 @@ impl BringUp<'_> {
     fn start(&self, identity: &Identity, programs: &[Program], keep: bool) -> anyhow::Result<()> {
         let mut programs = programs.to_vec();
         if keep {
-            let others = running_beside(&programs, supervisor::records(self.layout));
+            let others = self.others(&programs);
             programs.extend(others);
         }
         Programs { stack: identity.id.clone(), programs }.write(self.layout)?;
         supervisor::ensure(self.layout, &identity.id, &mut (self.supervisor)())?;
         supervisor::ask(self.layout, &Request::Apply).context("handing the programs to the supervisor")?;
         Ok(())
+    }
+
+    /// Programs that are to stay as they are beside these: all that a supervisor keeps, and without one those that it left
+    /// running. Of what runs no more, an earlier definition may name files that are gone by now.
+    fn others(&self, programs: &[Program]) -> Vec<Program> {
+        let before = match supervisor::ask(self.layout, &Request::Status) {
+            Ok(_) => Programs::read(self.layout).map(|before| before.programs).unwrap_or_default(),
+            Err(_) => running(supervisor::records(self.layout)),
+        };
+        before.into_iter().filter(|one| programs.iter().all(|program| program.name != one.name)).collect()
     }
 
     /// Waits until each of these programs is ready, telling of each as it comes.
@@ -133,10 +143,9 @@ impl BringUp<'_> {
     }
 }
 
-/// Programs that run and are not among these. Of what does not run, an earlier definition may name files that are gone by now.
-fn running_beside(programs: &[Program], records: Vec<Record>) -> Vec<Program> {
-    let running = records.into_iter().filter(|record| record.process.is_alive()).map(|record| record.program);
-    running.filter(|one| programs.iter().all(|program| program.name != one.name)).collect()
+/// Programs whose processes are there.
+fn running(records: Vec<Record>) -> Vec<Program> {
+    records.into_iter().filter(|record| record.process.is_alive()).map(|record| record.program).collect()
 }
 
 /// A program that is not ready yet, as far as the person who waits was told.
@@ -195,13 +204,12 @@ mod tests {
     use crate::process::Process;
 
     #[test]
-    fn only_what_runs_is_kept_as_it_was_started() {
-        let program = |name: &str, path: &str| Program::new(name, vec![path.to_owned()], "/");
+    fn without_a_supervisor_only_what_runs_is_kept_as_it_was_started() {
+        let program = |name: &str| Program::new(name, vec!["/old".to_owned()], "/");
         let alive = Process::of_pid(std::process::id().cast_signed()).unwrap();
         let dead = Process { start: alive.start + 1, ..alive };
-        let record = |process, name| Record { process, program: program(name, "/old") };
-        let records = vec![record(alive, "kafka"), record(alive, "backend"), record(dead, "provisioner")];
-        let kept = running_beside(&[program("kafka", "/new")], records);
-        assert_eq!(kept, [program("backend", "/old")]);
+        let record = |process, name| Record { process, program: program(name) };
+        let kept = running(vec![record(alive, "backend"), record(dead, "provisioner")]);
+        assert_eq!(kept, [program("backend")]);
     }
 }

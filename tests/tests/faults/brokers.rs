@@ -94,10 +94,11 @@ async fn full_disks_of_the_brokers_hold_changes_back_and_lose_none() {
     // While something is written: that no file can grow ends a broker at its next record.
     let (one, other) = tokio::join!(first.fill_disk(), second.fill_disk());
     one.and(other).unwrap();
-    load.goes_on(10).await;
     let (status, after, body) = rig.refusal().await;
     assert_eq!((status, body["code"].as_str()), (503, Some("backlog")), "{body}");
     assert!(after.is_some(), "a 503 says when to come again");
+    let waiting = rig.waiting().await;
+    assert!(waiting > BOUND, "what is below the bound is accepted: {waiting} changes wait");
     backend.lives().unwrap();
     provisioner.lives().unwrap();
 

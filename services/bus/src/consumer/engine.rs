@@ -330,6 +330,8 @@ impl<H: Handler> Membership for Engine<H> {
 
     fn revoked(&self, partitions: &[i32]) -> Vec<Mark> {
         let mut inner = lock(&self.inner);
+        // Of these nobody commits again what the rebalance itself may have made the brokers refuse.
+        inner.assignments.forget_committed();
         let mut marks = inner.assignments.to_commit();
         marks.retain(|mark| partitions.contains(&mark.partition));
         for partition in partitions {

@@ -275,7 +275,7 @@ impl Polling<'_> {
                 let reason = known.err().unwrap_or_else(|| "the brokers refuse it".to_owned());
                 tracing::warn!(
                     kafka.topic = %self.topic,
-                    "the last commit did not arrive, so some records will be read again: {reason}"
+                    "it is not known that the last commit arrived; some records may be read again: {reason}"
                 );
                 return;
             }

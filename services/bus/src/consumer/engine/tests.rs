@@ -160,6 +160,7 @@ async fn offsets_are_committed_up_to_the_first_open_record() {
     fates.pop_front().unwrap().2.send(Fate::Done).unwrap();
     stage.quiet().await;
     assert_eq!(stage.commits(), [(0, 10)]);
+    assert_eq!(stage.engine.revoked(&[0]), [Mark::plain(0, 10)], "once more with what is taken");
 }
 
 #[tokio::test]
