@@ -88,6 +88,14 @@ impl Herd {
         .await?;
         Ok(operator)
     }
+
+    /// An operator that began afresh and has found every database at rest: it holds nothing of what the first reports took.
+    pub(crate) async fn afresh(&self) -> anyhow::Result<Process> {
+        self.at_rest().await?.kill().await?;
+        let operator = self.operator(None).await?;
+        crate::cold::all_found(&operator, self.databases).await?;
+        Ok(operator)
+    }
 }
 
 impl Drop for Herd {

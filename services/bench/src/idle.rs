@@ -19,11 +19,13 @@ const ROUND: Duration = Duration::from_mins(3);
 pub async fn measure(slice: Slice, seconds: u32) -> anyhow::Result<Results> {
     let herd = Herd::new(MANY).await?;
     // A fresh start on both sides: what the first reports of ten thousand databases took is not what rest costs.
-    herd.at_rest().await?.kill().await?;
-    let operator = herd.operator((slice == Slice::Anchor).then_some(EMPTY)).await?;
-    if slice == Slice::Product {
-        crate::cold::all_found(&operator, MANY).await?;
-    }
+    let operator = match slice {
+        Slice::Product => herd.afresh().await?,
+        Slice::Anchor => {
+            herd.at_rest().await?.kill().await?;
+            herd.operator(Some(EMPTY)).await?
+        }
+    };
     // What follows a start is over.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let (asked, used, began) = (herd.keeper.asked(), operator.cpu()?, Instant::now());

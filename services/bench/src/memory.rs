@@ -30,10 +30,7 @@ pub async fn measure(slice: Slice) -> anyhow::Result<Results> {
 /// Memory of an operator with so many databases at rest, and the bytes of their objects; both in MB.
 async fn resident(databases: usize) -> anyhow::Result<(f64, f64)> {
     let herd = Herd::new(databases).await?;
-    // A fresh start: what the first reports took is not what is kept.
-    herd.at_rest().await?.kill().await?;
-    let operator = herd.operator(None).await?;
-    crate::cold::all_found(&operator, databases).await?;
+    let operator = herd.afresh().await?;
     let resident = operator.resident()?;
     operator.kill().await?;
     Ok((resident, real(herd.keeper.bytes(&KINDS)) / 1e6))

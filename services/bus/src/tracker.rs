@@ -227,7 +227,7 @@ impl Assignments {
         }
     }
 
-    /// A commit failed: everything counts as not handed over.
+    /// Nobody knows whether what was handed over arrived: everything counts as not handed over.
     pub fn forget_committed(&mut self) {
         for assigned in self.partitions.values_mut() {
             assigned.moved = true;

@@ -19,12 +19,7 @@ impl Rig {
     /// A rig whose topics have a copy on each of two brokers.
     pub(crate) async fn on_two(first: &Broker) -> Self {
         let connection = Connection::new(first.bootstrap(), "test");
-        let brokers = bus::Admin::new(&connection).unwrap();
-        eventually(PATIENCE, "both brokers", async || {
-            let copied = [bus::TopicSettings::new("on-both", 1, 2)];
-            brokers.ensure_topics(&copied, PATIENCE).await.ok()
-        })
-        .await;
+        both_are_there(&connection).await;
         Self::on(Ground { kafka: Some((connection, 2)), ..Ground::default() }).await
     }
 
@@ -45,6 +40,25 @@ impl Rig {
         })
         .await
     }
+
+    /// The API goes on, up to its bound; then it says when to come again.
+    async fn refuses_beyond_the_bound(&self) {
+        let (status, after, body) = self.refusal().await;
+        assert_eq!((status, body["code"].as_str()), (503, Some("backlog")), "{body}");
+        assert!(after.is_some(), "a 503 says when to come again");
+        let waiting = self.waiting().await;
+        assert!(waiting > BOUND, "the fault did not fire: {waiting} changes wait");
+    }
+}
+
+/// Waits until a pair of brokers takes a topic that has a copy on each.
+async fn both_are_there(connection: &Connection) {
+    let brokers = bus::Admin::new(connection).unwrap();
+    eventually(PATIENCE, "both brokers", async || {
+        let copied = [bus::TopicSettings::new("on-both", 1, 2)];
+        brokers.ensure_topics(&copied, Duration::from_secs(10)).await.ok()
+    })
+    .await;
 }
 
 /// Waits until a program says that it is not ready, and why.
@@ -65,13 +79,8 @@ async fn too_few_copies_hold_changes_back_and_lose_none() {
     let load = rig.load(101);
     load.goes_on(20).await;
     second.kill().await.unwrap();
-    // The API goes on, up to its bound; then it says when to come again.
     load.goes_on(10).await;
-    let (status, after, body) = rig.refusal().await;
-    assert_eq!((status, body["code"].as_str()), (503, Some("backlog")), "{body}");
-    assert!(after.is_some(), "a 503 says when to come again");
-    let waiting = rig.waiting().await;
-    assert!(waiting > BOUND, "the fault did not fire: {waiting} changes wait");
+    rig.refuses_beyond_the_bound().await;
     let shown = async || (backend.metric("outbox_pending", "").await > 0.0).then_some(());
     eventually(PATIENCE, "the backlog as a metric", shown).await;
 
@@ -94,11 +103,7 @@ async fn full_disks_of_the_brokers_hold_changes_back_and_lose_none() {
     // While something is written: that no file can grow ends a broker at its next record.
     let (one, other) = tokio::join!(first.fill_disk(), second.fill_disk());
     one.and(other).unwrap();
-    let (status, after, body) = rig.refusal().await;
-    assert_eq!((status, body["code"].as_str()), (503, Some("backlog")), "{body}");
-    assert!(after.is_some(), "a 503 says when to come again");
-    let waiting = rig.waiting().await;
-    assert!(waiting > BOUND, "what is below the bound is accepted: {waiting} changes wait");
+    rig.refuses_beyond_the_bound().await;
     backend.lives().unwrap();
     provisioner.lives().unwrap();
 
@@ -171,12 +176,7 @@ async fn a_password_that_one_broker_refuses_is_read_again() {
     eventually(PATIENCE, "a password", async || first.password("slipway", "swordfish-1").await.ok()).await;
     let file = first.login("slipway", "swordfish-1").unwrap();
     let connection = Connection { file: Some(file), ..Connection::new(first.bootstrap(), "test") };
-    let brokers = bus::Admin::new(&connection).unwrap();
-    eventually(PATIENCE, "both brokers", async || {
-        let copied = [bus::TopicSettings::new("on-both", 1, 2)];
-        brokers.ensure_topics(&copied, Duration::from_secs(10)).await.ok()
-    })
-    .await;
+    both_are_there(&connection).await;
     let rig = Rig::on(Ground { kafka: Some((connection, 1)), ..Ground::default() }).await;
     let mut backend = rig.backend().await;
     let mut provisioner = rig.provisioner().await;
