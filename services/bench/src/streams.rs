@@ -4,7 +4,8 @@
 //! one process reads two hundred streams. Fifty changes a second are committed by hand, each timed from before its
 //! statement is sent until each of its two readers has it; that is a little more than what is promised. Anchor: from
 //! before the same statements until another session, which asks just then, sees the change: what no poll can be quicker
-//! than. Every event must come once and in order, or there is no figure.
+//! than; and, beside the slowest event of the product, what is promised. Every event must come once and in order, or there
+//! is no figure.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,6 +25,8 @@ use crate::process::{Process, free_port};
 use crate::samples::Samples;
 use crate::{Results, Slice};
 
+/// How soon after its commit every stream shows an event.
+const PROMISED: Duration = Duration::from_millis(500);
 /// Operations that are followed.
 const OPERATIONS: usize = 100;
 /// Replicas of the API, each with a stream of each operation.
@@ -49,7 +52,11 @@ pub async fn measure(slice: Slice, seconds: u32) -> anyhow::Result<Results> {
     let samples = measured?;
     let mut results = Results::new();
     samples.write(&mut results, "")?;
-    results.extend(samples.percentile(100).map(|longest| ("max".to_owned(), longest)));
+    let longest = match slice {
+        Slice::Product => samples.percentile(100),
+        Slice::Anchor => Some(PROMISED.as_secs_f64() * 1_000.0),
+    };
+    results.extend(longest.map(|longest| ("max".to_owned(), longest)));
     Ok(results)
 }
 

@@ -114,6 +114,14 @@ impl Bounds {
     /// Postgres loses a change, and another one is minted at its position.
     pub const LOST_CHANGES: Self = Self { mints: 3, end: RunState::Running, ..Self::LOST_ROWS };
 
+    /// Postgres loses the term under which an observer has spoken.
+    pub const LOST_TERMS: Self = Self {
+        mints: 1,
+        end: RunState::Running,
+        faults: Faults { failovers: 1, sleepers: 1, ..CALM },
+        ..Self::LOST_ROWS
+    };
+
     /// The end of a database, and the end of its tombstone.
     pub const BURIAL: Self =
         Self { end: RunState::Purged, closing: true, faults: Faults { duplicates: 1, ..CALM }, ..TWO_WAYS };

@@ -62,6 +62,8 @@ pub enum Guard {
     SendAgain,
     /// What is ahead of Postgres makes it mint again at a higher epoch.
     MintAgain,
+    /// An observer's term is put above what was heard.
+    TermAboveHeard,
 }
 
 impl Guard {
@@ -91,6 +93,7 @@ impl Guard {
         Self::SayAgain,
         Self::SendAgain,
         Self::MintAgain,
+        Self::TermAboveHeard,
     ];
 }
 
@@ -223,6 +226,13 @@ pub fn believes(row: &Row, seen: &Seen, guards: Guards) -> bool {
         return false;
     }
     row.belief.is_none_or(|belief| !guards.hold(Guard::BelieveNewer) || order(seen) > order(&belief))
+}
+
+/// The term that an observer gets where more was heard than Postgres has terms for: mirrors `raise_terms` in
+/// store/src/observers.rs, `set term = heard.term + 1 … where heard.term > o.term`.
+pub fn raised(term: usize, rows: &[Row], guards: Guards) -> Option<usize> {
+    let heard = rows.iter().filter_map(|row| row.belief).map(|belief| belief.term).max()?;
+    (heard > term && guards.hold(Guard::TermAboveHeard)).then_some(heard + 1)
 }
 
 /// The order of beliefs.

@@ -93,6 +93,8 @@ pub struct Postgres {
     pub rows: Vec<Row>,
     /// The first gossip that is not taken in.
     pub offset: usize,
+    /// Term of the observer. Who speaks asks for it every few seconds, so it is the observer's own.
+    pub term: usize,
 }
 
 /// The one partition of the instructions topic; what lies before the committed offset is forgotten.
@@ -222,8 +224,6 @@ pub struct State {
     pub resources: Vec<Resource>,
     /// Whether the API server does not answer.
     pub away: bool,
-    /// Term of the observer.
-    pub term: usize,
     /// Everything that was ever minted, the oldest first.
     pub history: Vec<Instruction>,
     /// How much of it users asked for.
@@ -243,7 +243,7 @@ impl State {
     pub fn new(databases: usize, provisioners: usize, resends: usize, left: Faults) -> Self {
         let provisioner = Provisioner::new(databases);
         Self {
-            postgres: Postgres { rows: vec![Row::default(); databases], offset: 0 },
+            postgres: Postgres { rows: vec![Row::default(); databases], offset: 0, term: 1 },
             standby: None,
             topic: Topic { records: Vec::new(), owner: Some(0) },
             gossip: Vec::new(),
@@ -253,7 +253,6 @@ impl State {
             late: BTreeSet::new(),
             resources: vec![Resource::default(); databases],
             away: false,
-            term: 1,
             history: Vec::new(),
             asked: 0,
             failed_over: false,
@@ -267,7 +266,7 @@ impl State {
     pub fn look(&self, database: usize) -> Option<Seen> {
         let object = self.resources.get(database)?.object?;
         let Object { position, wish, carried, version } = object;
-        Some(Seen { database, position, term: self.term, version, wish, carried, foreign: false })
+        Some(Seen { database, position, term: self.postgres.term, version, wish, carried, foreign: false })
     }
 
     /// Forgets the gossip that nobody will look at again.

@@ -105,6 +105,8 @@ pub enum Step {
         /// Of which database.
         database: usize,
     },
+    /// The observer's term is put above what was heard under a higher one.
+    RaiseTerm,
     /// The API server answers again.
     Return,
     /// Repair: the slow roll tells what is seen once more.

@@ -66,6 +66,7 @@ fn what_kafka_loses_is_said_again() {
 fn what_postgres_loses_is_noticed() {
     keeps_every_promise("lost rows", Bounds::LOST_ROWS, DEEP);
     keeps_every_promise("lost changes", Bounds::LOST_CHANGES, SHALLOW);
+    keeps_every_promise("lost terms", Bounds::LOST_TERMS, DEEP);
 }
 
 #[test]
@@ -88,6 +89,7 @@ fn the_programs_come_to_rest_from_everywhere() {
         Bounds::SLEEPERS,
         Bounds::STRANGERS,
         Bounds::LOST_ROWS,
+        Bounds::LOST_TERMS,
         Bounds::BURIAL,
     ];
     for bounds in all {
@@ -178,6 +180,7 @@ const NEEDED: &[(Guard, Bounds, Promise)] = &[
     (Guard::SayAgain, Bounds::LOSSES, Promise::TheNewestIsBelieved),
     (Guard::SendAgain, Bounds::LOSSES, Promise::NothingAcceptedIsLost),
     (Guard::MintAgain, Bounds::LOST_ROWS, Promise::NothingAcceptedIsLost),
+    (Guard::TermAboveHeard, Bounds::LOST_TERMS, Promise::TheNewestIsBelieved),
 ];
 
 #[test]

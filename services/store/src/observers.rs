@@ -10,6 +10,9 @@ use crate::{Error, Store};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Term(pub i64);
 
+/// Terms that may have been lost at most. Whoever can write gossip could else drive a cluster's term to where no next one is.
+const MOST_LOST: i64 = 1_000_000;
+
 impl Store {
     /// Takes the cluster if nobody holds it. Gives the term, or `None` while another holds it. Whoever holds it
     /// already keeps its term.
@@ -77,6 +80,23 @@ impl Store {
         .await
         .map_err(Error::from_sqlx)?;
         Ok(next.map(Term))
+    }
+
+    /// Puts the terms of clusters above what was already heard under a higher one, which is only so when rows were lost: what
+    /// observers say from then on would be taken for older than what is believed, and none of it would arrive. Whoever speaks
+    /// for such a cluster loses it, and speaks again under the new term. Says of which clusters.
+    pub async fn raise_terms(&self) -> Result<Vec<String>, Error> {
+        sqlx::query_scalar(
+            "with said as (select cluster_id, term from observations union all select cluster_id, term from unclaimed), \
+             heard as (select cluster_id, max(term) as term from said group by cluster_id) \
+             update cluster_observers o set term = heard.term + 1 from heard \
+             where heard.cluster_id = o.cluster_id and heard.term > o.term and heard.term - o.term <= $1 \
+             returning o.cluster_id",
+        )
+        .bind(MOST_LOST)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)
     }
 
     /// Notes that the cluster let itself be listed, and that all there is was told under this term. `false` means that

@@ -1,7 +1,7 @@
 //! Table `unclaimed`: what clusters say of databases that are not theirs, that nobody knows, or that are ahead of what was
 //! minted. Alarms, never orders: nothing is deleted for standing here. A row that is no longer so stays, resolved.
 
-use domain::{DatabaseId, Position};
+use domain::{ClusterId, DatabaseId, Position};
 use jiff::Timestamp;
 use serde_json::Value;
 use sqlx::PgConnection;
@@ -117,6 +117,22 @@ impl Store {
         .await
         .map_err(Error::from_sqlx)?;
         Ok(rows.into_iter().map(Unclaimed::from).collect())
+    }
+
+    /// Resolves what a cluster told under earlier terms than this one, in which everything there is was told: it went while
+    /// nobody looked. What stands ahead of what was minted is resolved by what is minted next.
+    pub async fn resolve_gone(&self, cluster: &ClusterId, term: i64) -> Result<u64, Error> {
+        let done = sqlx::query(
+            "update unclaimed set resolved_at = now() \
+             where resolved_at is null and cluster_id = $1 and term < $2 and code <> $3",
+        )
+        .bind(cluster.as_str())
+        .bind(term)
+        .bind(UnclaimedCode::Ahead.as_str())
+        .execute(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
+        Ok(done.rows_affected())
     }
 
     /// Resolves what is no longer so: the cluster is the database's own, and what is believed of it is neither ahead of

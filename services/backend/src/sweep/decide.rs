@@ -116,14 +116,17 @@ pub fn is_listed(listing: &Listing, rules: &Rules) -> bool {
     listing.arrived && listing.confirmed_ago.is_some_and(|ago| ago <= rules.listing)
 }
 
+/// Whether all that a cluster's observer told under the newest term had time to arrive here: what was not told is not there.
+pub fn is_all_told(listing: &Listing, rules: &Rules) -> bool {
+    listing.listed_ago.is_some_and(|ago| ago >= rules.grace) && is_listed(listing, rules)
+}
+
 /// What the cluster shows, as far as that is known. What was not told again under a term in which everything was told is
 /// shown no more: it went while nobody looked, or stands at a position below the one that is believed.
 fn shown<'a>(subject: &'a Subject, listing: Option<&Listing>, rules: &Rules) -> Option<&'a Sighting> {
     let seen = subject.seen.as_ref().filter(|seen| seen.present)?;
-    let forgotten = listing.is_some_and(|listing| {
-        let settled = listing.listed_ago.is_some_and(|ago| ago >= rules.grace);
-        settled && seen.term < listing.term && is_listed(listing, rules)
-    });
+    let forgotten =
+        listing.is_some_and(|listing| seen.term < listing.term && is_all_told(listing, rules));
     (!forgotten).then_some(seen)
 }
 

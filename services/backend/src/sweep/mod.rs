@@ -25,7 +25,7 @@ use serde_json::json;
 use store::{Audit, Database, DatabaseView, Divergence, Listing, Mint, Store, Subject, Terms, Turn};
 use tokio::sync::watch;
 
-use self::decide::{Act, Judgement, Rules, Why, is_listed, judge};
+use self::decide::{Act, Judgement, Rules, Why, is_all_told, is_listed, judge};
 use crate::doorbell::Doorbell;
 use crate::metrics::Metrics;
 
@@ -141,6 +141,13 @@ impl Sweep {
     /// One turn; `None` while it is not time, or another replica has it.
     pub async fn step(&self) -> Result<Option<Tally>, store::Error> {
         let Some(turn) = self.store.begin_sweep(self.settings.period).await? else { return Ok(None) };
+        let raised = self.store.raise_terms().await?;
+        if !raised.is_empty() {
+            tracing::error!(
+                clusters = raised.join(", "),
+                "more was heard of clusters than Postgres has terms for, so rows were lost: their observers begin a new term"
+            );
+        }
         let listings: BTreeMap<ClusterId, Listing> =
             self.store.listings().await?.into_iter().map(|one| (one.cluster.clone(), one)).collect();
         let mut tally = Tally::default();
@@ -159,6 +166,9 @@ impl Sweep {
             }
         }
         self.store.resolve_unclaimed().await?;
+        for listing in listings.values().filter(|listing| is_all_told(listing, &self.settings.rules)) {
+            self.store.resolve_gone(&listing.cluster, listing.term).await?;
+        }
         Ok(Some(tally))
     }
 

@@ -28,6 +28,9 @@ pub(super) fn progress(protocol: &Protocol, state: &State, steps: &mut Vec<Step>
     if unread > 1 {
         steps.push(Step::Absorb { count: unread });
     }
+    if raised(protocol, state).is_some() {
+        steps.push(Step::RaiseTerm);
+    }
     if protocol.guards.hold(Guard::MintAgain) {
         let lost = databases(state).filter(|database| acts(state, *database, Act::Repair));
         steps.extend(lost.map(|database| Step::MintAgain { database }));
@@ -55,9 +58,13 @@ pub(super) fn repair(protocol: &Protocol, state: &State, steps: &mut Vec<Step>) 
     }
 }
 
+fn raised(protocol: &Protocol, state: &State) -> Option<usize> {
+    guards::raised(state.postgres.term, &state.postgres.rows, protocol.guards)
+}
+
 /// Whether the sweep would do this.
 fn acts(state: &State, database: usize, act: Act) -> bool {
-    product::sweep(&state.postgres.rows[database], state.term) == Some(act)
+    product::sweep(&state.postgres.rows[database], state.postgres.term) == Some(act)
 }
 
 pub(super) fn chance(protocol: &Protocol, state: &State, steps: &mut Vec<Step>) {
@@ -153,6 +160,9 @@ pub(super) fn apply(protocol: &Protocol, state: &mut State, step: &Step) {
             state.left.sleepers -= 1;
             let from = state.postgres.offset;
             state.late.insert(Late::Store { from, count: state.gossip.len() - from });
+        }
+        Step::RaiseTerm => {
+            state.postgres.term = raised(protocol, state).unwrap_or(state.postgres.term);
         }
         Step::SinkCrash => state.postgres.offset += 1,
         Step::SayAgain { database } => {

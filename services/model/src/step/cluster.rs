@@ -23,7 +23,7 @@ pub(super) fn progress(protocol: &Protocol, state: &State, steps: &mut Vec<Step>
         if object.carried < Some(object.position) {
             steps.push(Step::Reconcile { database });
         }
-        if resource.told != Some((state.term, object.version)) {
+        if resource.told != Some((state.postgres.term, object.version)) {
             steps.push(Step::Observe { database });
         }
     }
@@ -74,7 +74,7 @@ pub(super) fn apply(protocol: &Protocol, state: &mut State, step: &Step) {
             let Some(seen) = state.look(*database) else { return };
             state.late.insert(Late::Say(Said::Seen(seen)));
             // Another one begins a term of its own, and tells everything.
-            state.term += 1;
+            state.postgres.term += 1;
         }
         Step::StrangerSpeaks { database } => {
             state.left.strangers -= 1;

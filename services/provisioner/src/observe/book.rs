@@ -29,8 +29,10 @@ struct Page {
 }
 
 impl Book {
-    /// A resource was seen.
-    pub fn see(&mut self, database: DatabaseId, seen: Observation) {
+    /// A resource was seen. Says whether at an older version than before, which a server shows only when it was restored from
+    /// a backup: its versions may have passed by meanwhile all that was seen of it.
+    #[must_use = "what is seen of a restored server is of another term"]
+    pub fn see(&mut self, database: DatabaseId, seen: Observation) -> bool {
         if let Some(listed) = &mut self.listed {
             listed.insert(database);
         }
@@ -38,14 +40,19 @@ impl Book {
         let Some(page) = self.pages.get_mut(&database) else {
             let page = Page { seen, told_at: None, queued: false, on_its_way: false };
             self.pages.insert(database, page);
-            return self.queue(database);
+            self.queue(database);
+            return false;
         };
+        if seen.resource_version < page.seen.resource_version {
+            return true;
+        }
         // A version that moved although nothing told moved is no news.
         let same = Observation { resource_version: seen.resource_version, ..page.seen.clone() } == seen;
         page.seen = seen;
         if !same {
             self.queue(database);
         }
+        false
     }
 
     /// A list begins: what it does not have is gone.
@@ -177,7 +184,7 @@ mod tests {
 
     fn see(book: &mut Book, version: u64, phase: &str) -> DatabaseId {
         let (database, seen) = seen(version, phase);
-        book.see(database, seen);
+        assert!(!book.see(database, seen), "no older one was seen");
         database
     }
 
@@ -197,6 +204,19 @@ mod tests {
         see(&mut book, 7, "Ready");
         assert_eq!(next(&mut book), Some((7, true)));
         assert_eq!(book.newest(), 7);
+    }
+
+    #[test]
+    fn an_older_version_is_of_a_restored_server_and_changes_nothing() {
+        let (mut book, now) = (Book::default(), Instant::now());
+        let database = see(&mut book, 7, "Ready");
+        assert_eq!(next(&mut book), Some((7, true)));
+        book.told(database, now);
+        see(&mut book, 7, "Ready");
+        book.begin_list();
+        let (database, older) = seen(6, "Pending");
+        assert!(book.see(database, older), "however far the server has come by now");
+        assert_eq!(next(&mut book), None, "nothing of it is told under this term");
     }
 
     #[test]

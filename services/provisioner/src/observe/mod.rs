@@ -60,6 +60,8 @@ enum End {
     Lost,
     /// The server's versions started anew.
     Restored,
+    /// It lasted long enough: everything is listed anew.
+    Over,
     /// There are no credentials.
     NoClient,
     /// The watch does not work.
@@ -119,6 +121,8 @@ async fn hold(observer: &Observer, member: &Member, mut term: Term, stop: &Cance
                 term = next;
                 book = Book::default();
             }
+            // What was told before need not be told again: the book stays.
+            End::Over => {}
             // The right stays ours meanwhile: nobody else would fare better.
             End::NoClient | End::Broken => {
                 if started.elapsed() > LEASE {

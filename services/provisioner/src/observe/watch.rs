@@ -24,6 +24,9 @@ const ON_THEIR_WAY: usize = 256;
 const ROLL: Duration = Duration::from_secs(1);
 /// Errors in a row after which the watch is made anew, with the credentials of that moment.
 const TOLERATED: u32 = 4;
+/// How many rounds of the slow roll a watch may go on before everything is listed anew. What a server lost is not seen by a
+/// watch that was resumed at a version which the server has reached again; a list shows it.
+const ROUNDS: u32 = 3;
 /// Patience with Postgres for the note that the cluster was listed.
 const NOTE: Duration = Duration::from_secs(3);
 /// The pause after gossip could not be sent.
@@ -39,6 +42,9 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
     let mut sending = FuturesUnordered::new();
     let mut roll = tokio::time::interval(ROLL);
     let mut check = tokio::time::interval_at(tokio::time::Instant::now() + observer.check, observer.check);
+    // Each watch at its own moment, so that not all clusters are listed at once.
+    let lasts = (observer.period * ROUNDS).mul_f64(0.75 + 0.5 * runtime::backoff::random_share());
+    let mut over = pin!(tokio::time::sleep(lasts));
     let mut listing = Listing::default();
     let mut noting = FuturesUnordered::new();
     let mut quiet_until = Instant::now();
@@ -55,7 +61,10 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
             event = stream.next() => match event {
                 Some(Ok(event)) => {
                     listing.note(&event);
-                    note(book, event, term);
+                    if note(book, event, term) {
+                        tracing::warn!(cluster.name = %member.cluster.id, "the API server shows an older version of a resource than was seen: it was restored");
+                        return End::Restored;
+                    }
                 }
                 Some(Err(error)) if listing.bears(member, &error) => {}
                 Some(Err(_)) | None => return End::Broken,
@@ -78,6 +87,7 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
                 Noted::NotNow => {}
                 Noted::Lost => return End::Lost,
             },
+            () = &mut over => return End::Over,
             _ = check.tick() => {
                 let checked = checked(&check_api, book, observer.call_timeout).await;
                 if listing.judge(member, checked) {
@@ -88,16 +98,21 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
     }
 }
 
-fn note(book: &mut Book, event: Event<QuestDB>, term: Term) {
+/// Says whether the server was restored.
+fn note(book: &mut Book, event: Event<QuestDB>, term: Term) -> bool {
     let (object, present) = match event {
-        Event::Init => return book.begin_list(),
-        Event::InitDone => return book.end_list(),
+        Event::Init => {
+            book.begin_list();
+            return false;
+        }
+        Event::InitDone => {
+            book.end_list();
+            return false;
+        }
         Event::InitApply(object) | Event::Apply(object) => (object, true),
         Event::Delete(object) => (object, false),
     };
-    if let Some((database, seen)) = observation(&object, term.0, present) {
-        book.see(database, seen);
-    }
+    observation(&object, term.0, present).is_some_and(|(database, seen)| book.see(database, seen))
 }
 
 fn arrived(observer: &Observer, book: &mut Book, database: DatabaseId, sent: Result<(), bus::Error>) -> bool {

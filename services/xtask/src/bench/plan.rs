@@ -145,6 +145,8 @@ pub(super) const BENCHES: &[Bench] = &[
             ],
         )
     },
+    // The slowest of all events against what is promised: half a second from its commit to both replicas' streams.
+    bench("B16", "streams", &[case("max", "ms", AtMost(1.0))]),
     bench("B15", "blast-radius", &[case("applies", "1/s", AtLeast(0.95)), case("p99", "ms", AtMost(1.2))]),
 ];
 

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use ::store::Term;
-use domain::ClusterId;
+use ::store::{Observation, Term};
+use domain::{ClusterId, DatabaseId};
 use testkit::eventually;
 
-use super::Try;
+use super::absorb::fresh;
+use super::{Try, at, observation};
 
 const LONG: Duration = Duration::from_mins(5);
 
@@ -53,4 +54,34 @@ async fn of_many_that_ask_at_once_one_gets_it() {
     let terms: Vec<Term> =
         futures::future::join_all(asks).await.into_iter().filter_map(Result::unwrap).collect();
     assert_eq!(terms, [Term(1)]);
+}
+
+#[tokio::test]
+async fn terms_that_were_lost_are_put_above_what_was_heard() {
+    let scene = Try::new().await;
+    let (created, cluster) = (scene.create("trades").await.id, "eu-west-1".parse::<ClusterId>().unwrap());
+    let take = async || scene.store.observe_cluster(&cluster, "a", LONG).await.unwrap();
+    let hear = async |database, term| {
+        let said = Observation { term, ..observation(database, at(1)) };
+        scene.store.absorb(&fresh(vec![said])).await.unwrap();
+    };
+    let believed = async || scene.ask("select term from observations").await;
+    let raise = async || scene.store.raise_terms().await.unwrap();
+    assert_eq!(take().await, Some(Term(1)));
+    hear(created, 1).await;
+    assert!(raise().await.is_empty(), "nothing was lost");
+    // Six more observers spoke, and their terms were lost after they were heard.
+    hear(created, 7).await;
+    assert_eq!(raise().await, ["eu-west-1"]);
+    assert!(raise().await.is_empty(), "once");
+    assert!(!scene.store.renew_observer(&cluster, "a", Term(1), LONG).await.unwrap());
+    assert_eq!(take().await, Some(Term(8)));
+    hear(created, 8).await;
+    assert_eq!(believed().await, "8", "what is said from now on is believed");
+    hear(DatabaseId::mint(), 20).await;
+    assert_eq!(raise().await, ["eu-west-1"], "what was said of strangers counts");
+    assert_eq!(take().await, Some(Term(21)));
+    hear(created, i64::MAX).await;
+    assert!(raise().await.is_empty(), "so many nobody lost: a liar drives no cluster to where no next term is");
+    assert_eq!(take().await, Some(Term(21)));
 }

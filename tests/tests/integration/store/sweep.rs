@@ -266,6 +266,22 @@ async fn strangers_stay_unclaimed_until_they_are_gone() {
 }
 
 #[tokio::test]
+async fn strangers_that_went_while_nobody_looked_are_resolved_by_a_later_term() {
+    let scene = Try::new().await;
+    let (stranger, other) = (DatabaseId::mint(), scene.create("trades").await.id);
+    let said = |database, term| Observation { term, ..observation(database, at(4)) };
+    scene.store.absorb(&fresh(vec![said(stranger, 1), said(other, 1)])).await.unwrap();
+    let open = async || scene.store.unclaimed_count().await.unwrap();
+    let both = [("ahead".to_owned(), 1), ("unknown_database".to_owned(), 1)];
+    assert_eq!(open().await, both);
+    let [here, elsewhere] = ["eu-west-1", "us-east-1"].map(|cluster| cluster.parse().unwrap());
+    assert_eq!(scene.store.resolve_gone(&here, 1).await.unwrap(), 0, "told under this very term");
+    assert_eq!(scene.store.resolve_gone(&elsewhere, 2).await.unwrap(), 0, "another cluster's");
+    assert_eq!(scene.store.resolve_gone(&here, 2).await.unwrap(), 1);
+    assert_eq!(open().await, both[..1], "rows that were lost are not found again by silence");
+}
+
+#[tokio::test]
 async fn a_tombstone_is_asked_for_claimed_and_noted_as_gone() {
     let scene = Try::new().await;
     let created = published(&scene, "trades").await;
