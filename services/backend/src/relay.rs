@@ -20,7 +20,7 @@ use runtime::backoff::Retry;
 use runtime::health::Heartbeat;
 use runtime::{Backoff, CancellationToken};
 use store::{Instruction, SetAside, Store, Unpublished, Unreadable};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use reading::Reading;
 use sent::{Sent, told};
@@ -124,14 +124,26 @@ impl Relay {
 
     /// Publishes until `stop`; a round under way has a few seconds more. What waits is measured beside the rounds: one that
     /// Kafka does not answer lasts as long as the producer's patience, and that is when people look.
-    pub async fn run(self, heartbeat: Heartbeat, stop: CancellationToken) {
-        tokio::join!(self.publish_until(&heartbeat, &stop), self.measure_until(&stop));
+    ///
+    /// Nothing is published while the topic does not count as many partitions as everybody is told (`counted`): keys would
+    /// stand in other partitions than before, and two records of one database could be read in any order.
+    pub async fn run(self, heartbeat: Heartbeat, counted: watch::Receiver<bool>, stop: CancellationToken) {
+        tokio::join!(self.publish_until(&heartbeat, &counted, &stop), self.measure_until(&stop));
     }
 
-    async fn publish_until(&self, heartbeat: &Heartbeat, stop: &CancellationToken) {
+    async fn publish_until(
+        &self,
+        heartbeat: &Heartbeat,
+        counted: &watch::Receiver<bool>,
+        stop: &CancellationToken,
+    ) {
         let mut retry = BACKOFF.start();
         while !stop.is_cancelled() {
             heartbeat.beat();
+            if !*counted.borrow() {
+                runtime::backoff::sleep(FLOOR, stop).await;
+                continue;
+            }
             let round = tokio::select! {
                 round = runtime::deadline(DEADLINE, "a round of the relay", self.step()) => round,
                 // What Kafka took meanwhile is not marked, and so is published once more by whoever comes next.

@@ -82,14 +82,16 @@ pub async fn run(args: Serve) -> Result<(), Error> {
     refuse_outgrown(&store, &member).await?;
     watch_postgres(&program, store.clone(), member.clone());
     let gossip_topic = kafka.gossip_topic.clone();
-    if roles.contains(&Role::Relay) || roles.contains(&Role::Sink) {
-        watch_kafka(&program, &kafka)?;
-    }
-    if roles.contains(&Role::Relay) {
+    let counted = if roles.contains(&Role::Relay) || roles.contains(&Role::Sink) {
+        Some(watch_kafka(&program, &kafka)?)
+    } else {
+        None
+    };
+    if let Some(counted) = counted.filter(|_| roles.contains(&Role::Relay)) {
         let producer = Producer::new(&topics::connection(&kafka, service.name)).map_err(Error::Kafka)?;
         let topic = kafka.instructions_topic.clone();
         let (store, doorbell, metrics) = (store.clone(), doorbell.clone(), metrics.clone());
-        start_relay(&program, kafka.clone(), Relay::new(store, producer, topic, doorbell, metrics));
+        start_relay(&program, kafka.clone(), counted, Relay::new(store, producer, topic, doorbell, metrics));
     }
     if roles.contains(&Role::Sink) {
         let sink = GossipSink::new(store.clone(), &sink_group, &kafka.gossip_topic, metrics.clone());
@@ -141,12 +143,12 @@ pub async fn listen(listener: TcpListener, api: Api, stop: CancellationToken) ->
     axum::serve(listener, router(api)).with_graceful_shutdown(async move { stop.cancelled().await }).await
 }
 
-fn start_relay(program: &Program, kafka: Kafka, relay: Relay) {
+fn start_relay(program: &Program, kafka: Kafka, counted: watch::Receiver<bool>, relay: Relay) {
     let liveness = program.health.liveness.clone();
     let stop = program.stop();
     program.tasks.spawn("relay", async move {
         if topics::wait(&kafka, relay.topic(), &stop).await? {
-            relay.run(liveness.heartbeat("relay", relay::DEADLINE * 3), stop).await;
+            relay.run(liveness.heartbeat("relay", relay::DEADLINE * 3), counted, stop).await;
         }
         Ok::<(), bus::Error>(())
     });
@@ -267,21 +269,44 @@ fn limits(bounds: Bounds) -> Limits {
     Limits { databases: backlog_databases, age: Duration::from_secs(backlog_seconds), record_bytes }
 }
 
-fn watch_kafka(program: &Program, kafka: &Kafka) -> Result<(), Error> {
+/// Tells whether the instructions' topic has as many partitions as this program is told. What the brokers do not answer
+/// changes nothing of that.
+fn watch_kafka(program: &Program, kafka: &Kafka) -> Result<watch::Receiver<bool>, Error> {
     let admin = Admin::new(&topics::connection(kafka, "slipway-backend-watch")).map_err(Error::Kafka)?;
     let component = program.health.readiness.component("kafka");
     let kafka = kafka.clone();
+    let (tell, counted) = watch::channel(true);
     program.tasks.spawn(
         "watch kafka",
         watch(component, program.stop(), async move || {
             for topic in [&kafka.instructions_topic, &kafka.gossip_topic] {
                 let checked = admin.check_partitions(topic, kafka.topic_partitions, CHECK_DEADLINE).await;
+                if *topic == kafka.instructions_topic {
+                    note_count(&tell, checked.as_ref().err());
+                }
                 checked.map_err(|error| runtime::telemetry::chain(&error))?;
             }
             Ok(())
         }),
     );
-    Ok(())
+    Ok(counted)
+}
+
+fn note_count(counted: &watch::Sender<bool>, error: Option<&bus::Error>) {
+    let now = match error {
+        None => true,
+        Some(bus::Error::PartitionCount { .. }) => false,
+        Some(_) => return,
+    };
+    let changed = counted.send_if_modified(|known| std::mem::replace(known, now) != now);
+    if let Some(error) = error.filter(|_| changed) {
+        tracing::error!(
+            reason = runtime::telemetry::chain(error),
+            "nothing is published until the topic and all programs count alike"
+        );
+    } else if changed {
+        tracing::info!("the topic has as many partitions as this program is told: publishing goes on");
+    }
 }
 
 /// Asks on and on, and shows the answer as a component's state.

@@ -15,7 +15,7 @@ pub mod postgres;
 mod proxy;
 mod random;
 mod server;
-mod spawned;
+pub mod spawned;
 mod streams;
 mod wait;
 mod watched;

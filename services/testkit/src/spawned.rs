@@ -106,17 +106,13 @@ impl Spawned {
 
     /// The sum of all lines of a metric whose labels hold `label`; 0 while there are none.
     pub async fn metric(&self, name: &str, label: &str) -> f64 {
-        let text = self.metrics().await;
-        let lines = text.lines().filter(|line| line.starts_with(name) && line.contains(label));
-        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+        sum(&self.metrics().await, name, label)
     }
 
     /// All of its metrics; nothing when it does not answer.
     pub async fn metrics(&self) -> String {
         let Some(ops) = self.ops() else { return String::new() };
-        let request = http().get(format!("http://{ops}/metrics")).timeout(Duration::from_secs(5));
-        let Ok(answer) = request.send().await else { return String::new() };
-        answer.text().await.unwrap_or_default()
+        metrics_at(ops).await.unwrap_or_default()
     }
 
     /// Where its operations server listens, once it has said so.
@@ -124,10 +120,7 @@ impl Spawned {
         if let Some(known) = self.ops.get() {
             return Some(*known);
         }
-        let log = self.log();
-        let (_, said) = log.split_once(ADDRESS)?;
-        let (address, _) = said.split_once('"')?;
-        let address: SocketAddr = address.parse().ok()?;
+        let address = ops_address(&self.log())?;
         Some(*self.ops.get_or_init(|| address))
     }
 
@@ -237,4 +230,22 @@ impl Spawned {
 /// When there is none.
 pub fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0").context("a free port")?.local_addr()?)
+}
+
+/// Where the operations server of a program listens, by the program's log.
+pub fn ops_address(log: &str) -> Option<SocketAddr> {
+    let (_, said) = log.split_once(ADDRESS)?;
+    said.split_once('"')?.0.parse().ok()
+}
+
+/// The metrics that are served there; `None` when nobody answers.
+pub async fn metrics_at(address: SocketAddr) -> Option<String> {
+    let request = http().get(format!("http://{address}/metrics")).timeout(Duration::from_secs(5));
+    request.send().await.ok()?.text().await.ok()
+}
+
+/// The sum of all lines of a metric whose labels hold `label`; 0 while there are none.
+pub fn sum(metrics: &str, name: &str, label: &str) -> f64 {
+    let lines = metrics.lines().filter(|line| line.starts_with(name) && line.contains(label));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }

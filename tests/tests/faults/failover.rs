@@ -160,4 +160,6 @@ async fn commits_that_a_late_standby_lost_are_noticed_and_nothing_is_destroyed()
     let left = resource(&rig, &written).await;
     assert_eq!(i64::from(left.spec.storage.size_gib), BORN + 9, "what was written afterwards");
     assert!(backend.metric("gossip_unclaimed", "ahead").await >= 2.0, "nobody is told");
+    rig.nobody_went_wrong();
+    rig.nobody_is_busy().await;
 }

@@ -4,8 +4,9 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use testkit::{Failpoint, Handlings, Spawned, handlings};
+use testkit::{Failpoint, Handlings, Spawned, eventually, handlings, spawned};
 
 use crate::rig::{PARTITIONS, Rig};
 
@@ -13,6 +14,11 @@ use crate::rig::{PARTITIONS, Rig};
 const ROLES: &str = "api,relay,sink";
 /// A provisioner's first start.
 const EARLIEST: [&str; 2] = ["--offset-reset", "earliest"];
+
+/// What counts the work that a provisioner has in its hands.
+const COUNTED: [&str; 3] = ["provisioner_in_flight", "provisioner_in_memory", "provisioner_cluster_calls"];
+/// How long the last of it may take to be counted as done.
+const AT_WORK: Duration = Duration::from_secs(20);
 
 /// Variables beside the usual ones.
 pub(crate) type Environment<'a> = &'a [(&'static str, &'a Path)];
@@ -132,6 +138,23 @@ impl Rig {
             handled += found.all.len();
         }
         assert!(handled > 0, "no provisioner tells what it handles");
+    }
+
+    /// Nothing is open, so no provisioner that lives counts anything as being at work: what was counted once and never again
+    /// would in the end stand in the way of all others.
+    pub(crate) async fn nobody_is_busy(&self) {
+        for log in self.logs() {
+            let text = std::fs::read_to_string(&log).unwrap();
+            let Some(address) = spawned::ops_address(&text) else { continue };
+            let what = format!("{} to have nothing at work", log.display());
+            eventually(AT_WORK, &what, async || {
+                // Of a dead one nobody answers.
+                let Some(metrics) = spawned::metrics_at(address).await else { return Some(()) };
+                let busy: f64 = COUNTED.iter().map(|name| spawned::sum(&metrics, name, "")).sum();
+                (busy == 0.0).then_some(())
+            })
+            .await;
+        }
     }
 
     /// What each program's log says of the records that it had in its hands.

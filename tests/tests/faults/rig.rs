@@ -188,6 +188,7 @@ impl Rig {
         let settled = oracle.settled(PATIENCE).await;
         oracle.check(ledger, letters).await.unwrap();
         self.nobody_went_wrong();
+        self.nobody_is_busy().await;
         settled
     }
 

@@ -6,11 +6,11 @@ use ::backend::metrics::Metrics;
 use ::backend::relay::{Error, Relay, Step};
 use ::bus::{Connection, Producer};
 use serde_json::json;
-use testkit::eventually;
 use testkit::postgres::Session;
+use testkit::{Spawned, eventually};
 use wire::Instruction;
 
-use super::road::{LIMIT, Road, id};
+use super::road::{LIMIT, Road, counted, id};
 use super::{App, PATIENCE, text};
 
 /// What waits to be published.
@@ -31,7 +31,7 @@ async fn any_number_of_relays_end_with_the_newest_state_of_each() {
     let health = runtime::Health::new();
     for number in 0..4 {
         let heartbeat = health.liveness.heartbeat(format!("relay {number}"), LIMIT);
-        tokio::spawn(road.relay().run(heartbeat, road.stop.clone()));
+        tokio::spawn(road.relay().run(heartbeat, counted(), road.stop.clone()));
     }
     let mut made = Vec::new();
     for number in 0..5 {
@@ -250,7 +250,7 @@ async fn what_waits_is_shown_while_a_round_waits_for_kafka() {
     let (topic, doorbell) = (road.instructions.clone(), app.doorbell.clone());
     let relay = Relay::new(app.store.clone(), nowhere.clone(), topic, doorbell, metrics.clone());
     let heartbeat = runtime::Health::new().liveness.heartbeat("relay", LIMIT);
-    tokio::spawn(relay.run(heartbeat, road.stop.clone()));
+    tokio::spawn(relay.run(heartbeat, counted(), road.stop.clone()));
     eventually(PATIENCE, "a record on its way", async || (nowhere.in_flight() == 1).then_some(())).await;
     app.created("second").await;
     eventually(PATIENCE, "both in the metric", async || {
@@ -258,4 +258,44 @@ async fn what_waits_is_shown_while_a_round_waits_for_kafka() {
     })
     .await;
     assert_eq!((nowhere.in_flight(), metrics.publish_failures.get()), (1, 0), "the round has not ended");
+}
+
+#[tokio::test]
+async fn a_topic_that_gets_more_partitions_gets_nothing_until_everybody_counts_alike() {
+    let road = Road::new().await;
+    let folder = testkit::scratch();
+    let start = |partitions: &str| {
+        let arguments = [
+            ["serve", "--roles=relay"],
+            ["--database-url", &road.app.url],
+            ["--kafka-bootstrap", &road.connection.bootstrap],
+            ["--instructions-topic", &road.instructions],
+            ["--gossip-topic", &road.gossip],
+            ["--topic-partitions", partitions],
+        ];
+        let arguments: Vec<String> = arguments.iter().flatten().map(ToString::to_string).collect();
+        Spawned::start("slipway-backend", &arguments, &folder).unwrap()
+    };
+    let published = async || {
+        eventually(PATIENCE, "all published", async || (waiting(&road.app).await == 0).then_some(())).await;
+    };
+    let relay = start("2");
+    relay.ready().await;
+    road.app.created("before").await;
+    published().await;
+    crate::bus::grow(&road.instructions, 3).await;
+    let said = "nothing is published until";
+    eventually(PATIENCE, "the fault to be noticed", async || relay.log().contains(said).then_some(())).await;
+    assert!(!relay.is_ready().await);
+    road.app.created("after").await;
+    // Longer than many rounds take.
+    eventually(PATIENCE, "what waits to be old", async || {
+        (road.app.store.backlog().await.unwrap().oldest_seconds > 3.0).then_some(())
+    })
+    .await;
+    assert_eq!(waiting(&road.app).await, 1);
+    relay.terminate(LIMIT).await.unwrap();
+    let relay = start("3");
+    published().await;
+    relay.terminate(LIMIT).await.unwrap();
 }

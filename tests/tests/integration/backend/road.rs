@@ -24,9 +24,14 @@ pub(super) struct Road {
     pub(super) connection: Connection,
     producer: Producer,
     pub(super) instructions: String,
-    gossip: String,
+    pub(super) gossip: String,
     records: Arc<Mutex<Vec<Record>>>,
     pub(super) stop: CancellationToken,
+}
+
+/// The topic has as many partitions as everybody thinks.
+pub(super) fn counted() -> tokio::sync::watch::Receiver<bool> {
+    tokio::sync::watch::channel(true).1
 }
 
 /// Keeps all records of a topic.
@@ -214,7 +219,7 @@ async fn the_doorbell_and_the_floor_both_publish() {
     let road = Road::new().await;
     let health = runtime::Health::new();
     let heartbeat = health.liveness.heartbeat("relay", LIMIT);
-    tokio::spawn(road.relay().run(heartbeat, road.stop.clone()));
+    tokio::spawn(road.relay().run(heartbeat, counted(), road.stop.clone()));
     let rung = road.app.created("rung").await;
     road.records(1).await;
     // The relay marks what it sent a moment after it was sent.

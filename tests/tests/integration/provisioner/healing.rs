@@ -57,7 +57,8 @@ impl World {
         let beat = |name: &str| runtime::Health::new().liveness.heartbeat(name, PATIENCE);
         let relay =
             Relay::new(store.clone(), rig.producer.clone(), instructions, doorbell.clone(), metrics.clone());
-        tokio::spawn(relay.run(beat("relay"), stop.clone()));
+        let counted = tokio::sync::watch::channel(true).1;
+        tokio::spawn(relay.run(beat("relay"), counted, stop.clone()));
         let sink = GossipSink::new(store.clone(), unique("sink"), &gossip, metrics.clone());
         let settings = bus::sink::Settings::new(rig.connection.clone(), &gossip, unique("sink"));
         tokio::spawn(backend::serve::consume(sink, settings, std::sync::Arc::default(), stop.clone()));
