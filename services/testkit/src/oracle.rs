@@ -13,6 +13,9 @@ use anyhow::{Context as _, ensure};
 use crate::load::Ledger;
 use crate::{Watched, eventually, query};
 
+/// How long nothing may change once all has settled.
+const QUIET: Duration = Duration::from_secs(2);
+
 /// Where to look.
 #[derive(Clone, Copy)]
 pub struct Oracle<'a> {
@@ -80,7 +83,8 @@ impl Oracle<'_> {
         if found != letters {
             wrong.push(format!("dead letters are {found:?} instead of {letters:?}"));
         }
-        // All of the above took its time, in which nobody had a reason to write.
+        // In all of the above, and for a while more, nobody has a reason to write.
+        tokio::time::sleep(QUIET).await;
         if self.watched.events() != before {
             wrong.push("resources change although nothing is open".to_owned());
         }

@@ -43,7 +43,8 @@ impl Book {
             self.queue(database);
             return false;
         };
-        if seen.resource_version < page.seen.resource_version {
+        // Two resources may name one database, such as a copy that somebody made: between them versions go up and down.
+        if is_same_resource(&page.seen, &seen) && seen.resource_version < page.seen.resource_version {
             return true;
         }
         // A version that moved although nothing told moved is no news.
@@ -165,6 +166,10 @@ impl Book {
     }
 }
 
+fn is_same_resource(one: &Observation, other: &Observation) -> bool {
+    (&one.namespace, &one.resource_name) == (&other.namespace, &other.resource_name)
+}
+
 /// Between nine and eleven tenths of the period, the same for a database each time.
 fn spread(database: DatabaseId, period: Duration) -> Duration {
     let bytes = database.uuid().into_bytes();
@@ -217,6 +222,9 @@ mod tests {
         let (database, older) = seen(6, "Pending");
         assert!(book.see(database, older), "however far the server has come by now");
         assert_eq!(next(&mut book), None, "nothing of it is told under this term");
+        let (database, older) = seen(6, "Pending");
+        let copy = Observation { namespace: "elsewhere".to_owned(), ..older };
+        assert!(!book.see(database, copy), "another resource that names the database");
     }
 
     #[test]

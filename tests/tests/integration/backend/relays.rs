@@ -299,3 +299,30 @@ async fn a_topic_that_gets_more_partitions_gets_nothing_until_everybody_counts_a
     published().await;
     relay.terminate(LIMIT).await.unwrap();
 }
+
+/// The largest state that the API takes, with the broker's and the producer's own limits.
+#[tokio::test]
+async fn the_largest_state_that_is_accepted_is_published() {
+    let road = Road::new().await;
+    let of = |keys: usize| {
+        let config: BTreeMap<String, String> =
+            (0..keys).map(|key| (format!("a.b{key}"), "x".repeat(1_000))).collect();
+        json!({"name": format!("large-{keys}"), "region": "eu-west-1", "config": config})
+    };
+    let mut accepted = None;
+    for keys in (1..270).rev() {
+        let answer = road.app.create(&road.app.acme, &of(keys)).await;
+        if answer.status == 202 {
+            accepted = Some(keys);
+            break;
+        }
+        assert_eq!(text(&answer.body["code"]), "state_too_large", "{answer:?}");
+    }
+    let keys = accepted.expect("some size is accepted");
+    assert!((200..269).contains(&keys), "the limit was not met: {keys} keys");
+    assert_eq!(road.relay().step().await.unwrap(), Step::Published { count: 1, more: false });
+    let record = road.records(1).await.remove(0);
+    let payload = record.payload.unwrap();
+    assert!(payload.len() > 200 * 1_000, "{} bytes", payload.len());
+    assert_eq!(Instruction::decode(&payload).unwrap().desired.config.len(), keys);
+}

@@ -10,6 +10,7 @@ use backend::sink::GossipSink;
 use backend::sweep::decide::Rules;
 use backend::sweep::{Settings, Sweep};
 use domain::{Desired, OperationKind, Position, RunState};
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject};
 use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::config::Kubeconfig;
@@ -349,11 +350,34 @@ async fn a_tombstone_goes_when_nothing_can_come_and_what_comes_all_the_same_is_p
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_that_is_restored_from_a_backup_gets_all_that_it_lost() {
+    restored(&OFTEN, async |_, _| {}).await;
+}
+
+/// By its version alone such a server cannot be told from one that lost nothing; no check of it comes within the test.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restored_cluster_is_noticed_although_its_version_has_passed_all_that_was_seen() {
+    restored(&["--gossip-period", "1"], async |own, seen| {
+        let client = testkit::client(&own.admin).await.unwrap();
+        let notes: Api<ConfigMap> = Api::namespaced(client, "default");
+        loop {
+            let metadata = ObjectMeta { generate_name: Some("note-".to_owned()), ..ObjectMeta::default() };
+            let note = ConfigMap { metadata, ..ConfigMap::default() };
+            let made = notes.create(&PostParams::default(), &note).await.unwrap();
+            if made.metadata.resource_version.unwrap().parse::<u64>().unwrap() > seen {
+                return;
+            }
+        }
+    })
+    .await;
+}
+
+/// `then` is done as soon as the server is there again; it is told the greatest version that was seen of a resource.
+async fn restored(arguments: &[&str], then: impl AsyncFn(&Own, u64)) {
     let world = World::new().await;
     let mut own = Own::start().await;
     std::fs::copy(&own.provisioner, world.rig.credentials.join("own.kubeconfig")).unwrap();
     world.rig.register_as("own", domain::ClusterState::Active).await;
-    let running = world.rig.start(&OFTEN);
+    let running = world.rig.start(arguments);
     let (older, kept) = (world.create("own").await, world.create("own").await);
     let client = testkit::client(&own.admin).await.unwrap();
     let api: Api<QuestDB> = Api::namespaced(client, &format!("qdb-{}", world.rig.tenant));
@@ -366,12 +390,13 @@ async fn a_cluster_that_is_restored_from_a_backup_gets_all_that_it_lost() {
     world.change(&older, |desired| desired.storage.size_gib = 100).await;
     is(&older, "the first, changed", 2).await;
     let newer = world.create("own").await;
-    is(&newer, "the third, of which the backup knows nothing", 1).await;
+    let last = is(&newer, "the third, of which the backup knows nothing", 1).await;
     for of in [&older, &kept, &newer] {
         world.settled(of).await;
     }
     let term = world.term("own").await;
     own.restore().await;
+    then(&own, last.metadata.resource_version.unwrap().parse().unwrap()).await;
     world.listed_after("own", &term).await;
     is(&older, "the change again", 2).await;
     is(&newer, "the third again", 1).await;
