@@ -13,7 +13,7 @@ use kube::core::ObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
 use kube::{Client, Resource, ResourceExt as _};
-use plan::{Children, Subject};
+use plan::{Children, Holder, Subject};
 use resources::{QuestDB, names};
 
 use crate::given::Given;
@@ -109,12 +109,24 @@ impl Caches {
             .keys_of(|_, brief| brief.settled().is_some_and(|database| databases.contains(database)))
     }
 
-    /// Another resource than this one that stands for a database.
-    pub(crate) fn namesake(&self, resource: &QuestDB, database: &str) -> Option<Key> {
+    /// Other resources than this one that name a database, however loosely.
+    pub(crate) fn namesakes(&self, resource: &QuestDB, database: &str) -> Vec<Holder> {
         let uid = resource.metadata.uid.as_deref();
         let known = self.resources.briefs();
-        let mut others = known.iter().filter(|(_, other)| other.uid() != uid && other.claims(database));
-        others.next().map(|(key, _)| key.clone())
+        let others = known.iter().filter(|(_, other)| other.uid() != uid && other.claims(database));
+        others
+            .map(|(key, other)| Holder { name: key.to_string(), is_believed: other.is_believed() })
+            .collect()
+    }
+
+    /// Disks of a database, by their label.
+    pub(crate) fn volumes_of(&self, database: &str) -> Vec<Arc<PersistentVolume>> {
+        self.volumes.of(database)
+    }
+
+    /// Nodes of a database, by their label.
+    pub(crate) fn nodes_of(&self, database: &str) -> Vec<Arc<Node>> {
+        self.nodes.of(database)
     }
 
     /// The resources that disks and Nodes of a database name.

@@ -1,5 +1,8 @@
 //! Finding out which database a resource without an instruction stands for, before anything is done for it. What is found
 //! or minted is written to the annotation, which copies take along, and then to status, which nobody replaces.
+//!
+//! *Invariant:* nothing of a database is changed, and nothing is told of it, for a resource whose status does not hold its identity,
+//! unless [`doubt`] has nothing against it: everything else that names one may be written by who may write in the namespace.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -8,7 +11,7 @@ use cloud::Select;
 use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::runtime::reflector::ObjectRef;
-use plan::{Identity, Kind, Trace};
+use plan::{Holder, Identity, Kind, Standing, Subject, Trace};
 use resources::{QuestDB, names};
 
 use crate::apply::kubernetes;
@@ -29,8 +32,14 @@ const UNCLEAR: Duration = Duration::from_secs(30);
 /// Finds, mints or asks for the identity; the next pass knows it.
 pub(crate) async fn settle(context: &Context, resource: &QuestDB) -> Result<Next, Error> {
     let traces = traces(context, resource).await?;
-    let database = match plan::identify(resource, &traces, |database| holder(context, resource, database)) {
+    let database = match plan::identify(resource, &traces) {
         Identity::Found(Trace { database, what }) => {
+            let subject = Subject::naming(resource, &context.settings, &database);
+            let subject =
+                subject.ok_or_else(|| Error::Stale { what: "a resource without a name".to_owned() })?;
+            if let Some(doubt) = doubt(context, resource, (&subject, &what)).await? {
+                return refuse(context, resource, &doubt).await;
+            }
             tracing::info!(db.id = database, "{what} knows which database this is");
             database
         }
@@ -39,16 +48,55 @@ pub(crate) async fn settle(context: &Context, resource: &QuestDB) -> Result<Next
             kubernetes::release(context, resource).await?;
             return Ok(Next::Change);
         }
-        Identity::Unclear(text) => {
-            let status = plan::unidentified(resource, &text, Timestamp::now());
-            report::write(context, resource, status, None).await?;
-            return Ok(Next::Soon(UNCLEAR));
-        }
+        Identity::Unclear(text) => return ask(context, resource, &text).await,
     };
     let held = kubernetes::hold(context, resource, Some(&database)).await?;
     let version = held.metadata.resource_version.as_deref();
     report::write(context, resource, plan::identified(resource, &database), version).await?;
     Ok(Next::Change)
+}
+
+/// Why the identity of a resource must not be acted upon, which `what` names; nothing once it is believed. What EC2 shows may be
+/// older than the newest disk: that one's resource lives, or is gone for less than the age of a picture.
+pub(crate) async fn doubt(
+    context: &Context,
+    resource: &QuestDB,
+    (subject, what): (&Subject, &str),
+) -> Result<Option<String>, Error> {
+    if plan::is_believed(resource) {
+        return Ok(None);
+    }
+    let (caches, database) = (&context.caches, subject.database.as_str());
+    let now = Instant::now();
+    let picture = context.view.taken_after(now.checked_sub(PICTURE).unwrap_or(now)).await;
+    let picture = picture.map_err(Error::aws("look for whose the database is in EC2"))?;
+    let mut holders = caches.namesakes(resource, database);
+    holders.extend(unseen_holder(context, resource, database));
+    let standing = Standing {
+        holders: &holders,
+        persistent_volumes: &caches.volumes_of(database),
+        nodes: &caches.nodes_of(database),
+        volumes: picture.volumes(database),
+        instances: picture.instances(database),
+    };
+    Ok(plan::doubt(subject, what, &standing))
+}
+
+/// What is done for a resource whose identity is in doubt: nothing. One that is being deleted is let go, because nothing was made
+/// for it.
+pub(crate) async fn refuse(context: &Context, resource: &QuestDB, doubt: &str) -> Result<Next, Error> {
+    if resource.metadata.deletion_timestamp.is_some() {
+        kubernetes::release(context, resource).await?;
+        return Ok(Next::Change);
+    }
+    ask(context, resource, doubt).await
+}
+
+/// Tells people what they have to make clear.
+async fn ask(context: &Context, resource: &QuestDB, text: &str) -> Result<Next, Error> {
+    let status = plan::unidentified(resource, text, Timestamp::now());
+    report::write(context, resource, status, None).await?;
+    Ok(Next::Soon(UNCLEAR))
 }
 
 /// Everything that names a database: the annotation alone where there is one, else whatever there is.
@@ -125,17 +173,14 @@ fn age(resource: &QuestDB) -> Duration {
     age.and_then(|age| Duration::try_from(age).ok()).unwrap_or_default()
 }
 
-/// Which other resource stands for a database. One that is not seen, because its namespace is not looked after or not shown
-/// to us, is known by its disk and its Node, which lie in no namespace.
-fn holder(context: &Context, resource: &QuestDB, database: &str) -> Option<String> {
-    if let Some(other) = context.caches.namesake(resource, database) {
-        return Some(other.to_string());
-    }
+/// Another resource of a database that is not seen, because its namespace is not looked after or not shown to us: it is known by its
+/// disk and its Node, which lie in no namespace.
+fn unseen_holder(context: &Context, resource: &QuestDB, database: &str) -> Option<Holder> {
     let own = ObjectRef::from_obj(resource);
     let mut owners = context.caches.owners_in_cluster(database).into_iter();
     let unseen = |namespace: &str| {
         !context.scope.covers(namespace) || context.watches.unseen(Some(namespace)).is_some()
     };
     let other = owners.find(|other| *other != own && other.namespace.as_deref().is_some_and(unseen))?;
-    Some(Key::to(&other).to_string())
+    Some(Holder { name: Key::to(&other).to_string(), is_believed: true })
 }

@@ -89,6 +89,14 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
         }
         return identity::settle(context, resource).await;
     };
+    let named = (&subject, "spec.instruction.databaseId");
+    if let Some(doubt) = identity::doubt(context, resource, named).await? {
+        // Before anything is looked at: what another's database is like is nobody's business either.
+        if suspended {
+            return suspend(context, resource, None).await;
+        }
+        return identity::refuse(context, resource, &doubt).await;
+    }
     let in_force = context.caches.in_force(&subject);
     let validated = match plan::validate_over(resource, subject, &context.settings, &in_force) {
         Ok(validated) => validated,

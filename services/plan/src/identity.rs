@@ -2,15 +2,22 @@
 //! for it, and everything in AWS is found by that: losing it would lose a machine and a disk.
 //!
 //! *Invariant:* an identity is minted only when nothing anywhere knows one, and nothing is made before status holds it,
-//! because a resource may be replaced as a whole (which takes every annotation with it) and its status may not.
+//! because a resource may be replaced as a whole (which takes every annotation with it) and its status may not. *Invariant:* it is
+//! believed only once status holds it; before that, nothing may speak against it.
+
+mod doubt;
 
 use std::collections::BTreeSet;
 
-use cloud::{Instance, Owner, Tags, Volume, key};
+use cloud::{Instance, Owner, Tags, Volume};
 use kube::core::ObjectMeta;
 use resources::{QuestDB, names};
 
 use crate::Settings;
+
+use doubt::whose;
+pub use doubt::{Holder, Standing, doubt};
+pub(crate) use doubt::{is_for, not_allowed};
 
 /// Something that names a resource's database.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +47,13 @@ pub fn settled_identity(resource: &QuestDB) -> Option<&str> {
     resource.spec.instruction.as_ref().map(|instruction| instruction.database_id.as_str()).or_else(noted)
 }
 
+/// Whether the identity is one that status holds, which only we write. What else names one, anybody may have written who may
+/// write in the namespace.
+pub fn is_believed(resource: &QuestDB) -> bool {
+    let noted = resource.status.as_ref().and_then(|status| status.database_id.as_deref());
+    noted.is_some() && noted == settled_identity(resource)
+}
+
 /// The identity in the annotation of a resource without an instruction.
 pub fn annotated(resource: &QuestDB) -> Option<&str> {
     resource.metadata.annotations.as_ref()?.get(names::ADOPTED_ID).map(String::as_str)
@@ -60,7 +74,7 @@ pub fn trace_of(resource: &QuestDB, kind: &str, object: &ObjectMeta) -> Option<T
     Some(Trace { database: database.clone(), what })
 }
 
-/// What is tagged in EC2 with the name of a resource, and lives.
+/// What is tagged in EC2 with the name of a resource, or as given to it, and lives.
 pub fn traces_in_aws<'a>(
     resource: &QuestDB,
     settings: &Settings,
@@ -71,7 +85,7 @@ pub fn traces_in_aws<'a>(
     let display = display(&settings.cluster, namespace.unwrap_or_default(), name.unwrap_or_default());
     let trace = |tags: &Tags, what: &str| {
         let owner = Owner::parse(tags).ok()??;
-        let ours = owner.cluster == settings.cluster && tags.get(key::NAME) == Some(display.as_str());
+        let ours = owner.cluster == settings.cluster && whose(tags) == Some(display.as_str());
         ours.then(|| Trace { database: owner.database, what: what.to_owned() })
     };
     let volumes = volumes.filter(|volume| !volume.state.is_ending());
@@ -91,9 +105,9 @@ pub(crate) fn is_controlled_by(object: &ObjectMeta, uid: &str) -> bool {
     owners.any(|owner| owner.controller == Some(true) && owner.uid == uid)
 }
 
-/// Decides. `traces` were looked for everywhere, unless the annotation names one; `holder` tells which other resource
-/// stands for a database.
-pub fn identify(resource: &QuestDB, traces: &[Trace], holder: impl Fn(&str) -> Option<String>) -> Identity {
+/// Decides. `traces` were looked for everywhere, unless the annotation names one. Whether what was found may be acted upon is for
+/// [`doubt`] to say.
+pub fn identify(resource: &QuestDB, traces: &[Trace]) -> Identity {
     let Some(found) = traces.first() else {
         let removing = resource.metadata.deletion_timestamp.is_some();
         return if removing { Identity::Unneeded } else { Identity::Mint };
@@ -111,14 +125,7 @@ pub fn identify(resource: &QuestDB, traces: &[Trace], holder: impl Fn(&str) -> O
     if !is_uuid(database) {
         return Identity::Unclear(format!("{what} names {database:?}, which is no identity of a database"));
     }
-    match holder(database) {
-        // A copy of another resource's manifest: nothing is made before status holds the identity.
-        Some(_) if resource.metadata.deletion_timestamp.is_some() => Identity::Unneeded,
-        Some(other) => Identity::Unclear(format!(
-            "{other} stands for database {database} already, which {what} names too"
-        )),
-        None => Identity::Found(found.clone()),
-    }
+    Identity::Found(found.clone())
 }
 
 /// As we write identities: lower case, hyphenated.
@@ -130,7 +137,7 @@ pub(crate) fn is_uuid(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use cloud::VolumeState;
+    use cloud::{VolumeState, key};
     use serde_json::{Value, json};
 
     use super::*;
@@ -140,10 +147,6 @@ mod tests {
 
     fn trace(database: &str, what: &str) -> Trace {
         Trace { database: database.to_owned(), what: what.to_owned() }
-    }
-
-    fn nobody(_: &str) -> Option<String> {
-        None
     }
 
     #[test]
@@ -157,11 +160,26 @@ mod tests {
     }
 
     #[test]
+    fn what_status_holds_is_believed_and_nothing_else() {
+        let noted = |mut resource: QuestDB, id: Option<&str>| {
+            let status = resource.status.get_or_insert_default();
+            status.database_id = id.map(str::to_owned);
+            is_believed(&resource)
+        };
+        let managed = || crate::fixture::resource(1);
+        assert!(!is_believed(&managed()), "an instruction alone");
+        assert!(!noted(managed(), None) && !noted(managed(), Some(OTHER)));
+        assert!(noted(managed(), Some(DATABASE)));
+        assert!(!noted(plain(), None), "an annotation alone");
+        assert!(noted(plain(), Some(OTHER)), "no annotation speaks against it");
+    }
+
+    #[test]
     fn one_is_minted_only_when_nobody_knows_one() {
         let mut resource = plain();
         resource.status = None;
         let check = |resource: &QuestDB, traces: &[Trace], expected: &Identity| {
-            assert_eq!(&identify(resource, traces, nobody), expected, "{traces:?}");
+            assert_eq!(&identify(resource, traces), expected, "{traces:?}");
         };
         let (volume, claim) = (trace(DATABASE, "vol-1"), trace(DATABASE, "claim"));
         check(&resource, &[], &Identity::Mint);
@@ -186,25 +204,25 @@ mod tests {
         check(|volume| volume.state = VolumeState::Deleting, false);
         check(|volume| volume.tags = volume.tags.clone().named("eu-west-1/qdb-acme/other"), false);
         check(|volume| volume.tags = volume.tags.clone().with(key::CLUSTER, "us-east-1"), false);
+        check(|volume| volume.tags = volume.tags.clone().with(key::FOR, "eu-west-1/qdb-other/heir"), false);
+        let given = |volume: &mut Volume| {
+            let name = volume.tags.get(key::NAME).unwrap().to_owned();
+            volume.tags = volume.tags.clone().named("eu-west-1/qdb-other/former").with(key::FOR, name);
+        };
+        check(given, true);
         check(|volume| volume.tags = Tags::new().named("eu-west-1/qdb-acme/trades-33445566"), false);
     }
 
     #[test]
     fn what_is_unclear_is_for_people() {
-        let told = |traces: &[Trace], holder: fn(&str) -> Option<String>| {
-            let Identity::Unclear(text) = identify(&plain(), traces, holder) else { panic!("{traces:?}") };
+        let told = |traces: &[Trace]| {
+            let Identity::Unclear(text) = identify(&plain(), traces) else { panic!("{traces:?}") };
             text
         };
-        let two = told(&[trace(DATABASE, "vol-1"), trace(OTHER, "vol-2")], nobody);
+        let two = told(&[trace(DATABASE, "vol-1"), trace(OTHER, "vol-2")]);
         assert!(two.contains("vol-1") && two.contains("vol-2") && two.contains(names::ADOPTED_ID), "{two}");
-        let held = told(&[trace(DATABASE, "the annotation")], |_| Some("acme/other".to_owned()));
-        assert!(held.contains("acme/other stands for"), "{held}");
-        let mut copy = plain();
-        copy.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-        let held = |_: &str| Some("acme/other".to_owned());
-        assert_eq!(identify(&copy, &[trace(DATABASE, "the annotation")], held), Identity::Unneeded);
         for wrong in ["", "x", "0192F3A4-5b6c-7d8e-9f00-112233445566", "0192f3a45b6c7d8e9f00112233445566"] {
-            assert!(told(&[trace(wrong, "the annotation")], nobody).contains("no identity"), "{wrong}");
+            assert!(told(&[trace(wrong, "the annotation")]).contains("no identity"), "{wrong}");
         }
     }
 

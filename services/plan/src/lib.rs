@@ -41,7 +41,10 @@ mod validate;
 pub use change::{Change, Reload, Setting};
 pub use contest::{Contest, contests};
 pub use goal::{Goal, is_leaving};
-pub use identity::{Identity, Trace, annotated, identify, settled_identity, trace_of, traces_in_aws};
+pub use identity::{
+    Holder, Identity, Standing, Trace, annotated, doubt, identify, is_believed, settled_identity, trace_of,
+    traces_in_aws,
+};
 pub use in_force::InForce;
 pub use last_copy::{
     Evidence, copies_to_look_at, is_name_known_released, last_copy_to_look_at, number_given, stem_of_order,

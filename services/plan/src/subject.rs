@@ -28,12 +28,17 @@ pub struct Subject {
 impl Subject {
     /// Of a resource; `None` until its identity is settled.
     pub fn of(resource: &QuestDB, settings: &Settings) -> Option<Self> {
+        Self::naming(resource, settings, settled_identity(resource)?)
+    }
+
+    /// Of a resource that names this database, be it only in an annotation.
+    pub fn naming(resource: &QuestDB, settings: &Settings, database: &str) -> Option<Self> {
         Some(Self {
             cluster: settings.cluster.clone(),
             namespace: resource.metadata.namespace.clone()?,
             name: resource.metadata.name.clone()?,
             uid: resource.metadata.uid.clone()?,
-            database: settled_identity(resource)?.to_owned(),
+            database: database.to_owned(),
         })
     }
 

@@ -1,10 +1,15 @@
 //! What the operator's guide shows is what the types read: no field in it is misspelt or gone.
 
+use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
 
-use crate::{CredentialsSpec, NetworkSpec, PodOverrides, QuestDB, QuestDBSpec};
+use crate::{
+    CredentialsSpec, NetworkSpec, PodOverrides, QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule,
+    QuestDBSpec,
+};
 
 const GUIDE: &str = include_str!("../../../deploy/operator/README.md");
+const SNAPSHOTS: &str = include_str!("../../../deploy/operator/snapshots.md");
 
 /// Whether everything that was written is still there after it was read: what no type knows is lost on the way.
 fn check<T: serde::de::DeserializeOwned + serde::Serialize>(text: &str) -> T {
@@ -50,6 +55,30 @@ fn the_resource_of_the_guide_is_one() {
     let text = text.join("\n");
     let resource: QuestDB = check(&text);
     assert_eq!(resource.metadata.name.as_deref(), Some("trades"));
+}
+
+/// The kind of a whole object, which the type of that kind reads.
+fn object(text: &str) -> String {
+    let written: Value = serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    let kind = written["kind"].as_str().unwrap_or_default().to_owned();
+    match kind.as_str() {
+        "QuestDB" => drop(check::<QuestDB>(text)),
+        "QuestDBSnapshot" => drop(check::<QuestDBSnapshot>(text)),
+        "QuestDBSnapshotSchedule" => drop(check::<QuestDBSnapshotSchedule>(text)),
+        "Secret" => drop(check::<Secret>(text)),
+        other => panic!("no type is known for {other}: {text}"),
+    }
+    kind
+}
+
+#[test]
+fn each_object_of_the_guide_and_of_what_it_says_of_snapshots_is_one() {
+    let indented = blocks().into_iter().filter(|block| block.starts_with("apiVersion:"));
+    let kinds: Vec<String> = indented.map(|block| object(&block)).collect();
+    assert_eq!(kinds, ["Secret", "QuestDBSnapshot", "QuestDBSnapshotSchedule", "QuestDB", "QuestDB"]);
+    let fenced = SNAPSHOTS.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let kinds: Vec<String> = fenced.map(object).collect();
+    assert_eq!(kinds, ["QuestDBSnapshot", "QuestDBSnapshotSchedule", "QuestDB"]);
 }
 
 #[test]

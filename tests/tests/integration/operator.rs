@@ -12,6 +12,7 @@ mod edits;
 mod fence;
 mod fields;
 mod frugal;
+mod identity;
 mod last_copy;
 mod late;
 mod leader;

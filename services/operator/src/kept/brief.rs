@@ -54,6 +54,7 @@ pub(crate) struct Database {
     identity: Option<Box<str>>,
     /// Whether its identity cannot be lost any more.
     is_settled: bool,
+    is_believed: bool,
     /// Whether it asks for any of the kinds that a cluster may lack.
     pub(crate) asks_for_others: bool,
     pub(crate) phase: Option<Phase>,
@@ -85,6 +86,11 @@ impl Database {
         self.identity.as_deref() == Some(database)
     }
 
+    /// Whether its status holds the identity that it claims.
+    pub(crate) fn is_believed(&self) -> bool {
+        self.is_believed
+    }
+
     /// The identity that cannot be lost any more.
     pub(crate) fn settled(&self) -> Option<&str> {
         self.identity.as_deref().filter(|_| self.is_settled)
@@ -99,6 +105,7 @@ impl Brief<QuestDB> for Database {
             uid: boxed(resource.metadata.uid.as_deref()),
             identity: boxed(settled.or_else(|| plan::annotated(resource))),
             is_settled: settled.is_some(),
+            is_believed: plan::is_believed(resource),
             asks_for_others: network.ingress.is_some() || network.monitor.is_some(),
             phase: resource.status.as_ref().and_then(|status| status.phase),
             leaving: leaving(resource),
@@ -153,6 +160,23 @@ mod tests {
         let settled = database(|object| object["status"] = json!({ "databaseId": "firm" }));
         assert_eq!((settled.claims("firm"), settled.settled()), (true, Some("firm")));
         assert!(!settled.claims("loose"), "what is settled is not overruled");
+        assert_eq!((loose.is_believed(), settled.is_believed()), (false, true));
+    }
+
+    #[test]
+    fn an_instruction_settles_an_identity_and_only_status_has_it_believed() {
+        let instruction =
+            json!({ "id": "i", "databaseId": "firm", "epoch": 1, "seq": 1, "render": 1, "hash": "h" });
+        let managed = |noted: Option<&str>| {
+            database(|object| {
+                object["spec"]["instruction"] = instruction.clone();
+                object["status"] = json!({ "databaseId": noted });
+            })
+        };
+        for (noted, believed) in [(None, false), (Some("other"), false), (Some("firm"), true)] {
+            let brief = managed(noted);
+            assert_eq!((brief.settled(), brief.is_believed()), (Some("firm"), believed), "{noted:?}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use plan::snapshot::Ground;
 use resources::QuestDB;
 
 use super::Snapshots;
-use super::ground::{Look, disk};
+use super::ground::{Look, believed, disk};
 use crate::error::Error;
 
 /// Looks at a database without a pod, of which the copy of the disk under a `number` is asked for.
@@ -22,7 +22,7 @@ pub(super) async fn look(snapshots: &Snapshots, known: &QuestDB, number: u64) ->
     let Some(database) = context.call("look at the database", api.get_opt(&name)).await? else {
         return Ok(Look::unclear(format!("QuestDB {name} is not there any more")));
     };
-    let Some(subject) = Subject::of(&database, &context.settings) else {
+    let Some(subject) = believed(&database, &context.settings) else {
         return Ok(Look::unclear(format!("QuestDB {name} has no identity yet")));
     };
     if let Some(why) = is_not_asked(&database, &subject, &context.settings) {

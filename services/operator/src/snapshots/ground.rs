@@ -4,7 +4,7 @@ use cloud::{Role, Select, TagFilter, Volume};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use plan::snapshot::{Disk, Ground};
-use plan::{Subject, pod_serves};
+use plan::{Settings, Subject, pod_serves};
 use resources::{Phase, QuestDB, QuestDBSnapshot, names};
 
 use super::{Snapshots, ended};
@@ -40,7 +40,7 @@ pub(super) async fn look(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> R
         }
         return Ok(Look { ground: Ground::Absent, door: None, blind: None });
     };
-    let Some(subject) = Subject::of(&database, &context.settings) else {
+    let Some(subject) = believed(&database, &context.settings) else {
         return Ok(Look::unclear(format!("QuestDB {name} has no identity yet")));
     };
     let pods: Api<Pod> = Api::namespaced(context.client.clone(), namespace);
@@ -56,6 +56,11 @@ pub(super) async fn look(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> R
         Some(pod) => serving(snapshots, (&database, &subject), &pod, owes).await,
         None => stopped(snapshots, &database, &subject).await,
     }
+}
+
+/// Which database a resource stands for, once that is believed: whoever only names another's would get a copy of its disk.
+pub(super) fn believed(database: &QuestDB, settings: &Settings) -> Option<Subject> {
+    Subject::of(database, settings).filter(|_| plan::is_believed(database))
 }
 
 /// A database that `owes` a release is asked although its pod is not ready, or EC2 shows something odd: its answer is enough

@@ -9,6 +9,7 @@ use resources::{QuestDB, StorageSource};
 
 use super::World;
 use super::existing::{living, trace_of_a_disk};
+use crate::identity::{is_for, not_allowed};
 use crate::{Goal, Observed, Part, Plan, State, Step, Subject, Unseen, Validated};
 
 /// What EC2 shows of a source.
@@ -213,19 +214,6 @@ fn adopt<'a>(world: &World<'_>, source: &StorageSource, volume: Option<&'a Volum
 /// Whether it was taken by us of a database of this namespace in this cluster.
 fn is_of_namespace(subject: &Subject, tags: &Tags) -> bool {
     tags.get(key::CLUSTER) == Some(&subject.cluster) && tags.get(key::NAMESPACE) == Some(&subject.namespace)
-}
-
-/// Whether somebody who may write tags in AWS has named this resource on it.
-fn is_for(subject: &Subject, tags: &Tags) -> bool {
-    tags.get(key::FOR) == Some(&subject.display())
-}
-
-fn not_allowed(id: &str, subject: &Subject) -> String {
-    let (key, named) = (key::FOR, subject.display());
-    format!(
-        "{id} is not known to belong to this namespace: if it may be used, tag it: aws ec2 create-tags --resources {id} \
-         --tags Key={key},Value={named}"
-    )
 }
 
 /// QuestDB restores what another minor or patch version wrote, and nothing of another major one.

@@ -14,20 +14,20 @@ use super::rig::{PATIENCE, Rig, apply, listed_again, refusal};
 use super::subject::Subject;
 
 /// A resource that somebody wrote by hand.
-fn plain(rig: &Rig, name: &str, policy: &str) -> Value {
+pub(super) fn plain(rig: &Rig, name: &str, policy: &str) -> Value {
     let mut plain = rig.managed(name, 1);
     plain["spec"].as_object_mut().unwrap().remove("instruction");
     plain["spec"]["storage"]["deletionPolicy"] = json!(policy);
     plain
 }
 
-async fn identity(rig: &Rig, name: &str) -> String {
+pub(super) async fn identity(rig: &Rig, name: &str) -> String {
     eventually(PATIENCE, "an identity", async || rig.as_admin().get(name).await.ok()?.status?.database_id)
         .await
 }
 
 /// Its machine and its disk, once there are both.
-async fn made(rig: &Rig) -> (String, String) {
+pub(super) async fn made(rig: &Rig) -> (String, String) {
     eventually(PATIENCE, "machine and disk", async || {
         let (instances, mut volumes) = (rig.instances().await, rig.volumes().await);
         volumes.retain(|volume| volume.state == VolumeState::Available);
@@ -37,7 +37,7 @@ async fn made(rig: &Rig) -> (String, String) {
     .await
 }
 
-async fn removed(rig: &Rig, name: &str) {
+pub(super) async fn removed(rig: &Rig, name: &str) {
     rig.as_admin().delete(name, &DeleteParams::default()).await.unwrap();
     eventually(2 * PATIENCE, "the resource to be let go", async || {
         unprotect(rig, name).await;

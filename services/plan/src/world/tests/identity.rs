@@ -113,7 +113,7 @@ fn a_resource_that_lost_even_its_status_is_found_again_by_whatever_is_left() {
         replace(&mut world);
         world.resource.status = None;
         lose(&mut world);
-        let found = identify(&world.resource, &traces(&world), |_| None);
+        let found = identify(&world.resource, &traces(&world));
         assert_eq!(
             matches!(&found, Identity::Found(trace) if trace.database == DATABASE),
             knows,
@@ -124,7 +124,7 @@ fn a_resource_that_lost_even_its_status_is_found_again_by_whatever_is_left() {
     kubernetes(&mut world);
     aws(&mut world);
     world.resource.metadata.annotations = None;
-    assert_eq!(identify(&world.resource, &traces(&world), |_| None), Identity::Mint);
+    assert_eq!(identify(&world.resource, &traces(&world)), Identity::Mint);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_resource_that_is_made_again_returns_to_the_disk_that_was_kept() {
     again.status = None;
     world.resource = again;
     world.released = false;
-    let found = identify(&world.resource, &traces(&world), |_| None);
+    let found = identify(&world.resource, &traces(&world));
     assert!(matches!(&found, Identity::Found(trace) if trace.what == disk.as_str()), "{found:?}");
     let status = QuestDBStatus { database_id: Some(DATABASE.to_owned()), ..QuestDBStatus::default() };
     world.resource.status = Some(status);

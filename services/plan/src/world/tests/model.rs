@@ -16,9 +16,10 @@ use crate::fixture::validated;
 use crate::references::{Reference, references};
 use crate::secrets::Origin;
 use crate::{
-    Children, Dns, DnsQuestion, Goal, Kind, Led, Memory, Observed, Source, Step, Validated, are_as_noted,
-    copy_to_look_at, dns_question, is_name_known_released, last_copy_to_look_at, name_at_rest, names_left,
-    names_to_release, owner_text, pod_is_ready, put_right, serving, source_to_look_at, stem_of_order,
+    Children, Dns, DnsQuestion, Goal, Kind, Led, Memory, Observed, Source, Standing, Step, Validated,
+    are_as_noted, copy_to_look_at, dns_question, doubt, is_name_known_released, last_copy_to_look_at,
+    name_at_rest, names_left, names_to_release, owner_text, pod_is_ready, put_right, serving,
+    source_to_look_at, stem_of_order,
 };
 
 /// What becomes of a step.
@@ -395,12 +396,26 @@ impl World {
         }
     }
 
-    /// Somebody takes the status away. The identity of a resource that people wrote comes back before anything is done.
+    /// Somebody takes the status away. The identity of a resource that people wrote comes back before anything is done; that of
+    /// an instruction is not believed until it was checked again.
     pub(super) fn wipe(&mut self) {
-        let database_id = self.resource.status.as_ref().and_then(|status| status.database_id.clone());
+        let database_id = self.resource.status.take().and_then(|status| status.database_id);
+        let database_id = database_id.filter(|_| self.resource.spec.instruction.is_none());
         self.resource.status =
             database_id.map(|id| QuestDBStatus { database_id: Some(id), ..QuestDBStatus::default() });
         self.touch();
+    }
+
+    /// What speaks against the identity, by what there is.
+    pub(super) fn doubt(&self) -> Option<String> {
+        let standing = Standing {
+            holders: &[],
+            persistent_volumes: &self.children.persistent_volumes,
+            nodes: &self.children.nodes,
+            volumes: &self.volumes,
+            instances: &self.instances,
+        };
+        doubt(&validated(&self.resource).subject, "the instruction", &standing)
     }
 
     /// Which pod there is.

@@ -2,7 +2,7 @@
 
 use super::model::{Lost, Refusal, Renamed, World};
 use crate::fixture::{settings, validated};
-use crate::{Applied, Failure, Part, Plan, State, Step, machine_to_check, plan, status};
+use crate::{Applied, Failure, Part, Plan, State, Step, is_believed, machine_to_check, plan, status};
 
 /// Passes after which an end must have been reached.
 pub(super) const ENOUGH: usize = 80;
@@ -35,6 +35,9 @@ pub(super) fn pass(world: &mut World, taken: &mut usize, trouble: Option<Trouble
         world.wipe();
     }
     let (seen, mut observed) = world.see();
+    if !is_believed(&seen) {
+        assert_eq!(world.doubt(), None, "what was made for it is its own, whatever was lost");
+    }
     let validated = validated(&seen);
     let mut planned = plan(&seen, &validated, &observed, &settings());
     if let Some(instance) = machine_to_check(&seen, &validated, &observed, &planned) {
