@@ -34,6 +34,7 @@ const PARTITIONS: i32 = 8;
 const CLUSTER: &str = "bench";
 /// When everything happened, in milliseconds since 1970.
 const AT: i64 = 1_763_700_000_000;
+const ASKED: u32 = 50;
 const PHASE: &str = "Provisioning";
 const CONDITIONS: [&str; 6] = ["Ready", "Progressing", "Degraded", "Paused", "NodeHealthy", "DNSReady"];
 const STEPS: [&str; 4] = ["security_group", "instance", "volume", "node"];
@@ -202,7 +203,7 @@ fn record(database: usize, version: u64) -> anyhow::Result<(String, Vec<u8>)> {
         resource_name: "b".to_owned(),
         credentials_secret: "b-credentials".to_owned(),
         traceparent: String::new(),
-        asked_size_gib: 50,
+        asked_size_gib: ASKED,
     };
     let gossip = Gossip {
         database: identity(database).parse()?,
@@ -245,7 +246,7 @@ fn document() -> anyhow::Result<http::database::Observed> {
         }),
         volume_id: None,
         volume_size_gib: None,
-        asked_size_gib: None,
+        asked_size_gib: Some(ASKED),
         dns_state: None,
         namespace: "qdb-bench".to_owned(),
         resource_name: "b".to_owned(),

@@ -125,8 +125,7 @@ pub fn is_all_told(listing: &Listing, rules: &Rules) -> bool {
 /// shown no more: it went while nobody looked, or stands at a position below the one that is believed.
 fn shown<'a>(subject: &'a Subject, listing: Option<&Listing>, rules: &Rules) -> Option<&'a Sighting> {
     let seen = subject.seen.as_ref().filter(|seen| seen.present)?;
-    let forgotten =
-        listing.is_some_and(|listing| seen.term < listing.term && is_all_told(listing, rules));
+    let forgotten = listing.is_some_and(|listing| seen.term < listing.term && is_all_told(listing, rules));
     (!forgotten).then_some(seen)
 }
 

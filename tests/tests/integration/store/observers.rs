@@ -82,6 +82,9 @@ async fn terms_that_were_lost_are_put_above_what_was_heard() {
     assert_eq!(raise().await, ["eu-west-1"], "what was said of strangers counts");
     assert_eq!(take().await, Some(Term(21)));
     hear(created, i64::MAX).await;
-    assert!(raise().await.is_empty(), "so many nobody lost: a liar drives no cluster to where no next term is");
+    assert!(
+        raise().await.is_empty(),
+        "so many nobody lost: a liar drives no cluster to where no next term is"
+    );
     assert_eq!(take().await, Some(Term(21)));
 }
