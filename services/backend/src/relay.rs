@@ -5,6 +5,7 @@
 //! may run. *Invariant:* nobody waits for another database: what cannot be read or sent is set aside until the next mint,
 //! what somebody holds locked is marked later.
 
+mod measure;
 mod portion;
 mod reading;
 mod record;
@@ -43,10 +44,6 @@ const FLOOR: Duration = Duration::from_millis(500);
 pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
 /// How long a round may go on when the program is to end: brokers that are away must not hold up a restart.
 const LAST_ROUND: Duration = Duration::from_secs(5);
-/// How often the backlog is measured.
-const MEASURE_EVERY: Duration = Duration::from_secs(5);
-/// Patience with one measurement.
-const LOOK: Duration = Duration::from_secs(5);
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
 
 /// Publishes instructions.
@@ -364,28 +361,6 @@ impl Relay {
             tracing::debug!(reason, "a round of the relay failed again");
         }
         retry.next_delay().max(BACKOFF.ceiling(0))
-    }
-
-    async fn measure_until(&self, stop: &CancellationToken) {
-        loop {
-            self.measure().await;
-            if !runtime::backoff::sleep(MEASURE_EVERY, stop).await {
-                return;
-            }
-        }
-    }
-
-    async fn measure(&self) {
-        match runtime::deadline(LOOK, "the backlog", self.store.backlog()).await {
-            Ok(Ok(backlog)) => {
-                self.metrics.backlog(&backlog);
-            }
-            Ok(Err(error)) => tracing::debug!(reason = runtime::telemetry::chain(&error), "no backlog"),
-            Err(late) => tracing::debug!(reason = %late, "no backlog"),
-        }
-        if let Ok(Ok(counts)) = runtime::deadline(LOOK, "what is parked", self.store.parked_count()).await {
-            self.metrics.parked(&counts);
-        }
     }
 }
 

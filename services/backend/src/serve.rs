@@ -282,7 +282,7 @@ fn watch_kafka(program: &Program, kafka: &Kafka) -> Result<watch::Receiver<bool>
             for topic in [&kafka.instructions_topic, &kafka.gossip_topic] {
                 let checked = admin.check_partitions(topic, kafka.topic_partitions, CHECK_DEADLINE).await;
                 if *topic == kafka.instructions_topic {
-                    note_count(&tell, checked.as_ref().err());
+                    topics::note_count(&tell, checked.as_ref().err());
                 }
                 checked.map_err(|error| runtime::telemetry::chain(&error))?;
             }
@@ -290,23 +290,6 @@ fn watch_kafka(program: &Program, kafka: &Kafka) -> Result<watch::Receiver<bool>
         }),
     );
     Ok(counted)
-}
-
-fn note_count(counted: &watch::Sender<bool>, error: Option<&bus::Error>) {
-    let now = match error {
-        None => true,
-        Some(bus::Error::PartitionCount { .. }) => false,
-        Some(_) => return,
-    };
-    let changed = counted.send_if_modified(|known| std::mem::replace(known, now) != now);
-    if let Some(error) = error.filter(|_| changed) {
-        tracing::error!(
-            reason = runtime::telemetry::chain(error),
-            "nothing is published until the topic and all programs count alike"
-        );
-    } else if changed {
-        tracing::info!("the topic has as many partitions as this program is told: publishing goes on");
-    }
 }
 
 /// Asks on and on, and shows the answer as a component's state.

@@ -45,6 +45,25 @@ pub async fn wait(kafka: &Kafka, topic: &str, stop: &CancellationToken) -> Resul
     }
 }
 
+/// Notes whether a topic has as many partitions as this program is told, by how the question ended. What the brokers do not
+/// answer changes nothing.
+pub(crate) fn note_count(counted: &watch::Sender<bool>, error: Option<&bus::Error>) {
+    let now = match error {
+        None => true,
+        Some(bus::Error::PartitionCount { .. }) => false,
+        Some(_) => return,
+    };
+    let changed = counted.send_if_modified(|known| std::mem::replace(known, now) != now);
+    if let Some(error) = error.filter(|_| changed) {
+        tracing::error!(
+            reason = runtime::telemetry::chain(error),
+            "nothing is published until the topic and all programs count alike"
+        );
+    } else if changed {
+        tracing::info!("the topic has as many partitions as this program is told: publishing goes on");
+    }
+}
+
 /// Between two questions how long records are kept.
 const RETENTION_EVERY: Duration = Duration::from_mins(5);
 /// What a tombstone outlives the last record by: brokers look for old files every few minutes.

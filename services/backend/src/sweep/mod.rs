@@ -13,6 +13,7 @@
 //! keep`, a hash that changed), and the next change outranks it.
 
 pub mod decide;
+mod words;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +26,8 @@ use serde_json::json;
 use store::{Audit, Database, DatabaseView, Divergence, Listing, Mint, Store, Subject, Terms, Turn};
 use tokio::sync::watch;
 
-use self::decide::{Act, Judgement, Rules, Why, is_all_told, is_listed, judge};
+use self::decide::{Act, Rules, Why, is_all_told, is_listed, judge};
+use self::words::{failed, note, told};
 use crate::doorbell::Doorbell;
 use crate::metrics::Metrics;
 
@@ -37,8 +39,6 @@ const BATCH: u32 = 500;
 const DEADLINE: Duration = Duration::from_mins(2);
 /// How long a repair may take before somebody hears of it; it is never given up.
 const REPAIR: Duration = Duration::from_hours(1);
-/// Most databases of one kind that a turn names in the log.
-const NAMED: usize = 20;
 /// What is told of a state that was never minted.
 const AHEAD: &str =
     "the cluster held a state that was never minted, so rows were lost: what is left was minted above it";
@@ -306,53 +306,6 @@ fn again(locked: &Database) -> Mint {
         hash: wire::hash::of,
         terms: Terms { deadline: REPAIR, on_failure: OnFailure::Keep, reverts: None },
     }
-}
-
-/// Says once how a database differs, and once that it no longer does; of very many only how many.
-fn note(subject: &Subject, judgement: Judgement, number: usize) {
-    if number > NAMED {
-        return;
-    }
-    let Some(diverged) = judgement.diverged else {
-        tracing::info!(db.id = %subject.database, cluster.name = %subject.cluster, "the cluster shows what was minted again");
-        return;
-    };
-    tracing::warn!(
-        db.id = %subject.database,
-        cluster.name = %subject.cluster,
-        db.position = %subject.minted,
-        code = diverged.as_str(),
-        act = ?judgement.act,
-        "the cluster does not show what was minted"
-    );
-}
-
-fn told(tally: Option<Tally>) {
-    let Some(tally) = tally else { return };
-    let Tally { seen, changed, resent, repaired, buried, purged } = tally;
-    if changed + resent + repaired + buried + purged == 0 {
-        tracing::debug!(seen, "everything was compared");
-        return;
-    }
-    tracing::warn!(
-        seen,
-        changed,
-        resent,
-        repaired,
-        buried,
-        purged,
-        "everything was compared, and not all was the same"
-    );
-}
-
-fn failed(error: &(dyn std::error::Error + 'static), retry: &mut runtime::backoff::Retry) -> Duration {
-    let reason = runtime::telemetry::chain(error);
-    if retry.attempts() == 0 {
-        tracing::error!(reason, "a turn of the sweep failed");
-    } else {
-        tracing::debug!(reason, "a turn of the sweep failed again");
-    }
-    retry.next_delay().max(BACKOFF.ceiling(0))
 }
 
 impl Why {

@@ -38,7 +38,6 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
     let config = watcher::Config::default().timeout(observer.watch);
     let stream = watcher(Api::<QuestDB>::all(clients.watches), config).default_backoff();
     let mut stream = pin!(stream);
-    let check_api = Api::<QuestDB>::all(clients.calls);
     let mut sending = FuturesUnordered::new();
     let mut roll = tokio::time::interval(ROLL);
     let mut check = tokio::time::interval_at(tokio::time::Instant::now() + observer.check, observer.check);
@@ -61,8 +60,7 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
             event = stream.next() => match event {
                 Some(Ok(event)) => {
                     listing.note(&event);
-                    if note(book, event, term) {
-                        tracing::warn!(cluster.name = %member.cluster.id, "the API server shows an older version of a resource than was seen: it was restored");
+                    if note(member, book, event, term) {
                         return End::Restored;
                     }
                 }
@@ -89,7 +87,7 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
             },
             () = &mut over => return End::Over,
             _ = check.tick() => {
-                let checked = checked(&check_api, book, observer.call_timeout).await;
+                let checked = checked(&Api::all(clients.calls.clone()), book, observer.call_timeout).await;
                 if listing.judge(member, checked) {
                     return End::Restored;
                 }
@@ -99,7 +97,7 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
 }
 
 /// Says whether the server was restored.
-fn note(book: &mut Book, event: Event<QuestDB>, term: Term) -> bool {
+fn note(member: &Member, book: &mut Book, event: Event<QuestDB>, term: Term) -> bool {
     let (object, present) = match event {
         Event::Init => {
             book.begin_list();
@@ -112,7 +110,12 @@ fn note(book: &mut Book, event: Event<QuestDB>, term: Term) -> bool {
         Event::InitApply(object) | Event::Apply(object) => (object, true),
         Event::Delete(object) => (object, false),
     };
-    observation(&object, term.0, present).is_some_and(|(database, seen)| book.see(database, seen))
+    let restored =
+        observation(&object, term.0, present).is_some_and(|(database, seen)| book.see(database, seen));
+    if restored {
+        tracing::warn!(cluster.name = %member.cluster.id, "the API server shows an older version of a resource than was seen: it was restored");
+    }
+    restored
 }
 
 fn arrived(observer: &Observer, book: &mut Book, database: DatabaseId, sent: Result<(), bus::Error>) -> bool {

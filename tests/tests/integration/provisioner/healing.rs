@@ -356,19 +356,19 @@ async fn a_cluster_that_is_restored_from_a_backup_gets_all_that_it_lost() {
 /// By its version alone such a server cannot be told from one that lost nothing; no check of it comes within the test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restored_cluster_is_noticed_although_its_version_has_passed_all_that_was_seen() {
-    restored(&["--gossip-period", "1"], async |own, seen| {
-        let client = testkit::client(&own.admin).await.unwrap();
-        let notes: Api<ConfigMap> = Api::namespaced(client, "default");
-        loop {
-            let metadata = ObjectMeta { generate_name: Some("note-".to_owned()), ..ObjectMeta::default() };
-            let note = ConfigMap { metadata, ..ConfigMap::default() };
-            let made = notes.create(&PostParams::default(), &note).await.unwrap();
-            if made.metadata.resource_version.unwrap().parse::<u64>().unwrap() > seen {
-                return;
-            }
-        }
-    })
-    .await;
+    restored(&["--gossip-period", "1"], written_past).await;
+}
+
+/// Writes to a server until its version has passed another.
+async fn written_past(own: &Own, version: u64) {
+    let notes: Api<ConfigMap> = Api::namespaced(testkit::client(&own.admin).await.unwrap(), "default");
+    let metadata = ObjectMeta { generate_name: Some("note-".to_owned()), ..ObjectMeta::default() };
+    let note = ConfigMap { metadata, ..ConfigMap::default() };
+    let mut reached = 0;
+    while reached <= version {
+        let made = notes.create(&PostParams::default(), &note).await.unwrap();
+        reached = made.metadata.resource_version.unwrap().parse().unwrap();
+    }
 }
 
 /// `then` is done as soon as the server is there again; it is told the greatest version that was seen of a resource.

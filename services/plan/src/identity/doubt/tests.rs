@@ -1,3 +1,5 @@
+//! What speaks for a resource and what against it: each condition alone turns the answer.
+
 use cloud::{Instance, InstanceId, InstanceState, Role, VolumeState};
 use resources::names;
 use serde_json::json;
