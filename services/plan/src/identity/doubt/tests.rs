@@ -198,7 +198,7 @@ fn another_holder_counts_unless_it_only_says_so_of_what_was_made_for_this_resour
     }
     let no_proofs: [Proof; 5] = [
         ("another's PersistentVolume", |scene| {
-            scene.persistent_volumes = vec![persistent_volume("qdb-other")]
+            scene.persistent_volumes = vec![persistent_volume("qdb-other")];
         }),
         ("another's Node", |scene| scene.nodes = vec![node("qdb-other")]),
         ("another's name", |scene| scene.volumes = vec![named("eu-west-1/qdb-acme/another")]),
