@@ -106,7 +106,7 @@ pub(crate) fn is_controlled_by(object: &ObjectMeta, uid: &str) -> bool {
 }
 
 /// Decides. `traces` were looked for everywhere, unless the annotation names one. Whether what was found may be acted upon is for
-/// [`doubt`] to say.
+/// [`doubt()`] to say.
 pub fn identify(resource: &QuestDB, traces: &[Trace]) -> Identity {
     let Some(found) = traces.first() else {
         let removing = resource.metadata.deletion_timestamp.is_some();

@@ -300,29 +300,25 @@ async fn a_topic_that_gets_more_partitions_gets_nothing_until_everybody_counts_a
     relay.terminate(LIMIT).await.unwrap();
 }
 
-/// The largest state that the API takes, with the broker's and the producer's own limits.
+/// The largest configuration that the API takes, with the broker's and the producer's own limits.
 #[tokio::test]
 async fn the_largest_state_that_is_accepted_is_published() {
     let road = Road::new().await;
-    let of = |keys: usize| {
+    let of = |keys: usize, length: usize| {
+        let key = |number: usize| format!("a.{number:0>126}");
         let config: BTreeMap<String, String> =
-            (0..keys).map(|key| (format!("a.b{key}"), "x".repeat(1_000))).collect();
-        json!({"name": format!("large-{keys}"), "region": "eu-west-1", "config": config})
+            (0..keys).map(|number| (key(number), "x".repeat(length))).collect();
+        json!({"name": "large", "region": "eu-west-1", "config": config})
     };
-    let mut accepted = None;
-    for keys in (1..270).rev() {
-        let answer = road.app.create(&road.app.acme, &of(keys)).await;
-        if answer.status == 202 {
-            accepted = Some(keys);
-            break;
-        }
-        assert_eq!(text(&answer.body["code"]), "state_too_large", "{answer:?}");
+    let (keys, length) = (domain::catalogue::CONFIG_KEYS, domain::catalogue::CONFIG_VALUE_LENGTH);
+    for (keys, length) in [(keys + 1, length), (keys, length + 1)] {
+        let answer = road.app.create(&road.app.acme, &of(keys, length)).await;
+        assert_eq!(answer.status, 422, "{keys} keys of {length} bytes: {answer:?}");
     }
-    let keys = accepted.expect("some size is accepted");
-    assert!((200..269).contains(&keys), "the limit was not met: {keys} keys");
+    let answer = road.app.create(&road.app.acme, &of(keys, length)).await;
+    assert_eq!(answer.status, 202, "{answer:?}");
     assert_eq!(road.relay().step().await.unwrap(), Step::Published { count: 1, more: false });
-    let record = road.records(1).await.remove(0);
-    let payload = record.payload.unwrap();
-    assert!(payload.len() > 200 * 1_000, "{} bytes", payload.len());
+    let payload = road.records(1).await.remove(0).payload.unwrap();
+    assert!(payload.len() > keys * (length + 128), "{} bytes", payload.len());
     assert_eq!(Instruction::decode(&payload).unwrap().desired.config.len(), keys);
 }
