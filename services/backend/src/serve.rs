@@ -82,11 +82,8 @@ pub async fn run(args: Serve) -> Result<(), Error> {
     refuse_outgrown(&store, &member).await?;
     watch_postgres(&program, store.clone(), member.clone());
     let gossip_topic = kafka.gossip_topic.clone();
-    let counted = if roles.contains(&Role::Relay) || roles.contains(&Role::Sink) {
-        Some(watch_kafka(&program, &kafka)?)
-    } else {
-        None
-    };
+    let uses_kafka = roles.contains(&Role::Relay) || roles.contains(&Role::Sink);
+    let counted = uses_kafka.then(|| watch_kafka(&program, &kafka)).transpose()?;
     if let Some(counted) = counted.filter(|_| roles.contains(&Role::Relay)) {
         let producer = Producer::new(&topics::connection(&kafka, service.name)).map_err(Error::Kafka)?;
         let topic = kafka.instructions_topic.clone();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cloud::{Role, Volume, VolumeId, VolumeKind, VolumeState};
+use cloud::{Instance, InstanceId, InstanceState, Role, Volume, VolumeId, VolumeKind, VolumeState};
 use resources::{QuestDB, QuestDBStatus, names};
 use serde_json::{Value, json};
 
@@ -98,5 +98,24 @@ pub(crate) fn volume(size_gib: u32) -> Volume {
         attachments: Vec::new(),
         tags: subject().owner(Role::Volume).tags(),
         created_at: None,
+    }
+}
+
+pub(crate) fn instance() -> Instance {
+    Instance {
+        id: InstanceId::new("i-1"),
+        state: InstanceState::Running,
+        state_reason: None,
+        zone: "eu-west-1a".to_owned(),
+        subnet: None,
+        vpc: None,
+        private_ip: None,
+        instance_type: "m7i.large".to_owned(),
+        image: "ami-1".to_owned(),
+        security_groups: Vec::new(),
+        tags: subject().owner(Role::Instance).tags(),
+        client_token: None,
+        protection: None,
+        launched_at: None,
     }
 }

@@ -119,15 +119,17 @@ impl Store {
         Ok(rows.into_iter().map(Unclaimed::from).collect())
     }
 
-    /// Resolves what a cluster told under earlier terms than this one, in which everything there is was told: it went while
+    /// Resolves what these clusters told under earlier terms than these, in which everything there is was told: it went while
     /// nobody looked. What stands ahead of what was minted is resolved by what is minted next.
-    pub async fn resolve_gone(&self, cluster: &ClusterId, term: i64) -> Result<u64, Error> {
+    pub async fn resolve_gone(&self, told: &[(&ClusterId, i64)]) -> Result<u64, Error> {
+        let (clusters, terms): (Vec<&str>, Vec<i64>) =
+            told.iter().map(|(cluster, term)| (cluster.as_str(), *term)).unzip();
         let done = sqlx::query(
-            "update unclaimed set resolved_at = now() \
-             where resolved_at is null and cluster_id = $1 and term < $2 and code <> $3",
+            "update unclaimed u set resolved_at = now() from unnest($1::text[], $2::bigint[]) as s (cluster_id, term) \
+             where u.resolved_at is null and u.cluster_id = s.cluster_id and u.term < s.term and u.code <> $3",
         )
-        .bind(cluster.as_str())
-        .bind(term)
+        .bind(clusters)
+        .bind(terms)
         .bind(UnclaimedCode::Ahead.as_str())
         .execute(&self.pool)
         .await

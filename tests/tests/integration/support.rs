@@ -10,6 +10,11 @@ pub(crate) async fn database() -> (::store::Store, String) {
     (store, url)
 }
 
+/// What a relay is told while its topic has as many partitions as everybody thinks.
+pub(crate) fn counted() -> tokio::sync::watch::Receiver<bool> {
+    tokio::sync::watch::channel(true).1
+}
+
 /// Folder of the QuestDB that was installed beside the other servers of the stack.
 pub(crate) fn questdb_lib() -> std::path::PathBuf {
     let cache = stack().kubectl.ancestors().nth(3).expect("kubectl lies in the cache");

@@ -27,7 +27,7 @@ use store::{Audit, Database, DatabaseView, Divergence, Listing, Mint, Store, Sub
 use tokio::sync::watch;
 
 use self::decide::{Act, Rules, Why, is_all_told, is_listed, judge};
-use self::words::{failed, note, told};
+use self::words::{failed, note, raised, told};
 use crate::doorbell::Doorbell;
 use crate::metrics::Metrics;
 
@@ -141,13 +141,7 @@ impl Sweep {
     /// One turn; `None` while it is not time, or another replica has it.
     pub async fn step(&self) -> Result<Option<Tally>, store::Error> {
         let Some(turn) = self.store.begin_sweep(self.settings.period).await? else { return Ok(None) };
-        let raised = self.store.raise_terms().await?;
-        if !raised.is_empty() {
-            tracing::error!(
-                clusters = raised.join(", "),
-                "more was heard of clusters than Postgres has terms for, so rows were lost: their observers begin a new term"
-            );
-        }
+        raised(&self.store.raise_terms().await?);
         let listings: BTreeMap<ClusterId, Listing> =
             self.store.listings().await?.into_iter().map(|one| (one.cluster.clone(), one)).collect();
         let mut tally = Tally::default();
@@ -166,9 +160,9 @@ impl Sweep {
             }
         }
         self.store.resolve_unclaimed().await?;
-        for listing in listings.values().filter(|listing| is_all_told(listing, &self.settings.rules)) {
-            self.store.resolve_gone(&listing.cluster, listing.term).await?;
-        }
+        let told = listings.values().filter(|listing| is_all_told(listing, &self.settings.rules));
+        let told: Vec<_> = told.map(|listing| (&listing.cluster, listing.term)).collect();
+        self.store.resolve_gone(&told).await?;
         Ok(Some(tally))
     }
 

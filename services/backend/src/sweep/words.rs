@@ -29,6 +29,15 @@ pub(super) fn note(subject: &Subject, judgement: Judgement, number: usize) {
     );
 }
 
+pub(super) fn raised(clusters: &[String]) {
+    if !clusters.is_empty() {
+        tracing::error!(
+            clusters = clusters.join(", "),
+            "more was heard of clusters than Postgres has terms for, so rows were lost: their observers begin a new term"
+        );
+    }
+}
+
 pub(super) fn told(tally: Option<Tally>) {
     let Some(tally) = tally else { return };
     let Tally { seen, changed, resent, repaired, buried, purged } = tally;

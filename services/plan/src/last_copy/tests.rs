@@ -5,7 +5,7 @@ use std::time::Duration;
 use cloud::{InstanceId, Tags};
 
 use super::*;
-use crate::fixture::{DATABASE, subject, volume};
+use crate::fixture::{DATABASE, instance, subject, volume};
 
 const NUMBER: u64 = 3;
 /// When the last machine was launched, in seconds.
@@ -29,21 +29,12 @@ fn at(seconds: u64) -> SystemTime {
 }
 
 fn machine() -> Instance {
+    let machine = instance();
     Instance {
-        id: InstanceId::new("i-1"),
         state: InstanceState::Terminated,
-        state_reason: None,
-        zone: "eu-west-1a".to_owned(),
-        subnet: None,
-        vpc: None,
-        private_ip: None,
-        instance_type: "m7i.large".to_owned(),
-        image: "ami-1".to_owned(),
-        security_groups: Vec::new(),
-        tags: subject().owner(Role::Instance).tags().with(key::GENERATION, NUMBER.to_string()),
-        client_token: None,
-        protection: None,
+        tags: machine.tags.with(key::GENERATION, NUMBER.to_string()),
         launched_at: Some(at(LAUNCHED)),
+        ..machine
     }
 }
 

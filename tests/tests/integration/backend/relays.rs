@@ -10,8 +10,9 @@ use testkit::postgres::Session;
 use testkit::{Spawned, eventually};
 use wire::Instruction;
 
-use super::road::{LIMIT, Road, counted, id};
+use super::road::{LIMIT, Road, id};
 use super::{App, PATIENCE, text};
+use crate::support::counted;
 
 /// What waits to be published.
 async fn waiting(app: &App) -> i64 {

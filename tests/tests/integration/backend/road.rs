@@ -15,6 +15,7 @@ use testkit::{eventually, stack, unique};
 use wire::{Gossip, Instruction, Observation, Outcome, OutcomeKind, Said};
 
 use super::{App, PATIENCE, text};
+use crate::support::counted;
 
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
 
@@ -27,11 +28,6 @@ pub(super) struct Road {
     pub(super) gossip: String,
     records: Arc<Mutex<Vec<Record>>>,
     pub(super) stop: CancellationToken,
-}
-
-/// The topic has as many partitions as everybody thinks.
-pub(super) fn counted() -> tokio::sync::watch::Receiver<bool> {
-    tokio::sync::watch::channel(true).1
 }
 
 /// Keeps all records of a topic.

@@ -23,6 +23,7 @@ use wire::Instruction;
 
 use super::own::Own;
 use super::rig::{PATIENCE, Rig, name};
+use crate::support::counted;
 
 /// How the provisioners observe here: every list is checked in short order.
 pub(super) const OFTEN: [&str; 2] = ["--list-check-period", "0.5"];
@@ -58,8 +59,7 @@ impl World {
         let beat = |name: &str| runtime::Health::new().liveness.heartbeat(name, PATIENCE);
         let relay =
             Relay::new(store.clone(), rig.producer.clone(), instructions, doorbell.clone(), metrics.clone());
-        let counted = tokio::sync::watch::channel(true).1;
-        tokio::spawn(relay.run(beat("relay"), counted, stop.clone()));
+        tokio::spawn(relay.run(beat("relay"), counted(), stop.clone()));
         let sink = GossipSink::new(store.clone(), unique("sink"), &gossip, metrics.clone());
         let settings = bus::sink::Settings::new(rig.connection.clone(), &gossip, unique("sink"));
         tokio::spawn(backend::serve::consume(sink, settings, std::sync::Arc::default(), stop.clone()));

@@ -275,9 +275,9 @@ async fn strangers_that_went_while_nobody_looked_are_resolved_by_a_later_term() 
     let both = [("ahead".to_owned(), 1), ("unknown_database".to_owned(), 1)];
     assert_eq!(open().await, both);
     let [here, elsewhere] = ["eu-west-1", "us-east-1"].map(|cluster| cluster.parse().unwrap());
-    assert_eq!(scene.store.resolve_gone(&here, 1).await.unwrap(), 0, "told under this very term");
-    assert_eq!(scene.store.resolve_gone(&elsewhere, 2).await.unwrap(), 0, "another cluster's");
-    assert_eq!(scene.store.resolve_gone(&here, 2).await.unwrap(), 1);
+    assert_eq!(scene.store.resolve_gone(&[(&here, 1)]).await.unwrap(), 0, "told under this very term");
+    assert_eq!(scene.store.resolve_gone(&[(&elsewhere, 2)]).await.unwrap(), 0, "another cluster's");
+    assert_eq!(scene.store.resolve_gone(&[(&here, 2)]).await.unwrap(), 1);
     assert_eq!(open().await, both[..1], "rows that were lost are not found again by silence");
 }
 

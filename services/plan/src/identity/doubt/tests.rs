@@ -1,6 +1,6 @@
 //! What speaks for a resource and what against it: each condition alone turns the answer.
 
-use cloud::{Instance, InstanceId, InstanceState, Role, VolumeState};
+use cloud::{Instance, InstanceState, VolumeState};
 use resources::names;
 use serde_json::json;
 
@@ -65,22 +65,9 @@ fn named(name: &str) -> Volume {
 }
 
 fn machine(name: &str) -> Instance {
-    Instance {
-        id: InstanceId::new("i-1"),
-        state: InstanceState::Running,
-        state_reason: None,
-        zone: "eu-west-1a".to_owned(),
-        subnet: None,
-        vpc: None,
-        private_ip: None,
-        instance_type: "m7i.large".to_owned(),
-        image: "ami-1".to_owned(),
-        security_groups: Vec::new(),
-        tags: subject().owner(Role::Instance).tags().named(name),
-        client_token: None,
-        protection: None,
-        launched_at: None,
-    }
+    let mut machine = fixture::instance();
+    machine.tags = machine.tags.named(name);
+    machine
 }
 
 /// The `PersistentVolume` of the disk for a resource of this namespace.
