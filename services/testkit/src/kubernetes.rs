@@ -21,6 +21,8 @@ pub async fn client(kubeconfig: &Path) -> anyhow::Result<kube::Client> {
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(5));
     config.read_timeout = Some(Duration::from_secs(30));
+    // Or the time that a connection lay idle counts too, and a request sent at the end of it is cut off at once.
+    config.reset_reader_on_write = true;
     Ok(kube::Client::try_from(config)?)
 }
 
