@@ -28,9 +28,6 @@ pub(crate) trait Kept:
     /// What is known of an object without unpacking it.
     type Brief: Brief<Self>;
 
-    /// Whether it is the kind by which it is noticed where the API server stands. Others may lie in another store of its.
-    const IS_DATABASE: bool = false;
-
     fn brief(&self) -> Self::Brief {
         Brief::of(self)
     }
@@ -46,7 +43,6 @@ pub(crate) trait Kept:
 
 impl Kept for QuestDB {
     type Brief = brief::Database;
-    const IS_DATABASE: bool = true;
 }
 
 impl Kept for QuestDBSnapshot {

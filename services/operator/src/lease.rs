@@ -20,6 +20,8 @@ use resources::names;
 use runtime::CancellationToken;
 use tokio::sync::watch;
 
+use crate::watch::Watches;
+
 /// How long a lease lasts without renewal.
 const DURATION: Duration = Duration::from_secs(15);
 /// How long the leader tries to renew before it gives up.
@@ -101,14 +103,16 @@ pub(crate) struct Candidate {
     until: watch::Sender<Option<Instant>>,
     /// The record last seen, and since when it has been so.
     seen: Option<(Option<String>, Instant)>,
+    /// Told at which version the lease is: nothing else of the store is written and read so often.
+    watches: Watches,
 }
 
 impl Candidate {
     /// A candidate with an identity of its own (never a process id: those come again).
-    pub(crate) fn new(client: Client, namespace: &str) -> (Self, Leadership) {
+    pub(crate) fn new(client: Client, namespace: &str, watches: Watches) -> (Self, Leadership) {
         let (until, receiver) = watch::channel(None);
         let identity = format!("slipway-operator-{}", uuid::Uuid::now_v7());
-        let candidate = Self { api: Api::namespaced(client, namespace), identity, until, seen: None };
+        let candidate = Self { api: Api::namespaced(client, namespace), identity, until, seen: None, watches };
         (candidate, Leadership { until: receiver })
     }
 
@@ -158,8 +162,10 @@ impl Candidate {
 
     /// Takes or renews the lease; whether it is ours now.
     async fn attempt(&mut self) -> kube::Result<bool> {
-        let Some(found) = self.api.get_opt(names::OPERATOR).await? else {
-            return refused(self.api.create(&PostParams::default(), &self.record(None)).await);
+        let found = self.api.get_opt(names::OPERATOR).await?;
+        self.is_at(found.as_ref());
+        let Some(found) = found else {
+            return self.written(self.api.create(&PostParams::default(), &self.record(None)).await);
         };
         let version = found.metadata.resource_version.clone();
         let holder = found.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
@@ -172,7 +178,25 @@ impl Candidate {
         if !ours && !holder.is_empty() && since.elapsed() <= DURATION {
             return Ok(false);
         }
-        refused(self.api.replace(names::OPERATOR, &PostParams::default(), &self.record(Some(&found))).await)
+        self.written(
+            self.api.replace(names::OPERATOR, &PostParams::default(), &self.record(Some(&found))).await,
+        )
+    }
+
+    /// What the API server answered to a write; a refused precondition means that somebody was quicker.
+    fn written(&self, answer: kube::Result<Lease>) -> kube::Result<bool> {
+        match answer {
+            Ok(lease) => {
+                self.is_at(Some(&lease));
+                Ok(true)
+            }
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn is_at(&self, lease: Option<&Lease>) {
+        self.watches.standing().reads(lease.and_then(|lease| lease.metadata.resource_version.as_deref()));
     }
 
     fn record(&self, before: Option<&Lease>) -> Lease {
@@ -211,15 +235,6 @@ impl Candidate {
         if let Ok(Err(error)) = tokio::time::timeout(RETRY, release).await {
             tracing::warn!(%error, "could not give the leader's lease back; it will run out");
         }
-    }
-}
-
-/// A refused precondition means that somebody was quicker.
-fn refused(answer: kube::Result<Lease>) -> kube::Result<bool> {
-    match answer {
-        Ok(_) => Ok(true),
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
-        Err(error) => Err(error),
     }
 }
 

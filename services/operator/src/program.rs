@@ -32,7 +32,7 @@ use crate::rights;
 use crate::side::{self, Side};
 use crate::strays::Strays;
 use crate::unclaimed::Claims;
-use crate::watch::{self, Need, Upkeep, Watches, Wiring};
+use crate::watch::{Need, Upkeep, Watches, Wiring};
 use crate::work::Work;
 
 /// Looks asked for and not begun: watches wait beyond that.
@@ -85,14 +85,13 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let side = Side::start(&clients.watches, &Upkeep { need: Need::Snapshots, ..upkeep.clone() });
     let wiring = Wiring { upkeep, queue: queue.clone(), strays: strays.clone() };
     let caches = Caches::start(&clients.watches, &wiring);
-    watch::ask_now_and_then(&clients.calls, &wiring.upkeep);
     let view = Arc::new(ClusterView::new(Arc::clone(&cloud), &args.cluster, PICTURE));
     let look_again = LookAgain { caches: caches.clone(), settings: args.settings(), queue };
     let age = pictures::account_age(args.resync);
     let claims = Claims::new(&program.metrics, &wiring.upkeep, (&caches, args.settings()));
     pictures::watch_account(&program, Arc::clone(&view), (look_again.clone(), claims), age);
     let done = CancellationToken::new();
-    let (candidate, leadership) = Candidate::new(clients.calls.clone(), &args.lease_namespace);
+    let (candidate, leadership) = Candidate::new(clients.calls.clone(), &args.lease_namespace, watches.clone());
     program.tasks.spawn("leader", candidate.run(program.stop(), done.clone()));
     let zone = HostedZoneId::new(&args.hosted_zone_id);
     let context = Arc::new(Context {

@@ -40,7 +40,6 @@ use crate::strays::Strays;
 pub(crate) use self::again::look_again;
 use self::ear::Said;
 pub(crate) use self::merged::{Change, Heard, Merged, News, Source};
-pub(crate) use self::standing::ask_now_and_then;
 pub(crate) use self::state::Watches;
 pub(crate) use self::table::Need;
 pub(crate) use self::trouble::Watched;

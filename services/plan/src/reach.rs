@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use domain::{Rule, Violation, Violations};
-use resources::{IngressSpec, MonitorKind, MonitorSpec, NetworkSpec, ServiceSpec, names};
+use resources::{EgressSpec, IngressSpec, MonitorKind, MonitorSpec, NetworkSpec, ServiceSpec, names};
 
 use crate::{Kind, Settings, Subject};
 
@@ -16,6 +16,8 @@ pub struct Reach {
     pub namespaces: Vec<String>,
     /// Nobody else may come in.
     pub isolated: bool,
+    /// Whom the containers of the pod may call; nobody when absent. Sorted.
+    pub egress: Option<EgressSpec>,
     /// A drain does not stop it.
     pub budgeted: bool,
     /// Routes of Traefik, with the host that they match.
@@ -27,16 +29,18 @@ pub struct Reach {
 impl Reach {
     /// What a wish says.
     pub(crate) fn of(network: &NetworkSpec, subject: &Subject, settings: &Settings) -> Self {
-        let mut namespaces = network.allowed_namespaces.clone();
-        namespaces.sort_unstable();
-        namespaces.dedup();
+        let egress = network.egress.as_ref().map(|egress| EgressSpec {
+            cidrs: sorted(&egress.cidrs),
+            namespaces: sorted(&egress.namespaces),
+        });
         let ingress = network.ingress.clone().map(|ingress| {
             let own = || format!("{}.{}", subject.name, suffix(subject, settings));
             (ingress.host.as_deref().map_or_else(own, cloud::normalise_name), ingress)
         });
         Self {
             service: network.service.clone().unwrap_or_default(),
-            namespaces,
+            namespaces: sorted(&network.allowed_namespaces),
+            egress,
             isolated: network.network_policy.unwrap_or(true),
             budgeted: network.disruption_budget.unwrap_or(true),
             ingress,
@@ -92,6 +96,14 @@ pub(crate) fn check(
         let detail = format!("must be a name below {suffix}");
         violations.push(Violation::new("/spec/network/ingress/host", Rule::Format, detail));
     }
+}
+
+/// Each once, in an order that does not depend on how they were written.
+pub(crate) fn sorted(texts: &[String]) -> Vec<String> {
+    let mut texts = texts.to_vec();
+    texts.sort_unstable();
+    texts.dedup();
+    texts
 }
 
 fn suffix(subject: &Subject, settings: &Settings) -> String {

@@ -15,7 +15,7 @@ use resources::{
 use crate::goal::{is_held_back, is_leaving};
 use crate::in_force::keeps_name;
 use crate::overrides;
-use crate::reach::{self, Reach};
+use crate::reach::{self, Reach, sorted};
 use crate::secrets::Keyring;
 use crate::{Goal, InForce, Settings, Subject};
 
@@ -99,9 +99,7 @@ pub fn validate_over(
         return Err(violations);
     };
     violations.into_result()?;
-    let mut allowed_cidrs = spec.network.allowed_cidrs.clone();
-    allowed_cidrs.sort_unstable();
-    allowed_cidrs.dedup();
+    let allowed_cidrs = sorted(&spec.network.allowed_cidrs);
     Ok(Validated {
         goal,
         removing: is_leaving(resource),
@@ -231,15 +229,20 @@ fn check_network(spec: &QuestDBSpec, settings: &Settings, violations: &mut Viola
         let detail = format!("must be a name directly below {}", settings.dns_suffix);
         violations.push(Violation::new("/spec/network/hostname", Rule::Format, detail));
     }
-    for (index, cidr) in spec.network.allowed_cidrs.iter().enumerate() {
-        if !is_cidr(cidr) {
-            let pointer = format!("/spec/network/allowedCidrs/{index}");
-            violations.push(Violation::new(pointer, Rule::Format, "must be a CIDR such as 10.0.0.0/8"));
-        }
+    check_cidrs("/spec/network/allowedCidrs", &spec.network.allowed_cidrs, violations);
+    if let Some(egress) = &spec.network.egress {
+        check_cidrs("/spec/network/egress/cidrs", &egress.cidrs, violations);
     }
     if spec.network.exposure == Exposure::Public && spec.network.allowed_cidrs.is_empty() {
         let detail = "a public database needs at least one CIDR, else nobody could reach it";
         violations.push(Violation::new("/spec/network/allowedCidrs", Rule::Required, detail));
+    }
+}
+
+fn check_cidrs(pointer: &str, cidrs: &[String], violations: &mut Violations) {
+    for (index, _) in cidrs.iter().enumerate().filter(|(_, cidr)| !is_cidr(cidr)) {
+        let pointer = format!("{pointer}/{index}");
+        violations.push(Violation::new(pointer, Rule::Format, "must be a CIDR such as 10.0.0.0/8"));
     }
 }
 

@@ -179,6 +179,8 @@ pub mod port {
     pub const ILP: u16 = 9009;
     /// The kubelet of a machine, for logs and commands.
     pub const KUBELET: u16 = 10250;
+    /// Of those who resolve names.
+    pub const DNS: u16 = 53;
 }
 
 /// The volume claim of a resource: StatefulSet's own scheme for the template `data` and ordinal 0.

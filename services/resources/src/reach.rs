@@ -86,6 +86,20 @@ pub struct TlsSpec {
     pub cert_resolver: Option<String>,
 }
 
+/// Whom the containers of a pod may call, on all ports. With it, names may be resolved (port 53 of everybody).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EgressSpec {
+    /// CIDRs that may be called.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::called_cidrs")]
+    pub cidrs: Vec<String>,
+    /// Namespaces of this cluster whose pods may be called.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::called_namespaces")]
+    pub namespaces: Vec<String>,
+}
+
 /// How Prometheus' operator is told of a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -30,18 +30,34 @@ pub(crate) fn config(_: &mut SchemaGenerator) -> Schema {
 }
 
 pub(crate) fn cidrs(_: &mut SchemaGenerator) -> Schema {
+    list_of_cidrs("CIDRs that may connect.")
+}
+
+pub(crate) fn called_cidrs(_: &mut SchemaGenerator) -> Schema {
+    list_of_cidrs("CIDRs that may be called.")
+}
+
+fn list_of_cidrs(description: &str) -> Schema {
     json_schema!({
         "type": "array",
-        "description": "CIDRs that may connect.",
+        "description": description,
         "maxItems": domain::catalogue::ALLOWED_CIDRS,
         "items": { "type": "string", "maxLength": 43 },
     })
 }
 
 pub(crate) fn namespaces(_: &mut SchemaGenerator) -> Schema {
+    list_of_namespaces("Namespaces of this cluster whose pods may connect, beside the allowed CIDRs.")
+}
+
+pub(crate) fn called_namespaces(_: &mut SchemaGenerator) -> Schema {
+    list_of_namespaces("Namespaces of this cluster whose pods may be called.")
+}
+
+fn list_of_namespaces(description: &str) -> Schema {
     json_schema!({
         "type": "array",
-        "description": "Namespaces of this cluster whose pods may connect, beside the allowed CIDRs.",
+        "description": description,
         "maxItems": 32,
         "items": { "type": "string", "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$" },
     })

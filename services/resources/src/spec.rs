@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::status::QuestDBStatus;
-use crate::{CredentialsSpec, IngressSpec, MonitorSpec, PodOverrides, ServiceSpec, fence, schema};
+use crate::{CredentialsSpec, EgressSpec, IngressSpec, MonitorSpec, PodOverrides, ServiceSpec, fence, schema};
 
 /// A QuestDB database on a machine of its own.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -284,6 +284,10 @@ pub struct NetworkSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::namespaces")]
     pub allowed_namespaces: Vec<String>,
+    /// Whom the containers of the pod may call, as far as the `NetworkPolicy` says: nobody when absent. QuestDB itself calls
+    /// nobody; a container beside it, which ships logs or copies, may have to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub egress: Option<EgressSpec>,
     /// The Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceSpec>,

@@ -7,6 +7,7 @@ mod endpoint;
 mod front;
 mod node_agent;
 mod operator;
+mod own;
 mod provisioner;
 mod store;
 mod support;

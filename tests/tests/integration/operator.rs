@@ -26,6 +26,7 @@ mod questdb;
 mod quiet;
 mod reach;
 mod reload;
+mod restored;
 mod rig;
 mod rights;
 mod scopes;

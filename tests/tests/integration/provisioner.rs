@@ -15,7 +15,6 @@ mod managers;
 mod names;
 mod observing;
 mod outage;
-mod own;
 mod parked;
 mod partitions;
 mod plugins;

@@ -270,10 +270,8 @@ async fn fail(pass: &Pass<'_>, action: &Action, error: &Error) -> Failure {
         tracing::info!(step.name = name, error = text, "nothing is made any more");
     } else {
         tracing::warn!(step.name = name, step.part = %action.part, error = text, "could not do {name}");
-        pass.context
-            .events
-            .wrong(pass.resource, &format!("{name}Failed"), format!("{}: {text}", action.part))
-            .await;
+        let [note, same] = [text, error.stable()].map(|text| format!("{}: {text}", action.part));
+        pass.context.events.failed(pass.resource, name, &note, &same).await;
     }
     let failure = Failure { part: action.part, message: error.stable(), lasting: error.is_lasting() };
     if !rests(action.part, error) {

@@ -48,7 +48,7 @@ pub(super) async fn carry_out(
         Err(error) => {
             let text = runtime::telemetry::chain(error);
             tracing::warn!(step.name = name, error = text, "could not do {name}");
-            context.events.wrong(resource, &format!("{name}Failed"), text).await;
+            context.events.failed(resource, name, &text, &error.stable()).await;
         }
     }
     done

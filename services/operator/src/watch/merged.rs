@@ -131,11 +131,7 @@ fn said<K: Kept>(
     watches: &Watches,
 ) -> BoxStream<'static, Numbered<K>> {
     let stream = standing::watch(source.api, config.clone(), watches.standing().anew());
-    let seen = watches.clone();
-    let stream = stream.filter(|event| std::future::ready(may_be_ours(event))).modify(move |object| {
-        if K::IS_DATABASE {
-            seen.standing().note(object.meta().resource_version.as_deref());
-        }
+    let stream = stream.filter(|event| std::future::ready(may_be_ours(event))).modify(|object| {
         object.managed_fields_mut().clear();
         object.strip();
     });

@@ -91,8 +91,8 @@ impl Watches {
         }))
     }
 
-    /// Where the API server stands.
-    pub(super) fn standing(&self) -> &Standing {
+    /// Whether the API server's store is still the one that it was.
+    pub(crate) fn standing(&self) -> &Standing {
         &self.0.standing
     }
 

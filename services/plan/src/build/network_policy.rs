@@ -1,5 +1,5 @@
-//! Who may reach the pod: those whom the wish lets in, the operator, scrapers and, where there are routes, Traefik. The
-//! database itself calls nobody.
+//! Who may reach the pod: those whom the wish lets in, the operator, scrapers and, where there are routes, Traefik. And
+//! whom it may call: nobody, but for those whom the wish names, because the database itself calls nobody.
 //!
 //! Probes need no rule: what comes from the Node of a pod is always let in.
 
@@ -24,7 +24,7 @@ pub fn network_policy(validated: &Validated, settings: &Settings) -> Manifest {
                 "podSelector": { "matchLabels": subject.selector() },
                 "policyTypes": ["Ingress", "Egress"],
                 "ingress": ingress(validated, settings),
-                "egress": [],
+                "egress": egress(validated),
             },
         }),
         name,
@@ -53,6 +53,19 @@ fn ingress(validated: &Validated, settings: &Settings) -> Vec<Value> {
     ];
     // A rule without anybody in it would let in everybody.
     rules.into_iter().filter(|(who, _)| !who.is_empty()).map(|(who, ports)| rule(&who, ports)).collect()
+}
+
+fn egress(validated: &Validated) -> Vec<Value> {
+    let Some(called) = &validated.reach.egress else { return Vec::new() };
+    let names = ["UDP", "TCP"].map(|protocol| json!({ "port": port::DNS, "protocol": protocol }));
+    let mut rules = vec![json!({ "ports": names })];
+    let who: Vec<Value> =
+        called.cidrs.iter().map(block).chain(called.namespaces.iter().map(namespace)).collect();
+    // A rule without anybody in it would let everybody be called.
+    if !who.is_empty() {
+        rules.push(json!({ "to": who }));
+    }
+    rules
 }
 
 fn rule(who: &[Value], ports: &[u16]) -> Value {

@@ -74,6 +74,7 @@ fn wrong_fields() -> Vec<Wrong> {
 /// What is wrong with how a database is reached.
 fn wrong_reach() -> Vec<Wrong> {
     vec![
+        ("/spec/network/egress", json!({ "cidrs": ["::/129"] }), "/spec/network/egress/cidrs/0", "format"),
         ("/spec/network", json!({ "exposure": "Public" }), "/spec/network/allowedCidrs", "required"),
         ("/spec/network/ingress", json!({ "host": "a.example.com" }), "/spec/network/ingress/host", "format"),
         (

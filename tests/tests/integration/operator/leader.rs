@@ -76,6 +76,29 @@ async fn two_leaders_at_once_make_and_take_away_everything_once() {
     subject.purge().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_asked_to_end_gives_the_lease_back_and_each_change_is_counted() {
+    let rig = Rig::new().await;
+    let lease = lease(&rig).await;
+    let leases: Api<Lease> = Api::namespaced(rig.admin.clone(), &lease);
+    let record = async || leases.get(names::OPERATOR).await.unwrap().spec.unwrap();
+    let way = rig.rights(&lease).await;
+    let first = rig.spawn((&lease, &way), &[], &[]);
+    let led = holder(&rig, &lease, "").await;
+    let before = record().await;
+    assert_eq!(before.lease_duration_seconds, Some(15));
+    let heir = rig.spawn((&lease, &way), &[], &[]);
+    heir.ready().await;
+    first.terminate(PATIENCE).await.unwrap();
+    let given_back = record().await;
+    assert_ne!(given_back.holder_identity.as_deref(), Some(led.as_str()), "nobody has to wait for its end");
+    holder(&rig, &lease, &led).await;
+    let after = record().await;
+    assert_eq!(after.lease_transitions, before.lease_transitions.map(|times| times + 1));
+    assert!(after.acquire_time > before.acquire_time, "{before:?}, then {after:?}");
+    rig.end().await;
+}
+
 async fn lease(rig: &Rig) -> String {
     testkit::temporary_namespace(&rig.admin, "lease").await.unwrap()
 }

@@ -38,8 +38,13 @@ pub(super) struct Rig {
 impl Rig {
     pub(super) async fn new() -> Self {
         let facts = bare_cluster();
-        let client = |path: &'static Path| async { testkit::client(path).await.unwrap() };
-        let admin = client(&facts.kubeconfig).await;
+        Self::at([&facts.kubeconfig, &facts.provisioner_kubeconfig, &facts.operator_kubeconfig]).await
+    }
+
+    /// By the ways of administrator, provisioner and operator to an API server.
+    pub(super) async fn at([admin, provisioner, operator]: [&Path; 3]) -> Self {
+        let client = async |path: &Path| testkit::client(path).await.unwrap();
+        let admin = client(admin).await;
         let namespace = testkit::temporary_namespace(&admin, "operator").await.unwrap();
         let network = stack().clusters.iter().find(|cluster| !cluster.zones.is_empty()).expect("a network");
         let settings = Settings {
@@ -48,8 +53,8 @@ impl Rig {
             ..Settings::new(network.region.as_str())
         };
         Self {
-            provisioner: client(&facts.provisioner_kubeconfig).await,
-            operator: client(&facts.operator_kubeconfig).await,
+            provisioner: client(provisioner).await,
+            operator: client(operator).await,
             aws: Arc::new(Aws::connect(settings).await),
             cluster: unique("op"),
             admin,

@@ -20,6 +20,8 @@ pub(super) struct Subject {
     pub(super) name: String,
     pub(super) database: String,
     seq: i64,
+    /// The newest wish.
+    said: Value,
 }
 
 impl Subject {
@@ -30,7 +32,7 @@ impl Subject {
     /// Another one, beside others in their namespace.
     pub(super) fn within(rig: &Arc<Rig>, name: &str) -> Self {
         let database = uuid::Uuid::now_v7().hyphenated().to_string();
-        Self { rig: Arc::clone(rig), name: name.to_owned(), database, seq: 0 }
+        Self { rig: Arc::clone(rig), name: name.to_owned(), database, seq: 0, said: Value::Null }
     }
 
     /// A database that serves; the test stands in for everybody else.
@@ -92,9 +94,7 @@ impl Subject {
 
     /// The newest wish, said again.
     pub(super) async fn say_again(&self) {
-        let mut object = self.rig.unique(&self.name, &self.database, self.seq);
-        object["spec"]["storage"]["provisioned"] = json!(self.seq > 1);
-        self.rig.provision(&object).await.unwrap();
+        self.rig.provision(&self.said).await.unwrap();
     }
 
     /// Another wish for the database, as the provisioner applies it.
@@ -104,6 +104,7 @@ impl Subject {
         object["spec"]["storage"]["provisioned"] = json!(self.seq > 1);
         change(&mut object["spec"]);
         self.rig.provision(&object).await.unwrap();
+        self.said = object;
     }
 
     pub(super) async fn wish_run_state(&mut self, run_state: &str) {

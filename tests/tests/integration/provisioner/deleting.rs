@@ -12,8 +12,8 @@ use testkit::eventually;
 use wire::Instruction;
 
 use super::healing::{OFTEN, World, resource, stands_at};
-use super::own::Own;
 use super::rig::{PATIENCE, name};
+use crate::own::Own;
 
 const DATABASES: usize = 4;
 const BINDING: &str = "slipway-managed-delete";

@@ -10,7 +10,6 @@ use backend::sink::GossipSink;
 use backend::sweep::decide::Rules;
 use backend::sweep::{Settings, Sweep};
 use domain::{Desired, OperationKind, Position, RunState};
-use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject};
 use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::config::Kubeconfig;
@@ -21,8 +20,8 @@ use store::{Mint, NewDatabase, Terms};
 use testkit::{eventually, unique};
 use wire::Instruction;
 
-use super::own::Own;
 use super::rig::{PATIENCE, Rig, name};
+use crate::own::Own;
 use crate::support::counted;
 
 /// How the provisioners observe here: every list is checked in short order.
@@ -356,19 +355,7 @@ async fn a_cluster_that_is_restored_from_a_backup_gets_all_that_it_lost() {
 /// By its version alone such a server cannot be told from one that lost nothing; no check of it comes within the test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restored_cluster_is_noticed_although_its_version_has_passed_all_that_was_seen() {
-    restored(&["--gossip-period", "1"], written_past).await;
-}
-
-/// Writes to a server until its version has passed another.
-async fn written_past(own: &Own, version: u64) {
-    let notes: Api<ConfigMap> = Api::namespaced(testkit::client(&own.admin).await.unwrap(), "default");
-    let metadata = ObjectMeta { generate_name: Some("note-".to_owned()), ..ObjectMeta::default() };
-    let note = ConfigMap { metadata, ..ConfigMap::default() };
-    let mut reached = 0;
-    while reached <= version {
-        let made = notes.create(&PostParams::default(), &note).await.unwrap();
-        reached = made.metadata.resource_version.unwrap().parse().unwrap();
-    }
+    restored(&["--gossip-period", "1"], Own::written_past).await;
 }
 
 /// `then` is done as soon as the server is there again; it is told the greatest version that was seen of a resource.

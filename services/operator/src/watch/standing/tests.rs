@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use k8s_openapi::api::core::v1::ConfigMap;
 use runtime::CancellationToken;
 use runtime::health::Readiness;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::*;
 use crate::played::{self, Answer};
@@ -17,48 +17,32 @@ use crate::watch::{Upkeep, Watches, keep};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
-fn only_what_went_back_was_restored() {
+fn only_a_version_that_fell_tells_of_another_store() {
     let standing = Standing::default();
-    let anew = standing.anew();
-    standing.note(Some("7"));
-    for nonsense in [None, Some("no number"), Some("3")] {
-        standing.note(nonsense);
+    let mut anew = standing.anew();
+    let mut told = |version| {
+        standing.reads(version);
+        let told = anew.has_changed().unwrap();
+        anew.mark_unchanged();
+        told
+    };
+    for version in [None, Some("7"), Some("7"), Some("9"), Some("no number"), Some("9")] {
+        assert!(!told(version), "{version:?}");
     }
-    let stands_at = |version| standing.stands_at(version, standing.newest());
-    assert!(!stands_at(7) && !stands_at(9) && !stands_at(9));
-    assert!(!anew.has_changed().unwrap());
-    assert!(stands_at(8));
-    assert!(anew.has_changed().unwrap());
-    // It is said once, and what it goes back behind next time is where it stands now.
-    assert!(!stands_at(8) && stands_at(4) && !stands_at(5));
-    // An object says as much as a list does.
-    standing.note(Some("100"));
-    assert!(stands_at(99));
+    assert!(told(Some("8")));
+    // It is told once; what it falls below next is where it is now.
+    assert!(!told(Some("8")) && !told(Some("100")) && told(Some("99")));
+    // What is not there any more fell, too; what is made after it did not.
+    assert!(told(None) && !told(None) && !told(Some("3")));
 }
 
-#[test]
-fn what_is_seen_while_the_answer_is_on_its_way_says_nothing_against_it() {
-    let standing = Standing::default();
-    standing.note(Some("7"));
-    let before = standing.newest();
-    standing.note(Some("12"));
-    assert!(!standing.stands_at(10, before));
-    assert_eq!(standing.newest(), 12, "and counts the next time");
-}
-
-/// What is listed of an API server that stands at a version: one ConfigMap, named after that, and no database.
-fn listed(path: &str, version: u64) -> Answer {
+/// What is listed of an API server that stands at a version: one ConfigMap, named after that.
+fn listed(version: u64) -> Answer {
     let map =
         json!({ "metadata": { "name": format!("of-{version}"), "namespace": "n", "resourceVersion": "1" } });
-    if path.ends_with("/configmaps") {
-        return list("ConfigMapList", "v1", version, &json!([map]));
-    }
-    list("PartialObjectMetadataList", "meta.k8s.io/v1", version, &json!([]))
-}
-
-fn list(kind: &str, group: &str, version: u64, items: &Value) -> Answer {
     let metadata = json!({ "resourceVersion": version.to_string() });
-    Answer::Is(200, json!({ "kind": kind, "apiVersion": group, "metadata": metadata, "items": items }))
+    let list = json!({ "kind": "ConfigMapList", "apiVersion": "v1", "metadata": metadata, "items": [map] });
+    Answer::Is(200, list)
 }
 
 async fn shows(store: &Store<ConfigMap>, name: &str) {
@@ -72,33 +56,64 @@ async fn shows(store: &Store<ConfigMap>, name: &str) {
     assert!(shown.is_ok(), "{name} alone is not shown: {:?}", store.keys());
 }
 
+/// A kind that is watched in silence, at an API server that stands where the test says.
+struct Stand {
+    stands: Arc<AtomicU64>,
+    upkeep: Upkeep,
+    store: Store<ConfigMap>,
+}
+
+impl Stand {
+    fn new() -> Self {
+        let stands = Arc::new(AtomicU64::new(50));
+        let now = Arc::clone(&stands);
+        let client = played::client(move |_, watches| {
+            if watches { Answer::Silence } else { listed(now.load(Ordering::SeqCst)) }
+        });
+        let (stop, scope, metrics) = (CancellationToken::new(), Scope::All, runtime::Metrics::default());
+        let watches = Watches::new(&metrics, &Readiness::default(), &scope, String::new());
+        let upkeep = Upkeep::played(watches, scope, &stop);
+        let sources = namespaced::<ConfigMap>(&client, &upkeep.scope);
+        let store = keep(&upkeep, sources, &watcher::Config::default(), |_| std::future::ready(()));
+        Self { stands, upkeep, store }
+    }
+
+    /// The server changes without a word, and this is read of the one object.
+    fn turns_to(&self, version: u64, read: &str) {
+        self.stands.store(version, Ordering::SeqCst);
+        self.upkeep.watches.standing().reads(Some(read));
+    }
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        self.upkeep.stop.cancel();
+    }
+}
+
 #[tokio::test]
 async fn what_is_restored_is_listed_again_although_no_watch_tells_of_it() {
-    let stands = Arc::new(AtomicU64::new(50));
-    let now = Arc::clone(&stands);
-    let client =
-        played::client(
-            move |path, watches| {
-                if watches { Answer::Silence } else { listed(path, now.load(Ordering::SeqCst)) }
-            },
-        );
-    let (stop, scope, metrics) = (CancellationToken::new(), Scope::All, runtime::Metrics::default());
-    let watches = Watches::new(&metrics, &Readiness::default(), &scope, String::new());
-    let upkeep = Upkeep::played(watches, scope, &stop);
-    let sources = namespaced::<ConfigMap>(&client, &upkeep.scope);
-    let store = keep(&upkeep, sources, &watcher::Config::default(), |_| std::future::ready(()));
-    shows(&store, "of-50").await;
-    let anew = upkeep.watches.standing().anew();
-    ask(&client, &upkeep).await;
+    let stand = Stand::new();
+    stand.turns_to(50, "49");
+    shows(&stand.store, "of-50").await;
     // It went on: its watches tell what there is to tell.
-    stands.store(60, Ordering::SeqCst);
-    ask(&client, &upkeep).await;
+    let anew = stand.upkeep.watches.standing().anew();
+    stand.turns_to(60, "60");
     assert!(!anew.has_changed().unwrap());
-    shows(&store, "of-50").await;
-    // It was set back: what is there no more goes, and what came back is there.
-    stands.store(40, Ordering::SeqCst);
-    ask(&client, &upkeep).await;
+    shows(&stand.store, "of-50").await;
+    // It was restored and has passed by now all that was seen: what is there no more goes, and what came back is there.
+    stand.turns_to(70, "41");
     assert!(anew.has_changed().unwrap());
-    shows(&store, "of-40").await;
-    stop.cancel();
+    shows(&stand.store, "of-70").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_watch_goes_on_for_ever_without_a_list() {
+    let stand = Stand::new();
+    shows(&stand.store, "of-50").await;
+    stand.stands.store(60, Ordering::SeqCst);
+    tokio::time::sleep(LASTS.mul_f64(0.74)).await;
+    assert_eq!(stand.store.keys()[0].name(), "of-50", "it is not listed all the time");
+    tokio::time::sleep(LASTS.mul_f64(0.52)).await;
+    shows(&stand.store, "of-60").await;
 }

@@ -2,8 +2,9 @@
 
 use cloud::{IngressRule, PeerRange};
 use resources::{
-    IngressSpec, MonitorKind, MonitorSpec, NetworkSpec, RouteSpec, ServiceSpec, ServiceType, TlsSpec,
+    EgressSpec, IngressSpec, MonitorKind, MonitorSpec, NetworkSpec, RouteSpec, ServiceSpec, ServiceType, TlsSpec,
 };
+use serde_json::json;
 
 use crate::build::{
     disruption_budget, headless, monitor, network_policy, routes, security_group_rules, service,
@@ -39,6 +40,28 @@ fn the_manifests_are_as_recorded() {
     insta::assert_yaml_snapshot!("headless_with_annotations", headless(&wish).body);
     insta::assert_yaml_snapshot!("network_policy", network_policy(&wish, &cluster).body);
     insta::assert_yaml_snapshot!("disruption_budget", disruption_budget(&subject()).body);
+}
+
+#[test]
+fn who_is_called_is_named_and_names_are_resolved_for_that() {
+    let egress = |egress: Option<EgressSpec>| {
+        let wish = wishing(|network| network.egress = egress);
+        network_policy(&wish, &settings()).body["spec"]["egress"].clone()
+    };
+    assert_eq!(egress(None), json!([]));
+    let names = json!({ "ports": [{ "port": 53, "protocol": "UDP" }, { "port": 53, "protocol": "TCP" }] });
+    assert_eq!(egress(Some(EgressSpec::default())), json!([names]), "and not everybody");
+    let texts = |texts: &[&str]| texts.iter().copied().map(str::to_owned).collect();
+    let called = EgressSpec {
+        cidrs: texts(&["10.8.0.0/16", "10.7.0.0/16", "10.8.0.0/16"]),
+        namespaces: texts(&["logs"]),
+    };
+    let to = json!([
+        { "ipBlock": { "cidr": "10.7.0.0/16" } },
+        { "ipBlock": { "cidr": "10.8.0.0/16" } },
+        { "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": "logs" } } },
+    ]);
+    assert_eq!(egress(Some(called)), json!([names, { "to": to }]));
 }
 
 #[test]

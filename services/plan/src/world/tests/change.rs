@@ -144,6 +144,7 @@ const ROWS: &[Row] = &[
 const OBJECTS: &[(&str, &str)] = &[
     ("network.allowed_cidrs", "/spec/network/allowedCidrs"),
     ("network.allowed_namespaces", "/spec/network/networkPolicy"),
+    ("network.egress", "/spec/network/networkPolicy"),
     ("network.service", "/spec/network/service"),
     ("network.ingress", "/spec/network/ingress"),
     ("network.monitor", "/spec/network/monitor"),
@@ -190,6 +191,7 @@ fn fields(spec: &QuestDBSpec) -> BTreeSet<&'static str> {
             allowed_cidrs,
             exposure,
             allowed_namespaces,
+            egress,
             service,
             network_policy,
             disruption_budget,
@@ -233,6 +235,7 @@ fn a_change_is_told_by_field_with_what_it_takes() {
         spec(&mut world, |spec| match *name {
             "network.allowed_cidrs" => spec.network.allowed_cidrs = vec!["10.9.0.0/16".to_owned()],
             "network.allowed_namespaces" => spec.network.allowed_namespaces = vec!["other".to_owned()],
+            "network.egress" => spec.network.egress = serde_json::from_value(json!({})).unwrap(),
             "network.service" => {
                 spec.network.service =
                     serde_json::from_value(json!({ "annotations": { "a": "b" } })).unwrap();

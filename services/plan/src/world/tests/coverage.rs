@@ -63,8 +63,8 @@ fields!(QuestDBSpec "", SPEC, of_spec: instruction, run_state, version, image, c
 fields!(ComputeSpec "compute.", COMPUTE, of_compute: instance_type, node_image);
 fields!(StorageSpec "storage.", STORAGE, of_storage: size_gib, volume_type, iops, throughput, provisioned,
     deletion_policy, source);
-fields!(NetworkSpec "network.", NETWORK, of_network: hostname, allowed_cidrs, exposure, allowed_namespaces, service,
-    network_policy, disruption_budget, ingress, monitor);
+fields!(NetworkSpec "network.", NETWORK, of_network: hostname, allowed_cidrs, exposure, allowed_namespaces, egress,
+    service, network_policy, disruption_budget, ingress, monitor);
 
 fn differing(one: &QuestDBSpec, other: &QuestDBSpec) -> Vec<&'static str> {
     let mut found = of_spec(one, other);

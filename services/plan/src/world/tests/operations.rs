@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cloud::{IngressRule, InstanceState};
 use jiff::{SignedDuration, Timestamp};
 use resources::{
-    CredentialsSpec, DeletionPolicy, EnvSpec, Exposure, IlpSpec, IngressSpec, MonitorKind, MonitorSpec,
+    CredentialsSpec, DeletionPolicy, EgressSpec, EnvSpec, Exposure, IlpSpec, IngressSpec, MonitorKind, MonitorSpec,
     PodOverrides, QuestDBSpec, RouteSpec, RunState, ServiceSpec, ServiceType, VolumeType, names,
 };
 use serde_json::json;
@@ -223,6 +223,7 @@ const OPERATIONS: &[Operation] = &[
             let network = &mut spec.network;
             (network.service, network.ingress, network.monitor) = (None, None, None);
             network.allowed_namespaces.clear();
+            network.egress = None;
             (network.network_policy, network.disruption_budget) = (Some(false), Some(false));
         });
     }),
@@ -329,6 +330,7 @@ fn all_ways_in(spec: &mut QuestDBSpec) {
     let route = |name: &str| Some(RouteSpec { entry_points: vec![name.to_owned()] });
     let network = &mut spec.network;
     network.allowed_namespaces = vec!["apps".to_owned()];
+    network.egress = Some(EgressSpec { namespaces: vec!["logs".to_owned()], ..EgressSpec::default() });
     network.ingress =
         Some(IngressSpec { http: route("web"), pg: route("postgres"), ..IngressSpec::default() });
     network.monitor = Some(MonitorSpec { kind: MonitorKind::ServiceMonitor, ..MonitorSpec::default() });

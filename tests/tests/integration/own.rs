@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{ObjectMeta, PostParams};
 use kube::config::Kubeconfig;
 use testkit::{Server, eventually, stack, unique};
 use tokio::process::{Child, Command};
@@ -12,20 +15,22 @@ use tokio::process::{Child, Command};
 /// How long the API server may take to answer.
 const START: Duration = Duration::from_mins(2);
 
-pub(super) struct Own {
+pub(crate) struct Own {
     folder: PathBuf,
     etcd: Vec<String>,
     api_server: Vec<String>,
     running: Vec<Child>,
     /// Kubeconfig of the administrator.
-    pub(super) admin: PathBuf,
+    pub(crate) admin: PathBuf,
     /// Kubeconfig of the provisioner.
-    pub(super) provisioner: PathBuf,
+    pub(crate) provisioner: PathBuf,
+    /// Kubeconfig of the operator.
+    pub(crate) operator: PathBuf,
 }
 
 impl Own {
     /// A cluster with our definition, policies and rights.
-    pub(super) async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let folder = testkit::scratch().join(unique("own"));
         std::fs::create_dir_all(folder.join("certificates")).unwrap();
         let [client, peer, api] = [(); 3].map(|()| testkit::free_address().unwrap());
@@ -51,15 +56,17 @@ impl Own {
         );
         let facts = testkit::bare_cluster();
         let server = format!("https://127.0.0.1:{}", api.port());
-        let [admin, provisioner] =
-            [("admin", &facts.kubeconfig), ("provisioner", &facts.provisioner_kubeconfig)].map(
-                |(name, like)| {
-                    let path = folder.join(format!("{name}.kubeconfig"));
-                    std::fs::write(&path, kubeconfig(like, &server, &folder)).unwrap();
-                    path
-                },
-            );
-        let mut own = Self { folder, etcd, api_server, running: Vec::new(), admin, provisioner };
+        let [admin, provisioner, operator] = [
+            ("admin", &facts.kubeconfig),
+            ("provisioner", &facts.provisioner_kubeconfig),
+            ("operator", &facts.operator_kubeconfig),
+        ]
+        .map(|(name, like)| {
+            let path = folder.join(format!("{name}.kubeconfig"));
+            std::fs::write(&path, kubeconfig(like, &server, &folder)).unwrap();
+            path
+        });
+        let mut own = Self { folder, etcd, api_server, running: Vec::new(), admin, provisioner, operator };
         own.run().await;
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("deploy");
         for part in ["crds", "rbac", "policies"] {
@@ -69,18 +76,30 @@ impl Own {
     }
 
     /// Takes a backup; the servers stand still for that.
-    pub(super) async fn back_up(&mut self) {
+    pub(crate) async fn back_up(&mut self) {
         self.stop().await;
         self.copy("etcd", "backup");
         self.run().await;
     }
 
     /// Brings back what the backup has; all that was written since is lost.
-    pub(super) async fn restore(&mut self) {
+    pub(crate) async fn restore(&mut self) {
         self.stop().await;
         std::fs::remove_dir_all(self.folder.join("etcd")).unwrap();
         self.copy("backup", "etcd");
         self.run().await;
+    }
+
+    /// Writes to it until its version has passed another: by its version alone it cannot be told from one that lost nothing.
+    pub(crate) async fn written_past(&self, version: u64) {
+        let notes: Api<ConfigMap> = Api::namespaced(testkit::client(&self.admin).await.unwrap(), "default");
+        let metadata = ObjectMeta { generate_name: Some("note-".to_owned()), ..ObjectMeta::default() };
+        let note = ConfigMap { metadata, ..ConfigMap::default() };
+        let mut reached = 0;
+        while reached <= version {
+            let made = notes.create(&PostParams::default(), &note).await.unwrap();
+            reached = made.metadata.resource_version.unwrap().parse().unwrap();
+        }
     }
 
     async fn run(&mut self) {

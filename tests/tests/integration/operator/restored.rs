@@ -1,0 +1,86 @@
+//! An API server whose store is restored from a copy so young that, by its version alone, it cannot be told from one that lost
+//! nothing. Whoever leads at that moment loses the lease with it; a standby lives on with what it saw before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
+use resources::{Phase, names};
+use runtime::CancellationToken;
+use serde_json::json;
+use testkit::{eventually, unique};
+
+use super::rig::{PATIENCE, Rig};
+use super::subject::Subject;
+use crate::own::Own;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_does_not_trust_what_it_saw_before_the_cluster_was_restored() {
+    let mut own = Own::start().await;
+    let rig = Arc::new(Rig::at([&own.admin, &own.provisioner, &own.operator]).await);
+    let [lease, held] = [lease(&rig).await, lease(&rig).await];
+    let mut subject = Subject::within(&rig, &unique("restored"));
+    let first = rig.spawn((&lease, &own.operator), &[], &[]);
+    subject.serving().await;
+    first.kill().await.unwrap();
+    own.back_up().await;
+
+    let stop = CancellationToken::new();
+    let holder = tokio::spawn(hold(rig.clone(), held.clone(), stop.clone()));
+    let leader = rig.spawn((&lease, &own.operator), &[], &[]);
+    let standby = rig.spawn((&held, &own.operator), &[], &[]);
+    subject.wish(|spec| spec["network"] = json!({ "allowedNamespaces": ["apps"] })).await;
+    subject.carried_out(Phase::Ready).await;
+    let policies: Api<NetworkPolicy> = Api::namespaced(rig.admin.clone(), &rig.namespace);
+    let policy = names::guard(&subject.name);
+    let lets_in = async || {
+        let found = policies.get(&policy).await.unwrap();
+        let lets_in = json!(found.spec).to_string().contains("apps");
+        (lets_in, found.resource_version().unwrap().parse::<u64>().unwrap())
+    };
+    assert!(lets_in().await.0, "carried out");
+    // It has read of the lease, and so of everything, after the copy was taken.
+    eventually(PATIENCE, "a standby that sees all there is", async || standby.is_ready().await.then_some(()))
+        .await;
+    leader.kill().await.unwrap();
+    let last = rig.as_admin().get(&subject.name).await.unwrap().resource_version().unwrap();
+
+    own.restore().await;
+    assert!(!lets_in().await.0, "the change is lost");
+    own.written_past(last.parse().unwrap()).await;
+    stop.cancel();
+    holder.await.unwrap();
+    // The provisioner says again what was lost; what it made of the policy is for the operator to find out.
+    subject.say_again().await;
+    eventually(PATIENCE, "the change again", async || lets_in().await.0.then_some(())).await;
+    subject.carried_out(Phase::Ready).await;
+    assert!(standby.log().contains("everything is listed again"), "{}", standby.log());
+    subject.purge().await;
+}
+
+async fn lease(rig: &Rig) -> String {
+    testkit::temporary_namespace(&rig.admin, "lease").await.unwrap()
+}
+
+/// Holds a lease, as a leader does, until stopped; then it is given back.
+async fn hold(rig: Arc<Rig>, namespace: String, stop: CancellationToken) {
+    let leases: Api<Lease> = Api::namespaced(rig.admin.clone(), &namespace);
+    let held_by = async |holder: &str| {
+        let now = jiff::Timestamp::now();
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": names::OPERATOR },
+            "spec": { "holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": format!("{now:.6}") },
+        });
+        let params = PatchParams::apply("somebody").force();
+        leases.patch(names::OPERATOR, &params, &Patch::Apply(&lease)).await
+    };
+    while !stop.is_cancelled() {
+        // While the server is away nobody can take it either.
+        let _ = held_by("somebody").await;
+        let _ = tokio::time::timeout(Duration::from_secs(1), stop.cancelled()).await;
+    }
+    held_by("").await.unwrap();
+}
