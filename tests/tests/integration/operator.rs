@@ -25,6 +25,7 @@ mod policies;
 mod questdb;
 mod quiet;
 mod reach;
+mod refused;
 mod reload;
 mod restored;
 mod rig;

@@ -254,7 +254,7 @@ pub(super) async fn apply(api: &Api<QuestDB>, object: &Value) -> kube::Result<Qu
 }
 
 /// The refusal of a write that must be refused.
-pub(super) fn refusal(answer: kube::Result<QuestDB>) -> Box<kube::core::Status> {
+pub(super) fn refusal<T: std::fmt::Debug>(answer: kube::Result<T>) -> Box<kube::core::Status> {
     match answer {
         Err(kube::Error::Api(status)) => status,
         other => panic!("not refused: {other:?}"),
