@@ -69,7 +69,15 @@ fn check(pointer: &str, value: Value, expected: &str, rule: &str) {
 
 #[test]
 fn keys_of_others_are_refused_by_name() {
-    let ours = ["crd.questdb.io/database", "app.kubernetes.io/name", "statefulset.kubernetes.io/pod-name"];
+    let ours = [
+        "crd.questdb.io/database",
+        "app.kubernetes.io/name",
+        "app.kubernetes.io/managed-by",
+        "statefulset.kubernetes.io/pod-name",
+        "kubernetes.io/hostname",
+        "k8s.io/a",
+        "node.k8s.io/a",
+    ];
     for key in ours {
         let expected = format!("/labels/{}", key.replace('/', "~1"));
         check("/labels", json!({ key: "x" }), &expected, "conflict");
@@ -95,12 +103,14 @@ fn amounts_and_patience_have_bounds() {
     check("/resources", json!({ "cpu": "1", "memory": "7Gi" }), "/resources", "range");
     let probe = |period: u32, failures: u32| json!({ "periodSeconds": period, "failureThreshold": failures });
     check("/probes/startup", probe(2, 29), "/probes/startup", "range");
-    check(
-        "/probes/liveness",
-        json!({ "periodSeconds": 2, "timeoutSeconds": 3, "failureThreshold": 6 }),
-        "/probes/liveness/timeoutSeconds",
-        "range",
-    );
+    for probe in ["startup", "readiness", "liveness"] {
+        check(
+            &format!("/probes/{probe}"),
+            json!({ "periodSeconds": 2, "timeoutSeconds": 3, "failureThreshold": 60 }),
+            &format!("/probes/{probe}/timeoutSeconds"),
+            "range",
+        );
+    }
 }
 
 #[test]
@@ -108,8 +118,18 @@ fn settings_of_questdb_are_no_environment() {
     let settings = ["QDB_PG_PASSWORD", "QDB_CAIRO_ROOT", "QUESTDB_DATA_DIR", "DO_CHOWN", "RUN_AS_ROOT"];
     let files = ["QDB_LOG_W_ALERT_LOCATION", "QDB_LOG_W_FILE_CLASS", "QDB_LOG_WRITERS"];
     let loaders = ["LD_PRELOAD", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "JVM_PREPEND", "BASH_ENV", "PATH"];
-    let shell = ["ENV", "SHELLOPTS", "BASHOPTS", "BASH_FUNC_exec", "PS4", "CLASSPATH", "GCONV_PATH"];
-    for name in settings.into_iter().chain(files).chain(loaders).chain(shell) {
+    let shell = ["ENV", "SHELLOPTS", "BASHOPTS", "BASH_FUNC_exec", "PS4", "IFS", "CLASSPATH", "GCONV_PATH"];
+    let library = ["LOCPATH", "_JAVA_OPTIONS", "MALLOC_ARENA_MAX", "GLIBC_TUNABLES"];
+    let script = ["IGNORE_FIND_OWNER_ERROR", "DEFAULT_LOCALE", "PROFILER_ARGS"];
+    let all = settings.into_iter().chain(files).chain(loaders).chain(shell).chain(library).chain(script);
+    let all: Vec<&str> = all.collect();
+    for prefix in super::SETTINGS.iter().chain(&super::LOADERS) {
+        assert!(all.iter().any(|name| name.starts_with(prefix)), "nothing begins with {prefix}");
+    }
+    for name in super::LOADER_NAMES {
+        assert!(all.contains(&name), "{name} is not tried");
+    }
+    for name in all {
         check("/env/-", json!({ "name": name, "value": "x" }), "/env/3/name", "conflict");
     }
     let others = ["ENVIRONMENT", "PATH_TO_KEYS", "PS41"].map(|name| json!({ "name": name, "value": "x" }));
@@ -159,6 +179,9 @@ fn volumes_reach_nothing_of_ours() {
     for path in ["/", "/a/../var", "/a/./b", "/a//b", "/a/"] {
         check("/volumeMounts/-", mount("keys", path), "/volumeMounts/1/mountPath", "format");
     }
+    for path in super::OUR_FOLDERS.into_iter().chain(super::SYSTEM) {
+        check("/volumeMounts/-", mount("keys", path), "/volumeMounts/1/mountPath", "conflict");
+    }
     let taken = [
         "/var/lib/questdb",
         "/var/lib/questdb/conf",
@@ -186,12 +209,17 @@ fn volumes_reach_nothing_of_ours() {
         "/containers/0/volumeMounts/1/mountPath",
         "conflict",
     );
+    for (path, rule) in [("/scratch/a", "conflict"), ("/a/../b", "format")] {
+        let expected = "/containers/0/volumeMounts/1/mountPath";
+        check("/containers/0/volumeMounts/-", mount("keys", path), expected, rule);
+    }
     check(
         "/containers/0/env/-",
         json!({ "name": "TO", "value": "x" }),
         "/containers/0/env/1/name",
         "conflict",
     );
+    check("/containers/0/env/-", json!({ "name": "A" }), "/containers/0/env/1", "required");
 }
 
 #[test]
@@ -203,13 +231,19 @@ fn containers_and_accounts_take_nothing_of_ours() {
         let port = json!({ "name": "other", "containerPort": number });
         check("/containers/0/ports/-", port, "/containers/0/ports/1/containerPort", "conflict");
     }
-    let port = json!({ "name": "http", "containerPort": 8_081 });
-    check("/containers/0/ports/-", port, "/containers/0/ports/1/name", "conflict");
+    for name in ["http", "pg", "min", "ship"] {
+        let port = json!({ "name": name, "containerPort": 8_081 });
+        check("/containers/0/ports/-", port, "/containers/0/ports/1/name", "conflict");
+    }
+    let twin = json!({ "name": "shipper", "image": "a", "resources": { "cpu": "1m", "memory": "1Mi" } });
+    check("/containers/-", twin, "/containers/1/name", "conflict");
 
     for key in ["questdb.io/dedicated", "node.kubernetes.io/out-of-service"] {
         check("/tolerations/-", json!({ "key": key }), "/tolerations/1/key", "conflict");
     }
-    check("/serviceAccountName", json!("slipway-operator"), "/serviceAccountName", "conflict");
+    for account in [names::OPERATOR, names::PROVISIONER] {
+        check("/serviceAccountName", json!(account), "/serviceAccountName", "conflict");
+    }
     check("/priorityClassName", json!("system-node-critical"), "/priorityClassName", "conflict");
 }
 

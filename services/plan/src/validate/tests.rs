@@ -35,10 +35,16 @@ fn wrong_fields() -> Vec<Wrong> {
         ("/spec/compute/instanceType", json!("t2.nano"), "/spec/compute/instanceType", "unknown"),
         ("/spec/compute/nodeImage", json!("ami-other"), "/spec/compute/nodeImage", "unknown"),
         ("/spec/storage/iops", json!(25_001), "/spec/storage/iops", "range"),
+        ("/spec/storage/iops", json!(2_999), "/spec/storage/iops", "range"),
         ("/spec/storage/throughput", json!(751), "/spec/storage/throughput", "range"),
+        ("/spec/storage/throughput", json!(124), "/spec/storage/throughput", "range"),
         ("/spec/zone", json!("us-east-1a"), "/spec/zone", "unknown"),
         ("/spec/config", json!({ "Bad Key": "1" }), "/spec/config/Bad Key", "format"),
+        ("/spec/config", json!({ "": "1" }), "/spec/config/", "format"),
+        ("/spec/config", json!({ "a/b~c": "1" }), "/spec/config/a~1b~0c", "format"),
         ("/spec/config", json!({ "a.b": "1\nhttp.user=x" }), "/spec/config/a.b", "format"),
+        ("/spec/config", json!({ "a.b": "1\rhttp.user=x" }), "/spec/config/a.b", "format"),
+        ("/spec/config", json!({ "a.b": "1\0" }), "/spec/config/a.b", "format"),
         ("/spec/config", json!({ "pg.password": "x" }), "/spec/config/pg.password", "conflict"),
         (
             "/spec/config",
@@ -60,15 +66,39 @@ fn wrong_fields() -> Vec<Wrong> {
         ),
         (
             "/spec/credentials",
+            json!({ "psqlReadonly": { "secretName": "trades-33445566-credentials" } }),
+            "/spec/credentials/psqlReadonly/secretName",
+            "conflict",
+        ),
+        (
+            "/spec/credentials",
+            json!({ "http": { "secretName": "trades-33445566.ilp.a" } }),
+            "/spec/credentials/http/secretName",
+            "conflict",
+        ),
+        (
+            "/spec/credentials",
             json!({ "ilp": { "secretName": "trades-33445566.ilp.a" } }),
             "/spec/credentials/ilp/secretName",
             "conflict",
         ),
-        ("/spec/network/hostname", json!("trades.example.org"), "/spec/network/hostname", "format"),
-        ("/spec/network/hostname", json!("a.b.eu.example.com"), "/spec/network/hostname", "format"),
-        ("/spec/network/allowedCidrs", json!(["10.0.0.0/33"]), "/spec/network/allowedCidrs/0", "format"),
-        ("/spec/network/allowedCidrs", json!(["all"]), "/spec/network/allowedCidrs/0", "format"),
     ]
+}
+
+/// A name or an address that nobody could be reached by.
+fn wrong_names() -> Vec<Wrong> {
+    let host = "/spec/network/hostname";
+    let labels =
+        ["", "a.b", "a_b", "a b", &"a".repeat(64)].map(|label| json!(format!("{label}.eu.example.com")));
+    let names = labels.into_iter().chain([json!("trades.example.org"), json!("eu.example.com")]);
+    let ranges = ["10.0.0.0/33", "::/129", "10.0.0.0", "10.0.0/8", "10.0.0.0/", "/8", "all", ""];
+    let field = "/spec/network/allowedCidrs";
+    let second = (field, json!(["10.0.0.0/8", "all"]), "/spec/network/allowedCidrs/1", "format");
+    names
+        .map(|name| (host, name, host, "format"))
+        .chain(ranges.map(|range| (field, json!([range]), "/spec/network/allowedCidrs/0", "format")))
+        .chain([second])
+        .collect()
 }
 
 /// What is wrong with how a database is reached.
@@ -112,7 +142,8 @@ fn wrong_reach() -> Vec<Wrong> {
 
 #[test]
 fn each_rule_names_its_field() {
-    for (pointer, value, expected, rule) in wrong_fields().into_iter().chain(wrong_reach()) {
+    let all = [wrong_fields(), wrong_names(), wrong_reach()];
+    for (pointer, value, expected, rule) in all.into_iter().flatten() {
         let mut subject = subject();
         let changed = with(pointer, value.clone());
         subject.name.clone_from(changed.metadata.name.as_ref().unwrap());
@@ -120,6 +151,42 @@ fn each_rule_names_its_field() {
         let found: Vec<_> =
             violations.iter().map(|found| (found.pointer.as_str(), found.rule.code())).collect();
         assert_eq!(found, [(expected, rule)], "{pointer} = {value}");
+    }
+}
+
+#[test]
+fn every_key_that_belongs_to_slipway_is_refused() {
+    for prefix in domain::catalogue::RESERVED_CONFIG_PREFIXES {
+        let key = format!("{prefix}x");
+        let changed = with("/spec/config", json!({ key.as_str(): "1" }));
+        assert_eq!(refusals(&changed), [(format!("/spec/config/{key}"), "conflict")]);
+    }
+}
+
+#[test]
+fn a_route_has_no_other_host_than_one_of_its_namespace() {
+    let suffix = "qdb-acme.apps.example.com";
+    let labels = ["", "a..b", "a_b", ".a", &"a".repeat(64)].map(|label| format!("{label}.{suffix}"));
+    for host in labels.into_iter().chain([suffix.to_owned(), format!("a{suffix}")]) {
+        let changed = with("/spec/network/ingress", json!({ "host": host }));
+        assert_eq!(refusals(&changed), [("/spec/network/ingress/host".to_owned(), "format")], "{host}");
+    }
+}
+
+#[test]
+fn a_key_of_a_label_is_as_kubernetes_wants_it() {
+    let long = "a".repeat(64);
+    let bad = ["-a", "a-", "a b", &long, "/a", "a/", "Example.com/a", "a_b.com/a", "a.com/b/c"];
+    let ours = ["crd.questdb.io/x", "app.kubernetes.io/managed-by"];
+    let rows = bad.map(|key| (key, "format")).into_iter().chain(ours.map(|key| (key, "conflict")));
+    for (key, rule) in rows {
+        let changed = with("/spec/network/monitor", json!({ "labels": { key: "x" } }));
+        let pointer = format!("/spec/network/monitor/labels/{}", key.replace('/', "~1"));
+        assert_eq!(refusals(&changed), [(pointer, rule)], "{key}");
+    }
+    for key in ["a", "A_b.c-1", "example.com/a"] {
+        let changed = with("/spec/network/monitor", json!({ "labels": { key: "x" } }));
+        assert_eq!(refusals(&changed), [], "{key}");
     }
 }
 
