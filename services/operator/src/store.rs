@@ -49,7 +49,7 @@ struct Packed<K: Kept> {
 /// *Invariant:* nobody who holds them asks the store for anything else.
 pub(crate) struct Briefs<'a, K: Kept>(RwLockReadGuard<'a, Shelf<K>>);
 
-/// What a list shows another way than the store did, or no more: as the store showed it.
+/// What a list or a change shows another way than the store did, or no more: as the store showed it.
 pub(crate) struct Former<K: Kept>(Shelf<K>);
 
 /// An empty store and its writer.
@@ -139,10 +139,14 @@ impl<K: Kept> Writer<K> {
             Event::Apply(object) => {
                 let (key, packed) = (Key::of(object), self.pack(object));
                 let mut shown = self.write();
-                match packed {
-                    Some(packed) => shown.insert(key, packed),
-                    None => shown.remove(&key),
-                };
+                let before = shown.remove_entry(&key);
+                let is_same =
+                    |before: &Packed<K>| packed.as_ref().is_some_and(|packed| packed.text == before.text);
+                let changed = before.filter(|(_, before)| !is_same(before));
+                if let Some(packed) = packed {
+                    shown.insert(key, packed);
+                }
+                return Former(changed.into_iter().collect());
             }
             Event::Delete(object) => {
                 self.write().remove(&Key::of(object));

@@ -1,6 +1,6 @@
-//! Objects of ours that lost the labels by which we watch them. Such a one leaves its watch as if it were deleted; the plan
-//! would make it again, or, what is worse, call something ended that runs. So whenever something leaves a watch, and once
-//! after a start, what is missing is asked for by name.
+//! Objects of ours that lost the labels by which we watch them, or are called somebody else's by them. The former leave their
+//! watch as if they were deleted; the plan would make them again, or, what is worse, call something ended that runs. So
+//! whenever something leaves a watch or is called another's, and once after a start, what is missing is asked for by name.
 //!
 //! What the plan applies it finds under its name anyway; this is for what others make (pod, Node) and for the way back.
 
@@ -24,7 +24,7 @@ use crate::store::Key;
 pub(crate) struct Strays(Arc<Mutex<HashMap<Key, bool>>>);
 
 impl Strays {
-    /// Something of this resource left a watch.
+    /// Something of this resource left a watch, or is called another's.
     pub(crate) fn suspect(&self, resource: &ObjectRef<QuestDB>) {
         self.lock().insert(Key::to(resource), true);
     }
@@ -40,11 +40,11 @@ impl Strays {
     }
 
     /// Whether something is missing for all we know; nothing is known of a resource that was not looked at since the start.
-    fn suspected(&self, resource: &ObjectRef<QuestDB>) -> Option<bool> {
+    pub(crate) fn suspected(&self, resource: &ObjectRef<QuestDB>) -> Option<bool> {
         self.lock().get(&Key::to(resource)).copied()
     }
 
-    fn none_left(&self, resource: &ObjectRef<QuestDB>) {
+    pub(crate) fn none_left(&self, resource: &ObjectRef<QuestDB>) {
         self.lock().insert(Key::to(resource), false);
     }
 

@@ -26,7 +26,7 @@ use k8s_openapi::NamespaceResourceScope;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource};
-use resources::QuestDB;
+use resources::{QuestDB, names};
 use runtime::CancellationToken;
 use serde::de::DeserializeOwned;
 
@@ -126,7 +126,7 @@ where
     let concerned = Concerned::default();
     let store = keep(&wiring.upkeep, sources, config, move |change| {
         indexed.take_in(&change.event, of);
-        note(&strays, &change.event, &owner);
+        note(&strays, &change, &owner);
         let owners = concerned.after(&change, &owner);
         let queue = queue.clone();
         async move {
@@ -165,7 +165,13 @@ impl Concerned {
                 all.extend(change.former.objects().filter_map(|object| key(&object)));
                 return all.iter().map(Key::reference).collect();
             }
-            Event::Apply(object) | Event::Delete(object) => return owner(object).into_iter().collect(),
+            Event::Apply(object) => {
+                // Whose it was is concerned as much as whose it is called now.
+                let before = change.before().and_then(|before| key(&before));
+                let all: HashSet<_> = before.into_iter().chain(key(object)).collect();
+                return all.iter().map(Key::reference).collect();
+            }
+            Event::Delete(object) => return owner(object).into_iter().collect(),
         }
         Vec::new()
     }
@@ -291,13 +297,13 @@ async fn pass_on<K, T: Future<Output = ()>>(
     }
 }
 
-/// What leaves a watch may only have lost its labels.
-fn note<K, F>(strays: &Strays, event: &Event<K>, owner: &F)
+/// What leaves a watch may only have lost its labels; what is called another's may still be whose it was.
+fn note<K, F>(strays: &Strays, change: &Change<K>, owner: &F)
 where
-    K: Resource<DynamicType = ()>,
+    K: Kept + Resource<DynamicType = ()>,
     F: Fn(&K) -> Option<ObjectRef<QuestDB>>,
 {
-    match event {
+    match &change.event {
         Event::Delete(object) => {
             let Some(owner) = owner(object) else { return };
             if K::kind(&()) == QuestDB::kind(&()) {
@@ -306,8 +312,20 @@ where
                 strays.suspect(&owner);
             }
         }
+        Event::Apply(object) => {
+            let before = change.before().filter(|before| marks(before) != marks(object));
+            if let Some(owner) = before.and_then(|before| owner(&before)) {
+                strays.suspect(&owner);
+            }
+        }
         // What left while nobody watched is told by nothing else. Only now are the stores as the list was.
         Event::InitDone => strays.forget_all(),
-        Event::Init | Event::InitApply(_) | Event::Apply(_) => {}
+        Event::Init | Event::InitApply(_) => {}
     }
+}
+
+/// The labels by which an object is found.
+fn marks<K: Resource>(object: &K) -> [Option<&String>; 3] {
+    let labels = object.meta().labels.as_ref();
+    [names::LABEL_DATABASE, names::LABEL_NAME, names::LABEL_NAMESPACE].map(|key| labels?.get(key))
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::discovery::ApiResource;
+use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use plan::{Children, Kind, Subject, Unseen};
@@ -21,7 +22,7 @@ use crate::kept::{Kept, brief};
 use crate::queue::Queue;
 use crate::scope::Scope;
 use crate::store::{self, Key, Store};
-use crate::watch::{Heard, Merged, Need, News, Source, Watched, Watches, Wiring};
+use crate::watch::{Change, Heard, Merged, Need, News, Source, Watched, Watches, Wiring};
 
 impl Kept for DynamicObject {
     type Brief = brief::Owner;
@@ -217,8 +218,7 @@ impl Look {
     async fn take_in(&self, watched: &Watched, news: News<DynamicObject>, store: &Store<DynamicObject>) {
         let anew = self.watches.heard(watched, &news.heard, Need::Wish);
         for change in news.changes {
-            let (Event::Apply(object) | Event::Delete(object)) = change.event else { continue };
-            if let Some(owner) = owner(&object.metadata) {
+            for owner in concerned(&change) {
                 // Closed only when the program ends.
                 self.queue.ask(owner).await;
             }
@@ -254,6 +254,13 @@ impl Look {
             self.queue.ask(resource.reference()).await;
         }
     }
+}
+
+/// Whose an object is that changed, and whose it was. A list is another matter.
+fn concerned(change: &Change<DynamicObject>) -> HashSet<ObjectRef<QuestDB>> {
+    let (Event::Apply(object) | Event::Delete(object)) = &change.event else { return HashSet::new() };
+    let before = change.before().and_then(|before| owner(&before.metadata));
+    before.into_iter().chain(owner(&object.metadata)).collect()
 }
 
 fn tell<F: FnOnce()>(looked: &mut Option<F>) {

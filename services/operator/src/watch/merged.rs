@@ -75,8 +75,17 @@ pub(crate) struct News<K: Kept> {
 /// A change that the store shows by now.
 pub(crate) struct Change<K: Kept> {
     pub(crate) event: Event<K>,
-    /// At the end of a list: what it shows another way than the store did before, or no more.
+    /// At the end of a list, and after a change: what is shown another way than before, or no more.
     pub(crate) former: Former<K>,
+}
+
+impl<K: Kept> Change<K> {
+    /// What a single object was before it changed.
+    pub(crate) fn before(&self) -> Option<K> {
+        // What a database is called never changes: nobody need unpack what it was.
+        let may_differ = matches!(self.event, Event::Apply(_)) && !K::IS_DATABASE;
+        if may_differ { self.former.objects().next() } else { None }
+    }
 }
 
 /// What one watch said, by its number.

@@ -316,7 +316,32 @@ fn a_list_concerns_whoever_is_in_it_and_whoever_lost_by_it() {
     assert_eq!(found, ["a", "b", "c", "d"], "one lost what is gone, one what is another's now");
     assert_eq!(list(Vec::new()), ["c", "d"]);
     assert_eq!(tell(Event::Apply(map("5", "e"))), ["e"]);
-    assert_eq!(tell(Event::Delete(map("5", "e"))), ["e"]);
+    assert_eq!(tell(Event::Apply(map("5", "f"))), ["e", "f"], "one lost what is another's now");
+    assert_eq!(tell(Event::Delete(map("5", "f"))), ["f"]);
+}
+
+/// A change that leaves it whose it is makes nobody look for it.
+#[test]
+fn what_is_called_anothers_is_looked_for_and_nothing_else_is() {
+    let map = |of: &str, database: &str, text: &str| -> ConfigMap {
+        let labels = json!({ names::LABEL_NAME: of, names::LABEL_DATABASE: database });
+        let metadata = json!({ "name": "1", "namespace": "n", "labels": labels });
+        serde_json::from_value(json!({ "metadata": metadata, "data": { "a": text } })).unwrap()
+    };
+    let (_, mut writer) = store::store();
+    let (strays, ours) = (Strays::default(), ObjectRef::<QuestDB>::new("a"));
+    let owner = |map: &ConfigMap| Some(ObjectRef::<QuestDB>::new(map.labels().get(names::LABEL_NAME)?));
+    let mut tell = |map: ConfigMap| {
+        strays.none_left(&ours);
+        let event = Event::Apply(map);
+        note(&strays, &Change { former: writer.take_in(&event), event }, &owner);
+        strays.suspected(&ours)
+    };
+    assert_eq!(tell(map("a", "1", "x")), Some(false));
+    assert_eq!(tell(map("a", "1", "y")), Some(false));
+    assert_eq!(tell(map("a", "2", "y")), Some(true), "another database's");
+    assert_eq!(tell(map("b", "2", "y")), Some(true), "another resource's");
+    assert_eq!(tell(map("b", "1", "y")), Some(false), "it was not ours any more");
 }
 
 /// One that was never listed, and one whose picture was too old to count.

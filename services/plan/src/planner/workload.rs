@@ -13,6 +13,7 @@ use super::child::ensure;
 use super::{home, ready};
 use crate::change::{image_of_template, is_told, reload};
 use crate::few::few;
+use crate::matches::covers;
 use crate::secrets::Taking;
 use crate::{Kind, Observed, Part, Plan, State, Step, Target, Validated, build, overrides, pod, references};
 
@@ -100,10 +101,12 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
 
 /// Whether somebody took off the labels by which a pod is found; then they are put back.
 fn lost_labels(world: &World<'_>, plan: &mut Plan, pod: &Pod) -> bool {
-    let subject = &world.validated.subject;
-    let lost = pod.metadata.deletion_timestamp.is_none() && !subject.owns(pod.metadata.labels.as_ref());
+    let labels = build::pod_labels(&world.validated.subject, pod.metadata.uid.as_deref());
+    let found = serde_json::to_value(&pod.metadata.labels).unwrap_or_default();
+    // Not only ours: clients come in by those that the Service selects, and without them its StatefulSet disowns it.
+    let has_all = covers(&found, &labels.body["metadata"]["labels"]);
+    let lost = pod.metadata.deletion_timestamp.is_none() && !has_all;
     if lost {
-        let labels = build::pod_labels(subject, pod.metadata.uid.as_deref());
         let reason = "the pod is found by its labels, which somebody took off";
         plan.put_right(Part::Pod, Step::Apply(labels), reason);
         plan.wait(Part::Pod, "the pod is being labelled again");

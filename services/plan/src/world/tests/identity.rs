@@ -206,6 +206,26 @@ fn an_object_without_our_labels_gets_them_back_by_one_step() {
 }
 
 #[test]
+fn each_label_of_a_pod_comes_back_by_itself_and_without_a_restart() {
+    let labels = super::serving().children.pod.as_ref().unwrap().metadata.labels.clone().unwrap();
+    assert!(labels.contains_key("app.kubernetes.io/name"), "clients come in by it");
+    for key in labels.keys() {
+        for theirs in [None, Some("theirs".to_owned())] {
+            let mut world = super::serving();
+            let uid = world.pod_uid();
+            let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
+            let found = pod.metadata.labels.as_mut().unwrap();
+            found.remove(key);
+            found.extend(theirs.map(|theirs| (key.clone(), theirs)));
+            settle(&mut world, None, false);
+            check_serving(&world, None);
+            let found = world.children.pod.as_ref().unwrap().metadata.labels.as_ref();
+            assert_eq!((world.pod_uid(), found), (uid, Some(&labels)), "{key}");
+        }
+    }
+}
+
+#[test]
 fn a_database_whose_objects_lost_their_labels_can_still_be_purged() {
     let kinds = [
         Kind::StatefulSet,
