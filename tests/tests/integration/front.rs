@@ -126,6 +126,8 @@ struct Shared {
     lost: Arc<AtomicUsize>,
     /// The first answers to lists, once they are to be remembered.
     lists: Mutex<Option<HashMap<String, Bytes>>>,
+    /// Where whoever asks for the databases of all namespaces is sent to.
+    only: Mutex<Option<String>>,
 }
 
 /// The server. Ends when dropped.
@@ -162,6 +164,7 @@ impl Front {
             watches: watch::Sender::new(Watches::Told),
             lost: Arc::default(),
             lists: Mutex::default(),
+            only: Mutex::default(),
         });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -204,6 +207,11 @@ impl Front {
     pub(crate) fn release(&self) {
         self.set(|_| Act::Pass);
         self.shared.released.send_replace(true);
+    }
+
+    /// From now on all databases that there are seem to be those of this namespace; everything else is there as before.
+    pub(crate) fn show_databases_of(&self, namespace: &str) {
+        *self.shared.only.lock().unwrap() = Some(namespace.to_owned());
     }
 
     /// From now on the first answer to each list is remembered.
@@ -305,6 +313,12 @@ async fn pass(shared: &Shared, seen: Seen, headers: &HeaderMap) -> Response {
     if let Some(group) = &shared.group {
         path = path.replace("/apis/crd.questdb.io/", &format!("/apis/{group}/"));
         body = body.replace("\"crd.questdb.io/v1\"", &format!("\"{group}/v1\""));
+    }
+    if let Some(only) = &*shared.only.lock().unwrap() {
+        path = path.replace(
+            "/apis/crd.questdb.io/v1/quest",
+            &format!("/apis/crd.questdb.io/v1/namespaces/{only}/quest"),
+        );
     }
     let mut request = axum::http::Request::builder().method(seen.method).uri(path);
     for name in [header::ACCEPT, header::CONTENT_TYPE] {

@@ -36,7 +36,7 @@ pub(super) fn name(of: &str, affix: &str) -> String {
     if affix == "data-" { names::claim(of) } else { format!("{of}{affix}") }
 }
 
-fn api(rig: &Rig, (group, version, kind, _): (&str, &str, &str, &str)) -> Api<DynamicObject> {
+pub(super) fn api(rig: &Rig, (group, version, kind, _): (&str, &str, &str, &str)) -> Api<DynamicObject> {
     Api::namespaced_with(rig.admin.clone(), &rig.namespace, &resource(group, version, kind))
 }
 

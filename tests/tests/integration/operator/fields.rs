@@ -69,7 +69,7 @@ fn acts(pointer: &Pointer, value: &Value) -> Vec<Vec<Value>> {
 }
 
 /// One hand after the other on each field of an object; how many of them the API server let do it.
-async fn meddle(client: &Client, api: &Api<DynamicObject>, name: &str) -> usize {
+pub(super) async fn meddle(client: &Client, api: &Api<DynamicObject>, name: &str) -> usize {
     let read = async || serde_json::to_value(api.get(name).await.unwrap()).unwrap();
     let before = read().await;
     let mut done = 0;

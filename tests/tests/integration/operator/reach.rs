@@ -152,7 +152,9 @@ const DEFINITIONS: [(&str, &str, &str, &str); 2] = [
     ("traefik.io", "v1alpha1", "ingressroutetcps", "IngressRouteTCP"),
 ];
 
-fn definition((group, version, plural, kind): (&str, &str, &str, &str)) -> CustomResourceDefinition {
+pub(super) fn definition(
+    (group, version, plural, kind): (&str, &str, &str, &str),
+) -> CustomResourceDefinition {
     let schema: Value = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     serde_json::from_value(json!({
         "metadata": { "name": format!("{plural}.{group}") },
@@ -223,6 +225,24 @@ async fn a_kind_that_comes_later_is_used_without_a_restart_and_may_go_again() {
             .then_some(())
     })
     .await;
+
+    let wanted = monitor.data["spec"].clone();
+    let change = json!({ "spec": { "selector": { "matchLabels": { "app": "theirs" } }, "endpoints": [] } });
+    monitors.patch(&subject.name, &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+    eventually(PATIENCE, "the monitor to be put right", async || {
+        let found = monitors.get(&subject.name).await.ok()?.data["spec"].clone();
+        (found["endpoints"] == wanted["endpoints"]).then_some(())
+    })
+    .await;
+    for (api, name) in [(&monitors, &subject.name), (&routes, &name)] {
+        let before = api.get(name).await.unwrap().metadata.uid;
+        api.delete(name, &DeleteParams::default()).await.unwrap();
+        eventually(PATIENCE, &format!("{name} to come back"), async || {
+            let found = api.get_opt(name).await.unwrap()?;
+            (found.metadata.uid != before).then_some(())
+        })
+        .await;
+    }
 
     uninstall(&definitions).await;
     // Each kind is looked for by itself: one may be missed before the other.

@@ -1,0 +1,177 @@
+//! What a hand changes or takes away of the disk's object, the credentials, the pod and the routes: ours comes back, and what was
+//! not touched stays as it was.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::discovery::ApiResource;
+use kube::{Api, ResourceExt as _};
+use resources::{Phase, names};
+use serde_json::{Value, json};
+use testkit::{eventually, unique};
+
+use super::edits::resource;
+use super::fields::meddle;
+use super::others::Others;
+use super::reach::definition;
+use super::rig::PATIENCE;
+use super::subject::Subject;
+
+/// A database that serves by the help of others.
+async fn served(name: &str) -> (Subject, Others) {
+    let mut subject = Subject::new(&unique(name)).await;
+    let others = Others::of(&subject.rig);
+    subject.wish_run_state("Running").await;
+    (subject, others)
+}
+
+async fn pod(subject: &Subject) -> Pod {
+    subject.pods().get(&names::pod(&subject.name)).await.unwrap()
+}
+
+/// Another pod than this one serves.
+async fn restarted(subject: &Subject, before: &Pod) -> Pod {
+    let pods = subject.pods();
+    let after = eventually(PATIENCE, "another pod", async || {
+        let found = pods.get_opt(&names::pod(&subject.name)).await.unwrap()?;
+        (found.uid() != before.uid()).then_some(found)
+    })
+    .await;
+    subject.carried_out(Phase::Ready).await;
+    after
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_disks_object_is_put_right_and_made_again_for_the_same_disk_and_claim() {
+    let (mut subject, _others) = served("disk").await;
+    let _operator = subject.rig.start().await;
+    subject.carried_out(Phase::Ready).await;
+    let client = subject.rig.admin.clone();
+    let (disk, first) = (subject.volume().await, pod(&subject).await);
+    let name = names::persistent_volume(disk.id.as_str());
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &subject.rig.namespace);
+    let claim = claims.get(&names::claim(&subject.name)).await.unwrap();
+
+    // Else the disk would go with its claim.
+    let delete = json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } });
+    volumes.patch(&name, &PatchParams::default(), &Patch::Merge(&delete)).await.unwrap();
+    let policy = async || {
+        let spec = volumes.get_opt(&name).await.unwrap()?.spec?;
+        spec.persistent_volume_reclaim_policy.filter(|policy| policy == "Retain").map(drop)
+    };
+    eventually(PATIENCE, "the disk to be kept", policy).await;
+    let any = Api::all_with(client.clone(), &resource("", "v1", "PersistentVolume"));
+    assert!(meddle(&client, &any, &name).await > 3);
+
+    let before = volumes.get(&name).await.unwrap();
+    volumes.delete(&name, &DeleteParams::default()).await.unwrap();
+    let after = eventually(PATIENCE, "another object of the disk", async || {
+        volumes.get_opt(&name).await.unwrap().filter(|found| found.uid() != before.uid())
+    })
+    .await;
+    let (before, after) = (before.spec.unwrap(), after.spec.unwrap());
+    assert_eq!((after.csi, after.node_affinity), (before.csi, before.node_affinity));
+    policy().await.expect("it is kept");
+    subject.carried_out(Phase::Ready).await;
+    let found = claims.get(&names::claim(&subject.name)).await.unwrap();
+    assert_eq!((found.uid(), pod(&subject).await.uid()), (claim.uid(), first.uid()));
+    assert_eq!(subject.volume().await.id, disk.id);
+    subject.purge_with_others().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn credentials_that_somebody_deletes_are_drawn_anew_and_brought_into_force() {
+    let (mut subject, _others) = served("drawn").await;
+    let _operator = subject.rig.start().await;
+    subject.carried_out(Phase::Ready).await;
+    let secrets: Api<Secret> = Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace);
+    let own = names::credentials(&subject.name);
+    let drawn = async |before: &BTreeMap<String, ByteString>, lost: &[&str]| {
+        eventually(PATIENCE, &format!("{lost:?} to be drawn"), async || {
+            let data = secrets.get_opt(&own).await.unwrap()?.data?;
+            lost.iter().all(|key| data.contains_key(*key) && data[*key] != before[*key]).then_some(data)
+        })
+        .await
+    };
+    let (before, first) = (secrets.get(&own).await.unwrap(), pod(&subject).await);
+    let values = before.data.clone().unwrap();
+    let none = json!({ "data": { names::secret::PG_PASSWORD: null } });
+    secrets.patch(&own, &PatchParams::default(), &Patch::Merge(&none)).await.unwrap();
+    let mut found = drawn(&values, &[names::secret::PG_PASSWORD]).await;
+    let second = restarted(&subject, &first).await;
+    assert_eq!(secrets.get(&own).await.unwrap().uid(), before.uid());
+    found.insert(names::secret::PG_PASSWORD.to_owned(), values[names::secret::PG_PASSWORD].clone());
+    assert_eq!(found, values, "another key was drawn, too");
+
+    let values = secrets.get(&own).await.unwrap().data.unwrap();
+    secrets.delete(&own, &DeleteParams::default()).await.unwrap();
+    drawn(&values, &[names::secret::PG_PASSWORD, names::secret::HTTP_PASSWORD]).await;
+    restarted(&subject, &second).await;
+    let after = secrets.get(&own).await.unwrap();
+    assert_eq!(after.labels(), before.labels());
+    assert_eq!(after.metadata.owner_references, before.metadata.owner_references);
+    subject.purge_with_others().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_that_somebody_deletes_is_followed_by_one_on_the_same_machine() {
+    let (mut subject, _others) = served("pod").await;
+    let _operator = subject.rig.start().await;
+    subject.carried_out(Phase::Ready).await;
+    let (first, machines, disk) = (pod(&subject).await, subject.machines().await, subject.volume().await.id);
+    subject.pods().delete(&names::pod(&subject.name), &DeleteParams::default()).await.unwrap();
+    let second = restarted(&subject, &first).await;
+    assert_eq!(second.labels(), first.labels());
+    let ids = |machines: &[cloud::Instance]| machines.iter().map(|one| one.id.clone()).collect::<Vec<_>>();
+    assert_eq!((ids(&subject.machines().await), subject.volume().await.id), (ids(&machines), disk));
+    subject.purge_with_others().await;
+}
+
+/// A kind that no other test defines.
+const ROUTES: (&str, &str, &str, &str) = ("traefik.io", "v1alpha1", "ingressroutes", "IngressRoute");
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_route_that_somebody_changes_or_deletes_comes_back() {
+    let (mut subject, _others) = served("route").await;
+    let client = subject.rig.admin.clone();
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let (group, version, plural, kind) = ROUTES;
+    let defined = format!("{plural}.{group}");
+    let _ = definitions.delete(&defined, &DeleteParams::default()).await;
+    eventually(PATIENCE, "no definition", async || {
+        definitions.get_opt(&defined).await.unwrap().is_none().then_some(())
+    })
+    .await;
+    definitions.create(&PostParams::default(), &definition(ROUTES)).await.unwrap();
+    let _operator = subject.rig.start().await;
+    subject.carried_out(Phase::Ready).await;
+    let network = json!({ "ingress": { "http": { "entryPoints": ["websecure"] }, "tls": {} } });
+    subject.wish(|spec| spec["network"] = network).await;
+    subject.carried_out(Phase::Ready).await;
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
+    let routes: Api<DynamicObject> = Api::namespaced_with(client.clone(), &subject.rig.namespace, &resource);
+    eventually(PATIENCE, "the route", async || routes.get_opt(&subject.name).await.ok()?).await;
+    assert!(meddle(&client, &routes, &subject.name).await > 3);
+
+    let before = routes.get(&subject.name).await.unwrap();
+    let theirs = json!({ "metadata": { "labels": { names::LABEL_NAME: "theirs" } } });
+    routes.patch(&subject.name, &PatchParams::default(), &Patch::Merge(&theirs)).await.unwrap();
+    eventually(PATIENCE, "its label", async || {
+        (routes.get(&subject.name).await.unwrap().labels() == before.labels()).then_some(())
+    })
+    .await;
+    routes.delete(&subject.name, &DeleteParams::default()).await.unwrap();
+    let after = eventually(PATIENCE, "another route", async || {
+        routes.get_opt(&subject.name).await.unwrap().filter(|found| found.uid() != before.uid())
+    })
+    .await;
+    let spec = |route: &DynamicObject| -> Value { route.data["spec"].clone() };
+    assert_eq!(spec(&after), spec(&before));
+    subject.purge_with_others().await;
+    definitions.delete(&defined, &DeleteParams::default()).await.unwrap();
+}
