@@ -95,7 +95,7 @@ impl Kind {
     pub(crate) const fn whole_fields(self) -> &'static [&'static str] {
         match self {
             Self::NetworkPolicy => &["/spec"],
-            Self::PodDisruptionBudget => &["/spec/selector"],
+            Self::PodDisruptionBudget | Self::Service => &["/spec/selector"],
             _ => &[],
         }
     }

@@ -269,7 +269,8 @@ fn objects_come_change_and_go_and_a_list_is_shown_whole_at_its_end() {
     assert!(store.keys().is_empty());
     assert!(tell(Event::InitDone).is_empty());
     assert_eq!(shown(&store), ["n/a@1", "n/b@2"]);
-    // The same name in another namespace is another object.
+    assert_eq!(tell(Event::Apply(map("n", "a", "3"))), ["1"], "what changed, as it was");
+    // One that is as it was has not changed, and the same name in another namespace is another object.
     for event in
         [Event::Apply(map("n", "a", "3")), Event::Apply(map("m", "a", "4")), Event::Apply(map("n", "c", "5"))]
     {

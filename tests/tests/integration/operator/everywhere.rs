@@ -49,12 +49,12 @@ where
         let api: Api<DynamicObject> =
             Api::namespaced_with(client.clone(), namespace, &resource("", "v1", kind));
         let all = (0..FOREIGN).map(|number| act(api.clone(), body(kind, number)));
-        futures::stream::iter(all).buffer_unordered(8).try_for_each(async |_| Ok(())).await.unwrap();
+        futures::stream::iter(all).buffer_unordered(8).map_ok(drop).try_collect::<()>().await.unwrap();
     }
 }
 
 async fn fill(client: &Client, namespace: &str) {
-    each(client, namespace, async |api, body| {
+    each(client, namespace, |api, body| async move {
         api.create(&PostParams::default(), &serde_json::from_value(body).unwrap()).await
     })
     .await;
@@ -63,7 +63,7 @@ async fn fill(client: &Client, namespace: &str) {
 async fn change(client: &Client, namespace: &str) {
     let note = Patch::Merge(json!({ "metadata": { "annotations": { "example.com/a": "1" } } }));
     let note = &note;
-    each(client, namespace, async move |api, body| {
+    each(client, namespace, |api, body| async move {
         api.patch(body["metadata"]["name"].as_str().unwrap(), &PatchParams::default(), note).await
     })
     .await;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
@@ -129,6 +129,26 @@ async fn a_pod_that_somebody_deletes_is_followed_by_one_on_the_same_machine() {
     assert_eq!(second.labels(), first.labels());
     let ids = |machines: &[cloud::Instance]| machines.iter().map(|one| one.id.clone()).collect::<Vec<_>>();
     assert_eq!((ids(&subject.machines().await), subject.volume().await.id), (ids(&machines), disk));
+    subject.purge_with_others().await;
+}
+
+/// A label more to look for, and clients would be sent to nobody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_selects_its_pod_whatever_somebody_adds() {
+    let (mut subject, _others) = served("selects").await;
+    let _operator = subject.rig.start().await;
+    subject.carried_out(Phase::Ready).await;
+    let services: Api<Service> = Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace);
+    for name in [subject.name.clone(), names::headless(&subject.name)] {
+        let selector = async || services.get(&name).await.unwrap().spec.unwrap().selector;
+        let before = selector().await;
+        let more = json!({ "spec": { "selector": { "app": "theirs" } } });
+        services.patch(&name, &PatchParams::default(), &Patch::Merge(&more)).await.unwrap();
+        eventually(PATIENCE, &format!("the selector of {name}"), async || {
+            (selector().await == before).then_some(())
+        })
+        .await;
+    }
     subject.purge_with_others().await;
 }
 

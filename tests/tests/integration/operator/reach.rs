@@ -181,6 +181,28 @@ async fn uninstall(definitions: &Api<CustomResourceDefinition>) {
     }
 }
 
+/// Another hand has something else scraped, or nothing.
+async fn a_monitor_comes_back(monitors: &Api<DynamicObject>, name: &str, wanted: &Value) {
+    let change = json!({ "spec": { "selector": { "matchLabels": { "app": "theirs" } }, "endpoints": [] } });
+    monitors.patch(name, &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+    eventually(PATIENCE, "the monitor to be put right", async || {
+        let found = monitors.get(name).await.ok()?.data["spec"].clone();
+        // A label more to look for is its maker's.
+        (found["endpoints"] == wanted["endpoints"]).then_some(())
+    })
+    .await;
+}
+
+async fn is_made_again(api: &Api<DynamicObject>, name: &str) {
+    let before = api.get(name).await.unwrap().metadata.uid;
+    api.delete(name, &DeleteParams::default()).await.unwrap();
+    eventually(PATIENCE, &format!("{name} to come back"), async || {
+        let found = api.get_opt(name).await.unwrap()?;
+        (found.metadata.uid != before).then_some(())
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kind_that_comes_later_is_used_without_a_restart_and_may_go_again() {
     let mut subject = Subject::new(&unique("kinds")).await;
@@ -227,21 +249,9 @@ async fn a_kind_that_comes_later_is_used_without_a_restart_and_may_go_again() {
     .await;
 
     let wanted = monitor.data["spec"].clone();
-    let change = json!({ "spec": { "selector": { "matchLabels": { "app": "theirs" } }, "endpoints": [] } });
-    monitors.patch(&subject.name, &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
-    eventually(PATIENCE, "the monitor to be put right", async || {
-        let found = monitors.get(&subject.name).await.ok()?.data["spec"].clone();
-        (found["endpoints"] == wanted["endpoints"]).then_some(())
-    })
-    .await;
+    a_monitor_comes_back(&monitors, &subject.name, &wanted).await;
     for (api, name) in [(&monitors, &subject.name), (&routes, &name)] {
-        let before = api.get(name).await.unwrap().metadata.uid;
-        api.delete(name, &DeleteParams::default()).await.unwrap();
-        eventually(PATIENCE, &format!("{name} to come back"), async || {
-            let found = api.get_opt(name).await.unwrap()?;
-            (found.metadata.uid != before).then_some(())
-        })
-        .await;
+        is_made_again(api, name).await;
     }
 
     uninstall(&definitions).await;

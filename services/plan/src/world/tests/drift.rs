@@ -73,7 +73,7 @@ fn what_others_added_is_left_and_not_fought_over() {
 #[test]
 fn each_field_of_ours_comes_back_by_one_apply() {
     type Edit = fn(&mut World);
-    let edits: [(Kind, Edit); 9] = [
+    let edits: [(Kind, Edit); 10] = [
         (Kind::StatefulSet, |world| edit(set(world), |value| value["spec"]["replicas"] = json!(0))),
         (Kind::StatefulSet, |world| {
             edit(set(world), |value| {
@@ -104,6 +104,8 @@ fn each_field_of_ours_comes_back_by_one_apply() {
         (Kind::Service, |world| {
             edit(service(world), |value| value["metadata"]["ownerReferences"] = json!([]));
         }),
+        // It would send nobody to the pod.
+        (Kind::Service, |world| edit(service(world), |value| value["spec"]["selector"]["app"] = json!("x"))),
     ];
     for (number, (kind, change)) in edits.into_iter().enumerate() {
         let mut world = serving();
