@@ -135,6 +135,9 @@ fn length(text: &str, allowed: RangeInclusive<Duration>, told: &str) -> Result<D
 }
 
 #[cfg(test)]
+mod deployment;
+
+#[cfg(test)]
 mod tests {
     use clap::{CommandFactory as _, Parser as _};
 

@@ -75,7 +75,8 @@ mod tests {
 
     #[test]
     fn only_what_is_said_again_is_counted_as_the_same() {
-        let action = |reason: &str, note: &str, same: &str| event(EventType::Warning, reason, note, same).action;
+        let action =
+            |reason: &str, note: &str, same: &str| event(EventType::Warning, reason, note, same).action;
         let first = action("LaunchFailed", "machine: no capacity (request 1)", "machine: no capacity");
         assert_eq!(first, action("LaunchFailed", "machine: no capacity (request 2)", "machine: no capacity"));
         assert_ne!(first, action("LaunchFailed", "machine: no such image", "machine: no such image"));

@@ -28,6 +28,9 @@ pub(crate) trait Kept:
     /// What is known of an object without unpacking it.
     type Brief: Brief<Self>;
 
+    /// Whether it is a database itself: whose it is never changes, as it may with what labels say.
+    const IS_DATABASE: bool = false;
+
     fn brief(&self) -> Self::Brief {
         Brief::of(self)
     }
@@ -43,6 +46,7 @@ pub(crate) trait Kept:
 
 impl Kept for QuestDB {
     type Brief = brief::Database;
+    const IS_DATABASE: bool = true;
 }
 
 impl Kept for QuestDBSnapshot {

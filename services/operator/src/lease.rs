@@ -112,7 +112,8 @@ impl Candidate {
     pub(crate) fn new(client: Client, namespace: &str, watches: Watches) -> (Self, Leadership) {
         let (until, receiver) = watch::channel(None);
         let identity = format!("slipway-operator-{}", uuid::Uuid::now_v7());
-        let candidate = Self { api: Api::namespaced(client, namespace), identity, until, seen: None, watches };
+        let candidate =
+            Self { api: Api::namespaced(client, namespace), identity, until, seen: None, watches };
         (candidate, Leadership { until: receiver })
     }
 

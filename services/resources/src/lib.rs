@@ -27,7 +27,9 @@ pub use pod::{
     AmountsSpec, ContainerSpec, EmptyDirSpec, EnvSourceSpec, EnvSpec, KeySpec, MountSpec, NameSpec,
     PodOverrides, PortSpec, ProbeSpec, ProbesSpec, SecretVolumeSpec, TaintEffect, TolerationSpec, VolumeSpec,
 };
-pub use reach::{EgressSpec, IngressSpec, MonitorKind, MonitorSpec, RouteSpec, ServiceSpec, ServiceType, TlsSpec};
+pub use reach::{
+    EgressSpec, IngressSpec, MonitorKind, MonitorSpec, RouteSpec, ServiceSpec, ServiceType, TlsSpec,
+};
 pub use render::{object, render};
 pub use schedule::{
     QuestDBSnapshotSchedule, QuestDBSnapshotScheduleSpec, QuestDBSnapshotScheduleStatus, RetentionSpec,

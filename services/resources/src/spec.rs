@@ -9,7 +9,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::status::QuestDBStatus;
-use crate::{CredentialsSpec, EgressSpec, IngressSpec, MonitorSpec, PodOverrides, ServiceSpec, fence, schema};
+use crate::{
+    CredentialsSpec, EgressSpec, IngressSpec, MonitorSpec, PodOverrides, ServiceSpec, fence, schema,
+};
 
 /// A QuestDB database on a machine of its own.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -82,7 +82,6 @@ pub(crate) struct Change<K: Kept> {
 impl<K: Kept> Change<K> {
     /// What a single object was before it changed.
     pub(crate) fn before(&self) -> Option<K> {
-        // What a database is called never changes: nobody need unpack what it was.
         let may_differ = matches!(self.event, Event::Apply(_)) && !K::IS_DATABASE;
         if may_differ { self.former.objects().next() } else { None }
     }

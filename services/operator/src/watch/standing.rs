@@ -76,8 +76,20 @@ pub(super) fn watch<K>(
 where
     K: kube::Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
 {
+    lasting(LASTS, api, config, anew)
+}
+
+fn lasting<K>(
+    lasts: Duration,
+    api: Api<K>,
+    config: watcher::Config,
+    anew: watch::Receiver<u64>,
+) -> impl Stream<Item = Result<Event<K>, Error>> + Send + 'static
+where
+    K: kube::Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
+{
     let begin = move || {
-        let lasts = LASTS.mul_f64(0.75 + runtime::backoff::random_share() / 2.0);
+        let lasts = lasts.mul_f64(0.75 + runtime::backoff::random_share() / 2.0);
         (pauses::paced(watcher::watcher(api.clone(), config.clone())).boxed(), Instant::now() + lasts)
     };
     let first = begin();

@@ -1,6 +1,7 @@
 //! The objects as recorded: a change of any of them is seen in review.
 
 mod reach;
+mod rest;
 
 use cloud::SecurityGroupId;
 

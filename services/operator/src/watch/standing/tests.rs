@@ -12,7 +12,7 @@ use super::*;
 use crate::played::{self, Answer};
 use crate::scope::Scope;
 use crate::store::Store;
-use crate::watch::{Upkeep, Watches, keep};
+use crate::watch::{Upkeep, Watches, keep, namespaced};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -67,9 +67,12 @@ impl Stand {
     fn new() -> Self {
         let stands = Arc::new(AtomicU64::new(50));
         let now = Arc::clone(&stands);
-        let client = played::client(move |_, watches| {
-            if watches { Answer::Silence } else { listed(now.load(Ordering::SeqCst)) }
-        });
+        let client =
+            played::client(
+                move |_, watches| {
+                    if watches { Answer::Silence } else { listed(now.load(Ordering::SeqCst)) }
+                },
+            );
         let (stop, scope, metrics) = (CancellationToken::new(), Scope::All, runtime::Metrics::default());
         let watches = Watches::new(&metrics, &Readiness::default(), &scope, String::new());
         let upkeep = Upkeep::played(watches, scope, &stop);
@@ -107,13 +110,13 @@ async fn what_is_restored_is_listed_again_although_no_watch_tells_of_it() {
     shows(&stand.store, "of-70").await;
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn no_watch_goes_on_for_ever_without_a_list() {
-    let stand = Stand::new();
-    shows(&stand.store, "of-50").await;
-    stand.stands.store(60, Ordering::SeqCst);
-    tokio::time::sleep(LASTS.mul_f64(0.74)).await;
-    assert_eq!(stand.store.keys()[0].name(), "of-50", "it is not listed all the time");
-    tokio::time::sleep(LASTS.mul_f64(0.52)).await;
-    shows(&stand.store, "of-60").await;
+    let client = played::client(|_, watches| if watches { Answer::Silence } else { listed(50) });
+    let anew = Standing::default().anew();
+    let lasts = Duration::from_millis(100);
+    let watch = lasting(lasts, Api::<ConfigMap>::all(client), watcher::Config::default(), anew);
+    let lists =
+        watch.filter(|event| std::future::ready(matches!(event, Ok(Event::InitDone)))).take(3).count();
+    assert_eq!(tokio::time::timeout(PATIENCE, lists).await, Ok(3));
 }

@@ -2,7 +2,8 @@
 
 use cloud::{IngressRule, PeerRange};
 use resources::{
-    EgressSpec, IngressSpec, MonitorKind, MonitorSpec, NetworkSpec, RouteSpec, ServiceSpec, ServiceType, TlsSpec,
+    EgressSpec, IngressSpec, MonitorKind, MonitorSpec, NetworkSpec, RouteSpec, ServiceSpec, ServiceType,
+    TlsSpec,
 };
 use serde_json::json;
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use cloud::{IngressRule, InstanceState};
 use jiff::{SignedDuration, Timestamp};
 use resources::{
-    CredentialsSpec, DeletionPolicy, EgressSpec, EnvSpec, Exposure, IlpSpec, IngressSpec, MonitorKind, MonitorSpec,
-    PodOverrides, QuestDBSpec, RouteSpec, RunState, ServiceSpec, ServiceType, VolumeType, names,
+    CredentialsSpec, DeletionPolicy, EgressSpec, EnvSpec, Exposure, IlpSpec, IngressSpec, MonitorKind,
+    MonitorSpec, PodOverrides, QuestDBSpec, RouteSpec, RunState, ServiceSpec, ServiceType, VolumeType, names,
 };
 use serde_json::json;
 

@@ -1,0 +1,133 @@
+//! The deployment that is handed out and the guides that explain it, against what the program takes: a variable that nobody reads
+//! says nothing, and one that is misspelt is a default that nobody chose.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clap::{CommandFactory as _, Parser as _};
+use runtime::telemetry;
+use serde_json::Value;
+
+use super::*;
+use crate::rights::Rights;
+
+const DEPLOYMENT: &str = include_str!("../../../../deploy/operator/deployment.yaml");
+const GUIDES: [&str; 3] = [
+    include_str!("../../../../deploy/operator/README.md"),
+    include_str!("../../../../deploy/operator/metrics.md"),
+    include_str!("../../../../deploy/operator/snapshots.md"),
+];
+
+/// What a reader puts in place of the values marked CLUSTER.
+const CHOSEN: [(&str, &str); 8] = [
+    ("SLIPWAY_CLUSTER", "eu-west-1"),
+    ("AWS_REGION", "eu-west-1"),
+    ("SLIPWAY_HOSTED_ZONE_ID", "Z1"),
+    ("SLIPWAY_DNS_SUFFIX", "eu.example.com"),
+    ("SLIPWAY_VPC_ID", "vpc-1"),
+    ("SLIPWAY_ZONES", "eu-west-1a=subnet-0a1b,eu-west-1b=subnet-2c3d"),
+    ("SLIPWAY_NODE_IMAGE", "ami-1"),
+    ("SLIPWAY_CLUSTER_CIDRS", "10.0.0.0/8,100.64.0.0/10"),
+];
+
+/// Flags that a guide names by themselves and that are not the program's own: clap's, and one of `slipway databases diff`.
+const OF_OTHERS: [&str; 2] = ["--help", "--overwrite"];
+
+/// The Deployment, by its kind; beside it lies what guards its pods.
+fn object(kind: &str) -> Value {
+    let all: Vec<Value> = serde_saphyr::from_multiple(DEPLOYMENT).unwrap();
+    all.into_iter().find(|object| object["kind"] == kind).unwrap()
+}
+
+fn container() -> Value {
+    object("Deployment")["spec"]["template"]["spec"]["containers"][0].take()
+}
+
+/// The variables that the program reads, by the flag that says the same.
+fn known() -> BTreeMap<String, String> {
+    let command = Args::command();
+    let named = command.get_arguments().filter_map(|argument| {
+        let variable = argument.get_env()?.to_str()?.to_owned();
+        Some((variable, argument.get_long()?.to_owned()))
+    });
+    named.collect()
+}
+
+/// What the deployment starts, with each variable as its flag: the environment of whoever runs this says nothing then.
+fn started() -> Args {
+    let (container, known) = (container(), known());
+    assert!(container.get("command").is_none(), "the image says which program it is");
+    let mut arguments = vec!["slipway-operator".to_owned()];
+    for argument in container["args"].as_array().into_iter().flatten() {
+        arguments.push(argument.as_str().unwrap().to_owned());
+    }
+    for variable in container["env"].as_array().unwrap() {
+        let (name, value) = (variable["name"].as_str().unwrap(), variable["value"].as_str().unwrap());
+        let flag = known.get(name).unwrap_or_else(|| panic!("no variable of the program is named {name}"));
+        let chosen = CHOSEN.iter().find(|(chosen, _)| *chosen == name);
+        assert_eq!(value == "CLUSTER", chosen.is_some(), "{name} is either marked or not to be changed");
+        arguments.push(format!("--{flag}={}", chosen.map_or(value, |(_, value)| *value)));
+    }
+    Args::try_parse_from(arguments).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn the_program_starts_with_what_the_deployment_says_and_with_nothing_else() {
+    let args = started();
+    let settings = args.settings();
+    assert_eq!((settings.cluster.as_str(), settings.vpc.as_str()), ("eu-west-1", "vpc-1"));
+    assert_eq!(settings.zones.get("eu-west-1b").map(String::as_str), Some("subnet-2c3d"));
+    assert_eq!(settings.neighbours.cluster_cidrs, ["10.0.0.0/8", "100.64.0.0/10"]);
+    assert_eq!(args.scope(), Scope::All);
+    assert!(matches!(args.telemetry.log_format, Some(telemetry::LogFormat::Json)));
+}
+
+#[test]
+fn the_lease_lies_where_the_operator_does() {
+    let deployment = object("Deployment");
+    assert_eq!(deployment["metadata"]["namespace"], started().lease_namespace);
+    assert_eq!(deployment["spec"]["template"]["spec"]["serviceAccountName"], resources::names::OPERATOR);
+}
+
+#[test]
+fn probes_ask_where_the_program_listens() {
+    let container = container();
+    let port = &container["ports"][0];
+    assert_eq!(port["containerPort"], started().ops.ops_listen.port());
+    for (probe, path) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
+        let asks = &container[probe]["httpGet"];
+        assert_eq!((&asks["path"], &asks["port"]), (&Value::from(path), &port["name"]), "{probe}");
+    }
+}
+
+#[test]
+fn the_budget_guards_the_pods_of_the_deployment() {
+    let (deployment, budget) = (object("Deployment"), object("PodDisruptionBudget"));
+    let labels = &deployment["spec"]["template"]["metadata"]["labels"];
+    for selector in [&deployment["spec"]["selector"], &budget["spec"]["selector"]] {
+        for (key, value) in selector["matchLabels"].as_object().unwrap() {
+            assert_eq!(&labels[key], value, "{key}");
+        }
+    }
+}
+
+#[test]
+fn every_variable_and_flag_of_the_guides_is_one_of_the_program() {
+    let known = known();
+    let rights = Rights::command();
+    let of_rights = rights.get_arguments().filter_map(|argument| Some(argument.get_long()?.to_owned()));
+    let flags: BTreeSet<String> =
+        known.values().cloned().chain(of_rights).map(|flag| format!("--{flag}")).collect();
+    let mut found = BTreeSet::new();
+    for guide in GUIDES {
+        let words = guide.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+        found.extend(words.filter(|word| word.starts_with("SLIPWAY_")));
+        let quoted =
+            guide.split('`').skip(1).step_by(2).filter(|text| text.starts_with("--") && !text.contains(' '));
+        for flag in quoted {
+            assert!(flags.contains(flag) || OF_OTHERS.contains(&flag), "the program takes no {flag}");
+        }
+    }
+    assert!(found.len() > 10, "{found:?}");
+    let unknown: Vec<_> = found.into_iter().filter(|variable| !known.contains_key(*variable)).collect();
+    assert_eq!(unknown, Vec::<&str>::new(), "nobody reads what a guide says");
+}

@@ -1,0 +1,81 @@
+//! What is there only for some databases, or only in EC2, as recorded: what restores a disk, keys that are handed out, orders of
+//! copies, the route of the line protocol, and what a machine is told.
+
+use cloud::{SecurityGroupId, key};
+use resources::{IngressSpec, RouteSpec, TlsSpec, names};
+use serde_json::{Value, json};
+
+use crate::build::{Copied, drawn_key, launch, routes, security_group, snapshot_order, stateful_set};
+use crate::fixture::{resource, settings, subject, validated, volume};
+use crate::pod;
+
+#[test]
+fn a_key_is_handed_out_in_a_secret_as_recorded() {
+    insta::assert_yaml_snapshot!("drawn_key", drawn_key(&subject(), "laptop").body);
+}
+
+#[test]
+fn an_order_of_a_copy_is_as_recorded() {
+    let order = snapshot_order(&subject(), "trades-33445566-last", (names::snapshot::LAST_COPY, "3"));
+    insta::assert_yaml_snapshot!("snapshot_order", order.body);
+}
+
+#[test]
+fn the_route_of_the_line_protocol_is_as_recorded() {
+    let wish = IngressSpec {
+        host: None,
+        http: None,
+        pg: None,
+        ilp: Some(RouteSpec { entry_points: vec!["questdb".to_owned()] }),
+        tls: Some(TlsSpec { secret_name: None, cert_resolver: Some("letsencrypt".to_owned()) }),
+    };
+    let routes = routes(&subject(), "trades.example.com", &wish, true);
+    let [route] = &routes[..] else { panic!("not one route: {routes:?}") };
+    insta::assert_yaml_snapshot!("route_of_line_protocol", route.body);
+}
+
+#[test]
+fn what_restores_a_disk_is_as_recorded() {
+    let mut disk = volume(50);
+    disk.snapshot = Some("snap-1".to_owned());
+    disk.tags = disk.tags.with(key::BASIS, "checkpoint:1");
+    let copied = Copied::of(&disk);
+    let mut body = stateful_set(&validated(&resource(1)), "qdb-33445566-g1", copied.as_ref()).body;
+    let first = body["spec"]["template"]["spec"]["initContainers"].take();
+    let mut first = first.as_array().unwrap().iter();
+    let mut restorer = first.find(|container| container["name"] == pod::RESTORE).unwrap().clone();
+    // What it runs is tried by its own tests, on real folders.
+    let command = restorer.as_object_mut().unwrap().remove("command").unwrap();
+    assert_eq!(command.as_array().unwrap()[..2], [json!("/bin/sh"), json!("-ec")]);
+    insta::assert_yaml_snapshot!("restorer", restorer);
+}
+
+#[test]
+fn a_machine_and_its_firewall_are_asked_for_as_recorded() {
+    let (wish, settings) = (validated(&resource(1)), settings());
+    let launch = launch(&wish, &settings, &SecurityGroupId::new("sg-1"), 3, "eu-west-1a");
+    assert!(launch.instance_profile.is_none(), "the machine has no rights in AWS");
+    let told: Value = serde_json::from_str(launch.user_data.expose()).unwrap();
+    let tags = |tags: &cloud::Tags| {
+        let pairs = tags.iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
+        pairs.collect::<std::collections::BTreeMap<_, _>>()
+    };
+    let group = security_group(&wish.subject, &settings);
+    let asked = json!({
+        "machine": {
+            "image": launch.image,
+            "instanceType": launch.instance_type,
+            "subnet": launch.subnet,
+            "securityGroups": launch.security_groups.iter().map(SecurityGroupId::as_str).collect::<Vec<_>>(),
+            "userData": told,
+            "tags": tags(&launch.tags),
+        },
+        "firewall": {
+            "name": group.name,
+            "vpc": group.vpc,
+            "description": group.description,
+            "tags": tags(&group.tags),
+        },
+    });
+    insta::assert_yaml_snapshot!("machine", asked);
+}
