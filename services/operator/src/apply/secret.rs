@@ -113,6 +113,20 @@ mod tests {
     }
 
     #[test]
+    fn two_users_are_drawn_and_nothing_else() {
+        let drawn = data(&Map::new()).unwrap();
+        let mut keys: Vec<_> = drawn.keys().map(String::as_str).collect();
+        keys.sort_unstable();
+        assert_eq!(keys, ["http-password", "http-user", "pg-password", "pg-user"]);
+        let text = |key: &str| {
+            let value: ByteString = serde_json::from_value(drawn[key].clone()).unwrap();
+            String::from_utf8(value.0).unwrap()
+        };
+        assert_eq!((text("http-user"), text("pg-user")), (USER.to_owned(), USER.to_owned()));
+        assert_ne!(text("http-password"), text("pg-password"));
+    }
+
+    #[test]
     fn what_is_there_is_kept() {
         let there = Map::from_iter([(names::secret::PG_PASSWORD.to_owned(), json!("eA=="))]);
         let missing = data(&there).unwrap();

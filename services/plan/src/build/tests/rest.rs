@@ -1,5 +1,5 @@
-//! What is there only for some databases, or only in EC2, as recorded: what restores a disk, keys that are handed out, orders of
-//! copies, the route of the line protocol, and what a machine is told.
+//! What is there only for some databases, or only in EC2, as recorded: what restores a disk, keys that are handed out and heeded,
+//! orders of copies, the route of the line protocol, and what a machine is told.
 
 use cloud::{SecurityGroupId, key};
 use resources::{IngressSpec, RouteSpec, TlsSpec, names};
@@ -12,6 +12,16 @@ use crate::pod;
 #[test]
 fn a_key_is_handed_out_in_a_secret_as_recorded() {
     insta::assert_yaml_snapshot!("drawn_key", drawn_key(&subject(), "laptop").body);
+}
+
+#[test]
+fn a_pod_with_every_credential_is_as_recorded() {
+    let mut wish = validated(&resource(1));
+    (wish.keyring.readonly, wish.keyring.ilp) = (true, true);
+    let body = stateful_set(&wish, "qdb-33445566-g1", None).body;
+    let questdb = &body["spec"]["template"]["spec"]["containers"][0];
+    let differs = json!({ "env": questdb["env"], "ports": questdb["ports"] });
+    insta::assert_yaml_snapshot!("pod_with_every_credential", differs);
 }
 
 #[test]
