@@ -133,8 +133,11 @@ pub struct DeadlineArgs {
     /// How long a delete may take before it is overdue; it is never given up
     #[arg(long, env = "SLIPWAY_DELETE_DEADLINE", value_name = "DURATION", default_value = "1h", value_parser = duration)]
     pub delete_deadline: Duration,
-    /// After how long without news of any database no deadline is judged: then it is we who do not hear. Longer than the
-    /// period in which the provisioners tell of every database again
+    /// How long what a provisioner says may take to arrive: a deadline is judged only once all was heard that was said by
+    /// then, and this much later
+    #[arg(long, env = "SLIPWAY_GOSSIP_DELAY", value_name = "DURATION", default_value = "1m", value_parser = duration)]
+    pub gossip_delay: Duration,
+    /// After how long without having heard gossip to its end it is told as trouble that deadlines are not judged
     #[arg(long, env = "SLIPWAY_GOSSIP_SILENCE", value_name = "DURATION", default_value = "20m", value_parser = duration)]
     pub gossip_silence: Duration,
 }

@@ -8,6 +8,7 @@ pub mod api;
 pub mod args;
 pub mod deadlines;
 pub mod doorbell;
+pub mod heard;
 pub mod metrics;
 pub mod relay;
 pub mod serve;

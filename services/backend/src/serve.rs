@@ -18,6 +18,7 @@ use crate::api::{Api, Gate, Limits, Streams, router};
 use crate::args::{Bounds, Kafka, Role, Serve};
 use crate::deadlines::Judge;
 use crate::doorbell::Doorbell;
+use crate::heard::{self, Hearing, Listener};
 use crate::metrics::Metrics;
 use crate::relay::{self, Relay};
 use crate::sink::GossipSink;
@@ -81,7 +82,7 @@ pub async fn run(args: Serve) -> Result<(), Error> {
     let member = Member::new(service.name, service.version);
     refuse_outgrown(&store, &member).await?;
     watch_postgres(&program, store.clone(), member.clone());
-    let gossip_topic = kafka.gossip_topic.clone();
+    let hearing = Hearing { topic: kafka.gossip_topic.clone(), partitions: kafka.topic_partitions };
     let uses_kafka = roles.contains(&Role::Relay) || roles.contains(&Role::Sink);
     let counted = uses_kafka.then(|| watch_kafka(&program, &kafka)).transpose()?;
     if let Some(counted) = counted.filter(|_| roles.contains(&Role::Relay)) {
@@ -96,6 +97,8 @@ pub async fn run(args: Serve) -> Result<(), Error> {
         let (swept, settings) = ((store.clone(), doorbell, metrics.clone()), sweep::Settings::from(sweep));
         let retention = topics::watch_retention(&program, &kafka, sweep.tombstone_retention);
         let retention = retention.map_err(Error::Kafka)?;
+        let delay = deadlines.gossip_delay;
+        start_listener(&program, &kafka, (store.clone(), sink_group.clone(), hearing.clone(), delay))?;
         start_sink(&program, kafka, &sink_group, sink, metrics.clone());
         start_sweep(&program, swept, gossip, (settings, retention));
     }
@@ -105,7 +108,7 @@ pub async fn run(args: Serve) -> Result<(), Error> {
         let pages = Pages { health: program.health.clone(), metrics: program.metrics.clone() };
         let streams = Streams::new(metrics.clone());
         let api = Api::new(store.clone(), doorbell.clone(), streams, metrics.clone(), pages);
-        let api = api.behind(gate).with_deadlines(deadlines.deadlines()).with_gossip_topic(gossip_topic);
+        let api = api.behind(gate).with_deadlines(deadlines.deadlines()).with_hearing(hearing.clone());
         start_api(&program, api_listen, api).await?;
     }
     let judge = Judge {
@@ -113,6 +116,7 @@ pub async fn run(args: Serve) -> Result<(), Error> {
         doorbell,
         metrics,
         deadlines: deadlines.deadlines(),
+        hearing,
         silence: deadlines.gossip_silence,
     };
     program.tasks.spawn("deadlines", judge.run(program.stop()));
@@ -166,6 +170,23 @@ fn start_sink(program: &Program, kafka: Kafka, group: &str, sink: GossipSink, me
         }
         Ok::<(), bus::Error>(())
     });
+}
+
+fn start_listener(
+    program: &Program,
+    kafka: &Kafka,
+    (store, consumer, hearing, delay): (Store, String, Hearing, Duration),
+) -> Result<(), Error> {
+    let admin = Admin::new(&topics::connection(kafka, "slipway-backend-heard")).map_err(Error::Kafka)?;
+    let (kafka, stop) = (kafka.clone(), program.stop());
+    let listener = Listener { store, admin, consumer, hearing, delay, every: heard::EVERY };
+    program.tasks.spawn("heard", async move {
+        if topics::wait(&kafka, &kafka.gossip_topic, &stop).await? {
+            listener.run(stop).await;
+        }
+        Ok::<(), bus::Error>(())
+    });
+    Ok(())
 }
 
 fn start_sweep(

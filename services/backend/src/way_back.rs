@@ -7,16 +7,19 @@ use domain::Desired;
 use domain::recovery::{DEADLINE, Evidence, WayBack, go_back, take_back, without_good_state};
 use store::{Database, Error, OperationRecord, Transaction};
 
-/// How old an observation may be that proves that no volume is there: the provisioners tell of every database again in
-/// half of this time.
-const LATELY: Duration = Duration::from_mins(20);
+use crate::heard::Hearing;
+
+/// How old the knowledge of a cluster may be that proves that no volume is there: its observer says in three minutes at most
+/// that it still watches, and after a minute at most all that it said was heard. From a cluster of which nothing is known,
+/// silence is no proof: a machine may have been found meanwhile, and have served.
+const LATELY: Duration = Duration::from_mins(5);
 
 /// The state that leads back from an operation of a locked database.
 pub(crate) async fn desired(
     transaction: &mut Transaction,
     locked: &Database,
     record: &OperationRecord,
-    way: WayBack,
+    (way, hearing): (WayBack, &Hearing),
 ) -> Result<Desired, Error> {
     let position = record.operation.position;
     let good = match way {
@@ -29,7 +32,7 @@ pub(crate) async fn desired(
     }
     let evidence = Evidence {
         provisioned: locked.provisioned || locked.desired.storage.provisioned,
-        seen: transaction.seen_lately(locked.id, position, LATELY).await?,
+        seen: transaction.is_known((locked.id, position), hearing.of(locked.id), LATELY).await?,
         refused: record.failure.as_ref().is_some_and(|failure| failure.code != DEADLINE),
     };
     Ok(match way {

@@ -3,6 +3,7 @@
 //! A client that nobody answers any more is made anew. *Invariant:* a broker's refusal is an answer: rights that are taken
 //! away do not come back with another client, and each new one connects and logs in again.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -166,9 +167,15 @@ impl Admin {
 
     /// The offset after the last record of a partition.
     pub async fn end_offset(&self, topic: &str, partition: i32, limit: Duration) -> Result<i64, Error> {
+        Ok(self.reach(topic, partition, limit).await?.end)
+    }
+
+    /// The offsets of the oldest record of a partition and after its last one.
+    pub async fn reach(&self, topic: &str, partition: i32, limit: Duration) -> Result<Range<i64>, Error> {
         let name = topic.to_owned();
-        self.ask(format!("the end of {topic}/{partition}"), move |client| {
-            Ok(client.inner().fetch_watermarks(&name, partition, limit)?.1)
+        self.ask(format!("the reach of {topic}/{partition}"), move |client| {
+            let (start, end) = client.inner().fetch_watermarks(&name, partition, limit)?;
+            Ok(start..end)
         })
         .await
     }

@@ -84,7 +84,7 @@ fn each_object_of_the_guide_and_of_what_it_says_of_snapshots_is_one() {
 #[test]
 fn each_network_of_the_guide_is_one() {
     let networks: Vec<String> = blocks().into_iter().filter(|block| block.starts_with("network:")).collect();
-    assert_eq!(networks.len(), 2);
+    assert_eq!(networks.len(), 3);
     for block in networks {
         let body: Value = serde_saphyr::from_str(&block).unwrap();
         check::<NetworkSpec>(&body["network"].to_string());

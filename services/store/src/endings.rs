@@ -3,8 +3,6 @@
 //!
 //! *Invariant:* the database's clock judges, and the database's row is locked before the operation's.
 
-use std::time::Duration;
-
 use domain::operation::Failure;
 use domain::{DatabaseId, OperationId, OperationState, Position};
 use uuid::Uuid;
@@ -59,18 +57,6 @@ impl Store {
         .await
         .map_err(Error::from_sqlx)
     }
-
-    /// Seconds since anything was heard of any database; `None` where there is nothing to hear of, or nobody ever
-    /// listened.
-    pub async fn silence(&self) -> Result<Option<f64>, Error> {
-        sqlx::query_scalar(
-            "select case when exists (select 1 from observations where present) \
-             then extract(epoch from now() - max(updated_at))::float8 end from consumer_offsets",
-        )
-        .fetch_one(&self.pool)
-        .await
-        .map_err(Error::from_sqlx)
-    }
 }
 
 impl Transaction {
@@ -108,26 +94,6 @@ impl Transaction {
         }
         let told = (record.operation.state, EventKind::State(Some(why)));
         events::append(&mut self.inner, &[(id, number, &[told])]).await
-    }
-
-    /// Whether a locked database was seen at a position or a later one within this time, by the database's clock.
-    pub async fn seen_lately(
-        &mut self,
-        database: DatabaseId,
-        position: Position,
-        within: Duration,
-    ) -> Result<bool, Error> {
-        sqlx::query_scalar(
-            "select exists (select 1 from observations where database_id = $1 and (epoch, seq) >= ($2, $3) \
-             and received_at > now() - make_interval(secs => $4))",
-        )
-        .bind(database.uuid())
-        .bind(position.epoch)
-        .bind(position.seq)
-        .bind(within.as_secs_f64())
-        .fetch_one(&mut *self.inner)
-        .await
-        .map_err(Error::from_sqlx)
     }
 
     /// Notes that all that follows from a failure was minted, or that nothing follows.

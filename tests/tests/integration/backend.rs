@@ -23,6 +23,7 @@ mod batches;
 mod changes;
 mod create;
 mod endings;
+mod heard;
 mod lists;
 mod outage;
 mod pressure;

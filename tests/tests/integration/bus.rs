@@ -20,11 +20,12 @@ pub(crate) use consuming::grow;
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
-fn connection() -> Connection {
+pub(crate) fn connection() -> Connection {
     Connection::new(&testkit::stack().kafka_bootstrap, "test")
 }
 
-async fn topic(partitions: i32) -> String {
+/// A topic of the test's own.
+pub(crate) async fn topic(partitions: i32) -> String {
     let name = unique("topic");
     let settings = TopicSettings::new(&name, partitions, 1);
     let admin = Admin::new(&connection()).unwrap();
@@ -38,11 +39,11 @@ async fn topic(partitions: i32) -> String {
     name
 }
 
-fn producer() -> Producer {
+pub(crate) fn producer() -> Producer {
     Producer::new(&connection()).unwrap()
 }
 
-fn message(topic: &str, key: &str, number: i64) -> Message {
+pub(crate) fn message(topic: &str, key: &str, number: i64) -> Message {
     let headers = vec![("number".to_owned(), number.to_string().into_bytes())];
     Message {
         topic: topic.to_owned(),

@@ -103,7 +103,7 @@ async fn take_back(
     transaction: &mut Transaction,
     (locked, record, way): (&Database, &OperationRecord, WayBack),
 ) -> Result<(Minted, Ended), Failure> {
-    let desired = way_back::desired(transaction, locked, record, way).await?;
+    let desired = way_back::desired(transaction, locked, record, (way, api.hearing())).await?;
     let mut mint = mint(api, caller, recovery::kind_of(&desired), desired);
     mint.terms.on_failure = OnFailure::Keep;
     mint.terms.reverts = Some(record.operation.id);

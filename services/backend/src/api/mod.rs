@@ -31,6 +31,7 @@ use domain::recovery::Deadlines;
 use runtime::ops::Pages;
 
 use crate::doorbell::Doorbell;
+use crate::heard::Hearing;
 use crate::metrics::Metrics;
 
 /// What handlers need. Clones share it.
@@ -46,7 +47,7 @@ struct Inner {
     pages: Pages,
     deadlines: Deadlines,
     gate: Gate,
-    gossip_topic: String,
+    hearing: Hearing,
 }
 
 impl Api {
@@ -61,14 +62,15 @@ impl Api {
     ) -> Self {
         let deadlines = Deadlines::default();
         let gate = Gate::new(Limits::default(), metrics.clone());
-        let gossip_topic = "provisioning.gossip".to_owned();
-        Self(Arc::new(Inner { store, doorbell, streams, metrics, pages, deadlines, gate, gossip_topic }))
+        let hearing = Hearing { topic: "provisioning.gossip".to_owned(), partitions: 1 };
+        Self(Arc::new(Inner { store, doorbell, streams, metrics, pages, deadlines, gate, hearing }))
     }
 
-    /// The same API with another topic of gossip, whose dead letters are no instructions.
+    /// The same API with another topic of gossip, whose dead letters are no instructions, and by which it is known what was
+    /// heard of a database.
     #[must_use]
-    pub fn with_gossip_topic(mut self, topic: String) -> Self {
-        Arc::make_mut(&mut self.0).gossip_topic = topic;
+    pub fn with_hearing(mut self, hearing: Hearing) -> Self {
+        Arc::make_mut(&mut self.0).hearing = hearing;
         self
     }
 
@@ -90,8 +92,12 @@ impl Api {
         &self.0.deadlines
     }
 
+    fn hearing(&self) -> &Hearing {
+        &self.0.hearing
+    }
+
     fn gossip_topic(&self) -> &str {
-        &self.0.gossip_topic
+        &self.0.hearing.topic
     }
 
     fn gate(&self) -> &Gate {

@@ -18,9 +18,12 @@ use domain::{OnFailure, OperationId, OperationKind, OperationState};
 use runtime::backoff::Retry;
 use runtime::{Backoff, CancellationToken};
 use serde_json::json;
-use store::{Audit, Database, Due, Ended, Error, Mint, Minted, OperationRecord, Store, Terms, Transaction};
+use store::{
+    Audit, Database, Due, Ended, Error, Heard, Mint, Minted, OperationRecord, Store, Terms, Transaction,
+};
 
 use crate::doorbell::Doorbell;
+use crate::heard::Hearing;
 use crate::metrics::Metrics;
 use crate::way_back;
 
@@ -46,7 +49,9 @@ pub struct Judge {
     pub metrics: Metrics,
     /// How long what it mints may take.
     pub deadlines: Deadlines,
-    /// After how long without news of any database nothing runs out of time: then it is we who do not hear.
+    /// Where it is looked up whether what was said by a deadline was heard: until then nothing runs out of time.
+    pub hearing: Hearing,
+    /// Beyond how long that is told as trouble.
     pub silence: Duration,
 }
 
@@ -65,7 +70,9 @@ pub struct Round {
     pub busy: usize,
     /// Operations that cannot be judged.
     pub unreadable: BTreeSet<OperationId>,
-    /// Whether nothing was heard for so long that no deadline was judged.
+    /// Operations that are late, by which not all that was said of them was heard: they are not judged yet.
+    pub unheard: usize,
+    /// Whether that lasts so long for one of them that somebody must look.
     pub deaf: bool,
 }
 
@@ -74,6 +81,7 @@ pub struct Round {
 struct Verdict {
     ended: Option<Ended>,
     overdue: bool,
+    unheard: Option<Heard>,
     reverted: Option<(OperationKind, Minted)>,
     stuck: bool,
 }
@@ -99,8 +107,7 @@ impl Judge {
 
     /// Looks once at everything that is due; ends early at `stop`. One operation that cannot be judged holds up no other.
     pub async fn round(&self, stop: &CancellationToken) -> Result<Round, Error> {
-        let deaf = self.store.silence().await?.is_some_and(|seconds| seconds > self.silence.as_secs_f64());
-        let mut round = Round { deaf, ..Round::default() };
+        let mut round = Round::default();
         let mut after = None;
         while let Some(page) = next(self.store.due(after, PAGE).await?, &mut after, stop) {
             self.judge_all(&page, stop, &mut round).await?;
@@ -126,7 +133,7 @@ impl Judge {
     }
 
     async fn judge(&self, due: Due, round: &mut Round) -> Result<(), Error> {
-        let looked = runtime::deadline(DEADLINE_OF_ONE, "a verdict", self.look(due, round.deaf)).await;
+        let looked = runtime::deadline(DEADLINE_OF_ONE, "a verdict", self.look(due)).await;
         match looked {
             Ok(Ok(Some(verdict))) => {
                 self.count(&verdict, round);
@@ -148,15 +155,20 @@ impl Judge {
     }
 
     /// Judges one operation; `None` where somebody else has it.
-    async fn look(&self, due: Due, deaf: bool) -> Result<Option<Verdict>, Error> {
+    async fn look(&self, due: Due) -> Result<Option<Verdict>, Error> {
         let mut transaction = self.store.begin().await?;
         let Some(locked) = transaction.try_lock_database(due.database).await? else { return Ok(None) };
         let mut verdict = Verdict::default();
         let Some(record) = transaction.lock_operation(due.operation).await? else { return Ok(Some(verdict)) };
         if let Some(failure) = set_aside(&mut transaction, &record).await? {
             verdict.ended = Some(transaction.fail(&record, failure).await?);
-        } else if record.late && record.overdue_since.is_none() && !deaf {
-            out_of_time(&mut transaction, &locked, &record, &mut verdict).await?;
+        } else if record.late && record.overdue_since.is_none() {
+            let heard = transaction.heard(due.operation, self.hearing.of(due.database)).await?;
+            if heard.through {
+                out_of_time(&mut transaction, &locked, &record, &mut verdict).await?;
+            } else {
+                verdict.unheard = Some(heard);
+            }
         }
         // As it is now: what just failed is followed up in the same transaction.
         let record = transaction.lock_operation(due.operation).await?.unwrap_or(record);
@@ -199,7 +211,7 @@ impl Judge {
         record: &OperationRecord,
         way: WayBack,
     ) -> Result<(OperationKind, Minted), Error> {
-        let desired = way_back::desired(transaction, locked, record, way).await?;
+        let desired = way_back::desired(transaction, locked, record, (way, &self.hearing)).await?;
         let kind = kind_of(&desired);
         let terms = Terms {
             deadline: self.deadlines.of(kind),
@@ -234,6 +246,10 @@ impl Judge {
             round.stuck += 1;
         }
         round.overdue += usize::from(verdict.overdue);
+        if let Some(heard) = verdict.unheard {
+            round.unheard += 1;
+            round.deaf |= heard.ago.is_none_or(|seconds| seconds > self.silence.as_secs_f64());
+        }
     }
 }
 
@@ -334,7 +350,10 @@ fn failed(error: &Error, retry: &mut Retry) -> Duration {
 /// Tells what lasts from round to round once, when it begins.
 fn told(before: &Round, now: &Round) {
     if now.deaf && !before.deaf {
-        tracing::error!("no deadline is judged: nothing was heard of any database for too long");
+        tracing::error!(
+            "operations that are late are not judged: what clusters said of their databases was not heard to its end for too \
+             long; look at the sinks' lag, and whether brokers and sinks run"
+        );
     }
     for operation in now.unreadable.difference(&before.unreadable) {
         tracing::error!(operation.id = %operation, "an operation cannot be judged; it is tried again");

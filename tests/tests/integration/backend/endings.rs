@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use ::backend::deadlines::{Judge, Round};
+use ::backend::heard::Hearing;
 use ::store::{Advance, Batch, Observation, Outcome, OutcomeKind};
 use domain::recovery::Deadlines;
 use domain::{DatabaseId, OperationId, Position};
@@ -19,6 +20,9 @@ mod purge;
 mod refusals;
 mod states;
 mod storm;
+
+/// The topic by which it is known what was heard.
+const HEARD: &str = "gossip";
 
 const fn at(seq: i64) -> Position {
     Position { epoch: 1, seq }
@@ -91,6 +95,7 @@ impl App {
             doorbell: self.doorbell.clone(),
             metrics: self.metrics.clone(),
             deadlines: Deadlines::default(),
+            hearing: Hearing { topic: HEARD.to_owned(), partitions: 1 },
             silence: Duration::from_mins(20),
         }
     }
@@ -112,8 +117,34 @@ impl App {
         made
     }
 
-    /// Lets the time of an operation run out.
+    /// All that was said until some seconds ago was heard.
+    async fn heard_until(&self, seconds_ago: u32) {
+        self.ask(&format!(
+            "insert into heard values ('{HEARD}', 0, now() - interval '{seconds_ago} seconds') \
+             on conflict (topic, kafka_partition) do update set up_to = excluded.up_to"
+        ))
+        .await;
+    }
+
+    /// The observer of the database's cluster said some seconds ago that it has listed everything and still watches.
+    async fn watched(&self, made: &Value, seconds_ago: u32) {
+        self.ask(&format!(
+            "insert into cluster_observers (cluster_id, holder, term, expires_at, listed_term, listed_databases, \
+             listed_at, confirmed_at) select cluster_id, 'test', 1, now() + interval '1 minute', 1, 1, now(), \
+             now() - interval '{seconds_ago} seconds' from databases where id = '{}' \
+             on conflict (cluster_id) do update set confirmed_at = excluded.confirmed_at",
+            text(&made["database"]["id"])
+        ))
+        .await;
+    }
+
+    /// Lets the time of an operation run out; all that was said of it by then was heard.
     async fn run_out(&self, accepted: &Value) {
+        self.run_out_unheard(accepted).await;
+        self.heard_until(0).await;
+    }
+
+    async fn run_out_unheard(&self, accepted: &Value) {
         let operation = text(&accepted["operation"]["id"]);
         self.ask(&format!(
             "update operations set deadline_at = now() - interval '1 second' where id = '{operation}'"

@@ -206,19 +206,6 @@ async fn a_database_that_somebody_holds_is_left_to_them() {
 }
 
 #[tokio::test]
-async fn silence_counts_only_where_there_is_something_to_hear_of() {
-    let scene = Try::new().await;
-    let created = scene.create("trades").await;
-    assert_eq!(scene.store.silence().await.unwrap(), None);
-    scene.hear(vec![observation(created.id, at(1))], Vec::new()).await;
-    assert!(scene.store.silence().await.unwrap().unwrap() < 60.0);
-    scene.ask("update consumer_offsets set updated_at = now() - interval '1 hour'").await;
-    assert!(scene.store.silence().await.unwrap().unwrap() > 3_500.0);
-    scene.ask("update observations set present = false").await;
-    assert_eq!(scene.store.silence().await.unwrap(), None);
-}
-
-#[tokio::test]
 async fn a_cluster_is_not_closed_while_a_database_is_being_placed() {
     let scene = Try::new().await;
     let settings = Settings { lock: Duration::from_millis(200), ..Settings::default() };

@@ -24,6 +24,7 @@ async fn a_create_that_runs_out_of_time_is_taken_back_and_says_where_it_stood() 
     let waits = step("instance", StepState::Running, "InsufficientInstanceCapacity in eu-west-1a");
     app.hear(vec![Observation { steps: vec![waits], ..observation(id_of(&made), 1, 0) }], Vec::new()).await;
     assert_eq!(app.judged().await, ::backend::deadlines::Round::default(), "it has time");
+    app.watched(&made, 200).await;
     app.run_out(&made).await;
     let round = app.judged().await;
     assert_eq!((round.failed, round.reverted), (1, 1));
@@ -182,17 +183,41 @@ async fn of_many_judges_one_speaks() {
 }
 
 #[tokio::test]
-async fn nothing_runs_out_of_time_while_nothing_is_heard() {
+async fn nothing_runs_out_of_time_before_all_is_heard_that_was_said_by_then() {
     let app = App::new().await;
-    app.running("other").await;
-    let made = app.created("trades").await;
-    app.run_out(&made).await;
-    app.ask("update consumer_offsets set updated_at = now() - interval '21 minutes'").await;
+    let (late, other) = (app.created("late").await, app.created("other").await);
+    app.run_out_unheard(&late).await;
     let round = app.judged().await;
-    assert!(round.deaf && round.failed == 0, "{round:?}");
-    assert_eq!(text(&app.operation(&path_of(&made)).await["state"]), "pending");
-    app.hear(vec![observation(id_of(&made), 1, 0)], Vec::new()).await;
+    assert!(round.deaf && (round.failed, round.unheard) == (0, 1), "nobody ever listened: {round:?}");
+    app.heard_until(21 * 60).await;
+    assert!(app.judged().await.deaf, "for too long");
+    app.heard_until(60).await;
+    let round = app.judged().await;
+    assert!(!round.deaf && (round.failed, round.unheard) == (0, 1), "{round:?}");
+    // The first news after a silence says nothing of what waits behind it.
+    app.hear(vec![observation(id_of(&other), 1, 0)], Vec::new()).await;
+    assert_eq!(app.judged().await.failed, 0);
+    assert_eq!(text(&app.operation(&path_of(&late)).await["state"]), "pending");
+    app.heard_until(0).await;
     assert_eq!(app.judged().await.failed, 1);
+}
+
+#[tokio::test]
+async fn of_a_cluster_of_which_nothing_is_known_any_more_nothing_is_destroyed_that_may_have_come_to_be() {
+    for (name, watched, heard) in [("unwatched", 301, 0), ("unheard", 0, 301), ("both", 301, 301)] {
+        let app = App::new().await;
+        let made = app.created(name).await;
+        app.hear(vec![observation(id_of(&made), 1, 0)], Vec::new()).await;
+        app.watched(&made, watched).await;
+        app.heard_until(heard).await;
+        let id = text(&made["operation"]["id"]);
+        app.ask(&format!(
+            "update operations set deadline_at = now() - interval '400 seconds' where id = '{id}'"
+        ))
+        .await;
+        assert_eq!(app.judged().await.reverted, 1, "{name}");
+        assert_eq!(text(&app.database(&made).await["run_state"]), "deleted", "{name}");
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,118 @@
+//! Table `heard`: up to when all that clusters said in a partition of gossip was taken in. Written by those who read gossip and
+//! asked the brokers how far it reaches; read by whoever concludes something from what was not said.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use domain::{DatabaseId, OperationId, Position};
+use jiff::Timestamp;
+
+use crate::{Error, Store, Transaction};
+
+/// Where a database is told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ear<'a> {
+    /// Topic of gossip.
+    pub topic: &'a str,
+    /// Its partition.
+    pub partition: i32,
+}
+
+/// What is known of an operation's deadline.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Heard {
+    /// Whether all that was said by its deadline was heard.
+    pub through: bool,
+    /// Seconds since the moment by which all was heard; `None`: nobody ever listened to the end.
+    pub ago: Option<f64>,
+}
+
+impl Store {
+    /// The database's own time.
+    pub async fn clock(&self) -> Result<Timestamp, Error> {
+        let micros: i64 =
+            sqlx::query_scalar("select (extract(epoch from clock_timestamp()) * 1000000)::bigint")
+                .fetch_one(&self.pool)
+                .await
+                .map_err(Error::from_sqlx)?;
+        Timestamp::from_microsecond(micros).map_err(|_| Error::corrupt("clock", "no time that there can be"))
+    }
+
+    /// Notes that all that was said up to a moment was heard, of those partitions of which `consumer` has taken in what they
+    /// have: their first record and the one after their last, as the brokers told them. Answers of how many that holds.
+    pub async fn note_heard(
+        &self,
+        (consumer, topic): (&str, &str),
+        reach: &BTreeMap<i32, Range<i64>>,
+        up_to: Timestamp,
+    ) -> Result<u64, Error> {
+        let partitions: Vec<i32> = reach.keys().copied().collect();
+        let starts: Vec<i64> = reach.values().map(|range| range.start).collect();
+        let ends: Vec<i64> = reach.values().map(|range| range.end).collect();
+        let done = sqlx::query(
+            "insert into heard (topic, kafka_partition, up_to) \
+             select $2, r.kafka_partition, to_timestamp($6::bigint / 1000000.0) \
+             from unnest($3::int[], $4::bigint[], $5::bigint[]) as r (kafka_partition, first, stop) \
+             left join consumer_offsets o \
+             on o.consumer = $1 and o.topic = $2 and o.kafka_partition = r.kafka_partition \
+             where r.stop <= r.first or o.next_offset >= r.stop order by r.kafka_partition \
+             on conflict (topic, kafka_partition) do update set up_to = greatest(heard.up_to, excluded.up_to)",
+        )
+        .bind(consumer)
+        .bind(topic)
+        .bind(partitions)
+        .bind(starts)
+        .bind(ends)
+        .bind(up_to.as_microsecond())
+        .execute(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
+        Ok(done.rows_affected())
+    }
+}
+
+impl Transaction {
+    /// Whether all that was said of an operation's database by its deadline was heard.
+    pub async fn heard(&mut self, operation: OperationId, ear: Ear<'_>) -> Result<Heard, Error> {
+        let row: Option<(bool, Option<f64>)> = sqlx::query_as(
+            "select coalesce(h.up_to >= o.deadline_at, false), extract(epoch from now() - h.up_to)::float8 \
+             from operations o left join heard h on h.topic = $2 and h.kafka_partition = $3 where o.id = $1",
+        )
+        .bind(operation.uuid())
+        .bind(ear.topic)
+        .bind(ear.partition)
+        .fetch_optional(&mut *self.inner)
+        .await
+        .map_err(Error::from_sqlx)?;
+        let (through, ago) = row.unwrap_or_default();
+        Ok(Heard { through, ago })
+    }
+
+    /// Whether it is known how a locked database is in its cluster, as of no longer ago than this: it was seen at a position
+    /// or a later one, its cluster is being watched, and all that was said of it was heard.
+    pub async fn is_known(
+        &mut self,
+        (database, position): (DatabaseId, Position),
+        ear: Ear<'_>,
+        within: Duration,
+    ) -> Result<bool, Error> {
+        sqlx::query_scalar(
+            "select exists (select 1 from observations s join databases d on d.id = s.database_id \
+             join cluster_observers o on o.cluster_id = d.cluster_id \
+             join heard h on h.topic = $5 and h.kafka_partition = $6 \
+             where s.database_id = $1 and (s.epoch, s.seq) >= ($2, $3) and s.present \
+             and s.term = o.term and o.listed_term = o.term \
+             and least(o.confirmed_at, h.up_to) > now() - make_interval(secs => $4))",
+        )
+        .bind(database.uuid())
+        .bind(position.epoch)
+        .bind(position.seq)
+        .bind(within.as_secs_f64())
+        .bind(ear.topic)
+        .bind(ear.partition)
+        .fetch_one(&mut *self.inner)
+        .await
+        .map_err(Error::from_sqlx)
+    }
+}
