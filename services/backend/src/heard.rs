@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use bus::Admin;
 use domain::DatabaseId;
 use jiff::SignedDuration;
+use runtime::backoff::Retry;
 use runtime::{Backoff, CancellationToken};
 use store::{Ear, Store};
 
@@ -66,15 +67,7 @@ impl Listener {
                     retry.reset();
                     self.every
                 }
-                Err(reason) => {
-                    if retry.attempts() == 0 {
-                        tracing::warn!(
-                            reason,
-                            "it is not known how much gossip waits; deadlines wait for that"
-                        );
-                    }
-                    retry.next_delay().max(self.every)
-                }
+                Err(reason) => failed(&reason, &mut retry).max(self.every),
             };
             runtime::backoff::sleep(wait, &stop).await;
         }
@@ -115,6 +108,14 @@ impl Listener {
     async fn clock(&self) -> Result<jiff::Timestamp, String> {
         self.store.clock().await.map_err(|error| runtime::telemetry::chain(&error))
     }
+}
+
+/// Says once that it is not known, and how long to wait.
+fn failed(reason: &str, retry: &mut Retry) -> Duration {
+    if retry.attempts() == 0 {
+        tracing::warn!(reason, "it is not known how much gossip waits; deadlines wait for that");
+    }
+    retry.next_delay()
 }
 
 /// Whether an offset can be one of this topic: one that lies beyond its end was of another, which went.

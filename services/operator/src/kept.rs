@@ -85,7 +85,8 @@ impl Kept for Secret {
         for value in self.data.iter_mut().flat_map(|data| data.values_mut()) {
             *value = ByteString::default();
         }
-        let said = [names::secret::TAKEN_FROM, names::secret::REVISION];
+        let said =
+            [names::SECRET_OF, names::secret::TYPE, names::secret::TAKEN_FROM, names::secret::REVISION];
         if let Some(annotations) = &mut self.metadata.annotations {
             annotations.retain(|key, _| said.contains(&key.as_str()));
         }

@@ -52,7 +52,9 @@ pub(crate) fn progress(record: &OperationRecord, facts: Facts<'_>) -> Option<Mov
         .outcomes
         .iter()
         .rfind(|outcome| outcome.kind == OutcomeKind::Refused && outcome.position == operation.position)
-        .filter(|_| judged.is_none() && operation.state.may_become(OperationState::Failed));
+        // What a cluster has taken is not refused by a copy of its record, which may meet other rules by then.
+        .filter(|_| judged.is_none() && operation.state == OperationState::Pending)
+        .filter(|_| applied < Some(operation.position));
     let failure =
         refused.map(|outcome| Failure { code: outcome.code.clone(), message: outcome.message.clone() });
     let state = if failure.is_some() { OperationState::Failed } else { judged.unwrap_or(operation.state) };

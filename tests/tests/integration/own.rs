@@ -1,5 +1,6 @@
 //! A cluster of the test's own, to be restored from a backup: etcd and API server as those of the bare cluster run, on
 //! other ports and data.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

@@ -27,7 +27,7 @@ use store::{Audit, Database, DatabaseView, Divergence, Listing, Mint, Store, Sub
 use tokio::sync::watch;
 
 use self::decide::{Act, Rules, Why, is_all_told, is_listed, judge};
-use self::words::{failed, note, raised, told};
+use self::words::{failed, note, raised, told, unrepaired};
 use crate::doorbell::Doorbell;
 use crate::metrics::Metrics;
 
@@ -194,7 +194,15 @@ impl Sweep {
             tally.changed += store.mark_diverged(&due.diverged).await?;
         }
         for (database, judged) in due.repair {
-            tally.repaired += u64::from(self.repair(turn, database, judged).await?);
+            // One that cannot be repaired holds up no other.
+            match self.repair(turn, database, judged).await {
+                Ok(repaired) => tally.repaired += u64::from(repaired),
+                Err(store::Error::Busy(_)) => {
+                    tracing::debug!(db.id = %database, "somebody holds it: repaired in the next turn");
+                }
+                Err(error) if error.is_transient() => return Err(error),
+                Err(error) => unrepaired(database, &error),
+            }
         }
         if !due.resend.is_empty() {
             let resent = store.resend(turn, cap, &due.resend).await?;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use domain::DatabaseId;
 use store::Subject;
 
 use super::decide::Judgement;
@@ -53,6 +54,15 @@ pub(super) fn told(tally: Option<Tally>) {
         buried,
         purged,
         "everything was compared, and not all was the same"
+    );
+}
+
+pub(super) fn unrepaired(database: DatabaseId, error: &store::Error) {
+    let reason = runtime::telemetry::chain(error);
+    tracing::error!(
+        db.id = %database,
+        reason,
+        "its cluster does not hold what it should, and that cannot be put right from here; compare the resource with the row"
     );
 }
 

@@ -110,8 +110,14 @@ impl<S: Sink> Desk<S> {
                 Duration::ZERO
             }
             Err(error) => {
-                tracing::warn!(kafka.partition = partition, error = &*error, "a batch was not stored");
-                RETRY.0
+                let failures = lock(&self.inner).shelves.refused(partition, epoch);
+                tracing::warn!(
+                    kafka.partition = partition,
+                    error = &*error,
+                    failures,
+                    "a batch was not stored"
+                );
+                pause_after(failures)
             }
         };
         let again = lock(&self.inner).shelves.failed(partition, epoch);
@@ -189,6 +195,12 @@ impl<S: Sink> Desk<S> {
     }
 }
 
+/// The pause after so many failures in a row. What was read is read again for each of them, and a store that refuses what it is
+/// given answers at once.
+fn pause_after(failures: u32) -> Duration {
+    RETRY.0.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1))).min(RETRY.1)
+}
+
 /// An answer in time that is no panic.
 async fn within<T>(limit: Duration, work: impl Future<Output = Result<T, BoxError>>) -> Result<T, BoxError> {
     match tokio::time::timeout(limit, AssertUnwindSafe(work).catch_unwind()).await {
@@ -258,6 +270,27 @@ mod tests {
             lock(&self.0).push((Instant::now(), batch.records.len()));
             Ok(Stored::Done)
         }
+    }
+
+    #[test]
+    fn a_store_that_goes_on_refusing_is_asked_less_and_less_until_it_takes_something() {
+        let pauses = [1, 2, 3, 5, 6, u32::MAX].map(|failures| pause_after(failures).as_millis());
+        assert_eq!(pauses, [200, 400, 800, 3_200, 5_000, 5_000]);
+        let mut shelves = Shelves::new(1);
+        let epoch = shelves.assign(0);
+        assert_eq!([(); 3].map(|()| shelves.refused(0, epoch)), [1, 2, 3]);
+        shelves.answered(0, epoch, None);
+        shelves.sought(0, epoch);
+        shelves.accept(Record::bare(0, 0));
+        let stretch = shelves.take(Most { records: 1, keys: 1, bytes: 1 }).unwrap();
+        shelves.stored(0, epoch, stretch.end);
+        assert_eq!(shelves.refused(0, epoch), 1);
+        let next = shelves.assign(0);
+        assert_eq!(
+            (shelves.refused(0, epoch), shelves.refused(0, next)),
+            (1, 1),
+            "each assignment by itself"
+        );
     }
 
     #[tokio::test]

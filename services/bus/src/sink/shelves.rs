@@ -27,6 +27,8 @@ struct Shelf {
     records: VecDeque<Record>,
     /// Of these records.
     bytes: usize,
+    /// How often in a row a stretch was not stored.
+    failures: u32,
 }
 
 /// How much a stretch may hold.
@@ -86,7 +88,7 @@ impl Shelves {
     pub(crate) fn assign(&mut self, partition: i32) -> u64 {
         self.epochs += 1;
         let (epoch, phase) = (self.epochs, Phase::Asking);
-        let fresh = Shelf { epoch, phase, stands_at: None, records: VecDeque::new(), bytes: 0 };
+        let fresh = Shelf { epoch, phase, stands_at: None, records: VecDeque::new(), bytes: 0, failures: 0 };
         self.by_partition.insert(partition, fresh);
         self.epochs
     }
@@ -152,7 +154,15 @@ impl Shelves {
         if let Some(stand) = self.current(partition, epoch).filter(|stand| stand.phase == Phase::Storing) {
             stand.stands_at = Some(end);
             stand.phase = Phase::Reading;
+            stand.failures = 0;
         }
+    }
+
+    /// The store refused a stretch, or did not answer. Says how often in a row by now.
+    pub(crate) fn refused(&mut self, partition: i32, epoch: u64) -> u32 {
+        let Some(stand) = self.current(partition, epoch) else { return 1 };
+        stand.failures = stand.failures.saturating_add(1);
+        stand.failures
     }
 
     /// How many places' time a place rests after a batch of so many records: one, or all of them together where small

@@ -234,7 +234,7 @@ fn containers_and_accounts_take_nothing_of_ours() {
         let port = json!({ "name": "other", "containerPort": number });
         check("/containers/0/ports/-", port, "/containers/0/ports/1/containerPort", "conflict");
     }
-    for name in ["http", "pg", "min", "ship"] {
+    for name in ["http", "pg", "min", "ilp", "ship"] {
         let port = json!({ "name": name, "containerPort": 8_081 });
         check("/containers/0/ports/-", port, "/containers/0/ports/1/name", "conflict");
     }

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::World;
 use super::reach::leaving_node;
 use crate::change::{is_told, keyring_of_pod};
+use crate::matches::covers;
 use crate::secrets::{NewCredentials, Taking};
 use crate::{Part, Plan, State, Step, build};
 use resources::names;
@@ -89,9 +90,10 @@ fn drawn(world: &World<'_>, plan: &mut Plan) -> bool {
     let has = |key: &&str| secret.data.as_ref().is_some_and(|data| data.contains_key(*key));
     intended.uid.clone_from(&secret.metadata.uid);
     if KEYS.iter().all(has) {
-        if !world.validated.subject.owns(secret.metadata.labels.as_ref()) {
-            let reason = "the Secret is found by its labels, which somebody took off";
-            plan.act(Part::Credentials, Step::CreateSecret(intended), reason);
+        let found = serde_json::to_value(&secret.metadata).unwrap_or_default();
+        if !covers(&found, &intended.body["metadata"]) {
+            let reason = "somebody took off by what the Secret is known to be of this database";
+            plan.put_right(Part::Credentials, Step::CreateSecret(intended), reason);
         }
         return true;
     }

@@ -148,6 +148,20 @@ fn a_refusal_that_comes_late_does_not_undo_progress() {
 }
 
 #[test]
+fn what_a_cluster_has_taken_is_not_refused_by_a_copy_of_its_record() {
+    let refused = [outcome(OutcomeKind::Refused, at(2))];
+    let fails = |state, held: Option<Position>| {
+        let facts = Facts { held, outcomes: &refused, ..Facts::default() };
+        let moved = progress(&record(state, Vec::new()), facts);
+        moved.is_some_and(|moved| moved.failure.is_some() || moved.state == OperationState::Failed)
+    };
+    assert!(fails(OperationState::Pending, None) && fails(OperationState::Pending, Some(at(1))));
+    assert!(!fails(OperationState::Running, Some(at(2))), "it was seen to be taken");
+    assert!(!fails(OperationState::Running, None), "it was said to be taken");
+    assert!(!fails(OperationState::Pending, Some(at(2))), "it is seen to be taken, in this very batch");
+}
+
+#[test]
 fn a_parked_instruction_says_what_it_waits_for() {
     let outcomes = [outcome(OutcomeKind::Parked, at(2))];
     let facts = Facts { outcomes: &outcomes, ..Facts::default() };

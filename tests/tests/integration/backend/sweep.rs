@@ -252,6 +252,21 @@ async fn repairs_are_under_the_cap_too() {
 }
 
 #[tokio::test]
+async fn what_cannot_be_repaired_holds_up_nothing_else() {
+    let app = App::new().await;
+    let (stuck, other) = (app.created("a").await, app.created("b").await);
+    assert!(id(&stuck) < id(&other), "it is looked at first");
+    // There is no epoch above it.
+    let last = Position { epoch: 9_007_199_254_740_991, seq: 1 };
+    say(&app, 0, observation(id(&stuck), last, 1)).await;
+    say(&app, 1, observation(id(&other), Position { epoch: 1, seq: 2 }, 1)).await;
+    published(&app).await;
+    assert_eq!(turn(&app, 9).await.repaired, 1);
+    assert_eq!(shown(&app, &other).await["epoch"], json!(2));
+    assert_eq!(turn(&app, 9).await.repaired, 0, "and no turn fails");
+}
+
+#[tokio::test]
 async fn other_content_at_an_equal_position_is_reported_and_left() {
     let app = App::new().await;
     let made = app.created("trades").await;

@@ -120,9 +120,7 @@ async fn a_changed_field_writes_what_it_touches_once_and_nothing_else() {
     for (number, (what, _, objects)) in CHANGES.iter().enumerate() {
         let before = versions(&subject).await;
         let wish = |spec: &mut Value| {
-            for (_, change, _) in &CHANGES[..=number] {
-                change(spec);
-            }
+            CHANGES[..=number].iter().for_each(|(_, change, _)| change(spec));
         };
         let found = written((&operator, &front), &mut subject, wish).await;
         let mut wanted = BTreeMap::new();

@@ -144,7 +144,7 @@ async fn nothing_that_the_guides_show_is_refused() {
         ("QuestDBSnapshot", 2),
         ("QuestDBSnapshotSchedule", 2),
         ("Secret", 1),
-        ("part of a spec", 4),
+        ("part of a spec", 5),
     ];
     assert_eq!(shown, BTreeMap::from(expected.map(|(what, count)| (what.to_owned(), count))));
     let edits = edits(GUIDES[0]);

@@ -33,7 +33,7 @@ impl Kubectl {
             assert!(GUIDES.iter().any(|guide| guide.contains(line)), "no guide says: {line}");
         }
         let script: Vec<_> = lines.lines().map(|line| self.own(line)).collect();
-        self.shell(&script.join("\n"))
+        shell(&script.join("\n"))
     }
 
     fn own(&self, line: &str) -> String {
@@ -54,7 +54,7 @@ impl Kubectl {
             "kubectl --namespace {} apply --validate=strict --dry-run={dry_run} --output=json --filename=-",
             self.namespace
         );
-        let mut applying = self.shell(&line);
+        let mut applying = shell(&line);
         let mut input = applying.stdin.take().unwrap();
         input.write_all(object.to_string().as_bytes()).await.unwrap();
         drop(input);
@@ -62,20 +62,20 @@ impl Kubectl {
         assert_eq!(code, Some(0), "the API server refuses what a guide shows: {stderr}\n{object:#}");
         serde_json::from_str(&stdout).unwrap()
     }
+}
 
-    fn shell(&self, script: &str) -> Child {
-        let place = stack().kubectl.parent().unwrap().display();
-        Command::new("/bin/sh")
-            .args(["-ec", script])
-            .env("PATH", format!("{place}:/usr/bin:/bin"))
-            .env("KUBECONFIG", &bare_cluster().kubeconfig)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap()
-    }
+fn shell(script: &str) -> Child {
+    let place = stack().kubectl.parent().unwrap().display();
+    Command::new("/bin/sh")
+        .args(["-ec", script])
+        .env("PATH", format!("{place}:/usr/bin:/bin"))
+        .env("KUBECONFIG", &bare_cluster().kubeconfig)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap()
 }
 
 /// Exit code and what it printed.

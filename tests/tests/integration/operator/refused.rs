@@ -180,20 +180,24 @@ fn declared() -> Vec<Rule> {
     let mut found = Vec::new();
     for (kind, schema) in schemas() {
         walk(&schema, "", &mut |at, schema| {
-            for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
-                let text = |key: &str| rule[key].as_str().unwrap_or_default().to_owned();
-                let place = format!("{at}{}", text("fieldPath"));
-                // Of a message that is worked out only the beginning is known.
-                let worked_out = text("messageExpression");
-                let begins = worked_out.trim_start_matches('\'').split('%').next().unwrap_or_default();
-                let words = if worked_out.is_empty() { text("message") } else { begins.to_owned() };
-                assert!(!words.is_empty(), "a rule without words: {rule}");
-                let place = place.trim_start_matches('.').to_owned();
-                found.push(Rule { kind: kind.clone(), place, words, reason: text("reason") });
-            }
+            let rules = schema["x-kubernetes-validations"].as_array().into_iter().flatten();
+            found.extend(rules.map(|rule| Rule::of(&kind, at, rule)));
         });
     }
     found
+}
+
+impl Rule {
+    fn of(kind: &str, at: &str, rule: &Value) -> Self {
+        let text = |key: &str| rule[key].as_str().unwrap_or_default().to_owned();
+        // Of a message that is worked out only the beginning is known.
+        let worked_out = text("messageExpression");
+        let begins = worked_out.trim_start_matches('\'').split('%').next().unwrap_or_default();
+        let words = if worked_out.is_empty() { text("message") } else { begins.to_owned() };
+        assert!(!words.is_empty(), "a rule without words: {rule}");
+        let place = format!("{at}{}", text("fieldPath")).trim_start_matches('.').to_owned();
+        Self { kind: kind.to_owned(), place, words, reason: text("reason") }
+    }
 }
 
 /// The one rule that a row is about.

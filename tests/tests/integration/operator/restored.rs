@@ -14,6 +14,7 @@ use serde_json::json;
 use testkit::{eventually, unique};
 
 use super::rig::{PATIENCE, Rig};
+use super::rights::grant_at;
 use super::subject::Subject;
 use crate::own::Own;
 
@@ -23,15 +24,17 @@ async fn a_standby_does_not_trust_what_it_saw_before_the_cluster_was_restored() 
     let rig = Arc::new(Rig::at([&own.admin, &own.provisioner, &own.operator]).await);
     let [lease, held] = [lease(&rig).await, lease(&rig).await];
     let mut subject = Subject::within(&rig, &unique("restored"));
-    let first = rig.spawn((&lease, &own.operator), &[], &[]);
+    let way = async |home: &str| grant_at(&own.admin, &rig.admin, &[&rig.namespace], home).await;
+    let (way, other_way) = (way(&lease).await, way(&held).await);
+    let first = rig.spawn((&lease, &way), &[], &[]);
     subject.serving().await;
     first.kill().await.unwrap();
     own.back_up().await;
 
     let stop = CancellationToken::new();
     let holder = tokio::spawn(hold(rig.clone(), held.clone(), stop.clone()));
-    let leader = rig.spawn((&lease, &own.operator), &[], &[]);
-    let standby = rig.spawn((&held, &own.operator), &[], &[]);
+    let leader = rig.spawn((&lease, &way), &[], &[]);
+    let standby = rig.spawn((&held, &other_way), &[], &[]);
     subject.wish(|spec| spec["network"] = json!({ "allowedNamespaces": ["apps"] })).await;
     subject.carried_out(Phase::Ready).await;
     let policies: Api<NetworkPolicy> = Api::namespaced(rig.admin.clone(), &rig.namespace);

@@ -72,8 +72,13 @@ async fn write(admin: &Client, objects: Vec<DynamicObject>) {
 
 /// The same, and a kubeconfig with a token of the operator's service account, once the rights are heeded.
 pub(super) async fn grant(admin: &Client, namespaces: &[&str], home: &str) -> PathBuf {
+    grant_at(&bare_cluster().kubeconfig, admin, namespaces, home).await
+}
+
+/// The same at another API server, to which `like` is the administrator's way.
+pub(super) async fn grant_at(like: &Path, admin: &Client, namespaces: &[&str], home: &str) -> PathBuf {
     apply(admin, namespaces, home).await;
-    let kubeconfig = kubeconfig(&token(admin, home, names::OPERATOR).await);
+    let kubeconfig = kubeconfig(like, &token(admin, home, names::OPERATOR).await);
     let client = testkit::client(&kubeconfig).await.unwrap();
     for namespace in namespaces {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
@@ -103,7 +108,7 @@ pub(super) async fn person(admin: &Client, namespace: &str, verbs: &[&str]) -> P
         },
     ]);
     write(admin, serde_json::from_value(objects).unwrap()).await;
-    let kubeconfig = kubeconfig(&token(admin, namespace, &name).await);
+    let kubeconfig = kubeconfig(&bare_cluster().kubeconfig, &token(admin, namespace, &name).await);
     let databases: Api<QuestDB> = Api::namespaced(testkit::client(&kubeconfig).await.unwrap(), namespace);
     eventually(PATIENCE, "the rights to be heeded", async || {
         databases.get_opt("nobody").await.ok().map(drop)
@@ -120,9 +125,9 @@ async fn token(admin: &Client, home: &str, account: &str) -> String {
     answer.unwrap().status.unwrap().token
 }
 
-/// A way to the bare API server by a token alone.
-fn kubeconfig(token: &str) -> PathBuf {
-    let admin = Kubeconfig::read_from(&bare_cluster().kubeconfig).unwrap();
+/// A way to an API server by a token alone.
+fn kubeconfig(like: &Path, token: &str) -> PathBuf {
+    let admin = Kubeconfig::read_from(like).unwrap();
     let cluster = admin.clusters.into_iter().find_map(|named| named.cluster).unwrap();
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "operator",

@@ -114,9 +114,9 @@ async fn what_is_restored_is_listed_again_although_no_watch_tells_of_it() {
 async fn no_watch_goes_on_for_ever_without_a_list() {
     let client = played::client(|_, watches| if watches { Answer::Silence } else { listed(50) });
     let anew = Standing::default().anew();
-    let lasts = Duration::from_millis(100);
-    let watch = lasting(lasts, Api::<ConfigMap>::all(client), watcher::Config::default(), anew);
-    let lists =
-        watch.filter(|event| std::future::ready(matches!(event, Ok(Event::InitDone)))).take(3).count();
-    assert_eq!(tokio::time::timeout(PATIENCE, lists).await, Ok(3));
+    let told =
+        lasting(Duration::from_millis(100), Api::<ConfigMap>::all(client), watcher::Config::default(), anew);
+    let complete =
+        told.filter(|event| std::future::ready(matches!(event, Ok(Event::InitDone)))).take(3).count();
+    assert_eq!(tokio::time::timeout(PATIENCE, complete).await, Ok(3));
 }

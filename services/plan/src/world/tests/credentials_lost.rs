@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use kube::core::ObjectMeta;
 use resources::names::condition;
 use resources::{CredentialsSpec, QuestDBSpec, RunState, SecretSpec, SnapshotPhase, names};
 
@@ -105,10 +106,21 @@ fn labels_and_keys_that_were_taken_off_come_back() {
     let mut world = serving();
     world.key("keys", &[jwk("k1", 0)]);
     settle(&mut world, None, false);
-    let labels = world.children.secret.as_ref().unwrap().metadata.labels.clone();
-    Arc::make_mut(world.children.secret.as_mut().unwrap()).metadata.labels = None;
-    assert_eq!(watched(&mut world, |_, _| {}), 0);
-    assert_eq!(world.children.secret.as_ref().unwrap().metadata.labels, labels);
+    let before = world.children.secret.as_ref().unwrap().metadata.clone();
+    let hands: [fn(&mut ObjectMeta); 4] = [
+        |metadata| metadata.labels = None,
+        |metadata| metadata.owner_references = None,
+        |metadata| drop(metadata.annotations.as_mut().unwrap().remove(names::SECRET_OF).unwrap()),
+        |metadata| drop(metadata.labels.as_mut().unwrap().remove(names::LABEL_MANAGED_BY).unwrap()),
+    ];
+    for hand in hands {
+        hand(&mut Arc::make_mut(world.children.secret.as_mut().unwrap()).metadata);
+        assert_eq!(watched(&mut world, |_, _| {}), 0);
+        let after = &world.children.secret.as_ref().unwrap().metadata;
+        assert_eq!(after.labels, before.labels);
+        assert_eq!(after.owner_references, before.owner_references);
+        assert_eq!(after.annotations, before.annotations);
+    }
     let keys = in_force(&world, "ilp-keys");
     let own = Arc::make_mut(world.children.secret.as_mut().unwrap());
     own.data.as_mut().unwrap().remove("ilp-keys").unwrap();

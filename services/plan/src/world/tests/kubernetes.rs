@@ -77,7 +77,11 @@ impl World {
 
     fn create_secret(&mut self, manifest: &Manifest) {
         if let Some(found) = &mut self.children.secret {
-            Arc::make_mut(found).metadata.labels = parse(&manifest.body["metadata"]["labels"]);
+            let (found, ours) = (&mut Arc::make_mut(found).metadata, &manifest.body["metadata"]);
+            let ours: ObjectMeta = parse(ours);
+            found.labels.get_or_insert_default().extend(ours.labels.unwrap_or_default());
+            found.annotations.get_or_insert_default().extend(ours.annotations.unwrap_or_default());
+            found.owner_references = ours.owner_references;
         } else {
             self.secrets_drawn += 1;
             let mut body = manifest.body.clone();

@@ -172,6 +172,7 @@ async fn of_many_judges_one_speaks() {
         made.push(app.created(&format!("trades-{number}")).await);
     }
     app.ask("update operations set deadline_at = now() - interval '1 second'").await;
+    app.heard_until(0).await;
     let judges: Vec<_> = (0..4).map(|_| app.judge()).collect();
     let rounds = join_all(judges.iter().map(|judge| judge.round(&app.stop))).await;
     let rounds: Vec<_> = rounds.into_iter().map(Result::unwrap).chain([app.judged().await]).collect();

@@ -145,6 +145,7 @@ impl Storm {
                  where database_id = '{id}' and ended_at is null"
             ))
             .await;
+        self.app.heard_until(0).await;
         self.judge().await;
     }
 

@@ -74,7 +74,11 @@ fn of_its_changes() -> Vec<Row> {
     let restored = json!({ "storage": { "source": { "snapshot": "nightly" } } });
     vec![
         changed(same(), json!({ "instruction": { "seq": 4 } }), "slipway-fence "),
-        changed(same(), json!({ "instruction": { "databaseId": OTHER } }), "databaseId is immutable"),
+        changed(
+            same(),
+            json!({ "instruction": { "databaseId": OTHER } }),
+            "spec.instruction.databaseId is immutable",
+        ),
         changed(same(), json!({ "zone": "eu-west-1a" }), "spec.zone is immutable"),
         changed(same(), restored, "spec.storage.source is immutable"),
         changed(same(), json!({ "storage": { "sizeGib": 19 } }), "can only grow"),
