@@ -13,11 +13,14 @@ use bus::Admin;
 use domain::DatabaseId;
 use jiff::SignedDuration;
 use runtime::backoff::Retry;
-use runtime::{Backoff, CancellationToken};
+use runtime::{Backoff, CancellationToken, Program};
 use store::{Ear, Store};
 
-/// Between two questions of a program.
-pub const EVERY: Duration = Duration::from_secs(5);
+use crate::args::Kafka;
+use crate::topics;
+
+/// Between two questions.
+const EVERY: Duration = Duration::from_secs(5);
 /// How long one answer may take.
 const LIMIT: Duration = Duration::from_secs(5);
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
@@ -54,6 +57,24 @@ pub struct Listener {
     pub delay: Duration,
     /// Between two questions.
     pub every: Duration,
+}
+
+/// Listens in a program that runs a sink.
+pub(crate) fn start(
+    program: &Program,
+    kafka: &Kafka,
+    (store, consumer, hearing, delay): (Store, String, Hearing, Duration),
+) -> Result<(), bus::Error> {
+    let admin = Admin::new(&topics::connection(kafka, "slipway-backend-heard"))?;
+    let (kafka, stop) = (kafka.clone(), program.stop());
+    let listener = Listener { store, admin, consumer, hearing, delay, every: EVERY };
+    program.tasks.spawn("heard", async move {
+        if topics::wait(&kafka, &kafka.gossip_topic, &stop).await? {
+            listener.run(stop).await;
+        }
+        Ok::<(), bus::Error>(())
+    });
+    Ok(())
 }
 
 impl Listener {

@@ -18,7 +18,7 @@ use crate::api::{Api, Gate, Limits, Streams, router};
 use crate::args::{Bounds, Kafka, Role, Serve};
 use crate::deadlines::Judge;
 use crate::doorbell::Doorbell;
-use crate::heard::{self, Hearing, Listener};
+use crate::heard::{self, Hearing};
 use crate::metrics::Metrics;
 use crate::relay::{self, Relay};
 use crate::sink::GossipSink;
@@ -98,7 +98,8 @@ pub async fn run(args: Serve) -> Result<(), Error> {
         let retention = topics::watch_retention(&program, &kafka, sweep.tombstone_retention);
         let retention = retention.map_err(Error::Kafka)?;
         let delay = deadlines.gossip_delay;
-        start_listener(&program, &kafka, (store.clone(), sink_group.clone(), hearing.clone(), delay))?;
+        let listens = (store.clone(), sink_group.clone(), hearing.clone(), delay);
+        heard::start(&program, &kafka, listens).map_err(Error::Kafka)?;
         start_sink(&program, kafka, &sink_group, sink, metrics.clone());
         start_sweep(&program, swept, gossip, (settings, retention));
     }
@@ -170,23 +171,6 @@ fn start_sink(program: &Program, kafka: Kafka, group: &str, sink: GossipSink, me
         }
         Ok::<(), bus::Error>(())
     });
-}
-
-fn start_listener(
-    program: &Program,
-    kafka: &Kafka,
-    (store, consumer, hearing, delay): (Store, String, Hearing, Duration),
-) -> Result<(), Error> {
-    let admin = Admin::new(&topics::connection(kafka, "slipway-backend-heard")).map_err(Error::Kafka)?;
-    let (kafka, stop) = (kafka.clone(), program.stop());
-    let listener = Listener { store, admin, consumer, hearing, delay, every: heard::EVERY };
-    program.tasks.spawn("heard", async move {
-        if topics::wait(&kafka, &kafka.gossip_topic, &stop).await? {
-            listener.run(stop).await;
-        }
-        Ok::<(), bus::Error>(())
-    });
-    Ok(())
 }
 
 fn start_sweep(

@@ -3,12 +3,14 @@
 //! What we once wrote and no longer intend (an older operator had more fields) only an apply takes away, and no comparison
 //! shows it as ours. So each object carries a hash of what was applied last: another intention is another hash.
 
+use k8s_openapi::api::core::v1::Pod;
 use resources::names;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::World;
 use crate::matches::covers;
-use crate::{Manifest, Part, Plan, Step};
+use crate::{Manifest, Part, Plan, Step, build};
 
 /// Plans an apply where our fields are not as intended; whether they are.
 pub(super) fn ensure(plan: &mut Plan, part: Part, intended: Manifest, observed: Option<&Value>) -> bool {
@@ -55,4 +57,19 @@ fn is_as_intended(observed: &Value, intended: &Manifest) -> bool {
 
 fn fingerprint(body: &Value) -> String {
     hex::encode(&Sha256::digest(body.to_string())[..8])
+}
+
+/// Whether somebody took off the labels by which a pod is found; then they are put back.
+pub(super) fn lost_labels(world: &World<'_>, plan: &mut Plan, pod: &Pod) -> bool {
+    let labels = build::pod_labels(&world.validated.subject, pod.metadata.uid.as_deref());
+    let found = serde_json::to_value(&pod.metadata.labels).unwrap_or_default();
+    // Not only ours: clients come in by those that the Service selects, and without them its StatefulSet disowns it.
+    let has_all = covers(&found, &labels.body["metadata"]["labels"]);
+    let lost = pod.metadata.deletion_timestamp.is_none() && !has_all;
+    if lost {
+        let reason = "the pod is found by its labels, which somebody took off";
+        plan.put_right(Part::Pod, Step::Apply(labels), reason);
+        plan.wait(Part::Pod, "the pod is being labelled again");
+    }
+    lost
 }

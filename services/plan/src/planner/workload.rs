@@ -9,11 +9,10 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use resources::names;
 
 use super::World;
-use super::child::ensure;
+use super::child::{ensure, lost_labels};
 use super::{home, ready};
 use crate::change::{image_of_template, is_told, reload};
 use crate::few::few;
-use crate::matches::covers;
 use crate::secrets::Taking;
 use crate::{Kind, Observed, Part, Plan, State, Step, Target, Validated, build, overrides, pod, references};
 
@@ -97,21 +96,6 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
         plan.wait(Part::Reload, "QuestDB is being told to read server.conf again");
     }
     is_current && judge(world, plan, pod)
-}
-
-/// Whether somebody took off the labels by which a pod is found; then they are put back.
-fn lost_labels(world: &World<'_>, plan: &mut Plan, pod: &Pod) -> bool {
-    let labels = build::pod_labels(&world.validated.subject, pod.metadata.uid.as_deref());
-    let found = serde_json::to_value(&pod.metadata.labels).unwrap_or_default();
-    // Not only ours: clients come in by those that the Service selects, and without them its StatefulSet disowns it.
-    let has_all = covers(&found, &labels.body["metadata"]["labels"]);
-    let lost = pod.metadata.deletion_timestamp.is_none() && !has_all;
-    if lost {
-        let reason = "the pod is found by its labels, which somebody took off";
-        plan.put_right(Part::Pod, Step::Apply(labels), reason);
-        plan.wait(Part::Pod, "the pod is being labelled again");
-    }
-    lost
 }
 
 /// The way to another version, before the pod is touched for it.

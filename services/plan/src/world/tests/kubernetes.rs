@@ -77,8 +77,8 @@ impl World {
 
     fn create_secret(&mut self, manifest: &Manifest) {
         if let Some(found) = &mut self.children.secret {
-            let (found, ours) = (&mut Arc::make_mut(found).metadata, &manifest.body["metadata"]);
-            let ours: ObjectMeta = parse(ours);
+            let ours: ObjectMeta = parse(&manifest.body["metadata"]);
+            let found = &mut Arc::make_mut(found).metadata;
             found.labels.get_or_insert_default().extend(ours.labels.unwrap_or_default());
             found.annotations.get_or_insert_default().extend(ours.annotations.unwrap_or_default());
             found.owner_references = ours.owner_references;
@@ -89,8 +89,8 @@ impl World {
             body["metadata"]["resourceVersion"] = json!(self.next().to_string());
             let drawn = format!("drawn-{}", self.secrets_drawn);
             body["metadata"]["annotations"][names::secret::REVISION] = json!(drawn);
-            let password = json!(ByteString(drawn.into_bytes()));
-            body["data"] = json!({ "pg-user": "YQ==", "pg-password": password, "http-user": "YQ==", "http-password": password });
+            let [user, password] = [json!("YQ=="), json!(ByteString(drawn.into_bytes()))];
+            body["data"] = json!({ "pg-user": user, "pg-password": password, "http-user": user, "http-password": password });
             self.children.secret = Some(Arc::new(parse(&body)));
         }
     }
@@ -494,8 +494,6 @@ fn pod(uid: &str, (labels, annotations): (&Value, &Value), node: &Node, ready: b
         "metadata": { "name": names::pod(NAME), "namespace": "qdb-acme", "uid": uid, "labels": labels,
             "annotations": annotations },
         "spec": { "nodeName": node.metadata.name, "containers": [] },
-        "status": { "conditions": [
-            { "type": "PodScheduled", "status": "True" }, { "type": "Ready", "status": ready },
-        ] },
+        "status": { "conditions": [{ "type": "PodScheduled", "status": "True" }, { "type": "Ready", "status": ready }] },
     }))
 }

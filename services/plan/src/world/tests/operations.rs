@@ -221,9 +221,8 @@ const OPERATIONS: &[Operation] = &[
     operation("no ways in", serving_all_ways_in, |world| {
         change(world, |spec| {
             let network = &mut spec.network;
-            (network.service, network.ingress, network.monitor) = (None, None, None);
+            (network.service, network.ingress, network.monitor, network.egress) = (None, None, None, None);
             network.allowed_namespaces.clear();
-            network.egress = None;
             (network.network_policy, network.disruption_budget) = (Some(false), Some(false));
         });
     }),
