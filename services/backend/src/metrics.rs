@@ -52,6 +52,8 @@ pub struct Metrics {
     pub resent: Counter,
     /// States that were minted again because their cluster held one that never was.
     pub repaired: Counter,
+    /// Times that such a state could not be minted: people must look.
+    pub unrepaired: Counter,
     lag: Family<Labels<2>, Gauge>,
 }
 
@@ -109,6 +111,7 @@ impl Metrics {
             ),
             resent: counter("sweep_resent", "Instructions published again"),
             repaired: counter("sweep_repaired", "States minted again above what a cluster held"),
+            unrepaired: counter("sweep_unrepaired", "Times that a database could not be repaired"),
             lag: registry.register("kafka_consumer_lag", "Records not yet read", Family::default()),
         }
     }

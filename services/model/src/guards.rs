@@ -250,6 +250,6 @@ pub fn judged(
     let open = !guards.hold(Guard::EndsAreFinal);
     let from = if open { OperationState::Pending } else { operation.state };
     let next = judge(from, operation.position, progress);
-    let fails = refused && next.is_none() && from.may_become(OperationState::Failed);
+    let fails = refused && next.is_none() && from == OperationState::Pending;
     next.or_else(|| fails.then_some(OperationState::Failed))
 }

@@ -54,8 +54,6 @@ const LOADER_NAMES: [&str; 9] =
 /// By these the operator's own Secrets end, or have them in their names: those of every database, which may be in the same
 /// namespace. A Secret of people that is called so cannot be told from them by its name, and is to have another.
 const OF_OPERATOR: (&str, &str) = ("-credentials", ".ilp.");
-/// The line protocol's port, which opens once there is a key.
-const ILP: u16 = 9009;
 
 /// What the API server cannot know of a wish.
 pub(crate) fn check(overrides: &PodOverrides, instance_type: &str, violations: &mut Violations) {
@@ -231,8 +229,9 @@ impl Checks<'_> {
     }
 
     fn containers(&mut self, containers: &[ContainerSpec], volumes: &BTreeSet<&str>) {
+        // The line protocol's port is QuestDB's even while it is shut: the pod has it as soon as a key is given.
         let (mut names, mut port_names) = (BTreeSet::new(), BTreeSet::from(["http", "pg", "min", "ilp"]));
-        let mut ports = BTreeSet::from([port::HTTP, port::PG, port::MIN, ILP]);
+        let mut ports = BTreeSet::from([port::HTTP, port::PG, port::MIN, port::ILP]);
         for (index, container) in containers.iter().enumerate() {
             let pointer = format!("/spec/pod/containers/{index}");
             let name = container.name.as_str();

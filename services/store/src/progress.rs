@@ -48,13 +48,12 @@ pub(crate) fn progress(record: &OperationRecord, facts: Facts<'_>) -> Option<Mov
     let judged =
         judge(operation.state, operation.position, Progress { carried_out: facts.carried_out, applied })
             .or_else(|| passed_over(record, facts));
+    // A copy that comes again may be refused although the first was taken: that says nothing of what is carried out.
     let refused = facts
         .outcomes
         .iter()
         .rfind(|outcome| outcome.kind == OutcomeKind::Refused && outcome.position == operation.position)
-        // What a cluster has taken is not refused by a copy of its record, which may meet other rules by then.
-        .filter(|_| judged.is_none() && operation.state == OperationState::Pending)
-        .filter(|_| applied < Some(operation.position));
+        .filter(|_| judged.is_none() && !is_taken(record, applied));
     let failure =
         refused.map(|outcome| Failure { code: outcome.code.clone(), message: outcome.message.clone() });
     let state = if failure.is_some() { OperationState::Failed } else { judged.unwrap_or(operation.state) };
@@ -65,6 +64,12 @@ pub(crate) fn progress(record: &OperationRecord, facts: Facts<'_>) -> Option<Mov
         .then(|| applied.max(facts.carried_out).filter(|newer| *newer > operation.position).or(facts.minted))
         .flatten();
     moved.then_some(Moved { state, failure, steps, events, superseded_by })
+}
+
+/// Whether the cluster has taken the operation's state, or a later one, by all that is known.
+fn is_taken(record: &OperationRecord, applied: Option<Position>) -> bool {
+    let operation = &record.operation;
+    operation.state != OperationState::Pending || applied.is_some_and(|applied| applied >= operation.position)
 }
 
 /// The cluster held something newer when the instruction came, even if it was not seen yet what.
@@ -104,7 +109,9 @@ fn steps(record: &OperationRecord, facts: Facts<'_>, applied: Option<Position>) 
     let (mut apply, mut rest): (Vec<Step>, Vec<Step>) =
         record.steps.iter().cloned().partition(|step| step.name == APPLY);
     let about_us = facts.outcomes.iter().filter(|outcome| outcome.position == position);
-    for outcome in about_us {
+    // What was taken is neither refused nor waits, whatever is said of a copy of it.
+    let taken = is_taken(record, applied);
+    for outcome in about_us.filter(|outcome| !taken || outcome.kind == OutcomeKind::Applied) {
         apply = apply_step(record, outcome).into_iter().chain(apply).take(1).collect();
     }
     let done = apply.first().is_some_and(|step| step.state == StepState::Succeeded);

@@ -65,11 +65,8 @@ pub(crate) fn word<T>(name: &'static str, text: &str, parse: fn(&str) -> Option<
     parse(text).ok_or_else(|| Error::bad(name, format!("unknown word {text:?}")))
 }
 
-/// A time in milliseconds since 1970. Nobody means one before that, and not every store knows those that there might be.
+/// A time in milliseconds since 1970.
 pub(crate) fn time(name: &'static str, milliseconds: i64) -> Result<jiff::Timestamp, Error> {
-    if milliseconds < 0 {
-        return Err(Error::bad(name, format!("{milliseconds} is before 1970")));
-    }
     jiff::Timestamp::from_millisecond(milliseconds).map_err(|error| Error::bad(name, error))
 }
 

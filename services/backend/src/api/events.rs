@@ -52,14 +52,14 @@ pub(crate) async fn follow(
     Path(text): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let named = last_event_id(&headers)?;
+    let after = last_event_id(&headers)?;
     let record = api.store().operation(caller.scope()?, operations::id(&text)?).await?;
     let record = record.ok_or_else(|| Failure::not_found("operation"))?;
-    // Nobody waits for what comes after a number that there may never be, as after rows were lost.
-    let after = named.min(record.last_event);
     if record.operation.state.is_terminal() && after >= record.last_event {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
+    // Behind a number that was never given no event would ever come, not even the end.
+    let after = after.min(record.last_event);
     let events = api.streams().follow(record.operation.id, after).ok_or_else(|| {
         Failure::unavailable("too many event streams are open", "the limit of streams is reached".to_owned())
     })?;

@@ -47,7 +47,12 @@ fn outcome(code: &str) -> Said {
 }
 
 fn gossip(database: DatabaseId, cluster: &str, said: Said) -> Gossip {
-    Gossip { database, cluster: cluster.parse().unwrap(), said_at: Timestamp::UNIX_EPOCH, said }
+    Gossip { database, cluster: cluster.parse().unwrap(), said_at: at(0), said }
+}
+
+/// A moment of the present time.
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_763_700_000 + second).unwrap()
 }
 
 fn record(offset: i64, key: &str, payload: &[u8]) -> Record {
@@ -143,10 +148,37 @@ async fn a_resource_version_beyond_every_row_is_set_aside() {
 }
 
 #[tokio::test]
+async fn what_was_said_at_a_time_that_no_row_can_hold_is_set_aside_and_the_rest_goes_on() {
+    let said = gossip(DatabaseId::mint(), "eu-west-1", observation(1, 1, 1));
+    let at = |milliseconds| Timestamp::from_millisecond(milliseconds).unwrap();
+    // The first is a time of before 4713 BC: Postgres knows none.
+    let never = [-300_000_000_000_000, 0, 1_577_836_799_999, 4_102_444_800_000, 250_000_000_000_000];
+    for said_at in never.map(at) {
+        for said in [said.clone(), gossip(DatabaseId::mint(), "eu-west-1", outcome("a"))] {
+            let records = vec![good(10, &Gossip { said_at, ..said.clone() }), good(11, &said)];
+            let taken = sink().read(&batch(records));
+            assert_eq!(taken.observations.len() + taken.outcomes.len(), 1, "{said_at}");
+            let letters: Vec<_> =
+                taken.dead_letters.iter().map(|letter| (letter.offset, letter.code.as_str())).collect();
+            assert_eq!(letters, [(10, "bad_field")], "{said_at}");
+            assert!(
+                taken.dead_letters[0].message.contains("said_at_ms"),
+                "{}",
+                taken.dead_letters[0].message
+            );
+        }
+    }
+    for said_at in [1_577_836_800_000, 4_102_444_799_999].map(at) {
+        let taken = sink().read(&batch(vec![good(10, &Gossip { said_at, ..said.clone() })]));
+        assert_eq!((taken.observations.len(), taken.dead_letters.len()), (1, 0), "{said_at}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_said_again_is_believed_as_of_then() {
     let database = DatabaseId::mint();
     let early = gossip(database, "eu-west-1", observation(1, 1, 1));
-    let late = Gossip { said_at: Timestamp::from_second(100).unwrap(), ..early.clone() };
+    let late = Gossip { said_at: at(100), ..early.clone() };
     for order in [[&early, &late], [&late, &early]] {
         let records = order.iter().zip(10..).map(|(said, offset)| good(offset, said)).collect();
         assert_eq!(sink().read(&batch(records)).observations[0].said_at, late.said_at);

@@ -1,5 +1,7 @@
 //! Records as rows. Pure.
 
+use std::ops::Range;
+
 use bus::Record;
 use domain::{ClusterId, DatabaseId};
 use jiff::Timestamp;
@@ -17,6 +19,13 @@ pub const BODY_SCHEMA: i32 = 1;
 
 /// Most bytes of a dead letter's headers, each.
 const HEADER_LENGTH: usize = 1_024;
+
+/// When gossip can have been said, in milliseconds since 1970: in the years 2020 to 2099.
+///
+/// Postgres refuses times before 4713 BC, and with them the whole batch, for ever; what it keeps must be readable again. All of
+/// this range is far within what both sides can hold. The bounds are fixed, not set by a clock: read again, a record is judged
+/// as it was before, and neither a cluster's clock that is wrong by days nor one of ours sets aside what is good.
+const SAID: Range<i64> = 1_577_836_800_000..4_102_444_800_000;
 
 /// Gossip as it was understood.
 #[derive(Debug)]
@@ -61,6 +70,11 @@ pub(crate) fn hear(record: &Record) -> Result<Heard<'_>, Error> {
         // Under another key it stands in another order than the rest of what is said of its database.
         let reason = format!("is {database}, but the record's key is {:?}", record.key_text());
         return Err(Error::BadField { field: "database_id", reason });
+    }
+    let milliseconds = said_at.as_millisecond();
+    if !SAID.contains(&milliseconds) {
+        let reason = format!("{milliseconds} is out of range");
+        return Err(Error::BadField { field: "said_at_ms", reason });
     }
     match said {
         Said::Outcome(said) => Ok(Heard::Outcome(outcome(database, cluster, said_at, said))),

@@ -3,7 +3,8 @@
 //!
 //! Any number of replicas take turns, by the database's clock. *Invariant:* what is sent again or minted again in one
 //! turn is bounded for all replicas together. *Invariant:* this only mints again and has tombstones of purged databases
-//! removed: databases that nobody knows are shown to people and left alone.
+//! removed: databases that nobody knows are shown to people and left alone. *Invariant:* a database that cannot be repaired
+//! holds up no other.
 //!
 //! Other content at an equal position is reported and left: on the database with since when, among what is unclaimed, and in
 //! the metric of what differs. Two hands wrote one position, or two versions of a program compute one hash differently;
@@ -27,7 +28,7 @@ use store::{Audit, Database, DatabaseView, Divergence, Listing, Mint, Store, Sub
 use tokio::sync::watch;
 
 use self::decide::{Act, Rules, Why, is_all_told, is_listed, judge};
-use self::words::{failed, note, raised, told, unrepaired};
+use self::words::{failed, note, raised, told};
 use crate::doorbell::Doorbell;
 use crate::metrics::Metrics;
 
@@ -74,7 +75,7 @@ pub struct Sweep {
 }
 
 /// What a turn did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tally {
     /// Databases that were looked at.
     pub seen: usize,
@@ -88,6 +89,10 @@ pub struct Tally {
     pub buried: u64,
     /// Databases of which nothing is left.
     pub purged: u64,
+    /// Databases that others had locked: they are repaired in a later turn.
+    pub busy: u64,
+    /// Databases that cannot be repaired, and why.
+    pub unrepaired: BTreeMap<DatabaseId, String>,
 }
 
 /// Databases by what is to be done about them.
@@ -116,6 +121,7 @@ impl Sweep {
         stop: CancellationToken,
     ) {
         let mut retry = BACKOFF.start();
+        let mut unrepaired = BTreeMap::new();
         while !stop.is_cancelled() {
             heartbeat.beat();
             self.settings.rules.retention = *retention.borrow();
@@ -124,7 +130,7 @@ impl Sweep {
             let wait = match turn {
                 Ok(Ok(tally)) => {
                     retry.reset();
-                    told(tally);
+                    told(tally, &mut unrepaired);
                     // Twice a period, each replica at its own moment, so that no turn is missed by much.
                     self.settings.period.mul_f64(0.25 + 0.5 * runtime::backoff::random_share())
                 }
@@ -194,15 +200,7 @@ impl Sweep {
             tally.changed += store.mark_diverged(&due.diverged).await?;
         }
         for (database, judged) in due.repair {
-            // One that cannot be repaired holds up no other.
-            match self.repair(turn, database, judged).await {
-                Ok(repaired) => tally.repaired += u64::from(repaired),
-                Err(store::Error::Busy(_)) => {
-                    tracing::debug!(db.id = %database, "somebody holds it: repaired in the next turn");
-                }
-                Err(error) if error.is_transient() => return Err(error),
-                Err(error) => unrepaired(database, &error),
-            }
+            self.try_repair(turn, (database, judged), tally).await?;
         }
         if !due.resend.is_empty() {
             let resent = store.resend(turn, cap, &due.resend).await?;
@@ -224,6 +222,26 @@ impl Sweep {
         }
         if tally.resent + tally.repaired > 0 {
             self.doorbell.ring();
+        }
+        Ok(())
+    }
+
+    /// Repairs one database. Only what would stop all the others too ends the turn.
+    async fn try_repair(
+        &self,
+        turn: Turn,
+        (database, judged): (DatabaseId, Position),
+        tally: &mut Tally,
+    ) -> Result<(), store::Error> {
+        match self.repair(turn, database, judged).await {
+            Ok(repaired) => tally.repaired += u64::from(repaired),
+            // Others were in the way: it is looked at again in the next turn.
+            Err(store::Error::Busy(_)) => tally.busy += 1,
+            Err(error) if error.is_transient() => return Err(error),
+            Err(error) => {
+                self.metrics.unrepaired.inc();
+                tally.unrepaired.insert(database, runtime::telemetry::chain(&error));
+            }
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! What the sweep says in the log. Decides nothing.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use domain::DatabaseId;
@@ -39,9 +40,22 @@ pub(super) fn raised(clusters: &[String]) {
     }
 }
 
-pub(super) fn told(tally: Option<Tally>) {
+/// What a turn did, and once of each database that it cannot be repaired: `before` are those of which it is known.
+pub(super) fn told(tally: Option<Tally>, before: &mut BTreeMap<DatabaseId, String>) {
     let Some(tally) = tally else { return };
-    let Tally { seen, changed, resent, repaired, buried, purged } = tally;
+    let Tally { seen, changed, resent, repaired, buried, purged, busy, unrepaired } = tally;
+    for (database, reason) in unrepaired.iter().filter(|(database, _)| !before.contains_key(database)) {
+        tracing::error!(
+            db.id = %database,
+            reason,
+            "a database cannot be repaired, and whatever is asked of it is not carried out: cure what the reason names, in its \
+             rows or in its cluster; it is tried again each turn"
+        );
+    }
+    *before = unrepaired;
+    if busy > 0 {
+        tracing::debug!(busy, "others had databases locked: they are repaired in a later turn");
+    }
     if changed + resent + repaired + buried + purged == 0 {
         tracing::debug!(seen, "everything was compared");
         return;
@@ -54,15 +68,6 @@ pub(super) fn told(tally: Option<Tally>) {
         buried,
         purged,
         "everything was compared, and not all was the same"
-    );
-}
-
-pub(super) fn unrepaired(database: DatabaseId, error: &store::Error) {
-    let reason = runtime::telemetry::chain(error);
-    tracing::error!(
-        db.id = %database,
-        reason,
-        "its cluster does not hold what it should, and that cannot be put right from here; compare the resource with the row"
     );
 }
 

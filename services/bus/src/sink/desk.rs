@@ -110,14 +110,9 @@ impl<S: Sink> Desk<S> {
                 Duration::ZERO
             }
             Err(error) => {
-                let failures = lock(&self.inner).shelves.refused(partition, epoch);
-                tracing::warn!(
-                    kafka.partition = partition,
-                    error = &*error,
-                    failures,
-                    "a batch was not stored"
-                );
-                pause_after(failures)
+                tracing::warn!(kafka.partition = partition, error = &*error, "a batch was not stored");
+                // What is refused again and again is read anew each time: less and less often, as its cause may last.
+                wait_after(lock(&self.inner).shelves.count_failure(partition, epoch))
             }
         };
         let again = lock(&self.inner).shelves.failed(partition, epoch);
@@ -195,10 +190,9 @@ impl<S: Sink> Desk<S> {
     }
 }
 
-/// The pause after so many failures in a row. What was read is read again for each of them, and a store that refuses what it is
-/// given answers at once.
-fn pause_after(failures: u32) -> Duration {
-    RETRY.0.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1))).min(RETRY.1)
+/// How long to wait after a failure that so many came before.
+fn wait_after(failures: u32) -> Duration {
+    RETRY.0.saturating_mul(2_u32.saturating_pow(failures)).min(RETRY.1)
 }
 
 /// An answer in time that is no panic.
@@ -244,8 +238,31 @@ impl<S: Sink> Membership for Member<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
     use crate::Connection;
+
+    /// Stores nothing unless it is told to.
+    #[derive(Default)]
+    struct Stubborn(AtomicBool);
+
+    impl Sink for Stubborn {
+        async fn offsets(&self, _: Vec<i32>) -> Result<BTreeMap<i32, i64>, BoxError> {
+            Ok(BTreeMap::new())
+        }
+
+        async fn store(&self, _: Arc<Batch>) -> Result<Stored, BoxError> {
+            if self.0.load(Ordering::SeqCst) { Ok(Stored::Done) } else { Err("no".into()) }
+        }
+    }
+
+    async fn until(desk: &Desk<Stubborn>, done: impl Fn(&Shelves) -> bool) {
+        let mut beat = tokio::time::interval(Duration::from_millis(5));
+        while !done(&lock(&desk.inner).shelves) {
+            beat.tick().await;
+        }
+    }
 
     /// Remembers when which batch was stored.
     #[derive(Default)]
@@ -272,27 +289,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_store_that_goes_on_refusing_is_asked_less_and_less_until_it_takes_something() {
-        let pauses = [1, 2, 3, 5, 6, u32::MAX].map(|failures| pause_after(failures).as_millis());
-        assert_eq!(pauses, [200, 400, 800, 3_200, 5_000, 5_000]);
-        let mut shelves = Shelves::new(1);
-        let epoch = shelves.assign(0);
-        assert_eq!([(); 3].map(|()| shelves.refused(0, epoch)), [1, 2, 3]);
-        shelves.answered(0, epoch, None);
-        shelves.sought(0, epoch);
-        shelves.accept(Record::bare(0, 0));
-        let stretch = shelves.take(Most { records: 1, keys: 1, bytes: 1 }).unwrap();
-        shelves.stored(0, epoch, stretch.end);
-        assert_eq!(shelves.refused(0, epoch), 1);
-        let next = shelves.assign(0);
-        assert_eq!(
-            (shelves.refused(0, epoch), shelves.refused(0, next)),
-            (1, 1),
-            "each assignment by itself"
-        );
-    }
-
     #[tokio::test]
     async fn what_comes_alone_is_stored_at_once_and_what_follows_is_stored_together() {
         const PACE: Duration = Duration::from_millis(300);
@@ -314,5 +310,36 @@ mod tests {
         let stored = lock(&notes.0).clone();
         assert_eq!(stored.iter().map(|(_, count)| *count).collect::<Vec<_>>(), [1, 4]);
         assert!(stored[1].0 - begun >= PACE, "the place rests: {stored:?}");
+    }
+
+    #[test]
+    fn waits_double_up_to_a_bound() {
+        let waits = [0, 1, 2, 3, 4, 5, 40, u32::MAX].map(|failures| wait_after(failures).as_millis());
+        assert_eq!(waits, [200, 400, 800, 1_600, 3_200, 5_000, 5_000, 5_000]);
+    }
+
+    #[tokio::test]
+    async fn a_store_that_takes_nothing_is_tried_less_and_less_often_until_it_takes_something() {
+        let settings =
+            Settings { pace: Duration::ZERO, ..Settings::new(Connection::new("nobody:1", "test"), "t", "g") };
+        let stubborn = Arc::new(Stubborn::default());
+        let desk = Desk::new(&settings, Arc::clone(&stubborn), Handle::current());
+        let epoch = lock(&desk.inner).shelves.assign(0);
+        lock(&desk.inner).shelves.answered(0, epoch, None);
+        let mut waits = Vec::new();
+        for (offset, stores) in (0..).zip([false, false, false, true, false]) {
+            stubborn.0.store(stores, Ordering::SeqCst);
+            lock(&desk.inner).shelves.sought(0, epoch);
+            let begun = Instant::now();
+            desk.accept(Record::bare(0, offset));
+            let stored = |shelves: &Shelves| shelves.storing() == 0;
+            let asked_again = |shelves: &Shelves| !shelves.to_seek().is_empty();
+            let done = until(&desk, |shelves| (stores && stored(shelves)) || asked_again(shelves));
+            tokio::time::timeout(Duration::from_secs(20), done).await.unwrap();
+            waits.push(begun.elapsed());
+        }
+        let least = [RETRY.0, RETRY.0 * 2, RETRY.0 * 4, Duration::ZERO, RETRY.0];
+        assert!(waits.iter().zip(least).all(|(wait, least)| *wait >= least), "{waits:?}");
+        assert!(waits[4] < RETRY.0 * 8, "it took something: {waits:?}");
     }
 }

@@ -27,7 +27,7 @@ struct Shelf {
     records: VecDeque<Record>,
     /// Of these records.
     bytes: usize,
-    /// How often in a row a stretch was not stored.
+    /// Failures to store since something was stored last.
     failures: u32,
 }
 
@@ -158,18 +158,19 @@ impl Shelves {
         }
     }
 
-    /// The store refused a stretch, or did not answer. Says how often in a row by now.
-    pub(crate) fn refused(&mut self, partition: i32, epoch: u64) -> u32 {
-        let Some(stand) = self.current(partition, epoch) else { return 1 };
-        stand.failures = stand.failures.saturating_add(1);
-        stand.failures
-    }
-
     /// How many places' time a place rests after a batch of so many records: one, or all of them together where small
     /// batches of more partitions than there are places take turns. A batch costs the store far more than a record.
     pub(crate) fn rest(&self, stored: usize) -> u32 {
         let waiting = self.by_partition.values().filter(|stand| !stand.records.is_empty()).count();
         if stored < SMALL && waiting >= self.parallel { u32::try_from(self.parallel).unwrap_or(1) } else { 1 }
+    }
+
+    /// Storing failed once more. Answers how often it had failed before, since something of the partition was stored.
+    pub(crate) fn count_failure(&mut self, partition: i32, epoch: u64) -> u32 {
+        let Some(stand) = self.current(partition, epoch) else { return 0 };
+        let before = stand.failures;
+        stand.failures = before.saturating_add(1);
+        before
     }
 
     /// A stretch is not stored, or nobody knows. Answers whether the store is to be asked again.
@@ -417,6 +418,25 @@ mod tests {
         shelves.sought(0, epoch);
         shelves.accept(Record::bare(0, 1));
         assert_eq!(shelves.take(most(1)).unwrap().start, Some(1));
+    }
+
+    #[test]
+    fn failures_are_counted_by_partition_until_something_of_it_is_stored() {
+        let mut shelves = Shelves::new(2);
+        let [epoch, other] = [0, 1].map(|partition| reading(&mut shelves, partition, None));
+        assert_eq!([(); 3].map(|()| shelves.count_failure(0, epoch)), [0, 1, 2]);
+        assert_eq!(shelves.count_failure(1, other), 0, "another partition");
+        assert_eq!(shelves.count_failure(0, epoch + 9), 0, "another assignment");
+        shelves.accept(Record::bare(0, 0));
+        let stretch = shelves.take(most(1)).unwrap();
+        assert!(shelves.failed(0, epoch));
+        shelves.answered(0, epoch, None);
+        shelves.sought(0, epoch);
+        assert_eq!(shelves.count_failure(0, epoch), 3, "an answer where it stands is not yet a batch");
+        shelves.accept(Record::bare(0, 0));
+        shelves.take(most(1)).unwrap();
+        shelves.stored(0, epoch, stretch.end);
+        assert_eq!(shelves.count_failure(0, epoch), 0);
     }
 
     #[test]

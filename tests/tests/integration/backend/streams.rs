@@ -156,6 +156,20 @@ async fn a_reader_goes_on_behind_what_it_saw() {
 }
 
 #[tokio::test]
+async fn a_reader_that_names_an_event_which_never_was_sees_the_end_too() {
+    const NEVER: i64 = 1_000_000_000;
+    let app = App::new().await;
+    let made = app.created("trades").await;
+    let operation = text(&made["operation"]["id"]);
+    let running = Stream::open(&app, operation, Some(NEVER)).await;
+    absorb(&app, 0, vec![outcome(&made)], vec![done(&made)]).await;
+    let rest: Vec<i64> = running.rest().await.iter().map(|frame| frame.id).collect();
+    assert_eq!(rest, [2, 3], "what comes from now on, to the end");
+    let request = app.request(&app.acme, reqwest::Method::GET, &format!("/v1/operations/{operation}/events"));
+    assert_eq!(app.send(request.header("Last-Event-ID", NEVER)).await.status, 204);
+}
+
+#[tokio::test]
 async fn many_readers_of_many_operations_get_their_own() {
     let app = App::new().await;
     let mut made = Vec::new();

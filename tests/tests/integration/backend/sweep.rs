@@ -252,18 +252,25 @@ async fn repairs_are_under_the_cap_too() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_repaired_holds_up_nothing_else() {
+async fn a_database_that_cannot_be_repaired_holds_up_no_other() {
     let app = App::new().await;
-    let (stuck, other) = (app.created("a").await, app.created("b").await);
-    assert!(id(&stuck) < id(&other), "it is looked at first");
-    // There is no epoch above it.
-    let last = Position { epoch: 9_007_199_254_740_991, seq: 1 };
-    say(&app, 0, observation(id(&stuck), last, 1)).await;
-    say(&app, 1, observation(id(&other), Position { epoch: 1, seq: 2 }, 1)).await;
+    let mut made = [app.created("a").await, app.created("b").await, app.created("c").await];
+    made.sort_by_key(id);
+    let [last, ahead, missing] = &made;
     published(&app).await;
-    assert_eq!(turn(&app, 9).await.repaired, 1);
-    assert_eq!(shown(&app, &other).await["epoch"], json!(2));
-    assert_eq!(turn(&app, 9).await.repaired, 0, "and no turn fails");
+    listed(&app).await;
+    // Nothing can be minted above it any more.
+    say(&app, 0, observation(id(last), Position { epoch: 9_007_199_254_740_991, seq: 1 }, 1)).await;
+    say(&app, 1, observation(id(ahead), Position { epoch: 3, seq: 7 }, 1)).await;
+    let first = turn(&app, 2).await;
+    assert_eq!((first.seen, first.repaired, first.resent), (3, 1, 1), "nor does it use up the cap");
+    assert!(first.unrepaired[&id(last)].contains("used up"), "{first:?}");
+    assert_eq!((first.unrepaired.len(), app.metrics.unrepaired.get()), (1, 1));
+    let waiting = app.store.unpublished(9).await.unwrap().instructions;
+    assert!(waiting.iter().any(|one| one.database == id(ahead) && one.position.epoch == 4), "{waiting:?}");
+    assert!(waiting.iter().any(|one| one.database == id(missing) && one.said_again), "{waiting:?}");
+    let second = turn(&app, 9).await;
+    assert_eq!((second.unrepaired, second.repaired), (first.unrepaired, 0), "it stays known");
 }
 
 #[tokio::test]
