@@ -4,6 +4,8 @@
 create table heard (
     topic           text not null,
     kafka_partition integer not null,
+    -- How many partitions the topic had by then: which of them a database's is depends on it.
+    partitions      integer not null,
     up_to           timestamptz not null,
     constraint heard_pkey primary key (topic, kafka_partition)
 );

@@ -82,7 +82,11 @@ pub async fn run(args: Serve) -> Result<(), Error> {
     let member = Member::new(service.name, service.version);
     refuse_outgrown(&store, &member).await?;
     watch_postgres(&program, store.clone(), member.clone());
-    let hearing = Hearing { topic: kafka.gossip_topic.clone(), partitions: kafka.topic_partitions };
+    let hearing = Hearing {
+        topic: kafka.gossip_topic.clone(),
+        partitions: kafka.topic_partitions,
+        delay: deadlines.gossip_delay,
+    };
     let uses_kafka = roles.contains(&Role::Relay) || roles.contains(&Role::Sink);
     let counted = uses_kafka.then(|| watch_kafka(&program, &kafka)).transpose()?;
     if let Some(counted) = counted.filter(|_| roles.contains(&Role::Relay)) {
@@ -97,8 +101,7 @@ pub async fn run(args: Serve) -> Result<(), Error> {
         let (swept, settings) = ((store.clone(), doorbell, metrics.clone()), sweep::Settings::from(sweep));
         let retention = topics::watch_retention(&program, &kafka, sweep.tombstone_retention);
         let retention = retention.map_err(Error::Kafka)?;
-        let delay = deadlines.gossip_delay;
-        let listens = (store.clone(), sink_group.clone(), hearing.clone(), delay);
+        let listens = (store.clone(), sink_group.clone(), hearing.clone());
         heard::start(&program, &kafka, listens).map_err(Error::Kafka)?;
         start_sink(&program, kafka, &sink_group, sink, metrics.clone());
         start_sweep(&program, swept, gossip, (settings, retention));

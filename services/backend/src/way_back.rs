@@ -1,18 +1,11 @@
 //! The state to return to when an operation failed or was cancelled, as the rows have it. Which way back there is decides
 //! `domain::recovery`; whoever calls holds the locks.
 
-use std::time::Duration;
-
 use domain::Desired;
 use domain::recovery::{DEADLINE, Evidence, WayBack, go_back, take_back, without_good_state};
 use store::{Database, Error, OperationRecord, Transaction};
 
 use crate::heard::Hearing;
-
-/// How old the knowledge of a cluster may be that proves that no volume is there: its observer says in three minutes at most
-/// that it still watches, and after a minute at most all that it said was heard. From a cluster of which nothing is known,
-/// silence is no proof: a machine may have been found meanwhile, and have served.
-const LATELY: Duration = Duration::from_mins(5);
 
 /// The state that leads back from an operation of a locked database.
 pub(crate) async fn desired(
@@ -30,9 +23,10 @@ pub(crate) async fn desired(
         let held = transaction.base(locked).await?;
         return Ok(go_back(&good, held.as_ref().unwrap_or(&good)));
     }
+    // Of a cluster of which nothing is known, silence is no proof: a machine may have been found meanwhile, and have served.
     let evidence = Evidence {
         provisioned: locked.provisioned || locked.desired.storage.provisioned,
-        seen: transaction.is_known((locked.id, position), hearing.of(locked.id), LATELY).await?,
+        seen: transaction.is_known((locked.id, position), hearing.of(locked.id), hearing.lately()).await?,
         refused: record.failure.as_ref().is_some_and(|failure| failure.code != DEADLINE),
     };
     Ok(match way {

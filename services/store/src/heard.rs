@@ -17,14 +17,17 @@ pub struct Ear<'a> {
     pub topic: &'a str,
     /// Its partition.
     pub partition: i32,
+    /// Of how many, which is why it is this one.
+    pub partitions: i32,
 }
 
 /// What is known of an operation's deadline.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Heard {
-    /// Whether all that was said by its deadline was heard.
+    /// Whether all was heard that was said by its deadline, and all was said: where an observer holds the cluster, it has told
+    /// after the deadline that nothing waits to be said.
     pub through: bool,
-    /// Seconds since the moment by which all was heard; `None`: nobody ever listened to the end.
+    /// Seconds since the moment by which that is so; `None`: nobody ever listened to the end.
     pub ago: Option<f64>,
 }
 
@@ -43,7 +46,7 @@ impl Store {
     /// have: their first record and the one after their last, as the brokers told them. Answers of how many that holds.
     pub async fn note_heard(
         &self,
-        (consumer, topic): (&str, &str),
+        (consumer, topic, of): (&str, &str, i32),
         reach: &BTreeMap<i32, Range<i64>>,
         up_to: Timestamp,
     ) -> Result<u64, Error> {
@@ -51,13 +54,15 @@ impl Store {
         let starts: Vec<i64> = reach.values().map(|range| range.start).collect();
         let ends: Vec<i64> = reach.values().map(|range| range.end).collect();
         let done = sqlx::query(
-            "insert into heard (topic, kafka_partition, up_to) \
-             select $2, r.kafka_partition, to_timestamp($6::bigint / 1000000.0) \
+            "insert into heard (topic, kafka_partition, partitions, up_to) \
+             select $2, r.kafka_partition, $7, to_timestamp($6::bigint / 1000000.0) \
              from unnest($3::int[], $4::bigint[], $5::bigint[]) as r (kafka_partition, first, stop) \
              left join consumer_offsets o \
              on o.consumer = $1 and o.topic = $2 and o.kafka_partition = r.kafka_partition \
              where r.stop <= r.first or o.next_offset >= r.stop order by r.kafka_partition \
-             on conflict (topic, kafka_partition) do update set up_to = greatest(heard.up_to, excluded.up_to)",
+             on conflict (topic, kafka_partition) do update set partitions = excluded.partitions, \
+             up_to = case when heard.partitions = excluded.partitions \
+             then greatest(heard.up_to, excluded.up_to) else excluded.up_to end",
         )
         .bind(consumer)
         .bind(topic)
@@ -65,6 +70,7 @@ impl Store {
         .bind(starts)
         .bind(ends)
         .bind(up_to.as_microsecond())
+        .bind(of)
         .execute(&self.pool)
         .await
         .map_err(Error::from_sqlx)?;
@@ -76,12 +82,16 @@ impl Transaction {
     /// Whether all that was said of an operation's database by its deadline was heard.
     pub async fn heard(&mut self, operation: OperationId, ear: Ear<'_>) -> Result<Heard, Error> {
         let row: Option<(bool, Option<f64>)> = sqlx::query_as(
-            "select coalesce(h.up_to >= o.deadline_at, false), extract(epoch from now() - h.up_to)::float8 \
-             from operations o left join heard h on h.topic = $2 and h.kafka_partition = $3 where o.id = $1",
+            "select coalesce(k.up_to >= o.deadline_at, false), extract(epoch from now() - k.up_to)::float8 \
+             from operations o join databases d on d.id = o.database_id left join lateral ( \
+             select least(h.up_to, (select coalesce(c.confirmed_at, 'epoch') from cluster_observers c \
+             where c.cluster_id = d.cluster_id and c.expires_at > now())) as up_to from heard h \
+             where h.topic = $2 and h.kafka_partition = $3 and h.partitions = $4) k on true where o.id = $1",
         )
         .bind(operation.uuid())
         .bind(ear.topic)
         .bind(ear.partition)
+        .bind(ear.partitions)
         .fetch_optional(&mut *self.inner)
         .await
         .map_err(Error::from_sqlx)?;
@@ -90,7 +100,8 @@ impl Transaction {
     }
 
     /// Whether it is known how a locked database is in its cluster, as of no longer ago than this: it was seen at a position
-    /// or a later one, its cluster is being watched, and all that was said of it was heard.
+    /// or a later one, its cluster is being watched and nothing of it waits to be said, and all that was said was heard. Nor
+    /// was it told of last longer ago than four times this.
     pub async fn is_known(
         &mut self,
         (database, position): (DatabaseId, Position),
@@ -100,10 +111,12 @@ impl Transaction {
         sqlx::query_scalar(
             "select exists (select 1 from observations s join databases d on d.id = s.database_id \
              join cluster_observers o on o.cluster_id = d.cluster_id \
-             join heard h on h.topic = $5 and h.kafka_partition = $6 \
+             join heard h on h.topic = $5 and h.kafka_partition = $6 and h.partitions = $7 \
              where s.database_id = $1 and (s.epoch, s.seq) >= ($2, $3) and s.present \
              and s.term = o.term and o.listed_term = o.term \
-             and least(o.confirmed_at, h.up_to) > now() - make_interval(secs => $4))",
+             and o.confirmed_at > now() - make_interval(secs => $4) \
+             and h.up_to > now() - make_interval(secs => $4) \
+             and s.received_at > now() - 4 * make_interval(secs => $4))",
         )
         .bind(database.uuid())
         .bind(position.epoch)
@@ -111,6 +124,7 @@ impl Transaction {
         .bind(within.as_secs_f64())
         .bind(ear.topic)
         .bind(ear.partition)
+        .bind(ear.partitions)
         .fetch_one(&mut *self.inner)
         .await
         .map_err(Error::from_sqlx)

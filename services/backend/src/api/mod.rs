@@ -21,6 +21,7 @@ mod router;
 mod streams;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) use auth::hash;
 pub use gate::{Gate, Limits};
@@ -62,7 +63,8 @@ impl Api {
     ) -> Self {
         let deadlines = Deadlines::default();
         let gate = Gate::new(Limits::default(), metrics.clone());
-        let hearing = Hearing { topic: "provisioning.gossip".to_owned(), partitions: 1 };
+        let hearing =
+            Hearing { topic: "provisioning.gossip".to_owned(), partitions: 1, delay: Duration::from_mins(1) };
         Self(Arc::new(Inner { store, doorbell, streams, metrics, pages, deadlines, gate, hearing }))
     }
 

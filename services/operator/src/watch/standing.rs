@@ -21,8 +21,9 @@ use super::pauses;
 
 /// Within which all watches are begun anew.
 const SPREAD: Duration = Duration::from_secs(3);
-/// How long a watch goes on after its list, within a quarter more or less: all of them at once would be a burden.
-const LASTS: Duration = Duration::from_hours(1);
+/// How long a watch goes on after its list, within a quarter more or less: all of them at once would be a burden, and a list has
+/// all that it shows looked at.
+const LASTS: Duration = Duration::from_hours(12);
 
 /// The version at which one object was read last, always the same one, and how often all watches were begun anew.
 #[derive(Debug)]

@@ -26,7 +26,12 @@ struct Page {
     told_at: Option<Instant>,
     queued: bool,
     on_its_way: bool,
+    /// Since when something of it waits to be told or is on its way, as far as the roll came round.
+    waits_since: Option<Instant>,
 }
+
+/// How long something may wait to be told before the book is not told any more.
+const LATE: Duration = Duration::from_mins(1);
 
 impl Book {
     /// A resource was seen. Says whether at an older version than before, which a server shows only when it was restored from
@@ -38,7 +43,7 @@ impl Book {
         }
         self.newest = self.newest.max(seen.resource_version);
         let Some(page) = self.pages.get_mut(&database) else {
-            let page = Page { seen, told_at: None, queued: false, on_its_way: false };
+            let page = Page { seen, told_at: None, queued: false, on_its_way: false, waits_since: None };
             self.pages.insert(database, page);
             self.queue(database);
             return false;
@@ -91,6 +96,9 @@ impl Book {
 
     /// Queues what was not told of for `period`, each at its own moment within a tenth of it.
     pub fn roll(&mut self, now: Instant, period: Duration) {
+        for page in self.pages.values_mut().filter(|page| page.queued || page.on_its_way) {
+            page.waits_since.get_or_insert(now);
+        }
         let is_due = |(database, page): &(&DatabaseId, &Page)| {
             let idle = !page.queued && !page.on_its_way;
             idle && page
@@ -108,6 +116,7 @@ impl Book {
         let Some(page) = self.pages.get_mut(&database) else { return };
         page.on_its_way = false;
         page.told_at = Some(now);
+        page.waits_since = None;
         if page.queued {
             self.news.push_back(database);
         } else if !page.seen.present {
@@ -132,9 +141,11 @@ impl Book {
         }
     }
 
-    /// Whether everything that was seen was told at least once.
-    pub fn is_told(&self) -> bool {
-        self.pages.values().all(|page| page.told_at.is_some())
+    /// Whether everything that was seen was told at least once, and nothing new waits for long: what cannot be told is not
+    /// unsaid, and nobody is to think that all was heard.
+    pub fn is_told(&self, now: Instant) -> bool {
+        let late = |since| now.saturating_duration_since(since) > LATE;
+        self.pages.values().all(|page| page.told_at.is_some() && !page.waits_since.is_some_and(late))
     }
 
     /// The greatest version seen.
@@ -258,17 +269,38 @@ mod tests {
     }
 
     #[test]
+    fn a_book_is_not_told_any_more_while_something_new_cannot_be_told() {
+        let (mut book, start) = (Book::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let database = see(&mut book, 1, "Pending");
+        assert_eq!(next(&mut book), Some((1, true)));
+        book.told(database, start);
+        see(&mut book, 2, "Ready");
+        book.roll(at(1), Duration::from_hours(1));
+        assert!(book.is_told(at(61)), "it may take its time");
+        for second in [20, 40, 62] {
+            assert_eq!(next(&mut book), Some((2, true)));
+            book.not_told(database);
+            book.roll(at(second), Duration::from_hours(1));
+        }
+        assert!(!book.is_told(at(62)));
+        assert_eq!(next(&mut book), Some((2, true)));
+        book.told(database, at(63));
+        assert!(book.is_told(at(63)));
+    }
+
+    #[test]
     fn a_book_is_told_when_every_page_arrived_once() {
         let (mut book, now) = (Book::default(), Instant::now());
-        assert!(book.is_told(), "there is nothing to tell");
+        assert!(book.is_told(now), "there is nothing to tell");
         let database = see(&mut book, 5, "Ready");
-        assert!(!book.is_told());
+        assert!(!book.is_told(now));
         next(&mut book);
-        assert!(!book.is_told(), "on its way");
+        assert!(!book.is_told(now), "on its way");
         book.told(database, now);
-        assert!(book.is_told());
+        assert!(book.is_told(now));
         see(&mut book, 6, "Degraded");
-        assert!(book.is_told(), "a change of what was told");
+        assert!(book.is_told(now), "a change of what was told");
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
             _ = roll.tick() => {
                 book.roll(Instant::now(), observer.period);
                 observer.metrics.observed(&member.cluster.id, book.len());
-                if listing.is_to_be_noted() && noting.is_empty() && book.is_told() {
+                if listing.is_to_be_noted() && noting.is_empty() && book.is_told(Instant::now()) {
                     noting.push(listed(observer, member, term, book.len()));
                 }
             }

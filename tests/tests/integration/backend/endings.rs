@@ -95,7 +95,7 @@ impl App {
             doorbell: self.doorbell.clone(),
             metrics: self.metrics.clone(),
             deadlines: Deadlines::default(),
-            hearing: Hearing { topic: HEARD.to_owned(), partitions: 1 },
+            hearing: Hearing { topic: HEARD.to_owned(), partitions: 1, delay: Duration::from_mins(1) },
             silence: Duration::from_mins(20),
         }
     }
@@ -120,13 +120,14 @@ impl App {
     /// All that was said until some seconds ago was heard.
     async fn heard_until(&self, seconds_ago: u32) {
         self.ask(&format!(
-            "insert into heard values ('{HEARD}', 0, now() - interval '{seconds_ago} seconds') \
+            "insert into heard (topic, kafka_partition, partitions, up_to) \
+             values ('{HEARD}', 0, 1, now() - interval '{seconds_ago} seconds') \
              on conflict (topic, kafka_partition) do update set up_to = excluded.up_to"
         ))
         .await;
     }
 
-    /// The observer of the database's cluster said some seconds ago that it has listed everything and still watches.
+    /// The observer of the database's cluster said some seconds ago that it still watches and that nothing waits to be said.
     async fn watched(&self, made: &Value, seconds_ago: u32) {
         self.ask(&format!(
             "insert into cluster_observers (cluster_id, holder, term, expires_at, listed_term, listed_databases, \

@@ -19,8 +19,7 @@ fn listener(store: &::store::Store, topic: &str, delay: Duration) -> Listener {
         store: store.clone(),
         admin: Admin::new(&connection()).unwrap(),
         consumer: "sink".to_owned(),
-        hearing: Hearing { topic: topic.to_owned(), partitions: PARTITIONS },
-        delay,
+        hearing: Hearing { topic: topic.to_owned(), partitions: PARTITIONS, delay },
         every: EVERY,
     }
 }

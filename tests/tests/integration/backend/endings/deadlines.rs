@@ -24,7 +24,7 @@ async fn a_create_that_runs_out_of_time_is_taken_back_and_says_where_it_stood() 
     let waits = step("instance", StepState::Running, "InsufficientInstanceCapacity in eu-west-1a");
     app.hear(vec![Observation { steps: vec![waits], ..observation(id_of(&made), 1, 0) }], Vec::new()).await;
     assert_eq!(app.judged().await, ::backend::deadlines::Round::default(), "it has time");
-    app.watched(&made, 200).await;
+    app.watched(&made, 0).await;
     app.run_out(&made).await;
     let round = app.judged().await;
     assert_eq!((round.failed, round.reverted), (1, 1));
@@ -204,11 +204,32 @@ async fn nothing_runs_out_of_time_before_all_is_heard_that_was_said_by_then() {
 }
 
 #[tokio::test]
+async fn what_an_observer_cannot_tell_is_not_unsaid() {
+    let app = App::new().await;
+    let made = app.created("trades").await;
+    app.hear(vec![observation(id_of(&made), 1, 0)], Vec::new()).await;
+    // It holds its cluster, and something that it saw before the deadline waits to be told: brokers may answer and take nothing.
+    app.watched(&made, 30).await;
+    app.run_out(&made).await;
+    let round = app.judged().await;
+    assert_eq!((round.failed, round.unheard, round.deaf), (0, 1, false), "{round:?}");
+    app.ask("update cluster_observers set confirmed_at = null").await;
+    assert!(app.judged().await.deaf);
+    // Whoever holds nothing any more says nothing either.
+    app.ask("update cluster_observers set expires_at = now()").await;
+    assert_eq!(app.judged().await.failed, 1);
+}
+
+#[tokio::test]
 async fn of_a_cluster_of_which_nothing_is_known_any_more_nothing_is_destroyed_that_may_have_come_to_be() {
-    for (name, watched, heard) in [("unwatched", 301, 0), ("unheard", 0, 301), ("both", 301, 301)] {
+    let long = 20 * 60 + 1;
+    for (name, watched, heard, seen) in
+        [("known", 0, 0, 0), ("unwatched", 301, 0, 0), ("unheard", 0, 301, 0), ("unseen", 0, 0, long)]
+    {
         let app = App::new().await;
         let made = app.created(name).await;
         app.hear(vec![observation(id_of(&made), 1, 0)], Vec::new()).await;
+        app.ask(&format!("update observations set received_at = now() - interval '{seen} seconds'")).await;
         app.watched(&made, watched).await;
         app.heard_until(heard).await;
         let id = text(&made["operation"]["id"]);
@@ -217,7 +238,8 @@ async fn of_a_cluster_of_which_nothing_is_known_any_more_nothing_is_destroyed_th
         ))
         .await;
         assert_eq!(app.judged().await.reverted, 1, "{name}");
-        assert_eq!(text(&app.database(&made).await["run_state"]), "deleted", "{name}");
+        let expected = if name == "known" { "purged" } else { "deleted" };
+        assert_eq!(text(&app.database(&made).await["run_state"]), expected, "{name}");
     }
 }
 
