@@ -286,7 +286,8 @@ async fn a_topic_that_gets_more_partitions_gets_nothing_until_everybody_counts_a
     published().await;
     crate::bus::grow(&road.instructions, 3).await;
     let said = "nothing is published until";
-    eventually(PATIENCE, "the fault to be noticed", async || relay.log().contains(said).then_some(())).await;
+    eventually(2 * PATIENCE, "the fault to be noticed", async || relay.log().contains(said).then_some(()))
+        .await;
     assert!(!relay.is_ready().await);
     road.app.created("after").await;
     // Longer than many rounds take.
