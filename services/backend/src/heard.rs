@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use bus::Admin;
 use domain::DatabaseId;
-use jiff::SignedDuration;
 use runtime::backoff::Retry;
 use runtime::{Backoff, CancellationToken, Program};
 use store::{Ear, Store};
@@ -120,8 +119,8 @@ impl Listener {
             answered.for_at(began) >= *delay && is_within(stood.get(partition), range)
         });
         if !reach.is_empty() {
-            let up_to = asked - SignedDuration::try_from(*delay).unwrap_or(SignedDuration::MAX);
-            let noted = self.store.note_heard((&self.consumer, topic, *partitions), &reach, up_to).await;
+            let place = (self.consumer.as_str(), topic.as_str(), *partitions);
+            let noted = self.store.note_heard(place, &reach, asked - *delay).await;
             noted.map_err(|error| runtime::telemetry::chain(&error))?;
         }
         trouble.map_or(Ok(()), Err)

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use domain::{Rule, Violation, Violations};
+use resources::render::sorted;
 use resources::{EgressSpec, IngressSpec, MonitorKind, MonitorSpec, NetworkSpec, ServiceSpec, names};
 
 use crate::{Kind, Settings, Subject};
@@ -96,14 +97,6 @@ pub(crate) fn check(
         let detail = format!("must be a name below {suffix}");
         violations.push(Violation::new("/spec/network/ingress/host", Rule::Format, detail));
     }
-}
-
-/// Each once, in an order that does not depend on how they were written.
-pub(crate) fn sorted(texts: &[String]) -> Vec<String> {
-    let mut texts = texts.to_vec();
-    texts.sort_unstable();
-    texts.dedup();
-    texts
 }
 
 fn suffix(subject: &Subject, settings: &Settings) -> String {

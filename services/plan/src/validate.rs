@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use domain::catalogue;
 use domain::{Rule, Violation, Violations};
+use resources::render::sorted;
 use resources::{
     CredentialsSpec, DeletionPolicy, Exposure, InstructionSpec, PodOverrides, QuestDB, QuestDBSpec,
     SecretSpec, StorageSpec, UpgradeResult, names,
@@ -15,7 +16,7 @@ use resources::{
 use crate::goal::{is_held_back, is_leaving};
 use crate::in_force::keeps_name;
 use crate::overrides;
-use crate::reach::{self, Reach, sorted};
+use crate::reach::{self, Reach};
 use crate::secrets::Keyring;
 use crate::{Goal, InForce, Settings, Subject};
 

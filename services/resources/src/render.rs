@@ -38,9 +38,6 @@ pub fn render(desired: &Desired, instruction: Option<&Instruction>) -> QuestDBSp
         restart_nonce,
         deletion_protection,
     } = desired;
-    let mut allowed_cidrs = network.allowed_cidrs.clone();
-    allowed_cidrs.sort_unstable();
-    allowed_cidrs.dedup();
     QuestDBSpec {
         instruction: instruction.map(instruction_spec),
         run_state: run_state_spec(*run_state),
@@ -54,7 +51,7 @@ pub fn render(desired: &Desired, instruction: Option<&Instruction>) -> QuestDBSp
         config: config.clone(),
         network: NetworkSpec {
             hostname: Some(network.hostname.clone()),
-            allowed_cidrs,
+            allowed_cidrs: sorted(&network.allowed_cidrs),
             exposure: match network.exposure {
                 domain::Exposure::Internal => Exposure::Internal,
                 domain::Exposure::Public => Exposure::Public,
@@ -92,6 +89,14 @@ pub fn object(
         ..ObjectMeta::default()
     };
     QuestDB { metadata, spec: render(desired, Some(instruction)), status: None }
+}
+
+/// Each once, in an order that does not depend on how they were written.
+pub fn sorted(texts: &[String]) -> Vec<String> {
+    let mut texts = texts.to_vec();
+    texts.sort_unstable();
+    texts.dedup();
+    texts
 }
 
 fn instruction_spec(instruction: &Instruction) -> InstructionSpec {

@@ -259,7 +259,7 @@ impl Look {
 /// Whose an object is that changed, and whose it was. A list is another matter.
 fn concerned(change: &Change<DynamicObject>) -> HashSet<ObjectRef<QuestDB>> {
     let (Event::Apply(object) | Event::Delete(object)) = &change.event else { return HashSet::new() };
-    let before = change.before().and_then(|before| owner(&before.metadata));
+    let before = change.before.as_ref().and_then(|before| owner(&before.metadata));
     before.into_iter().chain(owner(&object.metadata)).collect()
 }
 

@@ -77,13 +77,16 @@ pub(crate) struct Change<K: Kept> {
     pub(crate) event: Event<K>,
     /// At the end of a list, and after a change: what is shown another way than before, or no more.
     pub(crate) former: Former<K>,
+    /// What a single object was before it changed. Not of databases: whose those are never changes.
+    pub(crate) before: Option<K>,
 }
 
 impl<K: Kept> Change<K> {
-    /// What a single object was before it changed.
-    pub(crate) fn before(&self) -> Option<K> {
-        let may_differ = matches!(self.event, Event::Apply(_)) && !K::IS_DATABASE;
-        if may_differ { self.former.objects().next() } else { None }
+    pub(crate) fn of(event: Event<K>, former: Former<K>) -> Self {
+        let may_differ = matches!(event, Event::Apply(_)) && !K::IS_DATABASE;
+        // Unpacked once, for all who ask.
+        let before = if may_differ { former.objects().next() } else { None };
+        Self { event, former, before }
     }
 }
 
@@ -126,7 +129,7 @@ impl<K: Kept> Merged<K> {
         };
         let taken_in = told.events.into_iter().map(|event| {
             let former = self.writer.take_in(&event);
-            Change { event, former }
+            Change::of(event, former)
         });
         Some(News { source, heard, changes: taken_in.collect(), listed: told.listed })
     }

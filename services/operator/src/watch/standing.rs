@@ -61,30 +61,23 @@ impl Standing {
         }
     }
 
-    /// Tells each time that watches are to be begun anew.
-    pub(super) fn anew(&self) -> watch::Receiver<u64> {
-        self.anew.subscribe()
+    /// When a watch is to be begun anew.
+    pub(super) fn anew(&self) -> Anew {
+        Anew { told: self.anew.subscribe(), lasts: LASTS }
     }
 }
 
-/// A watch that pauses after each failure, and begins again with a list each time that `anew` tells, and when it has gone on
-/// for long.
+/// When a watch is to be begun anew: each time that it is told, and once it has gone on for long.
+pub(super) struct Anew {
+    told: watch::Receiver<u64>,
+    lasts: Duration,
+}
+
+/// A watch that pauses after each failure, and begins again with a list when it is to.
 pub(super) fn watch<K>(
     api: Api<K>,
     config: watcher::Config,
-    anew: watch::Receiver<u64>,
-) -> impl Stream<Item = Result<Event<K>, Error>> + Send + 'static
-where
-    K: kube::Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
-{
-    lasting(LASTS, api, config, anew)
-}
-
-fn lasting<K>(
-    lasts: Duration,
-    api: Api<K>,
-    config: watcher::Config,
-    anew: watch::Receiver<u64>,
+    Anew { told: anew, lasts }: Anew,
 ) -> impl Stream<Item = Result<Event<K>, Error>> + Send + 'static
 where
     K: kube::Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,

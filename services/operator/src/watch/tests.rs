@@ -298,7 +298,8 @@ fn a_list_concerns_whoever_is_in_it_and_whoever_lost_by_it() {
     let (_, mut writer) = store::store();
     let concerned = Concerned::default();
     let mut tell = |event: Event<ConfigMap>| {
-        let change = Change { former: writer.take_in(&event), event };
+        let former = writer.take_in(&event);
+        let change = Change::of(event, former);
         let owner = |map: &ConfigMap| Some(ObjectRef::<QuestDB>::new(map.labels().get(names::LABEL_NAME)?));
         let mut found: Vec<_> = concerned.after(&change, owner).into_iter().map(|found| found.name).collect();
         found.sort();
@@ -334,7 +335,8 @@ fn what_is_called_anothers_is_looked_for_and_nothing_else_is() {
     let mut tell = |map: ConfigMap| {
         strays.none_left(&ours);
         let event = Event::Apply(map);
-        note(&strays, &Change { former: writer.take_in(&event), event }, &owner);
+        let former = writer.take_in(&event);
+        note(&strays, &Change::of(event, former), &owner);
         strays.suspected(&ours)
     };
     assert_eq!(tell(map("a", "1", "x")), Some(false));
@@ -358,7 +360,7 @@ async fn a_list_counts_once_it_was_taken_in_and_waits_for_nobody() {
         }
         let refused = || stand.metrics.encode().unwrap().contains("watches_refused{kind=\"Node\"");
         let counts = || stand.watches.unseen(Some("any")).is_none() && !refused();
-        let changes = [Event::Init, Event::InitDone].map(|event| Change { event, former: Former::none() });
+        let changes = [Event::Init, Event::InitDone].map(|event| Change::of(event, Former::none()));
         let news: News<ConfigMap> =
             News { source: 0, heard: Heard::Works, changes: changes.into(), listed: true };
         let taken_in = AtomicUsize::default();

@@ -42,7 +42,7 @@ pub(super) fn api(rig: &Rig, (group, version, kind, _): (&str, &str, &str, &str)
 
 /// An operator behind a front that looks at each database every second.
 pub(super) async fn behind(rig: &Rig) -> (Spawned, Front) {
-    let lease = testkit::temporary_namespace(&rig.admin, "lease").await.unwrap();
+    let lease = rig.lease().await;
     let front = Front::before(&rig.rights(&lease).await).await;
     let kubeconfig = front.kubeconfig(&testkit::scratch());
     (rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]), front)

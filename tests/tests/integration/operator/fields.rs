@@ -118,7 +118,7 @@ async fn corrections(operator: &Spawned, kind: &str) -> f64 {
 async fn every_field_of_ours_comes_back_whoever_changes_it() {
     let mut subject = Subject::new(&unique("fields")).await;
     let _others = Others::of(&subject.rig);
-    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let lease = subject.rig.lease().await;
     let kubeconfig = subject.rig.rights(&lease).await;
     let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[]);
     subject.wish_run_state("Running").await;

@@ -27,7 +27,7 @@ const PROGRESS: Duration = Duration::from_secs(3);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_create_writes_everything_once_and_asks_nothing_and_a_redelivery_costs_nothing() {
     let mut subject = Subject::new(&unique("frugal")).await;
-    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let lease = subject.rig.lease().await;
     let front = Front::before(&subject.rig.rights(&lease).await).await;
     let kubeconfig = front.kubeconfig(&testkit::scratch());
     let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]);

@@ -29,10 +29,6 @@ async fn served(name: &str) -> (Subject, Others) {
     (subject, others)
 }
 
-async fn pod(subject: &Subject) -> Pod {
-    subject.pods().get(&names::pod(&subject.name)).await.unwrap()
-}
-
 /// Another pod than this one serves.
 async fn restarted(subject: &Subject, before: &Pod) -> Pod {
     let pods = subject.pods();
@@ -51,7 +47,7 @@ async fn the_disks_object_is_put_right_and_made_again_for_the_same_disk_and_clai
     let _operator = subject.rig.start().await;
     subject.carried_out(Phase::Ready).await;
     let client = subject.rig.admin.clone();
-    let (disk, first) = (subject.volume().await, pod(&subject).await);
+    let (disk, first) = (subject.volume().await, subject.pod().await);
     let name = names::persistent_volume(disk.id.as_str());
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &subject.rig.namespace);
@@ -79,7 +75,7 @@ async fn the_disks_object_is_put_right_and_made_again_for_the_same_disk_and_clai
     policy().await.expect("it is kept");
     subject.carried_out(Phase::Ready).await;
     let found = claims.get(&names::claim(&subject.name)).await.unwrap();
-    assert_eq!((found.uid(), pod(&subject).await.uid()), (claim.uid(), first.uid()));
+    assert_eq!((found.uid(), subject.pod().await.uid()), (claim.uid(), first.uid()));
     assert_eq!(subject.volume().await.id, disk.id);
     subject.purge_with_others().await;
 }
@@ -98,7 +94,7 @@ async fn credentials_that_somebody_deletes_are_drawn_anew_and_brought_into_force
         })
         .await
     };
-    let (before, first) = (secrets.get(&own).await.unwrap(), pod(&subject).await);
+    let (before, first) = (secrets.get(&own).await.unwrap(), subject.pod().await);
     let values = before.data.clone().unwrap();
     let none = json!({ "data": { names::secret::PG_PASSWORD: null } });
     secrets.patch(&own, &PatchParams::default(), &Patch::Merge(&none)).await.unwrap();
@@ -123,7 +119,7 @@ async fn a_pod_that_somebody_deletes_is_followed_by_one_on_the_same_machine() {
     let (mut subject, _others) = served("pod").await;
     let _operator = subject.rig.start().await;
     subject.carried_out(Phase::Ready).await;
-    let (first, machines, disk) = (pod(&subject).await, subject.machines().await, subject.volume().await.id);
+    let (first, machines, disk) = (subject.pod().await, subject.machines().await, subject.volume().await.id);
     subject.pods().delete(&names::pod(&subject.name), &DeleteParams::default()).await.unwrap();
     let second = restarted(&subject, &first).await;
     assert_eq!(second.labels(), first.labels());

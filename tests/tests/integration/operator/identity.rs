@@ -19,7 +19,7 @@ use super::truth::{identity, made, plain, removed};
 
 /// An operator of both namespaces, whose pictures of EC2 are a second old at most.
 async fn operator(rig: &Rig, beside: &Rig) -> Spawned {
-    let lease = testkit::temporary_namespace(&rig.admin, "lease").await.unwrap();
+    let lease = rig.lease().await;
     let namespaces = [rig.namespace.as_str(), beside.namespace.as_str()];
     let kubeconfig = rights::grant(&rig.admin, &namespaces, &lease).await;
     let more = [("SLIPWAY_WATCH_NAMESPACE", &*namespaces.join(",")), ("SLIPWAY_RESYNC", "1s")];

@@ -39,7 +39,7 @@ where
 /// Nothing was made again, and nothing was stopped.
 async fn is_the_same(subject: &Subject, pod: &Pod) {
     subject.carried_out(Phase::Ready).await;
-    let found = subject.pods().get(&names::pod(&subject.name)).await.unwrap();
+    let found = subject.pod().await;
     assert_eq!((found.uid(), found.metadata.deletion_timestamp), (pod.uid(), None));
     assert_eq!((subject.rig.instances().await.len(), subject.rig.volumes().await.len()), (1, 1));
 }
@@ -100,7 +100,7 @@ async fn a_node_keeps_what_others_put_on_it_and_gets_our_labels_back() {
     let mut subject = Subject::new(&unique("node")).await;
     let _operator = subject.rig.start().await;
     let born = subject.serving().await;
-    let pod = subject.pods().get(&names::pod(&subject.name)).await.unwrap();
+    let pod = subject.pod().await;
     let node = born.status.unwrap().node.unwrap().name.unwrap();
     let nodes: Api<Node> = Api::all(subject.rig.admin.clone());
     let taint = json!({ "key": "example.com/slow", "effect": "PreferNoSchedule" });

@@ -155,7 +155,7 @@ async fn stale_answers(rig: &Rig, since: u64) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_came_to_rest_stays_at_rest_although_everybodys_picture_is_older() {
     let mut subject = Subject::new(&unique("rest")).await;
-    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let lease = subject.rig.lease().await;
     let kubeconfig = subject.rig.rights(&lease).await;
     let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "8s")]);
     subject.wish_run_state("Running").await;

@@ -22,7 +22,7 @@ const SLACK: Duration = Duration::from_secs(12);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_slept_until_somebody_else_led_changes_nothing_when_it_wakes() {
     let mut subject = Subject::new(&unique("slept")).await;
-    let (lease, folder) = (lease(&subject.rig).await, testkit::scratch());
+    let (lease, folder) = (subject.rig.lease().await, testkit::scratch());
     let front = Front::before(&subject.rig.rights(&lease).await).await;
     // It has looked, there is no machine, and the next thing that it does is to launch one.
     let place = Failpoint::hold("operator.launch", &subject.database, &folder);
@@ -58,7 +58,7 @@ async fn a_leader_that_slept_until_somebody_else_led_changes_nothing_when_it_wak
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_leaders_at_once_make_and_take_away_everything_once() {
     let mut subject = Subject::new(&unique("two")).await;
-    let leases = [lease(&subject.rig).await, lease(&subject.rig).await];
+    let leases = [subject.rig.lease().await, subject.rig.lease().await];
     let [one, other] = &leases;
     let ways = [subject.rig.rights(one).await, subject.rig.rights(other).await];
     let leaders =
@@ -79,7 +79,7 @@ async fn two_leaders_at_once_make_and_take_away_everything_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_is_asked_to_end_gives_the_lease_back_and_each_change_is_counted() {
     let rig = Rig::new().await;
-    let lease = lease(&rig).await;
+    let lease = rig.lease().await;
     let leases: Api<Lease> = Api::namespaced(rig.admin.clone(), &lease);
     let record = async || leases.get(names::OPERATOR).await.unwrap().spec.unwrap();
     let way = rig.rights(&lease).await;
@@ -97,10 +97,6 @@ async fn a_leader_that_is_asked_to_end_gives_the_lease_back_and_each_change_is_c
     assert_eq!(after.lease_transitions, before.lease_transitions.map(|times| times + 1));
     assert!(after.acquire_time > before.acquire_time, "{before:?}, then {after:?}");
     rig.end().await;
-}
-
-async fn lease(rig: &Rig) -> String {
-    testkit::temporary_namespace(&rig.admin, "lease").await.unwrap()
 }
 
 /// Who holds a lease, once it is another than this.

@@ -227,7 +227,7 @@ pub(super) async fn play_claims(rig: &Rig) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_operators_one_leads_and_the_other_takes_over() {
     let rig = Rig::new().await;
-    let namespace = testkit::temporary_namespace(&rig.admin, "lease").await.unwrap();
+    let namespace = rig.lease().await;
     let leases: Api<Lease> = Api::namespaced(rig.admin.clone(), &namespace);
     let holder = async || {
         let lease = leases.get_opt(names::OPERATOR).await.unwrap()?;

@@ -112,7 +112,7 @@ async fn a_living_database_gets_another_name_and_one_always_leads_to_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_name_of_its_own_that_nobody_knows_of_is_given_back_at_rest() {
     let mut subject = Subject::new(&unique("leftover")).await;
-    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let lease = subject.rig.lease().await;
     let kubeconfig = subject.rig.rights(&lease).await;
     let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_ZONE_PERIOD", "1s")]);
     let born = subject.serving().await.status.unwrap().dns.unwrap();

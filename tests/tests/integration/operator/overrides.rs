@@ -130,7 +130,7 @@ async fn what_is_written_is_told_and_restarts_nobody(subject: &Subject) {
 async fn a_pod_is_as_it_was_chosen_and_the_usual_one_again_when_nothing_is() {
     let mut subject = Subject::new(&unique("pod")).await;
     let _others = Others::of(&subject.rig);
-    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let lease = subject.rig.lease().await;
     let kubeconfig = subject.rig.rights(&lease).await;
     let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]);
     subject.wish_run_state("Running").await;

@@ -31,7 +31,7 @@ const NOISE: f64 = 8_000_000.0;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fleet_at_rest_asks_for_nothing_and_what_is_foreign_is_not_even_noticed() {
     let mut subject = Subject::new(&unique("quiet")).await;
-    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let lease = subject.rig.lease().await;
     let front = Front::before(&subject.rig.rights(&lease).await).await;
     let kubeconfig = front.kubeconfig(&testkit::scratch());
     let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]);

@@ -22,7 +22,7 @@ use crate::own::Own;
 async fn a_standby_does_not_trust_what_it_saw_before_the_cluster_was_restored() {
     let mut own = Own::start().await;
     let rig = Arc::new(Rig::at([&own.admin, &own.provisioner, &own.operator]).await);
-    let [lease, held] = [lease(&rig).await, lease(&rig).await];
+    let [lease, held] = [rig.lease().await, rig.lease().await];
     let mut subject = Subject::within(&rig, &unique("restored"));
     let way = async |home: &str| grant_at(&own.admin, &rig.admin, &[&rig.namespace], home).await;
     let (way, other_way) = (way(&lease).await, way(&held).await);
@@ -62,10 +62,6 @@ async fn a_standby_does_not_trust_what_it_saw_before_the_cluster_was_restored() 
     subject.carried_out(Phase::Ready).await;
     assert!(standby.log().contains("everything is listed again"), "{}", standby.log());
     subject.purge().await;
-}
-
-async fn lease(rig: &Rig) -> String {
-    testkit::temporary_namespace(&rig.admin, "lease").await.unwrap()
 }
 
 /// Holds a lease, as a leader does, until stopped; then it is given back.

@@ -66,7 +66,7 @@ impl Rig {
     /// An operator for this namespace alone. Each start competes for a lease of its own, so that a start after a kill
     /// need not wait for the old one's end.
     pub(super) async fn start(&self) -> Child {
-        let lease = testkit::temporary_namespace(&self.admin, "lease").await.unwrap();
+        let lease = self.lease().await;
         self.start_with_lease(&lease).await
     }
 
@@ -89,9 +89,14 @@ impl Rig {
         grant(&self.admin, &[&self.namespace], lease).await
     }
 
+    /// A namespace for the lease that operators compete for.
+    pub(super) async fn lease(&self) -> String {
+        testkit::temporary_namespace(&self.admin, "lease").await.unwrap()
+    }
+
     /// An operator that is told how long EC2 may take to show what was created.
     pub(super) async fn start_with_lag(&self, lag: Duration) -> Child {
-        let lease = testkit::temporary_namespace(&self.admin, "lease").await.unwrap();
+        let lease = self.lease().await;
         let lag = format!("{}ms", lag.as_millis());
         self.command(&lease, &self.rights(&lease).await).env("SLIPWAY_EC2_LAG", lag).spawn().unwrap()
     }

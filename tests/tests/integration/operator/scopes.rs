@@ -62,7 +62,7 @@ async fn serves_in(count: usize) {
         rigs.push(Arc::new(rig.beside().await));
     }
     let elsewhere = elsewhere(&rig).await;
-    let lease = testkit::temporary_namespace(&rig.admin, "lease").await.unwrap();
+    let lease = rig.lease().await;
     let namespaces: Vec<_> = rigs.iter().map(|rig| rig.namespace.as_str()).collect();
     let kubeconfig = rights::grant(&rig.admin, &namespaces, &lease).await;
     assert!(!lists_secrets(&kubeconfig, Some(&elsewhere.namespace)).await);
@@ -107,7 +107,7 @@ async fn an_operator_of_two_namespaces_serves_in_both_and_sees_nothing_elsewhere
 async fn a_namespace_without_rights_holds_no_other_up_and_is_served_once_it_has_them() {
     let rig = Arc::new(Rig::new().await);
     let late = Arc::new(rig.beside().await);
-    let lease = testkit::temporary_namespace(&rig.admin, "lease").await.unwrap();
+    let lease = rig.lease().await;
     let kubeconfig = rights::grant(&rig.admin, &[&rig.namespace], &lease).await;
     let front = Front::before(&kubeconfig).await;
     let operator = behind(&rig, &front, (&lease, &[&rig.namespace, &late.namespace]));
@@ -150,7 +150,7 @@ async fn a_namespace_without_rights_holds_no_other_up_and_is_served_once_it_has_
 async fn an_operator_that_may_see_none_of_its_namespaces_is_not_ready_until_it_may() {
     let rig = Arc::new(Rig::new().await);
     let other = rig.beside().await;
-    let lease = testkit::temporary_namespace(&rig.admin, "lease").await.unwrap();
+    let lease = rig.lease().await;
     let kubeconfig = rights::grant(&rig.admin, &[&other.namespace], &lease).await;
     let operator = rig.spawn((&lease, &kubeconfig), &[], &[]);
     eventually(PATIENCE, "the refusal", async || (refused(&operator, &rig).await > 0.0).then_some(())).await;

@@ -58,10 +58,6 @@ impl Subject {
         .await;
     }
 
-    async fn pod(&self) -> Pod {
-        self.pods().get(&names::pod(&self.name)).await.unwrap()
-    }
-
     /// Another pod than this one serves, and nothing is left to do.
     async fn restarted(&self, before: &Pod) -> Pod {
         let after = eventually(PATIENCE, "another pod", async || {
@@ -114,7 +110,7 @@ impl Subject {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_password_that_is_given_is_told_brought_into_force_and_shown_to_nobody() {
     let mut subject = Subject::new(&unique("secrets")).await;
-    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let lease = subject.rig.lease().await;
     let front = Front::before(&subject.rig.rights(&lease).await).await;
     let kubeconfig = front.kubeconfig(&testkit::scratch());
     let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]);

@@ -68,7 +68,7 @@ impl Stage {
 }
 
 pub(super) async fn operator(subject: &Subject, places: &[&Failpoint]) -> Spawned {
-    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let lease = subject.rig.lease().await;
     let kubeconfig = subject.rig.rights(&lease).await;
     subject.rig.spawn((&lease, &kubeconfig), places, &[])
 }
@@ -252,7 +252,7 @@ async fn nobody_but_ec2_is_asked_about_what_ebs_only_copies() {
     let stage = Stage::new().await;
     let subject = &stage.subject;
     let begins = Failpoint::hold("operator.snapshot.before", "CreateSnapshot", &testkit::scratch());
-    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let lease = subject.rig.lease().await;
     let front = Front::before(&subject.rig.rights(&lease).await).await;
     let kubeconfig = front.kubeconfig(&testkit::scratch());
     let operator = subject.rig.spawn((&lease, &kubeconfig), &[&begins], &[]);

@@ -37,7 +37,7 @@ fn forget_once() -> impl Fn(&Seen) -> Act + Send + Sync + 'static {
 async fn what_watches_did_not_tell_is_seen_when_they_cannot_be_resumed() {
     let mut subject = Subject::new(&unique("silent")).await;
     let _others = Others::of(&subject.rig);
-    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let lease = subject.rig.lease().await;
     let front = Front::before(&subject.rig.rights(&lease).await).await;
     let _operator = behind(&subject.rig, &front, &lease);
     subject.wish_run_state("Running").await;
@@ -77,7 +77,7 @@ async fn what_watches_did_not_tell_is_seen_when_they_cannot_be_resumed() {
 async fn a_list_from_the_past_makes_nothing_twice() {
     let mut subject = Subject::new(&unique("older")).await;
     let _others = Others::of(&subject.rig);
-    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let lease = subject.rig.lease().await;
     let front = Front::before(&subject.rig.rights(&lease).await).await;
     front.remember_lists();
     let before = serial().await;

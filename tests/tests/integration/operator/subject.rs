@@ -154,6 +154,10 @@ impl Subject {
         Api::namespaced(self.rig.admin.clone(), &self.rig.namespace)
     }
 
+    pub(super) async fn pod(&self) -> Pod {
+        self.pods().get(&names::pod(&self.name)).await.unwrap()
+    }
+
     /// The StatefulSet, once its pods would carry (or lack) this nonce.
     pub(super) async fn set(&self, nonce: Option<&str>) -> StatefulSet {
         eventually(PATIENCE, &format!("a StatefulSet with nonce {nonce:?}"), async || {

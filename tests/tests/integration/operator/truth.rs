@@ -184,7 +184,7 @@ async fn addresses(rig: &Rig, name: &str) -> Vec<DnsRecord> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_name_comes_back_when_somebody_changes_it_and_is_kept_by_a_pause() {
     let mut subject = Subject::new(&unique("name")).await;
-    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let lease = subject.rig.lease().await;
     let kubeconfig = subject.rig.rights(&lease).await;
     let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_ZONE_PERIOD", "1s")]);
     let born = subject.serving().await;

@@ -30,7 +30,7 @@ async fn serving(rig: &Rig, object: &Value) -> QuestDB {
 async fn a_machine_whose_resource_was_taken_away_by_force_is_told_and_left() {
     let rig = Arc::new(Rig::new().await);
     let _others = Others::of(&rig);
-    let lease = testkit::temporary_namespace(&rig.admin, "lease").await.unwrap();
+    let lease = rig.lease().await;
     let kubeconfig = rig.rights(&lease).await;
     let start = || rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]);
     let (operator, name) = (start(), unique("stripped"));

@@ -19,7 +19,7 @@ const NEXT: &str = "9.3.5";
 
 /// An operator whose databases may have both.
 async fn operator(subject: &Subject) -> Spawned {
-    let lease = testkit::temporary_namespace(&subject.rig.admin, "lease").await.unwrap();
+    let lease = subject.rig.lease().await;
     let versions = format!("{FIRST},{NEXT}");
     let more = [("SLIPWAY_QUESTDB_VERSIONS", versions.as_str())];
     subject.rig.spawn((&lease, &bare_cluster().kubeconfig), &[], &more)

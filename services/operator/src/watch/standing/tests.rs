@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[test]
 fn only_a_version_that_fell_tells_of_another_store() {
     let standing = Standing::default();
-    let mut anew = standing.anew();
+    let mut anew = standing.anew().told;
     let mut told = |version| {
         standing.reads(version);
         let told = anew.has_changed().unwrap();
@@ -100,7 +100,7 @@ async fn what_is_restored_is_listed_again_although_no_watch_tells_of_it() {
     stand.turns_to(50, "49");
     shows(&stand.store, "of-50").await;
     // It went on: its watches tell what there is to tell.
-    let anew = stand.upkeep.watches.standing().anew();
+    let anew = stand.upkeep.watches.standing().anew().told;
     stand.turns_to(60, "60");
     assert!(!anew.has_changed().unwrap());
     shows(&stand.store, "of-50").await;
@@ -113,9 +113,8 @@ async fn what_is_restored_is_listed_again_although_no_watch_tells_of_it() {
 #[tokio::test]
 async fn no_watch_goes_on_for_ever_without_a_list() {
     let client = played::client(|_, watches| if watches { Answer::Silence } else { listed(50) });
-    let anew = Standing::default().anew();
-    let told =
-        lasting(Duration::from_millis(100), Api::<ConfigMap>::all(client), watcher::Config::default(), anew);
+    let anew = Anew { lasts: Duration::from_millis(100), ..Standing::default().anew() };
+    let told = watch(Api::<ConfigMap>::all(client), watcher::Config::default(), anew);
     let complete =
         told.filter(|event| std::future::ready(matches!(event, Ok(Event::InitDone)))).take(3).count();
     assert_eq!(tokio::time::timeout(PATIENCE, complete).await, Ok(3));
