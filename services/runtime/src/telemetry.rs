@@ -4,6 +4,7 @@
 //! Traces are exported only where a collector is named; a trace id exists in any case. It never writes files and never
 //! reads the environment by itself.
 
+mod asked;
 mod json;
 
 use std::error::Error as StdError;
@@ -23,6 +24,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
 
 use crate::Service;
+use asked::Asked;
 use json::JsonLayer;
 
 /// What is logged unless told otherwise: our sentences, and only trouble from libraries that narrate every packet.
@@ -225,7 +227,7 @@ fn subscriber<L>(
 where
     L: Layer<TracedRegistry> + Send + Sync + 'static,
 {
-    Registry::default().with(traces(provider, service)).with(log.with_filter(filter))
+    Registry::default().with(traces(provider, service)).with(log.with_filter(Asked(filter)))
 }
 
 type Traces = tracing_subscriber::filter::Filtered<

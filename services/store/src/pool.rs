@@ -93,8 +93,7 @@ impl Settings {
         let options = PgConnectOptions::from_str(url)
             .map_err(Error::ParseUrl)?
             .application_name(&self.application)
-            // The driver asks whether its lines are wanted without writing them; a subscriber with a filter for each layer
-            // takes such a question for the next line's own and drops that one.
+            // What a statement did is said by whoever sent it; the server tells which are slow.
             .disable_statement_logging()
             .options([
                 ("statement_timeout", milliseconds(self.statement)),

@@ -123,6 +123,25 @@ fn a_quiet_log_keeps_the_trace_whole() {
     assert!(crate::TraceContext::current().is_none());
 }
 
+/// Libraries ask whether they should say something, and then do not.
+#[test]
+fn a_question_that_no_line_follows_takes_no_line_with_it() {
+    let lines = logged("info,quiet=warn", || {
+        for ask in [
+            (|| tracing::enabled!(target: "quiet", Level::DEBUG)) as fn() -> bool,
+            || tracing::enabled!(target: "quiet", Level::INFO),
+        ] {
+            ask();
+            tracing::info!("right after a question");
+            ask();
+            tracing::info_span!("handling").in_scope(|| tracing::info!("in a span right after a question"));
+        }
+    });
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    assert!(lines[1]["trace_id"].is_string() && lines[1]["span"] == "handling", "{lines:?}");
+    assert!(lines[3]["trace_id"].is_string() && lines[3]["span"] == "handling", "{lines:?}");
+}
+
 #[test]
 fn fields_named_like_keys_of_ours_are_kept_apart() {
     let lines = logged("info", || tracing::info!(level = "high", service = "pg", r#type = "x", "tide"));
