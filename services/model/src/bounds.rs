@@ -93,6 +93,13 @@ impl Bounds {
     pub const LONG_PARKING: Self =
         Self { provisioners: 1, faults: Faults { duplicates: 1, outages: 1, ..CALM }, ..ONE };
 
+    /// The same with one that drains beside the owner of the partition.
+    pub const HEIRS: Self =
+        Self { mints: 2, faults: Faults { crashes: 1, outages: 1, timeouts: 1, ..CALM }, ..ONE };
+
+    /// What is parked, and seen to be passed.
+    pub const PASSING: Self = Self { faults: Faults { duplicates: 1, outages: 1, ..CALM }, ..TWO_WAYS };
+
     /// Two databases in one partition.
     pub const NEIGHBOURS: Self =
         Self { databases: 2, provisioners: 1, faults: Faults { crashes: 1, ..CALM }, ..ONE };

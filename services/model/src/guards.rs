@@ -30,6 +30,8 @@ pub enum Guard {
     ParkNewer,
     /// A drained instruction is deleted at exactly its position.
     UnparkExactly,
+    /// Of what is parked goes undrained only what its cluster is seen to be ahead of.
+    UnparkPassed,
     /// The resource's spec moves forward only.
     Fence,
     /// Equal positions with other content are refused.
@@ -77,6 +79,7 @@ impl Guard {
         Self::ContiguousPrefix,
         Self::ParkNewer,
         Self::UnparkExactly,
+        Self::UnparkPassed,
         Self::Fence,
         Self::EqualMeansEqual,
         Self::StaysPurged,
@@ -186,6 +189,13 @@ pub fn park(parked: Option<Instruction>, asked: Instruction, guards: Guards) -> 
 /// What stays parked after a drain: mirrors `unpark` in store/src/parked.rs, which deletes by id and position.
 pub fn unpark(parked: Option<Instruction>, done: Position, guards: Guards) -> Option<Instruction> {
     parked.filter(|parked| guards.hold(Guard::UnparkExactly) && parked.position != done)
+}
+
+/// Whether what is parked goes because something newer is seen in its cluster: mirrors `unpark_passed` in
+/// store/src/parked.rs, `o.cluster_id = p.cluster_id and o.present and (o.epoch, o.seq) > (p.epoch, p.seq)`.
+pub fn is_passed(row: &Row, guards: Guards) -> bool {
+    let (Some(parked), Some(belief)) = (row.parked, row.belief) else { return false };
+    !belief.foreign && (!guards.hold(Guard::UnparkPassed) || belief.position > parked.position)
 }
 
 /// Marks: mirrors `mark` in store/src/outbox.rs, `d.epoch = sent.epoch and d.seq = sent.seq`.

@@ -107,6 +107,11 @@ pub enum Step {
     },
     /// The observer's term is put above what was heard under a higher one.
     RaiseTerm,
+    /// What is parked goes, because its cluster is seen to be ahead of it.
+    Pass {
+        /// Of which database.
+        database: usize,
+    },
     /// The API server answers again.
     Return,
     /// Repair: the slow roll tells what is seen once more.

@@ -44,6 +44,8 @@ fn a_partition_may_move_while_work_is_in_flight() {
 fn what_a_cluster_cannot_take_is_drained_in_order() {
     keeps_every_promise("parking", Bounds::PARKING, DEEP);
     keeps_every_promise("long parking", Bounds::LONG_PARKING, DEEP);
+    keeps_every_promise("heirs", Bounds::HEIRS, DEEP);
+    keeps_every_promise("passing", Bounds::PASSING, DEEP);
 }
 
 #[test]
@@ -162,6 +164,7 @@ const NEEDED: &[(Guard, Bounds, Promise)] = &[
     (Guard::ContiguousPrefix, Bounds::REPLAYS, Promise::NothingAcceptedIsLost),
     (Guard::ParkNewer, Bounds::LONG_PARKING, Promise::NothingAcceptedIsLost),
     (Guard::UnparkExactly, Bounds::PARKING, Promise::NothingAcceptedIsLost),
+    (Guard::UnparkPassed, Bounds::PASSING, Promise::NothingAcceptedIsLost),
     (Guard::Fence, Bounds::ZOMBIES, Promise::NothingOlderWins),
     (Guard::Fence, Bounds::REPLAYS, Promise::NothingDeletedReturns),
     (Guard::Fence, Bounds::PARKING, Promise::ParkedNeverOvertakes),

@@ -2,6 +2,10 @@
 
 use clap::Parser as _;
 
+/// What one thread allocates another one frees, which glibc's allocator does slowly and gives little of back.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 #[tokio::main]
 async fn main() -> std::process::ExitCode {
     runtime::program::exit(provisioner::run(provisioner::Args::parse()).await)

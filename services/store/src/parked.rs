@@ -185,20 +185,6 @@ impl Store {
         Ok(deleted.rows_affected())
     }
 
-    /// Takes away what is parked of a database below or at a position that a cluster holds by now.
-    pub async fn unpark_through(&self, database: DatabaseId, position: Position) -> Result<bool, Error> {
-        let deleted = sqlx::query(
-            "delete from parked_instructions where database_id = $1 and (epoch, seq) <= ($2, $3)",
-        )
-        .bind(database.uuid())
-        .bind(position.epoch)
-        .bind(position.seq)
-        .execute(&self.pool)
-        .await
-        .map_err(Error::from_sqlx)?;
-        Ok(deleted.rows_affected() > 0)
-    }
-
     /// How many instructions are parked for each cluster.
     pub async fn parked_count(&self) -> Result<Vec<(String, i64)>, Error> {
         sqlx::query_as(

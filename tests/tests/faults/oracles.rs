@@ -104,11 +104,20 @@ async fn every_damage_is_seen() {
     let park = "insert into parked_instructions (database_id, cluster_id, epoch, seq, payload, code, message) \
                 values (gen_random_uuid(), 'near', 1, 1, '', 'unreachable', 'm')";
     testkit::query(&rig.database_url, park).await.unwrap();
-    let open = futures::FutureExt::catch_unwind(std::panic::AssertUnwindSafe(
-        oracle.settled(Duration::from_millis(300)),
-    ));
-    assert!(open.await.is_err(), "a parked instruction is something open");
+    let seen = panics(oracle.settled(Duration::from_millis(300))).await;
+    assert!(seen, "a parked instruction is something open");
     testkit::query(&rig.database_url, "delete from parked_instructions").await.unwrap();
+
+    // A complaint at rest, where before nobody said anything.
+    rig.nobody_complains().await;
+    let log = rig.folder.join("somebody.log");
+    std::fs::write(&log, "").unwrap();
+    let complains = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        std::fs::write(&log, r#"{"level":"WARN","message":"again"}"#).unwrap();
+    };
+    assert!(tokio::join!(panics(rig.nobody_complains()), complains).0, "somebody complains");
+    std::fs::remove_file(&log).unwrap();
 
     // A resource more than there are databases.
     let client = testkit::client(&testkit::bare_cluster().provisioner_kubeconfig).await.unwrap();
@@ -120,4 +129,9 @@ async fn every_damage_is_seen() {
     let manager = PatchParams::apply(resources::names::PROVISIONER);
     api.patch(&name, &manager, &Patch::Apply(&other)).await.unwrap();
     blamed(&ledger, "has 2 resources").await;
+}
+
+/// Whether it ends with a panic.
+async fn panics<T>(work: impl Future<Output = T>) -> bool {
+    futures::FutureExt::catch_unwind(std::panic::AssertUnwindSafe(work)).await.is_err()
 }

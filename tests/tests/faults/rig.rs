@@ -189,6 +189,7 @@ impl Rig {
         oracle.check(ledger, letters).await.unwrap();
         self.nobody_went_wrong();
         self.nobody_is_busy().await;
+        self.nobody_complains().await;
         settled
     }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use runtime::backoff::{Backoff, random_share};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
@@ -16,8 +17,8 @@ use crate::polling::{Begin, End, Membership};
 use crate::tracker::Mark;
 use crate::{BoxError, Record, lock};
 
-/// Waits after a failure double from the first to the second.
-const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+/// Between a failure and the next try, whether the store did not tell its offsets or took no batch.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
 
 /// Shelves under a lock that nobody holds while waiting, and those who ask and store.
 pub(super) struct Desk<S> {
@@ -27,6 +28,8 @@ pub(super) struct Desk<S> {
     most: Most,
     deadline: Duration,
     pace: Duration,
+    /// Of the longest wait after a failure, by chance.
+    share: fn() -> f64,
     pub(super) inner: Mutex<Inner>,
     /// Told whenever records were taken to be stored.
     fewer: Condvar,
@@ -54,6 +57,7 @@ impl<S: Sink> Desk<S> {
             },
             deadline: settings.deadline,
             pace: settings.pace,
+            share: random_share,
             inner: Mutex::new(Inner { shelves, ends: BTreeMap::new(), open: true, comparing: false }),
             fewer: Condvar::new(),
         })
@@ -112,7 +116,8 @@ impl<S: Sink> Desk<S> {
             Err(error) => {
                 tracing::warn!(kafka.partition = partition, error = &*error, "a batch was not stored");
                 // What is refused again and again is read anew each time: less and less often, as its cause may last.
-                wait_after(lock(&self.inner).shelves.count_failure(partition, epoch))
+                let before = lock(&self.inner).shelves.count_failure(partition, epoch);
+                RETRY.delay(before, (self.share)())
             }
         };
         let again = lock(&self.inner).shelves.failed(partition, epoch);
@@ -128,6 +133,7 @@ impl<S: Sink> Desk<S> {
     }
 
     async fn keep_asking(&self, mut partitions: Vec<(i32, u64)>, mut delay: Duration) {
+        let mut retry = RETRY.start();
         loop {
             tokio::time::sleep(delay).await;
             partitions.retain(|(partition, epoch)| self.is_open(*partition, *epoch));
@@ -141,7 +147,7 @@ impl<S: Sink> Desk<S> {
                     tracing::warn!(?partitions, error = &*error, "the store did not tell its offsets");
                 }
             }
-            delay = (delay * 2).clamp(RETRY.0, RETRY.1);
+            delay = retry.next_delay();
         }
     }
 
@@ -188,11 +194,6 @@ impl<S: Sink> Desk<S> {
             inner.shelves.answered(*partition, *epoch, offsets.get(partition).copied());
         }
     }
-}
-
-/// How long to wait after a failure that so many came before.
-fn wait_after(failures: u32) -> Duration {
-    RETRY.0.saturating_mul(2_u32.saturating_pow(failures)).min(RETRY.1)
 }
 
 /// An answer in time that is no panic.
@@ -312,18 +313,15 @@ mod tests {
         assert!(stored[1].0 - begun >= PACE, "the place rests: {stored:?}");
     }
 
-    #[test]
-    fn waits_double_up_to_a_bound() {
-        let waits = [0, 1, 2, 3, 4, 5, 40, u32::MAX].map(|failures| wait_after(failures).as_millis());
-        assert_eq!(waits, [200, 400, 800, 1_600, 3_200, 5_000, 5_000, 5_000]);
-    }
-
     #[tokio::test]
     async fn a_store_that_takes_nothing_is_tried_less_and_less_often_until_it_takes_something() {
         let settings =
             Settings { pace: Duration::ZERO, ..Settings::new(Connection::new("nobody:1", "test"), "t", "g") };
         let stubborn = Arc::new(Stubborn::default());
         let desk = Desk::new(&settings, Arc::clone(&stubborn), Handle::current());
+        let mut desk = Arc::into_inner(desk).unwrap();
+        desk.share = || 1.0;
+        let desk = Arc::new(desk);
         let epoch = lock(&desk.inner).shelves.assign(0);
         lock(&desk.inner).shelves.answered(0, epoch, None);
         let mut waits = Vec::new();
@@ -338,8 +336,9 @@ mod tests {
             tokio::time::timeout(Duration::from_secs(20), done).await.unwrap();
             waits.push(begun.elapsed());
         }
-        let least = [RETRY.0, RETRY.0 * 2, RETRY.0 * 4, Duration::ZERO, RETRY.0];
+        let [first, second, third, fourth] = [0, 1, 2, 3].map(|attempt| RETRY.ceiling(attempt));
+        let least = [first, second, third, Duration::ZERO, first];
         assert!(waits.iter().zip(least).all(|(wait, least)| *wait >= least), "{waits:?}");
-        assert!(waits[4] < RETRY.0 * 8, "it took something: {waits:?}");
+        assert!(waits[4] < fourth, "it took something: {waits:?}");
     }
 }

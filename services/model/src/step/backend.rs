@@ -31,6 +31,8 @@ pub(super) fn progress(protocol: &Protocol, state: &State, steps: &mut Vec<Step>
     if raised(protocol, state).is_some() {
         steps.push(Step::RaiseTerm);
     }
+    let passed = |database: &usize| guards::is_passed(&state.postgres.rows[*database], protocol.guards);
+    steps.extend(databases(state).filter(passed).map(|database| Step::Pass { database }));
     if protocol.guards.hold(Guard::MintAgain) {
         let lost = databases(state).filter(|database| acts(state, *database, Act::Repair));
         steps.extend(lost.map(|database| Step::MintAgain { database }));
@@ -164,6 +166,7 @@ pub(super) fn apply(protocol: &Protocol, state: &mut State, step: &Step) {
         Step::RaiseTerm => {
             state.postgres.term = raised(protocol, state).unwrap_or(state.postgres.term);
         }
+        Step::Pass { database } => state.postgres.rows[*database].parked = None,
         Step::SinkCrash => state.postgres.offset += 1,
         Step::SayAgain { database } => {
             state.resources[*database].told = None;

@@ -31,15 +31,13 @@ pub(super) fn progress(protocol: &Protocol, state: &State, steps: &mut Vec<Step>
             }
         }
     }
-    // Whoever observes a cluster drains it, which need not be the owner of the partition.
-    let provisioner = state.provisioners.len() - 1;
-    let idle = |database: &usize| {
-        state.postgres.rows[*database].parked.is_some()
-            && state.provisioners[provisioner].drains[*database].is_none()
+    // Anybody drains a cluster, not only the owner of the partition. A claim keeps others away only while its lease lasts, so
+    // two may hold the same instruction.
+    let idle = |desk: &Desk| {
+        state.postgres.rows[desk.database].parked.is_some() && job(state, *desk, Source::Parked).is_none()
     };
     if !state.away {
-        let parked = (0..state.resources.len()).filter(idle);
-        steps.extend(parked.map(|database| Step::Drain(Desk { provisioner, database })));
+        steps.extend(desks(state).into_iter().filter(idle).map(Step::Drain));
     }
 }
 

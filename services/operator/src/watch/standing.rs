@@ -86,19 +86,23 @@ where
         let lasts = lasts.mul_f64(0.75 + runtime::backoff::random_share() / 2.0);
         (pauses::paced(watcher::watcher(api.clone(), config.clone())).boxed(), Instant::now() + lasts)
     };
-    let first = begin();
-    futures::stream::unfold((first, anew, begin), |((mut stream, mut until), mut anew, begin)| async move {
+    let (first, until) = begin();
+    // One timer for all that a watch tells: to arm one for each event would cost more than to wait for it.
+    let end = Box::pin(tokio::time::sleep_until(until));
+    futures::stream::unfold((first, end, anew, begin), |(mut stream, mut end, mut anew, begin)| async move {
         loop {
             tokio::select! {
                 biased;
                 () = told(&mut anew) => {
                     // Not all kinds of all replicas at once.
                     tokio::time::sleep(SPREAD.mul_f64(runtime::backoff::random_share())).await;
-                    (stream, until) = begin();
                 }
-                () = tokio::time::sleep_until(until) => (stream, until) = begin(),
-                item = stream.next() => return item.map(|item| (item, ((stream, until), anew, begin))),
+                () = &mut end => {}
+                item = stream.next() => return item.map(|item| (item, (stream, end, anew, begin))),
             }
+            let until;
+            (stream, until) = begin();
+            end.as_mut().reset(until);
         }
     })
 }

@@ -15,7 +15,7 @@ const ROOMS: &[Room] = &[
     Room { name: "wire", may_import: &["domain"] },
     Room { name: "resources", may_import: &["domain"] },
     Room { name: "store", may_import: &["domain"] },
-    Room { name: "bus", may_import: &["wire"] },
+    Room { name: "bus", may_import: &["wire", "runtime"] },
     Room { name: "runtime", may_import: &[] },
     Room { name: "cloud", may_import: &[] },
     Room { name: "cloud-aws", may_import: &["cloud"] },

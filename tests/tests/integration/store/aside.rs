@@ -55,9 +55,6 @@ async fn what_was_parked_meanwhile_stays() {
     scene.store.park(&parked(id, 3), Duration::ZERO).await.unwrap();
     assert_eq!(scene.store.unpark(&[(id, taken[0].position)]).await.unwrap(), 0);
     assert_eq!(scene.store.unpark(&[(id, at(3))]).await.unwrap(), 1);
-    scene.store.park(&parked(id, 4), Duration::ZERO).await.unwrap();
-    assert!(!scene.store.unpark_through(id, at(3)).await.unwrap());
-    assert!(scene.store.unpark_through(id, at(4)).await.unwrap());
 }
 
 #[tokio::test]
