@@ -8,10 +8,13 @@ select body_hash, status, location, etag, body from idempotency_keys
     and key = (:n::text || '-' || :client_id::text);
 select c.id, c.region, c.account, c.zones, c.hosted_zone_id, c.dns_suffix, c.namespace_template, c.state,
     c.credentials, c.created_at, c.updated_at,
-    (select count(*) from databases d where d.cluster_id = c.id and d.deleted_at is null) as databases
-    from clusters c order by c.id;
-select state from clusters where id = :cluster for share;
-insert into tenants (id) values (:tenant) on conflict do nothing;
+    case when c.region = :region and c.state = 'active'
+    and (select count(*) from clusters o where o.region = :region and o.state = 'active') > 1
+    then (select count(*) from databases d where d.cluster_id = c.id and d.deleted_at is null)
+    end as databases from clusters c order by c.id;
+with place as materialized (select state from clusters where id = :cluster for share),
+    known as (insert into tenants (id) select :tenant::text from place where state = 'active'
+    on conflict do nothing) select state from place;
 insert into databases (id, tenant_id, cluster_id, name, desired, desired_schema, content_hash, epoch, seq)
     values ((lpad(to_hex(:n::bigint), 12, '0') || '70008000' || lpad(to_hex(:client_id::bigint), 12, '0'))::uuid,
     :tenant, :cluster, 'b-' || :n::text || '-' || :client_id::text, :desired, 1, :hash, 1, 1);

@@ -4,13 +4,13 @@ use crate::cluster::{Cluster, ClusterState};
 use crate::id::ClusterId;
 use crate::violation::{Rule, Violation};
 
-/// A candidate: a cluster and how many living databases it holds.
+/// A candidate: a cluster, and how many living databases it holds where that decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     /// The cluster.
     pub cluster: Cluster,
-    /// Databases that live there.
-    pub databases: u64,
+    /// Databases that live there; not counted where the cluster is not one of several that may be chosen.
+    pub databases: Option<u64>,
 }
 
 /// Why no cluster takes a new database.
@@ -96,7 +96,7 @@ mod tests {
             state,
             credentials: "file:x".to_owned(),
         };
-        Candidate { cluster, databases }
+        Candidate { cluster, databases: Some(databases) }
     }
 
     #[test]
@@ -108,6 +108,18 @@ mod tests {
             candidate("d", "us-east-1", ClusterState::Active, 0),
         ];
         assert_eq!(choose("eu-west-1", &candidates).unwrap().id.as_str(), "b");
+    }
+
+    #[test]
+    fn an_only_cluster_needs_no_count() {
+        let uncounted =
+            |id: &str, region: &str, state| Candidate { databases: None, ..candidate(id, region, state, 0) };
+        let candidates = [
+            uncounted("a", "us-east-1", ClusterState::Active),
+            uncounted("b", "eu-west-1", ClusterState::Disabled),
+            uncounted("c", "eu-west-1", ClusterState::Active),
+        ];
+        assert_eq!(choose("eu-west-1", &candidates).unwrap().id.as_str(), "c");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use domain::placement::Candidate;
-use domain::{Cluster, ClusterId, ClusterState};
+use domain::{Cluster, ClusterId, ClusterState, TenantId};
 use jiff::Timestamp;
 use sqlx::types::Json;
 
@@ -39,7 +39,7 @@ struct Row {
 struct CandidateRow {
     #[sqlx(flatten)]
     cluster: Row,
-    databases: i64,
+    databases: Option<i64>,
 }
 
 macro_rules! columns {
@@ -102,20 +102,26 @@ impl Store {
 }
 
 impl Transaction {
-    /// All clusters with the number of databases that live there.
-    pub async fn candidates(&mut self) -> Result<Vec<Candidate>, Error> {
+    /// All clusters for a new database in a region. Where the region leaves a choice, that is has several clusters that take
+    /// new databases, each of these comes with the number of databases that live there.
+    pub async fn candidates(&mut self, region: &str) -> Result<Vec<Candidate>, Error> {
+        // A count costs as much as there are databases, even from the index alone (`databases_cluster_idx`): none is made
+        // that decides nothing.
         let rows: Vec<CandidateRow> = sqlx::query_as(concat!(
             "select ",
             columns!(),
-            ", (select count(*) from databases d where d.cluster_id = c.id and d.deleted_at is null) as databases \
-             from clusters c order by c.id"
+            ", case when c.region = $1 and c.state = 'active' \
+             and (select count(*) from clusters o where o.region = $1 and o.state = 'active') > 1 \
+             then (select count(*) from databases d where d.cluster_id = c.id and d.deleted_at is null) \
+             end as databases from clusters c order by c.id"
         ))
+        .bind(region)
         .fetch_all(&mut *self.inner)
         .await
         .map_err(Error::from_sqlx)?;
         rows.into_iter()
             .map(|row| {
-                let databases = u64::try_from(row.databases).unwrap_or_default();
+                let databases = row.databases.map(|count| u64::try_from(count).unwrap_or_default());
                 Ok(Candidate { cluster: ClusterRecord::try_from(row.cluster)?.cluster, databases })
             })
             .collect()
@@ -123,13 +129,19 @@ impl Transaction {
 }
 
 impl Transaction {
-    /// Whether a cluster takes new databases, until the end of the transaction: who wants to change that waits.
-    pub async fn hold_open(&mut self, id: &ClusterId) -> Result<bool, Error> {
-        let state: Option<String> = sqlx::query_scalar("select state from clusters where id = $1 for share")
-            .bind(id.as_str())
-            .fetch_optional(&mut *self.inner)
-            .await
-            .map_err(Error::from_sqlx)?;
+    /// Whether a cluster takes new databases, until the end of the transaction: who wants to change that waits. The tenant
+    /// of a database that can be placed there is known from then on.
+    pub async fn hold_open(&mut self, id: &ClusterId, tenant: &TenantId) -> Result<bool, Error> {
+        let state: Option<String> = sqlx::query_scalar(
+            "with place as materialized (select state from clusters where id = $1 for share), \
+             known as (insert into tenants (id) select $2::text from place where state = 'active' \
+             on conflict do nothing) select state from place",
+        )
+        .bind(id.as_str())
+        .bind(tenant.as_str())
+        .fetch_optional(&mut *self.inner)
+        .await
+        .map_err(Error::from_sqlx)?;
         Ok(state.as_deref() == Some(ClusterState::Active.as_str()))
     }
 

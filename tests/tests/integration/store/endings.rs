@@ -212,7 +212,7 @@ async fn a_cluster_is_not_closed_while_a_database_is_being_placed() {
     let impatient = Store::connect(&scene.url, &settings).unwrap();
     let id = "eu-west-1".parse().unwrap();
     let mut placing = scene.store.begin().await.unwrap();
-    assert!(placing.hold_open(&id).await.unwrap());
+    assert!(placing.hold_open(&id, &scene.tenant).await.unwrap());
     let mut closing = impatient.begin().await.unwrap();
     let error = closing.set_cluster_state(&id, ClusterState::Draining).await.unwrap_err();
     assert!(matches!(error, Error::Busy(_)), "{error:?}");
@@ -221,5 +221,5 @@ async fn a_cluster_is_not_closed_while_a_database_is_being_placed() {
     let before = closing.set_cluster_state(&id, ClusterState::Draining).await.unwrap();
     assert_eq!(before, Some(ClusterState::Active));
     closing.commit().await.unwrap();
-    assert!(!scene.store.begin().await.unwrap().hold_open(&id).await.unwrap());
+    assert!(!scene.store.begin().await.unwrap().hold_open(&id, &scene.tenant).await.unwrap());
 }

@@ -1,9 +1,9 @@
 //! Desired state is minted in order, whole, or not at all.
 
-use domain::{OperationKind, OperationState, Position, RunState};
+use domain::{Cluster, ClusterState, OperationKind, OperationState, Position, RunState, TenantId};
 use futures::future::join_all;
 
-use super::{Try, at, mint};
+use super::{Try, at, cluster, mint};
 
 #[tokio::test]
 async fn a_mint_writes_state_operation_history_and_event_together() {
@@ -86,4 +86,57 @@ async fn tenants_do_not_see_each_other() {
     assert!(scene.store.operations(Some(&other), None, None, page).await.unwrap().is_empty());
     let mut transaction = scene.store.begin().await.unwrap();
     assert!(transaction.lock_database(Some(&other), created.id).await.unwrap().is_none());
+}
+
+/// How many databases each cluster has, as far as that is counted for a new one in a region.
+async fn counted(scene: &Try, region: &str) -> Vec<(String, Option<u64>)> {
+    let candidates = scene.store.begin().await.unwrap().candidates(region).await.unwrap();
+    candidates.into_iter().map(|one| (one.cluster.id.to_string(), one.databases)).collect()
+}
+
+#[tokio::test]
+async fn databases_are_counted_where_a_region_leaves_a_choice_and_nowhere_else() {
+    let scene = Try::new().await;
+    let gone = scene.create("trades").await;
+    scene.create("quotes").await;
+    let named = |counts: [Option<u64>; 3]| {
+        ["eu-two", "eu-west-1", "us-east-1"].map(str::to_owned).into_iter().zip(counts).collect::<Vec<_>>()
+    };
+    let (none, choice) = (named([None; 3]), named([Some(0), Some(2), None]));
+    assert_eq!(counted(&scene, "eu-west-1").await, none[1..], "a cluster has no other beside it");
+    let second = |state| Cluster { region: "eu-west-1".to_owned(), state, ..cluster("eu-two") };
+    let table =
+        [(ClusterState::Draining, &none), (ClusterState::Active, &choice), (ClusterState::Disabled, &none)];
+    for (state, expected) in table {
+        scene.store.put_cluster(&second(state)).await.unwrap();
+        assert_eq!(&counted(&scene, "eu-west-1").await, expected, "{state}");
+        assert_eq!(counted(&scene, "us-east-1").await, none, "{state}: the choice is another region's");
+        assert_eq!(counted(&scene, "mars-1").await, none, "{state}: there is no such region");
+    }
+    scene.store.put_cluster(&second(ClusterState::Active)).await.unwrap();
+    scene.change(gone.id, |desired| desired.run_state = RunState::Deleted).await;
+    assert_eq!(counted(&scene, "eu-west-1").await, named([Some(0), Some(1), None]), "the living ones count");
+}
+
+#[tokio::test]
+async fn a_tenant_is_known_from_its_first_placement_on() {
+    let scene = Try::new().await;
+    let place = async |tenant: &TenantId| {
+        let mut transaction = scene.store.begin().await.unwrap();
+        let open = transaction.hold_open(&"eu-west-1".parse().unwrap(), tenant).await.unwrap();
+        transaction.commit().await.unwrap();
+        open
+    };
+    let known = "select string_agg(id, ' ' order by id) from tenants";
+    let first: TenantId = "umbrella".parse().unwrap();
+    for time in ["the first", "the second"] {
+        assert!(place(&first).await);
+        assert_eq!(scene.ask(known).await, "acme umbrella", "after {time} time");
+    }
+    let closed = Cluster { state: ClusterState::Draining, ..cluster("eu-west-1") };
+    scene.store.put_cluster(&closed).await.unwrap();
+    assert!(!place(&"later".parse().unwrap()).await);
+    assert_eq!(scene.ask(known).await, "acme umbrella", "nothing was placed");
+    scene.store.put_cluster(&cluster("eu-west-1")).await.unwrap();
+    Try { tenant: first, ..scene }.create("trades").await;
 }

@@ -57,12 +57,11 @@ pub(crate) async fn create(
         return Ok(answer::send(before, true));
     }
     let valid = wish.validate().map_err(|violations| Failure::invalid(&violations))?;
-    let candidates = transaction.candidates().await?;
+    let candidates = transaction.candidates(&valid.region).await?;
     let cluster = placement::choose(&valid.region, &candidates).map_err(|no| Failure::no_place(&no))?;
-    if !transaction.hold_open(&cluster.id).await? {
+    if !transaction.hold_open(&cluster.id, tenant).await? {
         return Err(Failure::place_closing(&valid.region));
     }
-    transaction.ensure_tenant(tenant).await?;
     let new = NewDatabase { id: DatabaseId::mint(), tenant: tenant.clone(), cluster: cluster.id.clone() };
     let desired = valid.place(new.id, &cluster);
     api.gate().fits((&new.tenant, &new.cluster), &desired, &caller.actor())?;
