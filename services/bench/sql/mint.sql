@@ -15,20 +15,21 @@ select c.id, c.region, c.account, c.zones, c.hosted_zone_id, c.dns_suffix, c.nam
 with place as materialized (select state from clusters where id = :cluster for share),
     known as (insert into tenants (id) select :tenant::text from place where state = 'active'
     on conflict do nothing) select state from place;
-insert into databases (id, tenant_id, cluster_id, name, desired, desired_schema, content_hash, epoch, seq)
+with state as (
+    insert into databases (id, tenant_id, cluster_id, name, desired, desired_schema, content_hash, epoch, seq)
     values ((lpad(to_hex(:n::bigint), 12, '0') || '70008000' || lpad(to_hex(:client_id::bigint), 12, '0'))::uuid,
-    :tenant, :cluster, 'b-' || :n::text || '-' || :client_id::text, :desired, 1, :hash, 1, 1);
-insert into operations (id, tenant_id, database_id, kind, epoch, seq, state, actor, traceparent, last_event,
+    :tenant, :cluster, 'b-' || :n::text || '-' || :client_id::text, :desired, 1, :hash, 1, 1)),
+    asked as (
+    insert into operations (id, tenant_id, database_id, kind, epoch, seq, state, actor, traceparent, last_event,
     deadline_at, on_failure, reverts, verb)
     values ((lpad(to_hex(:n::bigint), 12, '0') || '70008000' || lpad(to_hex(:client_id::bigint), 12, '0'))::uuid,
     :tenant, (lpad(to_hex(:n::bigint), 12, '0') || '70008000' || lpad(to_hex(:client_id::bigint), 12, '0'))::uuid,
-    'create', 1, 1, 'pending', :actor, :trace, 1, now() + make_interval(secs => 1800), 'revert', null, null);
-insert into operation_events (operation_id, number, kind, body)
-    select (lpad(to_hex(:n::bigint), 12, '0') || '70008000' || lpad(to_hex(:client_id::bigint), 12, '0'))::uuid,
-    e.number, e.kind, e.body
-    from unnest(array[1]::bigint[], array['state']::text[], array[jsonb_build_object('state', 'pending')])
-    as e (number, kind, body);
-insert into instructions (id, database_id, epoch, seq, operation_id, operation_kind, desired, desired_schema,
+    'create', 1, 1, 'pending', :actor, :trace, 1, now() + make_interval(secs => 1800), 'revert', null, null)),
+    told as (
+    insert into operation_events (operation_id, number, kind, body)
+    values ((lpad(to_hex(:n::bigint), 12, '0') || '70008000' || lpad(to_hex(:client_id::bigint), 12, '0'))::uuid,
+    1, 'state', jsonb_build_object('state', 'pending')))
+    insert into instructions (id, database_id, epoch, seq, operation_id, operation_kind, desired, desired_schema,
     content_hash, actor, traceparent)
     values ((lpad(to_hex(:n::bigint), 12, '0') || '70008000' || lpad(to_hex(:client_id::bigint), 12, '0'))::uuid,
     (lpad(to_hex(:n::bigint), 12, '0') || '70008000' || lpad(to_hex(:client_id::bigint), 12, '0'))::uuid, 1, 1,

@@ -6,9 +6,8 @@ use jiff::Timestamp;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use crate::document::{DesiredDocument, written_in};
+use crate::document::DesiredDocument;
 use crate::observations::{ObservationColumns, ObservationView};
-use crate::transaction::is_gone;
 use crate::{Divergence, Error, Store, Transaction};
 
 /// A database as it should be.
@@ -217,57 +216,6 @@ impl Transaction {
             .await
             .map_err(Error::from_sqlx)?;
         row.map(DatabaseView::try_from).transpose()
-    }
-
-    pub(crate) async fn insert_database(
-        &mut self,
-        new: (DatabaseId, &TenantId, &ClusterId),
-        desired: &Desired,
-        content_hash: &str,
-    ) -> Result<(), Error> {
-        let (id, tenant, cluster) = new;
-        sqlx::query(
-            "insert into databases (id, tenant_id, cluster_id, name, desired, desired_schema, content_hash, epoch, seq) \
-             values ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-        )
-        .bind(id.uuid())
-        .bind(tenant.as_str())
-        .bind(cluster.as_str())
-        .bind(desired.name.as_str())
-        .bind(Json(DesiredDocument::from(desired)))
-        .bind(written_in(desired))
-        .bind(content_hash)
-        .bind(Position::FIRST.epoch)
-        .bind(Position::FIRST.seq)
-        .execute(&mut *self.inner)
-        .await
-        .map_err(Error::from_sqlx)?;
-        Ok(())
-    }
-
-    pub(crate) async fn update_desired(
-        &mut self,
-        id: DatabaseId,
-        position: Position,
-        desired: &Desired,
-        content_hash: &str,
-    ) -> Result<(), Error> {
-        let deleted = is_gone(desired.run_state);
-        sqlx::query(
-            "update databases set desired = $2, desired_schema = $3, content_hash = $4, epoch = $5, seq = $6, \
-             minted_at = now(), deleted_at = case when $7 then coalesce(deleted_at, now()) end where id = $1",
-        )
-        .bind(id.uuid())
-        .bind(Json(DesiredDocument::from(desired)))
-        .bind(written_in(desired))
-        .bind(content_hash)
-        .bind(position.epoch)
-        .bind(position.seq)
-        .bind(deleted)
-        .execute(&mut *self.inner)
-        .await
-        .map_err(Error::from_sqlx)?;
-        Ok(())
     }
 }
 

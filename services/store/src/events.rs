@@ -38,7 +38,7 @@ pub enum EventKind {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Document {
+pub(crate) struct Document {
     state: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     step: Option<StepDocument>,
@@ -119,7 +119,7 @@ impl EventKind {
 }
 
 impl Document {
-    fn new(state: OperationState, kind: &EventKind) -> Self {
+    pub(crate) fn new(state: OperationState, kind: &EventKind) -> Self {
         let mut document = Self { state: state.to_string(), step: None, code: None, message: None };
         match kind {
             EventKind::State(Some(failure)) => {

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use crate::document::{DesiredDocument, word, written_in};
+use crate::document::{DesiredDocument, word};
 use crate::{Database, Error, Transaction};
 
 /// A minted desired state with all that its record says.
@@ -64,34 +64,6 @@ macro_rules! instruction_columns {
     };
 }
 pub(crate) use instruction_columns;
-
-impl Transaction {
-    pub(crate) async fn insert_instruction(
-        &mut self,
-        instruction: &Instruction,
-        content_hash: &str,
-    ) -> Result<(), Error> {
-        sqlx::query(
-            "insert into instructions (id, database_id, epoch, seq, operation_id, operation_kind, desired, \
-             desired_schema, content_hash, actor, traceparent) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
-        )
-        .bind(instruction.id.uuid())
-        .bind(instruction.database.uuid())
-        .bind(instruction.position.epoch)
-        .bind(instruction.position.seq)
-        .bind(instruction.operation.uuid())
-        .bind(instruction.operation_kind.class().as_str())
-        .bind(Json(DesiredDocument::from(&instruction.desired)))
-        .bind(written_in(&instruction.desired))
-        .bind(content_hash)
-        .bind(&instruction.actor)
-        .bind(&instruction.traceparent)
-        .execute(&mut *self.inner)
-        .await
-        .map_err(Error::from_sqlx)?;
-        Ok(())
-    }
-}
 
 /// A state that a database can return to, or go on from.
 #[derive(sqlx::FromRow)]

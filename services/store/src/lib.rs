@@ -21,6 +21,7 @@ mod hosts;
 mod idempotency;
 mod instructions;
 mod letters;
+mod mint;
 mod observations;
 mod observers;
 mod offsets;

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::databases::Page;
 use crate::document::word;
 use crate::observations::{Step, StepDocument};
-use crate::{Error, Store, Terms, Transaction};
+use crate::{Error, Store, Transaction};
 
 pub(crate) use moves::update;
 
@@ -154,39 +154,6 @@ impl Store {
 }
 
 impl Transaction {
-    /// Writes a new operation; its first event is its caller's to write.
-    pub(crate) async fn insert_operation(
-        &mut self,
-        operation: &Operation,
-        terms: Terms,
-        (actor, traceparent): (&str, Option<&str>),
-    ) -> Result<(), Error> {
-        // Programs that do not know the word treat it by its class, and rightly.
-        let class = operation.kind.class();
-        sqlx::query(
-            "insert into operations (id, tenant_id, database_id, kind, epoch, seq, state, actor, traceparent, \
-             last_event, deadline_at, on_failure, reverts, verb) \
-             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, 1, now() + make_interval(secs => $10), $11, $12, $13)",
-        )
-        .bind(operation.id.uuid())
-        .bind(operation.tenant.as_str())
-        .bind(operation.database.uuid())
-        .bind(class.as_str())
-        .bind(operation.position.epoch)
-        .bind(operation.position.seq)
-        .bind(operation.state.as_str())
-        .bind(actor)
-        .bind(traceparent)
-        .bind(terms.deadline.as_secs_f64())
-        .bind(terms.on_failure.as_str())
-        .bind(terms.reverts.map(OperationId::uuid))
-        .bind((operation.kind != class).then_some(operation.kind.as_str()))
-        .execute(&mut *self.inner)
-        .await
-        .map_err(Error::from_sqlx)?;
-        Ok(())
-    }
-
     /// The newest operation of a kind's class that a database has.
     pub async fn newest_operation(
         &mut self,

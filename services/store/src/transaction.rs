@@ -3,15 +3,12 @@
 
 use std::time::Duration;
 
-use domain::{
-    ClusterId, DatabaseId, Desired, InstructionId, OnFailure, OperationId, OperationKind, OperationState,
-    Position, RunState, TenantId,
-};
-use jiff::Timestamp;
+use domain::{ClusterId, DatabaseId, Desired, OnFailure, OperationId, OperationKind, Position, TenantId};
 use sqlx::Postgres;
 
+use crate::mint::{self, Place};
 use crate::observations::{self, Held};
-use crate::{Database, Error, EventKind, Instruction, Store, events};
+use crate::{Database, Error, Store};
 
 /// A transaction that is rolled back unless committed.
 #[derive(Debug)]
@@ -89,9 +86,7 @@ impl Transaction {
 
     /// Mints the first desired state of a new database.
     pub async fn create(&mut self, new: &NewDatabase, mint: Mint) -> Result<Minted, Error> {
-        let content_hash = (mint.hash)(&mint.desired);
-        self.insert_database((new.id, &new.tenant, &new.cluster), &mint.desired, &content_hash).await?;
-        self.record(new, Position::FIRST, mint, &content_hash).await
+        mint::write(&mut self.inner, Place::New(new), Position::FIRST, &mint).await
     }
 
     /// Mints the next desired state of a locked database.
@@ -129,57 +124,6 @@ impl Transaction {
         // A volume cannot shrink, and the attempt would be refused: rows may be lost that knew how it grew.
         let size_gib = held.and_then(|held| held.size_gib).unwrap_or(0);
         storage.size_gib = storage.size_gib.max(size_gib);
-        let content_hash = (mint.hash)(&mint.desired);
-        self.update_desired(locked.id, position, &mint.desired, &content_hash).await?;
-        let place =
-            NewDatabase { id: locked.id, tenant: locked.tenant.clone(), cluster: locked.cluster.clone() };
-        self.record(&place, position, mint, &content_hash).await
-    }
-
-    /// The operation and the history row of a minted state.
-    async fn record(
-        &mut self,
-        place: &NewDatabase,
-        position: Position,
-        mint: Mint,
-        content_hash: &str,
-    ) -> Result<Minted, Error> {
-        let operation = domain::Operation {
-            id: OperationId::mint(),
-            kind: mint.kind,
-            tenant: place.tenant.clone(),
-            database: place.id,
-            position,
-            state: OperationState::Pending,
-        };
-        let by = (mint.actor.as_str(), mint.traceparent.as_deref());
-        self.insert_operation(&operation, mint.terms, by).await?;
-        let asked = (operation.state, EventKind::State(None));
-        events::append(&mut self.inner, &[(operation.id, 1, &[asked])]).await?;
-        let instruction = Instruction {
-            id: InstructionId::mint(),
-            database: place.id,
-            tenant: place.tenant.clone(),
-            cluster: place.cluster.clone(),
-            operation: operation.id,
-            operation_kind: mint.kind,
-            position,
-            desired: mint.desired,
-            // The column's default counts: the database's clock.
-            minted_at: Timestamp::UNIX_EPOCH,
-            actor: mint.actor,
-            traceparent: mint.traceparent,
-            said_again: false,
-        };
-        self.insert_instruction(&instruction, content_hash).await?;
-        Ok(Minted { position, operation: operation.id })
-    }
-}
-
-/// Whether a run state means that the database is gone for its users.
-pub(crate) const fn is_gone(state: RunState) -> bool {
-    match state {
-        RunState::Running | RunState::Paused => false,
-        RunState::Deleted | RunState::Purged => true,
+        mint::write(&mut self.inner, Place::Locked(locked), position, &mint).await
     }
 }

@@ -46,11 +46,12 @@ fn the_scripts_write_the_columns_that_the_store_writes() {
     let mut found = 0;
     for script in [MINT, UPSERT] {
         for statement in script.split(';').map(flat) {
-            let Some(begin) = statement.find("insert into ") else { continue };
-            let end = begin + statement[begin..].find(')').expect("columns") + 1;
-            let head = &statement[begin..end];
-            assert!(store.contains(head), "the store has no '{head}': bring the script up to date");
-            found += 1;
+            for (begin, _) in statement.match_indices("insert into ") {
+                let end = begin + statement[begin..].find(')').expect("columns") + 1;
+                let head = &statement[begin..end];
+                assert!(store.contains(head), "the store has no '{head}': bring the script up to date");
+                found += 1;
+            }
         }
     }
     assert_eq!(found, 8, "tenant, database, operation, event, instruction, answer, audit; observation");

@@ -42,6 +42,21 @@ async fn a_mint_that_is_not_committed_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn a_mint_is_one_statement() {
+    let scene = Try::new().await;
+    // Every row knows the transaction and, within it, the statement that wrote it.
+    let written = "select seq, count(*), count(distinct xmin::text || '/' || cmin::text) from \
+                   (select seq, xmin, cmin from databases union all select seq, xmin, cmin from operations \
+                   union all select seq, xmin, cmin from instructions \
+                   union all select o.seq, e.xmin, e.cmin from operation_events e \
+                   join operations o on o.id = e.operation_id) as written group by seq order by seq";
+    let created = scene.create("trades").await;
+    assert_eq!(scene.ask(written).await, "1|4|1");
+    scene.change(created.id, |desired| desired.storage.size_gib = 100).await;
+    assert_eq!(scene.ask(written).await, "1|3|1\n2|4|1", "the database has its newest state only");
+}
+
+#[tokio::test]
 async fn changes_at_once_get_positions_without_gap_or_repetition() {
     let scene = Try::new().await;
     let created = scene.create("trades").await;
