@@ -13,7 +13,7 @@ use testkit::stack;
 
 use crate::ground::{Ground, REGION, TENANT};
 use crate::line::Line;
-use crate::pgbench::{MINT, Scratch};
+use crate::pgbench::{Scratch, mint};
 use crate::process::{Process, free_port};
 use crate::specimen::Specimen;
 use crate::{Results, Slice};
@@ -30,7 +30,7 @@ pub async fn measure(slice: Slice, seconds: u32) -> anyhow::Result<Results> {
     let scratch = Scratch::make(variables?).await?;
     let measured = match slice {
         Slice::Product => product(&scratch, Duration::from_secs(u64::from(seconds))).await,
-        Slice::Anchor => scratch.throughput(MINT, CLIENTS, seconds).await,
+        Slice::Anchor => scratch.throughput(&mint()?, CLIENTS, seconds).await,
     };
     scratch.drop().await?;
     Ok(Results::from([("commits".to_owned(), measured?)]))

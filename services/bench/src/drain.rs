@@ -6,22 +6,25 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use store::statements;
 
 use crate::ground::Ground;
 use crate::meter::real;
 use crate::pace::until;
-use crate::pgbench::Scratch;
+use crate::pgbench::{Scratch, fill};
 use crate::populate::Population;
 use crate::process::Process;
 use crate::specimen::Specimen;
 use crate::{Results, Slice, topic};
 
-const DRAIN: &str = include_str!("../sql/drain.sql");
-
 /// States that wait.
 const STATES: usize = 50_000;
 /// Those of one round of the product.
 const ROUND: usize = 500;
+/// The same to pgbench: identities of states that wait, which the relay would have read, and their position, the first.
+const WAITING: &str =
+    "array(select id from databases where unpublished order by greatest(minted_at, resent_at) limit 500)";
+const FIRST: &str = "array_fill(1::bigint, array[500])";
 const PARTITIONS: i32 = 8;
 /// How long the backlog may take.
 const PATIENCE: Duration = Duration::from_mins(3);
@@ -106,9 +109,15 @@ async fn drained(name: &str, count: usize) -> anyhow::Result<f64> {
     Ok(real(all - already) / last.duration_since(start).as_secs_f64())
 }
 
+/// A round of a relay without a relay: five hundred unpublished states are read, and marked.
+fn script() -> anyhow::Result<String> {
+    let read = fill(statements::UNPUBLISHED, &["500::bigint", "1::int", "'{}'::uuid[]"])?;
+    Ok(read + &fill(statements::MARK, &[WAITING, FIRST, FIRST])?)
+}
+
 async fn anchor(population: &Population) -> anyhow::Result<Results> {
     let scratch = scratch(population).await?;
-    let rounds = scratch.repeated(DRAIN, population.count / ROUND).await;
+    let rounds = scratch.repeated(&script()?, population.count / ROUND).await;
     scratch.drop().await?;
     let postgres = rounds? * real(ROUND);
     let name = testkit::unique("bench.drain");
@@ -121,4 +130,18 @@ async fn anchor(population: &Population) -> anyhow::Result<Results> {
         ("drain-postgres".to_owned(), postgres),
         ("drain-kafka".to_owned(), kafka),
     ]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_reads_and_marks() {
+        let script = script().unwrap();
+        let [read, mark] = script.lines().collect::<Vec<_>>()[..] else { panic!("two statements: {script}") };
+        assert!(read.starts_with("select ") && read.ends_with(" limit (500::bigint);"), "{read}");
+        assert!(mark.contains(" update databases ") && mark.contains(WAITING), "{mark}");
+        assert!(WAITING.contains(&format!("limit {ROUND})")) && FIRST.contains(&ROUND.to_string()));
+    }
 }

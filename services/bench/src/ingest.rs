@@ -10,16 +10,15 @@ use anyhow::{Context as _, ensure};
 use domain::Position;
 use domain::operation::StepState;
 use jiff::Timestamp;
+use store::statements;
 use wire::gossip::{Condition, Step};
 use wire::{Gossip, Observation, Said, http, proto};
 
 use crate::pace::until;
-use crate::pgbench::Scratch;
+use crate::pgbench::{Scratch, fill, numbered};
 use crate::populate::{HASH, Population, identity};
 use crate::process::Process;
 use crate::{Results, Slice, topic};
-
-const UNNEST: &str = include_str!("../sql/unnest.sql");
 
 /// Databases of `rows`.
 const DISTINCT: usize = 100_000;
@@ -101,8 +100,35 @@ async fn product(scratch: &Scratch) -> anyhow::Result<Results> {
     Ok(Results::from([("rows".to_owned(), rows), ("events".to_owned(), events)]))
 }
 
+/// Five hundred observations in one statement, each with a document of its own to read.
+fn script() -> anyhow::Result<String> {
+    let all = |value: &str| format!("array_fill({value}, array[500])");
+    let (number, text) =
+        (|value: i64| all(&format!("{value}::bigint")), |value: &str| all(&format!("'{value}'::text")));
+    let columns = [
+        "array(select ('{prefix}' || lpad(to_hex((:n::bigint * 500 + i) % {count}), 12, '0'))::uuid \
+         from generate_series(0, 499) i)"
+            .to_owned(),
+        text(CLUSTER),
+        number(1),
+        number(1),
+        number(1),
+        all(":n::bigint"),
+        all("true"),
+        text("{hash}"),
+        text(PHASE),
+        number(0),
+        number(0),
+        "array(select d::jsonb from unnest(array_fill(:observed::text, array[500])) d)".to_owned(),
+        all("1::int"),
+        number(AT),
+    ];
+    let columns = columns.each_ref().map(String::as_str);
+    Ok(numbered(&fill(statements::UPSERT, &columns)?))
+}
+
 async fn anchor(scratch: &Scratch, seconds: u32) -> anyhow::Result<Results> {
-    let script = Population::silent(DISTINCT).script(UNNEST);
+    let script = Population::silent(DISTINCT).script(&script()?);
     let rows = scratch.throughput(&script, 1, seconds).await? * BATCH;
     Ok(Results::from([("rows".to_owned(), rows), ("events".to_owned(), rows)]))
 }
@@ -258,6 +284,15 @@ fn document() -> anyhow::Result<http::database::Observed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_statement_of_the_anchor_is_whole() {
+        let script = Population::silent(DISTINCT).script(&script().unwrap());
+        assert!(script.starts_with("\\set n :n + 1\ninsert into observations "), "{script}");
+        assert!(!script.contains(['{', '}']), "a mark stayed: {script}");
+        assert_eq!(script.matches("array[500]").count(), 13, "all but the identities");
+        assert_eq!(script.lines().count(), 2, "one statement");
+    }
 
     #[test]
     fn records_are_gossip() {

@@ -1,5 +1,7 @@
 //! The bare database server: the product's statements run by pgbench, in a database that is made for it and dropped.
 
+mod script;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,10 +13,7 @@ use crate::ground::TENANT;
 use crate::pace;
 use crate::samples::Samples;
 
-/// The transaction that mints a new database.
-pub(crate) const MINT: &str = include_str!("../sql/mint.sql");
-/// The statement that stores an observation.
-pub(crate) const UPSERT: &str = include_str!("../sql/upsert.sql");
+pub(crate) use script::{fill, mint, numbered, upsert};
 
 /// Where the numbers of the counting runs begin; below are those of warm-ups.
 const COUNTED: u32 = 1_000_000;
@@ -43,7 +42,7 @@ impl Scratch {
             ))
             .await?;
         // One database that observations can be of.
-        scratch.run(MINT, &["--client=1", "--transactions=1", "--define=n=0"]).await?;
+        scratch.run(&mint()?, &["--client=1", "--transactions=1", "--define=n=0"]).await?;
         Ok(scratch)
     }
 

@@ -6,7 +6,7 @@
 //! them also by itself, for those who look for the reason of a ratio.
 
 use crate::ground::Ground;
-use crate::pgbench::{MINT, Scratch};
+use crate::pgbench::{Scratch, mint};
 use crate::resource::Floor;
 use crate::samples::Samples;
 use crate::specimen::Specimen;
@@ -48,7 +48,7 @@ async fn product(ground: &Ground, rounds: u32) -> anyhow::Result<Results> {
 async fn anchor(ground: &Ground, rounds: u32) -> anyhow::Result<Results> {
     let specimen = Specimen::make(ground).await?;
     let scratch = Scratch::make(specimen.variables().await?).await?;
-    let commits = scratch.paced(MINT, rounds).await;
+    let commits = scratch.paced(&mint()?, rounds).await;
     scratch.drop().await?;
     let records = kafka::round_trips(&testkit::stack().kafka_bootstrap, rounds).await?;
     let floor = Floor::prepare(ground, &specimen).await?;

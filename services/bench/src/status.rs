@@ -14,7 +14,7 @@ use resources::names;
 use testkit::stack;
 
 use crate::ground::Ground;
-use crate::pgbench::{Scratch, UPSERT};
+use crate::pgbench::{Scratch, upsert};
 use crate::resource::{Floor, report};
 use crate::samples::Samples;
 use crate::specimen::Specimen;
@@ -74,7 +74,7 @@ async fn anchor(ground: &Ground, rounds: u32) -> anyhow::Result<Results> {
     floor.clear().await?;
     let records = kafka::round_trips(&stack().kafka_bootstrap, rounds).await?;
     let scratch = Scratch::make(specimen.variables().await?).await?;
-    let upserts = scratch.paced(UPSERT, rounds).await;
+    let upserts = scratch.paced(&upsert()?, rounds).await;
     scratch.drop().await?;
     let stages = [events?, records, upserts?];
     let mut results = Results::new();

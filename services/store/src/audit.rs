@@ -27,6 +27,11 @@ pub struct Audit {
     pub detail: Value,
 }
 
+/// Writes an entry: 1 and 2 for whom and by whom, 3 the role, 4 and 5 what was done to what, 6 the operation, 7 the request,
+/// 8 what else.
+pub const INSERT: &str = "insert into audit (tenant_id, principal, role, action, subject, operation_id, request_id, detail) \
+     values ($1, $2, $3, $4, $5, $6, $7, $8)";
+
 impl Transaction {
     /// Writes an entry with the change that it tells of.
     pub async fn audit(&mut self, entry: &Audit) -> Result<(), Error> {
@@ -43,20 +48,17 @@ impl Store {
 }
 
 async fn insert(connection: &mut PgConnection, entry: &Audit) -> Result<(), Error> {
-    sqlx::query(
-        "insert into audit (tenant_id, principal, role, action, subject, operation_id, request_id, detail) \
-         values ($1, $2, $3, $4, $5, $6, $7, $8)",
-    )
-    .bind(entry.tenant.as_ref().map(TenantId::as_str))
-    .bind(&entry.principal)
-    .bind(&entry.role)
-    .bind(&entry.action)
-    .bind(&entry.subject)
-    .bind(entry.operation.map(OperationId::uuid))
-    .bind(&entry.request_id)
-    .bind(&entry.detail)
-    .execute(connection)
-    .await
-    .map_err(Error::from_sqlx)?;
+    sqlx::query(INSERT)
+        .bind(entry.tenant.as_ref().map(TenantId::as_str))
+        .bind(&entry.principal)
+        .bind(&entry.role)
+        .bind(&entry.action)
+        .bind(&entry.subject)
+        .bind(entry.operation.map(OperationId::uuid))
+        .bind(&entry.request_id)
+        .bind(&entry.detail)
+        .execute(connection)
+        .await
+        .map_err(Error::from_sqlx)?;
     Ok(())
 }

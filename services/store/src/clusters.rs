@@ -49,6 +49,24 @@ macro_rules! columns {
     };
 }
 
+/// All clusters for a new database in region 1, and how many live in those among which the region leaves a choice.
+///
+/// A count costs as much as there are databases, even from the index alone (`databases_cluster_idx`): none is made that
+/// decides nothing.
+pub const CANDIDATES: &str = concat!(
+    "select ",
+    columns!(),
+    ", case when c.region = $1 and c.state = 'active' \
+     and (select count(*) from clusters o where o.region = $1 and o.state = 'active') > 1 \
+     then (select count(*) from databases d where d.cluster_id = c.id and d.deleted_at is null) \
+     end as databases from clusters c order by c.id"
+);
+
+/// Locks cluster 1 against being closed, answers its state, and makes tenant 2 known where it is open.
+pub const HOLD_OPEN: &str = "with place as materialized (select state from clusters where id = $1 for share), \
+    known as (insert into tenants (id) select $2::text from place where state = 'active' \
+    on conflict do nothing) select state from place";
+
 impl Store {
     /// Registers a cluster or changes its registration. Says whether it is new; a repetition changes nothing.
     pub async fn put_cluster(&self, cluster: &Cluster) -> Result<bool, Error> {
@@ -105,20 +123,11 @@ impl Transaction {
     /// All clusters for a new database in a region. Where the region leaves a choice, that is has several clusters that take
     /// new databases, each of these comes with the number of databases that live there.
     pub async fn candidates(&mut self, region: &str) -> Result<Vec<Candidate>, Error> {
-        // A count costs as much as there are databases, even from the index alone (`databases_cluster_idx`): none is made
-        // that decides nothing.
-        let rows: Vec<CandidateRow> = sqlx::query_as(concat!(
-            "select ",
-            columns!(),
-            ", case when c.region = $1 and c.state = 'active' \
-             and (select count(*) from clusters o where o.region = $1 and o.state = 'active') > 1 \
-             then (select count(*) from databases d where d.cluster_id = c.id and d.deleted_at is null) \
-             end as databases from clusters c order by c.id"
-        ))
-        .bind(region)
-        .fetch_all(&mut *self.inner)
-        .await
-        .map_err(Error::from_sqlx)?;
+        let rows: Vec<CandidateRow> = sqlx::query_as(CANDIDATES)
+            .bind(region)
+            .fetch_all(&mut *self.inner)
+            .await
+            .map_err(Error::from_sqlx)?;
         rows.into_iter()
             .map(|row| {
                 let databases = row.databases.map(|count| u64::try_from(count).unwrap_or_default());
@@ -132,16 +141,12 @@ impl Transaction {
     /// Whether a cluster takes new databases, until the end of the transaction: who wants to change that waits. The tenant
     /// of a database that can be placed there is known from then on.
     pub async fn hold_open(&mut self, id: &ClusterId, tenant: &TenantId) -> Result<bool, Error> {
-        let state: Option<String> = sqlx::query_scalar(
-            "with place as materialized (select state from clusters where id = $1 for share), \
-             known as (insert into tenants (id) select $2::text from place where state = 'active' \
-             on conflict do nothing) select state from place",
-        )
-        .bind(id.as_str())
-        .bind(tenant.as_str())
-        .fetch_optional(&mut *self.inner)
-        .await
-        .map_err(Error::from_sqlx)?;
+        let state: Option<String> = sqlx::query_scalar(HOLD_OPEN)
+            .bind(id.as_str())
+            .bind(tenant.as_str())
+            .fetch_optional(&mut *self.inner)
+            .await
+            .map_err(Error::from_sqlx)?;
         Ok(state.as_deref() == Some(ClusterState::Active.as_str()))
     }
 

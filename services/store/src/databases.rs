@@ -122,6 +122,9 @@ macro_rules! view {
     };
 }
 
+/// Database 1 with what is seen of it.
+pub const READ: &str = concat!(view!(), "where d.id = $1");
+
 impl Store {
     /// One database; for a tenant only its own.
     pub async fn database(
@@ -210,7 +213,7 @@ impl Transaction {
 
     /// Reads a database with what is seen of it, as this transaction has it.
     pub async fn database(&mut self, id: DatabaseId) -> Result<Option<DatabaseView>, Error> {
-        let row: Option<ViewRow> = sqlx::query_as(concat!(view!(), "where d.id = $1"))
+        let row: Option<ViewRow> = sqlx::query_as(READ)
             .bind(id.uuid())
             .fetch_optional(&mut *self.inner)
             .await

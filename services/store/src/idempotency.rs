@@ -55,34 +55,41 @@ struct Row {
     body: Value,
 }
 
+/// Locks a key by its scope: 1 tenant, 2 principal, 3 route, 4 key. Says whether nobody else has it locked.
+pub const CLAIM: &str = "select pg_try_advisory_xact_lock(\
+    hashtextextended(jsonb_build_array($1::text, $2::text, $3::text, $4::text)::text, 0))";
+
+/// What was answered under a key; its parameters are those of [`CLAIM`].
+pub const CLAIMED: &str = "select body_hash, status, location, etag, body from idempotency_keys \
+    where tenant_id = $1 and principal = $2 and route = $3 and key = $4";
+
+/// Stores an answer under a key: 1 to 4 as those of [`CLAIM`], 5 hash of the request's body, 6 to 9 the answer.
+pub const STORE: &str = "insert into idempotency_keys (tenant_id, principal, route, key, body_hash, status, location, etag, body) \
+     values ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+
 impl Transaction {
     /// Claims a key until the end of the transaction.
     pub async fn claim(&mut self, key: &Key) -> Result<Claim, Error> {
         // The lock is on a hash of the scope: a collision only makes an unlucky request wait for its retry.
-        let alone: bool = sqlx::query_scalar(
-            "select pg_try_advisory_xact_lock(hashtextextended(jsonb_build_array($1::text, $2::text, $3::text, $4::text)::text, 0))",
-        )
-        .bind(key.tenant.as_str())
-        .bind(&key.principal)
-        .bind(&key.route)
-        .bind(&key.key)
-        .fetch_one(&mut *self.inner)
-        .await
-        .map_err(Error::from_sqlx)?;
+        let alone: bool = sqlx::query_scalar(CLAIM)
+            .bind(key.tenant.as_str())
+            .bind(&key.principal)
+            .bind(&key.route)
+            .bind(&key.key)
+            .fetch_one(&mut *self.inner)
+            .await
+            .map_err(Error::from_sqlx)?;
         if !alone {
             return Ok(Claim::InFlight);
         }
-        let row: Option<Row> = sqlx::query_as(
-            "select body_hash, status, location, etag, body from idempotency_keys \
-             where tenant_id = $1 and principal = $2 and route = $3 and key = $4",
-        )
-        .bind(key.tenant.as_str())
-        .bind(&key.principal)
-        .bind(&key.route)
-        .bind(&key.key)
-        .fetch_optional(&mut *self.inner)
-        .await
-        .map_err(Error::from_sqlx)?;
+        let row: Option<Row> = sqlx::query_as(CLAIMED)
+            .bind(key.tenant.as_str())
+            .bind(&key.principal)
+            .bind(&key.route)
+            .bind(&key.key)
+            .fetch_optional(&mut *self.inner)
+            .await
+            .map_err(Error::from_sqlx)?;
         let Some(row) = row else { return Ok(Claim::Fresh) };
         if row.body_hash != key.body_hash {
             return Ok(Claim::OtherBody);
@@ -94,22 +101,19 @@ impl Transaction {
 
     /// Stores the answer under a claimed key.
     pub async fn store_answer(&mut self, key: &Key, answer: &Answer) -> Result<(), Error> {
-        sqlx::query(
-            "insert into idempotency_keys (tenant_id, principal, route, key, body_hash, status, location, etag, body) \
-             values ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-        )
-        .bind(key.tenant.as_str())
-        .bind(&key.principal)
-        .bind(&key.route)
-        .bind(&key.key)
-        .bind(key.body_hash.as_slice())
-        .bind(i32::from(answer.status))
-        .bind(&answer.location)
-        .bind(&answer.etag)
-        .bind(&answer.body)
-        .execute(&mut *self.inner)
-        .await
-        .map_err(Error::from_sqlx)?;
+        sqlx::query(STORE)
+            .bind(key.tenant.as_str())
+            .bind(&key.principal)
+            .bind(&key.route)
+            .bind(&key.key)
+            .bind(key.body_hash.as_slice())
+            .bind(i32::from(answer.status))
+            .bind(&answer.location)
+            .bind(&answer.etag)
+            .bind(&answer.body)
+            .execute(&mut *self.inner)
+            .await
+            .map_err(Error::from_sqlx)?;
         Ok(())
     }
 }

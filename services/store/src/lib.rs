@@ -34,6 +34,7 @@ mod progress;
 mod schema;
 mod sink;
 mod standing;
+pub mod statements;
 mod sweep;
 mod tenants;
 mod tokens;

@@ -39,13 +39,13 @@ macro_rules! with_state {
     };
 }
 
-/// The first state of a new database.
-const CREATE: &str = with_state!(
+/// The first state of a new database: behind the others 20 its cluster, 21 its name.
+pub const CREATE: &str = with_state!(
     "insert into databases (id, tenant_id, cluster_id, name, desired, desired_schema, content_hash, epoch, seq) \
      values ($1, $8, $20, $21, $4, $5, $6, $2, $3)"
 );
 
-/// The next state of a database whose row is locked.
+/// The next state of a database whose row is locked: behind the others 20 whether it is gone for its users.
 const CHANGE: &str = with_state!(
     "update databases set desired = $4, desired_schema = $5, content_hash = $6, epoch = $2, seq = $3, \
      minted_at = now(), deleted_at = case when $20 then coalesce(deleted_at, now()) end where id = $1"

@@ -179,6 +179,10 @@ macro_rules! upsert {
 }
 pub(crate) use upsert;
 
+/// Stores what 1 to 14 list, each an array: databases, clusters, positions (epochs, seqs), terms, resource versions, whether
+/// present, content hashes, phases, positions carried out, bodies, their schemas, and when it was said in milliseconds.
+pub const UPSERT: &str = upsert!("");
+
 /// The list for [`upsert`].
 pub(crate) fn list(seen: &[&Observation]) -> Result<PgArguments, BoxDynError> {
     let column = |of: fn(&Observation) -> i64| seen.iter().map(|one| of(one)).collect::<Vec<i64>>();
@@ -205,7 +209,7 @@ pub(crate) fn list(seen: &[&Observation]) -> Result<PgArguments, BoxDynError> {
 /// only these moved.
 pub(crate) async fn store(connection: &mut PgConnection, seen: &[&Observation]) -> Result<Vec<Uuid>, Error> {
     let list = list(seen).map_err(|error| Error::from_sqlx(sqlx::Error::Encode(error)))?;
-    let stored = sqlx::query_scalar_with(upsert!(""), list).fetch_all(connection).await;
+    let stored = sqlx::query_scalar_with(UPSERT, list).fetch_all(connection).await;
     stored.map_err(Error::from_sqlx)
 }
 

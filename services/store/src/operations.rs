@@ -111,6 +111,9 @@ macro_rules! select {
     };
 }
 
+/// Operation 1 with the name of its database.
+pub const READ: &str = concat!(select!(), "where o.id = $1");
+
 impl Store {
     /// One operation; for a tenant only its own.
     pub async fn operation(
@@ -184,7 +187,7 @@ impl Transaction {
 
     /// One operation as this transaction has it.
     pub async fn operation(&mut self, id: OperationId) -> Result<Option<OperationRecord>, Error> {
-        let row: Option<Row> = sqlx::query_as(concat!(select!(), "where o.id = $1"))
+        let row: Option<Row> = sqlx::query_as(READ)
             .bind(id.uuid())
             .fetch_optional(&mut *self.inner)
             .await

@@ -64,6 +64,26 @@ pub struct Backlog {
     pub newer: i64,
 }
 
+/// Newest states that are not yet published, the longest waiting first: 1 most of them, 2 the newest schema that is read,
+/// 3 databases to leave out.
+// As a sub-select these are looked up in a hash; as an array each row would be compared with each of them.
+pub const UNPUBLISHED: &str = concat!(
+    "select ",
+    instruction_columns!(),
+    " from databases d join instructions i on i.database_id = d.id and i.epoch = d.epoch and i.seq = d.seq \
+     where d.unpublished and d.id not in (select unnest($3)) and i.desired_schema <= $2 \
+     and not exists (select from unpublishable u where u.database_id = d.id and u.epoch = d.epoch and u.seq = d.seq) \
+     order by greatest(d.minted_at, d.resent_at) limit $1"
+);
+
+/// Marks databases as published where they still stand where they did: arrays of 1 databases, 2 and 3 their positions.
+pub const MARK: &str = "with sent as (select d.id, s.epoch, s.seq from databases d \
+    join unnest($1::uuid[], $2::bigint[], $3::bigint[]) as s (id, epoch, seq) on s.id = d.id \
+    order by d.id for no key update of d skip locked) \
+    update databases d set published_epoch = sent.epoch, published_seq = sent.seq, published_at = now() \
+    from sent where d.id = sent.id and d.epoch = sent.epoch and d.seq = sent.seq and d.unpublished \
+    returning d.id";
+
 impl Store {
     /// Newest states that are not yet published, the longest waiting first. Several relays may see the same ones:
     /// publishing twice does no harm. States that were set aside, or that a newer build wrote, are left out, so that they
@@ -74,22 +94,14 @@ impl Store {
 
     /// The same without these databases.
     pub async fn unpublished_beside(&self, limit: u32, these: &[DatabaseId]) -> Result<Unpublished, Error> {
-        // As a sub-select they are looked up in a hash; as an array each row would be compared with each of them.
         let these: Vec<Uuid> = these.iter().map(|id| id.uuid()).collect();
-        let rows: Vec<PgRow> = sqlx::query(concat!(
-            "select ",
-            instruction_columns!(),
-            " from databases d join instructions i on i.database_id = d.id and i.epoch = d.epoch and i.seq = d.seq \
-             where d.unpublished and d.id not in (select unnest($3)) and i.desired_schema <= $2 \
-             and not exists (select from unpublishable u where u.database_id = d.id and u.epoch = d.epoch and u.seq = d.seq) \
-             order by greatest(d.minted_at, d.resent_at) limit $1"
-        ))
-        .bind(i64::from(limit))
-        .bind(SCHEMA)
-        .bind(these)
-        .fetch_all(&self.pool)
-        .await
-        .map_err(Error::from_sqlx)?;
+        let rows: Vec<PgRow> = sqlx::query(UNPUBLISHED)
+            .bind(i64::from(limit))
+            .bind(SCHEMA)
+            .bind(these)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(Error::from_sqlx)?;
         let mut unpublished =
             Unpublished { more: rows.len() as u64 >= u64::from(limit), ..Unpublished::default() };
         for row in rows {
@@ -132,20 +144,13 @@ impl Store {
     pub async fn mark(&self, sent: &[(DatabaseId, Position)]) -> Result<Vec<DatabaseId>, Error> {
         let (ids, (epochs, seqs)): (Vec<Uuid>, (Vec<i64>, Vec<i64>)) =
             sent.iter().map(|(id, position)| (id.uuid(), (position.epoch, position.seq))).unzip();
-        let moved: Vec<Uuid> = sqlx::query_scalar(
-            "with sent as (select d.id, s.epoch, s.seq from databases d \
-             join unnest($1::uuid[], $2::bigint[], $3::bigint[]) as s (id, epoch, seq) on s.id = d.id \
-             order by d.id for no key update of d skip locked) \
-             update databases d set published_epoch = sent.epoch, published_seq = sent.seq, published_at = now() \
-             from sent where d.id = sent.id and d.epoch = sent.epoch and d.seq = sent.seq and d.unpublished \
-             returning d.id",
-        )
-        .bind(ids)
-        .bind(epochs)
-        .bind(seqs)
-        .fetch_all(&self.pool)
-        .await
-        .map_err(Error::from_sqlx)?;
+        let moved: Vec<Uuid> = sqlx::query_scalar(MARK)
+            .bind(ids)
+            .bind(epochs)
+            .bind(seqs)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(Error::from_sqlx)?;
         Ok(moved.into_iter().map(DatabaseId::new).collect())
     }
 

@@ -31,7 +31,7 @@ const ROOMS: &[Room] = &[
         name: "testkit",
         may_import: &["domain", "wire", "store", "bus", "resources", "sandbox", "cloud", "cloud-aws"],
     },
-    Room { name: "bench", may_import: &["domain", "wire", "bus", "resources", "testkit"] },
+    Room { name: "bench", may_import: &["domain", "wire", "store", "bus", "resources", "testkit"] },
     Room { name: "model", may_import: &["domain", "resources", "store", "bus", "backend", "provisioner"] },
     Room { name: "e2e", may_import: EVERYTHING },
 ];
