@@ -38,7 +38,7 @@ pub(crate) use existing::living;
 pub use former::Left;
 pub(crate) use home::pinned;
 pub use home::{machine_to_check, number_given, serving};
-pub(crate) use machine::generation_of;
+pub(crate) use machine::{generation_of, is_ready};
 pub(crate) use moving::{Reason, reasons};
 pub use name::{
     DnsQuestion, are_as_noted, database_of_text, dns_question, has_records, is_taken, name_at_rest,
@@ -48,6 +48,7 @@ pub(crate) use name::{is_reserved, name_had, name_in_force, other_name};
 pub(crate) use reach::{leaving_node, missing_kinds};
 pub use ready::is_abandoned;
 pub use source::{Source, source_to_look_at};
+pub(crate) use workload::{is_on, waiting_for};
 pub use workload::{pod_is_ready, pod_serves};
 
 /// Everything a decision rests on.

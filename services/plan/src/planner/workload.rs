@@ -185,7 +185,7 @@ pub fn pod_serves(pod: &Pod) -> bool {
     pod::is(pod, "Ready")
 }
 
-pub(super) fn is_on(pod: &Pod, node: &Node) -> bool {
+pub(crate) fn is_on(pod: &Pod, node: &Node) -> bool {
     let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
     on.is_some() && on == node.metadata.name.as_ref()
 }
@@ -307,7 +307,7 @@ fn attachment(world: &World<'_>, plan: &mut Plan, node: &Node) {
 }
 
 /// The most telling of what a pod says of itself, without anything that changes by the second.
-fn waiting_for(pod: &Pod) -> String {
+pub(crate) fn waiting_for(pod: &Pod) -> String {
     if let Some(text) = first_waiting(pod) {
         return text;
     }

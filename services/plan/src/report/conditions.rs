@@ -25,7 +25,7 @@ pub(super) fn set(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Outc
         (condition::PROGRESSING, Some(progressing(outcome))),
         (condition::DEGRADED, Some(degraded(outcome))),
         (condition::NODE_HEALTHY, Some(of_part(outcome, Part::Node, "NodeReady"))),
-        (condition::DNS_READY, dns(status, outcome)),
+        (condition::DNS_READY, Some(dns(status, outcome))),
         (condition::VOLUME_RESIZING, resizing(status, outcome)),
         (condition::CONFLICT, conflict(status, outcome)),
         (condition::CONTENDED, contended(status, outcome)),
@@ -84,16 +84,17 @@ fn seen(status: &QuestDBStatus) -> Option<Word> {
 /// Reason of the conditions while the spec as a whole is refused.
 pub(crate) const INVALID: &str = "Invalid";
 
-/// The conditions of a wish that cannot be carried out; what is known of the database itself stays.
+/// Reasons for which a database that is not to serve is not ready.
+pub(super) const PAUSED: &str = "Paused";
+pub(super) const DELETED: &str = "Deleted";
+
+/// The conditions of a wish that cannot be carried out, but for those about the database itself.
 pub(super) fn refuse(status: &mut QuestDBStatus, what: &str, generation: i64, now: Timestamp) {
     let text = format!("{what}. Nothing was changed: correct the spec");
     let at = (generation, now);
     put(&mut status.conditions, condition::CONFIG_ACCEPTED, no(INVALID, &text), at);
     put(&mut status.conditions, condition::DEGRADED, yes(INVALID, &text), at);
     put(&mut status.conditions, condition::PROGRESSING, no(INVALID, "the spec cannot be carried out"), at);
-    if !status.conditions.iter().any(|condition| condition.type_ == condition::READY) {
-        put(&mut status.conditions, condition::READY, no(INVALID, "the spec cannot be carried out"), at);
-    }
 }
 
 /// The conditions of a resource that nobody knows the database of.
@@ -123,6 +124,13 @@ pub(crate) fn yes(reason: &str, message: &str) -> Word {
 
 pub(crate) fn no(reason: &str, message: &str) -> Word {
     ("False", reason.to_owned(), message.to_owned())
+}
+
+/// What was said last of a condition, where that is so still: it is said of this wish, too.
+pub(super) fn as_said(status: &QuestDBStatus, kind: &str) -> Option<Word> {
+    let found = status.conditions.iter().find(|found| found.type_ == kind)?;
+    let word = ["True", "False"].into_iter().find(|word| *word == found.status).unwrap_or("Unknown");
+    Some((word, found.reason.clone(), found.message.clone()))
 }
 
 pub(crate) fn put(
@@ -170,14 +178,14 @@ fn kept(fields: &[String]) -> String {
 fn ready(outcome: &Outcome<'_>) -> Word {
     match outcome.validated.goal {
         Goal::Serve => {}
-        Goal::Pause => return no("Paused", "the database is paused"),
-        Goal::Retire | Goal::Purge => return no("Deleted", "the database is deleted"),
+        Goal::Pause => return no(PAUSED, "the database is paused"),
+        Goal::Retire | Goal::Purge => return no(DELETED, "the database is deleted"),
     }
     // A wish that was refused leaves what serves as it is, and so does one that waits.
     let stands = |part| matches!(outcome.plan.state(part), Some(State::Done | State::Refused(_)));
     let serves = outcome.plan.serves || stands(Part::Pod);
     if serves && [Part::Node, Part::Dns].into_iter().all(stands) {
-        return yes("Serving", "QuestDB answers its probes and its name");
+        return serving();
     }
     if outcome.plan.serves_on {
         // Clients come in, whatever is still missing where it goes.
@@ -190,6 +198,10 @@ fn ready(outcome: &Outcome<'_>) -> Word {
         Some((part, text)) => no(&reason(part), &format!("{part}: {text}")),
         None => no("Waiting", "nothing is known yet"),
     }
+}
+
+pub(super) fn serving() -> Word {
+    yes("Serving", "QuestDB answers its probes and its name")
 }
 
 fn progressing(outcome: &Outcome<'_>) -> Word {
@@ -210,18 +222,18 @@ fn degraded(outcome: &Outcome<'_>) -> Word {
     }
 }
 
-fn dns(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
+fn dns(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Word {
     match outcome.validated.goal {
         Goal::Serve => {}
         Goal::Pause if status.dns.is_some() => {
-            return Some(no("Reserved", "nobody answers to the name, and nobody else can take it"));
+            return no("Reserved", "nobody answers to the name, and nobody else can take it");
         }
-        Goal::Pause | Goal::Retire | Goal::Purge => return Some(no("Released", "the name is given back")),
+        Goal::Pause | Goal::Retire | Goal::Purge => return no("Released", "the name is given back"),
     }
     // While a known name waits for its pod, what was said of it still holds.
-    let known = status.conditions.iter().any(|condition| condition.type_ == condition::DNS_READY);
     let waits = outcome.plan.state(Part::Dns) == Some(&State::Pending);
-    (!(known && waits)).then(|| of_part(outcome, Part::Dns, "InSync"))
+    let said = as_said(status, condition::DNS_READY).filter(|_| waits);
+    said.unwrap_or_else(|| of_part(outcome, Part::Dns, "InSync"))
 }
 
 fn resizing(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
@@ -235,7 +247,7 @@ fn resizing(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
         // What is waited for without a change of the disk is its file system.
         Some(State::Running(text)) => Some(yes("Growing", text)),
         // Whoever is paused in the middle of it goes on later.
-        None => None,
+        None => as_said(status, condition::VOLUME_RESIZING),
         _ => known.then(|| no("Done", AS_ASKED)),
     }
 }
@@ -299,7 +311,7 @@ fn of_part(outcome: &Outcome<'_>, part: Part, good: &str) -> Word {
 }
 
 /// A part's name as a reason: `security-group` becomes `SecurityGroup`.
-fn reason(part: Part) -> String {
+pub(super) fn reason(part: Part) -> String {
     part.as_str().split('-').fold(String::new(), |text, word| {
         let mut letters = word.chars();
         let first = letters.next().map(|letter| letter.to_ascii_uppercase());

@@ -12,6 +12,7 @@ mod patience;
 mod phase;
 mod reach;
 mod references;
+mod untouched;
 mod upgrade;
 
 use cloud::DnsChange;
@@ -23,7 +24,7 @@ pub(crate) use last_copy::are_copies_outdated;
 pub use patience::can_wait;
 
 use crate::change;
-use crate::{Led, Observed, Part, Plan, State, Unseen, Validated};
+use crate::{Children, Led, Observed, Part, Plan, State, Unseen, Validated};
 
 /// What became of a plan.
 #[derive(Clone, Debug, Default)]
@@ -167,14 +168,21 @@ pub fn suspended(resource: &QuestDB, plan: Option<&Plan>, now: Timestamp) -> Que
     status
 }
 
-/// The status of a wish that cannot be carried out. Nothing was touched.
-pub fn refused(resource: &QuestDB, violations: &Violations, now: Timestamp) -> QuestDBStatus {
+/// The status of a wish that cannot be carried out. Nothing was touched; whether the database serves is judged by what is seen
+/// of it. What else was said is of the wish before, and keeps its generation.
+pub fn refused(
+    resource: &QuestDB,
+    seen: &Children,
+    violations: &Violations,
+    now: Timestamp,
+) -> QuestDBStatus {
     let mut status = resource.status.clone().unwrap_or_default();
     let generation = resource.metadata.generation.unwrap_or_default();
     status.observed_generation = Some(generation);
-    status.phase = Some(resources::Phase::Degraded);
     conditions::show(&mut status, generation, now);
+    untouched::judge(&mut status, seen, generation, now);
     conditions::refuse(&mut status, &violations.to_string(), generation, now);
+    status.phase = Some(resources::Phase::Degraded);
     status
 }
 

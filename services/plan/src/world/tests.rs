@@ -253,7 +253,7 @@ fn a_wrong_wish_is_told_and_touches_nothing() {
     wrong.metadata.generation = Some(2);
     let subject = crate::fixture::subject();
     let violations = crate::validate(&wrong, subject, &settings()).unwrap_err();
-    let report = refused(&wrong, &violations, Timestamp::UNIX_EPOCH);
+    let report = refused(&wrong, &world.children, &violations, Timestamp::UNIX_EPOCH);
     let accepted =
         report.conditions.iter().find(|found| found.type_ == names::condition::CONFIG_ACCEPTED).unwrap();
     assert_eq!((accepted.status.as_str(), accepted.observed_generation), ("False", Some(2)));

@@ -54,6 +54,14 @@ impl Stage {
         apply(&self.subject.rig.as_admin(), &self.spec).await.unwrap();
     }
 
+    /// An edit that is refused is told by the last command, and by none before it.
+    async fn is_refused(&mut self, fields: &[(&str, &str)]) {
+        self.edit(fields).await;
+        let (code, stdout, stderr) = ended(self.kubectl.follow(CARRIED_OUT)).await;
+        assert_ne!(code, Some(0), "{stdout}");
+        assert!(met(&stdout) == 2 && stderr.contains("timed out"), "{stdout}{stderr}");
+    }
+
     async fn read(&self) -> QuestDB {
         self.subject.rig.as_admin().get(&self.subject.name).await.unwrap()
     }
@@ -85,17 +93,18 @@ async fn what_the_guide_says_to_wait_for_comes_and_not_before() {
     stage.carried_out().await;
     shown_in_a_line(&stage).await;
 
-    stage.edit(&[("runState", "Paused")]).await;
+    let version = stage.read().await.spec.version;
+    stage.is_refused(&[("version", "0.0.1")]).await;
+    // It serves on, which is told of that very edit.
+    succeeded(stage.kubectl.follow(READY)).await;
+
+    stage.edit(&[("runState", "Paused"), ("version", &version)]).await;
     succeeded(stage.kubectl.follow(PAUSED)).await;
     stage.carried_out().await;
     assert!(rig.instances().await.is_empty(), "a paused database has a machine");
     copied(&stage).await;
 
-    // An edit that is refused is told by the last command, and by none before it.
-    stage.edit(&[("runState", "Running"), ("version", "0.0.1")]).await;
-    let (code, stdout, stderr) = ended(stage.kubectl.follow(CARRIED_OUT)).await;
-    assert_ne!(code, Some(0), "{stdout}");
-    assert!(met(&stdout) == 2 && stderr.contains("timed out"), "{stdout}{stderr}");
+    stage.is_refused(&[("runState", "Running"), ("version", "0.0.1")]).await;
 
     let (gone, name) = (stage.kubectl.follow(GONE), stage.subject.name.clone());
     rig.as_admin().delete(&name, &DeleteParams::default()).await.unwrap();

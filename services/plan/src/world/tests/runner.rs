@@ -1,5 +1,8 @@
 //! Passes over the model as the operator makes them, and what goes wrong in them.
 
+use resources::QuestDBStatus;
+use resources::names::condition;
+
 use super::model::{Lost, Refusal, Renamed, World};
 use crate::fixture::{settings, validated};
 use crate::{Applied, Failure, Part, Plan, State, Step, is_believed, machine_to_check, plan, status};
@@ -82,10 +85,22 @@ pub(super) fn pass(world: &mut World, taken: &mut usize, trouble: Option<Trouble
         }
     }
     if !world.released {
-        let now = world.now;
-        world.report(version.as_ref(), status(&seen, &validated, &observed, (&planned, &applied), now));
+        let told = status(&seen, &validated, &observed, (&planned, &applied), world.now);
+        check_generations(&told);
+        world.report(version.as_ref(), told);
     }
     planned
+}
+
+/// What may be unknown, so that what was said of a wish before holds until it is known better.
+const MAY_BE_UNKNOWN: [&str; 3] =
+    [condition::CREDENTIALS_ACCEPTED, condition::REFERENCES_FOUND, condition::INTEGRATIONS_READY];
+
+/// Whatever is judged is said of the wish that was looked at, or who waits for that would wait for ever.
+fn check_generations(told: &QuestDBStatus) {
+    for found in told.conditions.iter().filter(|found| !MAY_BE_UNKNOWN.contains(&found.type_.as_str())) {
+        assert_eq!(found.observed_generation, told.observed_generation, "{found:?}");
+    }
 }
 
 fn carry_out(
