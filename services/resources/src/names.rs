@@ -129,6 +129,8 @@ pub mod condition {
     pub const PROGRESSING: &str = "Progressing";
     /// Something is wrong that does not heal by itself.
     pub const DEGRADED: &str = "Degraded";
+    /// Its run state asks for a pause, and nothing of it runs any more.
+    pub const PAUSED: &str = "Paused";
     /// The spec can be carried out.
     pub const CONFIG_ACCEPTED: &str = "ConfigAccepted";
     /// The machine has joined the cluster and is ready.

@@ -24,6 +24,7 @@ pub(super) fn set(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Outc
         (condition::READY, Some(ready(outcome))),
         (condition::PROGRESSING, Some(progressing(outcome))),
         (condition::DEGRADED, Some(degraded(outcome))),
+        (condition::PAUSED, Some(paused(outcome))),
         (condition::NODE_HEALTHY, Some(of_part(outcome, Part::Node, "NodeReady"))),
         (condition::DNS_READY, Some(dns(status, outcome))),
         (condition::VOLUME_RESIZING, resizing(status, outcome)),
@@ -202,6 +203,23 @@ fn ready(outcome: &Outcome<'_>) -> Word {
 
 pub(super) fn serving() -> Word {
     yes("Serving", "QuestDB answers its probes and its name")
+}
+
+/// As the phase has it, in a form that can be waited for.
+fn paused(outcome: &Outcome<'_>) -> Word {
+    match outcome.validated.goal {
+        Goal::Pause if outcome.is_settled() => stopped(),
+        Goal::Pause => match outcome.first_open() {
+            Some((part, text)) => no("Pausing", &format!("{part}: {text}")),
+            None => no("Pausing", "steps are being taken"),
+        },
+        Goal::Serve => no("Running", "the database is to run"),
+        Goal::Retire | Goal::Purge => no(DELETED, "the database is deleted"),
+    }
+}
+
+pub(super) fn stopped() -> Word {
+    yes("Stopped", "no machine runs for it; its disk, claim, name and credentials stay")
 }
 
 fn progressing(outcome: &Outcome<'_>) -> Word {

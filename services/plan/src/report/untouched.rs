@@ -4,16 +4,29 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use resources::names::condition;
-use resources::{DnsState, QuestDBStatus};
+use resources::{DnsState, Phase, QuestDBStatus};
 
-use super::conditions::{DELETED, INVALID, PAUSED, Word, as_said, no, put, reason, serving};
+use super::conditions::{DELETED, INVALID, PAUSED, Word, as_said, no, put, reason, serving, stopped};
 use crate::planner::{is_on, is_ready, waiting_for};
 use crate::{Children, Part, pod_serves};
 
 /// Judges it under the spec that is refused, so that who waits for that generation is answered. `status` is the one of before.
 pub(super) fn judge(status: &mut QuestDBStatus, seen: &Children, generation: i64, now: Timestamp) {
-    let word = ready(status, seen);
-    put(&mut status.conditions, condition::READY, word, (generation, now));
+    for (kind, word) in [(condition::READY, ready(status, seen)), (condition::PAUSED, paused(status, seen))] {
+        put(&mut status.conditions, kind, word, (generation, now));
+    }
+}
+
+/// One that was paused stays so, because nobody starts it.
+fn paused(status: &QuestDBStatus, seen: &Children) -> Word {
+    let said = as_said(status, condition::PAUSED);
+    // An older report has the phase alone.
+    let was = said.map_or(status.phase == Some(Phase::Paused), |(word, ..)| word == "True");
+    match &seen.pod {
+        Some(_) => no("Running", "QuestDB has a pod"),
+        None if was => stopped(),
+        None => no(INVALID, "the spec cannot be carried out"),
+    }
 }
 
 fn ready(status: &QuestDBStatus, seen: &Children) -> Word {
@@ -220,6 +233,42 @@ mod tests {
             scene["pod"] = Value::Null;
             let rests = told(&scene);
             assert_eq!(word(&rests, condition::READY), ("False", why, Some(2)));
+        }
+    }
+
+    #[test]
+    fn what_was_paused_stays_so_until_there_is_a_pod() {
+        let table: [(&str, Change, (&str, &str)); 6] = [
+            ("it was", |_| {}, ("True", "Stopped")),
+            (
+                "it has a pod all the same",
+                |scene| scene["pod"] = self::scene()["pod"].clone(),
+                ("False", "Running"),
+            ),
+            (
+                "it was about to be",
+                |scene| scene["status"]["conditions"][0]["status"] = json!("False"),
+                ("False", INVALID),
+            ),
+            (
+                "an older report has the phase alone",
+                |scene| scene["status"]["conditions"] = json!([]),
+                ("True", "Stopped"),
+            ),
+            (
+                "and says that it was about to be",
+                |scene| scene["status"] = json!({ "phase": "Pausing" }),
+                ("False", INVALID),
+            ),
+            ("nothing was ever made", |scene| *scene = json!({}), ("False", INVALID)),
+        ];
+        for (what, change, (status, reason)) in table {
+            let mut scene = scene();
+            scene["pod"] = Value::Null;
+            scene["status"]["phase"] = json!("Paused");
+            scene["status"]["conditions"][0]["type"] = json!(condition::PAUSED);
+            change(&mut scene);
+            assert_eq!(word(&told(&scene), condition::PAUSED), (status, reason, Some(2)), "{what}");
         }
     }
 

@@ -15,7 +15,7 @@ use super::subject::Subject;
 use super::truth::{made, plain};
 
 const READY: &str = "kubectl -n data wait questdb/trades --for=condition=Ready --timeout=15m";
-const PAUSED: &str = "kubectl -n data wait qdb/trades --for=jsonpath='{.status.phase}'=Paused";
+const PAUSED: &str = "kubectl -n data wait qdb/trades --for=condition=Paused --timeout=30m";
 const GONE: &str = "kubectl -n data wait qdb/trades --for=delete --timeout=30m";
 /// After an edit: that it was seen, that nothing is left to do, and that nothing is wrong.
 const CARRIED_OUT: &str = "\
@@ -105,6 +105,7 @@ async fn what_the_guide_says_to_wait_for_comes_and_not_before() {
     copied(&stage).await;
 
     stage.is_refused(&[("runState", "Running"), ("version", "0.0.1")]).await;
+    succeeded(stage.kubectl.follow(PAUSED)).await;
 
     let (gone, name) = (stage.kubectl.follow(GONE), stage.subject.name.clone());
     rig.as_admin().delete(&name, &DeleteParams::default()).await.unwrap();

@@ -149,6 +149,8 @@ fn check_word(world: &World, what: &str) {
         Goal::Retire | Goal::Purge => Phase::Deleted,
     };
     assert_eq!(status.phase, Some(phase), "{what}: {status:#?}");
+    let paused = status.conditions.iter().find(|found| found.type_ == condition::PAUSED).unwrap();
+    assert_eq!(paused.status == "True", phase == Phase::Paused, "{what}: {paused:?}");
     let carried = status.instruction.as_ref().map(|carried| carried.seq);
     assert_eq!(carried, world.resource.spec.instruction.as_ref().map(|wanted| wanted.seq), "{what}");
 }

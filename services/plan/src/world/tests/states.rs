@@ -72,6 +72,38 @@ fn a_wish_may_turn_round_after_every_single_step() {
 }
 
 #[test]
+fn a_pause_is_told_when_it_is_whole_and_not_before() {
+    let told = |world: &World| {
+        let conditions = &world.resource.status.as_ref().unwrap().conditions;
+        let found = conditions.iter().find(|found| found.type_ == condition::PAUSED).unwrap();
+        (found.status.clone(), found.reason.clone(), found.observed_generation)
+    };
+    let said = |status: &str, reason: &str, seq| (status.to_owned(), reason.to_owned(), Some(seq));
+    let mut world = serving();
+    assert_eq!(told(&world), said("False", "Running", 1));
+    wish(&mut world, 2, |spec| spec.run_state = RunState::Paused);
+    let (mut before, mut taken) = (0, 0);
+    while phase(&world) != Some(Phase::Paused) {
+        pass(&mut world, &mut taken, None, false);
+        if phase(&world) != Some(Phase::Paused) {
+            assert_eq!(told(&world), said("False", "Pausing", 2));
+            before += 1;
+        }
+        assert!(before < super::ENOUGH, "{:?}", told(&world));
+        world.tick();
+    }
+    assert!(before > 2 && world.instances.iter().all(|found| found.state.is_ending()), "{before}");
+    assert_eq!(told(&world), said("True", "Stopped", 2));
+    wish(&mut world, 3, |spec| spec.run_state = RunState::Running);
+    pass(&mut world, &mut taken, None, false);
+    assert_eq!(told(&world), said("False", "Running", 3));
+    settle(&mut world, None, false);
+    wish(&mut world, 4, |spec| spec.run_state = RunState::Deleted);
+    settle(&mut world, None, false);
+    assert_eq!(told(&world), said("False", "Deleted", 4));
+}
+
+#[test]
 fn a_machine_is_protected_again_although_something_else_takes_long() {
     let mut world = serving();
     wish(&mut world, 2, |spec| spec.run_state = RunState::Paused);
