@@ -17,6 +17,8 @@ mod count;
 mod database;
 mod error;
 mod events;
+#[cfg(test)]
+mod fixture;
 mod given;
 mod identity;
 mod index;

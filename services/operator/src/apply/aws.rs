@@ -214,26 +214,8 @@ fn unless_there(answer: Result<(), AwsError>) -> Result<(), AwsError> {
 
 #[cfg(test)]
 mod tests {
-    use cloud::{VolumeKind, VolumeState};
-
     use super::*;
-
-    fn disk(tags: Tags) -> Volume {
-        Volume {
-            id: VolumeId::new("vol-1"),
-            state: VolumeState::Available,
-            zone: "eu-west-1a".to_owned(),
-            size_gib: 50,
-            kind: VolumeKind::Gp3,
-            iops: None,
-            throughput: None,
-            encrypted: true,
-            snapshot: None,
-            attachments: Vec::new(),
-            tags,
-            created_at: None,
-        }
-    }
+    use crate::fixture::disk;
 
     #[test]
     fn a_number_that_was_decided_long_ago_is_not_written_over_a_higher_one() {

@@ -3,14 +3,14 @@
 //! *Invariant:* everything is read live, the resource too: a copy that was begun too early would not count, and would be made for
 //! nothing.
 
-use cloud::{Instance, InstanceState, Owner, Role, Select};
+use cloud::{Instance, InstanceState, Owner, Role, Select, Volume};
 use kube::Api;
 use plan::Subject;
 use plan::snapshot::Ground;
 use resources::QuestDB;
 
 use super::Snapshots;
-use super::ground::{Look, believed, disk};
+use super::ground::{Look, believed, disk, is_held};
 use crate::error::Error;
 
 /// Looks at a database without a pod, of which the copy of the disk under a `number` is asked for.
@@ -31,27 +31,38 @@ pub(super) async fn look(snapshots: &Snapshots, known: &QuestDB, number: u64) ->
     let select = Select::database(&subject.cluster, &subject.database);
     let machines = context.cloud.describe_instances(&select).await;
     let machines = machines.map_err(Error::aws("look for machines of the database"))?;
-    if let Some(machine) =
-        machines.iter().find(|machine: &&Instance| machine.state != InstanceState::Terminated)
-    {
-        return Ok(Look::unclear(format!("{} is {}", machine.id, machine.state)));
+    if let Some(why) = is_left(&machines) {
+        return Ok(Look::unclear(why));
     }
     let (disk, volume) = match disk(snapshots, &database, &subject).await? {
         Ok(found) => found,
         Err(why) => return Ok(Look::unclear(why)),
     };
-    if !volume.is_detached() {
-        return Ok(Look::unclear(format!("{} is {} and not free", volume.id, volume.state)));
-    }
-    let owner = Owner { generation: Some(number), ..subject.owner(Role::Volume) };
-    if Owner::parse(&volume.tags) != Ok(Some(owner)) {
-        return Ok(Look::unclear(format!("{} is not of generation {number} by its tags", volume.id)));
+    if let Some(why) = is_held(&volume).or_else(|| is_of_other(&volume, &subject, number)) {
+        return Ok(Look::unclear(why));
     }
     Ok(Look { ground: Ground::Ended { disk, number }, door: None, blind: None })
 }
 
+/// A machine that may still have the disk.
+pub(super) fn is_left(machines: &[Instance]) -> Option<String> {
+    let left = machines.iter().find(|machine| machine.state != InstanceState::Terminated)?;
+    Some(format!("{} is {}", left.id, left.state))
+}
+
+/// Why a disk does not carry the number.
+pub(super) fn is_of_other(volume: &Volume, subject: &Subject, number: u64) -> Option<String> {
+    let owner = Owner { generation: Some(number), ..subject.owner(Role::Volume) };
+    (Owner::parse(&volume.tags) != Ok(Some(owner)))
+        .then(|| format!("{} is not of generation {number} by its tags", volume.id))
+}
+
 /// Why no last copy is asked for, by the resource itself.
-fn is_not_asked(database: &QuestDB, subject: &Subject, settings: &plan::Settings) -> Option<String> {
+pub(super) fn is_not_asked(
+    database: &QuestDB,
+    subject: &Subject,
+    settings: &plan::Settings,
+) -> Option<String> {
     let name = &subject.name;
     if plan::is_suspended(database) {
         return Some(format!("nothing is to be done for QuestDB {name}, as its annotation says"));

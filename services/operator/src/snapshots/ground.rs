@@ -1,5 +1,7 @@
 //! Looking at the database that a snapshot is of: read live, because copying rests on it.
 
+use std::net::IpAddr;
+
 use cloud::{Role, Select, TagFilter, Volume};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -34,11 +36,8 @@ pub(super) async fn look(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> R
     let name = resource.spec.database.as_str();
     let key = Key::new(Some(namespace), name);
     let Some(database) = context.caches.resources.get(&key) else {
-        // One that is there all the same is not gone, and may be held by its checkpoint.
-        if context.caches.resources.has(&key) {
-            return Ok(Look::unclear(format!("QuestDB {name} could not be read")));
-        }
-        return Ok(Look { ground: Ground::Absent, door: None, blind: None });
+        let ground = unread(name, context.caches.resources.has(&key));
+        return Ok(Look { ground, door: None, blind: None });
     };
     let Some(subject) = believed(&database, &context.settings) else {
         return Ok(Look::unclear(format!("QuestDB {name} has no identity yet")));
@@ -46,15 +45,39 @@ pub(super) async fn look(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> R
     let pods: Api<Pod> = Api::namespaced(context.client.clone(), namespace);
     let pod = context.call("look at the pod", pods.get_opt(&names::pod(name))).await?;
     let owes = plan::snapshot::owes(resource);
-    if let Some(number) = plan::snapshot::last_copy_of(resource).filter(|_| !owes) {
-        return match pod {
-            Some(_) => Ok(Look::unclear(format!("QuestDB {name} still has its pod"))),
-            None => ended::look(snapshots, &database, number).await,
-        };
+    match way(plan::snapshot::last_copy_of(resource), owes, pod.as_ref()) {
+        Way::Shut => Ok(Look::unclear(format!("QuestDB {name} still has its pod"))),
+        Way::Ended(number) => ended::look(snapshots, &database, number).await,
+        Way::Serving(pod) => serving(snapshots, (&database, &subject), pod, owes).await,
+        Way::Stopped => stopped(snapshots, &database, &subject).await,
     }
-    match pod {
-        Some(pod) => serving(snapshots, (&database, &subject), &pod, owes).await,
-        None => stopped(snapshots, &database, &subject).await,
+}
+
+/// A database that the cache does not give. One that is there all the same is not gone, and may be held by its checkpoint.
+pub(super) fn unread(name: &str, is_there: bool) -> Ground {
+    if is_there { Ground::Unclear(format!("QuestDB {name} could not be read")) } else { Ground::Absent }
+}
+
+/// How a database is looked at.
+#[derive(Debug, PartialEq)]
+pub(super) enum Way<'a> {
+    /// As one that is being destroyed, for the last copy of this number.
+    Ended(u64),
+    /// The same, and it still has its pod.
+    Shut,
+    /// As one that answers.
+    Serving(&'a Pod),
+    /// As one that was stopped.
+    Stopped,
+}
+
+/// A last copy that owes a release once asked QuestDB for a checkpoint, so QuestDB is asked again.
+pub(super) fn way(last_copy: Option<u64>, owes: bool, pod: Option<&Pod>) -> Way<'_> {
+    match (last_copy.filter(|_| !owes), pod) {
+        (Some(_), Some(_)) => Way::Shut,
+        (Some(number), None) => Way::Ended(number),
+        (None, Some(pod)) => Way::Serving(pod),
+        (None, None) => Way::Stopped,
     }
 }
 
@@ -72,22 +95,18 @@ async fn serving(
     owes: bool,
 ) -> Result<Look, Error> {
     let name = &subject.name;
-    if !subject.owns(pod.metadata.labels.as_ref()) {
-        return Ok(Look::unclear(format!("the pod {name}-0 is not of this database")));
-    }
-    let answers = pod.metadata.deletion_timestamp.is_none() && (owes || pod_serves(pod));
-    let Some(address) = address(pod).filter(|_| answers) else {
-        return Ok(Look::unclear(format!("the pod of QuestDB {name} is not ready")));
+    let address = match asked_at(subject, pod, owes) {
+        Ok(address) => address,
+        Err(why) => return Ok(Look::unclear(why)),
     };
     let Some(door) = Door::of(&snapshots.context, subject, address).await? else {
         return Ok(Look::unclear(format!("Secret {} has no credentials for HTTP", names::credentials(name))));
     };
     // Without EC2 a database that is held can still be let go.
-    let (disk, blind) = match disk(snapshots, database, subject).await {
-        Ok(Ok((disk, _))) => (disk, None),
-        Ok(Err(what)) if owes => (reported(database, subject), Some(Error::Stale { what })),
-        Ok(Err(why)) => return Ok(Look::unclear(why)),
-        Err(error) => (reported(database, subject), Some(error)),
+    let found = disk(snapshots, database, subject).await;
+    let (disk, blind) = match known(found, owes, || reported(database, subject)) {
+        Ok(known) => known,
+        Err(why) => return Ok(Look::unclear(why)),
     };
     Ok(match snapshots.context.databases.held_since(&door).await {
         Ok(held_since) => Look { ground: Ground::Serving { disk, held_since }, door: Some(door), blind },
@@ -95,22 +114,55 @@ async fn serving(
     })
 }
 
+/// Where QuestDB is asked, or why it is not.
+pub(super) fn asked_at(subject: &Subject, pod: &Pod, owes: bool) -> Result<IpAddr, String> {
+    let name = &subject.name;
+    if !subject.owns(pod.metadata.labels.as_ref()) {
+        return Err(format!("the pod {name}-0 is not of this database"));
+    }
+    let answers = pod.metadata.deletion_timestamp.is_none() && (owes || pod_serves(pod));
+    address(pod).filter(|_| answers).ok_or_else(|| format!("the pod of QuestDB {name} is not ready"))
+}
+
+/// The disk of a database that answers, and why it is only what the report has, or why nothing is known.
+pub(super) fn known(
+    found: Result<Result<(Disk, Volume), String>, Error>,
+    owes: bool,
+    reported: impl FnOnce() -> Disk,
+) -> Result<(Disk, Option<Error>), String> {
+    match found {
+        Ok(Ok((disk, _))) => Ok((disk, None)),
+        Ok(Err(what)) if owes => Ok((reported(), Some(Error::Stale { what }))),
+        Ok(Err(why)) => Err(why),
+        Err(error) => Ok((reported(), Some(error))),
+    }
+}
+
 /// Stopped is what a wish asked for and the report says was reached, and what the API server and EC2 say now.
 async fn stopped(snapshots: &Snapshots, database: &QuestDB, subject: &Subject) -> Result<Look, Error> {
-    let name = &subject.name;
-    let phase = database.status.as_ref().and_then(|status| status.phase);
-    if !observe::is_settled(database) || !matches!(phase, Some(Phase::Paused | Phase::Deleted)) {
-        return Ok(Look::unclear(format!("QuestDB {name} has no pod and is not paused")));
+    if !is_stopped(database) {
+        return Ok(Look::unclear(format!("QuestDB {} has no pod and is not paused", subject.name)));
     }
     let (disk, volume) = match disk(snapshots, database, subject).await? {
         Ok(found) => found,
         Err(why) => return Ok(Look::unclear(why)),
     };
-    if !volume.is_detached() {
-        return Ok(Look::unclear(format!("{} is {} and not free", volume.id, volume.state)));
+    if let Some(why) = is_held(&volume) {
+        return Ok(Look::unclear(why));
     }
     let wish = format!("{}:{}", subject.uid, database.metadata.generation.unwrap_or_default());
     Ok(Look { ground: Ground::Stopped { disk, wish }, door: None, blind: None })
+}
+
+/// Whether the report says so of the very wish that there is.
+pub(super) fn is_stopped(database: &QuestDB) -> bool {
+    let phase = database.status.as_ref().and_then(|status| status.phase);
+    observe::is_settled(database) && matches!(phase, Some(Phase::Paused | Phase::Deleted))
+}
+
+/// Why a disk is not free.
+pub(super) fn is_held(volume: &Volume) -> Option<String> {
+    (!volume.is_detached()).then(|| format!("{} is {} and not free", volume.id, volume.state))
 }
 
 /// The database's one disk, or why there is none to copy.
@@ -121,14 +173,19 @@ pub(super) async fn disk(
 ) -> Result<Result<(Disk, Volume), String>, Error> {
     let filter = TagFilter::cluster(&subject.cluster).database(&subject.database).role(Role::Volume);
     let found = snapshots.context.cloud.describe_volumes(&Select::Tags(filter)).await;
-    let mut found = found.map_err(Error::aws("look for the volume"))?;
+    let found = found.map_err(Error::aws("look for the volume"))?;
+    Ok(only(found, subject).map(|volume| {
+        let disk = Disk { volume: volume.id.clone(), ..reported(database, subject) };
+        (disk, volume)
+    }))
+}
+
+/// The one of these that is no disk of before.
+pub(super) fn only(mut found: Vec<Volume>, subject: &Subject) -> Result<Volume, String> {
     found.retain(|volume| !volume.state.is_ending());
     let count = found.len();
-    let Some(volume) = found.pop().filter(|_| count == 1) else {
-        return Ok(Err(format!("QuestDB {} has {count} volumes", subject.name)));
-    };
-    let disk = Disk { volume: volume.id.clone(), ..reported(database, subject) };
-    Ok(Ok((disk, volume)))
+    let one = found.pop().filter(|_| count == 1);
+    one.ok_or_else(|| format!("QuestDB {} has {count} volumes", subject.name))
 }
 
 /// The disk as the database's own report has it.

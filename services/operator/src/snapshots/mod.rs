@@ -8,6 +8,8 @@ mod copies;
 mod ended;
 mod ground;
 mod pace;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
