@@ -5,6 +5,11 @@
 //! metadata alone follows which Secret is to be read at all ([`to_read`]): one that was taken over at the version it has is
 //! not read again.
 //!
+//! A value that another hand writes over in the operator's own Secret is not put right as other fields are. No value is kept in
+//! memory to be compared with, a digest of one would be something to guess passwords by, and of a drawn one nobody has the former.
+//! Whoever gives a Secret of their own is asked for it by its version alone, so its value comes back with its next version. A key
+//! that is taken out is noticed, because keys are kept: it is drawn or taken over again.
+//!
 //! *Invariant:* what cannot be taken over changes nothing: the last good value stays in force, and the reason names the
 //! Secret and its key, never a value.
 

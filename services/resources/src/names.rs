@@ -97,7 +97,8 @@ pub mod secret {
     pub const TYPE: &str = "crd.questdb.io/secret-type";
     /// Annotation of the operator's Secret: the Secrets, at which version, that its values were taken from.
     pub const TAKEN_FROM: &str = "crd.questdb.io/credentials-from";
-    /// Annotation of the operator's Secret: another text for other values. QuestDB is restarted for it.
+    /// Annotation of the operator's Secret: another text for other values. QuestDB is restarted for it. It follows what the
+    /// operator writes: what another hand writes over a value changes it not, and is in force from QuestDB's next start.
     pub const REVISION: &str = "crd.questdb.io/credentials-revision";
     /// Annotation of a StatefulSet: public halves of the keys that the operator drew, should its Secret be lost.
     pub const DRAWN: &str = "crd.questdb.io/drawn-keys";
