@@ -2,6 +2,8 @@
 //!
 //! *Invariant:* the name of a snapshot is made of the schedule's and the time it is for, so that one time makes no two.
 //! *Invariant:* only snapshots that succeeded count as kept, and the newest of them is never removed.
+//! *Invariant:* a clock that is wrong for a while neither stops a schedule nor makes all copies old: times that lie ahead count
+//! for nothing, and ages are measured by what the API server dated, too.
 
 mod clock;
 #[cfg(test)]
@@ -23,6 +25,10 @@ use crate::report::conditions::{no, put, yes};
 
 /// Snapshots that failed are kept for people to look at, and no more than this many.
 const FAILED: usize = 3;
+/// By how much two clocks may differ. A time that is further ahead was told by one that was wrong.
+const SKEW: SignedDuration = SignedDuration::from_hours(1);
+/// How long after its time a snapshot may still be begun: its deadline is no longer.
+const LATEST_BEGIN: SignedDuration = SignedDuration::from_hours(24);
 
 /// What is to be done for a schedule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,6 +43,8 @@ pub struct Due {
     pub next: Option<Timestamp>,
     /// Why nothing is made although something is due.
     pub held_back: Option<String>,
+    /// That a time was let pass for that, for good.
+    pub let_pass: bool,
 }
 
 /// Decides. `own` are the snapshots that carry the schedule's label.
@@ -50,10 +58,10 @@ pub fn due(
     let latest = clock.until(now);
     if schedule.spec.suspend {
         // What passes meanwhile is not made up for.
-        return Due { considered: latest.max(considered(schedule, own)), next, ..Due::default() };
+        return Due { considered: latest.max(considered(schedule, own, now)), next, ..Due::default() };
     }
-    let mut due = Due { remove: surplus(schedule, own, now), next, ..Due::default() };
-    due.considered = considered(schedule, own);
+    let mut due = Due { remove: surplus(schedule, own, aged_by(clock, own, now)), next, ..Due::default() };
+    due.considered = considered(schedule, own, now);
     // Of many missed times the latest stands for all.
     let Some(time) = latest.filter(|time| Some(*time) > due.considered) else { return due };
     if let Some(limit) = schedule.spec.starting_deadline_seconds
@@ -61,6 +69,7 @@ pub fn due(
     {
         due.considered = Some(time);
         due.held_back = Some(format!("the time {time} passed more than {limit} s ago and was let pass"));
+        due.let_pass = true;
         return due;
     }
     if let Some(busy) = own.iter().find(|one| !is_final(one)) {
@@ -72,12 +81,28 @@ pub fn due(
 }
 
 /// The latest time that was dealt with: told by the status, or else by the snapshots themselves; before any, the
-/// schedule's own beginning.
-fn considered(schedule: &QuestDBSnapshotSchedule, own: &[&QuestDBSnapshot]) -> Option<Timestamp> {
+/// schedule's own beginning. What lies ahead was not dealt with: a clock was wrong, or somebody wrote it there.
+fn considered(
+    schedule: &QuestDBSnapshotSchedule,
+    own: &[&QuestDBSnapshot],
+    now: Timestamp,
+) -> Option<Timestamp> {
     let told = schedule.status.as_ref().and_then(|status| status.last_time.as_ref()).map(|time| time.0);
-    let made = own.iter().filter_map(|one| scheduled_for(one)).max();
+    let made = own.iter().filter_map(|one| scheduled_for(one));
     let begun = schedule.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    told.max(made).or(begun)
+    let dealt_with = told.into_iter().chain(made).filter(|time| time.duration_since(now) <= SKEW);
+    dealt_with.max().or(begun)
+}
+
+/// The moment at which ages are looked at: now, as far as the API server bears that out. At each of its times a schedule has a
+/// snapshot made, which the API server dates; where it is long past that of the next one, our clock is wrong or nothing can be
+/// made, and neither makes what there is too old.
+fn aged_by(clock: &Clock, own: &[&QuestDBSnapshot], now: Timestamp) -> Timestamp {
+    let dated =
+        own.iter().filter_map(|one| one.metadata.creation_timestamp.as_ref()).map(|time| time.0).max();
+    let next = dated.and_then(|dated| clock.after(dated.checked_add(SKEW).ok()?));
+    let borne_out = next.and_then(|next| next.checked_add(LATEST_BEGIN).ok());
+    borne_out.map_or(now, |borne_out| borne_out.min(now))
 }
 
 /// The time that a snapshot was made for.
