@@ -53,6 +53,10 @@ impl Schedules {
             return Err(error);
         }
         self.report(resource, &schedule::status(resource, &own, Ok(&due), now)).await?;
+        if let Due { let_pass: true, held_back: Some(why), .. } = &due {
+            // The report's next word is of the next time, which comes at once.
+            self.context.events.wrong(resource, "SnapshotMissed", why.clone()).await;
+        }
         let acted = due.create.is_some() || !due.remove.is_empty();
         Ok(if acted { Next::Soon(AFTER_STEP) } else { Next::Rest(until(&due, now)) })
     }
