@@ -128,9 +128,9 @@ impl Error {
         move |source| Self::Database { call, source: Box::new(source) }
     }
 
-    /// The error without what differs every time (request ids), so that a status that means the same is the same.
+    /// The error without what differs every time (request ids, ports), so that a status that means the same is the same.
     pub(crate) fn stable(&self) -> String {
-        let Self::Aws { call, source } = self else { return runtime::telemetry::chain(self) };
+        let Self::Aws { call, source } = self else { return without_ports(&runtime::telemetry::chain(self)) };
         let request = source.call();
         let code = request.code.as_deref().unwrap_or("no answer");
         format!("{call}: {source} ({}: {code})", request.operation)
@@ -227,6 +227,54 @@ impl Error {
             | Self::Key
             | Self::Lease
             | Self::Panic => false,
+        }
+    }
+}
+
+/// A text without the ports that connections were made from, each of which has another: the API server tells them of a webhook
+/// that hangs up (`read tcp 10.0.0.1:40312->10.0.0.2:443: connection reset by peer`).
+fn without_ports(text: &str) -> String {
+    let mut parts: Vec<&str> = text.split("->").collect();
+    let Some(last) = parts.pop() else { return String::new() };
+    let from = parts.into_iter().map(|part| {
+        let address = part.trim_end_matches(|letter: char| letter.is_ascii_digit());
+        address.strip_suffix(':').filter(|_| address.len() < part.len()).unwrap_or(part)
+    });
+    from.chain([last]).collect::<Vec<_>>().join("->")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_breaks_again_is_the_same_error() {
+        let refused = |port: u32| {
+            let message = format!(
+                "Internal error occurred: failed calling webhook \"a.b.c\": Post \"https://a.b.svc:443/\": read tcp \
+                 10.0.0.1:{port}->10.0.0.2:443: read: connection reset by peer"
+            );
+            let status = serde_json::json!({ "status": "Failure", "code": 500, "reason": "InternalError", "message": message });
+            let source = kube::Error::Api(Box::new(serde_json::from_value(status).unwrap()));
+            Error::kubernetes("apply an object")(source)
+        };
+        assert_ne!(runtime::telemetry::chain(&refused(40_312)), runtime::telemetry::chain(&refused(5_117)));
+        let stable = refused(40_312).stable();
+        assert_eq!(stable, refused(5_117).stable());
+        assert!(stable.contains("read tcp 10.0.0.1->10.0.0.2:443: read: connection reset"), "{stable}");
+    }
+
+    #[test]
+    fn what_is_no_port_stays() {
+        for (text, expected) in [
+            ("", ""),
+            ("no such thing", "no such thing"),
+            ("[fd00::1]:40312->[fd00::2]:53", "[fd00::1]->[fd00::2]:53"),
+            ("a:1->b:2->c:3", "a->b->c:3"),
+            ("9.3.4->9.3.5", "9.3.4->9.3.5"),
+            ("-> at the end ->", "-> at the end ->"),
+        ] {
+            assert_eq!(without_ports(text), expected);
         }
     }
 }

@@ -25,6 +25,8 @@ const UNSEEN_LONG: Duration = Duration::from_secs(20);
 const COPYING: Duration = Duration::from_secs(5);
 /// Between two statuses that say no more than how far a new database is.
 const PROGRESS: Duration = Duration::from_secs(3);
+/// Between two statuses of one that fails again in other words.
+const REWORDED: Duration = Duration::from_secs(10);
 /// Between two looks at a database of which no picture tells anything new: there is none, or it is older than what is known.
 const UNTOLD: Duration = Duration::from_mins(5);
 /// Between two looks at a database that nobody is to work on, of which is told what waits.
@@ -129,8 +131,22 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
     if let Some(later) = said_later(context, resource, &status, next) {
         return Ok(later);
     }
+    if is_said_in_other_words(context, resource, &status, next) {
+        return Ok(next);
+    }
     report::write(context, resource, status, written.resource_version.as_deref()).await?;
     Ok(next)
+}
+
+/// Whether a pass that failed has only other words for what was said a moment ago. A status that is written asks for a look at
+/// once: what fails in other words each time (a text of a webhook's, say) would be tried again and again without a pause.
+fn is_said_in_other_words(context: &Context, resource: &QuestDB, status: &QuestDBStatus, next: Next) -> bool {
+    let (Next::Failed { .. }, Some(before), Some(uid)) =
+        (next, &resource.status, resource.metadata.uid.as_deref())
+    else {
+        return false;
+    };
+    plan::is_reworded(before, status) && context.memories.report_waits(uid, REWORDED).is_some()
 }
 
 /// The next look, if what is to be said of this one can wait until then.

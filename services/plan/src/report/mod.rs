@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use resources::{InstructionStatus, QuestDB, QuestDBStatus, names};
 
 pub(crate) use last_copy::are_copies_outdated;
-pub use patience::can_wait;
+pub use patience::{can_wait, is_reworded};
 
 use crate::change;
 use crate::{Children, Led, Observed, Part, Plan, State, Unseen, Validated};

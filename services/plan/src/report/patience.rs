@@ -12,6 +12,18 @@ pub fn can_wait(before: &QuestDBStatus, after: &QuestDBStatus) -> bool {
     is_being_made(before) && is_being_made(after) && news(before) == news(after)
 }
 
+/// Whether a status says what one of before said, in other words: nothing is otherwise.
+pub fn is_reworded(before: &QuestDBStatus, after: &QuestDBStatus) -> bool {
+    without_words(before) == without_words(after)
+}
+
+fn without_words(status: &QuestDBStatus) -> QuestDBStatus {
+    let mut bare = status.clone();
+    bare.conditions.iter_mut().for_each(|found| found.message.clear());
+    bare.steps.iter_mut().for_each(|step| step.message = None);
+    bare
+}
+
 /// A status without what only says how far the database is.
 fn news(status: &QuestDBStatus) -> QuestDBStatus {
     let volume = status.volume.as_ref().map(|volume| VolumeStatus { state: String::new(), ..volume.clone() });
@@ -120,6 +132,23 @@ mod tests {
         check("the name", false, |status| status.dns = Some(dns()));
         check("a rehearsal", false, |status| status.plan = vec!["nothing would change".to_owned()]);
         check("what runs", false, |status| status.version = Some("9.3.4".to_owned()));
+    }
+
+    #[test]
+    fn only_words_are_words() {
+        let check = |what: &str, reworded: bool, change: fn(&mut QuestDBStatus)| {
+            let before = QuestDBStatus { steps: vec![step(StepState::Failed, "port 1")], ..status() };
+            let mut after = before.clone();
+            change(&mut after);
+            assert_eq!(is_reworded(&before, &after), reworded, "{what}");
+        };
+        check("a step", true, |status| status.steps = vec![step(StepState::Failed, "port 2")]);
+        check("a condition", true, |status| "port 2".clone_into(&mut status.conditions[3].message));
+        check("a reason", false, |status| "Other".clone_into(&mut status.conditions[3].reason));
+        check("that it goes on", false, |status| status.steps = vec![step(StepState::Running, "port 1")]);
+        check("another step", false, |status| status.steps.clear());
+        check("the phase", false, |status| status.phase = Some(Phase::Degraded));
+        check("another wish", false, |status| status.observed_generation = Some(2));
     }
 
     #[test]
