@@ -285,7 +285,9 @@ pub fn is_cidr(text: &str) -> bool {
     let Some((address, length)) = text.split_once('/') else { return false };
     let Ok(address) = address.parse::<std::net::IpAddr>() else { return false };
     let widest = if address.is_ipv4() { 32 } else { 128 };
-    length.parse::<u8>().is_ok_and(|length| length <= widest)
+    // A number may have a sign, and a length may not.
+    length.bytes().all(|byte| byte.is_ascii_digit())
+        && length.parse::<u8>().is_ok_and(|length| length <= widest)
 }
 
 fn one_of<'a>(pointer: &str, choices: impl Iterator<Item = &'a str>) -> Violation {

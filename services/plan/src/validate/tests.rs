@@ -91,7 +91,8 @@ fn wrong_names() -> Vec<Wrong> {
     let labels =
         ["", "a.b", "a_b", "a b", &"a".repeat(64)].map(|label| json!(format!("{label}.eu.example.com")));
     let names = labels.into_iter().chain([json!("trades.example.org"), json!("eu.example.com")]);
-    let ranges = ["10.0.0.0/33", "::/129", "10.0.0.0", "10.0.0/8", "10.0.0.0/", "/8", "all", ""];
+    let ranges =
+        ["10.0.0.0/33", "::/129", "10.0.0.0", "10.0.0/8", "10.0.0.0/", "/8", "10.0.0.0/+8", "all", ""];
     let field = "/spec/network/allowedCidrs";
     let second = (field, json!(["10.0.0.0/8", "all"]), "/spec/network/allowedCidrs/1", "format");
     names
