@@ -36,6 +36,7 @@ mod reload;
 mod restored;
 mod rig;
 mod rights;
+mod schedules;
 mod scopes;
 mod secrets;
 mod snapshots;

@@ -1,0 +1,114 @@
+//! Schedules of snapshots: what they make, what they let pass, and what they keep.
+
+use std::time::Duration;
+
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use resources::names::snapshot::{LABEL_SCHEDULE, SCHEDULED_FOR};
+use resources::{QuestDBSnapshotSchedule, SnapshotPhase};
+use serde_json::json;
+use testkit::eventually;
+
+use super::rig::PATIENCE;
+use super::snapshots::{Stage, api, copies, make, operator, settled};
+use super::subject::Subject;
+
+/// Once a day, about half a day from now, so that no time of the schedule comes while a test runs.
+fn far_from_now() -> String {
+    let hour = jiff::Timestamp::now().as_second() / 3_600 + 12;
+    format!("0 {} * * *", hour % 24)
+}
+
+/// The word of it in the report is gone with the next one, which is of the next time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_time_that_is_let_pass_is_told_by_an_event() {
+    let subject = Subject::new("nobody").await;
+    let rig = &subject.rig;
+    // One was made for a time long ago; of those since then the latest is hours old.
+    let earlier = json!({
+        "metadata": {
+            "name": "hasty-202601010001", "labels": { LABEL_SCHEDULE: "hasty" },
+            "annotations": { SCHEDULED_FOR: "2026-01-01T01:00:00Z" },
+        },
+        "spec": { "database": subject.name },
+    });
+    make(&subject, earlier).await;
+    let schedules: Api<QuestDBSnapshotSchedule> = Api::namespaced(rig.admin.clone(), &rig.namespace);
+    let schedule = json!({
+        "apiVersion": "crd.questdb.io/v1", "kind": "QuestDBSnapshotSchedule",
+        "metadata": { "name": "hasty" },
+        "spec": { "database": subject.name, "schedule": far_from_now(), "startingDeadlineSeconds": 60 },
+    });
+    schedules.create(&PostParams::default(), &serde_json::from_value(schedule).unwrap()).await.unwrap();
+    let operator = operator(&subject, &[]).await;
+    let events: Api<Event> = Api::namespaced(rig.admin.clone(), &rig.namespace);
+    let told = eventually(PATIENCE, "an event of the time that was let pass", async || {
+        let all = events.list(&ListParams::default()).await.unwrap().items;
+        all.into_iter().find(|event| event.reason.as_deref() == Some("SnapshotMissed"))
+    })
+    .await;
+    let of = told.regarding.unwrap();
+    assert_eq!((of.kind.as_deref(), of.name.as_deref()), (Some("QuestDBSnapshotSchedule"), Some("hasty")));
+    assert!(told.note.unwrap().contains("was let pass"));
+    assert!(schedules.get("hasty").await.unwrap().status.unwrap().last_time.is_some());
+    assert_eq!(api(&subject).list(&ListParams::default()).await.unwrap().items.len(), 1, "none was made");
+    api(&subject).delete("hasty-202601010001", &DeleteParams::default()).await.unwrap();
+    eventually(PATIENCE, "the object gone", async || {
+        api(&subject).get_opt("hasty-202601010001").await.unwrap().is_none().then_some(())
+    })
+    .await;
+    drop(operator);
+    rig.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_schedule_makes_what_it_missed_once_and_keeps_what_it_says() {
+    let stage = Stage::new().await;
+    let subject = &stage.subject;
+    let operator = stage.operator(&[]).await;
+    for hour in ["01", "02"] {
+        let name = format!("clock-2026010100{hour}");
+        let made = json!({
+            "metadata": {
+                "name": name, "labels": { LABEL_SCHEDULE: "clock" },
+                "annotations": { SCHEDULED_FOR: format!("2026-01-01T{hour}:00:00Z") },
+            },
+            "spec": { "database": subject.name, "deletionPolicy": "Delete" },
+        });
+        make(subject, made).await;
+        settled(subject, &name, SnapshotPhase::Succeeded).await;
+    }
+    let schedules: Api<QuestDBSnapshotSchedule> =
+        Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace);
+    let schedule = json!({
+        "apiVersion": "crd.questdb.io/v1", "kind": "QuestDBSnapshotSchedule",
+        "metadata": { "name": "clock" },
+        "spec": {
+            "database": subject.name, "schedule": far_from_now(), "timeZone": "Europe/Berlin",
+            "retention": { "keepLast": 2 },
+        },
+    });
+    schedules.create(&PostParams::default(), &serde_json::from_value(schedule).unwrap()).await.unwrap();
+    // The two that were there before are its own: the time since then is made up for, once, and the oldest goes.
+    let latest = eventually(2 * PATIENCE, "three less one", async || {
+        let all = api(subject).list(&ListParams::default()).await.unwrap().items;
+        let mut names: Vec<_> = all.into_iter().filter_map(|one| one.metadata.name).collect();
+        names.sort();
+        (names.len() == 2 && names[0] == "clock-202601010002").then(|| names.remove(1))
+    })
+    .await;
+    settled(subject, &latest, SnapshotPhase::Succeeded).await;
+    eventually(PATIENCE, "two copies", async || (copies(subject).await.len() == 2).then_some(())).await;
+    let status = schedules.get("clock").await.unwrap().status.unwrap();
+    assert_eq!((status.last_snapshot.as_deref(), status.next_time.is_some()), (Some(latest.as_str()), true));
+    let change = json!({ "spec": { "schedule": "61 * * * *" } });
+    schedules.patch("clock", &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+    eventually(Duration::from_secs(30), "a schedule that is refused", async || {
+        let status = schedules.get("clock").await.unwrap().status?;
+        let ready = status.conditions.into_iter().find(|one| one.type_ == "Ready")?;
+        (ready.status == "False" && ready.message.contains("spec.schedule")).then_some(())
+    })
+    .await;
+    stage.end(operator).await;
+}
