@@ -131,7 +131,9 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
     if let Some(later) = said_later(context, resource, &status, next) {
         return Ok(later);
     }
-    if is_said_in_other_words(context, resource, &status, next) {
+    let uid = resource.metadata.uid.as_deref().unwrap_or_default();
+    let lately = context.memories.report_waits(uid, REWORDED).is_some();
+    if is_said_in_other_words(next, (resource.status.as_ref(), &status), lately) {
         return Ok(next);
     }
     report::write(context, resource, status, written.resource_version.as_deref()).await?;
@@ -140,13 +142,13 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
 
 /// Whether a pass that failed has only other words for what was said a moment ago. A status that is written asks for a look at
 /// once: what fails in other words each time (a text of a webhook's, say) would be tried again and again without a pause.
-fn is_said_in_other_words(context: &Context, resource: &QuestDB, status: &QuestDBStatus, next: Next) -> bool {
-    let (Next::Failed { .. }, Some(before), Some(uid)) =
-        (next, &resource.status, resource.metadata.uid.as_deref())
-    else {
-        return false;
-    };
-    plan::is_reworded(before, status) && context.memories.report_waits(uid, REWORDED).is_some()
+fn is_said_in_other_words(
+    next: Next,
+    (before, status): (Option<&QuestDBStatus>, &QuestDBStatus),
+    lately: bool,
+) -> bool {
+    let same = || before.is_some_and(|before| plan::is_reworded(before, status));
+    matches!(next, Next::Failed { .. }) && lately && same()
 }
 
 /// The next look, if what is to be said of this one can wait until then.
@@ -256,6 +258,26 @@ mod tests {
         check(true, true, HOUR, Next::Soon(BROKEN));
         check(false, true, second, Next::Rest(slot.within(second)));
         check(true, false, second, Next::Soon(second));
+    }
+
+    #[test]
+    fn what_fails_in_other_words_is_said_after_a_pause_and_all_else_at_once() {
+        let failed = Next::Failed { delay: Duration::from_secs(1), lasting: false };
+        let said = |state: &str, message: &str| -> QuestDBStatus {
+            let step = serde_json::json!({ "name": "config", "state": state, "message": message });
+            serde_json::from_value(serde_json::json!({ "steps": [step] })).unwrap()
+        };
+        let before = said("Failed", "one");
+        let check =
+            |next: Next, before: Option<&QuestDBStatus>, (state, message): (&str, &str), lately, waits| {
+                let found = is_said_in_other_words(next, (before, &said(state, message)), lately);
+                assert_eq!(found, waits, "{next:?} {state} {message} {lately}");
+            };
+        check(failed, Some(&before), ("Failed", "other"), true, true);
+        check(failed, Some(&before), ("Failed", "other"), false, false);
+        check(failed, Some(&before), ("Running", "other"), true, false);
+        check(failed, None, ("Failed", "other"), true, false);
+        check(Next::Soon(AT_WORK), Some(&before), ("Failed", "other"), true, false);
     }
 
     #[test]
