@@ -125,7 +125,7 @@ pub enum Answer {
     Refused(Ended),
 }
 
-/// Whether a run state ends a database: mirrors `is_gone` in store/src/transaction.rs.
+/// Whether a run state ends a database: mirrors `is_gone` in store/src/mint.rs.
 pub fn is_gone(state: RunState) -> bool {
     matches!(state, RunState::Deleted | RunState::Purged)
 }

@@ -4,7 +4,7 @@
 //! records. Deletes no data unless asked to.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,9 +14,11 @@ use nix::sys::signal::Signal;
 use crate::command::OneShot;
 use crate::process::{self, Process};
 use crate::progress::Progress;
-use crate::stack::{self, Identity, Layout};
+use crate::stack::{self, Identity, Layout, Programs};
 use crate::supervisor::{self, Request};
 
+/// What takes nodes away.
+const AGENT: &str = "slipway-node-agent";
 /// How long the supervisor may take to stop everything in order.
 const IN_ORDER: Duration = Duration::from_mins(2);
 /// How long what is left over may take after SIGTERM.
@@ -36,6 +38,15 @@ pub fn tear_down(layout: &Layout, programs: &Path, progress: &dyn Progress) -> a
     sweep(layout, &identity.id, progress);
     clean_nodes(layout, &identity, programs, progress);
     Ok(leftovers(layout, &identity))
+}
+
+/// The program that takes nodes away, if it is there: as it was built here, or as it ran in the stack, which may have been
+/// started with another target folder.
+pub fn agent(layout: &Layout, programs: &Path) -> Option<PathBuf> {
+    let ran = Programs::read(layout).into_iter().flat_map(|stack| stack.programs);
+    let ran = ran.filter_map(|program| program.command.into_iter().next()).map(PathBuf::from);
+    let ran = ran.filter(|program| program.file_name().is_some_and(|name| name == AGENT));
+    std::iter::once(programs.join(AGENT)).chain(ran).find(|program| program.exists())
 }
 
 /// Deletes everything the stack has kept, but not other stacks' state inside its directory.
@@ -146,11 +157,11 @@ fn sweep(layout: &Layout, stack: &str, progress: &dyn Progress) {
 
 /// Lets the node agent take away the network namespaces and mounts of its nodes.
 fn clean_nodes(layout: &Layout, identity: &Identity, programs: &Path, progress: &dyn Progress) {
-    let agent = programs.join("slipway-node-agent");
+    let Some(agent) = agent(layout, programs) else { return };
     let Ok(entries) = fs::read_dir(layout.data()) else { return };
     let folders = entries.flatten().map(|entry| entry.path().join("nodes")).filter(|folder| folder.is_dir());
     let folders: Vec<_> = folders.collect();
-    if !agent.exists() || folders.is_empty() {
+    if folders.is_empty() {
         return;
     }
     let step = "clean up nodes";
@@ -212,6 +223,27 @@ mod tests {
                     23 1 0:22 / /a/.slipway/data/x\\040y rw - tmpfs tmpfs rw\n\
                     24 1 0:23 / /a/.slipway-other rw - tmpfs tmpfs rw\n";
         assert_eq!(mounts_under(text, Path::new("/a/.slipway")), ["/a/.slipway/data/x y"]);
+    }
+
+    #[test]
+    fn the_agent_that_ran_is_found_where_another_target_folder_has_none() {
+        let root = std::env::temp_dir().join(format!("slipway-agent-{}", std::process::id()));
+        let layout = Layout::new(&root, root.join(".slipway"));
+        let (here, there) = (root.join("here"), root.join("there"));
+        for folder in [&here, &there, &layout.state().to_owned()] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        assert_eq!(agent(&layout, &here), None);
+        let ran = there.join(AGENT);
+        let started = [there.join("kafka"), ran];
+        let started = started.map(|path| stack::Program::new("p", vec![path.display().to_string()], &root));
+        Programs { stack: "s".to_owned(), programs: started.to_vec() }.write(&layout).unwrap();
+        assert_eq!(agent(&layout, &here), None, "it is there no more");
+        for folder in [&there, &here] {
+            fs::write(folder.join(AGENT), "").unwrap();
+            assert_eq!(agent(&layout, &here), Some(folder.join(AGENT)));
+        }
+        fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]

@@ -50,6 +50,11 @@ pub(crate) fn stop(
         for leftover in &found {
             terminal.line(&format!("  {}", leftover.what));
         }
+        if tear_down::agent(layout, &workspace.programs()).is_none() {
+            terminal.line(
+                "the node agent, which takes nodes away, is not built: `cargo xtask up`, then down once more",
+            );
+        }
     }
     if all_data && found.is_empty() {
         tear_down::delete_data(layout)?;

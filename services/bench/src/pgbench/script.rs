@@ -71,7 +71,7 @@ pub(crate) fn fill(statement: &str, expressions: &[&str]) -> anyhow::Result<Stri
         let expression =
             expressions.get(place).with_context(|| format!("nothing for ${number}: {statement}"))?;
         used[place] = true;
-        script += &format!("({expression}){rest}");
+        script.extend(["(", expression, ")", rest]);
     }
     ensure!(used.iter().all(|used| *used), "more than there are parameters: {statement}");
     // It would be taken for a variable.
