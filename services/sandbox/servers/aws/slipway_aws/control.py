@@ -58,6 +58,7 @@ class Control:
         yield "POST", "/instances/<instance_id>/isolate", self._isolate
         yield "POST", "/instances/<instance_id>/repair", self._repair
         yield "GET", "/volumes", self._volumes
+        yield "POST", "/volumes/<volume_id>/age", self._age
         yield "GET", "/faults", self._faults
         yield "POST", "/faults", self._add_fault
         yield "DELETE", "/faults", self._clear_faults
@@ -141,6 +142,26 @@ class Control:
                     for volume in backend.volumes.values()
                 ]
             }
+
+    def _age(self, request: Request, volume_id: str) -> Any:
+        """Time passes for the modifications of one volume; all others share the clock."""
+        seconds = float(_body(request)["seconds"])
+        if seconds < 0:
+            raise BadRequest("the clock never goes back")
+        with Settled(self.world):
+            for _, region, backend in self.world.ec2_places():
+                volume = backend.volumes.get(volume_id)
+                if volume is None:
+                    continue
+                for modification in volume.modifications:
+                    modification.slipway_at -= seconds
+                self.world.version += 1
+                answer = disk(volume, region)
+                break
+            else:
+                raise NotFound(f"no volume {volume_id}")
+        self.world.keep(self.world.version)
+        return answer
 
     def _faults(self, request: Request) -> Any:
         return {"faults": [fault.as_dict() for fault in self.world.faults.all()], "kinds": KINDS}

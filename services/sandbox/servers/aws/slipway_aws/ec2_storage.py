@@ -24,6 +24,8 @@ MODIFIABLE = {
     "Throughput": "throughput",
     "MultiAttachEnabled": "multi_attach_enabled",
 }
+# What a volume gets that becomes gp3 and for which nobody asked for it.
+GP3 = {"iops": 3000, "throughput": 125}
 
 
 class StrictStorage(StrictVolumes):
@@ -36,7 +38,8 @@ class StrictStorage(StrictVolumes):
         before = {name: getattr(volume, name) for name in MODIFIABLE.values()}
         result = super().modify_volume()
         modification = volume.modifications[-1]
-        modification.slipway_target = {name: getattr(volume, name) for name in MODIFIABLE.values()}
+        target = {name: getattr(volume, name) for name in MODIFIABLE.values()}
+        modification.slipway_target = _of_its_kind(target)
         for name, value in before.items():
             setattr(volume, name, value)
         _complete(modification, before)
@@ -45,6 +48,7 @@ class StrictStorage(StrictVolumes):
         modification.slipway_at = self.world.now()
         modification.slipway_mark = uuid.uuid4().hex
         seconds = self.world.settings.volume_modifying_s
+        modification.slipway_seconds = seconds + self.world.settings.volume_optimizing_s
         mark = modification.slipway_mark
         self.world.later(seconds, "volume-modifying", self.call.place, volume.id, mark)
         return result
@@ -62,6 +66,8 @@ class StrictStorage(StrictVolumes):
             volume_ids=ids, filters=self._filters_from_querystring()
         )
         latest = {item.volume_id: item for item in every if item is item.volume.modifications[-1]}
+        for item in latest.values():
+            item.slipway_progress = self._progress(item)
         paged, token = page(latest.values(), lambda item: item.volume_id, self.params, (5, 500))
         return ActionResult({"VolumesModifications": paged, "NextToken": token})
 
@@ -149,7 +155,21 @@ class StrictStorage(StrictVolumes):
                 "InvalidParameterValue",
                 f"New size cannot be smaller than existing size ({volume.size} GiB).",
             )
+        kind = self._get_param("VolumeType") or volume.volume_type
+        if self._get_param("Throughput") is not None and kind != "gp3":
+            raise AwsError(
+                "InvalidParameterCombination",
+                f"The parameter throughput is not supported for {kind} volumes.",
+            )
         self._check_modification_rate(volume)
+
+    def _progress(self, modification: Any) -> int:
+        """How far it is in percent: evenly over its time, and at 99 for as long as it is late."""
+        if modification.modification_state not in UNFINISHED:
+            return 100
+        seconds = getattr(modification, "slipway_seconds", 0.0)
+        passed = self.world.now() - modification.slipway_at
+        return min(99, int(100 * passed / seconds)) if seconds > 0 else 99
 
     def _check_modification_rate(self, volume: Volume) -> None:
         settings, now = self.world.settings, self.world.now()
@@ -161,6 +181,13 @@ class StrictStorage(StrictVolumes):
                 "You've reached the maximum modification rate per volume limit."
                 f" At most {settings.modifications_per_window} in 24 hours.",
             )
+
+
+def _of_its_kind(values: dict[str, Any]) -> dict[str, Any]:
+    """The values that a volume of this type has; Moto leaves those of the former one."""
+    if values["volume_type"] != "gp3":
+        return {**values, "throughput": None}
+    return {**values, **{name: values[name] or least for name, least in GP3.items()}}
 
 
 def _complete(modification: Any, before: dict[str, Any]) -> None:

@@ -66,7 +66,8 @@ def _deleted_on_termination(self: Any) -> bool:
 
 
 def _modification_progress(self: Any) -> int:
-    return {"modifying": 0, "optimizing": 50}.get(self.modification_state, 100)
+    default = 100 if self.modification_state == "completed" else 0
+    return getattr(self, "slipway_progress", default)
 
 
 def _modification_filter_value(self: Any, filter_name: str) -> Any:

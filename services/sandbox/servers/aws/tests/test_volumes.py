@@ -172,6 +172,39 @@ def test_growth_takes_time(strict: Endpoint) -> None:
         strict.ec2.modify_volume(VolumeId=volume_id, Size=30)
 
 
+def test_a_modification_tells_how_far_it_is(strict: Endpoint) -> None:
+    volume_id = strict.available()
+    answer = strict.ec2.modify_volume(VolumeId=volume_id, Iops=4000)["VolumeModification"]
+    assert (answer["Progress"], answer["OriginalIops"], answer["TargetIops"]) == (0, 3000, 4000)
+    held = strict.fault("stick", transition="volume-optimizing", contains=volume_id)
+    seen = []
+    for seconds in (0.27, 0.54, 1.08, 60):
+        strict.advance(seconds)
+        found = modification(strict, volume_id)
+        seen.append((found["ModificationState"], found["Progress"]))
+    assert [state for state, _ in seen] == ["modifying", "optimizing", "optimizing", "optimizing"]
+    assert [percent for _, percent in seen] == [10, 30, 70, 99]
+    strict.delete(f"/faults/{held}")
+    strict.advance(1)
+    found = modification(strict, volume_id)
+    assert (found["ModificationState"], found["Progress"]) == ("completed", 100)
+
+
+def test_a_volume_has_what_its_type_has(strict: Endpoint) -> None:
+    volume_id = strict.available(Iops=4000, Throughput=250)
+    with refused("InvalidParameterCombination"):
+        strict.ec2.modify_volume(VolumeId=volume_id, VolumeType="io2", Throughput=250)
+    strict.ec2.modify_volume(VolumeId=volume_id, VolumeType="io2")
+    strict.advance(3)
+    volume = strict.volume(volume_id)
+    assert (volume["VolumeType"], volume["Iops"]) == ("io2", 4000)
+    assert "Throughput" not in volume
+    strict.ec2.modify_volume(VolumeId=volume_id, VolumeType="gp3")
+    strict.advance(3)
+    volume = strict.volume(volume_id)
+    assert (volume["Iops"], volume["Throughput"]) == (4000, 125)
+
+
 def test_four_modifications_a_day(strict: Endpoint) -> None:
     volume_id = strict.available()
     for size in (21, 22, 23, 24):
@@ -182,6 +215,18 @@ def test_four_modifications_a_day(strict: Endpoint) -> None:
     strict.advance(86_400)
     strict.ec2.modify_volume(VolumeId=volume_id, Size=25)
     assert modification(strict, volume_id)["TargetSize"] == 25
+
+
+def test_the_day_of_one_volume_passes_alone(strict: Endpoint) -> None:
+    first, second = strict.available(), strict.available()
+    for size in (21, 22, 23, 24):
+        for volume_id in (first, second):
+            strict.ec2.modify_volume(VolumeId=volume_id, Size=size)
+        strict.advance(3)
+    strict.post(f"/volumes/{first}/age", {"seconds": 86_400})
+    strict.ec2.modify_volume(VolumeId=first, Size=25)
+    with refused("VolumeModificationRateExceeded"):
+        strict.ec2.modify_volume(VolumeId=second, Size=25)
 
 
 def test_snapshots_take_time(strict: Endpoint) -> None:
