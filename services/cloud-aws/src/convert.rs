@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use aws_sdk_ec2::types as ec2;
 use cloud::{
-    Attachment, Error, IngressRule, Instance, PeerRange, SecurityGroup, Tags, Volume, VolumeModification,
-    VolumeSnapshot,
+    Attachment, Error, IngressRule, Instance, PeerRange, SecurityGroup, Tags, Volume, VolumeChange,
+    VolumeModification, VolumeSnapshot,
 };
 
 use crate::request::{Request, lacks};
@@ -93,7 +93,12 @@ pub(crate) fn modification(seen: ec2::VolumeModification) -> Result<VolumeModifi
         volume: required(seen.volume_id, "volume id of the modification")?.into(),
         state: required(seen.modification_state, "modification state")?.as_str().into(),
         progress: seen.progress.and_then(|progress| u8::try_from(progress).ok()),
-        target_size_gib: number(seen.target_size),
+        target: VolumeChange {
+            size_gib: number(seen.target_size),
+            kind: seen.target_volume_type.map(|kind| kind.as_str().into()),
+            iops: number(seen.target_iops),
+            throughput: number(seen.target_throughput),
+        },
         message: seen.status_message.filter(|message| !message.is_empty()),
         started_at: time(seen.start_time),
     })

@@ -171,7 +171,7 @@ mod tests {
             volume: volume.into(),
             state,
             progress: None,
-            target_size_gib: None,
+            target: VolumeChange::default(),
             message: None,
             started_at: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(at)),
         };

@@ -194,6 +194,18 @@ impl VolumeChange {
     }
 }
 
+impl VolumeModification {
+    /// Whether it leads to all of this.
+    pub fn leads_to(&self, change: &VolumeChange) -> bool {
+        let VolumeChange { size_gib, kind, iops, throughput } = change;
+        let number = |wanted: &Option<u32>, target: Option<u32>| wanted.is_none() || *wanted == target;
+        number(size_gib, self.target.size_gib)
+            && (kind.is_none() || *kind == self.target.kind)
+            && number(iops, self.target.iops)
+            && number(throughput, self.target.throughput)
+    }
+}
+
 impl ModificationState {
     /// Whether EC2 works on it and what it asks for cannot be used yet, whatever the volume shows already.
     pub fn is_under_way(&self) -> bool {
@@ -213,8 +225,8 @@ pub struct VolumeModification {
     pub state: ModificationState,
     /// 0 to 100.
     pub progress: Option<u8>,
-    /// The size it will have.
-    pub target_size_gib: Option<u32>,
+    /// What the volume will be, as far as it was asked.
+    pub target: VolumeChange,
     /// Words of EC2, of a failure above all.
     pub message: Option<String>,
     /// When it began.

@@ -357,6 +357,10 @@ mod tests {
         assert_eq!((resting(1), resting(2)), (vec![Part::Tuning], Vec::new()));
         let left = |memories: &Memories| memories.rests_for("a").unwrap();
         assert!(left(&memories) > RATIONED / 2);
+        // Once its time has come it is tried again by itself.
+        memories.lock().get_mut("a").unwrap().held[0].until = Instant::now();
+        assert_eq!((memories.held("a", 1, Part::Tuning), resting(1)), (None, Vec::new()));
+        assert_eq!(memories.rests_for("a"), Some(Duration::ZERO));
         memories.hold("a", 2, failure(true), false);
         assert!(left(&memories) <= Duration::from_secs(15));
         memories.went_well("a", Part::Config);

@@ -8,7 +8,7 @@ use cloud::{Protection, Role, Select, SnapshotId, TagFilter, VolumeId, key};
 use jiff::Timestamp;
 use kube::runtime::reflector::ObjectRef;
 use plan::{Account, Dns, Goal, Observed, Plan, Source, Subject, Validated};
-use resources::{Phase, QuestDB, names};
+use resources::{Phase, QuestDB};
 
 use crate::context::Context;
 use crate::error::Error;
@@ -191,19 +191,14 @@ async fn last_copies(
     found.map_err(Error::aws("look for the last copy of the disk"))
 }
 
-/// Reads that only somebody at work needs, and whoever's disk somebody else is growing.
+/// Reads that only somebody at work needs, and whoever's disk somebody else is growing or EC2 optimizes.
 async fn look_closer(
     context: &Context,
     resource: &QuestDB,
     validated: &Validated,
     observed: &mut Observed,
 ) -> Result<(), Error> {
-    let conditions = resource.status.iter().flat_map(|status| &status.conditions);
-    let resizing = conditions
-        .into_iter()
-        .any(|condition| condition.type_ == names::condition::VOLUME_RESIZING && condition.status == "True");
-    let serves = validated.goal == Goal::Serve;
-    if serves && plan::modification_must_be_read(validated, observed, resizing) {
+    if plan::modification_must_be_read(resource, validated, observed) {
         for volume in observed.account.volumes.iter().filter(|volume| !volume.state.is_ending()) {
             let found = context.lookup.volume_modification(&volume.id).await;
             let found = found.map_err(Error::aws("describe the modification of a volume"))?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use plan::{Observed, Part, Plan, Rehearsal, State, Subject, Unseen, Validated};
+use plan::{Observed, Part, Plan, Rehearsal, State, Subject, Unseen, Validated, Work};
 use resources::{QuestDB, QuestDBStatus};
 
 use crate::apply::{self, Written, kubernetes};
@@ -23,6 +23,8 @@ const UNSEEN: Duration = Duration::from_secs(5);
 const UNSEEN_LONG: Duration = Duration::from_secs(20);
 /// Between two looks at a disk that EBS copies a last time.
 const COPYING: Duration = Duration::from_secs(5);
+/// Between two looks at a disk that EC2 optimizes, for up to a day.
+const OPTIMIZING: Duration = Duration::from_mins(1);
 /// Between two statuses that say no more than how far a new database is.
 const PROGRESS: Duration = Duration::from_secs(3);
 /// Between two statuses of one that fails again in other words.
@@ -197,26 +199,30 @@ fn next(
     if written.released {
         return Next::Change;
     }
+    let work = plan::work(validated, observed);
     if plan.is_settled() {
         let untold = observed.dns.untold || observed.account.untold;
-        let doubt = Doubt { unreadable: !observed.secrets.unreadable.is_empty(), untold };
+        let unreadable = !observed.secrets.unreadable.is_empty();
+        let doubt = Doubt { unreadable, untold, optimizes: work == Work::Optimizing };
         return at_rest(&doubt, context.resync, &Slot::of(uid, &context.memories));
     }
     // A part that rests keeps its own time.
     let rests = |part| written.applied.holds_back(part);
-    let mut waiting = plan
+    let waiting = plan
         .progress
         .iter()
         .filter(|progress| matches!(progress.state, State::Running(_)) && !rests(progress.part))
-        .map(|progress| progress.part)
-        .peekable();
-    let waits = waiting.peek().is_some();
+        .map(|progress| progress.part);
+    let waiting: Vec<Part> = waiting.collect();
+    let waits = !waiting.is_empty();
+    let only_for = |part| waiting.iter().all(|waiting| *waiting == part);
     Next::Soon(match (written.applied.wrote || written.skipped, waits) {
         (true, _) if context.watches.unseen_whole(Some(&validated.subject.namespace)).is_some() => {
             unshown(runtime::backoff::random_share())
         }
         (true, _) => AFTER_WRITE,
-        (false, true) if waiting.all(|part| part == Part::LastCopy) => COPYING,
+        (false, true) if only_for(Part::LastCopy) => COPYING,
+        (false, true) if only_for(Part::Tuning) && work == Work::Holding => OPTIMIZING.min(context.resync),
         (false, true) => AT_WORK,
         (false, false) if written.applied.failures.is_empty() => BROKEN,
         (false, false) => context.memories.rests_for(uid).unwrap_or(BROKEN).clamp(AT_WORK, BROKEN),
@@ -229,11 +235,14 @@ struct Doubt {
     unreadable: bool,
     /// What a picture would tell of it that all share.
     untold: bool,
+    /// How far EC2 is with its disk, which is as it should be.
+    optimizes: bool,
 }
 
 fn at_rest(doubt: &Doubt, resync: Duration, slot: &Slot<'_>) -> Next {
     match doubt {
         Doubt { unreadable: true, .. } => Next::Soon(BROKEN.min(resync)),
+        Doubt { optimizes: true, .. } => Next::Rest(slot.within(OPTIMIZING.min(resync))),
         Doubt { untold: true, .. } => Next::Rest(slot.within(UNTOLD.min(resync))),
         Doubt { .. } => Next::Rest(slot.within(resync)),
     }
@@ -249,15 +258,17 @@ mod tests {
     fn what_could_not_be_seen_of_one_at_rest_is_looked_at_soon() {
         let second = Duration::from_secs(1);
         let slot = Slot { uid: "0b3c3f5e", now: HOUR };
-        let check = |unreadable, untold, resync, expected| {
-            assert_eq!(at_rest(&Doubt { unreadable, untold }, resync, &slot), expected);
+        let check = |[unreadable, untold, optimizes]: [bool; 3], resync, expected| {
+            assert_eq!(at_rest(&Doubt { unreadable, untold, optimizes }, resync, &slot), expected);
         };
-        check(false, false, HOUR, Next::Rest(slot.within(HOUR)));
-        check(false, true, HOUR, Next::Rest(slot.within(UNTOLD)));
-        check(true, false, HOUR, Next::Soon(BROKEN));
-        check(true, true, HOUR, Next::Soon(BROKEN));
-        check(false, true, second, Next::Rest(slot.within(second)));
-        check(true, false, second, Next::Soon(second));
+        check([false, false, false], HOUR, Next::Rest(slot.within(HOUR)));
+        check([false, true, false], HOUR, Next::Rest(slot.within(UNTOLD)));
+        check([true, false, false], HOUR, Next::Soon(BROKEN));
+        check([true, true, true], HOUR, Next::Soon(BROKEN));
+        check([false, true, false], second, Next::Rest(slot.within(second)));
+        check([true, false, false], second, Next::Soon(second));
+        check([false, true, true], HOUR, Next::Rest(slot.within(OPTIMIZING)));
+        check([false, false, true], second, Next::Rest(slot.within(second)));
     }
 
     #[test]

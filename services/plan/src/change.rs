@@ -195,8 +195,9 @@ fn disk(world: &World<'_>) -> Vec<Change> {
     let differs = [
         ("/spec/storage/sizeGib", change.size_gib.is_some()),
         ("/spec/storage/type", change.kind.is_some()),
-        ("/spec/storage/iops", change.iops.is_some()),
-        ("/spec/storage/throughput", change.throughput.is_some()),
+        // Another type is asked for with what stays of the former as well.
+        ("/spec/storage/iops", change.iops.is_some() && change.iops != volume.iops),
+        ("/spec/storage/throughput", change.throughput.is_some() && change.throughput != volume.throughput),
     ];
     let fields = differs.into_iter().filter_map(|(field, differs)| differs.then_some(field));
     fields.map(|field| Change::online(field, "EC2 changes the disk while QuestDB serves")).collect()

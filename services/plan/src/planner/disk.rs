@@ -6,7 +6,7 @@ use cloud::{
 };
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use resources::{VolumeType, names};
+use resources::{QuestDB, VolumeType, names};
 use serde_json::Value;
 
 use super::World;
@@ -14,7 +14,8 @@ use super::child::{ensure, ensure_with};
 use super::existing::Disk;
 use super::machine::{generation_of, is_of};
 use super::source::Start;
-use crate::{Account, Children, Observed, Part, Plan, State, Step, Validated, build};
+use crate::report::conditions;
+use crate::{Account, Children, Goal, Observed, Part, Plan, State, Step, Validated, build};
 
 /// The resource of disks and claims whose quantity is a size.
 const STORAGE: &str = "storage";
@@ -126,13 +127,17 @@ fn claim_to_name<'a>(children: &'a Children, disk: Option<&'a PersistentVolume>)
     }
 }
 
-/// Whether the state of the volume's last modification decides anything now.
-pub fn modification_must_be_read(validated: &Validated, observed: &Observed, resizing: bool) -> bool {
+/// Whether the state of the volume's last modification decides anything now, or is being told.
+pub fn modification_must_be_read(resource: &QuestDB, validated: &Validated, observed: &Observed) -> bool {
+    if validated.goal != Goal::Serve {
+        return false;
+    }
     let decides = |volume: &Volume| {
         let known = persistent_volume_of(&observed.children, volume).and_then(capacity_of);
         !change(validated, volume).is_empty() || known.is_some_and(|size| size < gibibytes(volume.size_gib))
     };
-    resizing || super::existing::living(&observed.account.volumes).any(decides)
+    conditions::is_change_told(resource.status.as_ref())
+        || super::existing::living(&observed.account.volumes).any(decides)
 }
 
 fn persistent_volume_of<'a>(children: &'a Children, volume: &Volume) -> Option<&'a PersistentVolume> {
@@ -206,36 +211,91 @@ fn mirror_generation(world: &World<'_>, plan: &mut Plan, volume: &Volume, instan
     }
 }
 
+/// What EC2 does with a disk because of its last change, as far as it was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Nothing.
+    Nothing,
+    /// It changes the disk, or does not show yet that it has.
+    Changing,
+    /// The disk is as asked for, and EC2 still moves what lies on it, for up to a day.
+    Optimizing,
+    /// The same, and something else is asked for by now, which it takes only afterwards.
+    Holding,
+}
+
+/// What EC2 does with the disk that the database has.
+pub fn work(validated: &Validated, observed: &Observed) -> Work {
+    let volume = super::existing::living(&observed.account.volumes).next();
+    volume.map_or(Work::Nothing, |volume| work_on(validated, &observed.account, volume))
+}
+
+fn work_on(validated: &Validated, account: &Account, volume: &Volume) -> Work {
+    let Some(modification) = modification_of(account, volume) else { return Work::Nothing };
+    let change = change(validated, volume);
+    match &modification.state {
+        ModificationState::Modifying | ModificationState::Unknown(_) => Work::Changing,
+        ModificationState::Optimizing if change.is_empty() => Work::Optimizing,
+        // The volume was looked at before its modification.
+        ModificationState::Optimizing if modification.leads_to(&change) => Work::Changing,
+        ModificationState::Optimizing => Work::Holding,
+        ModificationState::Completed | ModificationState::Failed => Work::Nothing,
+    }
+}
+
+/// How far EC2 is with the last change of the disk, in tens: each text is a write of the status.
+pub(crate) fn progress(account: &Account) -> String {
+    let percent = account.modification.as_ref().and_then(|modification| modification.progress);
+    percent.map_or_else(String::new, |percent| format!(", {} % done", percent / 10 * 10))
+}
+
 fn tune(world: &World<'_>, plan: &mut Plan, volume: &Volume) {
+    let account = &world.observed.account;
     let change = change(world.validated, volume);
-    let modification = modification_of(&world.observed.account, volume);
-    let under_way = modification.is_some_and(|found| found.state.is_under_way());
-    let progress = modification.and_then(|modification| modification.progress);
-    let progress = progress.map_or_else(String::new, |percent| format!(", {percent} % done"));
-    match (change.is_empty(), under_way) {
-        (true, true) => plan.wait(Part::Tuning, format!("EC2 is resizing {}{progress}", volume.id)),
-        (true, false) => match ungrown(world, volume) {
-            Some(text) => plan.wait(Part::Tuning, text),
-            None => plan.say(Part::Tuning, State::Done),
-        },
-        (false, true) => {
-            plan.wait(
-                Part::Tuning,
-                format!("EC2 is still working on the last change of {}{progress}", volume.id),
-            );
+    let modification = modification_of(account, volume);
+    let (id, progress) = (&volume.id, progress(account));
+    match work_on(world.validated, account, volume) {
+        Work::Changing if modification.is_none_or(|found| found.leads_to(&change)) => {
+            plan.wait(Part::Tuning, format!("EC2 is changing {id}{progress}"));
         }
-        (false, false) => {
+        Work::Changing => {
+            plan.wait(Part::Tuning, format!("EC2 is still working on the last change of {id}{progress}"));
+        }
+        Work::Holding => {
+            let wish = words(&change);
+            let text = format!(
+                "{id} is to have {wish} as soon as EC2 has optimized it after its last change{progress}: it takes no other before"
+            );
+            plan.wait(Part::Tuning, text);
+        }
+        Work::Nothing if !change.is_empty() => {
             let given_up = modification.filter(|found| found.state == ModificationState::Failed);
             let given_up = given_up.map_or_else(String::new, |found| {
                 let words = found.message.as_deref().unwrap_or("it does not say why");
                 format!("; EC2 gave up the last change: {words}")
             });
-            let reason = format!("{} is not as large or as fast as asked for{given_up}", volume.id);
-            let text = format!("{} is to be {} GiB{given_up}", volume.id, world.validated.storage.size_gib);
-            plan.act(Part::Tuning, Step::ModifyVolume { volume: volume.id.clone(), change }, reason);
+            let reason = format!("{id} is not as large or as fast as asked for{given_up}");
+            let text = format!("{id} is to have {}{given_up}", words(&change));
+            plan.act(Part::Tuning, Step::ModifyVolume { volume: id.clone(), change }, reason);
             plan.wait(Part::Tuning, text);
         }
+        Work::Nothing | Work::Optimizing => match ungrown(world, volume) {
+            Some(text) => plan.wait(Part::Tuning, text),
+            None => plan.say(Part::Tuning, State::Done),
+        },
     }
+}
+
+/// A change for people.
+fn words(change: &VolumeChange) -> String {
+    let VolumeChange { size_gib, kind, iops, throughput } = change;
+    let words = [
+        size_gib.map(|size| format!("{size} GiB")),
+        kind.as_ref().map(|kind| format!("type {kind}")),
+        iops.map(|iops| format!("{iops} IOPS")),
+        throughput.map(|throughput| format!("{throughput} MiB/s")),
+    ];
+    words.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// What is left to change of a volume.
@@ -246,13 +306,13 @@ pub(crate) fn change(validated: &Validated, volume: &Volume) -> VolumeChange {
         VolumeType::Io2 => (VolumeKind::Io2, None),
     };
     let differs = |found: Option<u32>| found.is_some() && found != throughput;
-    // A type is asked for with its throughput: EC2 would choose one, and take the next change only hours later.
+    // A type is asked for with all that it has: EC2 would choose the rest, and take the next change only hours later.
     let becomes = volume.kind != kind;
     VolumeChange {
         // Never smaller: what EC2 has is the floor.
         size_gib: (volume.size_gib < storage.size_gib).then_some(storage.size_gib),
         kind: becomes.then_some(kind),
-        iops: volume.iops.is_some_and(|iops| iops != storage.iops).then_some(storage.iops),
+        iops: (becomes || volume.iops.is_some_and(|iops| iops != storage.iops)).then_some(storage.iops),
         throughput: throughput.filter(|_| becomes || differs(volume.throughput)),
     }
 }

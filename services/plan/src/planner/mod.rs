@@ -32,8 +32,8 @@ use crate::report::are_copies_outdated;
 use crate::secrets::{Choice, Keyring, choose};
 use crate::{Goal, Observed, Part, Plan, Settings, State, Step, Validated, upgrade};
 
-pub(crate) use disk::change as volume_change;
-pub use disk::modification_must_be_read;
+pub use disk::{Work, modification_must_be_read, work};
+pub(crate) use disk::{change as volume_change, progress};
 pub(crate) use existing::living;
 pub use former::Left;
 pub(crate) use home::pinned;

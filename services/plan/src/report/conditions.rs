@@ -7,13 +7,16 @@ use resources::{QuestDB, QuestDBStatus};
 
 use super::{Outcome, last_copy, moving, reach, references, upgrade};
 use crate::few::few;
+use crate::planner::{Work, progress, work};
 use crate::{Goal, Part, State, Step};
 
 /// Reason of what is said only while the namespace cannot be seen.
 const UNSEEN: &str = "NamespaceUnseen";
 
-/// What is said of a disk that was changed. How long EC2 still moves what lies on it, nobody is asked: nothing depends on it.
-const AS_ASKED: &str = "the disk is as asked for; EC2 optimizes it for up to a day after a change, and it may be slower meanwhile";
+/// What is said of a disk that was changed.
+const AS_ASKED: &str = "the disk is as asked for";
+/// Reason of what is said of it while EC2 still moves what lies on it. Nothing waits for that but the next change.
+const OPTIMIZING: &str = "Optimizing";
 
 /// Status, reason, message.
 pub(crate) type Word = (&'static str, String, String);
@@ -260,20 +263,36 @@ fn resizing(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
     if let Some(failure) = outcome.applied.failure(Part::Tuning) {
         return Some(no(if failure.lasting { "Refused" } else { "Delayed" }, &failure.message));
     }
-    match outcome.plan.state(Part::Tuning) {
-        Some(State::Running(text)) if asked || changes(outcome) => Some(yes("Modifying", text)),
+    match (outcome.plan.state(Part::Tuning), work(outcome.validated, outcome.observed)) {
+        (Some(State::Running(text)), Work::Holding) => Some(no("Delayed", text)),
+        (Some(State::Running(text)), Work::Changing) => Some(yes("Modifying", text)),
+        (Some(State::Running(text)), _) if asked => Some(yes("Modifying", text)),
         // What is waited for without a change of the disk is its file system.
-        Some(State::Running(text)) => Some(yes("Growing", text)),
-        // Whoever is paused in the middle of it goes on later.
-        None => as_said(status, condition::VOLUME_RESIZING),
+        (Some(State::Running(text)), _) => Some(yes("Growing", text)),
+        // Whoever is paused in the middle of it goes on later; how far EC2 came meanwhile, nobody asks.
+        (None, _) if is_optimizing_told(Some(status)) => Some(no("Done", AS_ASKED)),
+        (None, _) => as_said(status, condition::VOLUME_RESIZING),
+        (_, Work::Optimizing) => {
+            let progress = progress(&outcome.observed.account);
+            let text = format!(
+                "{AS_ASKED}; EC2 optimizes it{progress}: it may be slower meanwhile, and its next change waits for that"
+            );
+            Some(no(OPTIMIZING, &text))
+        }
         _ => known.then(|| no("Done", AS_ASKED)),
     }
 }
 
-/// Whether EC2 works on a change of the disk.
-fn changes(outcome: &Outcome<'_>) -> bool {
-    let modification = outcome.observed.account.modification.as_ref();
-    modification.is_some_and(|found| found.state.is_under_way())
+/// Whether a change of the disk is told of that EC2 has not done with.
+pub(crate) fn is_change_told(status: Option<&QuestDBStatus>) -> bool {
+    let mut conditions = status.into_iter().flat_map(|status| &status.conditions);
+    let resizes = conditions.any(|found| found.type_ == condition::VOLUME_RESIZING && found.status == "True");
+    resizes || is_optimizing_told(status)
+}
+
+fn is_optimizing_told(status: Option<&QuestDBStatus>) -> bool {
+    let mut conditions = status.into_iter().flat_map(|status| &status.conditions);
+    conditions.any(|found| found.type_ == condition::VOLUME_RESIZING && found.reason == OPTIMIZING)
 }
 
 fn conflict(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {

@@ -18,6 +18,8 @@ impl Step {
             Self::Tag { resource, tags } => {
                 tags.get(cloud::key::GENERATION).is_none().then(|| format!("{resource} with {tags:?}"))
             }
+            // Which modification is the last one shows late too, and EC2 counts each.
+            Self::ModifyVolume { volume, change } => Some(format!("{volume} with {change:?}")),
             Self::LabelNode { uid, labels, .. } => Some(format!("Node {uid} with {labels:?}")),
             _ => None,
         }
@@ -28,7 +30,7 @@ impl Step {
 mod tests {
     use std::collections::BTreeMap;
 
-    use cloud::Tags;
+    use cloud::{Tags, VolumeChange};
     use serde_json::json;
 
     use super::*;
@@ -56,5 +58,13 @@ mod tests {
             Step::LabelNode { name: "n".to_owned(), uid: "u".to_owned(), labels }.brings()
         };
         assert!(label("a").is_some() && label("a") != label("b"));
+        let modify = |iops: u32| {
+            let change = VolumeChange { iops: Some(iops), ..VolumeChange::default() };
+            Step::ModifyVolume { volume: "vol-1".into(), change }.brings()
+        };
+        assert!(
+            modify(6_000).is_some() && modify(6_000) != modify(7_000),
+            "another wish is asked for at once"
+        );
     }
 }

@@ -75,8 +75,7 @@ async fn a_volume_grows_as_often_as_aws_lets_it() {
         let volumes = [volume.clone()];
         let modified = eventually(DEADLINE, "the modification completed", async || {
             let found = corner.aws.describe_volume_modifications(&volumes).await.unwrap().pop()?;
-            (found.state == ModificationState::Completed && found.target_size_gib == Some(size))
-                .then_some(found)
+            (found.state == ModificationState::Completed && found.leads_to(&change)).then_some(found)
         });
         assert!(!modified.await.state.is_under_way());
         corner.until_volume(&volume, |volume| volume.size_gib == size).await;

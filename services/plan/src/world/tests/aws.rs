@@ -55,11 +55,11 @@ impl World {
                 if self.too_soon {
                     return Err("too soon");
                 }
-                if self.is_modifying() {
+                if self.is_modifying() || self.is_optimizing() {
                     return Err("the last change is not done");
                 }
                 self.modified += 1;
-                self.begin_modification(volume);
+                self.begin_modification(volume, change.clone());
                 let volume = self.volume(volume)?;
                 let before = volume.throughput.filter(|_| volume.kind == VolumeKind::Gp3);
                 volume.kind = change.kind.clone().unwrap_or_else(|| volume.kind.clone());

@@ -3,37 +3,43 @@
 
 use std::sync::Arc;
 
-use cloud::{ModificationState, VolumeId, VolumeModification};
+use cloud::{ModificationState, VolumeChange, VolumeId, VolumeKind, VolumeModification};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimStatus};
-use resources::{RunState, names};
+use resources::{Phase, RunState, VolumeType, names};
 use serde_json::{Value, json};
 
 use super::kubernetes::parse;
 use super::model::World;
 use super::runner::{pass, settle};
-use super::{check_serving, serving, wish};
-use crate::{Goal, Kind, Observed, Step, Validated, modification_must_be_read};
+use super::{check_serving, phase, serving, wish};
+use crate::{Kind, Observed, Step, Validated, Work, modification_must_be_read, work};
 
 /// Ticks that a change of a disk takes until it can be used.
 const WORK: usize = 3;
+/// Ticks that EC2 optimizes it then.
+const OPTIMIZES: usize = 4;
 
 impl World {
     /// EC2 begins to change the disk.
-    pub(super) fn begin_modification(&mut self, volume: &VolumeId) {
+    pub(super) fn begin_modification(&mut self, volume: &VolumeId, target: VolumeChange) {
         self.usable = self.volumes.iter().find(|found| found.id == *volume).map(|found| found.size_gib);
         self.modification = Some(VolumeModification {
             volume: volume.clone(),
             state: ModificationState::Modifying,
             progress: Some(0),
-            target_size_gib: None,
+            target,
             message: None,
             started_at: None,
         });
-        self.modifying = WORK;
+        (self.modifying, self.optimizing) = (WORK, OPTIMIZES);
     }
 
     pub(super) fn is_modifying(&self) -> bool {
         self.modification.as_ref().is_some_and(|found| found.state == ModificationState::Modifying)
+    }
+
+    pub(super) fn is_optimizing(&self) -> bool {
+        self.modification.as_ref().is_some_and(|found| found.state == ModificationState::Optimizing)
     }
 
     /// What the operator reads of it, asked for as it asks.
@@ -43,20 +49,26 @@ impl World {
         wish: &Validated,
         observed: &Observed,
     ) -> Option<VolumeModification> {
-        let mut conditions = resource.status.iter().flat_map(|status| &status.conditions);
-        let resizing = conditions
-            .any(|found| found.type_ == names::condition::VOLUME_RESIZING && found.status == "True");
-        let asks = wish.goal == Goal::Serve && modification_must_be_read(wish, observed, resizing);
-        self.modification.clone().filter(|_| asks)
+        self.modification.clone().filter(|_| modification_must_be_read(resource, wish, observed))
     }
 
     pub(super) fn tick_disk(&mut self) {
-        if let Some(found) = self.modification.as_mut().filter(|_| self.modifying > 0) {
-            self.modifying -= 1;
-            found.progress = Some(if self.modifying == 0 { 100 } else { 50 });
-            if self.modifying == 0 {
-                found.state = ModificationState::Optimizing;
+        match self.modification.as_mut() {
+            Some(found) if self.modifying > 0 => {
+                self.modifying -= 1;
+                found.progress = Some(if self.modifying == 0 { 60 } else { 50 });
+                if self.modifying == 0 {
+                    found.state = ModificationState::Optimizing;
+                }
             }
+            Some(found) if self.optimizing > 0 => {
+                self.optimizing -= 1;
+                found.progress = Some(if self.optimizing == 0 { 100 } else { 77 });
+                if self.optimizing == 0 {
+                    found.state = ModificationState::Completed;
+                }
+            }
+            _ => {}
         }
         if !self.bind() {
             return;
@@ -159,7 +171,7 @@ fn until(world: &mut World, reason: &str) -> String {
         pass(world, &mut 0, None, false);
         let (status, found, text) = resizing(world);
         if found == reason {
-            assert_eq!(status == "True", reason != "Done", "{text}");
+            assert_eq!(status == "True", ["Modifying", "Growing"].contains(&reason), "{text}");
             return text;
         }
         world.tick();
@@ -177,7 +189,7 @@ fn growth_ends_with_the_file_system_and_is_told_on_the_way() {
     world.tick();
     pass(&mut world, &mut 0, None, false);
     let (_, _, text) = resizing(&world);
-    assert!(text.contains("EC2 is resizing vol-") && text.contains(", 50 % done"), "{text}");
+    assert!(text.contains("EC2 is changing vol-") && text.contains(", 50 % done"), "{text}");
     let volume = world.children.persistent_volumes[0].spec.clone().unwrap();
     assert_eq!(
         volume.capacity.unwrap()["storage"].0,
@@ -189,10 +201,135 @@ fn growth_ends_with_the_file_system_and_is_told_on_the_way() {
     let carried_out =
         |world: &World| world.resource.status.as_ref().unwrap().instruction.as_ref().unwrap().seq;
     assert_eq!(carried_out(&world), 1, "what was asked for cannot be used yet");
-    let text = until(&mut world, "Done");
-    assert!(text.contains("is as asked for"), "{text}");
+    // What can be used is carried out, however long EC2 moves what lies on it.
+    let text = until(&mut world, "Optimizing");
+    assert!(text.contains("is as asked for; EC2 optimizes it, "), "{text}");
     assert_eq!((world.file_system().as_str(), carried_out(&world)), ("80Gi", 2));
+    assert_eq!(phase(&world), Some(Phase::Ready));
+    assert_eq!(until(&mut world, "Done"), "the disk is as asked for");
     check_serving(&world, None);
+}
+
+#[test]
+fn what_ec2_does_with_a_disk_is_told_by_its_last_change() {
+    use ModificationState::{Completed, Failed, Modifying, Optimizing};
+    let (to_it, elsewhere) = (Some(6_000), Some(5_000));
+    // What the disk shows, what the last change leads to, and how far it is.
+    for (shown, target, state, expected) in [
+        (3_000, to_it, Modifying, Work::Changing),
+        (3_000, elsewhere, Modifying, Work::Changing),
+        (6_000, to_it, Modifying, Work::Changing),
+        (6_000, to_it, ModificationState::Unknown("new".to_owned()), Work::Changing),
+        // The volume is shown as it was before, or something else is asked for by now.
+        (3_000, to_it, Optimizing, Work::Changing),
+        (3_000, elsewhere, Optimizing, Work::Holding),
+        (3_000, None, Optimizing, Work::Holding),
+        (6_000, to_it, Optimizing, Work::Optimizing),
+        (6_000, elsewhere, Optimizing, Work::Optimizing),
+        (3_000, to_it, Completed, Work::Nothing),
+        (6_000, to_it, Completed, Work::Nothing),
+        (3_000, to_it, Failed, Work::Nothing),
+    ] {
+        let what = format!("{shown} {target:?} {state:?}");
+        let mut world = serving();
+        wish(&mut world, 2, |spec| spec.storage.iops = 6_000);
+        let volume = world.volumes[0].id.clone();
+        world.begin_modification(&volume, VolumeChange { iops: target, ..VolumeChange::default() });
+        world.volumes[0].iops = Some(shown);
+        world.modification.as_mut().unwrap().state = state;
+        let mut observed = world.look();
+        observed.account.modification = world.modification.clone();
+        assert_eq!(work(&crate::fixture::validated(&world.resource), &observed), expected, "{what}");
+        observed.account.modification.as_mut().unwrap().volume = "vol-other".into();
+        assert_eq!(work(&crate::fixture::validated(&world.resource), &observed), Work::Nothing, "{what}");
+    }
+}
+
+#[test]
+fn the_next_change_waits_until_ec2_has_optimized_the_last_one_and_is_asked_for_once() {
+    let mut world = serving();
+    wish(&mut world, 2, |spec| spec.storage.iops = 6_000);
+    until(&mut world, "Optimizing");
+    let before = world.modified;
+    wish(&mut world, 3, |spec| (spec.storage.iops, spec.storage.throughput) = (7_000, 500));
+    // The model refuses it until then, and the report would give its words.
+    let text = until(&mut world, "Delayed");
+    let expected = "is to have 7000 IOPS, 500 MiB/s as soon as EC2 has optimized it after its last change, ";
+    assert!(text.contains(expected) && text.contains("0 % done"), "{text}");
+    assert_eq!((world.modified, phase(&world)), (before, Some(Phase::Updating)));
+    settle(&mut world, None, false);
+    assert_eq!(world.modified, before + 1);
+    assert_eq!((world.volumes[0].iops, world.volumes[0].throughput), (Some(7_000), Some(500)));
+    check_serving(&world, None);
+}
+
+#[test]
+fn how_far_ec2_is_costs_a_status_for_each_ten_percent_and_none_at_rest() {
+    let mut world = serving();
+    wish(&mut world, 2, |spec| spec.storage.iops = 6_000);
+    until(&mut world, "Optimizing");
+    (world.modifying, world.optimizing) = (0, 0);
+    let mut texts = Vec::new();
+    let mut statuses = 0;
+    let mut look = |world: &mut World, state: ModificationState, percent: u8| {
+        let found = world.modification.as_mut().unwrap();
+        (found.state, found.progress) = (state, Some(percent));
+        let before = world.resource.metadata.resource_version.clone();
+        let planned = pass(world, &mut 0, None, false);
+        assert_eq!((planned.actions.len(), phase(world)), (0, Some(Phase::Ready)));
+        statuses += usize::from(world.resource.metadata.resource_version != before);
+        texts.push(resizing(world).2);
+        statuses
+    };
+    let begun = look(&mut world, ModificationState::Optimizing, 0);
+    for percent in 0..100 {
+        look(&mut world, ModificationState::Optimizing, percent);
+    }
+    assert_eq!(look(&mut world, ModificationState::Optimizing, 99) - begun, 9);
+    assert_eq!(look(&mut world, ModificationState::Completed, 100) - begun, 10);
+    // Whatever is shown from here on, nobody looks.
+    for percent in [10, 20, 30] {
+        assert_eq!(look(&mut world, ModificationState::Optimizing, percent) - begun, 10);
+    }
+    assert!(texts[50].contains(", 40 % done"), "{}", texts[50]);
+    assert_eq!(texts.last().unwrap(), "the disk is as asked for");
+}
+
+#[test]
+fn whoever_pauses_meanwhile_is_told_no_number_that_grows_old() {
+    let mut world = serving();
+    wish(&mut world, 2, |spec| spec.storage.iops = 6_000);
+    until(&mut world, "Optimizing");
+    super::operations::become_(&mut world, RunState::Paused);
+    settle(&mut world, None, false);
+    assert_eq!(resizing(&world), ("False".into(), "Done".into(), "the disk is as asked for".into()));
+}
+
+#[test]
+fn another_type_is_asked_for_with_all_that_it_has() {
+    // An adopted disk of another type may have no number of operations, of which EC2 would choose one.
+    let mut world = serving();
+    let volume = &mut world.volumes[0];
+    (volume.kind, volume.iops, volume.throughput) = (VolumeKind::Other("st1".to_owned()), None, None);
+    let asked = |world: &mut World| {
+        let planned = pass(world, &mut 0, None, false);
+        let mut steps = planned.actions.iter().map(|action| action.step.clone());
+        steps.find_map(|step| match step {
+            Step::ModifyVolume { change, .. } => Some(change),
+            _ => None,
+        })
+    };
+    let gp3 = VolumeChange {
+        size_gib: None,
+        kind: Some(VolumeKind::Gp3),
+        iops: Some(3_000),
+        throughput: Some(125),
+    };
+    assert_eq!(asked(&mut world), Some(gp3));
+    let mut world = serving();
+    wish(&mut world, 2, |spec| spec.storage.volume_type = VolumeType::Io2);
+    let io2 = VolumeChange { kind: Some(VolumeKind::Io2), iops: Some(3_000), ..VolumeChange::default() };
+    assert_eq!(asked(&mut world), Some(io2));
 }
 
 #[test]
@@ -212,10 +349,10 @@ fn a_change_that_ec2_gave_up_is_asked_for_again_in_its_words() {
     let mut world = serving();
     wish(&mut world, 2, |spec| spec.storage.size_gib = 80);
     let volume = world.volumes[0].id.clone();
-    world.begin_modification(&volume);
+    world.begin_modification(&volume, VolumeChange { size_gib: Some(80), ..VolumeChange::default() });
     let found = world.modification.as_mut().unwrap();
     (found.state, found.message) = (ModificationState::Failed, Some("no room in the zone".to_owned()));
-    world.modifying = 0;
+    (world.modifying, world.optimizing) = (0, 0);
     let planned = pass(&mut world, &mut 0, None, false);
     let asked =
         planned.actions.iter().find(|action| matches!(action.step, Step::ModifyVolume { .. })).unwrap();
@@ -250,13 +387,12 @@ fn a_file_system_that_is_no_smaller_waits_for_nobody() {
 fn a_disk_that_somebody_else_grows_is_followed_when_it_can_be_used() {
     let mut world = serving();
     let volume = world.volumes[0].id.clone();
-    world.begin_modification(&volume);
+    world.begin_modification(&volume, VolumeChange { size_gib: Some(80), ..VolumeChange::default() });
     world.volumes[0].size_gib = 80;
     // The model fails where the file system is grown before the disk has.
     settle(&mut world, None, false);
     assert_eq!(world.file_system(), "80Gi");
-    let (status, reason, _) = resizing(&world);
-    assert_eq!((status.as_str(), reason.as_str()), ("False", "Done"));
+    until(&mut world, "Done");
     check_serving(&world, None);
 }
 

@@ -87,6 +87,8 @@ pub(crate) struct World {
     pub(super) modification: Option<VolumeModification>,
     /// Ticks until that can be used.
     pub(super) modifying: usize,
+    /// Ticks from then on until EC2 takes another one.
+    pub(super) optimizing: usize,
     /// Which claim the disk is for is said by the operator alone.
     pub(super) names_claim: bool,
     /// How large the disk is until then, whatever EC2 shows.
@@ -164,6 +166,7 @@ impl World {
             modified: 0,
             modification: None,
             modifying: 0,
+            optimizing: 0,
             names_claim: false,
             usable: None,
             exhausted: Vec::new(),
