@@ -7,6 +7,7 @@ mod apart;
 mod crash;
 mod denied;
 mod diff;
+mod disk;
 mod drift;
 mod edits;
 mod everywhere;

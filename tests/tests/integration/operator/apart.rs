@@ -64,14 +64,15 @@ async fn a_disk_that_aws_does_not_grow_yet_holds_no_restart_back() {
     subject.purge().await;
 }
 
-fn word<'a>(resource: &'a QuestDB, kind: &str) -> Option<(&'a str, &'a str, &'a str)> {
+/// Status, reason and message of a condition.
+pub(super) fn word<'a>(resource: &'a QuestDB, kind: &str) -> Option<(&'a str, &'a str, &'a str)> {
     let conditions = &resource.status.as_ref()?.conditions;
     let found = conditions.iter().find(|condition| condition.type_ == kind)?;
     Some((&found.status, &found.reason, &found.message))
 }
 
 /// How often a change of the volume was asked for since then.
-async fn changes(volume: &Volume, since: u64) -> usize {
+pub(super) async fn changes(volume: &Volume, since: u64) -> usize {
     let answer = control("GET", &format!("/journal?since={since}&action=ModifyVolume"), &Value::Null).await;
     let calls = answer["calls"].as_array().unwrap();
     calls.iter().filter(|call| call["params"].to_string().contains(volume.id.as_str())).count()
