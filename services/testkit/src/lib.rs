@@ -17,6 +17,7 @@ mod random;
 mod server;
 pub mod spawned;
 mod streams;
+pub mod telling;
 mod wait;
 mod watched;
 
@@ -29,7 +30,7 @@ pub use http::{Console, http};
 pub use kubernetes::{client, temporary_namespace};
 pub use postgres::{at_port, fresh_database, query};
 pub use proxy::{Mode, Proxy};
-pub use random::Random;
+pub use random::{Random, seed, setting};
 pub use sandbox::stack::{ClusterFacts, StackFacts};
 pub use server::{Out, Server};
 pub use spawned::{Spawned, free_address};

@@ -2,6 +2,30 @@
 //!
 //! For tests only; never for anything that must not be guessed.
 
+/// The seed of a test: what a variable says, or another one each time. It is said, so that the test can be played again.
+///
+/// # Panics
+/// When the variable holds no number.
+#[expect(clippy::print_stdout, reason = "whoever reads of a test that failed is to see its seed")]
+pub fn seed(variable: &str) -> u64 {
+    // The random half of it.
+    let drawn = || uuid::Uuid::now_v7().as_u64_pair().1;
+    let seed = setting(variable).unwrap_or_else(drawn);
+    println!("play it again with {variable}={seed}");
+    seed
+}
+
+/// A number that a variable holds, if it is set.
+///
+/// # Panics
+/// When it holds no number.
+#[expect(clippy::disallowed_methods, reason = "tests have no main to read their configuration in")]
+#[expect(clippy::panic, reason = "a test with another seed than the one asked for proves nothing")]
+pub fn setting(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is not a number")))
+}
+
 /// A generator of the family `SplitMix64`.
 #[derive(Debug, Clone)]
 pub struct Random(u64);

@@ -107,17 +107,10 @@ async fn sick(proxy: &testkit::Proxy, mode: &Mode, time: Duration) {
     proxy.set(Mode::Pass);
 }
 
-#[expect(clippy::disallowed_methods, reason = "tests have no main to read their configuration in")]
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number")))
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_is_survived() {
-    let time = Duration::from_secs(setting("SLIPWAY_STORM_SECONDS").unwrap_or(SECONDS));
-    let drawn = || u64::from(std::process::id()) ^ u64::try_from(jiff::Timestamp::now().as_second()).unwrap();
-    let seed = setting("SLIPWAY_STORM_SEED").unwrap_or_else(drawn);
-    println!("the storm's seed: play it again with SLIPWAY_STORM_SEED={seed}");
+    let time = Duration::from_secs(testkit::setting("SLIPWAY_STORM_SECONDS").unwrap_or(SECONDS));
+    let seed = testkit::seed("SLIPWAY_STORM_SEED");
     let rig = Rig::new().await;
     let mut random = Random::new(seed);
     let backend = Some(rig.backend().await);
