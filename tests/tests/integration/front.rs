@@ -1,9 +1,12 @@
 //! An HTTP server before an API server, that sees every request and falls ill on demand: it answers in the server's
-//! place, holds requests back, passes them on under another API group, or keeps to itself what open watches would tell.
+//! place, holds requests back, passes them on under another API group, or keeps to itself what open watches would tell,
+//! all of it or single events.
 
 #![cfg(test)]
 
-use std::collections::HashMap;
+mod events;
+
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,8 +19,11 @@ use axum::response::{IntoResponse as _, Response};
 use futures::StreamExt as _;
 use runtime::CancellationToken;
 use serde_json::json;
+use testkit::telling::{FORGOTTEN, Fate, Fates};
 use testkit::{ClusterFacts, eventually, unique};
 use tokio::sync::watch;
+
+use self::events::Events;
 
 /// How long a fault may take to fire.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -80,6 +86,11 @@ impl Seen {
         self.path.split('?').next().unwrap_or_default()
     }
 
+    /// The kind of what it is about, by its name in paths, where it is about many.
+    fn kind(&self) -> &str {
+        self.about().rsplit('/').next().unwrap_or_default()
+    }
+
     /// Whether it changes anything but a Lease.
     pub(crate) fn is_write(&self) -> bool {
         self.method != Method::GET && !self.is_of_lease()
@@ -107,13 +118,6 @@ impl Seen {
     }
 }
 
-/// What a watch is told of a version that is too old.
-const FORGOTTEN: &str = concat!(
-    r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","#,
-    r#""message":"too old resource version","reason":"Expired","code":410}}"#,
-    "\n"
-);
-
 type Rule = Arc<dyn Fn(&Seen) -> Act + Send + Sync>;
 
 struct Shared {
@@ -124,6 +128,7 @@ struct Shared {
     released: watch::Sender<bool>,
     watches: watch::Sender<Watches>,
     lost: Arc<AtomicUsize>,
+    events: Events,
     /// The first answers to lists, once they are to be remembered.
     lists: Mutex<Option<HashMap<String, Bytes>>>,
     /// Where whoever asks for the databases of all namespaces is sent to.
@@ -163,6 +168,7 @@ impl Front {
             released: watch::Sender::new(false),
             watches: watch::Sender::new(Watches::Told),
             lost: Arc::default(),
+            events: Events::default(),
             lists: Mutex::default(),
             only: Mutex::default(),
         });
@@ -227,6 +233,17 @@ impl Front {
     /// How many pieces of what watches were to be told were lost so far.
     pub(crate) fn lost(&self) -> usize {
         self.shared.lost.load(Ordering::Relaxed)
+    }
+
+    /// From now on the events of watches of these kinds, by their names in paths, have this fate, those of open ones too, and all
+    /// others none; no kinds are all of them. A seed chooses.
+    pub(crate) fn set_fate(&self, fate: Fate, kinds: &[&str], seed: u64) {
+        self.shared.events.set(fate, kinds, seed);
+    }
+
+    /// How many events met which fate so far, by kind.
+    pub(crate) fn fates(&self) -> BTreeMap<String, Fates> {
+        self.shared.events.fates()
     }
 
     /// From now on applies are held, until the next release.
@@ -307,7 +324,7 @@ fn answer(status: u16, retry_after: Option<u32>) -> Response {
 }
 
 async fn pass(shared: &Shared, seen: Seen, headers: &HeaderMap) -> Response {
-    let is_watch = seen.is_watch();
+    let watched = seen.is_watch().then(|| seen.kind().to_owned());
     let list = seen.is_list().then(|| seen.about().to_owned());
     let (mut path, mut body) = (seen.path, seen.body);
     if let Some(group) = &shared.group {
@@ -330,8 +347,8 @@ async fn pass(shared: &Shared, seen: Seen, headers: &HeaderMap) -> Response {
     match shared.client.send(request).await {
         Ok(answer) => {
             let mut answer = answer.map(Body::new);
-            if is_watch {
-                answer = answer.map(|body| told(shared, body));
+            if let Some(kind) = watched.filter(|_| answer.status().is_success()) {
+                answer = answer.map(|body| shared.events.told(&kind, told(shared, body)));
             }
             if let Some(list) = list {
                 answer = remembered(shared, list, answer).await;

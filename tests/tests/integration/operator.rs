@@ -47,5 +47,6 @@ mod states;
 mod subject;
 mod truth;
 mod unclaimed;
+mod unobserved;
 mod upgrades;
 mod waits;

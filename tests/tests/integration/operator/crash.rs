@@ -28,10 +28,10 @@ const FEW: u32 = 8;
 const LONG: Duration = Duration::from_mins(2);
 
 /// A word for it, what the wish becomes, and where it ends.
-type Operation = (&'static str, fn(&mut Value), Phase);
+pub(super) type Operation = (&'static str, fn(&mut Value), Phase);
 
 /// The operations of a life in order: what the wish becomes, and where it ends.
-const OPERATIONS: [Operation; 6] = [
+pub(super) const OPERATIONS: [Operation; 6] = [
     ("create", |_| {}, Phase::Ready),
     ("change", changed, Phase::Ready),
     ("move", moved, Phase::Ready),
@@ -188,7 +188,7 @@ async fn start(rig: &Rig, lease: &str, places: &[Failpoint]) -> Spawned {
 }
 
 /// One of each, or none.
-async fn judge(subject: &Subject, end: Phase, what: &str) {
+pub(super) async fn judge(subject: &Subject, end: Phase, what: &str) {
     let rig = &subject.rig;
     let machines = rig.instances().await;
     let mut volumes = rig.volumes().await;
@@ -210,7 +210,8 @@ async fn judge(subject: &Subject, end: Phase, what: &str) {
     }
 }
 
-async fn secret(subject: &Subject) -> Option<k8s_openapi::ByteString> {
+/// The password that was drawn for it.
+pub(super) async fn secret(subject: &Subject) -> Option<k8s_openapi::ByteString> {
     let secrets: Api<Secret> = Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace);
     let found = secrets.get_opt(&names::credentials(&subject.name)).await.unwrap()?;
     found.data?.remove(names::secret::PG_PASSWORD)

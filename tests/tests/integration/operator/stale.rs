@@ -162,7 +162,7 @@ async fn passes(operator: &Spawned, more: f64) {
 
 /// What was made in AWS for the rig's cluster since then. A call that is said again with its token, because the picture did
 /// not show yet what it had made, makes nothing.
-async fn launches(rig: &Rig, since: u64) -> Vec<String> {
+pub(super) async fn launches(rig: &Rig, since: u64) -> Vec<String> {
     let answer = control("GET", &format!("/journal?since={since}"), &Value::Null).await;
     let calls = answer["calls"].as_array().unwrap().iter();
     // One that EC2 refused for want of patience is said again.

@@ -1,0 +1,246 @@
+//! States that the operator never sees, events that it never gets, and caches of which one is behind the others: a whole life
+//! under each, while somebody takes the database's objects away and puts others there. There is never a machine, a disk, a firewall
+//! or a record more than there should be, no launch is given up, and the end is the same.
+
+mod hand;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Node, PersistentVolume};
+use kube::api::{DynamicObject, ListParams};
+use kube::{Api, Resource, ResourceExt as _};
+use resources::{Phase, names};
+use testkit::telling::{Fate, Fates};
+use testkit::{Random, Spawned, eventually, unique};
+use tokio::task::JoinHandle;
+
+use self::hand::Hand;
+use super::crash::{OPERATIONS, Operation, judge, secret};
+use super::edits::{self, OBJECTS, behind};
+use super::others::Others;
+use super::quiet::{asked, rounds};
+use super::rig::PATIENCE;
+use super::stale::launches;
+use super::subject::Subject;
+use crate::endpoint::serial;
+use crate::front::Front;
+
+/// The seed with which a life is led as another one was, as far as the servers let it.
+const SEED: &str = "SLIPWAY_WATCH_SEED";
+/// The kinds of which the operator keeps a cache, by their names in paths.
+const KINDS: [&str; 12] = [
+    "questdbs",
+    "configmaps",
+    "secrets",
+    "services",
+    "statefulsets",
+    "pods",
+    "persistentvolumeclaims",
+    "persistentvolumes",
+    "nodes",
+    "volumeattachments",
+    "networkpolicies",
+    "poddisruptionbudgets",
+];
+/// So many of them are behind the others at a time.
+const AT_ONCE: usize = 3;
+/// For how long at least, and how many milliseconds more that may be.
+const LEAST: Duration = Duration::from_secs(3);
+const MORE: u64 = 2_000;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn states_that_nobody_saw_make_no_difference() {
+    let fates = lead("merged", Fate::Merged).await;
+    let all = sum(&fates);
+    let fired = all.covered > 10 && all.unseen > 0 && all.replaced > 0;
+    assert!(fired, "the fault did not fire: {fates:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_that_are_lost_before_a_watch_expires_make_no_difference() {
+    let fates = lead("lost", Fate::Lost).await;
+    let kinds = fates.values().filter(|fates| fates.lost > 0).count();
+    assert!(sum(&fates).lost > 10 && kinds > 3, "the fault did not fire: {fates:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn caches_that_disagree_for_seconds_make_no_difference() {
+    let fates = lead("late", Fate::Late).await;
+    let kinds = fates.values().filter(|fates| fates.late > 0).count();
+    assert!(sum(&fates).late > 10 && kinds > 3, "the fault did not fire: {fates:#?}");
+}
+
+fn sum(fates: &BTreeMap<String, Fates>) -> Fates {
+    fates.values().fold(Fates::default(), |sum, fates| sum.and(*fates))
+}
+
+/// Leads a whole life under a fault; what became of the events, by kind.
+async fn lead(name: &str, fate: Fate) -> BTreeMap<String, Fates> {
+    let mut random = Random::new(testkit::seed(SEED));
+    let subject = Subject::new(&unique(name)).await;
+    let _others = Others::of(&subject.rig);
+    let since = serial().await;
+    let (operator, front) = behind(&subject.rig).await;
+    let front = Arc::new(front);
+    let hand = Hand::of(&subject, random.next_number());
+    let mut life = Life { subject, operator, front: Arc::clone(&front), hand, password: None };
+
+    let (last, most) = OPERATIONS.split_last().unwrap();
+    let faults = Faults::begin(&front, fate, random.next_number());
+    for operation in most {
+        life.carry_out(*operation).await;
+    }
+    faults.end().await;
+    life.comes_to_rest(since).await;
+    let faults = Faults::begin(&front, fate, random.next_number());
+    life.carry_out(*last).await;
+    faults.end().await;
+    life.leaves_nothing().await;
+
+    let fates = front.fates();
+    for kind in fates.iter().filter(|(_, fates)| fates.lost > 0).map(|(kind, _)| format!("/{kind}")) {
+        let lists = front.seen(|seen| seen.is_list() && seen.about().ends_with(&kind));
+        assert!(lists.len() > 1, "{kind} was not listed again");
+    }
+    println!("{fates:?}");
+    fates
+}
+
+/// A database, its operator behind a front, and who has a hand in it.
+struct Life {
+    subject: Subject,
+    operator: Spawned,
+    front: Arc<Front>,
+    hand: Hand,
+    password: Option<ByteString>,
+}
+
+impl Life {
+    /// Carries one operation out, while somebody meddles with it; whatever came of that, there is one of each.
+    async fn carry_out(&mut self, (word, change, end): Operation) {
+        self.subject.wish(change).await;
+        for _ in 0..2 {
+            self.hand.replace(end == Phase::Ready).await;
+        }
+        self.subject.carried_out(end).await;
+        judge(&self.subject, end, word).await;
+        let drawn = secret(&self.subject).await;
+        assert!(
+            end == Phase::Deleted || self.password.is_none() || drawn == self.password,
+            "{word}: another password"
+        );
+        self.password = drawn;
+        if end == Phase::Ready {
+            self.hand.take_twice().await;
+        }
+    }
+
+    /// Once everything is told again, all is as intended, and nothing is asked for any more.
+    async fn comes_to_rest(&self, since: u64) {
+        self.subject.carried_out(Phase::Ready).await;
+        eventually(PATIENCE, "nothing to be asked for", async || {
+            let before = asked(&self.front).len();
+            rounds(&self.operator, 3.0).await;
+            (asked(&self.front).len() == before).then_some(())
+        })
+        .await;
+        judge(&self.subject, Phase::Ready, "at rest").await;
+        self.hand.is_undone().await;
+
+        // One for the create, one for the move, one for the resume.
+        let rig = &self.subject.rig;
+        let mut launched = launches(rig, since).await;
+        launched.sort();
+        let machines = ["RunInstances"; 3];
+        assert_eq!(launched, [&["CreateSecurityGroup", "CreateVolume"][..], &machines].concat());
+        let machine = self.subject.machines().await.remove(0);
+        let resource = rig.as_admin().get(&self.subject.name).await.unwrap();
+        let written = resource.annotations().get(names::GENERATION).map(String::as_str);
+        let generation = machines.len().to_string();
+        assert_eq!(
+            (machine.tags.get(cloud::key::GENERATION), written),
+            (Some(generation.as_str()), Some(generation.as_str()))
+        );
+        let status = resource.status.unwrap();
+        assert_eq!(status.observed_generation, resource.metadata.generation);
+    }
+
+    /// After its end nothing of it is left, in Kubernetes too, and no pass of the operator panicked.
+    async fn leaves_nothing(&self) {
+        let mut left = Vec::new();
+        let gone = tokio::time::timeout(PATIENCE, async {
+            let mut beat = tokio::time::interval(Duration::from_millis(200));
+            loop {
+                beat.tick().await;
+                left = self.left().await;
+                if left.is_empty() {
+                    break;
+                }
+            }
+        });
+        assert!(gone.await.is_ok(), "left behind: {left:?}");
+        judge(&self.subject, Phase::Deleted, "in the end").await;
+        let panics = self.operator.metric("controller_runtime_reconcile_panics_total", "").await;
+        assert!(panics < 1.0, "{panics} passes panicked");
+        self.subject.rig.end().await;
+    }
+
+    async fn left(&self) -> Vec<String> {
+        let Subject { rig, name, database, .. } = &self.subject;
+        let mut left = Vec::new();
+        for object in OBJECTS {
+            let (api, name) = (edits::api(rig, object), edits::name(name, object.3));
+            let found: Option<DynamicObject> = api.get_opt(&name).await.unwrap();
+            left.extend(found.map(|_| format!("{} {name}", object.2)));
+        }
+        let ours = ListParams::default().labels(&format!("{}={database}", names::LABEL_DATABASE));
+        left.extend(named::<Node>(Api::all(rig.admin.clone()), &ours).await);
+        left.extend(named::<PersistentVolume>(Api::all(rig.admin.clone()), &ours).await);
+        left.extend(named(self.subject.pods(), &ours).await);
+        left
+    }
+}
+
+async fn named<K>(api: Api<K>, of: &ListParams) -> Vec<String>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let found = api.list_metadata(of).await.unwrap();
+    found.items.iter().map(|found| format!("{} {}", K::kind(&()), found.name_any())).collect()
+}
+
+/// A fault that goes on until it is ended.
+struct Faults {
+    front: Arc<Front>,
+    turns: JoinHandle<()>,
+}
+
+impl Faults {
+    /// What is merged is so of all kinds. What is lost or late is so of some at a time, and the others tell what they know.
+    fn begin(front: &Arc<Front>, fate: Fate, seed: u64) -> Self {
+        let size = if fate == Fate::Merged { KINDS.len() } else { AT_ONCE };
+        let (before, mut random) = (Arc::clone(front), Random::new(seed));
+        let turns = tokio::spawn(async move {
+            loop {
+                let mut kinds = KINDS;
+                random.shuffle(&mut kinds);
+                for kinds in kinds.chunks(size) {
+                    before.set_fate(fate, kinds, random.next_number());
+                    testkit::lasting(LEAST + Duration::from_millis(random.below(MORE))).await;
+                }
+            }
+        });
+        Self { front: Arc::clone(front), turns }
+    }
+
+    /// Everything is told again, what was held back first.
+    async fn end(self) {
+        self.turns.abort();
+        // Or it would begin another turn.
+        let _ = self.turns.await;
+        self.front.set_fate(Fate::Told, &[], 0);
+    }
+}
