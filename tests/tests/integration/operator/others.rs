@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloud::{Instance, InstanceState, key};
+use cloud::{Instance, InstanceState, Volume, key};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -43,15 +43,16 @@ impl Drop for Others {
 }
 
 async fn round(rig: &Rig) -> kube::Result<()> {
-    let machines = rig.instances().await;
+    // Asked for once a round: all of AWS shares so many describes a second, however many databases there are.
+    let (machines, volumes) = (rig.instances().await, rig.volumes().await);
     for machine in machines.iter().filter(|machine| machine.state == InstanceState::Running) {
         join(rig, machine).await?;
     }
     let sets: Api<StatefulSet> = Api::namespaced(rig.admin.clone(), &rig.namespace);
     let sets = sets.list(&ListParams::default().labels(names::LABEL_DATABASE)).await?.items;
-    end_pods(rig, &sets).await?;
+    end_pods(rig, &sets, &volumes).await?;
     for set in &sets {
-        control(rig, set, &machines).await?;
+        control(rig, set, (&machines, &volumes)).await?;
     }
     let_go::<PersistentVolumeClaim>(Api::namespaced(rig.admin.clone(), &rig.namespace), "").await?;
     let ours = format!("{}={}", names::LABEL_NAMESPACE, rig.namespace);
@@ -72,7 +73,11 @@ async fn join(rig: &Rig, machine: &Instance) -> kube::Result<()> {
 }
 
 /// The StatefulSet's controller sees its newest form; the kubelet runs the pod once its disk is there.
-async fn control(rig: &Rig, set: &StatefulSet, machines: &[Instance]) -> kube::Result<()> {
+async fn control(
+    rig: &Rig,
+    set: &StatefulSet,
+    (machines, volumes): (&[Instance], &[Volume]),
+) -> kube::Result<()> {
     let (pods, name) = (pods(rig), names::pod(&set.name_any()));
     let seen = set.status.as_ref().and_then(|status| status.observed_generation);
     if seen != set.metadata.generation {
@@ -99,13 +104,13 @@ async fn control(rig: &Rig, set: &StatefulSet, machines: &[Instance]) -> kube::R
                 json!({ "status": { "conditions": [condition("PodScheduled"), condition("Ready")] } });
             pods.patch_status(&name, &PatchParams::default(), &Patch::Strategic(&status)).await?;
         }
-        Some(_) => attach(rig, machine).await,
+        Some(_) => attach(rig, machine, volumes).await,
     }
     Ok(())
 }
 
 /// Pods that are to end, or that nobody keeps, end; the disk leaves the machine.
-async fn end_pods(rig: &Rig, sets: &[StatefulSet]) -> kube::Result<()> {
+async fn end_pods(rig: &Rig, sets: &[StatefulSet], volumes: &[Volume]) -> kube::Result<()> {
     let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
     let (mut running, pods) = (Vec::new(), pods(rig));
     for pod in pods.list(&ListParams::default()).await?.items {
@@ -116,7 +121,7 @@ async fn end_pods(rig: &Rig, sets: &[StatefulSet]) -> kube::Result<()> {
             pods.delete(&pod.name_any(), &at_once).await?;
         }
     }
-    for volume in rig.volumes().await {
+    for volume in volumes {
         let database = volume.tags.get(key::DATABASE).unwrap_or_default();
         if !running.iter().any(|running| running == database) {
             for attachment in volume.live_attachments() {
@@ -127,8 +132,8 @@ async fn end_pods(rig: &Rig, sets: &[StatefulSet]) -> kube::Result<()> {
     Ok(())
 }
 
-async fn attach(rig: &Rig, machine: &Instance) {
-    for volume in rig.volumes().await {
+async fn attach(rig: &Rig, machine: &Instance, volumes: &[Volume]) {
+    for volume in volumes {
         let same = volume.tags.get(key::DATABASE) == machine.tags.get(key::DATABASE);
         if same && volume.is_detached() {
             let _ = rig.aws.attach_volume(&volume.id, &machine.id, "/dev/sdf").await;
