@@ -50,7 +50,7 @@ async fn round(rig: &Rig) -> kube::Result<()> {
     }
     let sets: Api<StatefulSet> = Api::namespaced(rig.admin.clone(), &rig.namespace);
     let sets = sets.list(&ListParams::default().labels(names::LABEL_DATABASE)).await?.items;
-    end_pods(rig, &sets, &volumes).await?;
+    end_pods(rig, &sets, (&machines, &volumes)).await?;
     for set in &sets {
         control(rig, set, (&machines, &volumes)).await?;
     }
@@ -109,22 +109,31 @@ async fn control(
     Ok(())
 }
 
-/// Pods that are to end, or that nobody keeps, end; the disk leaves the machine.
-async fn end_pods(rig: &Rig, sets: &[StatefulSet], volumes: &[Volume]) -> kube::Result<()> {
+/// Pods that are to end, or that nobody keeps, end; a disk leaves every machine that its pod is not on, tried until it has.
+async fn end_pods(
+    rig: &Rig,
+    sets: &[StatefulSet],
+    (machines, volumes): (&[Instance], &[Volume]),
+) -> kube::Result<()> {
     let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
     let (mut running, pods) = (Vec::new(), pods(rig));
     for pod in pods.list(&ListParams::default()).await?.items {
         let kept = sets.iter().any(|set| names::pod(&set.name_any()) == pod.name_any());
         if kept && pod.metadata.deletion_timestamp.is_none() {
-            running.push(pod.labels().get(names::LABEL_DATABASE).cloned().unwrap_or_default());
+            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+            running.push((pod.labels().get(names::LABEL_DATABASE).cloned().unwrap_or_default(), node));
         } else {
             pods.delete(&pod.name_any(), &at_once).await?;
         }
     }
     for volume in volumes {
         let database = volume.tags.get(key::DATABASE).unwrap_or_default();
-        if !running.iter().any(|running| running == database) {
-            for attachment in volume.live_attachments() {
+        let pod = running.iter().find(|(running, _)| running == database);
+        for attachment in volume.live_attachments() {
+            let on = machines.iter().find(|machine| machine.id == attachment.instance).and_then(node_of);
+            // Of a machine that is not there any more nobody knows which Node it was.
+            let stays = pod.is_some_and(|(_, node)| on.is_none() || node.is_none() || on == *node);
+            if !stays {
                 let _ = rig.aws.detach_volume(&volume.id, &attachment.instance).await;
             }
         }
@@ -161,10 +170,13 @@ fn pods(rig: &Rig) -> Api<Pod> {
 }
 
 fn is_node(machine: &Instance, node: &str) -> bool {
-    let tag = |key| machine.tags.get(key).unwrap_or_default();
-    let generation = tag(key::GENERATION).parse().unwrap_or_default();
-    machine.state == InstanceState::Running
-        && tag(key::DATABASE).get(28..).is_some_and(|short| names::node(short, generation) == node)
+    machine.state == InstanceState::Running && node_of(machine).as_deref() == Some(node)
+}
+
+/// The name of the Node that a machine was told to be.
+fn node_of(machine: &Instance) -> Option<String> {
+    let generation = machine.tags.get(key::GENERATION)?.parse().ok()?;
+    Some(names::node(machine.tags.get(key::DATABASE)?.get(28..)?, generation))
 }
 
 fn is_ready(pod: &Pod) -> bool {
