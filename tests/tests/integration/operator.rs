@@ -50,3 +50,4 @@ mod unclaimed;
 mod unobserved;
 mod upgrades;
 mod waits;
+mod walks;

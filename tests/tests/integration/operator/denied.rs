@@ -14,6 +14,7 @@ use resources::{Phase, QuestDB};
 use serde_json::json;
 use testkit::{eventually, unique};
 
+use super::reach::DEFINING;
 use super::rig::PATIENCE;
 use super::rights;
 use super::subject::Subject;
@@ -79,7 +80,7 @@ async fn a_write_that_is_denied_is_told_and_done_once_it_is_allowed() {
     subject.purge().await;
 }
 
-/// A definition of somebody else that no other test needs.
+/// A definition of somebody else, made by one test at a time.
 fn monitors() -> (CustomResourceDefinition, ApiResource) {
     let (group, plural, kind) = ("monitoring.coreos.com", "podmonitors", "PodMonitor");
     let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
@@ -100,6 +101,7 @@ fn monitors() -> (CustomResourceDefinition, ApiResource) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kind_that_is_denied_is_told_to_whoever_asks_for_it_and_made_once_it_is_allowed() {
+    let _defining = DEFINING.lock().await;
     let mut subject = Subject::new(&unique("kind")).await;
     let (admin, namespace) = (subject.rig.admin.clone(), subject.rig.namespace.clone());
     let (definition, resource) = monitors();

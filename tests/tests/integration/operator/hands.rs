@@ -17,7 +17,7 @@ use testkit::{eventually, unique};
 use super::edits::resource;
 use super::fields::meddle;
 use super::others::Others;
-use super::reach::definition;
+use super::reach::{DEFINING, definition};
 use super::rig::PATIENCE;
 use super::subject::Subject;
 
@@ -148,11 +148,12 @@ async fn a_service_selects_its_pod_whatever_somebody_adds() {
     subject.purge_with_others().await;
 }
 
-/// A kind that no other test defines.
+/// A kind that is defined by one test at a time.
 const ROUTES: (&str, &str, &str, &str) = ("traefik.io", "v1alpha1", "ingressroutes", "IngressRoute");
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_route_that_somebody_changes_or_deletes_comes_back() {
+    let _defining = DEFINING.lock().await;
     let (mut subject, _others) = served("route").await;
     let client = subject.rig.admin.clone();
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());

@@ -152,6 +152,9 @@ const DEFINITIONS: [(&str, &str, &str, &str); 2] = [
     ("traefik.io", "v1alpha1", "ingressroutetcps", "IngressRouteTCP"),
 ];
 
+/// Held by whoever defines kinds of others that more than one test defines, until they are taken away again.
+pub(super) static DEFINING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 pub(super) fn definition(
     (group, version, plural, kind): (&str, &str, &str, &str),
 ) -> CustomResourceDefinition {

@@ -1,0 +1,385 @@
+//! All that there is of a database, without what tells it from another one with the same wish: every object of every kind that
+//! is its own by label or owner, what it has in AWS, and what its status says.
+//!
+//! What is taken out of a picture is named one by one, with the reason; all else counts.
+
+use cloud::{Instance, RecordKind, SecurityGroup, Tags, Volume, VolumeKind, key};
+use kube::api::{DynamicObject, ListParams};
+use kube::core::Status;
+use kube::discovery::{ApiCapabilities, ApiResource, Discovery, Scope, verbs};
+use kube::{Api, Client, ResourceExt as _};
+use resources::names::{self, condition, secret};
+use resources::{QuestDB, QuestDBStatus};
+use serde_json::{Map, Value, json};
+use testkit::eventually;
+
+use super::super::rig::{PATIENCE, Rig};
+use super::super::subject::Subject;
+
+/// Everything that is in the namespace, or in the cluster and of it, and everything of the cluster in AWS.
+pub(super) struct Found {
+    objects: Vec<(String, DynamicObject)>,
+    machines: Vec<Instance>,
+    volumes: Vec<Volume>,
+    groups: Vec<SecurityGroup>,
+}
+
+impl Found {
+    pub(super) async fn read(rig: &Rig) -> Self {
+        let kinds = eventually(PATIENCE, "all kinds that there are", async || {
+            // Another test may take one away meanwhile.
+            Discovery::new(rig.admin.clone()).run().await.ok()
+        })
+        .await;
+        let mut objects = Vec::new();
+        for (resource, capabilities) in kinds.groups().flat_map(|group| group.recommended_resources()) {
+            if capabilities.supports_operation(verbs::LIST) {
+                objects.extend(list(&rig.admin, &rig.namespace, (&resource, &capabilities)).await);
+            }
+        }
+        let (machines, volumes, groups) = (rig.instances().await, rig.volumes().await, rig.groups().await);
+        Self { objects, machines, volumes, groups }
+    }
+
+    /// Of the objects those that are a database's.
+    fn objects_of(
+        &self,
+        resource: &QuestDB,
+        database: &str,
+    ) -> impl Iterator<Item = &(String, DynamicObject)> {
+        let uid = resource.uid().unwrap();
+        self.objects.iter().filter(move |(_, object)| {
+            let owned = object.owner_references().iter().any(|owner| owner.uid == uid);
+            owned || object.labels().get(names::LABEL_DATABASE).is_some_and(|found| found == database)
+        })
+    }
+}
+
+async fn list(
+    client: &Client,
+    namespace: &str,
+    (resource, capabilities): (&ApiResource, &ApiCapabilities),
+) -> Vec<(String, DynamicObject)> {
+    let all = ListParams::default();
+    let (api, which): (Api<DynamicObject>, _) = match capabilities.scope {
+        Scope::Namespaced => (Api::namespaced_with(client.clone(), namespace, resource), all),
+        Scope::Cluster => {
+            let ours = format!("{}={namespace}", names::LABEL_NAMESPACE);
+            (Api::all_with(client.clone(), resource), all.labels(&ours))
+        }
+    };
+    match api.list(&which).await {
+        Ok(found) => found.items.into_iter().map(|object| (resource.kind.clone(), object)).collect(),
+        // The kind has gone since.
+        Err(kube::Error::Api(status)) if is_gone(&status) => Vec::new(),
+        Err(error) => panic!("no list of {}: {error}", resource.kind),
+    }
+}
+
+const fn is_gone(status: &Status) -> bool {
+    status.code == 404
+}
+
+/// A picture of a database whose pod has this address.
+pub(super) async fn picture(found: &Found, subject: &Subject, address: &str) -> Value {
+    let rig = &subject.rig;
+    let resource = rig.as_admin().get(&subject.name).await.unwrap();
+    let of = |tags: &Tags| tags.get(key::DATABASE) == Some(&*subject.database);
+    let machines: Vec<_> = found.machines.iter().filter(|machine| of(&machine.tags)).collect();
+    let volumes: Vec<_> = found.volumes.iter().filter(|volume| of(&volume.tags)).collect();
+    let groups: Vec<_> = found.groups.iter().filter(|group| of(&group.tags)).collect();
+    let mut protections = Vec::new();
+    for machine in &machines {
+        let protection = rig.aws.describe_protection(&machine.id).await.unwrap();
+        protections.push(json!([protection.termination, protection.stop]));
+    }
+    let mut objects = Map::new();
+    for (kind, object) in found.objects_of(&resource, &subject.database) {
+        // Copies that were taken before upgrades are the database's past, and outlive it.
+        if kind != "QuestDBSnapshot" {
+            objects.insert(format!("{kind} {}", object.name_any()), plain(kind, object));
+        }
+    }
+    let mut picture = json!({
+        "objects": objects,
+        "machines": machines.iter().map(|found| machine(found)).collect::<Value>(),
+        "protections": protections,
+        "disks": volumes.iter().map(|found| volume(found)).collect::<Value>(),
+        "groups": groups.iter().map(|found| group(found)).collect::<Value>(),
+        "records": records(subject).await,
+        "status": status(&resource),
+    });
+    let words = words(&resource, (subject, address), (&machines, &volumes, &groups));
+    say_alike(&mut picture, &words);
+    picture
+}
+
+/// What both databases must have, or nothing was compared.
+pub(super) fn assert_whole(picture: &Value) {
+    let count = |pointer: &str| match picture.pointer(pointer).unwrap() {
+        Value::Array(list) => list.len(),
+        Value::Object(map) => map.len(),
+        _ => 0,
+    };
+    assert_eq!(["/machines", "/disks", "/groups"].map(count), [1; 3], "{picture:#}");
+    let records = picture["records"].as_array().unwrap();
+    let addresses = records.iter().filter(|record| record[1] == RecordKind::A.to_string()).count();
+    assert_eq!((addresses, records.len()), (1, 2), "{picture:#}");
+    let kinds = ["StatefulSet", "Pod", "ConfigMap", "Secret", "Service", "PersistentVolumeClaim", "Node"];
+    let objects = picture["objects"].as_object().unwrap();
+    for kind in kinds.into_iter().chain(["PersistentVolume"]) {
+        assert!(objects.keys().any(|name| name.starts_with(&format!("{kind} "))), "no {kind}: {picture:#}");
+    }
+}
+
+fn machine(found: &Instance) -> Value {
+    let kind = [&found.instance_type, &found.image, &found.zone];
+    json!([
+        kind,
+        found.state.to_string(),
+        found.security_groups.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        tags(&found.tags)
+    ])
+}
+
+fn volume(found: &Volume) -> Value {
+    // Of the other kinds it cannot be chosen: what EC2 keeps there of the kind before has no meaning.
+    let throughput = found.throughput.filter(|_| found.kind == VolumeKind::Gp3);
+    let on: Vec<_> = found.live_attachments().map(|attachment| attachment.instance.to_string()).collect();
+    json!({
+        "state": found.state.to_string(), "zone": found.zone, "size": found.size_gib, "kind": found.kind.to_string(),
+        "iops": found.iops, "throughput": throughput, "encrypted": found.encrypted, "from": found.snapshot,
+        "on": on, "tags": tags(&found.tags),
+    })
+}
+
+fn group(found: &SecurityGroup) -> Value {
+    let mut rules: Vec<_> = found.ingress.iter().map(|rule| format!("{rule:?}")).collect();
+    rules.sort();
+    json!([found.name, found.description, found.vpc, rules, tags(&found.tags)])
+}
+
+/// Generation and position count what was before.
+fn tags(tags: &Tags) -> Value {
+    let kept = tags.iter().filter(|(name, _)| ![key::GENERATION, key::SEQ].contains(name));
+    kept.map(|(name, value)| (name.to_owned(), json!(value))).collect::<Map<_, _>>().into()
+}
+
+/// The records of both names that a database may have had.
+async fn records(subject: &Subject) -> Vec<Value> {
+    let rig = &subject.rig;
+    let mut found = Vec::new();
+    for name in [subject.name.clone(), super::other_name(&subject.name)] {
+        found.extend(rig.records(&rig.hostname(&name)).await);
+    }
+    let mut records: Vec<Value> = found
+        .iter()
+        .map(|record| json!([record.name, record.kind.to_string(), record.ttl, record.values]))
+        .collect();
+    records.sort_by_key(Value::to_string);
+    records
+}
+
+fn status(resource: &QuestDB) -> Value {
+    let QuestDBStatus { phase, conditions, version, node, volume, dns, endpoints, .. } =
+        resource.status.clone().unwrap();
+    let status = resource.status.as_ref().unwrap();
+    let conditions: Map<String, Value> = conditions
+        .into_iter()
+        .map(|found| (found.type_, json!([found.status, found.reason, found.message])))
+        .collect();
+    let steps: Vec<_> =
+        status.steps.iter().map(|step| json!([step.name, step.state, step.message])).collect();
+    json!({
+        "phase": phase,
+        "conditions": conditions,
+        "version": version,
+        "node": node,
+        "volume": volume,
+        // Which change it was by which the name came is no matter once it is in sync.
+        "dns": dns.map(|dns| json!([dns.name, dns.state, dns.address, dns.next, dns.former])),
+        "endpoints": endpoints,
+        "credentials": status.credentials_secret,
+        "pending": status.pending,
+        "plan": status.plan,
+        "steps": steps,
+        "is current": status.observed_generation == resource.metadata.generation,
+    })
+}
+
+/// Conditions that, in their calm word, only those have who had something to say under them once.
+const SAID_ONCE: [(&str, &str); 7] = [
+    (condition::VOLUME_RESIZING, "False"),
+    (condition::MOVING, "False"),
+    (condition::UPGRADE_IN_PROGRESS, "False"),
+    (condition::RECONCILE_PAUSED, "False"),
+    (condition::INTEGRATIONS_READY, "True"),
+    (condition::REFERENCES_FOUND, "True"),
+    (condition::CREDENTIALS_ACCEPTED, "True"),
+];
+
+/// What is not the same in the picture of a database that went a long way and in that of a fresh one.
+pub(super) fn differences(mut walked: Value, fresh: &Value) -> Vec<String> {
+    let said = fresh["status"]["conditions"].as_object().unwrap();
+    let conditions = walked["status"]["conditions"].as_object_mut().unwrap();
+    conditions.retain(|kind, word| {
+        said.contains_key(kind) || !SAID_ONCE.iter().any(|(once, calm)| kind == once && word[0] == *calm)
+    });
+    let mut texts = Vec::new();
+    compare("", &walked, fresh, &mut texts);
+    texts
+}
+
+fn compare(at: &str, walked: &Value, fresh: &Value, texts: &mut Vec<String>) {
+    match (walked, fresh) {
+        (Value::Object(one), Value::Object(other)) => {
+            for key in one.keys().chain(other.keys().filter(|key| !one.contains_key(*key))) {
+                compare(&format!("{at}/{key}"), &walked[key], &fresh[key], texts);
+            }
+        }
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+            for (number, (one, other)) in one.iter().zip(other).enumerate() {
+                compare(&format!("{at}/{number}"), one, other, texts);
+            }
+        }
+        _ if walked == fresh => {}
+        _ => texts.push(format!("{at}: {walked} after the walk, {fresh} of the fresh one")),
+    }
+}
+
+/// An object without what only counts, and without what was drawn.
+fn plain(kind: &str, object: &DynamicObject) -> Value {
+    let mut value = serde_json::to_value(object).unwrap();
+    // A list says them of some kinds only.
+    for field in ["apiVersion", "kind"] {
+        value.as_object_mut().unwrap().remove(field);
+    }
+    // Given by the API server, to each object anew; and who wrote which field, when.
+    for field in ["uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"] {
+        value["metadata"].as_object_mut().unwrap().remove(field);
+    }
+    for pointer in ["/metadata/annotations", "/spec/template/metadata/annotations"] {
+        if let Some(Value::Object(annotations)) = value.pointer_mut(pointer) {
+            plain_annotations(annotations);
+        }
+    }
+    match kind {
+        "Service" => plain_service(&mut value),
+        "Secret" => plain_secret(&mut value),
+        // A claim without a storage class cannot be expanded: it keeps the size it was made with.
+        "PersistentVolumeClaim" => value["spec"]["resources"]["requests"]["storage"] = json!("as made"),
+        // When it was first seen.
+        "PersistentVolume" => drop_field(&mut value, "/status", "lastPhaseTransitionTime"),
+        // Generations.
+        "StatefulSet" => drop_field(&mut value, "/status", "observedGeneration"),
+        "Pod" => {
+            drop_field(&mut value, "/status", "observedGeneration");
+            for condition in value.pointer_mut("/status/conditions").and_then(Value::as_array_mut).unwrap() {
+                drop_field(condition, "", "observedGeneration");
+                drop_field(condition, "", "lastTransitionTime");
+            }
+        }
+        _ => {}
+    }
+    value
+}
+
+fn drop_field(value: &mut Value, pointer: &str, field: &str) {
+    if let Some(Value::Object(map)) = value.pointer_mut(pointer) {
+        map.remove(field);
+    }
+}
+
+fn plain_annotations(annotations: &mut Map<String, Value>) {
+    // What became of the last upgrade, and which Secrets at which version were read last: the past.
+    for past in [names::UPGRADE, secret::TAKEN_FROM] {
+        annotations.remove(past);
+    }
+    // Hashes over the names of the database and of its machine, and a text that is drawn for other credentials.
+    for hash in [names::APPLIED, names::CHECKSUM, names::TEMPLATE, secret::REVISION] {
+        if let Some(value) = annotations.get_mut(hash) {
+            *value = json!("there");
+        }
+    }
+    let parsed = |value: &Value| serde_json::from_str::<Value>(value.as_str().unwrap()).unwrap();
+    // The public halves of what was drawn; which keys there are counts.
+    if let Some(value) = annotations.get_mut(secret::DRAWN) {
+        *value = parsed(value).as_object().unwrap().keys().cloned().collect();
+    }
+    if let Some(value) = annotations.get_mut(names::RUNNING) {
+        *value = parsed(value);
+        // The drawn text again.
+        if let Some(revision) = value.get_mut("credentials") {
+            *revision = json!("there");
+        }
+    }
+}
+
+/// Addresses and ports are given by the API server, to each Service its own.
+fn plain_service(service: &mut Value) {
+    let spec = service["spec"].as_object_mut().unwrap();
+    if spec.get("clusterIP").is_some_and(|address| address != "None") {
+        spec.insert("clusterIP".to_owned(), json!("given"));
+        spec.insert("clusterIPs".to_owned(), json!("given"));
+    }
+    if let Some(port) = spec.get_mut("healthCheckNodePort") {
+        *port = json!("given");
+    }
+    for port in spec["ports"].as_array_mut().unwrap() {
+        if let Some(port) = port.get_mut("nodePort") {
+            *port = json!("given");
+        }
+    }
+}
+
+/// What is drawn is as long as ever; who may come in by a Secret that people gave is compared.
+fn plain_secret(secret: &mut Value) {
+    let given = [secret::PG_USER, secret::HTTP_USER, secret::PG_READONLY_USER, secret::PG_READONLY_PASSWORD];
+    for (name, value) in secret["data"].as_object_mut().unwrap() {
+        if !given.contains(&name.as_str()) {
+            *value = json!(value.as_str().unwrap().len());
+        }
+    }
+}
+
+type Cloud<'a> = (&'a [&'a Instance], &'a [&'a Volume], &'a [&'a SecurityGroup]);
+
+/// What a database is called and what its things are called, and what each says instead.
+fn words(
+    resource: &QuestDB,
+    (subject, address): (&Subject, &str),
+    (machines, volumes, groups): Cloud<'_>,
+) -> Vec<(String, &'static str)> {
+    let short = &subject.database[28..];
+    let mut words = Vec::new();
+    for machine in machines {
+        // The generation is in it, which counts the machines that were.
+        let generation = machine.tags.get(key::GENERATION).and_then(|text| text.parse().ok());
+        words.extend(generation.map(|generation| (names::node(short, generation), "(node)")));
+        words.push((machine.id.to_string(), "(machine)"));
+        words.extend(machine.private_ip.map(|address| (address.to_string(), "(address)")));
+    }
+    words.extend(volumes.iter().map(|volume| (volume.id.to_string(), "(disk)")));
+    words.extend(groups.iter().map(|group| (group.id.to_string(), "(group)")));
+    words.push((resource.uid().unwrap(), "(uid)"));
+    words.push((address.to_owned(), "(process)"));
+    words.push((subject.database.clone(), "(database)"));
+    words.push((subject.name.clone(), "(name)"));
+    words.push((short.to_owned(), "(short)"));
+    words
+}
+
+fn say_alike(value: &mut Value, words: &[(String, &'static str)]) {
+    let alike =
+        |text: &str| words.iter().fold(text.to_owned(), |text, (word, other)| text.replace(word, other));
+    match value {
+        Value::Object(map) => {
+            let fields = std::mem::take(map).into_iter();
+            *map = fields.map(|(key, value)| (alike(&key), value)).collect();
+            map.values_mut().for_each(|value| say_alike(value, words));
+        }
+        Value::Array(list) => list.iter_mut().for_each(|value| say_alike(value, words)),
+        Value::String(text) => *text = alike(text),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
