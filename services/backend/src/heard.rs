@@ -13,7 +13,7 @@ use bus::Admin;
 use domain::DatabaseId;
 use runtime::backoff::Retry;
 use runtime::{Backoff, CancellationToken, Program};
-use store::{Ear, Store};
+use store::{Ear, Store, in_time};
 
 use crate::args::Kafka;
 use crate::topics;
@@ -110,7 +110,7 @@ impl Listener {
         let counted = self.admin.check_partitions(topic, *partitions, LIMIT).await;
         counted.map_err(|error| runtime::telemetry::chain(&error))?;
         let all: Vec<i32> = (0..*partitions).collect();
-        let stood = self.store.offsets(&self.consumer, topic, &all).await;
+        let stood = in_time(self.store.offsets(&self.consumer, topic, &all)).await;
         let stood = stood.map_err(|error| runtime::telemetry::chain(&error))?;
         let (mut reach, trouble) = self.reach(&all).await;
         answered.retain(|partition, _| reach.contains_key(partition));
@@ -120,7 +120,7 @@ impl Listener {
         });
         if !reach.is_empty() {
             let place = (self.consumer.as_str(), topic.as_str(), *partitions);
-            let noted = self.store.note_heard(place, &reach, asked - *delay).await;
+            let noted = in_time(self.store.note_heard(place, &reach, asked - *delay)).await;
             noted.map_err(|error| runtime::telemetry::chain(&error))?;
         }
         trouble.map_or(Ok(()), Err)
@@ -149,7 +149,7 @@ impl Listener {
     }
 
     async fn clock(&self) -> Result<jiff::Timestamp, String> {
-        self.store.clock().await.map_err(|error| runtime::telemetry::chain(&error))
+        in_time(self.store.clock()).await.map_err(|error| runtime::telemetry::chain(&error))
     }
 }
 

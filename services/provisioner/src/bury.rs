@@ -12,7 +12,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
 use resources::{Phase, QuestDB, RunState};
 use runtime::CancellationToken;
-use store::Tombstone;
+use store::{Tombstone, in_time};
 
 use crate::apply::{Failed, call_within};
 use crate::fleet::Member;
@@ -56,7 +56,7 @@ pub async fn step(worker: &Worker, member: &Member) -> Result<usize, store::Erro
     if away || member.clients().is_err() {
         return Ok(0);
     }
-    let due = worker.store.claim_tombstones(&member.cluster.id, BATCH, REST).await?;
+    let due = in_time(worker.store.claim_tombstones(&member.cluster.id, BATCH, REST)).await?;
     let count = due.len();
     for tombstone in due {
         match remove(member, &tombstone, worker.call_timeout).await {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use runtime::backoff::{Retry, random_share};
 use runtime::{Backoff, CancellationToken};
-use store::Parked;
+use store::{Parked, in_time};
 use tracing::Instrument as _;
 
 use crate::decide::{self, Job, Work};
@@ -109,7 +109,8 @@ pub async fn step(worker: &Worker, member: &Member, careful: bool) -> Result<Rou
     // What the tries take at their slowest, but for a namespace that is made on the way: who dies with them should not keep
     // them from others for longer.
     let lease = (worker.call_timeout + PATIENCE) * ROUNDS;
-    let due = worker.store.claim_parked(&member.cluster.id, claimed, lease).await.map_err(Error::Park)?;
+    let claim = worker.store.claim_parked(&member.cluster.id, claimed, lease);
+    let due = in_time(claim).await.map_err(Error::Park)?;
     let count = due.len();
     let tried: Vec<Tried> = futures::stream::iter(due)
         .map(|parked| one(worker, member, parked))
@@ -173,7 +174,7 @@ async fn settle(worker: &Worker, parked: &Parked) -> Result<Tried, Error> {
         }
     };
     runtime::failpoint::hit(SETTLED, parked.database).await;
-    worker.store.unpark(&[(parked.database, parked.position)]).await.map_err(Error::Park)?;
+    in_time(worker.store.unpark(&[(parked.database, parked.position)])).await.map_err(Error::Park)?;
     tracing::info!(
         ?ended,
         waited_s = jiff::Timestamp::now().duration_since(parked.parked_at).as_secs(),
@@ -185,8 +186,8 @@ async fn settle(worker: &Worker, parked: &Parked) -> Result<Tried, Error> {
 async fn longer(worker: &Worker, parked: &Parked, rest: Duration, reason: (&str, &str)) -> Result<(), Error> {
     let message = store::storable(reason.1);
     let rested =
-        worker.store.park_longer(parked.database, parked.position, rest, (reason.0, message.as_str())).await;
-    rested.map(drop).map_err(Error::Park)
+        worker.store.park_longer(parked.database, parked.position, rest, (reason.0, message.as_str()));
+    in_time(rested).await.map(drop).map_err(Error::Park)
 }
 
 /// The cluster's own trouble ends for all at once, and the loop itself goes slow meanwhile: nobody should rest for long

@@ -12,7 +12,7 @@ use bus::Disposition;
 use bus::consumer::{Placed, Turn};
 use domain::ClusterState;
 use runtime::Backoff;
-use store::{Parked, Store};
+use store::{Parked, Store, in_time};
 use tracing::Instrument as _;
 use wire::OutcomeKind;
 
@@ -212,7 +212,8 @@ impl Worker {
             Ended::Applied => self.settle_letters(job).await,
             Ended::Superseded(_) => {}
             Ended::Park(trouble) => {
-                self.store.park(&parked(job, trouble), PARKED_FIRST).await.map_err(Error::Park)?;
+                let row = parked(job, trouble);
+                in_time(self.store.park(&row, PARKED_FIRST)).await.map_err(Error::Park)?;
                 self.settle_letters(job).await;
             }
             Ended::Refused(reason) => self.bury(&job.record, reason).await?,
@@ -234,7 +235,7 @@ impl Worker {
             partition: record.partition,
             offset: record.offset,
         };
-        match self.store.supersede_dead_letters(database, &taken).await {
+        match in_time(self.store.supersede_dead_letters(database, &taken)).await {
             Ok(0) => {}
             Ok(count) => tracing::info!(count, "dead letters of the database were superseded"),
             Err(error) => {
@@ -258,7 +259,7 @@ impl Worker {
             attempts: 0,
             parked_at: jiff::Timestamp::now(),
         };
-        self.store.park(&row, PARKED_FOR_NEWER).await.map_err(Error::Park)?;
+        in_time(self.store.park(&row, PARKED_FOR_NEWER)).await.map_err(Error::Park)?;
         tracing::warn!(code = trouble.code, "instruction parked: {}", trouble.message);
         self.metrics.instruction("parked", &early.cluster);
         let Some((instruction, operation)) = early.identity else { return Ok(()) };
@@ -305,7 +306,7 @@ impl Worker {
     /// Keeps a record that cannot be carried out.
     pub async fn bury(&self, record: &bus::Record, reason: &Reason) -> Result<(), Error> {
         let letter = decide::letter(record, reason, &self.consumer);
-        let is_new = self.store.dead_letter(&letter).await.map_err(Error::Bury)?;
+        let is_new = in_time(self.store.dead_letter(&letter)).await.map_err(Error::Bury)?;
         if let Some(database) = letter.database {
             self.letters.add(database);
         }

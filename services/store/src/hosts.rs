@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool};
+use sqlx::{ConnectOptions as _, Connection as _};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -234,6 +234,23 @@ pub(crate) async fn usable(
     }
     let read_only = read_only(connection).await?;
     Ok(!read_only)
+}
+
+/// Whether a connection that was given back is still of use: whatever it was given back in the middle of, it answers in
+/// time. The driver would wait for that answer without end, and a server that fell silent would keep the places of all
+/// connections that were in use at that moment: of the pool nothing would be left, however soon another server takes over.
+pub(crate) async fn returned(connection: &mut PgConnection, patience: Duration) -> Result<bool, sqlx::Error> {
+    match tokio::time::timeout(patience, connection.ping()).await {
+        Ok(answer) => answer.map(|()| true),
+        // An error, so that nobody says farewell to a server that does not listen.
+        Err(_) => Err(silent(patience)),
+    }
+}
+
+/// The server does not answer any more.
+pub(crate) fn silent(patience: Duration) -> sqlx::Error {
+    let said = format!("no answer within {patience:?}");
+    sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, said))
 }
 
 /// Refuses a new connection to a server that was not chosen, or that takes no writes: after a failover an old primary may

@@ -62,7 +62,7 @@ pub use offsets::Advance;
 pub use operations::OperationRecord;
 pub use outbox::{Backlog, SetAside, Unpublished, Unreadable};
 pub use parked::{Origin, Parked};
-pub use pool::{Settings, Store};
+pub use pool::{Settings, Store, in_time};
 pub use programs::Program;
 pub use schema::Schema;
 pub use sink::{Batch, Ended, Outcome, OutcomeKind, Report};

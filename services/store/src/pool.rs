@@ -11,6 +11,21 @@ use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use crate::hosts::{self, Choice, Watch};
 use crate::{Error, Schema};
 
+/// Patience with what Postgres is asked in one statement: a little more than the server's own, which counts only while there
+/// is one.
+const ANSWER: Duration = Duration::from_secs(15);
+
+/// Waits for what Postgres is asked in one statement, and no longer than it can take. For whoever has no deadline of its own:
+/// the server's timeouts are kept by the server, and of one that fell silent, or is gone with its machine, nobody is told. It
+/// is unknown then whether it was done.
+pub async fn in_time<T>(asked: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    within(ANSWER, asked).await
+}
+
+async fn within<T>(limit: Duration, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    tokio::time::timeout(limit, asked).await.unwrap_or_else(|_| Err(Error::Reach(hosts::silent(limit))))
+}
+
 /// Size and patience of the pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -55,6 +70,7 @@ impl Store {
             hosts.iter().map(|host| settings.options(host)).collect::<Result<_, _>>()?;
         let choice = Choice::between(hosts.len());
         let (new, old) = (choice.clone(), choice.clone());
+        let patience = settings.statement;
         let pool = PgPoolOptions::new()
             .max_connections(settings.connections)
             .acquire_timeout(settings.acquire)
@@ -69,7 +85,8 @@ impl Store {
             .before_acquire(move |connection, meta| {
                 let choice = old.clone();
                 Box::pin(async move { hosts::usable(connection, meta.age, &choice).await })
-            });
+            })
+            .after_release(move |connection, _| Box::pin(hosts::returned(connection, patience)));
         // A list of hosts has at least one.
         let pool = pool.connect_lazy_with(hosts[0].clone());
         let watch = (hosts.len() > 1).then(|| Arc::new(hosts::watch_over(hosts, pool.clone(), choice)));
@@ -101,5 +118,24 @@ impl Settings {
                 ("idle_in_transaction_session_timeout", milliseconds(self.statement * 3)),
             ]);
         Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_says_nothing_is_not_waited_for_without_end() {
+        let never = std::future::pending::<Result<(), Error>>();
+        let late = within(Duration::from_millis(1), never).await.unwrap_err();
+        assert!(matches!(late, Error::Reach(_)) && late.is_transient(), "{late:?}");
+        assert_eq!(in_time(async { Ok(7) }).await.unwrap(), 7);
+    }
+
+    #[test]
+    fn the_servers_own_patience_ends_first() {
+        let Settings { acquire, statement, .. } = Settings::default();
+        assert!(acquire + statement < ANSWER);
     }
 }

@@ -20,6 +20,7 @@ use runtime::{Backoff, CancellationToken};
 use serde_json::json;
 use store::{
     Audit, Database, Due, Ended, Error, Heard, Mint, Minted, OperationRecord, Store, Terms, Transaction,
+    in_time,
 };
 
 use crate::doorbell::Doorbell;
@@ -109,14 +110,14 @@ impl Judge {
     pub async fn round(&self, stop: &CancellationToken) -> Result<Round, Error> {
         let mut round = Round::default();
         let mut after = None;
-        while let Some(page) = next(self.store.due(after, PAGE).await?, &mut after, stop) {
+        while let Some(page) = next(in_time(self.store.due(after, PAGE)).await?, &mut after, stop) {
             self.judge_all(&page, stop, &mut round).await?;
         }
         let mut after = None;
-        while let Some(page) = next(self.store.lying_aside(after, PAGE).await?, &mut after, stop) {
+        while let Some(page) = next(in_time(self.store.lying_aside(after, PAGE)).await?, &mut after, stop) {
             self.judge_all(&page, stop, &mut round).await?;
         }
-        self.metrics.operations.overdue.set(self.store.overdue_count().await?);
+        self.metrics.operations.overdue.set(in_time(self.store.overdue_count()).await?);
         Ok(round)
     }
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use domain::ClusterId;
 use runtime::CancellationToken;
-use store::Store;
+use store::{Store, in_time};
 
 pub use member::Member;
 
@@ -171,7 +171,7 @@ impl Fleet {
             tokio::time::sleep(APART.saturating_sub(began.elapsed())).await;
         }
         let began = Instant::now();
-        let records = self.store.clusters().await?;
+        let records = in_time(self.store.clusters()).await?;
         *last = Some(began);
         let mut fresh = Vec::new();
         let before = self.members.read().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();

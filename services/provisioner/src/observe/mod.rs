@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runtime::{Backoff, CancellationToken};
-use store::{Store, Term};
+use store::{Store, Term, in_time};
 
 use self::book::Book;
 use crate::fleet::Member;
@@ -73,7 +73,7 @@ pub async fn run(observer: Observer, member: Arc<Member>, stop: CancellationToke
     let mut retry = AGAIN.start();
     while !stop.is_cancelled() && !member.left.is_cancelled() {
         let cluster = &member.cluster.id;
-        let term = observer.store.observe_cluster(cluster, &observer.holder, LEASE).await;
+        let term = in_time(observer.store.observe_cluster(cluster, &observer.holder, LEASE)).await;
         let pause = match term {
             Ok(Some(term)) => {
                 tracing::info!(cluster.name = %cluster, term = term.0, "speaking for the cluster");
@@ -116,7 +116,8 @@ async fn hold(observer: &Observer, member: &Member, mut term: Term, stop: &Cance
         };
         match end {
             End::Restored => {
-                let next = observer.store.next_term(&member.cluster.id, &observer.holder, term).await;
+                let next = observer.store.next_term(&member.cluster.id, &observer.holder, term);
+                let next = in_time(next).await;
                 let Ok(Some(next)) = next else { return (End::Lost, term) };
                 term = next;
                 book = Book::default();

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::Position;
-use testkit::eventually;
+use testkit::postgres::Session;
+use testkit::{Mode, eventually};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -98,5 +99,31 @@ async fn without_postgres_applying_goes_on_and_parking_waits() {
     rig.outcome(&third, OutcomeKind::Applied).await;
     rig.resource(&first, 3).await;
     rig.count("select count(*) from parked_instructions", "0").await;
+    tokio::time::timeout(Duration::from_secs(30), running.stop()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_postgres_that_falls_silent_while_it_is_asked_holds_no_record_for_ever() {
+    let rig = Rig::new().await;
+    let proxy = testkit::Proxy::to(rig.database_address()).await.unwrap();
+    let rig = Arc::new(rig.by_way_of(proxy.address()));
+    rig.credentials_of_nobody();
+    let running = rig.start(&["--call-timeout", "1"]);
+    postgres_is(&running, true).await;
+    let mut lock = Session::open(&rig.database_url).await.unwrap();
+    lock.run("begin; lock table parked_instructions in exclusive mode").await.unwrap();
+    let wanted = rig.instruction(1);
+    rig.publish(&wanted).await;
+    let parking = "select count(*) > 0 from pg_stat_activity where datname = current_database() \
+                   and wait_event_type = 'Lock' and query like 'insert into parked_instructions%'";
+    rig.count(parking, "t").await;
+    // What Postgres says now is never heard, and the connection lives on.
+    proxy.set(Mode::Hold);
+    lock.run("rollback").await.unwrap();
+    rig.outcome(&wanted, OutcomeKind::Parked).await;
+    rig.good_credentials();
+    rig.outcome(&wanted, OutcomeKind::Applied).await;
+    rig.count("select count(*) from parked_instructions", "0").await;
+    assert!(proxy.harmed() > 0, "the fault did not fire");
     tokio::time::timeout(Duration::from_secs(30), running.stop()).await.unwrap();
 }

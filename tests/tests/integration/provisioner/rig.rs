@@ -1,6 +1,7 @@
 //! A provisioner of the test's own: topics, database, credentials, consumer group; only the API server is shared.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -52,6 +53,18 @@ impl Rig {
         let (number, database) = after.split_once('/').unwrap();
         rig.provisioners_url = format!("{before}:{}/{database}", port(number.parse().unwrap()));
         rig
+    }
+
+    /// The same rig, whose provisioners know two ways to its database: this one first, and then the straight one.
+    pub(super) fn by_way_of(mut self, first: SocketAddr) -> Self {
+        self.provisioners_url = self.database_url.replacen('@', &format!("@{first},"), 1);
+        self
+    }
+
+    /// Where its database is.
+    pub(super) fn database_address(&self) -> SocketAddr {
+        let (_, host) = self.database_url.rsplit_once('@').unwrap();
+        host.split_once('/').unwrap().0.parse().unwrap()
     }
 
     /// Everything but a running provisioner. The cluster `bare` is registered with good credentials.

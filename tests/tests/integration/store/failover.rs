@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use ::store::{Batch, Settings, Store, UnclaimedCode};
 use domain::DatabaseId;
-use testkit::eventually;
-use testkit::postgres::{Server, url_of};
+use testkit::postgres::{Server, Session, url_of};
+use testkit::{Mode, Proxy, eventually};
 
 use super::{Try, at, cluster, observation};
 
@@ -238,4 +238,31 @@ async fn commits_that_an_asynchronous_standby_lost_show_as_positions_ahead() {
     let report = scene.store.absorb(&batch).await.unwrap();
     let codes: Vec<UnclaimedCode> = report.unclaimed.iter().map(|(_, _, code)| *code).collect();
     assert!(matches!(codes[..], [UnclaimedCode::Ahead]), "{codes:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_falls_silent_keeps_no_place_in_the_pool() {
+    let server = Server::primary().await.unwrap();
+    let straight = Try::on(server.url()).await.url;
+    let (login, host) = straight.rsplit_once('@').unwrap();
+    let (address, name) = host.split_once('/').unwrap();
+    let proxy = Proxy::to(address.parse().unwrap()).await.unwrap();
+    let url = format!("{login}@{},{address}/{name}", proxy.address());
+    let store =
+        Store::connect(&url, &Settings { application: "one".to_owned(), connections: 1, ..settings() })
+            .unwrap();
+    eventually(PATIENCE, "a connection", async || store.clusters().await.ok()).await;
+    let mut lock = Session::open(&straight).await.unwrap();
+    lock.run("begin; lock table clusters in access exclusive mode").await.unwrap();
+    let asking = store.clone();
+    let asked = tokio::spawn(async move { asking.clusters().await });
+    let waits =
+        "select count(*) from pg_stat_activity where application_name = 'one' and wait_event_type = 'Lock'";
+    server.wait_for("1", waits).await;
+    // Given up in the middle, the connection would wait for an answer that is never heard, in the only place there is.
+    proxy.set(Mode::Hold);
+    asked.abort();
+    lock.run("rollback").await.unwrap();
+    eventually(PATIENCE, "a connection by the other way", async || store.clusters().await.ok()).await;
+    assert!(proxy.harmed() > 0, "the fault did not fire");
 }
