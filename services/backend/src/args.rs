@@ -9,6 +9,7 @@ use domain::recovery::Deadlines;
 use runtime::{OpsArgs, TelemetryArgs};
 use secrecy::SecretString;
 
+use crate::api::Share;
 use crate::sweep::Settings;
 use crate::sweep::decide::Rules;
 
@@ -162,6 +163,49 @@ pub struct Bounds {
     /// Bytes of the record of one desired state; less than the brokers' message.max.bytes
     #[arg(long, env = "SLIPWAY_RECORD_BYTES", value_name = "BYTES", default_value_t = 262_144)]
     pub record_bytes: usize,
+    /// What each tenant may take.
+    #[command(flatten)]
+    pub share: ShareArgs,
+}
+
+/// What each tenant may take of the API, in each process; tokens of role sre are not counted.
+#[derive(Debug, Clone, Copy, Args)]
+#[command(next_help_heading = "Tenants", about = None, long_about = None)]
+pub struct ShareArgs {
+    /// Requests of a tenant in a second, in the long run; what goes beyond is answered 429
+    #[arg(long, env = "SLIPWAY_TENANT_REQUESTS", value_name = "NUMBER", default_value_t = 200, value_parser = from_one())]
+    pub tenant_requests: u32,
+    /// Requests of a tenant that may come at once after a rest
+    #[arg(long, env = "SLIPWAY_TENANT_BURST", value_name = "NUMBER", default_value_t = 1_000, value_parser = from_one())]
+    pub tenant_burst: u32,
+    /// Requests of a tenant that are carried out at once, each with a connection to Postgres: less than there are
+    #[arg(long, env = "SLIPWAY_TENANT_AT_ONCE", value_name = "NUMBER", default_value_t = 5, value_parser = from_one())]
+    pub tenant_at_once: u32,
+    /// Requests of a tenant that wait for that
+    #[arg(long, env = "SLIPWAY_TENANT_WAITING", value_name = "NUMBER", default_value_t = 200)]
+    pub tenant_waiting: u32,
+    /// Event streams of a tenant
+    #[arg(long, env = "SLIPWAY_TENANT_STREAMS", value_name = "NUMBER", default_value_t = 500, value_parser = from_one())]
+    pub tenant_streams: u32,
+}
+
+impl From<ShareArgs> for Share {
+    fn from(args: ShareArgs) -> Self {
+        let ShareArgs { tenant_requests, tenant_burst, tenant_at_once, tenant_waiting, tenant_streams } =
+            args;
+        Self {
+            requests: tenant_requests,
+            burst: tenant_burst,
+            at_once: tenant_at_once,
+            waiting: tenant_waiting,
+            streams: tenant_streams,
+        }
+    }
+}
+
+/// A number that is not 0.
+fn from_one() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..)
 }
 
 /// How what clusters show is compared with what was minted; a part of the role `sink`.

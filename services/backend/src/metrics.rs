@@ -31,6 +31,7 @@ pub struct Metrics {
     set_aside: Family<Labels<1>, Counter>,
     /// 1 while changes are refused because too much waits to be published.
     pub gate_shut: Gauge,
+    beyond_share: Family<Labels<1>, Counter>,
     /// Instructions that Kafka acknowledged.
     pub published: Counter,
     /// Instructions that Kafka did not acknowledge.
@@ -86,6 +87,11 @@ impl Metrics {
                 Family::default(),
             ),
             gate_shut: gauge("http_changes_refused", "1 while changes wait for the outbox"),
+            beyond_share: registry.register(
+                "http_requests_beyond_share",
+                "Requests refused because their tenant asks for too much, by the bound",
+                Family::default(),
+            ),
             published: counter("instructions_published", "Instructions Kafka took"),
             publish_failures: counter("instructions_publish_failures", "Instructions Kafka did not take"),
             gossip: counter("gossip_records", "Gossip records taken in"),
@@ -121,6 +127,11 @@ impl Metrics {
         let (method, route) = (("method", method.to_owned()), ("route", route.to_owned()));
         self.requests.get_or_create(&[method.clone(), route.clone(), ("status", status.to_string())]).inc();
         self.request_seconds.get_or_create(&[method, route]).observe(duration.as_secs_f64());
+    }
+
+    /// Counts a request that goes beyond its tenant's share.
+    pub(crate) fn beyond_share(&self, bound: &str) {
+        self.beyond_share.get_or_create(&[("bound", bound.to_owned())]).inc();
     }
 
     /// Shows what waits to be published.

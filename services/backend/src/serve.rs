@@ -14,7 +14,7 @@ use store::{Program as Member, Settings, Store};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::api::{Api, Gate, Limits, Streams, router};
+use crate::api::{Api, Gate, Limits, Shares, Streams, router};
 use crate::args::{Bounds, Kafka, Role, Serve};
 use crate::deadlines::Judge;
 use crate::doorbell::Doorbell;
@@ -113,6 +113,7 @@ pub async fn run(args: Serve) -> Result<(), Error> {
         let streams = Streams::new(metrics.clone());
         let api = Api::new(store.clone(), doorbell.clone(), streams, metrics.clone(), pages);
         let api = api.behind(gate).with_deadlines(deadlines.deadlines()).with_hearing(hearing.clone());
+        let api = api.with_shares(Shares::of(bounds.share.into(), metrics.clone()));
         start_api(&program, api_listen, api).await?;
     }
     let judge = Judge {
@@ -270,7 +271,7 @@ fn watch_postgres(program: &Program, store: Store, member: Member) {
 }
 
 fn limits(bounds: Bounds) -> Limits {
-    let Bounds { backlog_databases, backlog_seconds, record_bytes } = bounds;
+    let Bounds { backlog_databases, backlog_seconds, record_bytes, share: _ } = bounds;
     Limits { databases: backlog_databases, age: Duration::from_secs(backlog_seconds), record_bytes }
 }
 

@@ -30,6 +30,7 @@ mod pressure;
 mod relays;
 mod replicas;
 mod road;
+mod shares;
 mod streams;
 mod sweep;
 mod trouble;
@@ -136,6 +137,11 @@ impl App {
         self.send(self.request(&self.acme, Method::DELETE, &format!("/v1/databases/{id}"))).await
     }
 
+    /// What an API of the same kind is made of.
+    fn parts(&self) -> Parts {
+        (self.store.clone(), self.doorbell.clone(), self.metrics.clone(), self.stop.clone())
+    }
+
     async fn ask(&self, statement: &str) -> String {
         query(&self.url, statement).await.unwrap()
     }
@@ -163,18 +169,24 @@ async fn serve(store: Store, doorbell: Doorbell, metrics: Metrics, stop: Cancell
 }
 
 /// The same with limits for what may wait.
-async fn serve_behind(
-    limits: Limits,
-    (store, doorbell, metrics, stop): (Store, Doorbell, Metrics, CancellationToken),
-) -> String {
+async fn serve_behind(limits: Limits, parts: Parts) -> String {
+    let (store, _, metrics, stop) = &parts;
     let gate = Gate::new(limits, metrics.clone());
     tokio::spawn(gate.clone().run(store.clone(), stop.clone()));
+    serve_as(parts, |api| api.behind(gate)).await
+}
+
+/// What an API is made of here.
+type Parts = (Store, Doorbell, Metrics, CancellationToken);
+
+/// Serves an API that is finished like this.
+async fn serve_as((store, doorbell, metrics, stop): Parts, finish: impl FnOnce(Api) -> Api) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     let streams = Streams::new(metrics.clone());
     tokio::spawn(streams.clone().run(store.clone(), stop.clone()));
     let pages = Pages { health: Health::new(), metrics: runtime::Metrics::default() };
-    let api = Api::new(store, doorbell, streams, metrics, pages).behind(gate);
+    let api = finish(Api::new(store, doorbell, streams, metrics, pages));
     tokio::spawn(::backend::serve::listen(listener, api, stop));
     base
 }

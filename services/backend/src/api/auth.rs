@@ -1,5 +1,7 @@
 //! Who asks, and for whom. A token is a random secret; only its SHA-256 is compared, inside Postgres.
 
+use std::sync::Arc;
+
 use axum::extract::FromRequestParts;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
@@ -11,6 +13,7 @@ use store::{Audit, Principal, Role};
 use super::Api;
 use super::failure::Failure;
 use super::middleware::RequestId;
+use super::shares::Place;
 
 /// The header by which the console, or an SRE, says for which tenant it asks.
 pub(crate) const TENANT_HEADER: &str = "Slipway-Tenant";
@@ -22,6 +25,8 @@ pub(crate) struct Caller {
     tenant: Option<TenantId>,
     /// The request, as the logs know it.
     pub(crate) request_id: String,
+    /// Among the requests of its tenant, until the request is answered.
+    _place: Option<Arc<Place>>,
 }
 
 impl Caller {
@@ -43,6 +48,11 @@ impl Caller {
                 "this token acts for many tenants: name one in the header",
             )
         })
+    }
+
+    /// The tenant whose share the request counts for; none for those who run the fleet.
+    pub(crate) fn shares_of(&self) -> Option<&TenantId> {
+        self.tenant.as_ref().filter(|_| has_share(self.principal.role))
     }
 
     /// Only those who run the fleet go on.
@@ -79,11 +89,27 @@ impl FromRequestParts<Api> for Caller {
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Failure> {
         let token = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(bearer);
         let hash = token.map(hash).ok_or_else(Failure::unauthenticated)?;
-        let principal = api.store().authenticate(&hash).await?.ok_or_else(Failure::unauthenticated)?;
         let named = parts.headers.get(TENANT_HEADER).map(|value| value.to_str().unwrap_or_default());
+        api.shares().look(&hash, named)?;
+        let principal = api.store().authenticate(&hash).await?.ok_or_else(Failure::unauthenticated)?;
         let tenant = acting_for(&principal, named)?;
+        let place = match &tenant {
+            Some(tenant) if has_share(principal.role) => {
+                api.shares().learn(hash, principal.tenant.as_ref());
+                api.shares().enter(tenant).await?.map(Arc::new)
+            }
+            Some(_) | None => None,
+        };
         let request_id = parts.extensions.get::<RequestId>().map_or_else(String::new, |id| id.0.clone());
-        Ok(Self { principal, tenant, request_id })
+        Ok(Self { principal, tenant, request_id, _place: place })
+    }
+}
+
+/// Whether what it asks for counts for its tenant's share.
+const fn has_share(role: Role) -> bool {
+    match role {
+        Role::Tenant | Role::Console => true,
+        Role::Sre => false,
     }
 }
 
@@ -130,7 +156,7 @@ mod tests {
     fn caller(role: Role, own: Option<&str>, named: Option<&str>) -> Result<Caller, Failure> {
         let principal = principal(role, own);
         let tenant = acting_for(&principal, named)?;
-        Ok(Caller { principal, tenant, request_id: String::new() })
+        Ok(Caller { principal, tenant, request_id: String::new(), _place: None })
     }
 
     #[test]

@@ -43,6 +43,7 @@ const NO_BUFFERING: (HeaderName, HeaderValue) =
         (status = 200, description = "Events", body = OperationEvent, content_type = "text/event-stream"),
         (status = 204, description = "The operation has ended and everything was seen"),
         (status = 404, description = "There is none, or it is not the caller's", body = Problem, content_type = "application/problem+json"),
+        (status = 429, description = "The tenant has too many streams open", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "Too many streams are open", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -60,11 +61,16 @@ pub(crate) async fn follow(
     }
     // Behind a number that was never given no event would ever come, not even the end.
     let after = after.min(record.last_event);
+    let place = api.shares().open_stream(caller.shares_of())?;
     let events = api.streams().follow(record.operation.id, after).ok_or_else(|| {
         Failure::unavailable("too many event streams are open", "the limit of streams is reached".to_owned())
     })?;
     let first = stream::once(async { Ok::<_, Infallible>(Event::default().retry(RECONNECT)) });
-    let rest = ReceiverStream::new(events).map(|event| Ok(encode(&present::event(event))));
+    let rest = ReceiverStream::new(events).map(move |event| {
+        // Goes with the stream.
+        let _ = &place;
+        Ok(encode(&present::event(event)))
+    });
     let keep_alive = KeepAlive::new().interval(HEARTBEAT).text("alive");
     let mut response = Sse::new(first.chain(rest)).keep_alive(keep_alive).into_response();
     response.headers_mut().insert(NO_BUFFERING.0, NO_BUFFERING.1);

@@ -3,6 +3,8 @@
 //! A failure leaves the handlers as an extension of the response; the middleware adds the request's identity and writes
 //! the body, so that no handler has to know it.
 
+use std::time::Duration;
+
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use domain::placement::Refusal;
@@ -230,6 +232,15 @@ impl Failure {
         Self { cause: Some(cause), ..failure }
     }
 
+    /// The tenant asks for more than its share.
+    pub(crate) fn too_many(detail: &str, after: Duration) -> Self {
+        // Never at once, and in whole seconds, as the header has them.
+        let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", "Too many requests of one tenant")
+            .detail(detail)
+            .header(header::RETRY_AFTER, seconds.max(1))
+    }
+
     /// Too much waits to be published.
     pub(crate) fn backlog(detail: &str) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "backlog", "Too many changes wait")
@@ -349,6 +360,17 @@ mod tests {
         assert_eq!(failure.problem.status, 503);
         let response = failure.into_response();
         assert_eq!(response.headers()[header::RETRY_AFTER], "2");
+    }
+
+    #[test]
+    fn who_asks_too_much_is_told_when_to_come_again_in_whole_seconds() {
+        for (milliseconds, seconds) in [(0, "1"), (20, "1"), (1_000, "1"), (1_001, "2")] {
+            let response = Failure::too_many("", Duration::from_millis(milliseconds)).into_response();
+            assert_eq!(
+                (response.status().as_u16(), &response.headers()[header::RETRY_AFTER]),
+                (429, &seconds.parse().unwrap())
+            );
+        }
     }
 
     #[test]

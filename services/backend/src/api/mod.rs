@@ -18,6 +18,7 @@ mod precondition;
 mod present;
 mod query;
 mod router;
+mod shares;
 mod streams;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use std::time::Duration;
 pub(crate) use auth::hash;
 pub use gate::{Gate, Limits};
 pub use router::{openapi, router};
+pub use shares::{Share, Shares};
 pub use streams::Streams;
 
 use domain::recovery::Deadlines;
@@ -49,6 +51,7 @@ struct Inner {
     deadlines: Deadlines,
     gate: Gate,
     hearing: Hearing,
+    shares: Shares,
 }
 
 impl Api {
@@ -65,7 +68,15 @@ impl Api {
         let gate = Gate::new(Limits::default(), metrics.clone());
         let hearing =
             Hearing { topic: "provisioning.gossip".to_owned(), partitions: 1, delay: Duration::from_mins(1) };
-        Self(Arc::new(Inner { store, doorbell, streams, metrics, pages, deadlines, gate, hearing }))
+        let shares = Shares::unbounded();
+        Self(Arc::new(Inner { store, doorbell, streams, metrics, pages, deadlines, gate, hearing, shares }))
+    }
+
+    /// The same API with bounds for what each tenant may take; its own ones are none.
+    #[must_use]
+    pub fn with_shares(mut self, shares: Shares) -> Self {
+        Arc::make_mut(&mut self.0).shares = shares;
+        self
     }
 
     /// The same API with another topic of gossip, whose dead letters are no instructions, and by which it is known what was
@@ -104,6 +115,10 @@ impl Api {
 
     fn gate(&self) -> &Gate {
         &self.0.gate
+    }
+
+    fn shares(&self) -> &Shares {
+        &self.0.shares
     }
 
     fn pages(&self) -> &Pages {

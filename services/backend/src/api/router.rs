@@ -20,7 +20,8 @@ use super::{Api, aside, cancel, clusters, events, middleware, operations, pages}
     info(
         title = "Slipway",
         description = "Databases in Kubernetes clusters of many regions. Every change answers 202 with an operation to \
-                       follow. Failures are problem documents (RFC 9457).",
+                       follow. Failures are problem documents (RFC 9457). Each tenant has a share of the API: what goes beyond is \
+                       answered 429 with Retry-After.",
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
     tags(

@@ -12,8 +12,7 @@ use super::{Answer, App, PATIENCE, serve_behind, text};
 
 /// The same API with other limits, on an address of its own.
 async fn limited(app: &mut App, limits: Limits) {
-    let parts = (app.store.clone(), app.doorbell.clone(), app.metrics.clone(), app.stop.clone());
-    app.base = serve_behind(limits, parts).await;
+    app.base = serve_behind(limits, app.parts()).await;
 }
 
 async fn wish(app: &App, name: &str) -> Answer {

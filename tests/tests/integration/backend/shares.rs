@@ -1,0 +1,117 @@
+//! A tenant that asks for very much gets its share, and nobody else notices.
+
+use ::backend::api::{Share, Shares};
+use reqwest::Method;
+use serde_json::json;
+use testkit::eventually;
+use testkit::postgres::Session;
+use tokio::task::JoinSet;
+
+use super::{Answer, App, PATIENCE, serve_as, text};
+
+/// More than any of these tests asks for.
+const AMPLE: Share = Share { requests: 10_000, burst: 10_000, at_once: 5, waiting: 1_000, streams: 1_000 };
+
+/// The API with bounds for each tenant, on an address of its own.
+async fn shared(share: Share) -> App {
+    let mut app = App::new().await;
+    let shares = Shares::of(share, app.metrics.clone());
+    app.base = serve_as(app.parts(), |api| api.with_shares(shares)).await;
+    app
+}
+
+fn is_refused(answer: &Answer) -> bool {
+    if answer.status != 429 {
+        return false;
+    }
+    assert_eq!(text(&answer.body["code"]), "too_many_requests", "{answer:?}");
+    assert_eq!(answer.header("retry-after"), "1", "{answer:?}");
+    true
+}
+
+#[tokio::test]
+async fn a_tenant_that_asks_too_often_is_told_when_to_come_again_and_others_are_served() {
+    let app = shared(Share { requests: 1, burst: 20, ..AMPLE }).await;
+    let wish = |number: usize| json!({"name": format!("db-{number}"), "region": "eu-west-1"});
+    let mut accepted = 0;
+    while app.create(&app.acme, &wish(accepted)).await.status == 202 {
+        accepted += 1;
+        assert!(accepted < 1_000, "nothing is refused");
+    }
+    assert!(accepted >= 20, "a burst is taken: {accepted}");
+    let mut refused = 0;
+    for number in 0..50 {
+        refused += usize::from(is_refused(&app.create(&app.acme, &wish(1_000 + number)).await));
+        let answer = app.get(&app.umbrella, "/v1/databases").await;
+        if number < 20 {
+            assert_eq!(answer.status, 200, "another tenant notices: {answer:?}");
+        }
+        assert_eq!(
+            app.get(&app.sre, "/v1/databases").await.status,
+            200,
+            "those who run the fleet are served"
+        );
+    }
+    assert!(refused > 0, "the fault did not fire");
+    let minted = app.ask("select count(*) from operations where tenant_id = 'acme'").await;
+    assert_eq!(minted.parse::<usize>().unwrap(), accepted + 50 - refused, "what is refused leaves nothing");
+    let last = eventually(PATIENCE, "acme's next turn", async || {
+        let answer = app.create(&app.acme, &wish(5_000)).await;
+        (!is_refused(&answer)).then_some(answer)
+    });
+    assert_eq!(last.await.status, 202);
+}
+
+#[tokio::test]
+async fn a_tenant_whose_requests_all_wait_takes_no_more_than_its_places() {
+    let app = shared(Share { at_once: 2, waiting: 8, ..AMPLE }).await;
+    let made = app.created("trades").await;
+    let path = format!("/v1/databases/{}", text(&made["database"]["id"]));
+    let mut held = Session::open(&app.url).await.unwrap();
+    held.run("begin; select 1 from databases where name = 'trades' for update").await.unwrap();
+    // More than there are connections to Postgres.
+    let mut asked = JoinSet::new();
+    for _ in 0..25 {
+        let request = app.request(&app.acme, Method::DELETE, &path);
+        asked.spawn(async move { request.send().await.unwrap().status().as_u16() });
+    }
+    let mut answers = Vec::new();
+    while answers.len() < 15 {
+        let answer = tokio::time::timeout(PATIENCE, asked.join_next()).await.expect("refusals do not wait");
+        answers.push(answer.unwrap().unwrap());
+    }
+    assert_eq!(answers, [429; 15], "ten are in, and the others are refused at once");
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    let at_work = async || (app.ask(waits).await == "2").then_some(());
+    eventually(PATIENCE, "two at work", at_work).await;
+    for _ in 0..10 {
+        assert_eq!(app.get(&app.umbrella, "/v1/databases").await.status, 200, "another tenant notices");
+    }
+    assert_eq!(app.ask(waits).await, "2", "the fault was over before others had passed");
+    held.run("rollback").await.unwrap();
+    while let Some(answer) = asked.join_next().await {
+        answers.push(answer.unwrap());
+    }
+    assert_eq!(
+        answers.iter().filter(|status| **status == 429).count(),
+        15,
+        "who waits in line is served: {answers:?}"
+    );
+    assert!(answers.contains(&202), "{answers:?}");
+}
+
+#[tokio::test]
+async fn the_streams_of_a_tenant_are_bounded_and_free_again_when_they_close() {
+    let app = shared(Share { streams: 2, ..AMPLE }).await;
+    let made = app.created("trades").await;
+    let path = format!("/v1/operations/{}/events", text(&made["operation"]["id"]));
+    let open = async |token: &str| app.request(token, Method::GET, &path).send().await.unwrap();
+    let (one, two) = (open(&app.acme).await, open(&app.acme).await);
+    assert_eq!((one.status().as_u16(), two.status().as_u16()), (200, 200));
+    assert_eq!(open(&app.acme).await.status(), 429);
+    assert_eq!(open(&app.sre).await.status(), 200, "those who run the fleet are served");
+    drop(one);
+    let again = async || (open(&app.acme).await.status() == 200).then_some(());
+    eventually(PATIENCE, "the place of the stream that was closed", again).await;
+    drop(two);
+}
