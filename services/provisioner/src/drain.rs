@@ -5,18 +5,20 @@
 //! nothing is tried; when it is back, as many as its guard lets through. *Invariant:* a parked instruction is taken away
 //! only after it was carried out or found to be superseded or refused, and only at exactly its position: a newer one that
 //! was parked meanwhile stays. An older one never overtakes a newer record on the topic: the resource's fence sees to
-//! that.
+//! that. *Invariant:* one that makes its handling panic ends neither the loop nor the program: it rests, and the second time
+//! in a row it becomes a dead letter, as it would on the topic.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use runtime::backoff::{Retry, random_share};
 use runtime::{Backoff, CancellationToken};
 use store::{Parked, in_time};
 use tracing::Instrument as _;
 
-use crate::decide::{self, Job, Work};
+use crate::decide::{self, Job, Reason, Work};
 use crate::fleet::Member;
 use crate::work::{Ended, Error, PARKED_FOR_NEWER, PATIENCE, Worker};
 
@@ -131,7 +133,11 @@ async fn one(worker: &Worker, member: &Member, parked: Parked) -> Tried {
     let span = tracing::info_span!("parked", db.id = %parked.database, cluster.name = %member.cluster.id, seq = %parked.position);
     runtime::trace::set_parent(&span, parked.traceparent.as_deref());
     async {
-        match settle(worker, &parked).await {
+        let settled = match AssertUnwindSafe(settle(worker, &parked)).catch_unwind().await {
+            Ok(settled) => settled,
+            Err(_) => panicked(worker, &parked).await,
+        };
+        match settled {
             Ok(tried) => tried,
             Err(error) => {
                 tracing::warn!(
@@ -174,13 +180,34 @@ async fn settle(worker: &Worker, parked: &Parked) -> Result<Tried, Error> {
         }
     };
     runtime::failpoint::hit(SETTLED, parked.database).await;
-    in_time(worker.store.unpark(&[(parked.database, parked.position)])).await.map_err(Error::Park)?;
+    unpark(worker, parked).await?;
     tracing::info!(
         ?ended,
         waited_s = jiff::Timestamp::now().duration_since(parked.parked_at).as_secs(),
         "parked instruction settled"
     );
     Ok(Tried::Settled)
+}
+
+/// What is done about one whose handling panicked. Whatever else went wrong before does not count: only a panic after a
+/// panic says that there will be another.
+async fn panicked(worker: &Worker, parked: &Parked) -> Result<Tried, Error> {
+    tracing::error!("a parked instruction made its handler panic");
+    let code = decide::code::PANICKED;
+    if parked.code != code {
+        longer(worker, parked, rest(parked, false), (code, "the handling of this instruction panicked"))
+            .await?;
+        return Ok(Tried::Rests);
+    }
+    let reason = Reason::new(code, "the handling of this instruction panicked again");
+    worker.bury(&record(parked), &reason).await?;
+    unpark(worker, parked).await?;
+    Ok(Tried::Settled)
+}
+
+async fn unpark(worker: &Worker, parked: &Parked) -> Result<(), Error> {
+    let done = [(parked.database, parked.position)];
+    in_time(worker.store.unpark(&done)).await.map(drop).map_err(Error::Park)
 }
 
 async fn longer(worker: &Worker, parked: &Parked, rest: Duration, reason: (&str, &str)) -> Result<(), Error> {
@@ -203,6 +230,19 @@ fn rest(parked: &Parked, cluster: bool) -> Duration {
 /// The job of a parked row, decided upon as if it came from the topic: the program that parked it may have been another
 /// version.
 fn job(parked: &Parked, rules: &decide::Rules) -> Work {
+    // It stands in no partition any more, and stood in the right one.
+    match decide::decide(record(parked), &decide::Rules { partitions: None, ..*rules }) {
+        Work::Carry(job) => Work::Carry(Box::new(Job { traceparent: parked.traceparent.clone(), ..*job })),
+        // It was taken once, by a program with other rules.
+        Work::Bury(dead) if dead.reason.code == decide::code::TOO_LARGE => {
+            job(parked, &decide::Rules { largest: usize::MAX, ..*rules })
+        }
+        other => other,
+    }
+}
+
+/// The record of a parked row, as far as it is still known.
+fn record(parked: &Parked) -> bus::Record {
     let origin = parked.origin.as_ref();
     let headers = origin.map(|origin| origin.headers.as_slice()).unwrap_or_default();
     let mut headers: Vec<_> =
@@ -216,7 +256,7 @@ fn job(parked: &Parked, rules: &decide::Rules) -> Work {
             headers.push((name.to_owned(), value.into_bytes()));
         }
     }
-    let record = bus::Record {
+    bus::Record {
         topic: origin.map_or("parked_instructions", |origin| &origin.topic).into(),
         partition: origin.map_or(-1, |origin| origin.partition),
         offset: origin.map_or(parked.position.seq, |origin| origin.offset),
@@ -224,15 +264,6 @@ fn job(parked: &Parked, rules: &decide::Rules) -> Work {
         key: Some(parked.database.to_string().into_bytes()),
         payload: Some(parked.payload.clone()),
         headers,
-    };
-    // It stands in no partition any more, and stood in the right one.
-    match decide::decide(record, &decide::Rules { partitions: None, ..*rules }) {
-        Work::Carry(job) => Work::Carry(Box::new(Job { traceparent: parked.traceparent.clone(), ..*job })),
-        // It was taken once, by a program with other rules.
-        Work::Bury(dead) if dead.reason.code == decide::code::TOO_LARGE => {
-            job(parked, &decide::Rules { largest: usize::MAX, ..*rules })
-        }
-        other => other,
     }
 }
 

@@ -238,3 +238,30 @@ async fn a_row_that_is_behind_what_is_seen_goes() {
     .await;
     running.stop().await;
 }
+
+/// What panics while it is drained ends neither the loop nor the program.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_parked_one_that_panics_is_tried_once_more_and_then_a_dead_letter() {
+    let (rig, front) = behind_a_front().await;
+    let (once, always, other) = (rig.instruction(1), rig.instruction(1), rig.instruction(1));
+    let panics = [&once, &always, &always].map(|one| arm(SETTLED, one.database, Action::Panic));
+    front.set(|_| Act::Answer(503, None));
+    let running = rig.start(&[]);
+    for one in [&once, &always, &other] {
+        rig.publish(one).await;
+        rig.outcome(one, OutcomeKind::Parked).await;
+    }
+    front.set(|_| Act::Pass);
+    for panic in &panics {
+        tokio::time::timeout(PATIENCE, panic.fired()).await.unwrap();
+    }
+    rig.count("select count(*) from parked_instructions", "0").await;
+    let letters = "select string_agg(code || ' ' || database_id, ',') from dead_letters";
+    rig.count(letters, &format!("panicked {}", always.database)).await;
+    rig.outcome(&other, OutcomeKind::Applied).await;
+    let next = at(&always, 2);
+    rig.publish(&next).await;
+    rig.outcome(&next, OutcomeKind::Applied).await;
+    rig.count("select count(*) from dead_letters where superseded_at is null", "0").await;
+    running.stop().await;
+}
