@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bus::Disposition;
 use bus::consumer::{Placed, Turn};
-use domain::ClusterState;
+use domain::{ClusterId, ClusterState};
 use runtime::Backoff;
 use store::{Parked, Store, in_time};
 use tracing::Instrument as _;
@@ -176,10 +176,7 @@ impl Worker {
         let member = match self.fleet.find(cluster).await {
             Found::Member(member) => member,
             Found::NotKnown(reason) => return Err(Error::Registry { reason }),
-            Found::Unknown => {
-                let message = format!("cluster {cluster} is not registered");
-                return Ok(Ended::Refused(Reason::new(decide::code::UNKNOWN_CLUSTER, message)));
-            }
+            Found::Unknown => return Ok(Ended::Refused(unregistered(cluster))),
         };
         if member.cluster.state == ClusterState::Disabled {
             let message = format!("cluster {cluster} is out of service");
@@ -246,6 +243,12 @@ impl Worker {
 
     /// Parks an instruction that this program is too old for, without reading it.
     async fn shelve(&self, early: &Early) -> Result<(), Error> {
+        match self.fleet.find(&early.cluster).await {
+            Found::Member(_) => {}
+            Found::NotKnown(reason) => return Err(Error::Registry { reason }),
+            // Nobody would ever drain it, and nothing else would be sent to its database while it lies there.
+            Found::Unknown => return self.bury(&early.record, &unregistered(&early.cluster)).await,
+        }
         let trouble = Trouble::of_resource(code::NEWER_SCHEMA, early.reason.message.clone());
         let row = Parked {
             database: early.database,
@@ -338,6 +341,10 @@ impl Worker {
         }
         Disposition::Hold(after)
     }
+}
+
+fn unregistered(cluster: &ClusterId) -> Reason {
+    Reason::new(decide::code::UNKNOWN_CLUSTER, format!("cluster {cluster} is not registered"))
 }
 
 /// What is told of a dead letter: its operation has failed, or waits for its reason to pass.

@@ -265,3 +265,23 @@ async fn a_parked_one_that_panics_is_tried_once_more_and_then_a_dead_letter() {
     rig.count("select count(*) from dead_letters where superseded_at is null", "0").await;
     running.stop().await;
 }
+
+/// Without a cluster nobody drains it: it would lie there for ever, and in the way of every repair of its database.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_only_a_newer_program_can_read_of_a_cluster_that_nobody_knows_is_a_dead_letter() {
+    let rig = Rig::new().await;
+    let running = rig.start(&[]);
+    let lost = rig.instruction(1);
+    rig.publish_for("nowhere", &lost.key(), for_newer_readers(&lost), &position(&lost)).await;
+    rig.count(
+        "select code || ' ' || seq || ' ' || cluster_id from dead_letters",
+        "unknown_cluster 1 nowhere",
+    )
+    .await;
+    rig.count("select count(*) from parked_instructions", "0").await;
+    let second = at(&lost, 2);
+    rig.publish(&second).await;
+    rig.outcome(&second, OutcomeKind::Applied).await;
+    rig.count("select count(*) from dead_letters where superseded_at is null", "0").await;
+    running.stop().await;
+}

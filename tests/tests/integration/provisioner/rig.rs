@@ -279,8 +279,19 @@ impl Rig {
 
     /// Publishes any bytes under a key with any headers beside the usual ones.
     pub(super) async fn publish_with(&self, key: &str, payload: Vec<u8>, more: &[(&str, String)]) {
+        self.publish_for("bare", key, payload, more).await;
+    }
+
+    /// The same for another cluster.
+    pub(super) async fn publish_for(
+        &self,
+        cluster: &str,
+        key: &str,
+        payload: Vec<u8>,
+        more: &[(&str, String)],
+    ) {
         let usual = [
-            (wire::headers::CLUSTER, "bare".to_owned()),
+            (wire::headers::CLUSTER, cluster.to_owned()),
             (wire::headers::TRACEPARENT, TRACEPARENT.to_owned()),
         ];
         let headers = usual.iter().chain(more);
