@@ -39,9 +39,13 @@ pub async fn kafka(
 }
 
 /// Says to Postgres that the program runs, until it stops, and counts what is parked.
-pub async fn postgres(store: Store, health: Health, metrics: Metrics, stop: CancellationToken) {
+pub async fn postgres(
+    (store, program): (Store, store::Program),
+    health: Health,
+    metrics: Metrics,
+    stop: CancellationToken,
+) {
     let component = health.readiness.component("postgres");
-    let program = store::Program::new("slipway-provisioner", env!("CARGO_PKG_VERSION"));
     loop {
         match runtime::deadline(LIMIT, "Postgres", store.attend(&program)).await {
             Ok(answer) => component.set(answer),

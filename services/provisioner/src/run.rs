@@ -35,7 +35,7 @@ pub enum Error {
     /// The frame of the program.
     #[error("run the program")]
     Program(#[source] runtime::program::Error),
-    /// The database's URL is wrong.
+    /// The database's URL is wrong, or its schema has outgrown this program.
     #[error("use the database")]
     Store(#[source] store::Error),
     /// A Kafka client cannot be made.
@@ -48,13 +48,15 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let program =
         Program::start(runtime::service!(NAME), &args.telemetry, &args.ops).await.map_err(Error::Program)?;
     runtime::install_crypto();
+    let member = store::Program::new(NAME, env!("CARGO_PKG_VERSION"));
+    refuse_outgrown(&connect(&args)?, &member).await?;
     let grace = args.grace;
     let frame = Frame {
         tasks: program.tasks.clone(),
         health: program.health.clone(),
         metrics: program.metrics.clone(),
     };
-    let producer = start(&frame, &args)?;
+    let producer = start_as(member, &frame, &args)?;
     let result = program.run(grace + Duration::from_secs(6)).await.map_err(Error::Program);
     if let Err(error) = producer.flush(FLUSH).await {
         tracing::warn!(
@@ -76,8 +78,28 @@ pub struct Frame {
     pub metrics: runtime::Metrics,
 }
 
+/// A schema that this program cannot live with is for a person to see at once, before anything is read or written under it.
+/// Everything else may pass by itself.
+async fn refuse_outgrown(store: &Store, member: &store::Program) -> Result<(), Error> {
+    let attended = runtime::deadline(ASK, "Postgres", store.attend(member)).await;
+    let refused = match attended {
+        Ok(Err(error @ store::Error::Outgrown { .. })) => {
+            // Whoever does not start is in no migration's way.
+            let _ = runtime::deadline(ASK, "the word of leave", store.leave(member)).await;
+            Err(Error::Store(error))
+        }
+        Ok(Ok(()) | Err(_)) | Err(_) => Ok(()),
+    };
+    let _ = runtime::deadline(ASK, "the pool to close", store.close()).await;
+    refused
+}
+
 /// Starts all tasks of the program. Gives the producer, to be flushed when they have ended.
 pub fn start(frame: &Frame, args: &Args) -> Result<Producer, Error> {
+    start_as(store::Program::new(NAME, env!("CARGO_PKG_VERSION")), frame, args)
+}
+
+fn start_as(member: store::Program, frame: &Frame, args: &Args) -> Result<Producer, Error> {
     let Parts { connection, store, producer, metrics, fleet, teller } = Parts::new(frame, args)?;
     let worker = Arc::new(Worker {
         fleet: Arc::clone(&fleet),
@@ -112,7 +134,10 @@ pub fn start(frame: &Frame, args: &Args) -> Result<Producer, Error> {
         stop.clone(),
     );
     tasks.spawn("kafka", asking);
-    tasks.spawn("postgres", health::postgres(store, frame.health.clone(), metrics.clone(), stop.clone()));
+    tasks.spawn(
+        "postgres",
+        health::postgres((store, member), frame.health.clone(), metrics.clone(), stop.clone()),
+    );
     tasks.spawn("state", health::consumer(Arc::clone(&state), frame.health.clone(), metrics, stop.clone()));
     tasks.spawn("letters", letters::keep(worker.letters.clone(), worker.store.clone(), stop.clone()));
     tasks.spawn("guards", health::guards(Arc::clone(&fleet), worker.metrics.clone(), stop.clone()));
@@ -130,6 +155,11 @@ pub fn start(frame: &Frame, args: &Args) -> Result<Producer, Error> {
     Ok(producer)
 }
 
+fn connect(args: &Args) -> Result<Store, Error> {
+    let settings = store::Settings { application: NAME.to_owned(), ..store::Settings::default() };
+    Store::connect(args.database_url.expose_secret(), &settings).map_err(Error::Store)
+}
+
 struct Parts {
     connection: Connection,
     store: Store,
@@ -144,8 +174,7 @@ impl Parts {
         let mut connection = Connection::new(&args.kafka_bootstrap, NAME);
         connection.properties.clone_from(&args.kafka_properties);
         connection.file.clone_from(&args.kafka_properties_file);
-        let settings = store::Settings { application: NAME.to_owned(), ..store::Settings::default() };
-        let store = Store::connect(args.database_url.expose_secret(), &settings).map_err(Error::Store)?;
+        let store = connect(args)?;
         let producer = Producer::new(&connection).map_err(Error::Bus)?;
         let metrics = Metrics::new(&frame.metrics);
         let settings = fleet::Settings {

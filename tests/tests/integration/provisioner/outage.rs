@@ -127,3 +127,24 @@ async fn a_postgres_that_falls_silent_while_it_is_asked_holds_no_record_for_ever
     assert!(proxy.harmed() > 0, "the fault did not fire");
     tokio::time::timeout(Duration::from_secs(30), running.stop()).await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_the_schema_has_outgrown_does_not_start() {
+    let rig = Rig::new().await;
+    let grown =
+        ::store::Schema::shipped().and(901, "nickname", "alter table tenants add column nickname text;").and(
+            902,
+            "no nickname",
+            "-- contract: needs schema >= 901\nalter table tenants drop column nickname;",
+        );
+    rig.store.migrate_to(&grown).await.unwrap();
+    let wanted = rig.instruction(1);
+    rig.publish(&wanted).await;
+    let mut old = rig.start_process();
+    let ended = tokio::time::timeout(PATIENCE, old.wait()).await.expect("it ends").unwrap();
+    assert!(!ended.success(), "{ended}");
+    let log = std::fs::read_to_string(rig.credentials.join("log")).unwrap();
+    assert!(log.contains("asks for programs that know schema 901"), "{log}");
+    assert!(rig.heard.about(wanted.database).is_empty(), "it did something first");
+    rig.count("select count(*) from programs", "0").await;
+}
