@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use cloud::{Protection, Role, Select, SnapshotId, TagFilter, VolumeId, key};
 use jiff::Timestamp;
 use kube::runtime::reflector::ObjectRef;
-use plan::{Account, Dns, Goal, Observed, Plan, Source, Subject, Validated};
+use plan::{Account, Dns, Observed, Plan, Source, Subject, Validated};
 use resources::{Phase, QuestDB};
 
 use crate::context::Context;

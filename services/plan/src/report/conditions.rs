@@ -263,6 +263,7 @@ fn resizing(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
     if let Some(failure) = outcome.applied.failure(Part::Tuning) {
         return Some(no(if failure.lasting { "Refused" } else { "Delayed" }, &failure.message));
     }
+    let stops = outcome.validated.goal != Goal::Serve;
     match (outcome.plan.state(Part::Tuning), work(outcome.validated, outcome.observed)) {
         (Some(State::Running(text)), Work::Holding) => Some(no("Delayed", text)),
         (Some(State::Running(text)), Work::Changing) => Some(yes("Modifying", text)),
@@ -270,7 +271,7 @@ fn resizing(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
         // What is waited for without a change of the disk is its file system.
         (Some(State::Running(text)), _) => Some(yes("Growing", text)),
         // Whoever is paused in the middle of it goes on later; how far EC2 came meanwhile, nobody asks.
-        (None, _) if is_optimizing_told(Some(status)) => Some(no("Done", AS_ASKED)),
+        (None, _) if stops && is_optimizing_told(Some(status)) => Some(no("Done", AS_ASKED)),
         (None, _) => as_said(status, condition::VOLUME_RESIZING),
         (_, Work::Optimizing) => {
             let progress = progress(&outcome.observed.account);
