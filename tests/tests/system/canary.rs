@@ -1,101 +1,85 @@
-//! Looking for a value everywhere but in the Secrets where it belongs.
+//! Looking for values everywhere but in the Secrets where they belong.
+//!
+//! *Invariant:* whatever fails names the value and the place, and never shows the value.
 
 #![cfg(test)]
 
+mod forms;
+mod life;
+mod places;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use testkit::{ClusterFacts, stack};
+use testkit::ClusterFacts;
 
+use self::forms::Values;
 use crate::main_job::Ready;
-use crate::support::{kubectl, ops_address};
 
-/// A place where something is shown, and all of what it shows.
-type Shown = (String, String);
+/// A search, with what it has come to.
+#[derive(Default)]
+pub(crate) struct Search {
+    /// What nobody may show.
+    hidden: Values,
+    /// What is published on purpose: a kind of place in which none of it is found was not looked at.
+    published: Values,
+    shown: BTreeSet<String>,
+    alive: BTreeSet<String>,
+    /// How much of each log was looked at.
+    read: BTreeMap<PathBuf, u64>,
+}
 
-/// Neither rows, topics, logs, metrics nor objects of the cluster hold any of these values, plain or as base64. Each kind of
-/// place is known to have been looked at, because it tells of the database.
+impl Search {
+    /// Nothing is looked for yet. Of logs, what is there already tells of other tests.
+    fn new() -> Self {
+        let logs = places::logs().into_iter();
+        let read = logs.filter_map(|log| Some((fs::metadata(&log).ok()?.len(), log)));
+        Self { read: read.map(|(length, log)| (log, length)).collect(), ..Self::default() }
+    }
+
+    /// What this place shows of all that is looked for.
+    fn look(&mut self, kind: &str, place: &str, text: &[u8]) {
+        for name in self.hidden.found(text) {
+            self.shown.insert(format!("{place} shows the value of {name}"));
+        }
+        if !self.published.found(text).is_empty() {
+            self.alive.insert(kind.to_owned());
+        }
+    }
+
+    /// Whether a text holds a value that is hidden, where it may.
+    fn holds(&self, text: &[u8]) -> bool {
+        !self.hidden.found(text).is_empty()
+    }
+
+    /// Nothing was shown, and in each of these kinds of places something was found that is there for everybody to see.
+    fn end(&self, kinds: &[&str]) {
+        let dead: Vec<_> = kinds.iter().filter(|kind| !self.alive.contains(**kind)).collect();
+        assert!(dead.is_empty(), "what is published was not found in {dead:?}: they were not looked at");
+        assert!(self.shown.is_empty(), "{:#?}", self.shown);
+    }
+}
+
+/// Neither rows, topics, logs, metrics nor objects hold any of these values in any form. Each kind of place is known to have been
+/// looked at, because it tells of the database.
 pub(crate) async fn shown_to_nobody(home: &ClusterFacts, database: &Ready, values: &[&str]) {
-    let state = &stack().state_dir;
-    let mut places = Vec::new();
-    for (what, shown) in [
-        ("rows", rows().await),
-        (
-            "topics",
-            files(&state.join("data/kafka"), |path| path.to_string_lossy().contains("/provisioning.")),
-        ),
-        ("logs", files(&state.join("logs"), |_| true)),
-        ("objects", objects(home, database).await),
-    ] {
-        let known = shown.iter().any(|(_, text)| text.contains(&database.id));
-        assert!(known, "no {what} tell of {}: nothing was looked at", database.id);
-        places.extend(shown);
+    let mut search = Search::default();
+    for (number, value) in values.iter().enumerate() {
+        search.hidden.add(&format!("number {number}"), value.as_bytes());
     }
-    places.extend(metrics(home).await);
-    for (place, text) in places {
-        for value in values {
-            let encoded = STANDARD.encode(value);
-            // Whatever follows it changes its end.
-            let encoded = &encoded.trim_end_matches('=')[..encoded.trim_end_matches('=').len() - 1];
-            assert!(!text.contains(value) && !text.contains(encoded), "{place} shows {value}");
-        }
-    }
-}
-
-async fn rows() -> Vec<Shown> {
-    let url = &stack().database_url;
-    let tables =
-        testkit::query(url, "select tablename from pg_tables where schemaname = 'public'").await.unwrap();
-    let mut shown = Vec::new();
-    for table in tables.lines() {
-        let rows = testkit::query(url, &format!("select t::text from {table} t")).await.unwrap();
-        shown.push((format!("table {table}"), rows));
-    }
-    shown
-}
-
-/// All files below a folder that count.
-fn files(folder: &Path, counts: impl Fn(&Path) -> bool) -> Vec<Shown> {
-    let (mut folders, mut shown) = (vec![folder.to_owned()], Vec::new());
-    while let Some(folder) = folders.pop() {
-        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
-        for path in entries.map(|entry| entry.path()).collect::<Vec<PathBuf>>() {
-            if path.is_dir() {
-                folders.push(path);
-            } else if counts(&path) {
-                // It may have been rotated away meanwhile.
-                let text = fs::read(&path).ok();
-                let text = text.map(|text| String::from_utf8_lossy(&text).into_owned());
-                shown.extend(text.map(|text| (path.display().to_string(), text)));
-            }
-        }
-    }
-    shown
-}
-
-async fn objects(home: &ClusterFacts, database: &Ready) -> Vec<Shown> {
-    let mut shown = Vec::new();
-    for kinds in [
-        "questdb,questdbsnapshot,questdbsnapshotschedule,pod,statefulset,configmap,service,pvc,networkpolicy",
-        "events",
-    ] {
-        let get = ["get", kinds, "--namespace", &database.namespace, "--output", "json"];
-        shown.push((kinds.to_owned(), kubectl(home, &get).await.unwrap()));
-    }
-    shown
-}
-
-async fn metrics(home: &ClusterFacts) -> Vec<Shown> {
-    let mut shown = Vec::new();
-    for program in
-        ["backend", "provisioner", &format!("{}-operator", home.name), &format!("{}-nodes", home.name)]
-    {
-        let url = format!("http://{}/metrics", ops_address(program).unwrap());
-        let text = testkit::http().get(url).send().await.unwrap().text().await.unwrap();
-        assert!(text.contains("# EOF"), "{program} shows no metrics: {text}");
-        shown.push((format!("metrics of {program}"), text));
-    }
-    shown
+    search.published.add("id", database.id.as_bytes());
+    search.published.add("name", database.resource.as_bytes());
+    search.rows().await;
+    search.topics();
+    search.logs();
+    search.objects(home).await;
+    search.metrics().await;
+    search.end(&[
+        "row",
+        "topic provisioning.instructions",
+        "topic provisioning.gossip",
+        "log of backend",
+        "object",
+    ]);
 }

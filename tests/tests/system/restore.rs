@@ -51,8 +51,15 @@ impl Writer {
     }
 }
 
-/// Waits until a snapshot is whole.
-async fn whole_copy(home: &ClusterFacts, namespace: &str, name: &str) -> Value {
+/// Asks for a snapshot the way people do, and waits until it is whole.
+pub(crate) async fn snapshot(home: &ClusterFacts, database: &Ready, name: &str) -> Value {
+    let namespace = database.namespace.as_str();
+    let snapshot = json!({
+        "apiVersion": "crd.questdb.io/v1", "kind": "QuestDBSnapshot",
+        "metadata": { "name": name, "namespace": namespace },
+        "spec": { "database": database.resource, "deletionPolicy": "Delete" },
+    });
+    apply(home, &snapshot).await.unwrap();
     let get = ["get", "questdbsnapshot", name, "--namespace", namespace, "--output", "json"];
     eventually(ROAD, &format!("snapshot {name}"), async || {
         let found: Value = serde_json::from_str(&kubectl(home, &get).await.ok()?).ok()?;
@@ -60,6 +67,12 @@ async fn whole_copy(home: &ClusterFacts, namespace: &str, name: &str) -> Value {
         (found["status"]["phase"] == "Succeeded").then_some(found)
     })
     .await
+}
+
+/// Deletes an object and waits until it is gone.
+pub(crate) async fn remove(home: &ClusterFacts, namespace: &str, kind: &str, name: &str) {
+    let delete = ["delete", kind, name, "--namespace", namespace, "--wait=true", "--timeout=50s"];
+    eventually(ROAD, &format!("the end of {name}"), async || kubectl(home, &delete).await.ok()).await;
 }
 
 #[tokio::test]
@@ -75,13 +88,7 @@ async fn a_snapshot_under_load_becomes_a_database_with_every_acknowledged_row() 
 
     let before = writer.last();
     let (namespace, copy) = (&old.namespace, unique("copy"));
-    let snapshot = json!({
-        "apiVersion": "crd.questdb.io/v1", "kind": "QuestDBSnapshot",
-        "metadata": { "name": copy, "namespace": namespace },
-        "spec": { "database": old.resource, "deletionPolicy": "Delete" },
-    });
-    apply(home, &snapshot).await.unwrap();
-    let taken = whole_copy(home, namespace, &copy).await;
+    let taken = snapshot(home, &old, &copy).await;
     // Nothing holds it, and it goes on being written to.
     writer.wrote(writer.last() + 20).await;
     assert!(!writer.task.is_finished(), "the writer met an error");
@@ -111,8 +118,7 @@ async fn a_snapshot_under_load_becomes_a_database_with_every_acknowledged_row() 
 
     writer.task.abort();
     for (kind, name) in [("questdb", &name), ("questdbsnapshot", &copy)] {
-        let delete = ["delete", kind, name, "--namespace", namespace, "--wait=true", "--timeout=50s"];
-        eventually(ROAD, &format!("the end of {name}"), async || kubectl(home, &delete).await.ok()).await;
+        remove(home, namespace, kind, name).await;
     }
     assert!(volumes(home, &new.volume).await.is_empty());
     let accepted = console.delete(&format!("/v1/databases/{}", old.id)).await.unwrap();

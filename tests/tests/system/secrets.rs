@@ -25,7 +25,7 @@ use crate::support::{ROAD, apply, kubectl, whole};
 
 /// What became of an attempt to log in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Attempt {
+pub(crate) enum Attempt {
     Entered,
     Denied,
     NobodyThere,
@@ -54,7 +54,7 @@ async fn log_in(host: Ipv4Addr, user: &str, password: &str) -> Attempt {
 }
 
 /// The same, again until somebody answers.
-async fn answered(host: Ipv4Addr, user: &str, password: &str) -> Attempt {
+pub(crate) async fn answered(host: Ipv4Addr, user: &str, password: &str) -> Attempt {
     eventually(ROAD, "an answer", async || {
         let attempt = log_in(host, user, password).await;
         (attempt != Attempt::NobodyThere).then_some(attempt)
@@ -63,7 +63,7 @@ async fn answered(host: Ipv4Addr, user: &str, password: &str) -> Attempt {
 }
 
 /// A Secret for a database.
-fn given(database: &Ready, name: &str, word: &str, data: &Value) -> Value {
+pub(crate) fn given(database: &Ready, name: &str, word: &str, data: &Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Secret",
         "metadata": { "name": name, "namespace": database.namespace, "annotations": {
