@@ -42,6 +42,11 @@ const EXPORT_DEADLINE: Duration = Duration::from_secs(5);
 /// everything that the task ever handles.
 pub(crate) const TASK_TARGET: &str = "slipway::task";
 
+/// Where kube writes down the whole answer of an API server that it could not read, at `warn`: it may be a Secret's, values and
+/// all. The error itself comes to whoever asked, who says so without the answer. Only of this one module: its children (loading of
+/// certificates) show no answers.
+const SHOWS_ANSWERS: &str = "kube_client::client";
+
 /// Arguments of logs and traces, to be flattened into a program's own.
 #[derive(Debug, Clone, clap::Args)]
 // Without the two `None`s the comment above would become the description of the program.
@@ -238,8 +243,9 @@ type Traces = tracing_subscriber::filter::Filtered<
 type TracedRegistry = tracing_subscriber::layer::Layered<Traces, Registry>;
 
 fn traces(provider: &SdkTracerProvider, service: Service) -> Traces {
-    let traced: fn(&Metadata<'_>) -> bool =
-        |metadata| *metadata.level() <= Level::INFO && metadata.target() != TASK_TARGET;
+    let traced: fn(&Metadata<'_>) -> bool = |metadata| {
+        *metadata.level() <= Level::INFO && ![TASK_TARGET, SHOWS_ANSWERS].contains(&metadata.target())
+    };
     tracing_opentelemetry::layer()
         .with_tracer(provider.tracer(service.name))
         .with_filter(filter_fn(traced).with_max_level_hint(LevelFilter::INFO))

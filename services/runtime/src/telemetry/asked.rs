@@ -1,9 +1,11 @@
-//! A filter of one layer that is asked anew about every line.
+//! A filter of one layer that is asked anew about every line, and not at all about lines that nobody may see.
 
 use tracing::subscriber::Interest;
 use tracing::{Event, Metadata, Subscriber, span};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, Filter};
+
+use super::SHOWS_ANSWERS;
 
 /// Passes on what the filter inside says, but never lets "always" be remembered for a line of code.
 ///
@@ -16,10 +18,13 @@ pub(super) struct Asked<F>(pub(super) F);
 
 impl<S: Subscriber, F: Filter<S>> Filter<S> for Asked<F> {
     fn enabled(&self, metadata: &Metadata<'_>, context: &Context<'_, S>) -> bool {
-        self.0.enabled(metadata, context)
+        metadata.target() != SHOWS_ANSWERS && self.0.enabled(metadata, context)
     }
 
     fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if metadata.target() == SHOWS_ANSWERS {
+            return Interest::never();
+        }
         let interest = self.0.callsite_enabled(metadata);
         if interest.is_always() { Interest::sometimes() } else { interest }
     }

@@ -203,6 +203,19 @@ fn a_chain_reads_from_the_outside_in() {
     assert_eq!(chain(&Outer(std::fmt::Error)), format!("outer: {}", std::fmt::Error));
 }
 
+#[test]
+fn an_answer_that_kube_could_not_read_is_shown_at_no_level() {
+    for directives in [DEFAULT_FILTER, "trace", "kube_client::client=trace"] {
+        let lines = logged(directives, || {
+            tracing::warn!(target: "kube_client::client", "{}, {}", r#"{"data":{"pg-password":"eA=="}}"#, "EOF");
+            tracing::error!(target: "kube_client::client::tls", "others go on");
+        });
+        let messages: Vec<_> = lines.iter().filter_map(|line| line["message"].as_str()).collect();
+        assert!(messages.iter().all(|message| !message.contains("password")), "{directives}: {messages:?}");
+        assert_eq!(messages, ["others go on"], "{directives}");
+    }
+}
+
 /// The collector here accepts and then says nothing: spans must reach it, and the end must not wait for its answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deaf_collector_is_written_to_but_not_waited_for() {
