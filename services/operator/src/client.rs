@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kube::Client;
 use kube::client::ClientBuilder;
-use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
 use crate::count::Count;
 
@@ -27,6 +27,14 @@ pub(crate) struct Clients {
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// It is no kubeconfig. Where, and not what: the library repeats lines of the file, tokens and all, and this is logged.
+    #[error("{path} is no kubeconfig{place}")]
+    Parse {
+        /// The file.
+        path: String,
+        /// Where it stops being one.
+        place: String,
+    },
     /// The kubeconfig cannot be used.
     #[error("read the kubeconfig")]
     Kubeconfig(#[source] kube::config::KubeconfigError),
@@ -60,7 +68,29 @@ fn counted(config: Config, count: &Count) -> Result<Client, Error> {
 
 async fn load(kubeconfig: Option<&Path>) -> Result<Config, Error> {
     let Some(path) = kubeconfig else { return Config::incluster().map_err(Error::InCluster) };
-    let kubeconfig = Kubeconfig::read_from(path).map_err(Error::Kubeconfig)?;
+    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| unread(path, error))?;
     let options = KubeConfigOptions::default();
     Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(Error::Kubeconfig)
+}
+
+fn unread(path: &Path, error: KubeconfigError) -> Error {
+    let KubeconfigError::Parse(error) = error else { return Error::Kubeconfig(error) };
+    let place = error.location().map(|at| format!(" (line {}, column {})", at.line(), at.column()));
+    Error::Parse { path: path.display().to_string(), place: place.unwrap_or_default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_cannot_be_read_is_not_repeated_in_the_error() {
+        let file = std::env::temp_dir().join(format!("operator-broken-{}", std::process::id()));
+        std::fs::write(&file, "users:\n- name: a\n  user:\n    token: swordfish\n    bad: [\n").unwrap();
+        let error = load(Some(&file)).await.unwrap_err();
+        let (told, shown) = (runtime::telemetry::chain(&error), format!("{error:?}"));
+        assert!(!told.contains("swordfish") && !shown.contains("swordfish"), "{told}\n{shown}");
+        assert!(told.contains("line 5"), "nobody can find what is wrong: {told}");
+        std::fs::remove_file(&file).unwrap();
+    }
 }

@@ -3,7 +3,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use kube::config::Kubeconfig;
+use kube::config::{Kubeconfig, KubeconfigError};
 
 /// Credentials cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -35,9 +35,15 @@ pub enum Error {
         /// Name of the file.
         name: String,
     },
-    /// Not a kubeconfig.
-    #[error("read the kubeconfig")]
-    Parse(#[source] kube::config::KubeconfigError),
+    /// Not a kubeconfig. Where, and not what: the library repeats lines of the file, tokens and all, and what is said here becomes
+    /// a reason in rows, logs and answers.
+    #[error("the credentials {name} are no kubeconfig{place}")]
+    Parse {
+        /// Name of the file.
+        name: String,
+        /// Where it stops being one.
+        place: String,
+    },
 }
 
 /// Credentials as they are now.
@@ -68,7 +74,7 @@ pub async fn read(directory: &Path, reference: &str) -> Result<Credentials, Erro
     let mut source = bytes(&directory.join(file(reference)?)).await?;
     let text = std::str::from_utf8(&source);
     let text = text.map_err(|_| Error::Text { name: reference.to_owned() })?;
-    let mut kubeconfig = Kubeconfig::from_yaml(text).map_err(Error::Parse)?;
+    let mut kubeconfig = Kubeconfig::from_yaml(text).map_err(|error| unparsed(reference, &error))?;
     for path in make_absolute(&mut kubeconfig, directory) {
         source.push(0);
         source.extend(bytes(&path).await?);
@@ -89,6 +95,15 @@ pub async fn read(directory: &Path, reference: &str) -> Result<Credentials, Erro
         }
     }
     Ok(Credentials { source, kubeconfig })
+}
+
+fn unparsed(reference: &str, error: &KubeconfigError) -> Error {
+    let location = match error {
+        KubeconfigError::Parse(error) => error.location(),
+        _ => None,
+    };
+    let place = location.map(|at| format!(" (line {}, column {})", at.line(), at.column()));
+    Error::Parse { name: reference.to_owned(), place: place.unwrap_or_default() }
 }
 
 async fn bytes(path: &Path) -> Result<Vec<u8>, Error> {
@@ -138,6 +153,28 @@ mod tests {
         ] {
             assert!(file(bad).is_err(), "{bad}");
         }
+    }
+
+    /// What is wrong with a kubeconfig is told to many: it becomes a reason in rows, logs and answers.
+    #[tokio::test]
+    async fn a_kubeconfig_that_cannot_be_read_is_not_repeated_in_the_error() {
+        let folder = std::env::temp_dir().join(format!("provisioner-broken-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        for text in [
+            "users:\n- name: a\n  user:\n    token: swordfish\n    bad: [\n",
+            "users:\n- name: a\n  user:\n    token: [swordfish]\n",
+            "users:\n- name: a\n  user: swordfish\n",
+            "users:\n- name: a\n  user:\n    token: swordfish\n   worse: x\n",
+            "token: swordfish\nusers: 3\n",
+            "apiVersion: swordfish\nkind: Config\nusers: {name: swordfish}\n",
+        ] {
+            std::fs::write(folder.join("broken"), text).unwrap();
+            let error = read(&folder, "file:broken").await.unwrap_err();
+            let (told, shown) = (crate::classify::chain(&error), format!("{error:?}"));
+            assert!(!told.contains("swordfish") && !shown.contains("swordfish"), "{text}\n{told}\n{shown}");
+            assert!(told.contains("line "), "nobody can find what is wrong: {told}");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     const KUBECONFIG: &str = "{apiVersion: v1, kind: Config, current-context: a, \
