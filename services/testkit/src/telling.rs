@@ -176,7 +176,7 @@ impl Teller {
             return text.extend(line);
         }
         let Some(event) = Event::of(&line) else {
-            // An error says something of all before it; a bookmark does nobody miss.
+            // An error says something of all before it; nobody misses a bookmark.
             if !is_bookmark(&line) {
                 self.flush(text);
                 text.extend(line);

@@ -6,6 +6,7 @@
 //! on.
 
 pub mod book;
+mod seen;
 pub mod translate;
 mod watch;
 

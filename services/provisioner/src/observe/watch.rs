@@ -14,6 +14,7 @@ use resources::QuestDB;
 use store::Term;
 
 use super::book::Book;
+use super::seen::Seen;
 use super::translate::observation;
 use super::{End, Observer};
 use crate::fleet::Member;
@@ -36,7 +37,7 @@ const UNSENT: Duration = Duration::from_secs(1);
 pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: &mut Book) -> End {
     let Ok(clients) = member.clients() else { return End::NoClient };
     let config = watcher::Config::default().timeout(observer.watch);
-    let stream = watcher(Api::<QuestDB>::all(clients.watches), config).default_backoff();
+    let stream = watcher(Api::<Seen>::all(clients.watches), config).default_backoff();
     let mut stream = pin!(stream);
     let mut sending = FuturesUnordered::new();
     let mut roll = tokio::time::interval(ROLL);
@@ -59,7 +60,7 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
         tokio::select! {
             event = stream.next() => match event {
                 Some(Ok(event)) => {
-                    listing.note(&event);
+                    listing.note(member, &event);
                     if note(member, book, event, term) {
                         return End::Restored;
                     }
@@ -97,8 +98,8 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
 }
 
 /// Says whether the server was restored.
-fn note(member: &Member, book: &mut Book, event: Event<QuestDB>, term: Term) -> bool {
-    let (object, present) = match event {
+fn note(member: &Member, book: &mut Book, event: Event<Seen>, term: Term) -> bool {
+    let (seen, present) = match event {
         Event::Init => {
             book.begin_list();
             return false;
@@ -107,9 +108,13 @@ fn note(member: &Member, book: &mut Book, event: Event<QuestDB>, term: Term) -> 
             book.end_list();
             return false;
         }
-        Event::InitApply(object) | Event::Apply(object) => (object, true),
-        Event::Delete(object) => (object, false),
+        Event::InitApply(seen) | Event::Apply(seen) => (seen, true),
+        Event::Delete(seen) => (seen, false),
     };
+    let Seen { object, unread } = seen;
+    if let Some(reason) = unread {
+        tracing::debug!(cluster.name = %member.cluster.id, k8s.name = object.metadata.name, reason, "a resource cannot be read in whole");
+    }
     let restored =
         observation(&object, term.0, present).is_some_and(|(database, seen)| book.see(database, seen));
     if restored {
@@ -139,15 +144,23 @@ struct Listing {
     complete: bool,
     noted: bool,
     failures: u32,
+    /// Resources of the list that cannot be read in whole.
+    unread: usize,
 }
 
 impl Listing {
-    fn note(&mut self, event: &Event<QuestDB>) {
+    fn note(&mut self, member: &Member, event: &Event<Seen>) {
         self.failures = 0;
         match event {
             Event::Init => *self = Self::default(),
-            Event::InitDone => self.complete = true,
-            Event::InitApply(_) | Event::Apply(_) | Event::Delete(_) => {}
+            Event::InitApply(seen) => self.unread += usize::from(seen.unread.is_some()),
+            Event::InitDone => {
+                self.complete = true;
+                if self.unread > 0 {
+                    tracing::warn!(cluster.name = %member.cluster.id, count = self.unread, "resources cannot be read in whole: the cluster's definition is newer than this program");
+                }
+            }
+            Event::Apply(_) | Event::Delete(_) => {}
         }
     }
 

@@ -36,7 +36,7 @@ fn words(said: &Said) -> (String, Vec<u64>) {
         let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
         (
             format!("{sign}{}{}", text("name"), text("uid")),
-            text("resourceVersion").parse().unwrap_or_default(),
+            text("resourceVersion").parse::<u64>().unwrap_or_default(),
         )
     });
     let (words, versions): (Vec<_>, Vec<_>) = both.unzip();

@@ -4,6 +4,7 @@
 //! By a seed that can be played again: `SLIPWAY_WALKS_SEED`.
 
 mod picture;
+mod plain;
 mod process;
 mod wish;
 
@@ -12,6 +13,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cloud::ModificationState;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -29,7 +31,7 @@ use self::process::Processes;
 use self::wish::Wish;
 use super::others::Others;
 use super::reach::{DEFINING, definition};
-use super::rig::{PATIENCE, Rig};
+use super::rig::{PATIENCE, Rig, patiently};
 use super::subject::Subject;
 use crate::support::stack;
 
@@ -68,7 +70,7 @@ impl Walk {
     /// The wishes one after the other, as people would read them.
     fn story(&self) -> String {
         let mut story = format!("the walk of {} beside {}:", self.walker.name, self.fresh.name);
-        for Wish { spec, end, renamed, left_after, suspended } in &self.wishes {
+        for Wish { spec, end, renamed, left_after, suspended, .. } in &self.wishes {
             let name = if *renamed { ", under another name" } else { "" };
             let time = match (suspended, left_after) {
                 (true, _) => "left suspended".to_owned(),
@@ -133,8 +135,12 @@ async fn say(subject: &mut Subject, wish: &Wish) {
     let has_disk = |found: &QuestDB| {
         found.spec.storage.provisioned || found.status.as_ref().is_some_and(|status| status.volume.is_some())
     };
+    let has_disk = found.as_ref().is_some_and(has_disk);
+    if wish.changes_disk && has_disk {
+        disk_rests(subject).await;
+    }
     let mut spec = wish.spec.clone();
-    spec["storage"]["provisioned"] = json!(found.as_ref().is_some_and(has_disk));
+    spec["storage"]["provisioned"] = json!(has_disk);
     if wish.renamed {
         spec["network"]["hostname"] = json!(subject.rig.hostname(&other_name(&subject.name)));
     }
@@ -144,6 +150,16 @@ async fn say(subject: &mut Subject, wish: &Wish) {
             of.as_object_mut().unwrap().extend(said);
         })
         .await;
+}
+
+/// Waits until EC2 would take another change of the disk.
+async fn disk_rests(subject: &Subject) {
+    let (aws, volume) = (&subject.rig.aws, [subject.volume().await.id]);
+    eventually(LONG, "a disk that may be changed", async || {
+        let found = patiently(|| aws.describe_volume_modifications(&volume)).await;
+        found.iter().all(|found| found.state == ModificationState::Completed).then_some(())
+    })
+    .await;
 }
 
 /// Waits until the wish is carried out or, if it is to be left, as far as that.
@@ -226,8 +242,8 @@ async fn the_way_to_a_wish_does_not_show() {
     prepare(&rig).await;
     let mut random = Random::new(seed);
     let mut walks: Vec<Walk> = (0..WALKS).map(|_| Walk::draw(&rig, &mut random)).collect();
-    let names = walks.iter().flat_map(|walk| [&*walk.walker.name, &*walk.fresh.name]);
-    let processes = Processes::of(&rig, names).await;
+    let both = walks.iter().flat_map(|walk| [&*walk.walker.name, &*walk.fresh.name]);
+    let processes = Processes::of(&rig, both).await;
     let others = Others::of(&rig);
     let operator = operator(&rig).await;
     join_all(walks.iter_mut().map(Walk::lead)).await;
