@@ -83,6 +83,28 @@ impl Error {
         }
     }
 
+    /// Whether Postgres refuses what it was given for what it is: the same would be refused for ever, and something else would
+    /// not. A mistake in a statement, or a right that is missing, is none of that.
+    pub fn is_about_content(&self) -> bool {
+        match self {
+            Self::Conflict(_) => true,
+            Self::Statement(error) => {
+                let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+                code.is_some_and(|code| is_about_content(&code))
+            }
+            Self::ParseUrl(_)
+            | Self::Reach(_)
+            | Self::Busy(_)
+            | Self::Exhausted
+            | Self::OffsetsMoved
+            | Self::Outdated
+            | Self::Outgrown { .. }
+            | Self::Held { .. }
+            | Self::Corrupt { .. }
+            | Self::Migrate(_) => false,
+        }
+    }
+
     /// A word for metrics.
     pub const fn category(&self) -> &'static str {
         match self {
@@ -140,6 +162,11 @@ enum Kind {
     Other,
 }
 
+/// Data that cannot be, a constraint, a row named twice, a limit of the program.
+fn is_about_content(code: &str) -> bool {
+    ["22", "23", "21", "54"].iter().any(|class| code.starts_with(class))
+}
+
 /// Sorts an SQLSTATE.
 fn kind_of(code: &str) -> Kind {
     match code {
@@ -180,6 +207,22 @@ mod tests {
         ];
         for (code, kind) in table {
             assert_eq!(kind_of(code), kind, "{code}");
+        }
+    }
+
+    #[test]
+    fn what_is_refused_for_what_it_is_is_told_from_mistakes() {
+        for (code, expected) in [
+            ("22P05", true),
+            ("23514", true),
+            ("21000", true),
+            ("54000", true),
+            ("42501", false),
+            ("42601", false),
+            ("40001", false),
+            ("XX000", false),
+        ] {
+            assert_eq!(is_about_content(code), expected, "{code}");
         }
     }
 

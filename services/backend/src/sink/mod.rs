@@ -1,13 +1,16 @@
 //! The sink: gossip from Kafka becomes rows of Postgres, batch by batch, offsets in the same transaction.
 //!
-//! *Invariant:* a record that cannot be understood is kept with its bytes and a reason, and its partition goes on.
+//! *Invariant:* a record that cannot be understood, or that Postgres refuses for what is in it, is kept with its bytes and a
+//! reason, and its partition goes on.
 //! *Invariant:* every effect bears repetition: a batch may come again, whole or in part.
 
+mod apart;
 pub mod fold;
 mod translate;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bus::BoxError;
 use bus::sink::{Batch, Stored};
@@ -22,10 +25,23 @@ use crate::metrics::Metrics;
 /// Passed after a batch was committed and before anybody here knows it; its subject is the partition.
 pub const STORED: &str = "backend.sink.stored";
 
+/// Why a batch was not taken.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    /// For something in it: it would be refused for ever.
+    #[error("take in gossip: {0}")]
+    Content(String),
+    /// For something else, which passes.
+    #[error("take in gossip")]
+    Store(#[source] store::Error),
+}
+
 /// Takes gossip into the store.
 #[derive(Debug, Clone)]
 pub struct GossipSink {
     store: Store,
+    /// Partitions of which a batch was refused for what is in it: the next one is taken apart.
+    doubtful: Arc<Mutex<BTreeSet<i32>>>,
     /// Name under which offsets are kept.
     consumer: String,
     topic: String,
@@ -40,7 +56,8 @@ impl GossipSink {
         topic: impl Into<String>,
         metrics: Metrics,
     ) -> Self {
-        Self { store, consumer: consumer.into(), topic: topic.into(), metrics }
+        let doubtful = Arc::default();
+        Self { store, doubtful, consumer: consumer.into(), topic: topic.into(), metrics }
     }
 
     /// Begins anew with the oldest gossip that the topic still has. Everything that is said bears repetition.
@@ -76,6 +93,41 @@ impl GossipSink {
             }
         }
         taken
+    }
+
+    /// The same, where it makes no program of ours panic.
+    fn understand(&self, batch: &Batch) -> Result<store::Batch, Refused> {
+        let read = std::panic::catch_unwind(AssertUnwindSafe(|| self.read(batch)));
+        read.map_err(|_| Refused::Content("the reading of it panicked".to_owned()))
+    }
+
+    /// Takes in what was understood of so many records.
+    async fn take(&self, taken: store::Batch, records: usize) -> Result<Stored, Refused> {
+        match self.store.absorb(&taken).await {
+            Ok(report) => {
+                runtime::failpoint::hit(STORED, taken.advance.partition).await;
+                self.report(records, taken.advance, &report);
+                Ok(Stored::Done)
+            }
+            Err(store::Error::OffsetsMoved) => Ok(Stored::OutOfStep),
+            Err(error) if error.is_about_content() => {
+                Err(Refused::Content(runtime::telemetry::chain(&error)))
+            }
+            Err(error) => Err(Refused::Store(error)),
+        }
+    }
+
+    fn doubted(&self, partition: i32) -> bool {
+        self.doubtful.lock().unwrap_or_else(PoisonError::into_inner).contains(&partition)
+    }
+
+    fn doubt(&self, partition: i32, doubtful: bool) {
+        let mut all = self.doubtful.lock().unwrap_or_else(PoisonError::into_inner);
+        if doubtful {
+            all.insert(partition);
+        } else {
+            all.remove(&partition);
+        }
     }
 
     fn report(&self, records: usize, advance: Advance, report: &store::Report) {
@@ -128,18 +180,21 @@ impl bus::sink::Sink for GossipSink {
     }
 
     async fn store(&self, batch: Arc<Batch>) -> Result<Stored, BoxError> {
-        let (taken, records) = (self.read(&batch), batch.records.len());
+        if self.doubted(batch.partition) {
+            return apart::store(self, &batch).await;
+        }
+        let (partition, taken) = (batch.partition, self.understand(&batch));
+        let records = batch.records.len();
         // What was understood is all that is needed, and Postgres takes its time.
         drop(batch);
-        match self.store.absorb(&taken).await {
-            Ok(report) => {
-                runtime::failpoint::hit(STORED, taken.advance.partition).await;
-                self.report(records, taken.advance, &report);
-                Ok(Stored::Done)
-            }
-            Err(store::Error::OffsetsMoved) => Ok(Stored::OutOfStep),
-            Err(error) => Err(error.into()),
+        let stored = match taken {
+            Ok(taken) => self.take(taken, records).await,
+            Err(refused) => Err(refused),
+        };
+        if let Err(Refused::Content(_)) = &stored {
+            self.doubt(partition, true);
         }
+        Ok(stored?)
     }
 }
 

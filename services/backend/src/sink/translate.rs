@@ -135,6 +135,11 @@ pub(crate) fn observation(sighting: Sighting<'_>) -> Result<store::Observation, 
 
 /// A record that cannot be understood; headers and key still say where it belongs.
 pub(crate) fn dead_letter(record: &Record, consumer: &str, error: &Error) -> store::DeadLetter {
+    letter(record, consumer, (error.code(), &error.to_string()))
+}
+
+/// A record that is set aside for any reason: its code, and what people are told.
+pub(crate) fn letter(record: &Record, consumer: &str, reason: (&str, &str)) -> store::DeadLetter {
     let text = |bytes: &[u8]| {
         let end = bytes.len().min(HEADER_LENGTH);
         storable(String::from_utf8_lossy(&bytes[..end]))
@@ -149,8 +154,8 @@ pub(crate) fn dead_letter(record: &Record, consumer: &str, error: &Error) -> sto
         cluster: record.header_text(headers::CLUSTER).and_then(|id| id.parse().ok()),
         database: record.key_text().and_then(|id| id.parse().ok()),
         position: None,
-        code: error.code().to_owned(),
-        message: text(error.to_string().as_bytes()),
+        code: reason.0.to_owned(),
+        message: text(reason.1.as_bytes()),
         consumer: consumer.to_owned(),
     }
 }

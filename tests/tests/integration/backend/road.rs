@@ -284,6 +284,34 @@ async fn no_text_of_a_cluster_stops_the_sink() {
     assert_eq!(road.app.ask("select count(*) from dead_letters").await, "0", "it is understood");
 }
 
+/// Nobody knows of a record that Postgres refuses: here it is told to refuse one.
+#[tokio::test]
+async fn what_postgres_refuses_for_what_it_is_is_kept_and_the_partition_goes_on() {
+    let road = Road::new().await;
+    let mut made = Vec::new();
+    for number in 0..5 {
+        made.push(road.app.created(&format!("db-{number}")).await);
+    }
+    road.app.ask("alter table observations add constraint no_poison check (phase <> 'Poison')").await;
+    for (number, made) in made.iter().enumerate() {
+        let mut seen = observation(id(made), 1, Some(Position::FIRST));
+        if let (2, Said::Observation(seen)) = (number, &mut seen.said) {
+            seen.phase = "Poison".to_owned();
+        }
+        road.say(&seen).await;
+    }
+    road.start_sink(&unique("sink"));
+    for (_, made) in made.iter().enumerate().filter(|(number, _)| *number != 2) {
+        road.operation("succeeded", text(&made["operation"]["id"])).await;
+    }
+    let letters = "select string_agg(code || ' ' || database_id, ',') from dead_letters";
+    let expected = format!("unstorable {}", id(&made[2]));
+    eventually(PATIENCE, "the dead letter", async || (road.app.ask(letters).await == expected).then_some(()))
+        .await;
+    road.say(&observation(id(&made[2]), 2, Some(Position::FIRST))).await;
+    road.operation("succeeded", text(&made[2]["operation"]["id"])).await;
+}
+
 #[tokio::test]
 async fn a_sink_goes_on_where_the_one_before_stopped() {
     let road = Road::new().await;
