@@ -5,6 +5,9 @@ use serde_json::Value;
 
 use crate::{Error, Transaction};
 
+/// Answers that are forgotten in one statement.
+const AT_ONCE: i64 = 10_000;
+
 /// A request's key in its scope: the same key of another tenant, principal or route is another key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
@@ -119,14 +122,24 @@ impl Transaction {
 }
 
 impl crate::Store {
-    /// Forgets answers older than what clients are promised. Says how many.
+    /// Forgets answers older than what clients are promised, some at a time: however many there are, no statement runs out of
+    /// its time, and what was forgotten is. Says how many.
     pub async fn forget_answers(&self, older_than: std::time::Duration) -> Result<u64, Error> {
-        let done =
-            sqlx::query("delete from idempotency_keys where created_at < now() - make_interval(secs => $1)")
-                .bind(older_than.as_secs_f64())
-                .execute(&self.pool)
-                .await
-                .map_err(Error::from_sqlx)?;
-        Ok(done.rows_affected())
+        let mut forgotten = 0;
+        loop {
+            let done = sqlx::query(
+                "delete from idempotency_keys where ctid = any (array(select ctid from idempotency_keys \
+                 where created_at < now() - make_interval(secs => $1) order by created_at limit $2))",
+            )
+            .bind(older_than.as_secs_f64())
+            .bind(AT_ONCE)
+            .execute(&self.pool)
+            .await
+            .map_err(Error::from_sqlx)?;
+            forgotten += done.rows_affected();
+            if done.rows_affected() < AT_ONCE.unsigned_abs() {
+                return Ok(forgotten);
+            }
+        }
     }
 }

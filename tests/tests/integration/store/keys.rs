@@ -112,3 +112,15 @@ async fn only_valid_tokens_are_somebody() {
     assert!(!scene.store.revoke_token(good.id).await.unwrap());
     assert!(scene.store.create_token(&token(3, None)).await.is_err(), "a secret is given out once");
 }
+
+#[tokio::test]
+async fn answers_are_forgotten_however_many_they_are() {
+    let scene = Try::new().await;
+    let old = "insert into idempotency_keys (tenant_id, principal, route, key, body_hash, status, body, created_at) \
+               select 'acme', 'token', 'POST', 'k' || n, '\\x01', 202, '{}', now() - interval '3 days' * (n % 4) \
+               from generate_series(1, 30000) n";
+    testkit::query(&scene.url, old).await.unwrap();
+    assert_eq!(scene.store.forget_answers(Duration::from_hours(48)).await.unwrap(), 22_500);
+    let kept = testkit::query(&scene.url, "select count(*) from idempotency_keys").await.unwrap();
+    assert_eq!(kept, "7500", "what is young enough stays");
+}
