@@ -3,9 +3,10 @@
 //! *Invariant:* absence is believed only of an observer that lately listed everything and told of it; until then nothing
 //! is sent again. *Invariant:* nothing that a cluster shows is ever an order to destroy.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
-use domain::{ClusterState, RunState};
+use domain::{ClusterState, DatabaseId, Position, RunState};
 use store::{Divergence, Letters, Listing, Sighting, Subject};
 
 /// When something is late.
@@ -47,6 +48,22 @@ pub enum Act {
     MarkPurged,
     /// Something of it is there again.
     UnmarkPurged,
+}
+
+/// A state that its cluster does not show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lagging {
+    /// When it was last sent again.
+    pub resent_ago: Option<Duration>,
+    /// Which.
+    pub at: (DatabaseId, Position),
+}
+
+/// In which order states are sent again, where not all of them may be: those first that never were, then those for which
+/// that is longest ago. Whatever does not heal would else take the turn of the others for ever.
+pub fn in_turn(mut lagging: Vec<Lagging>) -> Vec<(DatabaseId, Position)> {
+    lagging.sort_by_key(|one| (one.resent_ago.is_some(), Reverse(one.resent_ago)));
+    lagging.into_iter().map(|one| one.at).collect()
 }
 
 /// Why nothing is done.

@@ -27,7 +27,7 @@ use serde_json::json;
 use store::{Audit, Database, DatabaseView, Divergence, Listing, Mint, Store, Subject, Terms, Turn};
 use tokio::sync::watch;
 
-use self::decide::{Act, Rules, Why, is_all_told, is_listed, judge};
+use self::decide::{Act, Lagging, Rules, Why, in_turn, is_all_told, is_listed, judge};
 use self::words::{failed, note, raised, told};
 use crate::doorbell::Doorbell;
 use crate::metrics::Metrics;
@@ -98,7 +98,7 @@ pub struct Tally {
 /// Databases by what is to be done about them.
 #[derive(Debug, Default)]
 struct Due {
-    resend: Vec<(DatabaseId, Position)>,
+    resend: Vec<Lagging>,
     repair: Vec<(DatabaseId, Position)>,
     bury: Vec<(DatabaseId, Position)>,
     keep: Vec<DatabaseId>,
@@ -151,20 +151,23 @@ impl Sweep {
         let listings: BTreeMap<ClusterId, Listing> =
             self.store.listings().await?.into_iter().map(|one| (one.cluster.clone(), one)).collect();
         let mut tally = Tally::default();
-        let mut after = None;
+        let (mut after, mut lagging) = (None, Vec::new());
         loop {
             let batch = self.store.sweep_subjects(after, BATCH, &self.gossip).await?;
             for unreadable in &batch.unreadable {
                 tracing::error!(reason = %unreadable, "a database cannot be read: it is not swept");
             }
             tally.seen += batch.subjects.len();
-            let due = self.judge(&batch.subjects, &listings);
+            let mut due = self.judge(&batch.subjects, &listings);
+            lagging.append(&mut due.resend);
             self.act(turn, due, &mut tally).await?;
             after = batch.next;
             if after.is_none() {
                 break;
             }
         }
+        // Of all at once, because there may be more of them than the cap allows.
+        self.resend(turn, lagging, &mut tally).await?;
         self.store.resolve_unclaimed().await?;
         let told = listings.values().filter(|listing| is_all_told(listing, &self.settings.rules));
         let told: Vec<_> = told.map(|listing| (&listing.cluster, listing.term)).collect();
@@ -183,7 +186,7 @@ impl Sweep {
             }
             match judgement.act {
                 Act::Leave(why) => self.metrics.left(judgement.diverged, why),
-                Act::Resend => due.resend.push(at),
+                Act::Resend => due.resend.push(Lagging { resent_ago: subject.resent_ago, at }),
                 Act::Repair => due.repair.push(at),
                 Act::Bury => due.bury.push(at),
                 Act::KeepTombstone => due.keep.push(subject.database),
@@ -195,17 +198,12 @@ impl Sweep {
     }
 
     async fn act(&self, turn: Turn, due: Due, tally: &mut Tally) -> Result<(), store::Error> {
-        let (store, cap) = (&self.store, self.settings.cap);
+        let store = &self.store;
         if !due.diverged.is_empty() {
             tally.changed += store.mark_diverged(&due.diverged).await?;
         }
         for (database, judged) in due.repair {
             self.try_repair(turn, (database, judged), tally).await?;
-        }
-        if !due.resend.is_empty() {
-            let resent = store.resend(turn, cap, &due.resend).await?;
-            self.metrics.resent.inc_by(resent);
-            tally.resent += resent;
         }
         if !due.bury.is_empty() {
             tally.buried += store.bury(&due.bury).await?;
@@ -220,7 +218,21 @@ impl Sweep {
             store.unmark_purged(&due.unpurged).await?;
             tracing::error!(count = due.unpurged.len(), "purged databases show again: they are purged again");
         }
-        if tally.resent + tally.repaired > 0 {
+        if tally.repaired > 0 {
+            self.doorbell.ring();
+        }
+        Ok(())
+    }
+
+    /// Has states published again, as many as the cap allows.
+    async fn resend(&self, turn: Turn, lagging: Vec<Lagging>, tally: &mut Tally) -> Result<(), store::Error> {
+        let due = in_turn(lagging);
+        if due.is_empty() {
+            return Ok(());
+        }
+        tally.resent = self.store.resend(turn, self.settings.cap, &due).await?;
+        self.metrics.resent.inc_by(tally.resent);
+        if tally.resent > 0 {
             self.doorbell.ring();
         }
         Ok(())
