@@ -146,7 +146,7 @@ mod points {
             self.fired.send_replace(true);
             match (self.order.action, &self.order.file) {
                 (Action::Abort, _) => std::process::abort(),
-                (Action::Panic, _) => std::panic::panic_any("a failpoint"),
+                (Action::Panic, _) => std::panic::resume_unwind(Box::new("a failpoint")),
                 (Action::Hold, Some(file)) => until_gone(file).await,
                 (Action::Hold, None) => {
                     let _ = self.released.subscribe().wait_for(|released| *released).await;
