@@ -16,7 +16,7 @@ use store::{Parked, Store, in_time};
 use tracing::Instrument as _;
 use wire::OutcomeKind;
 
-use self::about::{cluster, origin, parked, record, span};
+use self::about::{cluster, log, origin, parked, record, span};
 use crate::apply::{Applied, apply};
 use crate::classify::{Trouble, Verdict, code};
 use crate::decide::{self, Early, Job, Reason, Work};
@@ -293,16 +293,7 @@ impl Worker {
         self.teller.outcome(&About::of(job), kind, code, message).await.map_err(Error::Tell)?;
         self.metrics.gossip("outcome");
         self.metrics.instruction(word, &job.instruction.cluster);
-        match ended {
-            Ended::Applied => tracing::info!("instruction applied"),
-            Ended::Superseded(_) => tracing::info!("instruction superseded"),
-            Ended::Park(trouble) => {
-                tracing::warn!(code = trouble.code, "instruction parked: {}", trouble.message);
-            }
-            Ended::Refused(reason) => {
-                tracing::error!(code = reason.code, "instruction refused: {}", reason.message);
-            }
-        }
+        log(ended);
         Ok(())
     }
 

@@ -249,3 +249,18 @@ pub fn sum(metrics: &str, name: &str, label: &str) -> f64 {
     let lines = metrics.lines().filter(|line| line.starts_with(name) && line.contains(label));
     lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
+
+/// What programs write into their logs from now on, for so long, that wants somebody's attention: warnings and errors.
+pub async fn complaints(logs: &[PathBuf], quiet: Duration) -> Vec<String> {
+    let read = |log: &Path| std::fs::read_to_string(log).unwrap_or_default();
+    let before: Vec<(&PathBuf, usize)> = logs.iter().map(|log| (log, read(log).len())).collect();
+    tokio::time::sleep(quiet).await;
+    let is_loud =
+        |line: &&str| [r#""level":"WARN""#, r#""level":"ERROR""#].iter().any(|level| line.contains(level));
+    let said = before.into_iter().flat_map(|(log, said)| {
+        let text = read(log);
+        let lines = text.get(said..).unwrap_or_default().lines().filter(is_loud);
+        lines.map(|line| format!("{}: {line}", log.display())).collect::<Vec<_>>()
+    });
+    said.collect()
+}

@@ -17,8 +17,6 @@ const EARLIEST: [&str; 2] = ["--offset-reset", "earliest"];
 
 /// What counts the work that a provisioner has in its hands.
 const COUNTED: [&str; 3] = ["provisioner_in_flight", "provisioner_in_memory", "provisioner_cluster_calls"];
-/// What a program says with one of these in its line wants somebody's attention.
-const LOUD: [&str; 2] = [r#""level":"WARN""#, r#""level":"ERROR""#];
 /// For how long nobody has anything of the kind to say once all has settled.
 const QUIET: Duration = Duration::from_secs(2);
 
@@ -147,16 +145,8 @@ impl Rig {
 
     /// At rest nobody has anything to complain about: whatever is said then would be said for ever.
     pub(crate) async fn nobody_complains(&self) {
-        let read = |log: &Path| std::fs::read_to_string(log).unwrap();
-        let before: Vec<(PathBuf, usize)> =
-            self.logs().into_iter().map(|log| (log.clone(), read(&log).len())).collect();
-        tokio::time::sleep(QUIET).await;
-        for (log, said) in before {
-            let text = read(&log);
-            let is_complaint = |line: &&str| LOUD.iter().any(|level| line.contains(level));
-            let complaints: Vec<&str> = text[said..].lines().filter(is_complaint).collect();
-            assert!(complaints.is_empty(), "{} says at rest: {complaints:#?}", log.display());
-        }
+        let complaints = spawned::complaints(&self.logs(), QUIET).await;
+        assert!(complaints.is_empty(), "at rest somebody says: {complaints:#?}");
     }
 
     /// Nothing is open, so no provisioner that lives counts anything as being at work: what was counted once and never again

@@ -4,6 +4,7 @@ use store::{Origin, Parked};
 
 use crate::classify::Trouble;
 use crate::decide::{self, Job, Work};
+use crate::work::Ended;
 
 /// The parked row of an instruction.
 pub(super) fn parked(job: &Job, trouble: &Trouble) -> Parked {
@@ -70,6 +71,20 @@ pub(super) fn span(work: &Work) -> tracing::Span {
     span.record("cluster.name", tracing::field::display(cluster));
     span.record("seq", tracing::field::display(position));
     span
+}
+
+/// Writes down what became of an instruction.
+pub(super) fn log(ended: &Ended) {
+    match ended {
+        Ended::Applied => tracing::info!("instruction applied"),
+        Ended::Superseded(_) => tracing::info!("instruction superseded"),
+        Ended::Park(trouble) => {
+            tracing::warn!(code = trouble.code, "instruction parked: {}", trouble.message);
+        }
+        Ended::Refused(reason) => {
+            tracing::error!(code = reason.code, "instruction refused: {}", reason.message);
+        }
+    }
 }
 
 #[cfg(test)]
