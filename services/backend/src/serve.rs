@@ -80,7 +80,7 @@ pub async fn run(args: Serve) -> Result<(), Error> {
     let metrics = Metrics::new(&program.metrics);
     let doorbell = Doorbell::default();
     let member = Member::new(service.name, service.version);
-    refuse_outgrown(&store, &member).await?;
+    store.refuse_outgrown(&member, CHECK_DEADLINE).await.map_err(Error::Store)?;
     watch_postgres(&program, store.clone(), member.clone());
     let hearing = Hearing {
         topic: kafka.gossip_topic.clone(),
@@ -249,15 +249,6 @@ async fn begin_anew(sink: &GossipSink) {
         }
         Err(late) => tracing::error!(reason = %late, "the sink's offsets were not forgotten"),
     }
-}
-
-/// A schema that this program cannot live with is for a person to see at once. Everything else may pass by itself.
-async fn refuse_outgrown(store: &Store, member: &Member) -> Result<(), Error> {
-    let attended = runtime::deadline(CHECK_DEADLINE, "Postgres", store.attend(member)).await;
-    let Ok(Err(error @ store::Error::Outgrown { .. })) = attended else { return Ok(()) };
-    // Whoever does not start is in no migration's way.
-    let _ = runtime::deadline(CHECK_DEADLINE, "the word of leave", store.leave(member)).await;
-    Err(Error::Store(error))
 }
 
 fn watch_postgres(program: &Program, store: Store, member: Member) {

@@ -134,7 +134,7 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
         return Ok(later);
     }
     let uid = resource.metadata.uid.as_deref().unwrap_or_default();
-    let lately = context.memories.report_waits(uid, REWORDED).is_some();
+    let lately = || context.memories.report_waits(uid, REWORDED).is_some();
     if is_said_in_other_words(next, (resource.status.as_ref(), &status), lately) {
         return Ok(next);
     }
@@ -147,10 +147,10 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
 fn is_said_in_other_words(
     next: Next,
     (before, status): (Option<&QuestDBStatus>, &QuestDBStatus),
-    lately: bool,
+    lately: impl FnOnce() -> bool,
 ) -> bool {
     let same = || before.is_some_and(|before| plan::is_reworded(before, status));
-    matches!(next, Next::Failed { .. }) && lately && same()
+    matches!(next, Next::Failed { .. }) && lately() && same()
 }
 
 /// The next look, if what is to be said of this one can wait until then.
@@ -281,7 +281,7 @@ mod tests {
         let before = said("Failed", "one");
         let check =
             |next: Next, before: Option<&QuestDBStatus>, (state, message): (&str, &str), lately, waits| {
-                let found = is_said_in_other_words(next, (before, &said(state, message)), lately);
+                let found = is_said_in_other_words(next, (before, &said(state, message)), || lately);
                 assert_eq!(found, waits, "{next:?} {state} {message} {lately}");
             };
         check(failed, Some(&before), ("Failed", "other"), true, true);

@@ -48,15 +48,15 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let program =
         Program::start(runtime::service!(NAME), &args.telemetry, &args.ops).await.map_err(Error::Program)?;
     runtime::install_crypto();
-    let member = store::Program::new(NAME, env!("CARGO_PKG_VERSION"));
-    refuse_outgrown(&connect(&args)?, &member).await?;
+    let (store, member) = connect(&args)?;
+    store.refuse_outgrown(&member, ASK).await.map_err(Error::Store)?;
     let grace = args.grace;
     let frame = Frame {
         tasks: program.tasks.clone(),
         health: program.health.clone(),
         metrics: program.metrics.clone(),
     };
-    let producer = start_as(member, &frame, &args)?;
+    let producer = start_with((store, member), &frame, &args)?;
     let result = program.run(grace + Duration::from_secs(6)).await.map_err(Error::Program);
     if let Err(error) = producer.flush(FLUSH).await {
         tracing::warn!(
@@ -78,29 +78,17 @@ pub struct Frame {
     pub metrics: runtime::Metrics,
 }
 
-/// A schema that this program cannot live with is for a person to see at once, before anything is read or written under it.
-/// Everything else may pass by itself.
-async fn refuse_outgrown(store: &Store, member: &store::Program) -> Result<(), Error> {
-    let attended = runtime::deadline(ASK, "Postgres", store.attend(member)).await;
-    let refused = match attended {
-        Ok(Err(error @ store::Error::Outgrown { .. })) => {
-            // Whoever does not start is in no migration's way.
-            let _ = runtime::deadline(ASK, "the word of leave", store.leave(member)).await;
-            Err(Error::Store(error))
-        }
-        Ok(Ok(()) | Err(_)) | Err(_) => Ok(()),
-    };
-    let _ = runtime::deadline(ASK, "the pool to close", store.close()).await;
-    refused
-}
-
 /// Starts all tasks of the program. Gives the producer, to be flushed when they have ended.
 pub fn start(frame: &Frame, args: &Args) -> Result<Producer, Error> {
-    start_as(store::Program::new(NAME, env!("CARGO_PKG_VERSION")), frame, args)
+    start_with(connect(args)?, frame, args)
 }
 
-fn start_as(member: store::Program, frame: &Frame, args: &Args) -> Result<Producer, Error> {
-    let Parts { connection, store, producer, metrics, fleet, teller } = Parts::new(frame, args)?;
+fn start_with(
+    (store, member): (Store, store::Program),
+    frame: &Frame,
+    args: &Args,
+) -> Result<Producer, Error> {
+    let Parts { connection, producer, metrics, fleet, teller } = Parts::new(&store, frame, args)?;
     let worker = Arc::new(Worker {
         fleet: Arc::clone(&fleet),
         store: store.clone(),
@@ -155,14 +143,15 @@ fn start_as(member: store::Program, frame: &Frame, args: &Args) -> Result<Produc
     Ok(producer)
 }
 
-fn connect(args: &Args) -> Result<Store, Error> {
+/// The way to Postgres, and as whom this program goes it.
+fn connect(args: &Args) -> Result<(Store, store::Program), Error> {
     let settings = store::Settings { application: NAME.to_owned(), ..store::Settings::default() };
-    Store::connect(args.database_url.expose_secret(), &settings).map_err(Error::Store)
+    let store = Store::connect(args.database_url.expose_secret(), &settings).map_err(Error::Store)?;
+    Ok((store, store::Program::new(NAME, env!("CARGO_PKG_VERSION"))))
 }
 
 struct Parts {
     connection: Connection,
-    store: Store,
     producer: Producer,
     metrics: Metrics,
     fleet: Arc<Fleet>,
@@ -170,11 +159,10 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(frame: &Frame, args: &Args) -> Result<Self, Error> {
+    fn new(store: &Store, frame: &Frame, args: &Args) -> Result<Self, Error> {
         let mut connection = Connection::new(&args.kafka_bootstrap, NAME);
         connection.properties.clone_from(&args.kafka_properties);
         connection.file.clone_from(&args.kafka_properties_file);
-        let store = connect(args)?;
         let producer = Producer::new(&connection).map_err(Error::Bus)?;
         let metrics = Metrics::new(&frame.metrics);
         let settings = fleet::Settings {
@@ -184,7 +172,7 @@ impl Parts {
         };
         let fleet = Fleet::new(store.clone(), settings, frame.health.clone(), metrics.clone());
         let teller = Teller::new(producer.clone(), &args.gossip_topic);
-        Ok(Self { connection, store, producer, metrics, fleet, teller })
+        Ok(Self { connection, producer, metrics, fleet, teller })
     }
 }
 

@@ -59,6 +59,16 @@ impl Store {
         self.fits(program.schema).await
     }
 
+    /// Refuses a program that the schema has outgrown, which is for a person to see at once, before anything is read or written
+    /// under it. Everything else may pass by itself, and none of it is waited for longer than `limit`.
+    pub async fn refuse_outgrown(&self, program: &Program, limit: Duration) -> Result<(), Error> {
+        let attended = tokio::time::timeout(limit, self.attend(program)).await;
+        let Ok(Err(error @ Error::Outgrown { .. })) = attended else { return Ok(()) };
+        // Whoever does not start is in no migration's way.
+        let _ = tokio::time::timeout(limit, self.leave(program)).await;
+        Err(error)
+    }
+
     /// Says that a program runs no more.
     pub async fn leave(&self, program: &Program) -> Result<(), Error> {
         sqlx::query("delete from programs where instance = $1")

@@ -17,11 +17,7 @@ const CODE: &str = "unstorable";
 pub(super) async fn store(sink: &GossipSink, batch: &Batch) -> Result<Stored, BoxError> {
     let mut parts = vec![part(batch, (batch.start, batch.end), 0, batch.records.len())];
     while let Some(part) = parts.pop() {
-        let stored = match sink.understand(&part) {
-            Ok(taken) => sink.take(taken, part.records.len()).await,
-            Err(refused) => Err(refused),
-        };
-        match stored {
+        match sink.take(sink.understand(&part), part.records.len()).await {
             Ok(Stored::Done) => {}
             Ok(Stored::OutOfStep) => return Ok(Stored::OutOfStep),
             Err(Refused::Content(reason)) if part.records.len() < 2 => {
@@ -67,7 +63,7 @@ async fn set_aside(sink: &GossipSink, batch: &Batch, reason: &str) -> Result<Sto
         reason,
         "gossip that cannot be taken in is kept as a dead letter"
     );
-    Ok(sink.take(taken, batch.records.len()).await?)
+    Ok(sink.take(Ok(taken), batch.records.len()).await?)
 }
 
 #[cfg(test)]

@@ -101,8 +101,13 @@ impl GossipSink {
         read.map_err(|_| Refused::Content("the reading of it panicked".to_owned()))
     }
 
-    /// Takes in what was understood of so many records.
-    async fn take(&self, taken: store::Batch, records: usize) -> Result<Stored, Refused> {
+    /// Takes in what was understood of so many records, if they were.
+    async fn take(
+        &self,
+        understood: Result<store::Batch, Refused>,
+        records: usize,
+    ) -> Result<Stored, Refused> {
+        let taken = understood?;
         match self.store.absorb(&taken).await {
             Ok(report) => {
                 runtime::failpoint::hit(STORED, taken.advance.partition).await;
@@ -183,14 +188,11 @@ impl bus::sink::Sink for GossipSink {
         if self.doubted(batch.partition) {
             return apart::store(self, &batch).await;
         }
-        let (partition, taken) = (batch.partition, self.understand(&batch));
+        let (partition, understood) = (batch.partition, self.understand(&batch));
         let records = batch.records.len();
         // What was understood is all that is needed, and Postgres takes its time.
         drop(batch);
-        let stored = match taken {
-            Ok(taken) => self.take(taken, records).await,
-            Err(refused) => Err(refused),
-        };
+        let stored = self.take(understood, records).await;
         if let Err(Refused::Content(_)) = &stored {
             self.doubt(partition, true);
         }

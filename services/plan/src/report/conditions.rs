@@ -130,9 +130,13 @@ pub(crate) fn no(reason: &str, message: &str) -> Word {
     ("False", reason.to_owned(), message.to_owned())
 }
 
+fn said<'a>(status: &'a QuestDBStatus, kind: &str) -> Option<&'a Condition> {
+    status.conditions.iter().find(|found| found.type_ == kind)
+}
+
 /// What was said last of a condition, where that is so still: it is said of this wish, too.
 pub(super) fn as_said(status: &QuestDBStatus, kind: &str) -> Option<Word> {
-    let found = status.conditions.iter().find(|found| found.type_ == kind)?;
+    let found = said(status, kind)?;
     let word = ["True", "False"].into_iter().find(|word| *word == found.status).unwrap_or("Unknown");
     Some((word, found.reason.clone(), found.message.clone()))
 }
@@ -259,7 +263,7 @@ fn dns(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Word {
 
 fn resizing(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
     let asked = outcome.plan.actions.iter().any(|action| matches!(action.step, Step::ModifyVolume { .. }));
-    let known = status.conditions.iter().any(|found| found.type_ == condition::VOLUME_RESIZING);
+    let known = said(status, condition::VOLUME_RESIZING);
     if let Some(failure) = outcome.applied.failure(Part::Tuning) {
         return Some(no(if failure.lasting { "Refused" } else { "Delayed" }, &failure.message));
     }
@@ -271,7 +275,7 @@ fn resizing(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
         // What is waited for without a change of the disk is its file system.
         (Some(State::Running(text)), _) => Some(yes("Growing", text)),
         // Whoever is paused in the middle of it goes on later; how far EC2 came meanwhile, nobody asks.
-        (None, _) if stops && is_optimizing_told(Some(status)) => Some(no("Done", AS_ASKED)),
+        (None, _) if stops && known.is_some_and(is_optimizing) => Some(no("Done", AS_ASKED)),
         (None, _) => as_said(status, condition::VOLUME_RESIZING),
         (_, Work::Optimizing) => {
             let progress = progress(&outcome.observed.account);
@@ -280,20 +284,18 @@ fn resizing(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
             );
             Some(no(OPTIMIZING, &text))
         }
-        _ => known.then(|| no("Done", AS_ASKED)),
+        _ => known.map(|_| no("Done", AS_ASKED)),
     }
 }
 
 /// Whether a change of the disk is told of that EC2 has not done with.
 pub(crate) fn is_change_told(status: Option<&QuestDBStatus>) -> bool {
-    let mut conditions = status.into_iter().flat_map(|status| &status.conditions);
-    let resizes = conditions.any(|found| found.type_ == condition::VOLUME_RESIZING && found.status == "True");
-    resizes || is_optimizing_told(status)
+    let told = status.and_then(|status| said(status, condition::VOLUME_RESIZING));
+    told.is_some_and(|told| told.status == "True" || is_optimizing(told))
 }
 
-fn is_optimizing_told(status: Option<&QuestDBStatus>) -> bool {
-    let mut conditions = status.into_iter().flat_map(|status| &status.conditions);
-    conditions.any(|found| found.type_ == condition::VOLUME_RESIZING && found.reason == OPTIMIZING)
+fn is_optimizing(told: &Condition) -> bool {
+    told.reason == OPTIMIZING
 }
 
 fn conflict(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
