@@ -19,6 +19,9 @@ const OPS_DEADLINE: Duration = Duration::from_secs(1);
 /// How long the last traces may take to be exported.
 const FLUSH_DEADLINE: Duration = Duration::from_secs(3);
 
+/// The component that fails until [`Program::run`]: before that a program may not even have said what it needs.
+const START: &str = "start";
+
 /// Turns the end of a program into its exit code, saying why it failed: in the log, or, if it failed before there was
 /// one, on the error stream. For `main` to return.
 pub fn exit<E: Into<shutdown::BoxError>>(result: Result<(), E>) -> ExitCode {
@@ -95,6 +98,7 @@ impl Program {
         stop: CancellationToken,
     ) -> Result<Self, Error> {
         let (health, metrics) = (Health::new(), Metrics::new(service));
+        health.readiness.component(START).set_failing("the program is starting");
         let ops = OpsServer::start(ops, &health, &metrics).await.map_err(Error::Ops)?;
         Ok(Self { tasks: Tasks::new(stop), health, metrics, ops, telemetry })
     }
@@ -109,10 +113,11 @@ impl Program {
         self.ops.address
     }
 
-    /// Runs until a signal or a failed task, then ends everything; tasks get `drain` to finish. An error names the task
-    /// that failed; hand it to [`exit`].
+    /// Runs until a signal or a failed task, then ends everything; tasks get `drain` to finish. To be called once all is started:
+    /// only from then on the program can be ready. An error names the task that failed; hand it to [`exit`].
     pub async fn run(self, drain: Duration) -> Result<(), Error> {
         let Self { tasks, health, metrics: _, ops, telemetry } = self;
+        health.readiness.remove(START);
         let stop = tasks.stop();
         stop.cancelled().await;
         health.readiness.component("shutdown").set_failing("the program is stopping");
@@ -171,17 +176,31 @@ mod tests {
         Ok(answer)
     }
 
-    async fn unready(address: SocketAddr) {
-        while !ask(address, "/readyz").await.unwrap().contains("the program is stopping") {
+    async fn says(address: SocketAddr, what: &str) {
+        while !ask(address, "/readyz").await.unwrap().contains(what) {
             tokio::task::yield_now().await;
         }
+    }
+
+    #[tokio::test]
+    async fn a_program_is_not_ready_before_it_runs() {
+        let program = program().await;
+        let (address, stop) = (program.ops_address(), program.stop());
+        let answer = ask(address, "/readyz").await.unwrap();
+        assert!(
+            answer.starts_with("HTTP/1.1 503 ") && answer.contains("the program is starting"),
+            "{answer}"
+        );
+        let running = tokio::spawn(program.run(LONG));
+        tokio::time::timeout(LONG, says(address, "\"ready\":true")).await.unwrap();
+        stop.cancel();
+        tokio::time::timeout(LONG, running).await.unwrap().unwrap().unwrap();
     }
 
     #[tokio::test]
     async fn a_draining_program_still_answers_and_says_that_it_is_not_ready() {
         let program = program().await;
         let (address, stop) = (program.ops_address(), program.stop());
-        assert!(ask(address, "/readyz").await.unwrap().starts_with("HTTP/1.1 200 "));
         assert!(ask(address, "/metrics").await.unwrap().contains("slipway_build_info{"));
         let (asked, done) = oneshot::channel::<()>();
         let token = stop.clone();
@@ -190,8 +209,9 @@ mod tests {
             done.await.ok();
         });
         let running = tokio::spawn(program.run(LONG));
+        tokio::time::timeout(LONG, says(address, "HTTP/1.1 200 ")).await.unwrap();
         stop.cancel();
-        tokio::time::timeout(LONG, unready(address)).await.unwrap();
+        tokio::time::timeout(LONG, says(address, "the program is stopping")).await.unwrap();
         assert!(ask(address, "/readyz").await.unwrap().starts_with("HTTP/1.1 503 "));
         assert!(ask(address, "/healthz").await.unwrap().starts_with("HTTP/1.1 200 "));
         asked.send(()).unwrap();
