@@ -89,8 +89,18 @@ impl Search {
             if !can.supports_operation(verbs::LIST) {
                 continue;
             }
-            let request = axum::http::Request::get(DynamicObject::url_path(&resource, None));
-            let text = match client.request_text(request.body(Vec::new()).unwrap()).await {
+            let url = DynamicObject::url_path(&resource, None);
+            // For a moment after its definition was written an API server asks to come again for a kind (429).
+            let listed =
+                eventually(ROAD, &format!("{} of {} listed", resource.plural, cluster.name), async || {
+                    let request = axum::http::Request::get(&url).body(Vec::new()).unwrap();
+                    match client.request_text(request).await {
+                        Err(kube::Error::Api(status)) if status.code == 429 => None,
+                        answer => Some(answer),
+                    }
+                })
+                .await;
+            let text = match listed {
                 Ok(text) => text,
                 // Such as one that a server of aggregated APIs would answer for.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 405 | 503) => continue,
