@@ -5,6 +5,7 @@
 
 mod apart;
 mod crash;
+mod definitions;
 mod denied;
 mod diff;
 mod disk;

@@ -17,11 +17,16 @@ pub(crate) fn counted() -> tokio::sync::watch::Receiver<bool> {
 
 /// Folder of the QuestDB that was installed beside the other servers of the stack.
 pub(crate) fn questdb_lib() -> std::path::PathBuf {
+    installed("questdb-").join("lib")
+}
+
+/// Folder of what was installed beside the servers of the stack and has a name that begins so; the newest of several.
+pub(crate) fn installed(prefix: &str) -> std::path::PathBuf {
     let cache = stack().kubectl.ancestors().nth(3).expect("kubectl lies in the cache");
     let entries =
         std::fs::read_dir(cache).expect("the cache can be read").flatten().map(|entry| entry.path());
-    let installed = entries.filter(|path| {
-        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("questdb-"))
+    let found = entries.filter(|path| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(prefix))
     });
-    installed.max().expect("an installed QuestDB").join("lib")
+    found.max().unwrap_or_else(|| panic!("nothing named {prefix}… is installed"))
 }

@@ -1,13 +1,13 @@
 //! Carries out a recipe in an empty directory. It knows the commands; it knows nothing of the cache around them.
 
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use super::cache::{create_directory, write_file};
 use super::command::Shell;
 use super::error::Error;
 use super::programs;
-use super::recipe::{GoModule, Source};
+use super::recipe::{GoFiles, GoModule, Source};
 
 /// Fills `into` as the recipe says.
 pub(crate) fn build(source: &Source, into: &Path, shell: &Shell) -> Result<(), Error> {
@@ -19,6 +19,11 @@ pub(crate) fn build(source: &Source, into: &Path, shell: &Shell) -> Result<(), E
             write_file(&material.join("go.mod"), module.module)?;
             write_file(&material.join("go.sum"), module.sums)?;
             shell.run(&mut go(module, &material, shell)?)
+        }
+        Source::Files(from) => {
+            write_file(&material.join("go.mod"), from.module)?;
+            write_file(&material.join("go.sum"), from.sums)?;
+            go_files(from, &material, into, shell)
         }
         Source::Maven { project } => {
             write_file(&material.join("pom.xml"), project)?;
@@ -34,20 +39,48 @@ pub(crate) fn build(source: &Source, into: &Path, shell: &Shell) -> Result<(), E
 }
 
 fn go(module: &GoModule, material: &Path, shell: &Shell) -> Result<Command, Error> {
-    let mut command = Command::new(programs::go(shell.step)?);
+    let mut command = go_in(material, shell)?;
     command
-        .current_dir(material)
         .args(["build", "-v", "-mod=readonly", "-trimpath", "-buildvcs=false"])
         .arg(format!("-ldflags={}", module.linker_flags))
         .arg(format!("-o=../{}", module.output))
         .args(&module.packages)
         // No C compiler is needed, and the programs run on any Linux.
         .env("CGO_ENABLED", "0")
-        // The machine's Go, or a clear refusal: never a tool chain fetched on the side.
-        .env("GOTOOLCHAIN", "local")
-        .env("GOWORK", "off")
         .env_remove("GOOS")
         .env_remove("GOARCH");
+    Ok(command)
+}
+
+/// Go refuses to fetch what is not as `go.sum` says.
+fn go_files(from: &GoFiles, material: &Path, into: &Path, shell: &Shell) -> Result<(), Error> {
+    let mut modules: Vec<&str> = from.files.iter().map(|file| file.module.as_str()).collect();
+    modules.dedup();
+    shell.run(go_in(material, shell)?.args(["mod", "download"]).args(&modules))?;
+    let modules = module_cache(go_in(material, shell)?)?;
+    for file in &from.files {
+        let (source, target) = (modules.join(&file.module).join(file.path), into.join(file.name));
+        let content =
+            std::fs::read(&source).map_err(|error| Error::Prepare { path: source, source: error })?;
+        std::fs::write(&target, content).map_err(|error| Error::Prepare { path: target, source: error })?;
+    }
+    Ok(())
+}
+
+/// Where Go keeps what it fetched.
+fn module_cache(mut go: Command) -> Result<PathBuf, Error> {
+    let prepare = |source| Error::Prepare { path: "the module cache of Go".into(), source };
+    let output = go.args(["env", "GOMODCACHE"]).stdin(Stdio::null()).output().map_err(prepare)?;
+    Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
+}
+
+fn go_in(material: &Path, shell: &Shell) -> Result<Command, Error> {
+    let mut command = Command::new(programs::go(shell.step)?);
+    command
+        .current_dir(material)
+        // The machine's Go, or a clear refusal: never a tool chain fetched on the side.
+        .env("GOTOOLCHAIN", "local")
+        .env("GOWORK", "off");
     Ok(command)
 }
 

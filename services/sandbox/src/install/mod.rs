@@ -44,13 +44,15 @@ pub enum Component {
     OlderQuestDb,
     /// The jars of Apache Kafka.
     Kafka,
+    /// Definitions of other projects' kinds.
+    Definitions,
     /// The Python environment of the AWS endpoint.
     AwsEndpoint,
 }
 
 impl Component {
     /// Everything, in the order in which it is worth having, with another release of Kubernetes.
-    pub fn all_with(kubernetes: Release) -> [Self; 7] {
+    pub fn all_with(kubernetes: Release) -> [Self; 8] {
         Self::ALL.map(|one| match one {
             Self::Kubernetes(_) => Self::Kubernetes(kubernetes),
             other => other,
@@ -58,13 +60,14 @@ impl Component {
     }
 
     /// Everything, in the order in which it is worth having.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::SystemPackages,
         Self::Etcd,
         Self::Kubernetes(Release::Usual),
         Self::QuestDb,
         Self::OlderQuestDb,
         Self::Kafka,
+        Self::Definitions,
         Self::AwsEndpoint,
     ];
 }

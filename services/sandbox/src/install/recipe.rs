@@ -24,6 +24,11 @@ pub const QUESTDB: &str = "9.3.4";
 /// The release before, to upgrade from. It takes no passwords from files, so that no API offers it.
 pub const OLDER_QUESTDB: &str = "9.3.2";
 
+/// Version of Traefik, whose kinds a cluster may have.
+const TRAEFIK: &str = "3.7.13";
+/// Version of the Prometheus Operator, whose kinds a cluster may have.
+const PROMETHEUS_OPERATOR: &str = "0.85.0";
+
 const MINUTE: Duration = Duration::from_mins(1);
 
 /// How one entry of the cache is made.
@@ -42,6 +47,8 @@ pub(crate) struct Recipe {
 pub(crate) enum Source {
     /// Programs of a Go module of ours.
     Go(GoModule),
+    /// Files of Go modules, as they are.
+    Files(GoFiles),
     /// The jars that a Maven project depends on.
     Maven { project: &'static str },
     /// A Python environment with what the requirements name, and with what its tests need.
@@ -59,12 +66,31 @@ pub(crate) struct GoModule {
     pub(crate) output: &'static str,
 }
 
+/// Files of Go modules whose contents a `go.sum` pins.
+#[derive(Debug)]
+pub(crate) struct GoFiles {
+    pub(crate) module: &'static str,
+    pub(crate) sums: &'static str,
+    pub(crate) files: Vec<GoFile>,
+}
+
+/// One file of a Go module.
+#[derive(Debug)]
+pub(crate) struct GoFile {
+    /// The module and its version, as Go writes them.
+    pub(crate) module: String,
+    /// Where the file is in the module.
+    pub(crate) path: &'static str,
+    /// What it is called here.
+    pub(crate) name: &'static str,
+}
+
 impl Source {
     /// Compiling keeps the processors busy, fetching keeps the network busy: one of each may run at a time.
     pub(crate) fn is_compiled(&self) -> bool {
         match self {
             Self::Go(_) => true,
-            Self::Maven { .. } | Self::Python { .. } => false,
+            Self::Files(_) | Self::Maven { .. } | Self::Python { .. } => false,
         }
     }
 
@@ -72,6 +98,10 @@ impl Source {
         match self {
             Self::Go(go) => {
                 fingerprint(&[go.module, go.sums, &go.packages.join(" "), &go.linker_flags, go.output])
+            }
+            Self::Files(from) => {
+                let files = from.files.iter().flat_map(|file| [file.module.as_str(), file.path, file.name]);
+                fingerprint(&[from.module, from.sums].into_iter().chain(files).collect::<Vec<_>>())
             }
             Self::Maven { project } => fingerprint(&[project]),
             Self::Python { requirements, for_tests, constraints } => {
@@ -94,6 +124,7 @@ pub(crate) fn recipe(component: Component) -> Option<Recipe> {
         Component::OlderQuestDb => {
             Some(questdb(component, OLDER_QUESTDB, include_str!("../../servers/questdb-older/pom.xml")))
         }
+        Component::Definitions => Some(definitions()),
         Component::AwsEndpoint => Some(aws_endpoint()),
     }
 }
@@ -108,6 +139,7 @@ pub(crate) fn key(component: Component) -> String {
         Component::QuestDb => format!("questdb-{QUESTDB}"),
         // A node agent finds other versions beside its own by this name.
         Component::OlderQuestDb => format!("questdb-{OLDER_QUESTDB}"),
+        Component::Definitions => format!("definitions-{}", fingerprint(&[TRAEFIK, PROMETHEUS_OPERATOR])),
         Component::AwsEndpoint => format!("aws-endpoint-{}", fingerprint(&[REQUIREMENTS, FOR_TESTS])),
     }
 }
@@ -218,6 +250,42 @@ fn questdb(component: Component, version: &str, project: &'static str) -> Recipe
     }
 }
 
+fn definitions() -> Recipe {
+    let traefik = format!("github.com/traefik/traefik/v3@v{TRAEFIK}");
+    let prometheus = format!("github.com/prometheus-operator/prometheus-operator@v{PROMETHEUS_OPERATOR}");
+    let file = |module: &String, path, name| GoFile { module: module.clone(), path, name };
+    let from = GoFiles {
+        module: include_str!("../../servers/definitions/go.mod"),
+        sums: include_str!("../../servers/definitions/go.sum"),
+        files: vec![
+            file(
+                &traefik,
+                "docs/content/reference/dynamic-configuration/kubernetes-crd-definition-v1.yml",
+                "traefik.yaml",
+            ),
+            file(
+                &prometheus,
+                "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml",
+                "servicemonitors.yaml",
+            ),
+            file(
+                &prometheus,
+                "example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml",
+                "podmonitors.yaml",
+            ),
+        ],
+    };
+    let files = from.files.iter().map(|file| PathBuf::from(file.name)).collect();
+    let source = Source::Files(from);
+    let name = "definitions of Traefik and the Prometheus Operator";
+    Recipe {
+        entry: entry(Component::Definitions, name, "", &source, files),
+        source,
+        deadline: 10 * MINUTE,
+        hint: FETCH_HINT,
+    }
+}
+
 fn aws_endpoint() -> Recipe {
     let source = Source::Python {
         requirements: REQUIREMENTS,
@@ -238,7 +306,7 @@ fn entry(component: Component, name: &str, version: &str, source: &Source, files
     let lock = match source {
         // Two Mavens that fetch into one local repository at a time can spoil each other's files.
         Source::Maven { .. } => "maven".to_owned(),
-        Source::Go(_) | Source::Python { .. } => key.clone(),
+        Source::Go(_) | Source::Files(_) | Source::Python { .. } => key.clone(),
     };
     Entry { key, step: format!("{name} {version}").trim_end().to_owned(), lock, stamp: source.stamp(), files }
 }
@@ -262,11 +330,14 @@ mod tests {
             (Component::Kafka, format!("<kafka.version>{KAFKA}</kafka.version>")),
             (Component::QuestDb, format!("<version>{QUESTDB}</version>")),
             (Component::OlderQuestDb, format!("<version>{OLDER_QUESTDB}</version>")),
+            (Component::Definitions, format!("prometheus-operator v{PROMETHEUS_OPERATOR} h1:")),
+            (Component::Definitions, format!("github.com/traefik/traefik/v3 v{TRAEFIK} h1:")),
             (Component::AwsEndpoint, "moto[server,ec2,route53]==".to_owned()),
         ];
         for (component, expect) in cases {
             let material = match recipe(component).unwrap().source {
                 Source::Go(go) => go.module,
+                Source::Files(from) => from.sums,
                 Source::Maven { project } => project,
                 Source::Python { requirements, .. } => requirements,
             };

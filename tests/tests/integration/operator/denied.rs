@@ -14,7 +14,7 @@ use resources::{Phase, QuestDB};
 use serde_json::json;
 use testkit::{eventually, unique};
 
-use super::reach::DEFINING;
+use super::definitions::{DEFINING, Kind, definition};
 use super::rig::PATIENCE;
 use super::rights;
 use super::subject::Subject;
@@ -80,31 +80,17 @@ async fn a_write_that_is_denied_is_told_and_done_once_it_is_allowed() {
     subject.purge().await;
 }
 
-/// A definition of somebody else, made by one test at a time.
-fn monitors() -> (CustomResourceDefinition, ApiResource) {
-    let (group, plural, kind) = ("monitoring.coreos.com", "podmonitors", "PodMonitor");
-    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    let version =
-        json!({ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } });
-    let definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": { "name": format!("{plural}.{group}") },
-        "spec": {
-            "group": group, "scope": "Namespaced", "versions": [version],
-            "names": { "plural": plural, "singular": "podmonitor", "kind": kind },
-        },
-    });
-    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural);
-    (serde_json::from_value(definition).unwrap(), resource)
-}
+/// A kind of somebody else, defined by one test at a time.
+const MONITORS: Kind = ("monitoring.coreos.com", "v1", "podmonitors", "PodMonitor");
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kind_that_is_denied_is_told_to_whoever_asks_for_it_and_made_once_it_is_allowed() {
     let _defining = DEFINING.lock().await;
     let mut subject = Subject::new(&unique("kind")).await;
     let (admin, namespace) = (subject.rig.admin.clone(), subject.rig.namespace.clone());
-    let (definition, resource) = monitors();
+    let definition = definition(MONITORS);
+    let (group, version, plural, kind) = MONITORS;
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
     let definitions: Api<CustomResourceDefinition> = Api::all(admin.clone());
     let name = definition.metadata.name.clone().unwrap();
     let parameters = PatchParams::apply("slipway-tests").force();

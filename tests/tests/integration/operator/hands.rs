@@ -14,10 +14,10 @@ use resources::{Phase, names};
 use serde_json::{Value, json};
 use testkit::{eventually, unique};
 
+use super::definitions::{DEFINING, Kind, definition};
 use super::edits::resource;
 use super::fields::meddle;
 use super::others::Others;
-use super::reach::{DEFINING, definition};
 use super::rig::PATIENCE;
 use super::subject::Subject;
 
@@ -149,7 +149,7 @@ async fn a_service_selects_its_pod_whatever_somebody_adds() {
 }
 
 /// A kind that is defined by one test at a time.
-const ROUTES: (&str, &str, &str, &str) = ("traefik.io", "v1alpha1", "ingressroutes", "IngressRoute");
+const ROUTES: Kind = ("traefik.io", "v1alpha1", "ingressroutes", "IngressRoute");
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_route_that_somebody_changes_or_deletes_comes_back() {

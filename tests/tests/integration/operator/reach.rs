@@ -13,6 +13,7 @@ use resources::{Phase, QuestDB};
 use serde_json::{Value, json};
 use testkit::{eventually, unique};
 
+use super::definitions::{Kind, definition};
 use super::rig::{PATIENCE, apply, refusal};
 use super::subject::Subject;
 
@@ -146,32 +147,11 @@ async fn services_follow_their_type_and_annotations_there_and_back() {
     subject.purge().await;
 }
 
-/// The definitions of others, as far as their names go.
-const DEFINITIONS: [(&str, &str, &str, &str); 2] = [
+/// Kinds of others.
+const DEFINITIONS: [Kind; 2] = [
     ("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor"),
     ("traefik.io", "v1alpha1", "ingressroutetcps", "IngressRouteTCP"),
 ];
-
-/// Held by whoever defines kinds of others that more than one test defines, until they are taken away again.
-pub(super) static DEFINING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-
-pub(super) fn definition(
-    (group, version, plural, kind): (&str, &str, &str, &str),
-) -> CustomResourceDefinition {
-    let schema: Value = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    serde_json::from_value(json!({
-        "metadata": { "name": format!("{plural}.{group}") },
-        "spec": {
-            "group": group,
-            "scope": "Namespaced",
-            "names": { "plural": plural, "singular": plural.trim_end_matches('s'), "kind": kind },
-            "versions": [{
-                "name": version, "served": true, "storage": true, "schema": { "openAPIV3Schema": schema },
-            }],
-        },
-    }))
-    .unwrap()
-}
 
 async fn uninstall(definitions: &Api<CustomResourceDefinition>) {
     for (group, _, plural, _) in DEFINITIONS {
@@ -228,7 +208,7 @@ async fn a_kind_that_comes_later_is_used_without_a_restart_and_may_go_again() {
         definitions.create(&PostParams::default(), &definition(each)).await.unwrap();
     }
     told(&subject, condition::INTEGRATIONS_READY, "True").await;
-    let api = |(group, version, plural, kind): (&str, &str, &str, &str)| -> Api<DynamicObject> {
+    let api = |(group, version, plural, kind): Kind| -> Api<DynamicObject> {
         let gvk = GroupVersionKind::gvk(group, version, kind);
         let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
         Api::namespaced_with(client.clone(), &subject.rig.namespace, &resource)

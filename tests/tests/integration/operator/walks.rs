@@ -29,8 +29,8 @@ use testkit::{Random, Spawned, eventually, unique};
 use self::picture::Found;
 use self::process::Processes;
 use self::wish::Wish;
+use super::definitions::{DEFINING, Kind, definition};
 use super::others::Others;
-use super::reach::{DEFINING, definition};
 use super::rig::{PATIENCE, Rig, patiently};
 use super::subject::Subject;
 use crate::support::stack;
@@ -42,7 +42,7 @@ const LONG: Duration = Duration::from_mins(3);
 /// Most differences of a walk that are shown.
 const SHOWN: usize = 20;
 /// Kinds of others that wishes ask for.
-const KINDS: [(&str, &str, &str, &str); 2] = [
+const KINDS: [Kind; 2] = [
     ("monitoring.coreos.com", "v1", "podmonitors", "PodMonitor"),
     ("traefik.io", "v1alpha1", "ingressroutes", "IngressRoute"),
 ];
