@@ -265,6 +265,32 @@ mod tests {
         }
     }
 
+    fn settings() -> Settings {
+        Settings { pace: Duration::ZERO, ..Settings::new(Connection::new("nobody:1", "test"), "t", "g") }
+    }
+
+    /// A desk that waits for this share of the longest wait, and one partition.
+    fn desk(stubborn: &Arc<Stubborn>, share: fn() -> f64) -> (Arc<Desk<Stubborn>>, u64) {
+        let desk = Desk::new(&settings(), Arc::clone(stubborn), Handle::current());
+        let mut desk = Arc::into_inner(desk).unwrap();
+        desk.share = share;
+        let desk = Arc::new(desk);
+        let epoch = lock(&desk.inner).shelves.assign(0);
+        lock(&desk.inner).shelves.answered(0, epoch, None);
+        (desk, epoch)
+    }
+
+    /// Has one record stored, until it is or the store has been asked again where it stands.
+    async fn offer((desk, epoch): &(Arc<Desk<Stubborn>>, u64), offset: i64, stores: bool) {
+        desk.sink.0.store(stores, Ordering::SeqCst);
+        lock(&desk.inner).shelves.sought(0, *epoch);
+        desk.accept(Record::bare(0, offset));
+        let stored = |shelves: &Shelves| shelves.storing() == 0;
+        let asked_again = |shelves: &Shelves| !shelves.to_seek().is_empty();
+        let done = until(desk, |shelves| (stores && stored(shelves)) || asked_again(shelves));
+        tokio::time::timeout(Duration::from_secs(20), done).await.unwrap();
+    }
+
     /// Remembers when which batch was stored.
     #[derive(Default)]
     struct Notes(Mutex<Vec<(Instant, usize)>>);
@@ -315,30 +341,32 @@ mod tests {
 
     #[tokio::test]
     async fn a_store_that_takes_nothing_is_tried_less_and_less_often_until_it_takes_something() {
-        let settings =
-            Settings { pace: Duration::ZERO, ..Settings::new(Connection::new("nobody:1", "test"), "t", "g") };
-        let stubborn = Arc::new(Stubborn::default());
-        let desk = Desk::new(&settings, Arc::clone(&stubborn), Handle::current());
-        let mut desk = Arc::into_inner(desk).unwrap();
-        desk.share = || 1.0;
-        let desk = Arc::new(desk);
-        let epoch = lock(&desk.inner).shelves.assign(0);
-        lock(&desk.inner).shelves.answered(0, epoch, None);
+        let desk = desk(&Arc::default(), || 1.0);
         let mut waits = Vec::new();
         for (offset, stores) in (0..).zip([false, false, false, true, false]) {
-            stubborn.0.store(stores, Ordering::SeqCst);
-            lock(&desk.inner).shelves.sought(0, epoch);
             let begun = Instant::now();
-            desk.accept(Record::bare(0, offset));
-            let stored = |shelves: &Shelves| shelves.storing() == 0;
-            let asked_again = |shelves: &Shelves| !shelves.to_seek().is_empty();
-            let done = until(&desk, |shelves| (stores && stored(shelves)) || asked_again(shelves));
-            tokio::time::timeout(Duration::from_secs(20), done).await.unwrap();
+            offer(&desk, offset, stores).await;
             waits.push(begun.elapsed());
         }
         let [first, second, third, fourth] = [0, 1, 2, 3].map(|attempt| RETRY.ceiling(attempt));
         let least = [first, second, third, Duration::ZERO, first];
         assert!(waits.iter().zip(least).all(|(wait, least)| *wait >= least), "{waits:?}");
         assert!(waits[4] < fourth, "it took something: {waits:?}");
+    }
+
+    /// Those that failed at the same moment, since one store failed them all, do not come again at the same moment.
+    #[tokio::test]
+    async fn of_the_longest_wait_only_a_share_is_waited_for_by_chance() {
+        let chosen = Desk::new(&settings(), Arc::<Stubborn>::default(), Handle::current()).share;
+        let shares: Vec<f64> = (0..16).map(|_| chosen()).collect();
+        assert!(shares.windows(2).any(|pair| (pair[0] - pair[1]).abs() > f64::EPSILON), "{shares:?}");
+        let desk = desk(&Arc::default(), || 0.0);
+        let failures = async {
+            for offset in 0..6 {
+                offer(&desk, offset, false).await;
+            }
+        };
+        let longest: Duration = (0..6).map(|attempt| RETRY.ceiling(attempt)).sum();
+        tokio::time::timeout(longest / 2, failures).await.expect("nothing is waited for");
     }
 }
