@@ -120,7 +120,16 @@ async fn answers_are_forgotten_however_many_they_are() {
                select 'acme', 'token', 'POST', 'k' || n, '\\x01', 202, '{}', now() - interval '3 days' * (n % 4) \
                from generate_series(1, 30000) n";
     testkit::query(&scene.url, old).await.unwrap();
+    // Each statement notes how many it took.
+    let noted = "create table taken (number bigint); \
+                 create function note_taken() returns trigger language plpgsql as \
+                 'begin insert into taken select count(*) from gone; return null; end'; \
+                 create trigger note_taken after delete on idempotency_keys referencing old table as gone \
+                 for each statement execute function note_taken()";
+    testkit::query(&scene.url, noted).await.unwrap();
     assert_eq!(scene.store.forget_answers(Duration::from_hours(48)).await.unwrap(), 22_500);
+    let taken = "select string_agg(number::text, ' ' order by number) from taken";
+    assert_eq!(testkit::query(&scene.url, taken).await.unwrap(), "2500 10000 10000", "some at a time");
     let kept = testkit::query(&scene.url, "select count(*) from idempotency_keys").await.unwrap();
     assert_eq!(kept, "7500", "what is young enough stays");
 }
