@@ -145,8 +145,41 @@ fn acting_for(principal: &Principal, named: Option<&str>) -> Result<Option<Tenan
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use axum::http::Request;
+    use runtime::ops::Pages;
     use uuid::Uuid;
+
+    use super::*;
+    use crate::api::{Share, Shares, Streams};
+    use crate::doorbell::Doorbell;
+    use crate::metrics::Metrics;
+
+    /// An API with bounds whose Postgres nobody reaches.
+    fn cut_off(shares: Shares, metrics: Metrics) -> Api {
+        let settings =
+            store::Settings { acquire: std::time::Duration::from_millis(50), ..store::Settings::default() };
+        let store = store::Store::connect("postgres://nobody@127.0.0.1:1/nothing", &settings).unwrap();
+        let pages = Pages { health: runtime::Health::new(), metrics: runtime::Metrics::default() };
+        let streams = Streams::new(metrics.clone());
+        Api::new(store, Doorbell::default(), streams, metrics, pages).with_shares(shares)
+    }
+
+    #[tokio::test]
+    async fn who_has_used_up_its_share_is_refused_before_anybody_looks_for_its_token() {
+        let metrics = Metrics::new(&runtime::Metrics::default());
+        // Nothing flows in, however long this takes.
+        let share = Share { requests: 0, burst: 1, at_once: 1, waiting: 1, streams: 1 };
+        let (shares, acme) = (Shares::of(share, metrics.clone()), "acme".parse().unwrap());
+        shares.learn(hash("known"), Some(&acme));
+        drop(shares.enter(&acme).await.unwrap());
+        let api = cut_off(shares, metrics);
+        for (secret, status) in [("known", 429), ("stranger", 503)] {
+            let asked =
+                Request::builder().header(AUTHORIZATION, format!("Bearer {secret}")).body(()).unwrap();
+            let refused = Caller::from_request_parts(&mut asked.into_parts().0, &api).await.unwrap_err();
+            assert_eq!(refused.problem.status, status, "{secret}");
+        }
+    }
 
     fn principal(role: Role, tenant: Option<&str>) -> Principal {
         let tenant = tenant.map(|id| id.parse().unwrap());

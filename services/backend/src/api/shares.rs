@@ -335,9 +335,11 @@ mod tests {
         let _stream = shares.open_stream(Some(&busy)).unwrap();
         for number in 0..2 * MOST {
             drop(shares.open_stream(Some(&tenant(&format!("t-{number}")))).unwrap());
-            shares.learn([0; 32], None);
+            shares.learn(crate::api::hash(&format!("token {number}")), None);
         }
         assert!(kept() <= MOST, "{}", kept());
+        let tokens = shares.0.as_ref().unwrap().state().tokens.len();
+        assert!(tokens > 0 && tokens <= MOST, "{tokens}");
         assert!(shares.0.as_ref().unwrap().state().tenants.contains_key(&busy));
         let all: Vec<_> = (0..MOST - 1)
             .map(|number| shares.open_stream(Some(&tenant(&format!("open-{number}")))).unwrap())
@@ -347,6 +349,18 @@ mod tests {
         assert_eq!(status(&refused).0, 429);
         drop(all);
         assert!(shares.open_stream(Some(&tenant("late"))).is_ok());
+    }
+
+    #[tokio::test]
+    async fn who_has_used_up_its_share_is_not_forgotten_and_given_another() {
+        // Nothing flows in, however long this takes.
+        let shares = shares(Share { requests: 0, burst: 1, ..SHARE });
+        let greedy = tenant("greedy");
+        drop(shares.enter(&greedy).await.unwrap());
+        for number in 0..2 * MOST {
+            drop(shares.open_stream(Some(&tenant(&format!("t-{number}")))).unwrap());
+        }
+        assert_eq!(status(&shares.enter(&greedy).await.unwrap_err()).0, 429);
     }
 
     #[tokio::test]
