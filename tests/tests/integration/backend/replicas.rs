@@ -133,11 +133,12 @@ async fn a_sink_that_stands_still_in_its_transaction_leaves_the_end_to_its_heir(
     assert!(stopped.run("commit").await.is_err(), "what wakes finds its transaction gone");
 }
 
-/// The real program with the API alone; its connections carry its name.
-async fn start_api(app: &App) -> (Child, String) {
+/// The real program with the API alone, and these arguments more; its connections carry its name.
+pub(super) async fn start_api(app: &App, more: &[&str]) -> (Child, String) {
     let mut child = Command::new(testkit::stack().programs.join("slipway-backend"))
         .args(["serve", "--roles", "api", "--api-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"])
         .args(["--database-url", &app.url, "--kafka-bootstrap", "127.0.0.1:1", "--log-format", "json"])
+        .args(more)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .kill_on_drop(true)
@@ -178,7 +179,7 @@ async fn rows(app: &App) -> String {
 async fn a_replica_that_is_killed_leaves_nothing_behind() {
     let app = App::new().await;
     let made = app.created("trades").await;
-    let (mut child, base) = start_api(&app).await;
+    let (mut child, base) = start_api(&app, &[]).await;
     let before = rows(&app).await;
     let mut stream = Stream::open_at(&app, &base, operation(&made), None).await;
     assert_eq!(stream.next().await.unwrap().id, 1);

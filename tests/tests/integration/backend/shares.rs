@@ -7,6 +7,7 @@ use testkit::eventually;
 use testkit::postgres::Session;
 use tokio::task::JoinSet;
 
+use super::replicas::start_api;
 use super::{Answer, App, PATIENCE, serve_as, text};
 
 /// More than any of these tests asks for.
@@ -114,4 +115,16 @@ async fn the_streams_of_a_tenant_are_bounded_and_free_again_when_they_close() {
     let again = async || (open(&app.acme).await.status() == 200).then_some(());
     eventually(PATIENCE, "the place of the stream that was closed", again).await;
     drop(two);
+}
+
+#[tokio::test]
+async fn the_program_gives_each_tenant_the_share_that_it_is_told_of() {
+    let mut app = App::new().await;
+    let made = app.created("trades").await;
+    let path = format!("/v1/operations/{}/events", text(&made["operation"]["id"]));
+    let (_program, base) = start_api(&app, &["--tenant-streams", "1"]).await;
+    app.base = base;
+    let open = async |token: &str| app.request(token, Method::GET, &path).send().await.unwrap();
+    let (first, second) = (open(&app.acme).await, open(&app.acme).await);
+    assert_eq!((first.status().as_u16(), second.status().as_u16()), (200, 429));
 }
