@@ -240,6 +240,28 @@ mod tests {
     }
 
     #[test]
+    fn a_modification_tells_all_that_the_volume_will_be() {
+        let seen = ec2::VolumeModification::builder()
+            .volume_id("vol-1")
+            .modification_state(ec2::VolumeModificationState::Optimizing)
+            .progress(42)
+            .target_size(80)
+            .target_volume_type(ec2::VolumeType::Io2)
+            .target_iops(6_000)
+            .target_throughput(250);
+        let seen = modification(seen.build()).unwrap();
+        let expected = VolumeChange {
+            size_gib: Some(80),
+            kind: Some("io2".into()),
+            iops: Some(6_000),
+            throughput: Some(250),
+        };
+        assert_eq!((seen.progress, seen.target), (Some(42), expected));
+        let lacking = ec2::VolumeModification::builder().volume_id("vol-1").build();
+        assert_eq!(modification(lacking).unwrap_err(), Missing("modification state"));
+    }
+
+    #[test]
     fn words_that_are_new_to_us_are_kept() {
         let seen = sdk_volume().state("defrosting".into()).volume_type("gp9".into()).build();
         let seen = volume(seen).unwrap();

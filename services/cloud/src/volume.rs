@@ -232,3 +232,38 @@ pub struct VolumeModification {
     /// When it began.
     pub started_at: Option<SystemTime>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_modification_leads_to_a_change_when_it_has_all_of_it() {
+        let none = VolumeChange::default();
+        let target = VolumeChange {
+            size_gib: Some(80),
+            kind: Some(VolumeKind::Gp3),
+            iops: Some(6_000),
+            throughput: Some(250),
+        };
+        let modification = VolumeModification {
+            volume: "vol-1".into(),
+            state: ModificationState::Optimizing,
+            progress: None,
+            target: target.clone(),
+            message: None,
+            started_at: None,
+        };
+        for (change, expected) in [
+            (none.clone(), true),
+            (target.clone(), true),
+            (VolumeChange { iops: Some(6_000), ..none }, true),
+            (VolumeChange { size_gib: Some(90), ..target.clone() }, false),
+            (VolumeChange { kind: Some(VolumeKind::Io2), ..target.clone() }, false),
+            (VolumeChange { iops: Some(7_000), ..target.clone() }, false),
+            (VolumeChange { throughput: Some(500), ..target }, false),
+        ] {
+            assert_eq!(modification.leads_to(&change), expected, "{change:?}");
+        }
+    }
+}
