@@ -2,12 +2,16 @@
 
 use std::io::Read;
 use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use clap::Parser;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 
 use super::test_support::{self, Capture, SERVICE, logged};
 use super::*;
+use crate::lock;
 
 #[derive(Debug, Parser)]
 struct Cli {
@@ -214,6 +218,36 @@ fn an_answer_that_kube_could_not_read_is_shown_at_no_level() {
         assert!(messages.iter().all(|message| !message.contains("password")), "{directives}: {messages:?}");
         assert_eq!(messages, ["others go on"], "{directives}");
     }
+}
+
+/// Keeps what is exported.
+#[derive(Debug, Clone, Default)]
+struct Exported(Arc<Mutex<Vec<SpanData>>>);
+
+impl SpanExporter for Exported {
+    fn export(&self, batch: Vec<SpanData>) -> impl Future<Output = OTelSdkResult> + Send {
+        lock(&self.0).extend(batch);
+        std::future::ready(Ok(()))
+    }
+}
+
+#[test]
+fn an_answer_that_kube_could_not_read_is_no_part_of_a_trace() {
+    let exported = Exported::default();
+    let provider = SdkTracerProvider::builder().with_simple_exporter(exported.clone()).build();
+    // A second one beside it, as beside that of any other test.
+    let _beside = test_support::dispatch("off", Capture::default());
+    let log = JsonLayer::new(SERVICE, std::io::sink);
+    tracing::subscriber::with_default(subscriber(&provider, SERVICE, EnvFilter::new("off"), log), || {
+        tracing::info_span!("handling").in_scope(|| {
+            tracing::warn!(target: "kube_client::client", "{}, {}", r#"{"data":{"pg-password":"eA=="}}"#, "EOF");
+            tracing::warn!(target: "kube_client::client::tls", "others go on");
+        });
+    });
+    let spans = lock(&exported.0);
+    let [span] = spans.as_slice() else { panic!("one span, not {spans:?}") };
+    let shown = format!("{:?}", span.events.events);
+    assert!(span.events.events.len() == 1 && shown.contains("others go on"), "{shown}");
 }
 
 /// The collector here accepts and then says nothing: spans must reach it, and the end must not wait for its answer.
