@@ -218,6 +218,14 @@ mod tests {
                 ("True", "Serving"),
             ),
             (
+                "its name leads to another address of the machine",
+                |scene| {
+                    scene["node"]["status"]["addresses"][1]["type"] = json!("ExternalIP");
+                    scene["status"]["node"] = Value::Null;
+                },
+                ("False", "Dns"),
+            ),
+            (
                 "the report is of another machine",
                 |scene| {
                     scene["node"]["status"]["addresses"] = Value::Null;

@@ -170,6 +170,10 @@ fn a_clock_that_is_ahead_makes_no_copy_too_old() {
     // That of the tenth was not made: whatever the clock says, it is no more than a day later.
     check(&own, "2027-01-09T04:00:00Z", 7);
     check(&own[..3], "2027-01-09T04:00:00Z", 1);
+    // An API server that is a little behind dates it before its time, and the next one is that of the tenth all the same.
+    let mut behind = own;
+    behind[8].metadata.creation_timestamp = Some(Time(at("2026-01-09T02:59:00Z")));
+    check(&behind, "2027-01-09T04:00:00Z", 7);
 }
 
 #[test]
