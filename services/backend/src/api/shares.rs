@@ -249,6 +249,8 @@ impl Bucket {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Poll;
+
     use super::*;
 
     const SHARE: Share = Share { requests: 10, burst: 20, at_once: 2, waiting: 1, streams: 2 };
@@ -288,7 +290,9 @@ mod tests {
         let two = shares.enter(&acme).await.unwrap();
         let mut third = Box::pin(shares.enter(&acme));
         assert!(futures::poll!(&mut third).is_pending(), "two are at work");
-        let fourth = shares.enter(&acme).await.unwrap_err();
+        let Poll::Ready(Err(fourth)) = futures::poll!(Box::pin(shares.enter(&acme))) else {
+            panic!("it waits, too");
+        };
         assert_eq!(status(&fourth), (429, "too_many_requests"));
         assert!(shares.enter(&tenant("umbrella")).await.is_ok(), "others have a share of their own");
         drop(one);
