@@ -100,8 +100,8 @@ async fn what_the_guide_says_to_wait_for_comes_and_not_before() {
 
     stage.edit(&[("runState", "Paused"), ("version", &version)]).await;
     succeeded(stage.kubectl.follow(PAUSED)).await;
-    stage.carried_out().await;
     assert!(rig.instances().await.is_empty(), "a paused database has a machine");
+    stage.carried_out().await;
     copied(&stage).await;
 
     stage.is_refused(&[("runState", "Running"), ("version", "0.0.1")]).await;
