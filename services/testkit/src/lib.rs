@@ -37,7 +37,7 @@ pub use sandbox::stack::{ClusterFacts, StackFacts};
 pub use server::{Out, Server};
 pub use spawned::{Spawned, free_address};
 pub use streams::Readers;
-pub use wait::{eventually, lasting};
+pub use wait::{at_full_length, eventually, how_long, lasting};
 pub use watched::{Seen, Watched};
 
 /// The variable in which `cargo xtask test` passes the stack's state directory.

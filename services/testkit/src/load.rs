@@ -23,6 +23,8 @@ use user::User;
 /// How long the load may stand still.
 const PATIENCE: Duration = Duration::from_mins(2);
 const POLL: Duration = Duration::from_millis(50);
+/// So many are to be accepted in that time, again and again, where it goes on for long.
+const STEP: usize = 10;
 
 /// How much is asked for.
 #[derive(Debug, Clone)]
@@ -39,6 +41,8 @@ pub struct Plan {
     pub pause: Duration,
     /// How often in a hundred choices a database is deleted.
     pub deletes: u64,
+    /// For how long a user asks again that is not answered.
+    pub patience: Duration,
     /// Who follows the operation of each accepted change.
     pub readers: Option<Readers>,
 }
@@ -53,7 +57,20 @@ impl Plan {
             regions: regions.iter().map(ToString::to_string).collect(),
             pause: Duration::from_millis(60),
             deletes: 12,
+            patience: Duration::from_mins(3),
             readers: None,
+        }
+    }
+
+    /// The same for a fault that lasts so long at full length: users outwait it, and do not have one database each to change soon,
+    /// as they would when they delete as much as usual and none is to be added any more.
+    #[must_use]
+    pub fn during(self, fault: Duration) -> Self {
+        let patience = self.patience + fault;
+        if crate::at_full_length() {
+            Self { databases: 60, deletes: 1, patience, ..self }
+        } else {
+            Self { patience, ..self }
         }
     }
 }
@@ -124,6 +141,18 @@ impl Load {
                 self.shared.troubles()
             );
             tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Waits so long and until so many were accepted at least. However long that is, it never stops going on.
+    ///
+    /// # Panics
+    /// When it does.
+    pub async fn goes_on_for(&self, time: Duration, least: usize) {
+        let begun = Instant::now();
+        self.goes_on(least).await;
+        while begun.elapsed() < time {
+            self.goes_on(STEP).await;
         }
     }
 

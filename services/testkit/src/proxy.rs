@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split};
+use futures::FutureExt as _;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, Interest, split};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -23,6 +24,8 @@ use upstream::Upstream;
 const CHUNK: usize = 16 * 1_024;
 /// How often the port is asked for again after it was given up.
 const AGAIN: Duration = Duration::from_millis(20);
+/// How often it is looked whether somebody who is held at the door is still there.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// What the proxy does.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +34,8 @@ pub enum Mode {
     Pass,
     /// Carries everything, each piece so much later.
     Slow(Duration),
-    /// Takes connections and bytes, and is silent: a black hole. What was held goes on when it passes again.
+    /// Takes connections and bytes, and is silent: a black hole. What was held goes on when it passes again, but for new
+    /// connections that nobody waits for any more: in an hour, thousands.
     Hold,
     /// Ends every connection, and new ones at once.
     Cut,
@@ -60,6 +64,7 @@ struct Counts {
     connections: AtomicU64,
     bytes: AtomicU64,
     harmed: AtomicU64,
+    at_the_door: AtomicU64,
 }
 
 impl Counts {
@@ -119,6 +124,11 @@ impl Proxy {
     /// fired.
     pub fn harmed(&self) -> u64 {
         self.counts.harmed.load(Ordering::Relaxed)
+    }
+
+    /// New connections that are held now.
+    pub fn at_the_door(&self) -> u64 {
+        self.counts.at_the_door.load(Ordering::Relaxed)
     }
 }
 
@@ -188,7 +198,7 @@ impl Line {
             Mode::Pass | Mode::Slow(_) => {}
             Mode::Hold => {
                 self.counts.harm();
-                if self.mode.wait_for(|mode| *mode != Mode::Hold).await.is_err() {
+                if !self.outwaits(&inner).await {
                     return;
                 }
             }
@@ -213,6 +223,22 @@ impl Line {
         }
     }
 
+    /// Whether a new client is still there when it is held no more.
+    async fn outwaits(&mut self, client: &TcpStream) -> bool {
+        self.counts.at_the_door.fetch_add(1, Ordering::Relaxed);
+        let stays = loop {
+            let passes = self.mode.wait_for(|mode| *mode != Mode::Hold);
+            // What is answered must not live on: it keeps the mode from being changed.
+            match tokio::time::timeout(LOOK, passes).await.map(|passes| passes.is_ok()) {
+                Ok(passes) => break passes,
+                Err(_) if has_gone(client) => break false,
+                Err(_) => {}
+            }
+        };
+        self.counts.at_the_door.fetch_sub(1, Ordering::Relaxed);
+        stays
+    }
+
     /// Carries both ways until one side ends or the proxy turns against open connections.
     async fn join(&mut self, inner: TcpStream, outer: impl AsyncRead + AsyncWrite + Unpin) {
         let ((from_inner, to_inner), (from_outer, to_outer)) = (split(inner), split(outer));
@@ -230,6 +256,12 @@ impl Line {
             }
         }
     }
+}
+
+/// Whether a client has closed, whatever it sent before.
+fn has_gone(client: &TcpStream) -> bool {
+    let ready = client.ready(Interest::READABLE).now_or_never();
+    matches!(ready, Some(Ok(ready)) if ready.is_read_closed())
 }
 
 async fn pump(

@@ -14,8 +14,6 @@ use crate::{Console, Random};
 
 /// How long one request may take before it is asked again.
 const CALL: Duration = Duration::from_secs(8);
-/// How long it is asked again.
-const PATIENCE: Duration = Duration::from_mins(3);
 /// Pause before it is.
 const AGAIN: Duration = Duration::from_millis(200);
 /// The size a database is born with.
@@ -167,7 +165,8 @@ impl User {
 
     /// Rests before another try, unless that was long enough; false, because what follows is not prompt.
     async fn again(&self, begun: Instant, said: String) -> anyhow::Result<bool> {
-        ensure!(begun.elapsed() < PATIENCE, "the API did not answer for {PATIENCE:?}: {said}");
+        let patience = self.plan.patience;
+        ensure!(begun.elapsed() < patience, "the API did not answer for {patience:?}: {said}");
         self.shared.trouble(self.number, said);
         tokio::time::sleep(AGAIN).await;
         Ok(false)

@@ -64,6 +64,26 @@ async fn held_bytes_come_when_it_passes_again() {
 }
 
 #[tokio::test]
+async fn whoever_has_gone_is_held_no_longer() {
+    let proxy = echo().await;
+    proxy.set(Mode::Hold);
+    let mut goes = TcpStream::connect(proxy.address()).await.unwrap();
+    goes.write_all(b"a").await.unwrap();
+    let mut stays = TcpStream::connect(proxy.address()).await.unwrap();
+    assert_eq!(say_within(SOON, &mut stays, b"b").await, None);
+    let held = async |count: u64| {
+        let what = format!("{count} to be held");
+        crate::eventually(PATIENCE, &what, async || (proxy.at_the_door() == count).then_some(())).await;
+    };
+    held(2).await;
+    drop(goes);
+    held(1).await;
+    proxy.set(Mode::Pass);
+    assert_eq!(say(&mut stays, b"").await.unwrap(), b"b");
+    assert_eq!((proxy.bytes(), proxy.at_the_door()), (2, 0));
+}
+
+#[tokio::test]
 async fn a_cut_ends_old_and_new_connections() {
     let proxy = echo().await;
     let mut before = TcpStream::connect(proxy.address()).await.unwrap();
