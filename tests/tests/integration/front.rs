@@ -63,6 +63,8 @@ pub(crate) struct Seen {
     pub(crate) authorization: String,
     pub(crate) body: String,
     pub(crate) at: Instant,
+    /// How many applies were under way when it came, where it is one too.
+    pub(crate) beside: usize,
 }
 
 impl Seen {
@@ -126,6 +128,8 @@ struct Shared {
     rule: Mutex<Rule>,
     seen: Mutex<Vec<(Seen, Act)>>,
     released: watch::Sender<bool>,
+    /// How many applies are under way.
+    applying: Arc<AtomicUsize>,
     watches: watch::Sender<Watches>,
     lost: Arc<AtomicUsize>,
     events: Events,
@@ -166,6 +170,7 @@ impl Front {
             rule: Mutex::new(pass),
             seen: Mutex::default(),
             released: watch::Sender::new(false),
+            applying: Arc::default(),
             watches: watch::Sender::new(Watches::Told),
             lost: Arc::default(),
             events: Events::default(),
@@ -281,18 +286,38 @@ impl Drop for Front {
     }
 }
 
+/// An apply that is under way, until it is answered or its client has gone.
+struct Applying {
+    count: Arc<AtomicUsize>,
+    beside: usize,
+}
+
+impl Applying {
+    fn begin(count: &Arc<AtomicUsize>) -> Self {
+        Self { beside: count.fetch_add(1, Ordering::Relaxed), count: Arc::clone(count) }
+    }
+}
+
+impl Drop for Applying {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let Ok(body) = axum::body::to_bytes(body, usize::MAX).await else {
         return StatusCode::BAD_REQUEST.into_response();
     };
     let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("").to_owned();
+    let applying = (parts.method == Method::PATCH).then(|| Applying::begin(&shared.applying));
     let seen = Seen {
         method: parts.method.clone(),
         path: parts.uri.to_string(),
         authorization: text(header::AUTHORIZATION),
         body: String::from_utf8_lossy(&body).into_owned(),
         at: Instant::now(),
+        beside: applying.as_ref().map_or(0, |applying| applying.beside),
     };
     let rule = Arc::clone(&shared.rule.lock().unwrap());
     let act = rule(&seen);

@@ -7,6 +7,7 @@ mod bulkhead;
 mod crash;
 mod definitions;
 mod deleting;
+mod failing;
 mod fairness;
 mod fencing;
 mod flow;

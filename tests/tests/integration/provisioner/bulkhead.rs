@@ -1,11 +1,10 @@
 //! One sick cluster: what goes out to it while it is sick, and what becomes of its work.
 
-use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use domain::ClusterState;
-use testkit::{Random, eventually};
+use testkit::eventually;
 
 use wire::{Instruction, OutcomeKind};
 
@@ -29,11 +28,11 @@ pub(super) async fn metric(running: &Running, line: &str) {
     .await;
 }
 
-fn others(rig: &Rig, count: usize) -> Vec<Instruction> {
+pub(super) fn others(rig: &Rig, count: usize) -> Vec<Instruction> {
     (0..count).map(|_| rig.instruction(1)).collect()
 }
 
-async fn all(rig: &Rig, instructions: &[Instruction], kind: OutcomeKind) {
+pub(super) async fn all(rig: &Rig, instructions: &[Instruction], kind: OutcomeKind) {
     for instruction in instructions {
         rig.outcome(instruction, kind).await;
     }
@@ -128,50 +127,6 @@ async fn the_patience_that_a_server_asks_for_is_given_and_others_go_on() {
     metric(&running, "provisioner_gate_closed{cluster=\"bare\"} 0").await;
     rig.count("select count(*) from parked_instructions", "0").await;
     rig.count("select count(*) from dead_letters", "0").await;
-    running.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn errors_now_and_then_are_outlived_and_errors_without_end_are_not_asked_for() {
-    const DATABASES: usize = 60;
-    let (rig, front) = behind_a_front().await;
-    let running = rig.start(&[]);
-    let random = Mutex::new(Random::new(34));
-    front.set(move |seen| {
-        let mut random = random.lock().unwrap();
-        if seen.is_apply() && random.chance(30) {
-            let status = *random.pick(&[500, 503, 504]).unwrap();
-            return Act::Answer(status, None);
-        }
-        Act::Pass
-    });
-    let first = others(&rig, DATABASES);
-    for instruction in &first {
-        rig.publish(instruction).await;
-    }
-    all(&rig, &first, OutcomeKind::Applied).await;
-    assert!(front.harmed() > 5, "the fault fired {} times", front.harmed());
-    let calls = front.applies();
-    assert!(calls < DATABASES * 5, "{calls} calls for {DATABASES} databases");
-
-    front.set(|seen| if seen.is_apply() { Act::Answer(503, None) } else { Act::Pass });
-    let second = others(&rig, DATABASES);
-    for instruction in &second {
-        rig.publish(instruction).await;
-    }
-    all(&rig, &second, OutcomeKind::Parked).await;
-    metric(&running, "provisioner_breaker{cluster=\"bare\"} 2").await;
-    // Probes are answered well all the time: the breaker is on trial again and again, with one call each time.
-    let (before, harmed) = (front.applies(), front.harmed());
-    front.fired(harmed + 3).await;
-    let calls = front.seen(Seen::is_apply).split_off(before);
-    let (begin, end) = (calls.first().unwrap().at, calls.last().unwrap().at);
-    assert!(end - begin > Duration::from_millis(1_500), "{} calls in {:?}", calls.len(), end - begin);
-    front.set(|_| Act::Pass);
-    all(&rig, &second, OutcomeKind::Applied).await;
-    rig.count("select count(*) from parked_instructions", "0").await;
-    let touched: BTreeSet<String> = front.seen(Seen::is_apply).into_iter().map(|seen| seen.path).collect();
-    assert_eq!(touched.len(), DATABASES * 2);
     running.stop().await;
 }
 
