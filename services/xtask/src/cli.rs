@@ -102,6 +102,7 @@ mod tests {
             &["status"],
             &["test", "unit", "system"],
             &["test", "--list"],
+            &["test", "faults", "--full-length", "--", "a_black_hole"],
             &["bench", "B4", "--json", "results.json"],
             &["generate", "--check"],
         ] {

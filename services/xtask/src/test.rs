@@ -10,7 +10,9 @@ mod space;
 mod tally;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
+use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use sandbox::install::Release;
 
@@ -28,6 +30,10 @@ pub(crate) struct Arguments {
     /// Leave the stack of the tests running, to look at it
     #[arg(long)]
     keep_stack: bool,
+    /// Let faults last as long as the promises about them say, an hour the longest; goes with the group faults, and takes two
+    /// hours in all
+    #[arg(long)]
+    full_length: bool,
     /// Release of Kubernetes under the tests: before a release, all of them run on the oldest and on the newest one too. A stack
     /// that another one has left is to be taken down first
     #[arg(long, value_enum, default_value_t, value_name = "RELEASE")]
@@ -72,6 +78,42 @@ pub(crate) enum Group {
     Faults,
 }
 
+/// How long faults last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Length {
+    /// As long as it takes to see what comes of them.
+    Usual,
+    /// As long as the promises about them say.
+    Full,
+}
+
+impl Length {
+    /// What was asked for; refused where there is nothing that would last longer.
+    fn of(groups: &[Group], full: bool) -> anyhow::Result<Self> {
+        if !full {
+            return Ok(Self::Usual);
+        }
+        ensure!(groups == [Group::Faults], "--full-length is about the group faults: name it, and no other");
+        Ok(Self::Full)
+    }
+
+    /// What the tests are told.
+    fn told(self) -> &'static str {
+        match self {
+            Self::Usual => "0",
+            Self::Full => "1",
+        }
+    }
+
+    /// No step may take longer.
+    fn limit(self) -> Duration {
+        match self {
+            Self::Usual => Duration::from_hours(1),
+            Self::Full => Duration::from_hours(4),
+        }
+    }
+}
+
 /// Runs the tests; the code is 1 when one failed, 130 when interrupted.
 pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut groups = arguments.groups.clone();
@@ -80,9 +122,25 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Resul
     }
     groups.sort_unstable();
     groups.dedup();
+    let length = Length::of(&groups, arguments.full_length)?;
     if arguments.list {
-        plan::print(&groups);
+        plan::print(&groups, length);
         return Ok(ExitCode::SUCCESS);
     }
-    run::run(&workspace.on(arguments.kubernetes.into()), &groups, arguments.keep_stack, &arguments.further)
+    let workspace = workspace.on(arguments.kubernetes.into());
+    run::run(&workspace, (&groups, length), arguments.keep_stack, &arguments.further)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_faults_have_a_full_length() {
+        assert_eq!(Length::of(&[Group::Faults], true).expect("faults alone"), Length::Full);
+        for groups in [&Group::USUAL[..], &[Group::Unit], &[Group::System, Group::Faults], &[]] {
+            assert!(Length::of(groups, true).is_err(), "{groups:?}");
+            assert_eq!(Length::of(groups, false).expect("nothing was asked for"), Length::Usual);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! What each group runs, as data.
 
-use super::Group;
+use super::{Group, Length};
 use crate::terminal;
 
 /// One thing that can pass or fail.
@@ -109,16 +109,36 @@ const FAULTS: &[Step] = &[
     },
 ];
 
+/// At full length those faults last longer too whose tests need a server of their own before the API server.
+const FAULTS_AT_FULL_LENGTH: &[Step] = &[
+    FAULTS[0],
+    FAULTS[1],
+    FAULTS[2],
+    Step {
+        name: "long-integration-tests",
+        work: Work::CargoTest(&[
+            "test",
+            "--workspace",
+            "--test",
+            "integration",
+            "--no-fail-fast",
+            "--",
+            "errors_now_and_then_are_outlived_and_errors_without_end_are_not_asked_for",
+        ]),
+    },
+];
+
 impl Group {
     /// What runs when no group is named: everything but what repeats a group's selection in full.
     pub(super) const USUAL: [Self; 3] = [Self::Unit, Self::Integration, Self::System];
 
     /// Its steps in order.
-    pub(super) fn steps(self) -> &'static [Step] {
+    pub(super) fn steps(self, length: Length) -> &'static [Step] {
         match self {
             Self::Unit => UNIT,
             Self::Integration => INTEGRATION,
             Self::System => SYSTEM,
+            Self::Faults if length == Length::Full => FAULTS_AT_FULL_LENGTH,
             Self::Faults => FAULTS,
         }
     }
@@ -154,10 +174,10 @@ impl Step {
 }
 
 /// Prints the groups with their steps.
-pub(super) fn print(groups: &[Group]) {
+pub(super) fn print(groups: &[Group], length: Length) {
     for group in groups {
         terminal::print(group.name());
-        for step in group.steps() {
+        for step in group.steps(length) {
             terminal::print(&format!("  {:<22} {}", step.name, step.describe()));
         }
     }
@@ -165,14 +185,19 @@ pub(super) fn print(groups: &[Group]) {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use clap::ValueEnum;
 
     use super::*;
 
+    fn steps(length: Length) -> impl Iterator<Item = &'static Step> {
+        Group::value_variants().iter().flat_map(move |group| group.steps(length))
+    }
+
     #[test]
     fn names_of_steps_are_unique_because_they_name_logs() {
-        let mut names: Vec<&str> =
-            Group::value_variants().iter().flat_map(|group| group.steps()).map(|step| step.name).collect();
+        let mut names: Vec<&str> = steps(Length::Full).map(|step| step.name).collect();
         let count = names.len();
         names.sort_unstable();
         names.dedup();
@@ -181,7 +206,7 @@ mod tests {
 
     #[test]
     fn every_build_and_test_is_of_the_whole_workspace() {
-        for step in Group::value_variants().iter().flat_map(|group| group.steps()) {
+        for step in steps(Length::Full) {
             if let Work::Cargo(words) | Work::CargoTest(words) = step.work
                 && words[0] != "fmt"
             {
@@ -197,10 +222,43 @@ mod tests {
     #[test]
     fn what_tests_stand_on_comes_first() {
         for group in [Group::Integration, Group::System, Group::Faults] {
-            let steps = group.steps();
+            let steps = group.steps(Length::Full);
             let last = steps.iter().rposition(|step| step.is_foundation()).expect("there is one");
             assert!(steps[last + 1..].iter().all(|step| !step.is_foundation()));
             assert!(last + 1 < steps.len());
+        }
+    }
+
+    #[test]
+    fn full_length_takes_nothing_away() {
+        let all: Vec<&Step> = steps(Length::Full).collect();
+        assert!(steps(Length::Usual).all(|step| all.contains(&step)));
+        assert!(all.len() > steps(Length::Usual).count());
+    }
+
+    /// Whether a test of this name is somewhere in a folder.
+    fn has_test(folder: &Path, name: &str) -> bool {
+        let entries = std::fs::read_dir(folder).expect("a folder of tests").flatten();
+        entries.map(|entry| entry.path()).any(|path| {
+            if path.is_dir() {
+                return has_test(&path, name);
+            }
+            std::fs::read_to_string(&path).is_ok_and(|text| text.contains(&format!("fn {name}(")))
+        })
+    }
+
+    /// A test program that knows none of the names passes: nothing failed.
+    #[test]
+    fn tests_that_are_named_are_there() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("two levels deep");
+        for step in steps(Length::Full) {
+            let Work::CargoTest(words) = step.work else { continue };
+            let mut words = words.iter().skip_while(|word| **word != "--test").skip(1);
+            let Some(program) = words.next() else { continue };
+            let folder = root.join("tests/tests").join(program);
+            for name in words.filter(|word| !word.starts_with('-')) {
+                assert!(has_test(&folder, name), "{}: there is no test {name} in {program}", step.name);
+            }
         }
     }
 }

@@ -20,24 +20,24 @@ use sandbox::stack::{Layout, Options};
 
 use super::plan::{Step, Work};
 use super::tally::Tally;
-use super::{Group, failures, space};
+use super::{Group, Length, failures, space};
 use crate::terminal::{self, Terminal};
 use crate::workspace::{self, Workspace};
 use crate::{down, generate, tidy, up};
 
-/// No step may take longer.
-const LIMIT: Duration = Duration::from_hours(1);
 /// Lines of a failed step's log that are shown.
 const SHOWN: usize = 60;
 /// File in the state directory in which the tests of faults note recovery times.
 const RECOVERIES: &str = "recovery.txt";
 /// How the tests find the stack.
 const STATE: &str = "SLIPWAY_TEST_STATE";
+/// How the tests know how long faults are to last.
+const FULL_LENGTH: &str = "SLIPWAY_TEST_FULL_LENGTH";
 
 /// Runs the groups.
 pub(super) fn run(
     workspace: &Workspace,
-    groups: &[Group],
+    (groups, length): (&[Group], Length),
     keep_stack: bool,
     further: &[String],
 ) -> anyhow::Result<ExitCode> {
@@ -45,7 +45,7 @@ pub(super) fn run(
     let layout = workspace.test_stack();
     let lock = workspace::lock(&layout)?;
     let (terminal, failures) = (Terminal::start(), RefCell::default());
-    let runner = Runner { workspace, layout, further, interrupted, terminal, failures };
+    let runner = Runner { workspace, layout, length, further, interrupted, terminal, failures };
     let filled = workspace.target();
     if let Some(warning) = space::before(&filled) {
         runner.terminal.line(&warning);
@@ -101,6 +101,7 @@ fn end(child: &mut Child) -> anyhow::Result<()> {
 struct Runner<'a> {
     workspace: &'a Workspace,
     layout: Layout,
+    length: Length,
     further: &'a [String],
     interrupted: Arc<AtomicBool>,
     terminal: Terminal,
@@ -114,7 +115,7 @@ impl Runner<'_> {
         self.terminal.line(group.name());
         let mut sum = Tally::default();
         let mut stands = true;
-        for step in group.steps() {
+        for step in group.steps(self.length) {
             if !stands || self.interrupted.load(Ordering::Relaxed) {
                 self.terminal.line(&format!("  skip  {}", step.name));
                 sum.skipped += 1;
@@ -183,7 +184,7 @@ impl Runner<'_> {
             }
             Work::CargoTest(words) => {
                 let mut command = self.workspace.cargo(words);
-                command.env(STATE, self.layout.state());
+                command.env(STATE, self.layout.state()).env(FULL_LENGTH, self.length.told());
                 if !self.further.is_empty() && !words.contains(&"--") {
                     command.arg("--");
                 }
@@ -262,7 +263,7 @@ impl Runner<'_> {
     }
 
     fn wait(&self, step: Step, child: &mut Child) -> anyhow::Result<ExitStatus> {
-        let deadline = Instant::now() + LIMIT;
+        let deadline = Instant::now() + self.length.limit();
         loop {
             if let Some(status) = child.try_wait()? {
                 return Ok(status);
@@ -292,5 +293,20 @@ impl Runner<'_> {
                 Tally::one(false)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The test kit is no dependency of this crate, which must compile in seconds.
+    #[test]
+    fn the_test_kit_reads_what_tests_are_told() {
+        let reads = include_str!("../../../testkit/src/wait.rs").contains(&format!("\"{FULL_LENGTH}\""));
+        assert!(reads, "{FULL_LENGTH} is read by nobody: faults would last as long as always");
+        assert!(include_str!("../../../testkit/src/lib.rs").contains(&format!("\"{STATE}\"")));
+        assert_eq!((Length::Usual.told(), Length::Full.told()), ("0", "1"));
+        assert!(Length::Full.limit() > Length::Usual.limit());
     }
 }
