@@ -4,12 +4,14 @@
 
 use std::time::{Duration, Instant};
 
-use testkit::{Handled, Mode};
+use provisioner::work::BEGUN;
+use testkit::{Failpoint, Handled, Mode, Spawned, eventually, how_long};
 
 use crate::rig::{FAR, GRACE, NEAR, PATIENCE, Rig, recovered};
 
 /// How long a halted member is away: longer than its session of six seconds.
 const ASLEEP: Duration = Duration::from_secs(9);
+const ASLEEP_AT_FULL_LENGTH: Duration = Duration::from_mins(1);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_provisioner_is_replaced() {
@@ -47,15 +49,67 @@ async fn a_killed_backend_loses_no_answer() {
     rig.proven(load, &[]).await;
 }
 
+impl Rig {
+    /// Lets those who are awake carry out what a sleeper has in its hands, and what comes after it: another change of one
+    /// database, the end of the other.
+    async fn overtaken(&self, changed: &str, deleted: &str) {
+        let reached = async |id: &str, seq: i64| {
+            let there = async || self.watched.reached(id, (1, seq));
+            eventually(PATIENCE, "what the sleeper has in its hands, done by others", there).await
+        };
+        reached(changed, 2).await;
+        reached(deleted, 2).await;
+        self.grow(changed, 2).await;
+        self.console.delete(&format!("/v1/databases/{deleted}")).await.unwrap();
+        reached(changed, 3).await;
+        reached(deleted, 3).await;
+    }
+
+    /// Waits until a program that was away carries something out: from then on it trusts the API server, and sends what it
+    /// has at once.
+    async fn works_again(&self, program: &Spawned) {
+        // By then it has said what it had begun before.
+        self.round_trip(NEAR).await;
+        let before = says(program, NEAR_CLUSTER, APPLIED);
+        eventually(PATIENCE, "the sleeper at work again", async || {
+            self.round_trip(NEAR).await;
+            (says(program, NEAR_CLUSTER, APPLIED) > before).then_some(())
+        })
+        .await;
+    }
+}
+
+/// What a program logs of an instruction that the API server has taken.
+const APPLIED: &str = "instruction applied";
+/// The same of one that is older than what the API server has.
+const SUPERSEDED: &str = "instruction superseded";
+/// How the nearer cluster is named in a log.
+const NEAR_CLUSTER: &str = "\"near\"";
+
+/// How often a program says this of an instruction of a database or a cluster.
+fn says(program: &Spawned, of: &str, said: &str) -> usize {
+    program.log().lines().filter(|line| line.contains(of) && line.contains(said)).count()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sleeper_that_wakes_changes_nothing() {
     let rig = Rig::new().await;
     let _backend = rig.backend().await;
-    let mut sleeper = rig.provisioner().await;
+    let first = rig.provisioner().await;
+    let (changed, deleted) = tokio::join!(rig.victim(NEAR), rig.victim(NEAR));
+    first.terminate(GRACE).await.unwrap();
+    // Of these it has a change in its hands, and not sent yet.
+    let held = [&changed, &deleted].map(|id| Failpoint::hold(BEGUN, id, &rig.folder));
+    let mut sleeper = rig.provisioner_failing_at(&held.each_ref()).await;
+    for (id, held) in [&changed, &deleted].into_iter().zip(&held) {
+        rig.grow(id, 1).await;
+        held.fired().await;
+    }
     let mut other = rig.provisioner().await;
     // Many deletions: what the sleeper has in its hands is older than the end of its database.
     let mut plan = testkit::load::Plan::new(3, &[NEAR, FAR]);
     plan.deletes = 35;
+    let lasts = how_long(ASLEEP, ASLEEP_AT_FULL_LENGTH);
     let load = testkit::load::Load::start(&rig.console, &plan);
     load.goes_on(30).await;
     // What it sent is held on the way, and goes on to the API server while it sleeps and others have taken over.
@@ -66,13 +120,24 @@ async fn a_sleeper_that_wakes_changes_nothing() {
     let asleep = tokio::time::Instant::now();
     rig.far.set(Mode::Pass);
     let recovery = rig.recovery().await;
-    load.goes_on(20).await;
     assert!(rig.far.harmed() > before, "the fault did not fire: nothing was held");
-    testkit::lasting(ASLEEP.saturating_sub(asleep.elapsed())).await;
+    rig.overtaken(&changed, &deleted).await;
+    load.goes_on(20).await;
+    testkit::lasting(lasts.saturating_sub(asleep.elapsed())).await;
     sleeper.resume().await.unwrap();
     recovered("SIGSTOP of a provisioner past its session, another one runs", recovery);
+    rig.works_again(&sleeper).await;
+    for (id, held) in [&changed, &deleted].into_iter().zip(&held) {
+        held.release().unwrap();
+        let refused = async || (says(&sleeper, id, SUPERSEDED) > 0).then_some(());
+        eventually(PATIENCE, "what the sleeper had in its hands, sent and refused", refused).await;
+    }
     load.goes_on(20).await;
     let (ledger, _) = rig.proven(load, &[]).await;
+    for id in [&changed, &deleted] {
+        let seen: Vec<_> = rig.watched.states(id).iter().map(|seen| seen.position).collect();
+        assert_eq!(seen, [(1, 1), (1, 2), (1, 3)], "a sleeper took {id} back");
+    }
     assert!(ledger.deleted() > 0, "something was deleted meanwhile");
     for member in [&mut sleeper, &mut other] {
         member.lives().unwrap();
