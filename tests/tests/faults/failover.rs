@@ -23,7 +23,8 @@ async fn a_change_of_the_primary_loses_nothing_that_was_accepted() {
     let old = Server::primary().await.unwrap();
     let new = old.standby().await.unwrap();
     old.require_standby().await.unwrap();
-    let ground = Ground { postgres: Some((old.url(), url_of(&[&old, &new]))), ..Ground::default() };
+    let ground =
+        Ground { postgres: Some(old.url()), programs: Some(url_of(&[&old, &new])), ..Ground::default() };
     let mut rig = Rig::on(ground).await;
     let _programs = (rig.backend().await, rig.provisioner().await);
     let load = rig.load(91);
@@ -128,7 +129,8 @@ impl Lost {
 async fn commits_that_a_late_standby_lost_are_noticed_and_nothing_is_destroyed() {
     let old = Server::primary().await.unwrap();
     let new = old.standby().await.unwrap();
-    let ground = Ground { postgres: Some((old.url(), url_of(&[&old, &new]))), ..Ground::default() };
+    let ground =
+        Ground { postgres: Some(old.url()), programs: Some(url_of(&[&old, &new])), ..Ground::default() };
     let mut rig = Rig::on(ground).await;
     let backend = rig.backend_with("api,relay,sink", &LOOKING).await;
     let _provisioner = rig.provisioner().await;

@@ -72,7 +72,8 @@ fn size(gib: u32) -> Value {
 async fn what_is_accepted_before_lost_rows_are_noticed_is_told_and_outranked() {
     let old = Server::primary().await.unwrap();
     let new = old.standby().await.unwrap();
-    let ground = Ground { postgres: Some((old.url(), url_of(&[&old, &new]))), ..Ground::default() };
+    let ground =
+        Ground { postgres: Some(old.url()), programs: Some(url_of(&[&old, &new])), ..Ground::default() };
     let mut rig = Rig::on(ground).await;
     let _api = rig.backend_with("api,relay", &[]).await;
     let sink = rig.sink(&SWEEP).await;

@@ -4,19 +4,25 @@
 
 use std::time::{Duration, Instant};
 
+use testkit::how_long;
+
 use crate::rig::{GRACE, Rig, recovered};
 
 /// How long members come and go.
 const STORM: Duration = Duration::from_secs(30);
+const STORM_AT_FULL_LENGTH: Duration = Duration::from_mins(5);
+/// In this time at least one has come and gone again.
+const TURN: Duration = Duration::from_millis(7_500);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_of_rebalances_loses_nothing() {
     let rig = Rig::new().await;
     let _programs = (rig.backend().await, rig.provisioner().await);
-    let load = rig.load(41);
+    let lasts = how_long(STORM, STORM_AT_FULL_LENGTH);
+    let load = rig.load_during(lasts, 41);
     let begun = Instant::now();
     let mut turns = 0;
-    while begun.elapsed() < STORM {
+    while begun.elapsed() < lasts {
         let second = rig.provisioner().await;
         load.goes_on(8).await;
         if turns % 2 == 0 {
@@ -26,8 +32,11 @@ async fn a_storm_of_rebalances_loses_nothing() {
         }
         turns += 1;
     }
-    assert!(turns > 3, "the fault did not fire: members came and went {turns} times only");
+    assert!(TURN * turns >= lasts, "the fault did not fire: members came and went {turns} times only");
     println!("members came and went {turns} times in {:?}", begun.elapsed());
     let (_, settled) = rig.proven(load, &[]).await;
-    recovered("members of the group coming and going for 30 s: no lag left", settled);
+    recovered(
+        &format!("members of the group coming and going for {} s: no lag left", lasts.as_secs()),
+        settled,
+    );
 }

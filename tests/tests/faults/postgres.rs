@@ -1,16 +1,25 @@
-//! Postgres killed, cut off and silent, and a transaction that does not end.
+//! Postgres killed, cut off, silent and stopped, and a transaction that does not end.
 
 #![cfg(test)]
 
 use std::time::{Duration, Instant};
 
 use reqwest::Method;
-use testkit::{Mode, Server, eventually};
+use serde_json::json;
+use testkit::postgres::{self, Session};
+use testkit::{Mode, Server, Spawned, eventually, handlings, how_long, unique};
 
-use crate::rig::{NEAR, PATIENCE, Rig, recovered};
+use crate::rig::{Ground, NEAR, PARTITIONS, PATIENCE, Rig, recovered};
 
-/// How long the transaction of somebody else stays open.
+/// How long Postgres is stopped; usually until it was seen what becomes of that.
+const STOPPED_AT_FULL_LENGTH: Duration = Duration::from_mins(5);
+/// How long the transaction of somebody else stays open. Others take less.
 const OPEN: Duration = Duration::from_secs(10);
+const OPEN_AT_FULL_LENGTH: Duration = Duration::from_mins(1);
+/// Patience with one answer.
+const ANSWER: Duration = Duration::from_secs(20);
+/// Pause between two questions while Postgres is away for long.
+const PAUSE: Duration = Duration::from_secs(1);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_postgres_loses_nothing_that_was_accepted() {
@@ -29,55 +38,147 @@ async fn a_killed_postgres_loses_nothing_that_was_accepted() {
     rig.proven(load, &[]).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_postgres_the_api_says_so_and_comes_back() {
-    let rig = Rig::new().await;
-    let _programs = (rig.backend().await, rig.provisioner().await);
-    let load = rig.load(22);
-    for mode in [Mode::Cut, Mode::Hold, Mode::Refuse] {
-        load.goes_on(15).await;
-        rig.postgres.set(mode.clone());
-        let what = format!("503 with Retry-After while Postgres is {mode:?}");
+/// What is done to Postgres, or to the way to it.
+#[derive(Debug, Clone, Copy)]
+enum Away {
+    /// Connections are cut, new ones too.
+    Cut,
+    /// It takes connections and says nothing.
+    Silent,
+    /// It is stopped as by a crash.
+    Stopped,
+}
+
+impl Rig {
+    /// Takes Postgres away for so long, or until that is noticed; from then on the API says all the time that it cannot, and when to
+    /// come again.
+    async fn without_postgres(&self, server: &postgres::Server, away: Away, time: Duration) {
+        let begun = Instant::now();
+        match away {
+            Away::Cut => self.postgres.set(Mode::Cut),
+            Away::Silent => self.postgres.set(Mode::Hold),
+            Away::Stopped => server.stop("immediate").await.unwrap(),
+        }
+        let what = format!("503 while Postgres is {away:?}");
         let said = eventually(PATIENCE, &what, async || {
-            let request = rig.console.request(Method::GET, "/v1/databases").timeout(Duration::from_secs(20));
-            let answer = request.send().await.ok()?;
-            (answer.status() == 503).then(|| answer.headers().contains_key("retry-after"))
+            let (status, when) = self.ask_api(Method::GET).await.ok()?;
+            (status == 503).then_some(when)
         })
         .await;
         assert!(said, "a 503 says when to come again");
+        let mut asked = 0;
+        while begun.elapsed() < time {
+            for method in [Method::GET, Method::POST] {
+                let answer = self.ask_api(method.clone()).await.unwrap();
+                let told = format!("{method} when Postgres was {away:?} for {:?}", begun.elapsed());
+                assert_eq!(answer, (503, true), "{told}");
+            }
+            asked += 2;
+            testkit::lasting(PAUSE).await;
+        }
+        println!("Postgres {away:?} for {:?}: {asked} more questions answered so", begun.elapsed());
+    }
+
+    /// Status of the API's answer about databases, and whether it says when to come again.
+    async fn ask_api(&self, method: Method) -> reqwest::Result<(u16, bool)> {
+        let request = self.console.request(method, "/v1/databases").header("Idempotency-Key", unique("key"));
+        let request = request.json(&json!({"name": unique("db"), "region": NEAR})).timeout(ANSWER);
+        let answer = request.send().await?;
+        Ok((answer.status().as_u16(), answer.headers().contains_key("retry-after")))
+    }
+
+    /// How many records of gossip there are.
+    async fn gossip_said(&self) -> i64 {
+        let admin = bus::Admin::new(&self.connection).unwrap();
+        let mut said = 0;
+        for partition in 0..PARTITIONS {
+            said += admin.end_offset(&self.gossip, partition, ANSWER).await.unwrap();
+        }
+        said
+    }
+
+    /// A change of a database that is published, and that nobody reads before the provisioner goes on.
+    async fn published_and_unread(&self, provisioner: &mut Spawned, id: &str) {
+        provisioner.halt().await.unwrap();
+        self.grow(id, 1).await;
+        let waits = format!("select unpublished from databases where id = '{id}'");
+        eventually(PATIENCE, "a change published", async || (self.ask(&waits).await == "f").then_some(()))
+            .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_postgres_the_api_says_so_and_comes_back() {
+    let lasts = how_long(Duration::ZERO, STOPPED_AT_FULL_LENGTH);
+    let server = postgres::Server::primary().await.unwrap();
+    let rig = Rig::on(Ground { postgres: Some(server.url()), ..Ground::default() }).await;
+    let (mut backend, mut provisioner) = (rig.backend().await, rig.provisioner().await);
+    let id = rig.victim(NEAR).await;
+    let load = rig.load_during(lasts, 22);
+    for away in [Away::Cut, Away::Silent] {
+        load.goes_on(15).await;
+        rig.without_postgres(&server, away, Duration::ZERO).await;
         rig.postgres.set(Mode::Pass);
-        let recovery = rig.recovery().await;
-        recovered(&format!("Postgres unreachable ({mode:?})"), recovery);
+        recovered(&format!("Postgres unreachable ({away:?})"), rig.recovery().await);
     }
     assert!(rig.postgres.harmed() > 0, "the fault did not fire");
+
+    load.goes_on(15).await;
+    rig.published_and_unread(&mut provisioner, &id).await;
+    let said = rig.gossip_said().await;
+    let outage = rig.without_postgres(&server, Away::Stopped, lasts);
+    let meanwhile = async {
+        // So that what is carried out now is carried out without Postgres.
+        eventually(PATIENCE, "Postgres stopped", async || {
+            server.query("select 1").await.is_err().then_some(())
+        })
+        .await;
+        provisioner.resume().await.unwrap();
+        let applied = async || rig.watched.reached(&id, (1, 2));
+        eventually(PATIENCE, "what Kafka had, applied without Postgres", applied).await;
+        let told = async || (rig.gossip_said().await > said).then_some(());
+        eventually(PATIENCE, "gossip that is kept in Kafka", told).await;
+    };
+    tokio::join!(outage, meanwhile);
+    server.start().await.unwrap();
+    recovered("Postgres stopped, and started again", rig.recovery().await);
     rig.proven(load, &[]).await;
+    backend.lives().unwrap();
+    provisioner.lives().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_left_open_delays_nobody_else() {
     let rig = Rig::new().await;
-    let _programs = (rig.backend().await, rig.provisioner().await);
-    let held = rig.create("held", NEAR).await;
-    let id = held["database"]["id"].as_str().unwrap().to_owned();
+    let (_backend, provisioner) = (rig.backend().await, rig.provisioner().await);
     // Nothing is to be said of it any more: who has something to say of a locked row waits for it, and rightly so.
-    let ended = format!("select count(*) from operations where database_id = '{id}' and state = 'succeeded'");
-    eventually(PATIENCE, "the database there", async || (rig.ask(&ended).await == "1").then_some(())).await;
-    let load = rig.load(23);
+    let id = rig.victim(NEAR).await;
+    let lasts = how_long(OPEN, OPEN_AT_FULL_LENGTH);
+    let load = rig.load_during(lasts, 23);
     load.goes_on(10).await;
-    let statement = format!(
-        "begin; update databases set minted_at = minted_at where id = '{id}'; select pg_sleep({}); commit",
-        OPEN.as_secs()
+    // It writes into a row what makes it wait to be published, and what nobody sees before all that is written meanwhile.
+    let mut open = Session::open(&rig.database_url).await.unwrap();
+    let write = format!(
+        "begin; update databases set published_epoch = 0, published_seq = 0 where id = '{id}'; \
+         select unpublished from databases where id = '{id}'"
     );
-    let url = rig.database_url.clone();
-    let open = tokio::spawn(async move { testkit::query(&url, &statement).await });
-    let waiting =
-        "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'";
-    eventually(PATIENCE, "the open transaction", async || (rig.ask(waiting).await == "1").then_some(()))
-        .await;
-    let passed = rig.recovery().await;
-    assert_eq!(rig.ask(waiting).await, "1", "the fault was over before others had passed");
-    assert!(passed < OPEN, "others waited for the open transaction");
-    recovered("a transaction of somebody else left open: others pass", passed);
-    open.await.unwrap().unwrap();
+    assert_eq!(open.run(&write).await.unwrap(), "t");
+    let begun = Instant::now();
+    let (mut slowest, mut rounds) = (Duration::ZERO, 0);
+    while rounds == 0 || begun.elapsed() < lasts {
+        let passed = rig.recovery().await;
+        let is_open = open.run("select pg_current_xact_id_if_assigned() is not null").await.unwrap();
+        assert_eq!(is_open, "t", "the fault was over before others had passed");
+        assert!(passed < OPEN, "others waited for the open transaction: {passed:?}");
+        slowest = slowest.max(passed);
+        load.goes_on(20).await;
+        rounds += 1;
+    }
+    assert!(begun.elapsed() >= lasts, "it was open for {:?} only", begun.elapsed());
+    open.run("commit").await.unwrap();
+    println!("others passed {rounds} times in {:?}, the slowest within {slowest:?}", begun.elapsed());
+    recovered("a transaction of somebody else left open: others pass", slowest);
     rig.proven(load, &[]).await;
+    let published = handlings(&provisioner.log()).of(&id).len();
+    assert_eq!(published, 2, "what was written first and seen last was skipped");
 }

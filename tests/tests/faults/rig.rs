@@ -61,8 +61,10 @@ pub(crate) struct Rig {
 /// What a rig stands on: the stack's servers, but for those that a test brings along.
 #[derive(Debug, Default)]
 pub(crate) struct Ground {
-    /// Where the test and its programs find Postgres: the test past every proxy, at the first server.
-    pub(crate) postgres: Option<(String, String)>,
+    /// Where Postgres is. The test finds it there, past every proxy.
+    pub(crate) postgres: Option<String>,
+    /// Where the programs find Postgres, where that is not by way of the proxy.
+    pub(crate) programs: Option<String>,
     /// Where Kafka is, and how many copies of each partition there are.
     pub(crate) kafka: Option<(Connection, i32)>,
 }
@@ -76,9 +78,9 @@ impl Rig {
     /// The same, on servers of the test's own.
     pub(crate) async fn on(ground: Ground) -> Self {
         let mut alone = ALONE.lock().await;
-        let (database_url, programs_url) = match ground.postgres {
-            Some((ours, theirs)) => (ours, Some(theirs)),
-            None => (testkit::fresh_database().await.unwrap(), None),
+        let database_url = match ground.postgres {
+            Some(url) => url,
+            None => testkit::fresh_database().await.unwrap(),
         };
         let store = Store::connect(&database_url, &store::Settings::default()).unwrap();
         store.migrate().await.unwrap();
@@ -120,7 +122,7 @@ impl Rig {
             connection,
             instructions,
             gossip,
-            programs_url: programs_url.unwrap_or(proxied_url),
+            programs_url: ground.programs.unwrap_or(proxied_url),
             folder,
             api,
             store,
@@ -157,6 +159,11 @@ impl Rig {
     /// Users at work in both regions.
     pub(crate) fn load(&self, seed: u64) -> Load {
         Load::start(&self.console, &Plan::new(seed, &[NEAR, FAR]))
+    }
+
+    /// The same in a test whose fault lasts so long.
+    pub(crate) fn load_during(&self, fault: Duration, seed: u64) -> Load {
+        Load::start(&self.console, &Plan::new(seed, &[NEAR, FAR]).during(fault))
     }
 
     /// What is compared afterwards.
