@@ -23,7 +23,7 @@ use user::User;
 /// How long the load may stand still.
 const PATIENCE: Duration = Duration::from_mins(2);
 const POLL: Duration = Duration::from_millis(50);
-/// So many are to be accepted in that time, again and again, where it goes on for long.
+/// Where it goes on for long, so many are accepted within that patience, again and again.
 const STEP: usize = 10;
 
 /// How much is asked for.
@@ -62,8 +62,8 @@ impl Plan {
         }
     }
 
-    /// The same for a fault that lasts so long at full length: users outwait it, and do not have one database each to change soon,
-    /// as they would when they delete as much as usual and none is to be added any more.
+    /// The same in a test whose fault lasts so long: users outwait it. At full length they have more databases and delete few of
+    /// them, or each would soon have one left and none to add.
     #[must_use]
     pub fn during(self, fault: Duration) -> Self {
         let patience = self.patience + fault;

@@ -46,6 +46,11 @@ impl Ledger {
         self.databases.extend(other.databases);
     }
 
+    /// The databases of a region.
+    pub fn of<'a>(&'a self, region: &'a str) -> impl Iterator<Item = &'a String> {
+        self.databases.iter().filter(move |(_, entry)| entry.region == region).map(|(id, _)| id)
+    }
+
     /// Number of accepted changes.
     pub fn changes(&self) -> usize {
         self.databases.values().map(|entry| entry.changes.len()).sum()
