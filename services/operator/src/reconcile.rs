@@ -1,6 +1,6 @@
 //! One pass over one database: observe, validate, plan, apply, report.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use plan::{Observed, Part, Plan, Rehearsal, State, Subject, Unseen, Validated, Work};
@@ -194,14 +194,19 @@ fn next(
     if !written.failed_now.is_empty() {
         // One that may heal by itself is tried as if it were alone.
         let lasting = written.failed_now.iter().all(|failure| failure.lasting);
-        return Next::Failed { delay: context.memories.failed(uid, lasting), lasting };
+        let delay = context.memories.failed(uid, lasting);
+        // Without a rule of the firewall nobody comes in: it is put right as soon as it may be.
+        let waits = context.contention.firewall_waits(uid, Instant::now());
+        return Next::Failed { delay: waits.map_or(delay, |waits| delay.min(waits)), lasting };
     }
     if written.released {
         return Next::Change;
     }
     let work = plan::work(validated, observed);
     if plan.is_settled() {
-        let untold = observed.dns.untold || observed.account.untold;
+        // Nor does any tell that somebody has let the firewall be.
+        let fought = !written.applied.contended.is_empty();
+        let untold = observed.dns.untold || observed.account.untold || fought;
         let unreadable = !observed.secrets.unreadable.is_empty();
         let doubt = Doubt { unreadable, untold, optimizes: work == Work::Optimizing };
         return at_rest(&doubt, context.resync, &Slot::of(uid, &context.memories));

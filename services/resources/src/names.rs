@@ -140,7 +140,7 @@ pub mod condition {
     pub const DNS_READY: &str = "DNSReady";
     /// The disk is being changed.
     pub const VOLUME_RESIZING: &str = "VolumeResizing";
-    /// Somebody else writes a field of ours again and again; it is left as it is.
+    /// Somebody else writes a field of ours again and again, and it is left as it is; or undoes a rule of the firewall, which is not.
     pub const CONTENDED: &str = "Contended";
     /// Nothing is done, because an annotation of the resource says so.
     pub const RECONCILE_PAUSED: &str = "ReconcilePaused";

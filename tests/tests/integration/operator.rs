@@ -15,6 +15,7 @@ mod everywhere;
 mod exact;
 mod fence;
 mod fields;
+mod firewall;
 mod frugal;
 mod guide;
 mod hands;

@@ -6,6 +6,7 @@ use cloud::{
 };
 use plan::Step;
 
+use super::contention::firewall::{self, Change};
 use super::{Pass, destroy};
 use crate::error::Error;
 
@@ -14,12 +15,8 @@ pub(super) async fn step(pass: &Pass<'_>, step: &Step) -> Result<(), Error> {
     let cloud = &pass.context.cloud;
     match step {
         Step::CreateSecurityGroup(group) => create_security_group(pass, group).await,
-        Step::AuthorizeIngress { group, rules } => {
-            unless_there(cloud.authorize_ingress(group, rules).await).map_err(Error::aws("let somebody in"))
-        }
-        Step::RevokeIngress { group, rules } => {
-            unless_gone(cloud.revoke_ingress(group, rules).await).map_err(Error::aws("keep somebody out"))
-        }
+        Step::AuthorizeIngress { group, rules } => firewall::change(pass, group, rules, Change::LetIn).await,
+        Step::RevokeIngress { group, rules } => firewall::change(pass, group, rules, Change::KeepOut).await,
         Step::RunInstance { generation, zone, launch } => run_instance(pass, *generation, zone, launch).await,
         Step::CreateVolume(volume) => create_volume(pass, volume).await,
         Step::Tag { resource, tags } => pass.context.within_lease(tag(pass, resource, tags)).await,
@@ -200,14 +197,6 @@ async fn unprotect(pass: &Pass<'_>, instance: &InstanceId) -> Result<(), Error> 
 fn unless_gone(answer: Result<(), AwsError>) -> Result<(), AwsError> {
     match answer {
         Err(AwsError::NotFound { .. }) => Ok(()),
-        other => other,
-    }
-}
-
-/// There already is done; the next look tells whether all of it is.
-fn unless_there(answer: Result<(), AwsError>) -> Result<(), AwsError> {
-    match answer {
-        Err(AwsError::AlreadyExists { .. }) => Ok(()),
         other => other,
     }
 }

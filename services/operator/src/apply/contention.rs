@@ -1,8 +1,10 @@
 //! Two writers on one field: told, and not fought. A field that is changed again after each time it was put right is left
-//! as it is for a while, with the name of who else writes it.
+//! as it is for a while, with the name of who else writes it. Rules of a firewall are told alike but not left (`firewall`).
 //!
 //! The first repair of an object is done without a further look; from the second on the object is read as it is on the
 //! server, which alone knows who wrote what.
+
+pub(super) mod firewall;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use kube::Api;
 use kube::core::DynamicObject;
-use plan::{Contest, Kind, Manifest};
+use plan::{Contest, Manifest};
 use resources::names;
 
 use super::Pass;
@@ -26,7 +28,7 @@ const OFTEN: u32 = 2;
 pub(crate) struct Contention(Mutex<HashMap<Object, Repairs>>);
 
 /// Whose child, what, which.
-type Object = (String, Kind, String);
+type Object = (String, &'static str, String);
 
 struct Repairs {
     /// Hash of what was intended: another intention has a count of its own.
@@ -34,6 +36,14 @@ struct Repairs {
     last: Instant,
     fields: BTreeMap<String, u32>,
     left: Option<String>,
+    /// When something that is fought over, and is not left all the same, was last put right.
+    paced: Option<Instant>,
+}
+
+impl Repairs {
+    fn new(intention: &str, now: Instant) -> Self {
+        Self { intention: intention.to_owned(), last: now, fields: BTreeMap::new(), left: None, paced: None }
+    }
 }
 
 /// What is known of an object before it is put right.
@@ -52,9 +62,15 @@ impl Contention {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known(&self, object: &Object, intention: &str, now: Instant) -> Known {
+    /// Those that still count.
+    fn recent(&self, now: Instant) -> MutexGuard<'_, HashMap<Object, Repairs>> {
         let mut all = self.lock();
         all.retain(|_, repairs| now.duration_since(repairs.last) < WHILE);
+        all
+    }
+
+    fn known(&self, object: &Object, intention: &str, now: Instant) -> Known {
+        let all = self.recent(now);
         match all.get(object).filter(|repairs| repairs.intention == intention) {
             None => Known::First,
             Some(Repairs { left: Some(text), .. }) => Known::Left(text.clone()),
@@ -76,24 +92,32 @@ impl Contention {
 
     fn repaired(&self, object: Object, intention: &str, contests: &[Contest], now: Instant) {
         let mut all = self.lock();
-        let fresh =
-            || Repairs { intention: intention.to_owned(), last: now, fields: BTreeMap::new(), left: None };
-        let repairs = all.entry(object).or_insert_with(fresh);
-        if repairs.intention != intention {
-            *repairs = fresh();
-        }
-        repairs.last = now;
+        let repairs = of(&mut all, object, intention, now);
         for contest in contests {
             *repairs.fields.entry(contest.field.clone()).or_default() += 1;
         }
     }
 }
 
+/// The repairs of an object under an intention, one of which is done now.
+fn of<'a>(
+    all: &'a mut HashMap<Object, Repairs>,
+    object: Object,
+    intention: &str,
+    now: Instant,
+) -> &'a mut Repairs {
+    let repairs = all.entry(object).or_insert_with(|| Repairs::new(intention, now));
+    if repairs.intention != intention {
+        *repairs = Repairs::new(intention, now);
+    }
+    repairs.last = now;
+    repairs
+}
+
 fn told((_, kind, name): &Object, Contest { field, others }: &Contest) -> String {
     let who = if others.is_empty() { "somebody who takes it away".to_owned() } else { others.join(", ") };
     format!(
-        "{field} of {} {name} is written by {who} as well, and is left as it is for a while: let only one of the two write it",
-        kind.as_str()
+        "{field} of {kind} {name} is written by {who} as well, and is left as it is for a while: let only one of the two write it"
     )
 }
 
@@ -112,7 +136,7 @@ impl Repair {
         manifest: &Manifest,
     ) -> Result<Self, Error> {
         let contention = &pass.context.contention;
-        let object = (pass.validated.subject.uid.clone(), manifest.kind, manifest.name.clone());
+        let object = (pass.validated.subject.uid.clone(), manifest.kind.as_str(), manifest.name.clone());
         let intention = manifest.body["metadata"]["annotations"][names::APPLIED].as_str();
         let intention = intention.unwrap_or_default().to_owned();
         let mut contests = Vec::new();
@@ -144,7 +168,7 @@ mod tests {
     use super::*;
 
     fn object() -> Object {
-        ("uid".to_owned(), Kind::Service, "trades".to_owned())
+        ("uid".to_owned(), plan::Kind::Service.as_str(), "trades".to_owned())
     }
 
     fn field(name: &str) -> Contest {

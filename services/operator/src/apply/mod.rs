@@ -14,6 +14,8 @@ mod left;
 mod reload;
 mod secret;
 
+use std::time::Instant;
+
 use plan::{Action, Applied, Failure, Kind, Manifest, Part, Plan, Step, Validated};
 use resources::{Phase, QuestDB};
 
@@ -88,6 +90,10 @@ pub(crate) async fn apply(
             memories.brought(uid, what);
         }
     }
+    let of_firewall = context.contention.of_firewall(validated, &context.settings, Instant::now());
+    let contended = &mut written.applied.contended;
+    contended.retain(|said| !of_firewall.contains(said));
+    contended.extend(of_firewall);
     written
 }
 

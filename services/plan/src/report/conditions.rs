@@ -309,7 +309,7 @@ fn conflict(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
 
 fn contended(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
     if !outcome.applied.contended.is_empty() {
-        return Some(yes("TwoWriters", &outcome.applied.contended.join("; ")));
+        return Some(yes("TwoWriters", &few(&outcome.applied.contended, "; ")));
     }
     let known = status.conditions.iter().any(|found| found.type_ == condition::CONTENDED);
     known.then(|| no("Resolved", "nobody else writes fields of ours"))

@@ -1,0 +1,74 @@
+//! Another hand at the firewall of a machine: who undoes a rule again and again is told, and the rule comes back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cloud::IngressRule;
+use resources::Phase;
+use resources::names::condition;
+use serde_json::json;
+use testkit::{eventually, unique};
+
+use super::others::Others;
+use super::rig::{PATIENCE, Rig};
+use super::subject::Subject;
+
+/// Who is let in, and by which port somebody else does not want that.
+const RANGE: &str = "10.9.0.0/16";
+const PORT: u16 = 9000;
+/// Who is let in by the next wish.
+const OTHER: &str = "10.10.0.0/16";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_undoes_a_rule_again_and_again_is_told_and_put_right_at_a_bounded_rate() {
+    let mut subject = Subject::new(&unique("ruled")).await;
+    let _others = Others::of(&subject.rig);
+    let lease = subject.rig.lease().await;
+    let way = subject.rig.rights(&lease).await;
+    let operator = subject.rig.spawn((&lease, &way), &[], &[("SLIPWAY_RESYNC", "1s")]);
+    subject.wish(|spec| spec["network"] = json!({ "allowedCidrs": [RANGE] })).await;
+    subject.carried_out(Phase::Ready).await;
+    let other = tokio::spawn(undo(Arc::clone(&subject.rig)));
+    let (api, name) = (subject.rig.as_admin(), subject.name.clone());
+    let told = async |what: &str, status: &str| {
+        eventually(PATIENCE, what, async || {
+            let found = api.get(&name).await.unwrap().status?;
+            let found = found.conditions.into_iter().find(|found| found.type_ == condition::CONTENDED)?;
+            (found.status == status).then_some(found.message)
+        })
+        .await
+    };
+    let text = told("a word about the other", "True").await;
+    assert!(text.contains(&format!("tcp {PORT} from {RANGE} (sg-")), "{text}");
+    assert!(operator.metric("slipway_contended_objects", "SecurityGroup").await > 0.0);
+    // It is made once, and put right three times at most before it waits for its turn.
+    let done = "step=\"AuthorizeIngress\",result=\"done\"";
+    let repairs = operator.metric("slipway_operator_steps", done).await;
+    assert!((2.0..=5.0).contains(&repairs), "{repairs} repairs");
+
+    // Another wish waits for nothing.
+    other.abort();
+    assert!(other.await.unwrap_err().is_cancelled());
+    subject.wish(|spec| spec["network"] = json!({ "allowedCidrs": [RANGE, OTHER] })).await;
+    subject.carried_out(Phase::Ready).await;
+    told("that nobody else writes", "False").await;
+    let group = subject.rig.groups().await.remove(0);
+    for range in [RANGE, OTHER] {
+        assert!(group.ingress.contains(&IngressRule::tcp(PORT, range)), "{:?}", group.ingress);
+    }
+    subject.purge_with_others().await;
+}
+
+/// Somebody who wants nobody to come in by one rule, whatever it takes.
+async fn undo(rig: Arc<Rig>) {
+    let rule = [IngressRule::tcp(PORT, RANGE)];
+    loop {
+        for group in rig.groups().await {
+            if group.ingress.contains(&rule[0]) {
+                // What was refused, because AWS was busy, is tried again.
+                let _ = rig.aws.revoke_ingress(&group.id, &rule).await;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
