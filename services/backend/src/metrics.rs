@@ -56,6 +56,7 @@ pub struct Metrics {
     /// Times that such a state could not be minted: people must look.
     pub unrepaired: Counter,
     lag: Family<Labels<2>, Gauge>,
+    unreadable: Family<Labels<1>, Counter>,
 }
 
 impl Metrics {
@@ -119,6 +120,11 @@ impl Metrics {
             repaired: counter("sweep_repaired", "States minted again above what a cluster held"),
             unrepaired: counter("sweep_unrepaired", "Times that a database could not be repaired"),
             lag: registry.register("kafka_consumer_lag", "Records not yet read", Family::default()),
+            unreadable: registry.register(
+                "rows_unreadable",
+                "Times that a list showed a row that cannot be read, by its table",
+                Family::default(),
+            ),
         }
     }
 
@@ -145,6 +151,11 @@ impl Metrics {
     /// Counts an instruction that cannot be published.
     pub fn set_aside(&self, code: &str) {
         self.set_aside.get_or_create(&[("code", code.to_owned())]).inc();
+    }
+
+    /// Counts a row that a list cannot show.
+    pub(crate) fn unreadable(&self, table: &str) {
+        self.unreadable.get_or_create(&[("table", table.to_owned())]).inc();
     }
 
     /// Counts an observation that is not believed as it stands.

@@ -59,6 +59,13 @@ pub async fn step(worker: &Worker, member: &Member) -> Result<usize, store::Erro
     let due = in_time(worker.store.claim_tombstones(&member.cluster.id, BATCH, REST)).await?;
     let count = due.len();
     for tombstone in due {
+        let tombstone = match tombstone {
+            Ok(tombstone) => tombstone,
+            Err(error) => {
+                tracing::error!(cluster.name = %member.cluster.id, reason = %error, "a tombstone cannot be read: it stays");
+                continue;
+            }
+        };
         match remove(member, &tombstone, worker.call_timeout).await {
             Ended::Removed => {
                 tracing::info!(db.id = %tombstone.database, cluster.name = %member.cluster.id, "tombstone removed");

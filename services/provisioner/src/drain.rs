@@ -107,12 +107,16 @@ pub async fn step(worker: &Worker, member: &Member, careful: bool) -> Result<Rou
     if parallel == 0 {
         return Ok(Round::Idle);
     }
-    let claimed = if careful { parallel } else { parallel * ROUNDS };
+    let most = if careful { parallel } else { parallel * ROUNDS };
     // What the tries take at their slowest, but for a namespace that is made on the way: who dies with them should not keep
     // them from others for longer.
     let lease = (worker.call_timeout + PATIENCE) * ROUNDS;
-    let claim = worker.store.claim_parked(&member.cluster.id, claimed, lease);
-    let due = in_time(claim).await.map_err(Error::Park)?;
+    let claim = worker.store.claim_parked(&member.cluster.id, most, lease);
+    let claimed = in_time(claim).await.map_err(Error::Park)?;
+    for unreadable in &claimed.unreadable {
+        tracing::error!(cluster.name = %member.cluster.id, reason = %unreadable, "a parked instruction cannot be read: it waits");
+    }
+    let due = claimed.parked;
     let count = due.len();
     let tried: Vec<Tried> = futures::stream::iter(due)
         .map(|parked| one(worker, member, parked))

@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, IsTerminal, Write};
 
 use serde::Serialize;
+use wire::http::Unreadable;
 
 use crate::cli::{Format, Global};
 use crate::error::Error;
@@ -73,6 +74,13 @@ impl Output {
     /// Says something that must not be missed.
     pub fn warn(&self, text: &str) {
         tell(&format!("{} {text}", self.paint(Colour::Yellow, "warning:")));
+    }
+
+    /// Says of which rows of a list the API cannot read all; `what` comes before the name of the database.
+    pub fn warn_unreadable(&self, what: &str, rows: &[Unreadable]) {
+        for row in rows {
+            self.warn(&format!("{what} {} cannot be shown: {}", row.name, row.detail));
+        }
     }
 
     /// Says what only the curious want to know.

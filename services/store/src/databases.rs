@@ -3,12 +3,16 @@
 
 use domain::{ClusterId, DatabaseId, Desired, OperationId, Position, TenantId};
 use jiff::Timestamp;
+use sqlx::postgres::PgRow;
 use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::document::DesiredDocument;
 use crate::observations::{ObservationColumns, ObservationView};
+use crate::rows::{Listed, listed, read};
 use crate::{Divergence, Error, Store, Transaction};
+
+const TABLE: &str = "databases";
 
 /// A database as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,7 +116,7 @@ macro_rules! view {
         concat!(
             "select ",
             columns!(),
-            ", c.region, (select o.id from operations o where o.database_id = d.id order by o.epoch desc, o.seq desc \
+            ", d.id as database_id, d.name as database_name, c.region, (select o.id from operations o where o.database_id = d.id order by o.epoch desc, o.seq desc \
              limit 1) as newest_operation, d.diverged_kind, d.diverged_since, d.purged_at, \
              case when not d.unpublished then d.published_at end as published_at, d.resent_at, s.phase, s.epoch as observed_epoch, s.seq as observed_seq, \
              s.carried_epoch, s.carried_seq, s.body, s.body_schema, s.said_at \
@@ -132,25 +136,26 @@ impl Store {
         scope: Option<&TenantId>,
         id: DatabaseId,
     ) -> Result<Option<DatabaseView>, Error> {
-        let row: Option<ViewRow> =
-            sqlx::query_as(concat!(view!(), "where d.id = $1 and ($2::text is null or d.tenant_id = $2)"))
+        let row: Option<PgRow> =
+            sqlx::query(concat!(view!(), "where d.id = $1 and ($2::text is null or d.tenant_id = $2)"))
                 .bind(id.uuid())
                 .bind(scope.map(TenantId::as_str))
                 .fetch_optional(&self.pool)
                 .await
                 .map_err(Error::from_sqlx)?;
-        row.map(DatabaseView::try_from).transpose()
+        row.as_ref().map(read_view).transpose()
     }
 
-    /// Databases, newest first; for a tenant only its own. Deleted ones only if asked for.
+    /// Databases, newest first; for a tenant only its own. Deleted ones only if asked for. One that cannot be read hides no
+    /// other.
     pub async fn databases(
         &self,
         scope: Option<&TenantId>,
         name: Option<&str>,
         with_deleted: bool,
         page: Page,
-    ) -> Result<Vec<DatabaseView>, Error> {
-        let rows: Vec<ViewRow> = sqlx::query_as(concat!(
+    ) -> Result<Vec<Listed<DatabaseView>>, Error> {
+        let rows: Vec<PgRow> = sqlx::query(concat!(
             view!(),
             "where ($1::text is null or d.tenant_id = $1) and ($2::text is null or d.name = $2) \
              and ($3 or d.deleted_at is null) and ($4::uuid is null or d.id < $4) order by d.id desc limit $5"
@@ -163,7 +168,7 @@ impl Store {
         .fetch_all(&self.pool)
         .await
         .map_err(Error::from_sqlx)?;
-        rows.into_iter().map(DatabaseView::try_from).collect()
+        rows.iter().map(|row| listed::<ViewRow, DatabaseView>(TABLE, row)).collect()
     }
 
     /// Living databases of each cluster.
@@ -184,7 +189,7 @@ impl Transaction {
         scope: Option<&TenantId>,
         id: DatabaseId,
     ) -> Result<Option<Database>, Error> {
-        let row: Option<Row> = sqlx::query_as(concat!(
+        let row: Option<PgRow> = sqlx::query(concat!(
             "select ",
             columns!(),
             " from databases d where d.id = $1 and ($2::text is null or d.tenant_id = $2) for no key update"
@@ -194,12 +199,12 @@ impl Transaction {
         .fetch_optional(&mut *self.inner)
         .await
         .map_err(Error::from_sqlx)?;
-        row.map(Database::try_from).transpose()
+        row.as_ref().map(read_database).transpose()
     }
 
     /// Locks a database unless somebody else has it locked just now.
     pub async fn try_lock_database(&mut self, id: DatabaseId) -> Result<Option<Database>, Error> {
-        let row: Option<Row> = sqlx::query_as(concat!(
+        let row: Option<PgRow> = sqlx::query(concat!(
             "select ",
             columns!(),
             " from databases d where d.id = $1 for no key update skip locked"
@@ -208,25 +213,33 @@ impl Transaction {
         .fetch_optional(&mut *self.inner)
         .await
         .map_err(Error::from_sqlx)?;
-        row.map(Database::try_from).transpose()
+        row.as_ref().map(read_database).transpose()
     }
 
     /// Reads a database with what is seen of it, as this transaction has it.
     pub async fn database(&mut self, id: DatabaseId) -> Result<Option<DatabaseView>, Error> {
-        let row: Option<ViewRow> = sqlx::query_as(READ)
+        let row: Option<PgRow> = sqlx::query(READ)
             .bind(id.uuid())
             .fetch_optional(&mut *self.inner)
             .await
             .map_err(Error::from_sqlx)?;
-        row.map(DatabaseView::try_from).transpose()
+        row.as_ref().map(read_view).transpose()
     }
+}
+
+fn read_database(row: &PgRow) -> Result<Database, Error> {
+    read::<Row, Database>((TABLE, "id"), row)
+}
+
+fn read_view(row: &PgRow) -> Result<DatabaseView, Error> {
+    read::<ViewRow, DatabaseView>((TABLE, "id"), row)
 }
 
 impl TryFrom<Row> for Database {
     type Error = Error;
 
     fn try_from(row: Row) -> Result<Self, Error> {
-        let corrupt = |what: String| Error::corrupt("databases", format!("{}: {what}", row.id));
+        let corrupt = |what: String| Error::corrupt(TABLE, format!("{}: {what}", row.id));
         let label = |error: domain::id::Error| corrupt(error.to_string());
         let published = Position { epoch: row.published_epoch, seq: row.published_seq };
         Ok(Self {

@@ -5,12 +5,14 @@ use domain::operation::Failure;
 use domain::{OperationId, OperationState};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use sqlx::PgConnection;
+use sqlx::postgres::PgRow;
 use sqlx::types::Json;
+use sqlx::{PgConnection, Row as _};
 use uuid::Uuid;
 
 use crate::document::word;
 use crate::observations::{Step, StepDocument};
+use crate::rows::read;
 use crate::{Error, Store};
 
 /// Something that happened to an operation.
@@ -37,6 +39,26 @@ pub enum EventKind {
     Step(Step),
 }
 
+/// Events of some operations, those of each in their order.
+#[derive(Debug, Default)]
+pub struct Events {
+    /// Those that can be read.
+    pub events: Vec<Event>,
+    /// Where an operation's events end for now, because one cannot be read: what is behind it is not told.
+    pub unreadable: Vec<UnreadableEvent>,
+}
+
+/// An event that cannot be read.
+#[derive(Debug)]
+pub struct UnreadableEvent {
+    /// Of which operation.
+    pub operation: OperationId,
+    /// Its number.
+    pub number: i64,
+    /// What is wrong with it.
+    pub error: Error,
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Document {
     state: String,
@@ -58,11 +80,11 @@ struct Row {
 
 impl Store {
     /// New events of many operations in one statement: of each the next `each` after the given number, so that one with many
-    /// takes nobody's place.
-    pub async fn events_after(&self, streams: &[(OperationId, i64)], each: u32) -> Result<Vec<Event>, Error> {
+    /// takes nobody's place, and one with an event that cannot be read ends before that and stops nobody else.
+    pub async fn events_after(&self, streams: &[(OperationId, i64)], each: u32) -> Result<Events, Error> {
         let (ids, numbers): (Vec<Uuid>, Vec<i64>) =
             streams.iter().map(|(id, number)| (id.uuid(), *number)).unzip();
-        let rows: Vec<Row> = sqlx::query_as(
+        let rows: Vec<PgRow> = sqlx::query(
             "select e.operation_id, e.number, e.body, e.at from unnest($1::uuid[], $2::bigint[]) as s (id, after) \
              cross join lateral (select * from operation_events where operation_id = s.id and number > s.after \
              order by number limit $3) e order by e.operation_id, e.number",
@@ -73,8 +95,24 @@ impl Store {
         .fetch_all(&self.pool)
         .await
         .map_err(Error::from_sqlx)?;
-        rows.into_iter().map(Event::try_from).collect()
+        let mut found = Events::default();
+        for row in &rows {
+            let (id, number): (Uuid, i64) = place(row).map_err(Error::from_sqlx)?;
+            let operation = OperationId::new(id);
+            if found.unreadable.last().is_some_and(|last| last.operation == operation) {
+                continue;
+            }
+            match read::<Row, Event>(("operation_events", "operation_id"), row) {
+                Ok(event) => found.events.push(event),
+                Err(error) => found.unreadable.push(UnreadableEvent { operation, number, error }),
+            }
+        }
+        Ok(found)
     }
+}
+
+fn place(row: &PgRow) -> sqlx::Result<(Uuid, i64)> {
+    Ok((row.try_get("operation_id")?, row.try_get("number")?))
 }
 
 /// Events of one operation: those from this number on.

@@ -9,15 +9,19 @@ use domain::{
 };
 use jiff::Timestamp;
 use sqlx::PgConnection;
+use sqlx::postgres::PgRow;
 use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::databases::Page;
 use crate::document::word;
 use crate::observations::{Step, StepDocument};
+use crate::rows::{Listed, listed, read};
 use crate::{Error, Store, Transaction};
 
 pub(crate) use moves::update;
+
+const TABLE: &str = "operations";
 
 /// An operation with its progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,25 +125,26 @@ impl Store {
         scope: Option<&TenantId>,
         id: OperationId,
     ) -> Result<Option<OperationRecord>, Error> {
-        let row: Option<Row> =
-            sqlx::query_as(concat!(select!(), "where o.id = $1 and ($2::text is null or o.tenant_id = $2)"))
+        let row: Option<PgRow> =
+            sqlx::query(concat!(select!(), "where o.id = $1 and ($2::text is null or o.tenant_id = $2)"))
                 .bind(id.uuid())
                 .bind(scope.map(TenantId::as_str))
                 .fetch_optional(&self.pool)
                 .await
                 .map_err(Error::from_sqlx)?;
-        row.map(OperationRecord::try_from).transpose()
+        row.as_ref().map(read_operation).transpose()
     }
 
-    /// Operations, newest first; for a tenant only its own, of one database if asked for.
+    /// Operations, newest first; for a tenant only its own, of one database if asked for. One that cannot be read hides no
+    /// other.
     pub async fn operations(
         &self,
         scope: Option<&TenantId>,
         database: Option<DatabaseId>,
         state: Option<OperationState>,
         page: Page,
-    ) -> Result<Vec<OperationRecord>, Error> {
-        let rows: Vec<Row> = sqlx::query_as(concat!(
+    ) -> Result<Vec<Listed<OperationRecord>>, Error> {
+        let rows: Vec<PgRow> = sqlx::query(concat!(
             select!(),
             "where ($1::text is null or o.tenant_id = $1) and ($2::uuid is null or o.database_id = $2) \
              and ($3::text is null or o.state = $3) and ($4::uuid is null or o.id < $4) order by o.id desc limit $5"
@@ -152,7 +157,7 @@ impl Store {
         .fetch_all(&self.pool)
         .await
         .map_err(Error::from_sqlx)?;
-        rows.into_iter().map(OperationRecord::try_from).collect()
+        rows.iter().map(|row| listed::<Row, OperationRecord>(TABLE, row)).collect()
     }
 }
 
@@ -163,7 +168,7 @@ impl Transaction {
         database: DatabaseId,
         kind: OperationKind,
     ) -> Result<Option<OperationRecord>, Error> {
-        let row: Option<Row> = sqlx::query_as(concat!(
+        let row: Option<PgRow> = sqlx::query(concat!(
             select!(),
             "where o.database_id = $1 and o.kind = $2 order by o.epoch desc, o.seq desc limit 1"
         ))
@@ -172,27 +177,27 @@ impl Transaction {
         .fetch_optional(&mut *self.inner)
         .await
         .map_err(Error::from_sqlx)?;
-        row.map(OperationRecord::try_from).transpose()
+        row.as_ref().map(read_operation).transpose()
     }
 
     /// Locks an operation until the end of the transaction. Its database must be locked first.
     pub async fn lock_operation(&mut self, id: OperationId) -> Result<Option<OperationRecord>, Error> {
-        let row: Option<Row> = sqlx::query_as(concat!(select!(), "where o.id = $1 for no key update of o"))
+        let row: Option<PgRow> = sqlx::query(concat!(select!(), "where o.id = $1 for no key update of o"))
             .bind(id.uuid())
             .fetch_optional(&mut *self.inner)
             .await
             .map_err(Error::from_sqlx)?;
-        row.map(OperationRecord::try_from).transpose()
+        row.as_ref().map(read_operation).transpose()
     }
 
     /// One operation as this transaction has it.
     pub async fn operation(&mut self, id: OperationId) -> Result<Option<OperationRecord>, Error> {
-        let row: Option<Row> = sqlx::query_as(READ)
+        let row: Option<PgRow> = sqlx::query(READ)
             .bind(id.uuid())
             .fetch_optional(&mut *self.inner)
             .await
             .map_err(Error::from_sqlx)?;
-        row.map(OperationRecord::try_from).transpose()
+        row.as_ref().map(read_operation).transpose()
     }
 }
 
@@ -201,7 +206,7 @@ pub(crate) async fn lock_open(
     connection: &mut PgConnection,
     databases: &[Uuid],
 ) -> Result<Vec<Result<OperationRecord, Error>>, Error> {
-    let rows: Vec<Row> = sqlx::query_as(concat!(
+    let rows: Vec<PgRow> = sqlx::query(concat!(
         select!(),
         "where o.database_id = any($1) and o.ended_at is null order by o.id for no key update of o"
     ))
@@ -209,14 +214,18 @@ pub(crate) async fn lock_open(
     .fetch_all(connection)
     .await
     .map_err(Error::from_sqlx)?;
-    Ok(rows.into_iter().map(OperationRecord::try_from).collect())
+    Ok(rows.iter().map(read_operation).collect())
+}
+
+fn read_operation(row: &PgRow) -> Result<OperationRecord, Error> {
+    read::<Row, OperationRecord>((TABLE, "id"), row)
 }
 
 impl TryFrom<Row> for OperationRecord {
     type Error = Error;
 
     fn try_from(row: Row) -> Result<Self, Error> {
-        let corrupt = |what: String| Error::corrupt("operations", format!("{}: {what}", row.id));
+        let corrupt = |what: String| Error::corrupt(TABLE, format!("{}: {what}", row.id));
         let steps =
             row.steps.0.into_iter().map(StepDocument::read).collect::<Result<_, _>>().map_err(corrupt)?;
         // A word that only a newer program knows is read as its class.

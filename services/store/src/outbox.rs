@@ -2,12 +2,13 @@
 //! only its newest state.
 
 use domain::{DatabaseId, Position};
+use sqlx::Row as _;
 use sqlx::postgres::PgRow;
-use sqlx::{FromRow as _, Row as _};
 use uuid::Uuid;
 
 use crate::document::SCHEMA;
 use crate::instructions::{Instruction, Row, instruction_columns};
+use crate::rows::read;
 use crate::{Error, Store};
 
 /// States that are to be published.
@@ -105,7 +106,7 @@ impl Store {
         let mut unpublished =
             Unpublished { more: rows.len() as u64 >= u64::from(limit), ..Unpublished::default() };
         for row in rows {
-            match read(&row) {
+            match read::<Row, Instruction>(("instructions", "id"), &row) {
                 Ok(instruction) => unpublished.instructions.push(instruction),
                 Err(error) => unpublished.unreadable.push(unreadable(&row, error)?),
             }
@@ -170,11 +171,6 @@ impl Store {
         .map_err(Error::from_sqlx)?;
         Ok(Backlog { databases, oldest_seconds, set_aside, newer })
     }
-}
-
-fn read(row: &PgRow) -> Result<Instruction, Error> {
-    let row = Row::from_row(row).map_err(|error| Error::corrupt("instructions", error.to_string()))?;
-    row.try_into()
 }
 
 /// What of a row that cannot be read says whose it is.

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use domain::{ClusterId, DatabaseId, Position};
 use jiff::Timestamp;
+use sqlx::postgres::PgRow;
 use sqlx::types::Json;
 use uuid::Uuid;
 
+use crate::rows::read;
 use crate::{Error, Store};
 
 /// A parked instruction.
@@ -45,6 +47,15 @@ pub struct Origin {
     pub offset: i64,
     /// Headers as text, in their order.
     pub headers: Vec<(String, String)>,
+}
+
+/// Parked instructions that somebody took.
+#[derive(Debug, Default)]
+pub struct Claimed {
+    /// Those that can be read, the longest waiting first.
+    pub parked: Vec<Parked>,
+    /// Rows that cannot.
+    pub unreadable: Vec<Error>,
 }
 
 #[derive(sqlx::FromRow)]
@@ -104,14 +115,15 @@ impl Store {
     /// Takes parked instructions of a cluster whose time has come, the longest waiting first, and keeps others from
     /// taking the same ones for the time of `lease`. They stay until [`Store::unpark`]: whoever takes them applies them
     /// first, and one that dies with them leaves them to the next after the lease. Two that hold the same one all the
-    /// same, because a lease ran out, waste a call and do no harm.
+    /// same, because a lease ran out, waste a call and do no harm. One that cannot be read stays as well, and holds up nobody
+    /// else: it comes again after the lease.
     pub async fn claim_parked(
         &self,
         cluster: &ClusterId,
         limit: u32,
         lease: Duration,
-    ) -> Result<Vec<Parked>, Error> {
-        let rows: Vec<Row> = sqlx::query_as(
+    ) -> Result<Claimed, Error> {
+        let rows: Vec<PgRow> = sqlx::query(
             "with due as (select database_id from parked_instructions \
              where cluster_id = $1 and retry_at <= now() order by retry_at limit $2 for update skip locked) \
              update parked_instructions p set retry_at = now() + make_interval(secs => $3) \
@@ -125,9 +137,15 @@ impl Store {
         .fetch_all(&self.pool)
         .await
         .map_err(Error::from_sqlx)?;
-        let mut parked: Vec<Parked> = rows.into_iter().map(Parked::try_from).collect::<Result<_, _>>()?;
-        parked.sort_by_key(|parked| parked.parked_at);
-        Ok(parked)
+        let mut claimed = Claimed::default();
+        for row in &rows {
+            match read::<Row, Parked>(("parked_instructions", "database_id"), row) {
+                Ok(parked) => claimed.parked.push(parked),
+                Err(error) => claimed.unreadable.push(error),
+            }
+        }
+        claimed.parked.sort_by_key(|parked| parked.parked_at);
+        Ok(claimed)
     }
 
     /// Counts a try that failed again and says when the next one is due; a newer instruction is not touched.

@@ -10,11 +10,13 @@ mod rows;
 use std::time::Duration;
 
 use domain::{ClusterId, ClusterState, DatabaseId, Position, RunState};
-use sqlx::PgConnection;
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row as _};
 use uuid::Uuid;
 
 use self::rows::{ListingRow, Row};
 use crate::observations::held_size;
+use crate::rows::read;
 use crate::{Error, Store, Transaction};
 
 /// Name of the row by which replicas take turns.
@@ -162,9 +164,9 @@ impl Store {
         Ok(number.map(Turn))
     }
 
-    /// What is known of the clusters' observers.
-    pub async fn listings(&self) -> Result<Vec<Listing>, Error> {
-        let rows: Vec<ListingRow> = sqlx::query_as(
+    /// What is known of the clusters' observers. An error within is about one cluster.
+    pub async fn listings(&self) -> Result<Vec<Result<Listing, Error>>, Error> {
+        let rows: Vec<PgRow> = sqlx::query(
             "select c.id, c.state, coalesce(o.listed_term, 0) as listed_term, \
              extract(epoch from now() - o.listed_at)::float8 as listed_ago, \
              extract(epoch from now() - o.confirmed_at)::float8 as confirmed_ago, \
@@ -176,7 +178,7 @@ impl Store {
         .fetch_all(&self.pool)
         .await
         .map_err(Error::from_sqlx)?;
-        rows.into_iter().map(Listing::try_from).collect()
+        Ok(rows.iter().map(|row| read::<ListingRow, Listing>(("clusters", "id"), row)).collect())
     }
 
     /// Some databases with what is seen of them, in the order of their identity, beginning after `after`. Dead letters of
@@ -187,7 +189,7 @@ impl Store {
         limit: u32,
         gossip: &str,
     ) -> Result<Subjects, Error> {
-        let rows: Vec<Row> = sqlx::query_as(concat!(
+        let rows: Vec<PgRow> = sqlx::query(concat!(
             "select d.id, d.cluster_id, d.epoch, d.seq, d.content_hash, d.desired ->> 'run_state' as run_state, \
              d.unpublished, extract(epoch from now() - d.minted_at)::float8 as minted_ago, \
              extract(epoch from now() - d.published_at)::float8 as published_ago, \
@@ -217,10 +219,11 @@ impl Store {
         .await
         .map_err(Error::from_sqlx)?;
         let full = rows.len() as u64 >= u64::from(limit);
-        let next = rows.last().filter(|_| full).map(|row| DatabaseId::new(row.id));
+        let last = rows.last().filter(|_| full).map(|row| row.try_get("id").map(DatabaseId::new));
+        let next = last.transpose().map_err(Error::from_sqlx)?;
         let mut subjects = Subjects { next, ..Subjects::default() };
-        for row in rows {
-            match Subject::try_from(row) {
+        for row in &rows {
+            match read::<Row, Subject>(("databases", "id"), row) {
                 Ok(subject) => subjects.subjects.push(subject),
                 Err(error) => subjects.unreadable.push(error),
             }

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use domain::{ClusterId, DatabaseId, DatabaseName, Position, TenantId};
 use sqlx::PgConnection;
+use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
+use crate::rows::read;
 use crate::{Error, Store};
 
 /// A tombstone to be removed.
@@ -94,14 +96,15 @@ impl Store {
     }
 
     /// Takes tombstones of a cluster whose time has come, the longest waiting first, and keeps others from taking the same
-    /// ones for the time of `lease`. They stay until the cluster no longer shows the resource.
+    /// ones for the time of `lease`. They stay until the cluster no longer shows the resource. An error within is about one of
+    /// them.
     pub async fn claim_tombstones(
         &self,
         cluster: &ClusterId,
         limit: u32,
         lease: Duration,
-    ) -> Result<Vec<Tombstone>, Error> {
-        let rows: Vec<Row> = sqlx::query_as(
+    ) -> Result<Vec<Result<Tombstone, Error>>, Error> {
+        let rows: Vec<PgRow> = sqlx::query(
             "with due as (select t.database_id, d.name, d.tenant_id from tombstones t \
              join databases d on d.id = t.database_id and d.epoch = t.epoch and d.seq = t.seq \
              where t.cluster_id = $1 and t.retry_at <= now() order by t.retry_at limit $2 \
@@ -116,7 +119,7 @@ impl Store {
         .fetch_all(&self.pool)
         .await
         .map_err(Error::from_sqlx)?;
-        rows.into_iter().map(Tombstone::try_from).collect()
+        Ok(rows.iter().map(|row| read::<Row, Tombstone>(("tombstones", "database_id"), row)).collect())
     }
 }
 

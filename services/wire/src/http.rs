@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod database;
 pub mod operation;
 pub mod problem;
+pub mod unreadable;
 
 pub use aside::{
     DeadLetterList, Intervention, ParkedList, Resent, SettledLetter, UnclaimedList, WholeLetter,
@@ -13,3 +14,4 @@ pub use cluster::{Cluster, ClusterList, RegisterCluster, UpdateCluster};
 pub use database::{Accepted, CreateDatabase, Database, DatabaseList, PurgeDatabase, UpdateDatabase};
 pub use operation::{Operation, OperationEvent, OperationList};
 pub use problem::{FieldProblem, Problem};
+pub use unreadable::Unreadable;

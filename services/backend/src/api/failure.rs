@@ -260,6 +260,18 @@ impl Failure {
         )
     }
 
+    /// What is asked for is there and cannot be read; `what` names it.
+    pub(crate) fn unreadable(table: &str, what: &str, cause: String) -> Self {
+        let detail = format!(
+            "{what}. Nothing of it was changed, and all others can be used. While the control plane is being upgraded, a newer \
+             program may have written it: ask again once that is done. Else its row in the table {table} is damaged: ask \
+             those who run the control plane to mend it"
+        );
+        let failure =
+            Self::new(StatusCode::INTERNAL_SERVER_ERROR, "unreadable", "What is kept of it cannot be read");
+        Self { cause: Some(cause), ..failure.detail(detail) }
+    }
+
     /// A mistake of ours.
     pub(crate) fn internal(cause: String) -> Self {
         let failure = Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "Something is broken here")
@@ -287,6 +299,10 @@ impl From<store::Error> for Failure {
                 "The database cannot change any more",
                 "all positions of this database are used up",
             ),
+            // Both are read for those alone who may see all of them.
+            store::Error::Corrupt { table: table @ ("databases" | "operations"), what } => {
+                Self::unreadable(table, &what, cause)
+            }
             store::Error::ParseUrl(_)
             | store::Error::Corrupt { .. }
             | store::Error::Migrate(_)
@@ -371,6 +387,18 @@ mod tests {
                 (429, &seconds.parse().unwrap())
             );
         }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named_with_what_to_do() {
+        let what = "0192f3a4-5b6c-7d8e-9f00-112233445566: run_state: unknown word \"asleep\"";
+        let failure = Failure::from(store::Error::Corrupt { table: "databases", what: what.to_owned() });
+        assert_eq!((failure.problem.status, failure.problem.code.as_str()), (500, "unreadable"));
+        let detail = failure.problem.detail;
+        assert!(
+            detail.starts_with(what) && detail.contains("ask again") && detail.contains("mend"),
+            "{detail}"
+        );
     }
 
     #[test]

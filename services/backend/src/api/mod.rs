@@ -20,6 +20,7 @@ mod query;
 mod router;
 mod shares;
 mod streams;
+mod unreadable;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +53,7 @@ struct Inner {
     gate: Gate,
     hearing: Hearing,
     shares: Shares,
+    told: unreadable::Told,
 }
 
 impl Api {
@@ -69,7 +71,19 @@ impl Api {
         let hearing =
             Hearing { topic: "provisioning.gossip".to_owned(), partitions: 1, delay: Duration::from_mins(1) };
         let shares = Shares::unbounded();
-        Self(Arc::new(Inner { store, doorbell, streams, metrics, pages, deadlines, gate, hearing, shares }))
+        let told = unreadable::Told::default();
+        Self(Arc::new(Inner {
+            store,
+            doorbell,
+            streams,
+            metrics,
+            pages,
+            deadlines,
+            gate,
+            hearing,
+            shares,
+            told,
+        }))
     }
 
     /// The same API with bounds for what each tenant may take; its own ones are none.

@@ -3,11 +3,13 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use domain::{DatabaseId, OperationId, OperationState, Rule};
+use store::OperationRecord;
 use wire::http::{Operation, OperationList, Problem};
 
 use super::auth::Caller;
 use super::failure::Failure;
 use super::query::{Parameters, cut, one_more};
+use super::unreadable::sorted;
 use super::{Api, present};
 
 /// An operation's identity in a path: what is none belongs to nobody.
@@ -41,7 +43,7 @@ pub(crate) async fn get(
 
 /// List operations
 ///
-/// Newest first.
+/// Newest first. One that cannot be read is in `unreadable`, and hides no other.
 #[utoipa::path(
     get,
     path = "/v1/operations",
@@ -69,8 +71,10 @@ pub(crate) async fn list(
     let state = parameters.take("state").map(|text| state(&text)).transpose()?;
     parameters.end()?;
     let rows = api.store().operations(caller.scope()?, database, state, one_more(page)).await?;
-    let (rows, next_cursor) = cut(rows, page.limit, |record| record.operation.id.uuid());
-    Ok(Json(OperationList { operations: rows.into_iter().map(present::operation).collect(), next_cursor }))
+    let id = |record: &OperationRecord| record.operation.id.uuid();
+    let (rows, next_cursor) = cut(rows, page.limit, |row| row.as_ref().map_or_else(|row| row.id, id));
+    let (operations, unreadable) = sorted(&api, "operations", rows, present::operation);
+    Ok(Json(OperationList { operations, unreadable, next_cursor }))
 }
 
 fn state(text: &str) -> Result<OperationState, Failure> {

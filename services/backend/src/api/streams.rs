@@ -10,7 +10,7 @@ use std::time::Duration;
 use domain::OperationId;
 use runtime::backoff::Retry;
 use runtime::{Backoff, CancellationToken};
-use store::{Event, EventKind, Store};
+use store::{Event, EventKind, Events, Store, UnreadableEvent};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
 
@@ -118,10 +118,14 @@ impl Streams {
         let read =
             runtime::deadline(DEADLINE, "operation events", store.events_after(&positions, EACH)).await;
         let events = read.map_err(|late| late.to_string())?;
-        let events = events.map_err(|error| runtime::telemetry::chain(&error))?;
+        let Events { events, unreadable } = events.map_err(|error| runtime::telemetry::chain(&error))?;
         let full = events.chunk_by(|one, next| one.operation == next.operation);
         let more = full.map(<[Event]>::len).max() >= Some(EACH as usize);
-        Ok(self.deliver(&events) && more)
+        let taken = self.deliver(&events);
+        for event in &unreadable {
+            self.end_before(event);
+        }
+        Ok(taken && more)
     }
 
     /// Of each followed operation the lowest number that some reader has who can take more; readers who left are forgotten.
@@ -146,6 +150,28 @@ impl Streams {
         state.open.retain(|_, reader| reader.take(events));
         self.count(&state);
         taken(&state) != before
+    }
+
+    /// Ends the streams that would tell an event next which this program cannot read. Their readers come again, and a newer program
+    /// may be there by then.
+    fn end_before(&self, event: &UnreadableEvent) {
+        let UnreadableEvent { operation, number, error } = event;
+        let mut state = self.lock();
+        let before = state.open.len();
+        // Numbered without gaps: whoever has this one's predecessor has all that can be told.
+        state.open.retain(|_, reader| reader.operation != *operation || reader.sent + 1 < *number);
+        let ended = before - state.open.len();
+        self.count(&state);
+        drop(state);
+        if ended > 0 {
+            tracing::error!(
+                operation.id = %operation,
+                event.number = number,
+                streams = ended,
+                reason = %error,
+                "an event cannot be read: the streams that come to it end"
+            );
+        }
     }
 
     fn count(&self, state: &State) {
@@ -196,6 +222,7 @@ mod tests {
     use super::*;
     use domain::OperationState;
     use jiff::Timestamp;
+    use tokio::sync::mpsc::error::TryRecvError;
 
     fn streams() -> Streams {
         Streams::new(Metrics::new(&runtime::Metrics::default()))
@@ -267,6 +294,24 @@ mod tests {
         streams.deliver(&[event(other, 1, OperationState::Running), event(mine, 1, OperationState::Pending)]);
         assert_eq!(reader.recv().await.unwrap().operation, mine);
         assert!(reader.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn an_event_that_cannot_be_read_ends_the_streams_that_come_to_it_and_no_other() {
+        let (streams, broken, other) = (streams(), OperationId::mint(), OperationId::mint());
+        let (mut near, mut far) = (streams.follow(broken, 1).unwrap(), streams.follow(broken, 0).unwrap());
+        let mut good = streams.follow(other, 0).unwrap();
+        let error = store::Error::Corrupt { table: "operation_events", what: "odd".to_owned() };
+        let unreadable = UnreadableEvent { operation: broken, number: 2, error };
+        streams.end_before(&unreadable);
+        assert!(near.recv().await.is_none(), "nothing can be told to it");
+        assert!(far.try_recv().is_err_and(|error| error == TryRecvError::Empty), "it has not come so far");
+        streams
+            .deliver(&[event(broken, 1, OperationState::Running), event(other, 1, OperationState::Running)]);
+        streams.end_before(&unreadable);
+        assert_eq!(numbers(&mut far).await, [1]);
+        assert_eq!(good.recv().await.unwrap().operation, other);
+        assert_eq!(streams.positions(), [(other, 1)]);
     }
 
     #[tokio::test]

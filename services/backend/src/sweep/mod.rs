@@ -148,8 +148,9 @@ impl Sweep {
     pub async fn step(&self) -> Result<Option<Tally>, store::Error> {
         let Some(turn) = self.store.begin_sweep(self.settings.period).await? else { return Ok(None) };
         raised(&self.store.raise_terms().await?);
+        let listings = self.listings().await?;
         let listings: BTreeMap<ClusterId, Listing> =
-            self.store.listings().await?.into_iter().map(|one| (one.cluster.clone(), one)).collect();
+            listings.into_iter().map(|one| (one.cluster.clone(), one)).collect();
         let mut tally = Tally::default();
         let (mut after, mut lagging) = (None, Vec::new());
         loop {
@@ -173,6 +174,20 @@ impl Sweep {
         let told: Vec<_> = told.map(|listing| (&listing.cluster, listing.term)).collect();
         self.store.resolve_gone(&told).await?;
         Ok(Some(tally))
+    }
+
+    /// What is known of the clusters' observers. Of a cluster that cannot be read nothing is known: its databases are left alone.
+    async fn listings(&self) -> Result<Vec<Listing>, store::Error> {
+        let mut listings = Vec::new();
+        for listing in self.store.listings().await? {
+            match listing {
+                Ok(listing) => listings.push(listing),
+                Err(error) => {
+                    tracing::error!(reason = %error, "a cluster cannot be read: its databases are not swept")
+                }
+            }
+        }
+        Ok(listings)
     }
 
     fn judge(&self, subjects: &[Subject], listings: &BTreeMap<ClusterId, Listing>) -> Due {
@@ -307,7 +322,7 @@ impl Sweep {
 
     /// Shows how many databases differ, and of which clusters nobody knows what they hold.
     async fn measure(&self) {
-        let asked = async { Ok((self.store.diverged_count().await?, self.store.listings().await?)) };
+        let asked = async { Ok((self.store.diverged_count().await?, self.listings().await?)) };
         let answer: Result<Result<_, store::Error>, _> =
             runtime::deadline(DEADLINE, "what differs", asked).await;
         match answer {

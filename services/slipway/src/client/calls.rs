@@ -52,21 +52,22 @@ impl Client {
     }
 
     /// Databases, newest first, page by page up to a number.
-    pub async fn databases(&self, filter: &Filter, limit: usize) -> Result<Vec<Database>, Error> {
-        let mut found = Vec::new();
+    pub async fn databases(&self, filter: &Filter, limit: usize) -> Result<DatabaseList, Error> {
+        let mut found = DatabaseList { databases: Vec::new(), unreadable: Vec::new(), next_cursor: None };
         let mut cursor = None;
         loop {
             let request = Request::new(Method::GET, "v1/databases")
                 .query("name", filter.name.as_ref())
                 .query("deleted", filter.deleted.then_some(true))
-                .query("limit", Some(page(limit, found.len())))
+                .query("limit", Some(page(limit, found.databases.len())))
                 .query("cursor", cursor.take());
             let page: DatabaseList = self.ask(request).await?.body;
-            let empty = page.databases.is_empty();
-            found.extend(page.databases);
+            let empty = page.databases.is_empty() && page.unreadable.is_empty();
+            found.databases.extend(page.databases);
+            found.unreadable.extend(page.unreadable);
             cursor = page.next_cursor;
-            if found.len() >= limit || cursor.is_none() || empty {
-                found.truncate(limit);
+            if found.databases.len() >= limit || cursor.is_none() || empty {
+                found.databases.truncate(limit);
                 return Ok(found);
             }
         }
@@ -98,21 +99,22 @@ impl Client {
     }
 
     /// Operations, newest first, page by page up to a number; those that are asked for.
-    pub async fn operations(&self, filter: &Operations, limit: usize) -> Result<Vec<Operation>, Error> {
-        let mut found = Vec::new();
+    pub async fn operations(&self, filter: &Operations, limit: usize) -> Result<OperationList, Error> {
+        let mut found = OperationList { operations: Vec::new(), unreadable: Vec::new(), next_cursor: None };
         let mut cursor = None;
         loop {
             let request = Request::new(Method::GET, "v1/operations")
                 .query("database", filter.database)
                 .query("state", filter.state.as_ref())
-                .query("limit", Some(page(limit, found.len())))
+                .query("limit", Some(page(limit, found.operations.len())))
                 .query("cursor", cursor.take());
             let page: OperationList = self.ask(request).await?.body;
-            let empty = page.operations.is_empty();
-            found.extend(page.operations);
+            let empty = page.operations.is_empty() && page.unreadable.is_empty();
+            found.operations.extend(page.operations);
+            found.unreadable.extend(page.unreadable);
             cursor = page.next_cursor;
-            if found.len() >= limit || cursor.is_none() || empty {
-                found.truncate(limit);
+            if found.operations.len() >= limit || cursor.is_none() || empty {
+                found.operations.truncate(limit);
                 return Ok(found);
             }
         }
@@ -165,7 +167,12 @@ impl Client {
             hint: String::new(),
         })?;
         let filter = Filter { name: Some(name.to_string()), deleted: false };
-        choose(name.as_str(), self.databases(&filter, PAGE as usize).await?)
+        let DatabaseList { databases, unreadable, .. } = self.databases(&filter, PAGE as usize).await?;
+        if let ([], [first, ..]) = (databases.as_slice(), unreadable.as_slice()) {
+            // It is there: the answer says what cannot be read of it.
+            return Ok(self.database(first.id).await?.body);
+        }
+        choose(name.as_str(), databases)
     }
 }
 

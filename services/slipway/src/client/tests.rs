@@ -176,12 +176,13 @@ async fn redirects_are_not_followed() {
 async fn pages_are_followed_up_to_the_number_asked_for() {
     let page = |next: Option<&str>| DatabaseList {
         databases: vec![fixture::database(), fixture::database()],
+        unreadable: Vec::new(),
         next_cursor: next.map(str::to_owned),
     };
     let server = Scripted::start(vec![json(&page(Some("a&b"))), json(&page(Some("c")))]).await;
     let filter = Filter { name: Some("trades".to_owned()), deleted: true };
     let found = server.client(LONG).databases(&filter, 3).await.unwrap();
-    assert_eq!(found.len(), 3);
+    assert_eq!(found.databases.len(), 3);
     let asked = server.asked().await;
     assert!(asked[0].starts_with("GET /v1/databases?name=trades&deleted=true&limit=3 "), "{}", asked[0]);
     assert!(

@@ -107,21 +107,21 @@ async fn list(session: &Session, command: List) -> Result<(), Error> {
         Some(text) => Some(client.find_database(&text).await?.id),
         None => None,
     };
-    let operations = client.operations(&Operations { database, state }, limit as usize).await?;
-    if operations.is_empty() {
+    let found = client.operations(&Operations { database, state }, limit as usize).await?;
+    session.output.warn_unreadable("an operation of", &found.unreadable);
+    if found.operations.is_empty() && found.unreadable.is_empty() {
         session.output.hint("no operations");
     }
-    show(session, operations)
+    show(session, &found)
 }
 
-fn show(session: &Session, operations: Vec<Operation>) -> Result<(), Error> {
-    let list = OperationList { operations, next_cursor: None };
+fn show(session: &Session, list: &OperationList) -> Result<(), Error> {
     let empty = list.operations.is_empty();
     if empty && matches!(session.output.format, Format::Table | Format::Wide | Format::Name) {
         return Ok(());
     }
     session.output.show(
-        &list,
+        list,
         |wide| render::operations::list(&list.operations, session.now, wide),
         || list.operations.iter().map(render::operations::name).collect(),
     )
@@ -135,7 +135,10 @@ async fn get(session: &Session, command: Get) -> Result<(), Error> {
     }
     match found.as_slice() {
         [operation] => show_one(session, operation),
-        _ => show(session, found),
+        _ => {
+            let list = OperationList { operations: found, unreadable: Vec::new(), next_cursor: None };
+            show(session, &list)
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::document::word;
 #[derive(sqlx::FromRow)]
 #[expect(clippy::struct_excessive_bools, reason = "columns of a row, each a question of its own")]
 pub(super) struct Row {
-    pub(super) id: Uuid,
+    id: Uuid,
     cluster_id: String,
     epoch: i64,
     seq: i64,

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::operation::{Operation, Step};
+use super::unreadable::Unreadable;
 
 /// Asks for a new database.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
@@ -321,6 +322,9 @@ pub struct Accepted {
 pub struct DatabaseList {
     /// The page.
     pub databases: Vec<Database>,
+    /// Rows of the page that cannot be read, as far as they say whose they are; absent where all can.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<Unreadable>,
     /// Pass as `cursor` for the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::unreadable::Unreadable;
+
 /// Something that was asked for, and how far it came.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Operation {
@@ -126,6 +128,9 @@ pub struct OperationEvent {
 pub struct OperationList {
     /// The page, newest first.
     pub operations: Vec<Operation>,
+    /// Rows of the page that cannot be read, as far as they say whose they are; absent where all can.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<Unreadable>,
     /// Pass as `cursor` for the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,

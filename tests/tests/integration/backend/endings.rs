@@ -175,7 +175,7 @@ impl App {
     /// Every event of an operation: its number, the state after it and the code it came with.
     async fn events(&self, accepted: &Value) -> Vec<(i64, String, String)> {
         let id: OperationId = text(&accepted["operation"]["id"]).parse().unwrap();
-        let events = self.store.events_after(&[(id, 0)], 1_000).await.unwrap();
+        let events = self.store.events_after(&[(id, 0)], 1_000).await.unwrap().events;
         let code = |kind| match kind {
             ::store::EventKind::State(Some(failure)) => failure.code,
             ::store::EventKind::State(None) | ::store::EventKind::Step(_) => String::new(),

@@ -1,5 +1,7 @@
 //! Pages: every row once, newest first.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 
 use super::{App, text};
@@ -22,6 +24,68 @@ async fn pages_join_without_gap_or_repetition() {
         path = format!("/v1/databases?limit=2&cursor={cursor}");
     }
     assert_eq!((seen, pages), (made, 3));
+}
+
+#[tokio::test]
+async fn a_database_that_cannot_be_read_hides_no_other_and_is_told() {
+    let app = App::new().await;
+    // What is missing, a word that nobody knows, and what only a newer program can read.
+    let damages = [
+        ("missing", "desired = desired - 'version'", "version"),
+        ("asleep", "desired = jsonb_set(desired, '{run_state}', '\"asleep\"')", "asleep"),
+        ("newer", "desired_schema = 99", "schema 99"),
+    ];
+    let mut broken = BTreeMap::new();
+    for (name, damage, told) in damages {
+        let id = text(&app.created(name).await["database"]["id"]).to_owned();
+        app.ask(&format!("update databases set {damage} where id = '{id}'")).await;
+        broken.insert(id, (name, told));
+    }
+    app.created("good").await;
+    let (mut good, mut unreadable) = (Vec::new(), Vec::new());
+    let mut path = "/v1/databases?limit=2".to_owned();
+    loop {
+        let page = app.get(&app.acme, &path).await;
+        assert_eq!(page.status, 200, "{}", page.body);
+        good.extend(
+            page.body["databases"].as_array().unwrap().iter().map(|row| text(&row["name"]).to_owned()),
+        );
+        unreadable.extend(page.body["unreadable"].as_array().cloned().unwrap_or_default());
+        let Some(cursor) = page.body["next_cursor"].as_str() else { break };
+        path = format!("/v1/databases?limit=2&cursor={cursor}");
+    }
+    assert_eq!((good, unreadable.len()), (vec!["good".to_owned()], broken.len()));
+    for row in unreadable {
+        let (name, told) = broken[text(&row["id"])];
+        assert_eq!((text(&row["name"]), text(&row["tenant"]), &row["seq"]), (name, "acme", &json!(1)));
+        assert!(text(&row["detail"]).contains(told), "{row}");
+    }
+    for (id, (_, told)) in &broken {
+        let answer = app.get(&app.acme, &format!("/v1/databases/{id}")).await;
+        assert_eq!((answer.status.as_u16(), text(&answer.body["code"])), (500, "unreadable"));
+        let detail = text(&answer.body["detail"]);
+        assert!(detail.contains(id) && detail.contains(told) && detail.contains("mend"), "{detail}");
+    }
+}
+
+#[tokio::test]
+async fn an_operation_that_cannot_be_read_hides_no_other_and_is_told() {
+    let app = App::new().await;
+    let broken = text(&app.created("broken").await["operation"]["id"]).to_owned();
+    app.created("good").await;
+    app.ask(&format!("update operations set steps = '{{\"a\": 1}}' where id = '{broken}'")).await;
+    let list = app.get(&app.acme, "/v1/operations").await.body;
+    let names = |rows: &str, name: &str| {
+        let rows = list[rows].as_array().unwrap().iter();
+        rows.map(|row| text(&row[name]).to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names("operations", "database_name"), ["good"]);
+    assert_eq!(
+        (names("unreadable", "name"), names("unreadable", "id")),
+        (vec!["broken".to_owned()], vec![broken.clone()])
+    );
+    let answer = app.get(&app.acme, &format!("/v1/operations/{broken}")).await;
+    assert_eq!((answer.status.as_u16(), text(&answer.body["code"])), (500, "unreadable"));
 }
 
 #[tokio::test]

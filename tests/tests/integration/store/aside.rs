@@ -27,6 +27,31 @@ fn origin(offset: i64) -> Origin {
     Origin { topic: "instructions".to_owned(), partition: 3, offset, headers }
 }
 
+/// What is due for a cluster; the next who asks gets the same.
+async fn claim(scene: &Try, cluster: &str) -> Vec<Parked> {
+    let claimed = scene.store.claim_parked(&cluster.parse().unwrap(), 10, Duration::ZERO).await.unwrap();
+    assert!(claimed.unreadable.is_empty(), "{claimed:?}");
+    claimed.parked
+}
+
+#[tokio::test]
+async fn a_parked_row_that_cannot_be_read_holds_up_nobody_else() {
+    let scene = Try::new().await;
+    let (broken, good) = (DatabaseId::mint(), DatabaseId::mint());
+    for id in [broken, good] {
+        scene.store.park(&parked(id, 2), Duration::ZERO).await.unwrap();
+    }
+    let damage = "update parked_instructions set headers = '{\"a\": 1}' where database_id = ";
+    scene.ask(&format!("{damage}'{broken}'")).await;
+    for _ in 0..2 {
+        let cluster = "eu-west-1".parse().unwrap();
+        let claimed = scene.store.claim_parked(&cluster, 10, Duration::ZERO).await.unwrap();
+        assert_eq!(claimed.parked.iter().map(|one| one.database).collect::<Vec<_>>(), [good]);
+        let told: Vec<String> = claimed.unreadable.iter().map(ToString::to_string).collect();
+        assert!(told.len() == 1 && told[0].contains(&broken.to_string()), "{told:?}");
+    }
+}
+
 #[tokio::test]
 async fn only_a_newer_instruction_takes_the_place() {
     let scene = Try::new().await;
@@ -35,14 +60,12 @@ async fn only_a_newer_instruction_takes_the_place() {
     for (seq, stored) in results {
         assert_eq!(scene.store.park(&parked(id, seq), Duration::ZERO).await.unwrap(), stored, "{seq}");
     }
-    let due = scene.store.claim_parked(&"eu-west-1".parse().unwrap(), 10, Duration::ZERO).await.unwrap();
+    let due = claim(&scene, "eu-west-1").await;
     assert_eq!(due.len(), 1);
     let expected = Parked { parked_at: due[0].parked_at, ..parked(id, 3) };
     assert_eq!(due[0], expected);
     assert!(due[0].parked_at > jiff::Timestamp::UNIX_EPOCH);
-    assert!(
-        scene.store.claim_parked(&"us-east-1".parse().unwrap(), 10, Duration::ZERO).await.unwrap().is_empty()
-    );
+    assert!(claim(&scene, "us-east-1").await.is_empty());
     assert_eq!(scene.store.parked_count().await.unwrap(), [("eu-west-1".to_owned(), 1)]);
 }
 
@@ -51,7 +74,7 @@ async fn what_was_parked_meanwhile_stays() {
     let scene = Try::new().await;
     let id = DatabaseId::mint();
     scene.store.park(&parked(id, 2), Duration::ZERO).await.unwrap();
-    let taken = scene.store.claim_parked(&"eu-west-1".parse().unwrap(), 10, Duration::ZERO).await.unwrap();
+    let taken = claim(&scene, "eu-west-1").await;
     scene.store.park(&parked(id, 3), Duration::ZERO).await.unwrap();
     assert_eq!(scene.store.unpark(&[(id, taken[0].position)]).await.unwrap(), 0);
     assert_eq!(scene.store.unpark(&[(id, at(3))]).await.unwrap(), 1);
@@ -61,8 +84,7 @@ async fn what_was_parked_meanwhile_stays() {
 async fn a_try_that_failed_waits_and_is_counted() {
     let scene = Try::new().await;
     let id = DatabaseId::mint();
-    let due =
-        async || scene.store.claim_parked(&"eu-west-1".parse().unwrap(), 10, Duration::ZERO).await.unwrap();
+    let due = async || claim(&scene, "eu-west-1").await;
     scene.store.park(&parked(id, 2), Duration::from_mins(5)).await.unwrap();
     assert!(due().await.is_empty(), "its time has not come");
     let again = ("forbidden", "401");
@@ -83,20 +105,19 @@ async fn two_that_drain_do_not_take_the_same() {
     for id in &ids {
         scene.store.park(&parked(*id, 2), Duration::ZERO).await.unwrap();
     }
-    let claim = || scene.store.claim_parked(&cluster, 10, LEASE);
+    let claim = async || scene.store.claim_parked(&cluster, 10, LEASE).await.unwrap().parked;
     let (one, other, third) = tokio::join!(claim(), claim(), claim());
-    let mut taken: Vec<_> =
-        [one, other, third].into_iter().flat_map(Result::unwrap).map(|parked| parked.database).collect();
+    let mut taken: Vec<_> = [one, other, third].into_iter().flatten().map(|parked| parked.database).collect();
     // Those who met a lock passed over it: whatever is left is there for the next.
-    taken.extend(claim().await.unwrap().into_iter().map(|parked| parked.database));
-    taken.extend(claim().await.unwrap().into_iter().map(|parked| parked.database));
+    taken.extend(claim().await.into_iter().map(|parked| parked.database));
+    taken.extend(claim().await.into_iter().map(|parked| parked.database));
     let count = taken.len();
     taken.sort_unstable();
     taken.dedup();
     assert_eq!((taken.len(), count), (20, 20), "each was taken once");
     // A newer one is there at once, whoever holds the older.
     scene.store.park(&parked(ids[0], 3), Duration::ZERO).await.unwrap();
-    assert_eq!(claim().await.unwrap()[0].position, at(3));
+    assert_eq!(claim().await[0].position, at(3));
 }
 
 fn letter(database: DatabaseId, offset: i64, position: Option<i64>, code: &str) -> ::store::DeadLetter {

@@ -69,7 +69,8 @@ async fn an_end_is_final_for_every_writer() {
     transaction.commit().await.unwrap();
     let after = scene.store.operation(None, created.first.operation).await.unwrap().unwrap();
     assert_eq!(after, before);
-    let events = scene.store.events_after(&[(created.first.operation, before.last_event)], 10).await.unwrap();
+    let events =
+        scene.store.events_after(&[(created.first.operation, before.last_event)], 10).await.unwrap().events;
     assert!(events.is_empty(), "{events:?}");
 }
 
@@ -181,7 +182,7 @@ async fn what_is_due_is_found_page_by_page_until_it_is_dealt_with() {
     transaction.commit().await.unwrap();
     assert_eq!(scene.store.due(None, 10).await.unwrap(), expected[2..]);
     assert_eq!(scene.store.overdue_count().await.unwrap(), 1);
-    let events = scene.store.events_after(&[(late.operation.id, late.last_event)], 10).await.unwrap();
+    let events = scene.store.events_after(&[(late.operation.id, late.last_event)], 10).await.unwrap().events;
     assert_eq!(events.len(), 1);
     assert_eq!(
         (events[0].state, &events[0].kind),

@@ -20,7 +20,7 @@ async fn a_mint_writes_state_operation_history_and_event_together() {
         (OperationState::Pending, OperationKind::Create)
     );
     assert_eq!(operation.database_name, "trades");
-    let events = scene.store.events_after(&[(created.first.operation, 0)], 10).await.unwrap();
+    let events = scene.store.events_after(&[(created.first.operation, 0)], 10).await.unwrap().events;
     assert_eq!(
         events.iter().map(|event| (event.number, event.state)).collect::<Vec<_>>(),
         [(1, OperationState::Pending)]
@@ -84,9 +84,26 @@ async fn a_name_is_free_again_when_its_database_is_deleted() {
     assert_ne!(first.id, second.id);
     let page = ::store::Page { after: None, limit: 10 };
     let living = scene.store.databases(None, Some("trades"), false, page).await.unwrap();
-    assert_eq!(living.iter().map(|view| view.database.id).collect::<Vec<_>>(), [second.id]);
+    assert_eq!(living.iter().map(|row| row.as_ref().unwrap().database.id).collect::<Vec<_>>(), [second.id]);
     let all = scene.store.databases(None, Some("trades"), true, page).await.unwrap();
-    assert_eq!(all.iter().map(|view| view.database.id).collect::<Vec<_>>(), [second.id, first.id]);
+    assert_eq!(
+        all.iter().map(|row| row.as_ref().unwrap().database.id).collect::<Vec<_>>(),
+        [second.id, first.id]
+    );
+}
+
+#[tokio::test]
+async fn an_event_that_cannot_be_read_ends_what_is_told_of_its_operation_and_of_no_other() {
+    let scene = Try::new().await;
+    let (broken, good) = (scene.create("trades").await, scene.create("quotes").await);
+    let operation = broken.first.operation;
+    scene.ask(&format!("update operation_events set body = '{{}}' where operation_id = '{operation}'")).await;
+    let asked = [(operation, 0), (good.first.operation, 0)];
+    let found = scene.store.events_after(&asked, 10).await.unwrap();
+    let told: Vec<_> = found.events.iter().map(|event| (event.operation, event.number)).collect();
+    assert_eq!(told, [(good.first.operation, 1)]);
+    let [unreadable] = found.unreadable.as_slice() else { panic!("{found:?}") };
+    assert_eq!((unreadable.operation, unreadable.number), (operation, 1));
 }
 
 #[tokio::test]

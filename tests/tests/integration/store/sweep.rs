@@ -166,7 +166,7 @@ async fn a_cluster_is_listed_under_the_term_of_its_observer_only() {
     let cluster = "eu-west-1".parse().unwrap();
     let listing = async || {
         let all = scene.store.listings().await.unwrap();
-        all.into_iter().find(|one| one.cluster == cluster).unwrap()
+        all.into_iter().map(Result::unwrap).find(|one| one.cluster == cluster).unwrap()
     };
     assert_eq!((listing().await.confirmed_ago, listing().await.term), (None, 0), "nobody observes");
     let term = scene.store.observe_cluster(&cluster, "a", LONG).await.unwrap().unwrap();
@@ -286,7 +286,10 @@ async fn a_tombstone_is_asked_for_claimed_and_noted_as_gone() {
     let scene = Try::new().await;
     let created = published(&scene, "trades").await;
     let cluster = "eu-west-1".parse().unwrap();
-    let claim = async || scene.store.claim_tombstones(&cluster, 10, LONG).await.unwrap();
+    let claim = async || {
+        let claimed = scene.store.claim_tombstones(&cluster, 10, LONG).await.unwrap();
+        claimed.into_iter().map(Result::unwrap).collect::<Vec<_>>()
+    };
     assert_eq!(scene.store.bury(&[(created.id, at(2))]).await.unwrap(), 0, "another position was judged");
     assert_eq!(scene.store.bury(&[(created.id, at(1))]).await.unwrap(), 1);
     assert_eq!(scene.store.bury(&[(created.id, at(1))]).await.unwrap(), 0);
@@ -314,10 +317,25 @@ async fn a_row_that_cannot_be_read_holds_up_no_sweep() {
     let scene = Try::new().await;
     let broken = published(&scene, "trades").await;
     let good = published(&scene, "quotes").await;
-    let damage = "update databases set desired = jsonb_set(desired, '{run_state}', '\"asleep\"') where id = ";
-    scene.ask(&format!("{damage}'{}'", broken.id)).await;
-    let found = scene.store.sweep_subjects(None, 1, GOSSIP).await.unwrap();
-    assert!(found.subjects.is_empty() && matches!(found.unreadable[0], Error::Corrupt { .. }), "{found:?}");
-    let rest = scene.store.sweep_subjects(found.next, 1, GOSSIP).await.unwrap();
-    assert_eq!(rest.subjects[0].database, good.id);
+    for damage in ["jsonb_set(desired, '{run_state}', '\"asleep\"')", "desired - 'run_state'"] {
+        scene.ask(&format!("update databases set desired = {damage} where id = '{}'", broken.id)).await;
+        let found = scene.store.sweep_subjects(None, 1, GOSSIP).await.unwrap();
+        assert!(
+            found.subjects.is_empty() && matches!(found.unreadable[0], Error::Corrupt { .. }),
+            "{damage}: {found:?}"
+        );
+        let rest = scene.store.sweep_subjects(found.next, 1, GOSSIP).await.unwrap();
+        assert_eq!(rest.subjects[0].database, good.id, "{damage}");
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_that_cannot_be_read_hides_no_other() {
+    let scene = Try::new().await;
+    scene.ask("alter table clusters drop constraint clusters_state_is_known").await;
+    scene.ask("update clusters set state = 'resting' where id = 'us-east-1'").await;
+    let (good, broken): (Vec<_>, Vec<_>) =
+        scene.store.listings().await.unwrap().into_iter().partition(Result::is_ok);
+    assert_eq!((good.len(), broken.len()), (1, 1));
+    assert!(broken[0].as_ref().unwrap_err().to_string().contains("us-east-1"), "{broken:?}");
 }

@@ -3,11 +3,13 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::Response;
+use store::DatabaseView;
 use wire::http::{Database, DatabaseList, Problem};
 
 use super::super::auth::Caller;
 use super::super::failure::Failure;
 use super::super::query::{Parameters, cut, one_more};
+use super::super::unreadable::sorted;
 use super::super::{Api, answer, present};
 use super::{etag, id};
 
@@ -41,7 +43,7 @@ pub(crate) async fn get(
 
 /// List databases
 ///
-/// Newest first. Deleted ones come only if asked for.
+/// Newest first. Deleted ones come only if asked for. One that cannot be read is in `unreadable`, and hides no other.
 #[utoipa::path(
     get,
     path = "/v1/databases",
@@ -69,7 +71,8 @@ pub(crate) async fn list(
     let deleted = parameters.take_as::<bool>("deleted", "true or false")?.unwrap_or(false);
     parameters.end()?;
     let rows = api.store().databases(caller.scope()?, name.as_deref(), deleted, one_more(page)).await?;
-    let (rows, next_cursor) = cut(rows, page.limit, |view| view.database.id.uuid());
-    let databases = rows.into_iter().map(present::database).collect();
-    Ok(Json(DatabaseList { databases, next_cursor }))
+    let id = |view: &DatabaseView| view.database.id.uuid();
+    let (rows, next_cursor) = cut(rows, page.limit, |row| row.as_ref().map_or_else(|row| row.id, id));
+    let (databases, unreadable) = sorted(&api, "databases", rows, present::database);
+    Ok(Json(DatabaseList { databases, unreadable, next_cursor }))
 }

@@ -265,8 +265,8 @@ async fn taken(api: &Api, locked: &Database) -> Failure {
     let page = Page { after: None, limit: 1 };
     let others = api.store().databases(Some(&locked.tenant), Some(name), false, page).await;
     let other = others.ok().and_then(|mut others| others.pop());
-    let by =
-        other.map_or_else(|| "another one".to_owned(), |other| format!("database {}", other.database.id));
+    let id = other.map(|other| other.map_or_else(|row| row.database, |view| view.database.id));
+    let by = id.map_or_else(|| "another one".to_owned(), |id| format!("database {id}"));
     let detail = format!("its name {name} belongs to {by} now: delete that one first, or go on with it");
     failure.problem.detail.clone_from(&detail);
     failure.problem.errors.iter_mut().for_each(|error| error.detail.clone_from(&detail));

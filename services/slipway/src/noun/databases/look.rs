@@ -1,6 +1,6 @@
 //! The commands that look at databases: get, list, describe.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clap::Args;
@@ -79,7 +79,10 @@ pub(super) async fn get(session: &Session, command: Get) -> Result<(), Error> {
             |wide| render::databases::list(&found, session.now, wide),
             || vec![render::databases::name(database)],
         ),
-        _ => show(session, found, session.now),
+        _ => {
+            let list = DatabaseList { databases: found, unreadable: Vec::new(), next_cursor: None };
+            show(session, &list, session.now)
+        }
     }
 }
 
@@ -91,22 +94,22 @@ pub(super) async fn list(session: &Session, command: List) -> Result<(), Error> 
         return watching(session, &filter, limit).await;
     }
     let found = session.client(REQUEST)?.databases(&filter, limit).await?;
-    if found.is_empty() {
+    session.output.warn_unreadable("database", &found.unreadable);
+    if found.databases.is_empty() && found.unreadable.is_empty() {
         session.output.hint("no databases: make one with `slipway databases create NAME --region REGION`");
-    } else if found.len() == limit {
+    } else if found.databases.len() == limit {
         session.output.hint(&format!("the newest {limit}; there may be more: --limit"));
     }
-    show(session, found, session.now)
+    show(session, &found, session.now)
 }
 
-fn show(session: &Session, databases: Vec<Database>, now: jiff::Timestamp) -> Result<(), Error> {
-    let list = DatabaseList { databases, next_cursor: None };
+fn show(session: &Session, list: &DatabaseList, now: jiff::Timestamp) -> Result<(), Error> {
     let empty = list.databases.is_empty();
     if empty && matches!(session.output.format, Format::Table | Format::Wide | Format::Name) {
         return Ok(());
     }
     session.output.show(
-        &list,
+        list,
         |wide| render::databases::list(&list.databases, now, wide),
         || list.databases.iter().map(render::databases::name).collect(),
     )
@@ -115,12 +118,14 @@ fn show(session: &Session, databases: Vec<Database>, now: jiff::Timestamp) -> Re
 /// Shows all, then again and again what changed.
 async fn watching(session: &Session, filter: &Filter, limit: usize) -> Result<(), Error> {
     let client = session.client(WAITING)?;
-    let mut known = BTreeMap::new();
+    let (mut known, mut told) = (BTreeMap::new(), BTreeSet::new());
     while Instant::now() < client.deadline() {
-        let found = client.databases(filter, limit).await?;
-        let changed = changed(&mut known, found);
-        if !changed.is_empty() {
-            show(session, changed, jiff::Timestamp::now())?;
+        let mut found = client.databases(filter, limit).await?;
+        found.unreadable.retain(|row| told.insert(row.id));
+        session.output.warn_unreadable("database", &found.unreadable);
+        found.databases = changed(&mut known, found.databases);
+        if !found.databases.is_empty() {
+            show(session, &found, jiff::Timestamp::now())?;
         }
         tokio::time::sleep(LOOK).await;
     }

@@ -159,7 +159,8 @@ impl Storm {
 
     async fn operations(&self) -> Vec<OperationRecord> {
         let page = Page { after: None, limit: 100_000 };
-        self.app.store.operations(None, None, None, page).await.unwrap()
+        let rows = self.app.store.operations(None, None, None, page).await.unwrap();
+        rows.into_iter().map(Result::unwrap).collect()
     }
 
     /// Looks again and again until `done`: an end that was seen once is seen the same for ever.
