@@ -157,7 +157,8 @@ pub struct Bounds {
     /// Changes that may wait to be published; beyond that the API refuses further ones for a while
     #[arg(long, env = "SLIPWAY_BACKLOG_DATABASES", value_name = "NUMBER", default_value_t = 10_000)]
     pub backlog_databases: u32,
-    /// Seconds that a change may wait to be published; beyond that the API refuses further ones for a while
+    /// Seconds that a change may wait to be published; beyond that the API refuses further ones of the databases of its partition
+    /// for a while
     #[arg(long, env = "SLIPWAY_BACKLOG_SECONDS", value_name = "SECONDS", default_value_t = 300)]
     pub backlog_seconds: u64,
     /// Bytes of the record of one desired state; less than the brokers' message.max.bytes

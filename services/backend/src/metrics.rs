@@ -31,6 +31,8 @@ pub struct Metrics {
     set_aside: Family<Labels<1>, Counter>,
     /// 1 while changes are refused because too much waits to be published.
     pub gate_shut: Gauge,
+    /// Partitions of whose databases changes are refused because something waits there for too long.
+    pub gate_shut_partitions: Gauge,
     beyond_share: Family<Labels<1>, Counter>,
     /// Instructions that Kafka acknowledged.
     pub published: Counter,
@@ -88,6 +90,10 @@ impl Metrics {
                 Family::default(),
             ),
             gate_shut: gauge("http_changes_refused", "1 while changes wait for the outbox"),
+            gate_shut_partitions: gauge(
+                "http_changes_refused_partitions",
+                "Partitions of whose databases changes wait for the outbox",
+            ),
             beyond_share: registry.register(
                 "http_requests_beyond_share",
                 "Requests refused because their tenant asks for too much, by the bound",

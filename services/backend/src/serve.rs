@@ -107,7 +107,7 @@ pub async fn run(args: Serve) -> Result<(), Error> {
         start_sweep(&program, swept, gossip, (settings, retention));
     }
     if roles.contains(&Role::Api) {
-        let gate = Gate::new(limits(bounds), metrics.clone());
+        let gate = Gate::new(limits(bounds, hearing.partitions), metrics.clone());
         program.tasks.spawn("gate", gate.clone().run(store.clone(), program.stop()));
         let pages = Pages { health: program.health.clone(), metrics: program.metrics.clone() };
         let streams = Streams::new(metrics.clone());
@@ -261,9 +261,11 @@ fn watch_postgres(program: &Program, store: Store, member: Member) {
     );
 }
 
-fn limits(bounds: Bounds) -> Limits {
+/// `partitions` are those of either topic.
+fn limits(bounds: Bounds, partitions: i32) -> Limits {
     let Bounds { backlog_databases, backlog_seconds, record_bytes, share: _ } = bounds;
-    Limits { databases: backlog_databases, age: Duration::from_secs(backlog_seconds), record_bytes }
+    let age = Duration::from_secs(backlog_seconds);
+    Limits { databases: backlog_databases, age, partitions, record_bytes }
 }
 
 /// Tells whether the instructions' topic has as many partitions as this program is told. What the brokers do not answer

@@ -1,6 +1,8 @@
 //! The outbox: not a table of its own, but the published position in `databases`. What lags there is to be published, and
 //! only its newest state.
 
+use std::time::Duration;
+
 use domain::{DatabaseId, Position};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
@@ -153,6 +155,24 @@ impl Store {
             .await
             .map_err(Error::from_sqlx)?;
         Ok(moved.into_iter().map(DatabaseId::new).collect())
+    }
+
+    /// Databases whose newest state waits to be published for longer than this, though a relay of this build can send it; some of
+    /// them, if there are more than `limit`.
+    pub async fn waiting_longer(&self, than: Duration, limit: u32) -> Result<Vec<DatabaseId>, Error> {
+        let ids: Vec<Uuid> = sqlx::query_scalar(
+            "select d.id from databases d where d.unpublished and d.desired_schema <= $1 \
+             and greatest(d.minted_at, d.resent_at) < now() - make_interval(secs => $2) \
+             and not exists (select from unpublishable u \
+             where u.database_id = d.id and u.epoch = d.epoch and u.seq = d.seq) limit $3",
+        )
+        .bind(SCHEMA)
+        .bind(than.as_secs_f64())
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
+        Ok(ids.into_iter().map(DatabaseId::new).collect())
     }
 
     /// How much waits to be published.

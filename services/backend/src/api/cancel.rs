@@ -76,6 +76,7 @@ pub(crate) async fn cancel(
     }
     let locked = transaction.lock_database(caller.scope()?, seen.operation.database).await?;
     let locked = locked.ok_or_else(none)?;
+    api.gate().takes(locked.id)?;
     let record = transaction.lock_operation(id).await?.ok_or_else(none)?;
     let way = recovery::cancel(record.subject(locked.position))
         .map_err(|why| refusal(why, &record, locked.position))?;

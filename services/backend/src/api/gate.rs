@@ -1,14 +1,21 @@
-//! The gate before changes: what Kafka cannot be told of must not pile up without end, and no record may be larger than
-//! Kafka takes.
+//! The gate before changes: what Kafka cannot be told of must not pile up without end, nobody is to be promised what waits in vain,
+//! and no record may be larger than Kafka takes.
 //!
 //! Looks at the outbox on a period and keeps the answer: a request costs one look at a flag. Reads pass always.
+//!
+//! How many wait is a bound for all. How long one waits says something of its partition alone: one that has no leader takes
+//! nothing, while all others do. So it shuts the gate for the databases of that partition, of which nothing more could be told;
+//! everybody else's changes are taken, and a new database gets an identity of a partition that takes records. While no broker
+//! takes anything, each partition is shut as soon as something has waited in it for too long, and the bound on the number holds
+//! all the time.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::http::Method;
-use domain::{ClusterId, Desired, TenantId};
+use domain::{ClusterId, DatabaseId, Desired, TenantId};
 use runtime::CancellationToken;
 use store::{Backlog, Store};
 
@@ -20,8 +27,15 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Patience with one look.
 const DEADLINE: Duration = Duration::from_secs(5);
 
+/// How many identities are drawn until one is of a partition that takes records.
+const DRAWS: u32 = 1_000;
+
 /// Where desired states are minted; the other paths change nothing that is published.
 const MINTING: [&str; 3] = ["/v1/databases", "/v1/operations", "/v1/snapshots"];
+/// Before the identity of a database in a path.
+const DATABASES: &str = "/v1/databases/";
+/// How long an identity is as everybody writes it.
+const IDENTITY: usize = 36;
 
 /// How much may wait, and how large a record may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,13 +44,15 @@ pub struct Limits {
     pub databases: u32,
     /// How long the oldest of them may wait.
     pub age: Duration,
+    /// Partitions of the topic that they wait for.
+    pub partitions: i32,
     /// Bytes of the record of one desired state.
     pub record_bytes: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { databases: 10_000, age: Duration::from_mins(5), record_bytes: 256 * 1024 }
+        Self { databases: 10_000, age: Duration::from_mins(5), partitions: 1, record_bytes: 256 * 1024 }
     }
 }
 
@@ -47,22 +63,39 @@ pub struct Gate(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     limits: Limits,
+    /// Whether it is shut for anybody.
     shut: AtomicBool,
-    reason: Mutex<String>,
+    state: Mutex<State>,
     metrics: Metrics,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    scope: Scope,
+    reason: String,
+}
+
+/// For whom it is shut.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Scope {
+    #[default]
+    Nobody,
+    /// The databases of these partitions.
+    Partitions(BTreeSet<i32>),
+    Everybody,
 }
 
 impl Gate {
     /// An open gate.
     pub fn new(limits: Limits, metrics: Metrics) -> Self {
-        Self(Arc::new(Inner { limits, shut: AtomicBool::new(false), reason: Mutex::default(), metrics }))
+        Self(Arc::new(Inner { limits, shut: AtomicBool::new(false), state: Mutex::default(), metrics }))
     }
 
     /// Looks at the outbox until `stop`. While Postgres does not answer the gate stays as it is.
     pub async fn run(self, store: Store, stop: CancellationToken) {
         loop {
-            match runtime::deadline(DEADLINE, "the backlog", store.backlog()).await {
-                Ok(Ok(backlog)) => self.judge(&backlog),
+            match runtime::deadline(DEADLINE, "the backlog", self.look(&store)).await {
+                Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!(reason = runtime::telemetry::chain(&error), "no backlog"),
                 Err(late) => tracing::debug!(reason = %late, "no backlog"),
             }
@@ -72,30 +105,92 @@ impl Gate {
         }
     }
 
-    /// Shuts or opens by what waits.
-    fn judge(&self, backlog: &Backlog) {
-        let excess = excess(&self.0.limits, backlog);
-        let shut = excess.is_some();
-        if let Some(reason) = &excess {
-            self.reason().clone_from(reason);
+    async fn look(&self, store: &Store) -> Result<(), store::Error> {
+        let (backlog, limits) = (store.backlog().await?, &self.0.limits);
+        let late = if backlog.oldest_seconds > limits.age.as_secs_f64() {
+            // There are no more of them than may wait, or it is shut for everybody.
+            store.waiting_longer(limits.age, limits.databases.saturating_add(1)).await?
+        } else {
+            Vec::new()
+        };
+        self.judge(&backlog, &late);
+        Ok(())
+    }
+
+    /// Shuts or opens by what waits, and which databases wait for too long.
+    fn judge(&self, backlog: &Backlog, late: &[DatabaseId]) {
+        let now = judged(&self.0.limits, backlog, late);
+        let mut state = self.state();
+        let turned = state.scope != now.scope;
+        *state = now;
+        self.0.shut.store(state.scope != Scope::Nobody, Ordering::Release);
+        if !turned {
+            return;
         }
-        if self.0.shut.swap(shut, Ordering::AcqRel) != shut {
-            self.0.metrics.gate_shut.set(i64::from(shut));
-            if let Some(reason) = excess {
+        let metrics = &self.0.metrics;
+        metrics.gate_shut.set(i64::from(state.scope == Scope::Everybody));
+        let partitions = match &state.scope {
+            Scope::Nobody => 0,
+            Scope::Partitions(partitions) => i64::try_from(partitions.len()).unwrap_or(i64::MAX),
+            Scope::Everybody => i64::from(self.0.limits.partitions),
+        };
+        metrics.gate_shut_partitions.set(partitions);
+        let reason = state.reason.as_str();
+        match &state.scope {
+            Scope::Nobody => tracing::info!("changes are taken again"),
+            Scope::Partitions(partitions) => tracing::error!(
+                reason,
+                ?partitions,
+                "changes of the databases of some partitions are refused: a change waits too long to be published there"
+            ),
+            Scope::Everybody => {
                 tracing::error!(reason, "changes are refused: too much waits to be published");
-            } else {
-                tracing::info!("changes are taken again");
             }
         }
     }
 
-    /// Why a request may not pass now.
-    pub(crate) fn refusal(&self, method: &Method, route: &str) -> Option<Failure> {
-        if !self.0.shut.load(Ordering::Acquire) || method.is_safe() {
+    /// Why a request may not pass now. One whose path names no database passes while any partition takes records: what it
+    /// mints is looked at where that is known.
+    pub(crate) fn refusal(&self, method: &Method, route: &str, path: &str) -> Option<Failure> {
+        if !self.is_shut() || method.is_safe() || !MINTING.iter().any(|path| route.starts_with(path)) {
             return None;
         }
-        let mints = MINTING.iter().any(|path| route.starts_with(path));
-        mints.then(|| Failure::backlog(self.reason().as_str()))
+        match database_of(path) {
+            Some(database) => self.takes(database).err(),
+            None => {
+                let state = self.state();
+                (state.scope == Scope::Everybody).then(|| Failure::backlog(&state.reason))
+            }
+        }
+    }
+
+    /// Refuses a change of a database of which nothing can be told now.
+    pub(crate) fn takes(&self, database: DatabaseId) -> Result<(), Failure> {
+        if !self.is_shut() {
+            return Ok(());
+        }
+        let state = self.state();
+        match &state.scope {
+            Scope::Nobody => Ok(()),
+            Scope::Partitions(shut) if !shut.contains(&partition(&self.0.limits, database)) => Ok(()),
+            Scope::Partitions(_) | Scope::Everybody => Err(Failure::backlog(&state.reason)),
+        }
+    }
+
+    /// An identity for a new database, of a partition that takes records if there is one.
+    pub(crate) fn mint(&self) -> DatabaseId {
+        let mut id = DatabaseId::mint();
+        for _ in 0..DRAWS {
+            if self.takes(id).is_ok() {
+                break;
+            }
+            id = DatabaseId::mint();
+        }
+        id
+    }
+
+    fn is_shut(&self) -> bool {
+        self.0.shut.load(Ordering::Acquire)
     }
 
     /// Refuses a desired state whose record would be too large.
@@ -110,34 +205,60 @@ impl Gate {
         if bytes > limit { Err(Failure::state_too_large(bytes, limit)) } else { Ok(()) }
     }
 
-    fn reason(&self) -> MutexGuard<'_, String> {
-        self.0.reason.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What of a backlog is beyond the limits, in words.
-fn excess(limits: &Limits, backlog: &Backlog) -> Option<String> {
+/// For whom a backlog is beyond the limits, and how; `late` are the databases that wait for too long.
+fn judged(limits: &Limits, backlog: &Backlog, late: &[DatabaseId]) -> State {
     if backlog.databases > i64::from(limits.databases) {
-        return Some(format!(
-            "{} changes wait to be published, at most {} may",
-            backlog.databases, limits.databases
-        ));
+        let reason =
+            format!("{} changes wait to be published, at most {} may", backlog.databases, limits.databases);
+        return State { scope: Scope::Everybody, reason };
     }
-    let age = limits.age.as_secs();
-    (backlog.oldest_seconds > limits.age.as_secs_f64()).then(|| {
-        format!(
-            "a change waits to be published for {:.0} s, at most {age} s are allowed",
-            backlog.oldest_seconds
-        )
-    })
+    let shut: BTreeSet<i32> = late.iter().map(|database| partition(limits, *database)).collect();
+    if shut.is_empty() {
+        return State::default();
+    }
+    let reason = format!(
+        "a change waits to be published for {:.0} s, at most {} s are allowed",
+        backlog.oldest_seconds,
+        limits.age.as_secs()
+    );
+    if i64::try_from(shut.len()).is_ok_and(|count| count >= i64::from(limits.partitions)) {
+        return State { scope: Scope::Everybody, reason };
+    }
+    let reason =
+        format!("{reason}: it waits for the same partition of the topic as this one would; others are taken");
+    State { scope: Scope::Partitions(shut), reason }
+}
+
+/// Where the changes of a database are published.
+fn partition(limits: &Limits, database: DatabaseId) -> i32 {
+    bus::partition_of(database.to_string().as_bytes(), limits.partitions)
+}
+
+/// The database that a path is about. Whoever writes its identity in another way passes here, and is counted all the same.
+fn database_of(path: &str) -> Option<DatabaseId> {
+    path.strip_prefix(DATABASES)?.get(..IDENTITY)?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const PARTITIONS: i32 = 4;
+
+    /// A database of a partition.
+    fn of(partition: i32) -> DatabaseId {
+        let mut all = std::iter::repeat_with(DatabaseId::mint).take(10_000);
+        all.find(|id| bus::partition_of(id.to_string().as_bytes(), PARTITIONS) == partition).unwrap()
+    }
+
     fn gate() -> Gate {
-        let limits = Limits { databases: 3, age: Duration::from_mins(1), record_bytes: 1_000 };
+        let limits =
+            Limits { databases: 3, age: Duration::from_mins(1), partitions: PARTITIONS, record_bytes: 1_000 };
         Gate::new(limits, Metrics::new(&runtime::Metrics::default()))
     }
 
@@ -148,22 +269,56 @@ mod tests {
     #[test]
     fn number_and_age_have_each_their_bound() {
         let limits = gate().0.limits;
-        for (databases, seconds, over) in
-            [(0, 0.0, false), (3, 60.0, false), (4, 0.0, true), (1, 60.5, true), (4, 99.0, true)]
-        {
-            let backlog = waiting(databases, seconds);
-            assert_eq!(excess(&limits, &backlog).is_some(), over, "{backlog:?}");
+        let some = |partitions: &[i32]| Scope::Partitions(partitions.iter().copied().collect());
+        let table: [(Backlog, &[i32], Scope); 7] = [
+            (waiting(0, 0.0), &[], Scope::Nobody),
+            (waiting(3, 60.0), &[], Scope::Nobody),
+            (waiting(4, 0.0), &[], Scope::Everybody),
+            (waiting(1, 60.5), &[2], some(&[2])),
+            (waiting(3, 60.5), &[2, 0, 2], some(&[0, 2])),
+            (waiting(4, 99.0), &[2], Scope::Everybody),
+            (Backlog { set_aside: 99, newer: 99, ..waiting(1, 1.0) }, &[], Scope::Nobody),
+        ];
+        for (backlog, late, scope) in table {
+            let late: Vec<DatabaseId> = late.iter().map(|partition| of(*partition)).collect();
+            assert_eq!(judged(&limits, &backlog, &late).scope, scope, "{backlog:?}");
         }
-        let others = Backlog { set_aside: 99, newer: 99, ..waiting(1, 1.0) };
-        assert_eq!(excess(&limits, &others), None, "what this relay cannot send shuts nothing");
+        let all: Vec<DatabaseId> = (0..PARTITIONS).map(of).collect();
+        let none = Limits { databases: 99, ..limits };
+        assert_eq!(judged(&none, &waiting(4, 61.0), &all).scope, Scope::Everybody, "no partition is left");
+    }
+
+    #[test]
+    fn what_waits_too_long_holds_back_its_own_partition_only() {
+        let gate = gate();
+        let (late, other) = (of(2), of(3));
+        gate.judge(&waiting(1, 61.0), &[late]);
+        let refused = |path: &str| gate.refusal(&Method::POST, "/v1/databases/{id}", path).is_some();
+        for (path, expected) in [
+            (format!("/v1/databases/{late}"), true),
+            (format!("/v1/databases/{late}:pause"), true),
+            (format!("/v1/databases/{other}:pause"), false),
+            ("/v1/databases".to_owned(), false),
+            ("/v1/databases/odd".to_owned(), false),
+        ] {
+            assert_eq!(refused(&path), expected, "{path}");
+        }
+        let detail = gate.takes(late).unwrap_err().problem.detail;
+        assert!(detail.contains("at most 60 s") && detail.contains("partition"), "{detail}");
+        for _ in 0..50 {
+            assert!(gate.takes(gate.mint()).is_ok(), "a new one is told of");
+        }
+        gate.judge(&waiting(1, 1.0), &[]);
+        assert!(!refused(&format!("/v1/databases/{late}")));
     }
 
     #[test]
     fn a_shut_gate_lets_reads_pass_and_opens_by_itself() {
         let gate = gate();
-        assert!(gate.refusal(&Method::POST, "/v1/databases").is_none());
-        gate.judge(&waiting(4, 0.0));
-        let failure = gate.refusal(&Method::POST, "/v1/databases").unwrap();
+        let refusal = |method: &Method, route| gate.refusal(method, route, route);
+        assert!(refusal(&Method::POST, "/v1/databases").is_none());
+        gate.judge(&waiting(4, 0.0), &[]);
+        let failure = refusal(&Method::POST, "/v1/databases").unwrap();
         assert_eq!((failure.problem.status, failure.problem.code.as_str()), (503, "backlog"));
         assert!(failure.problem.detail.contains("at most 3"), "{}", failure.problem.detail);
         for (method, route, refused) in [
@@ -173,9 +328,9 @@ mod tests {
             (Method::GET, "/v1/operations/{id}/events", false),
             (Method::PUT, "/v1/clusters/{id}", false),
         ] {
-            assert_eq!(gate.refusal(&method, route).is_some(), refused, "{method} {route}");
+            assert_eq!(refusal(&method, route).is_some(), refused, "{method} {route}");
         }
-        gate.judge(&waiting(3, 0.0));
-        assert!(gate.refusal(&Method::POST, "/v1/databases").is_none());
+        gate.judge(&waiting(3, 0.0), &[]);
+        assert!(refusal(&Method::POST, "/v1/databases").is_none());
     }
 }

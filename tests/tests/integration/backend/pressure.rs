@@ -73,6 +73,48 @@ async fn what_waits_too_long_refuses_changes_too() {
 }
 
 #[tokio::test]
+async fn what_waits_too_long_holds_back_the_databases_of_its_partition_only() {
+    const PARTITIONS: i32 = 8;
+    let mut app = App::new().await;
+    let limits = Limits { age: Duration::from_mins(10), partitions: PARTITIONS, ..Limits::default() };
+    limited(&mut app, limits).await;
+    let partition = |id: &str| ::bus::partition_of(id.as_bytes(), PARTITIONS);
+    let made = async |name: &str| {
+        let answer = wish(&app, name).await;
+        assert_eq!(answer.status, 202, "{answer:?}");
+        text(&answer.body["database"]["id"]).to_owned()
+    };
+    let late = made("late").await;
+    let mut number = 0;
+    let other = loop {
+        let id = made(&format!("db-{number}")).await;
+        number += 1;
+        if partition(&id) != partition(&late) {
+            break id;
+        }
+    };
+    let long_ago = "minted_at = now() - interval '11 minutes'";
+    app.ask(&format!("update databases set {long_ago} where id = '{late}'")).await;
+    // A change of what nobody has: it is refused by the gate, or for that.
+    let path = format!("/v1/databases/{late}");
+    let answer = eventually(PATIENCE, "a refusal", async || {
+        let request = app.request(&app.acme, Method::DELETE, &path).header("If-Match", "\"9-9\"");
+        let answer = app.send(request).await;
+        (answer.status != 412).then_some(answer)
+    })
+    .await;
+    assert_eq!((answer.status.as_u16(), text(&answer.body["code"])), (503, "backlog"));
+    let detail = text(&answer.body["detail"]);
+    assert!(detail.contains("600 s") && detail.contains("partition"), "{detail}");
+    let changed = app.patch(&other, "\"1-1\"", &json!({"config": {"a.b": "1"}})).await;
+    assert_eq!(changed.status, 202, "{changed:?}");
+    for number in 0..16 {
+        let id = made(&format!("new-{number}")).await;
+        assert_ne!(partition(&id), partition(&late), "nobody could be told of it");
+    }
+}
+
+#[tokio::test]
 async fn a_state_that_is_too_large_is_refused_with_the_limit() {
     let mut app = App::new().await;
     limited(&mut app, Limits { record_bytes: 4_000, ..Limits::default() }).await;

@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use domain::request::Create;
-use domain::{DatabaseId, OperationKind, placement};
+use domain::{OperationKind, placement};
 use store::NewDatabase;
 use wire::http::{Accepted, CreateDatabase, Problem};
 
@@ -62,7 +62,7 @@ pub(crate) async fn create(
     if !transaction.hold_open(&cluster.id, tenant).await? {
         return Err(Failure::place_closing(&valid.region));
     }
-    let new = NewDatabase { id: DatabaseId::mint(), tenant: tenant.clone(), cluster: cluster.id.clone() };
+    let new = NewDatabase { id: api.gate().mint(), tenant: tenant.clone(), cluster: cluster.id.clone() };
     let desired = valid.place(new.id, &cluster);
     api.gate().fits((&new.tenant, &new.cluster), &desired, &caller.actor())?;
     let mut mint = mint(&api, &caller, OperationKind::Create, desired);
