@@ -6,6 +6,7 @@ use domain::Position;
 use resources::fence::{Holder, holder};
 
 use crate::fleet::breaker::Answer;
+use crate::fleet::token::NoToken;
 
 /// What an apply that did not succeed means.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,7 +107,7 @@ pub fn answer(error: &kube::Error) -> Answer {
 fn is_of_credentials(error: &kube::Error) -> bool {
     match error {
         kube::Error::Auth(_) => true,
-        kube::Error::Service(inner) => inner.is::<kube::client::AuthError>(),
+        kube::Error::Service(inner) => inner.is::<kube::client::AuthError>() || inner.is::<NoToken>(),
         _ => false,
     }
 }

@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use tower::BoxError;
+use tower::util::{MapErrLayer, MapResponseLayer};
 
 use super::guard::Guard;
+use super::token::{self, NoToken};
 
 /// How long a server that only says that it is too busy is left alone.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -40,6 +43,9 @@ pub enum Error {
     /// Keys or certificates are wrong.
     #[error("create a client")]
     Client(#[source] kube::Error),
+    /// A program that the kubeconfig names gives no token.
+    #[error("create a client")]
+    Token(#[source] NoToken),
     /// It took too long, as a program that is asked for a token may.
     #[error("create a client")]
     Late(#[source] runtime::DeadlineExceeded),
@@ -74,12 +80,22 @@ fn both(calls: kube::Config, guard: &Arc<Guard>) -> Result<Clients, Error> {
     // A watch may be silent until the server ends it, after less than this; a list that is never answered ends here too.
     watches.read_timeout = Some(Duration::from_mins(5));
     let client = |config| -> Result<kube::Client, Error> {
-        let builder = ClientBuilder::try_from(config).map_err(Error::Client)?;
+        let builder = ClientBuilder::try_from(config).map_err(no_client)?;
         let guard = Arc::clone(guard);
         let listen = move |response| listen(&guard, response);
-        Ok(builder.with_layer(&tower::util::MapResponseLayer::new(listen)).build())
+        // Last, around everything that the library does, programs for tokens included.
+        let hide = MapErrLayer::new(token::without_output as fn(BoxError) -> BoxError);
+        Ok(builder.with_layer(&MapResponseLayer::new(listen)).with_layer(&hide).build())
     };
     Ok(Clients { calls: client(calls)?, watches: client(watches)? })
+}
+
+fn no_client(error: kube::Error) -> Error {
+    let told = match &error {
+        kube::Error::Auth(error) => NoToken::of(error),
+        _ => None,
+    };
+    told.map_or(Error::Client(error), Error::Token)
 }
 
 fn listen<B>(guard: &Guard, response: http::Response<B>) -> http::Response<B> {
@@ -121,6 +137,36 @@ mod tests {
         ];
         for (status, header, expected) in table {
             assert_eq!(patience(status, header), expected, "{status} {header:?}");
+        }
+    }
+
+    /// A kubeconfig whose token is given by a line of a shell.
+    fn with_program(line: &str) -> Kubeconfig {
+        let user = serde_json::json!({"exec": {
+            "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", line],
+            "env": [{"name": "TOKEN", "value": "swordfish"}], "interactiveMode": "Never",
+        }});
+        let config = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "a",
+            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+            "clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:1"}}],
+            "users": [{"name": "a", "user": user}],
+        });
+        Kubeconfig::from_yaml(&config.to_string()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_program_for_tokens_that_fails_is_not_repeated_in_the_error() {
+        for (line, expected) in [
+            ("echo swordfish; echo swordfish >&2; exit 3", "exit status: 3"),
+            ("echo '{\"token\": \"swordfish\"'", "something else than a credential"),
+            ("echo swordfish", "something else than a credential"),
+        ] {
+            let made = make(with_program(line), Arc::new(Guard::new(1)), Duration::from_secs(20)).await;
+            let error = made.unwrap_err();
+            let (told, shown) = (crate::classify::chain(&error), format!("{error:?}"));
+            assert!(!told.contains("swordfish") && !shown.contains("swordfish"), "{line}\n{told}\n{shown}");
+            assert!(told.contains(expected) && told.contains("by hand"), "{told}");
         }
     }
 

@@ -9,6 +9,7 @@ pub mod client;
 pub mod credentials;
 pub mod guard;
 mod member;
+pub mod token;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
