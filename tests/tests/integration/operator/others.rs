@@ -4,16 +4,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloud::{Instance, InstanceState, Volume, key};
+use cloud::{ClientToken, Instance, InstanceState, Launch, Protection, Role, Tags, UserData, Volume, key};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use resources::names;
 use serde_json::json;
+use testkit::eventually;
 use tokio::task::AbortHandle;
 
-use super::rig::Rig;
+use super::rig::{PATIENCE, Rig};
+use crate::support::stack;
 
 /// Between two rounds of theirs.
 const PAUSE: Duration = Duration::from_millis(150);
@@ -27,8 +29,7 @@ impl Others {
         let rig = Arc::clone(rig);
         let rounds = tokio::spawn(async move {
             loop {
-                // What did not work is tried again.
-                let _ = round(&rig).await;
+                round(&rig).await;
                 tokio::time::sleep(PAUSE).await;
             }
         });
@@ -42,21 +43,24 @@ impl Drop for Others {
     }
 }
 
-async fn round(rig: &Rig) -> kube::Result<()> {
+/// What did not work of one is tried again in the next round, and holds up no other.
+async fn round(rig: &Rig) {
     // Asked for once a round: all of AWS shares so many describes a second, however many databases there are.
     let (machines, volumes) = (rig.instances().await, rig.volumes().await);
     for machine in machines.iter().filter(|machine| machine.state == InstanceState::Running) {
-        join(rig, machine).await?;
+        let _ = join(rig, machine).await;
     }
     let sets: Api<StatefulSet> = Api::namespaced(rig.admin.clone(), &rig.namespace);
-    let sets = sets.list(&ListParams::default().labels(names::LABEL_DATABASE)).await?.items;
-    end_pods(rig, &sets, (&machines, &volumes)).await?;
-    for set in &sets {
-        control(rig, set, (&machines, &volumes)).await?;
+    // A set that is not seen is not one that is gone: without them nobody knows which pods are to end.
+    if let Ok(sets) = sets.list(&ListParams::default().labels(names::LABEL_DATABASE)).await {
+        let _ = end_pods(rig, &sets.items, (&machines, &volumes)).await;
+        for set in &sets.items {
+            let _ = control(rig, set, (&machines, &volumes)).await;
+        }
     }
-    let_go::<PersistentVolumeClaim>(Api::namespaced(rig.admin.clone(), &rig.namespace), "").await?;
+    let _ = let_go::<PersistentVolumeClaim>(Api::namespaced(rig.admin.clone(), &rig.namespace), "").await;
     let ours = format!("{}={}", names::LABEL_NAMESPACE, rig.namespace);
-    let_go::<PersistentVolume>(Api::all(rig.admin.clone()), &ours).await
+    let _ = let_go::<PersistentVolume>(Api::all(rig.admin.clone()), &ours).await;
 }
 
 /// A machine joins as the Node that it was told to be.
@@ -64,10 +68,12 @@ async fn join(rig: &Rig, machine: &Instance) -> kube::Result<()> {
     let tag = |key| machine.tags.get(key).unwrap_or_default();
     let (database, generation) = (tag(key::DATABASE), tag(key::GENERATION).parse().unwrap_or_default());
     let resource = tag(key::NAME).rsplit('/').next().unwrap_or_default();
-    let name = names::node(&database[28..], generation);
+    // Somebody may have taken its tags off.
+    let Some(short) = database.get(28..) else { return Ok(()) };
+    let name = names::node(short, generation);
     let nodes: Api<Node> = Api::all(rig.admin.clone());
     if nodes.get_metadata_opt(&name).await?.is_none() {
-        rig.node(&name, machine, (database, resource)).await;
+        rig.try_node(&name, machine, (database, resource)).await?;
     }
     Ok(())
 }
@@ -119,11 +125,11 @@ async fn end_pods(
     let (mut running, pods) = (Vec::new(), pods(rig));
     for pod in pods.list(&ListParams::default()).await?.items {
         let kept = sets.iter().any(|set| names::pod(&set.name_any()) == pod.name_any());
-        if kept && pod.metadata.deletion_timestamp.is_none() {
+        let runs = kept && pod.metadata.deletion_timestamp.is_none();
+        // One that could not be ended has its disk for another round.
+        if runs || pods.delete(&pod.name_any(), &at_once).await.is_err() {
             let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
             running.push((pod.labels().get(names::LABEL_DATABASE).cloned().unwrap_or_default(), node));
-        } else {
-            pods.delete(&pod.name_any(), &at_once).await?;
         }
     }
     for volume in volumes {
@@ -158,7 +164,9 @@ where
     let free = json!({ "metadata": { "finalizers": null } });
     for found in api.list_metadata(&ListParams::default().labels(labels)).await?.items {
         if found.metadata.deletion_timestamp.is_some() {
-            api.patch_metadata(&found.name_any(), &PatchParams::default(), &Patch::Merge(&free)).await?;
+            // What has gone meanwhile is free, too.
+            let _ =
+                api.patch_metadata(&found.name_any(), &PatchParams::default(), &Patch::Merge(&free)).await;
         }
     }
     Ok(())
@@ -182,4 +190,44 @@ fn node_of(machine: &Instance) -> Option<String> {
 fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_that_cannot_join_holds_up_no_other() {
+    let rig = Arc::new(Rig::new().await);
+    let _others = Others::of(&rig);
+    let network = stack().clusters.iter().find(|cluster| !cluster.zones.is_empty()).expect("a network");
+    let run = async |name: &str| {
+        let database = uuid::Uuid::now_v7().hyphenated().to_string();
+        let tags = Tags::new().with(key::CLUSTER, &rig.cluster).with(key::DATABASE, &database);
+        let launch = Launch {
+            image: network.node_image.clone(),
+            instance_type: "m5.large".into(),
+            subnet: network.zones.values().next().unwrap().clone(),
+            security_groups: Vec::new(),
+            user_data: UserData::default(),
+            instance_profile: None,
+            protection: Protection::OFF,
+            tags: tags.with(key::GENERATION, "1").with(key::NAME, name),
+        };
+        let token = ClientToken::new(&rig.cluster, &database, Role::Instance, 1);
+        let id = rig.aws.run_instance(&launch, &token).await.unwrap().id;
+        eventually(PATIENCE, "a machine that runs", async || {
+            let all = rig.instances().await;
+            let found = all.into_iter().find(|found| found.id == id)?;
+            (found.state == InstanceState::Running).then_some(())
+        })
+        .await;
+        (id, names::node(&database[28..], 1))
+    };
+    // No Node can have such a label.
+    let (broken, _) = run("a/no label!").await;
+    let (good, node) = run("a/trades").await;
+    let nodes: Api<Node> = Api::all(rig.admin.clone());
+    eventually(PATIENCE, "the other one's Node", async || nodes.get_opt(&node).await.unwrap()).await;
+    nodes.delete(&node, &DeleteParams::default()).await.unwrap();
+    for machine in [broken, good] {
+        rig.aws.terminate_instance(&machine).await.unwrap();
+    }
+    rig.end().await;
 }

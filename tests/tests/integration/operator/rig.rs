@@ -189,7 +189,17 @@ impl Rig {
     }
 
     /// The machine joins: a ready Node with its provider id, for the database and the resource of its labels.
-    pub(super) async fn node(&self, name: &str, instance: &Instance, (database, resource): (&str, &str)) {
+    pub(super) async fn node(&self, name: &str, instance: &Instance, of: (&str, &str)) {
+        self.try_node(name, instance, of).await.unwrap();
+    }
+
+    /// The same, where that may fail.
+    pub(super) async fn try_node(
+        &self,
+        name: &str,
+        instance: &Instance,
+        (database, resource): (&str, &str),
+    ) -> kube::Result<()> {
         let nodes: Api<Node> = Api::all(self.admin.clone());
         let labels = json!({
             names::LABEL_DATABASE: database, names::LABEL_NAME: resource, names::LABEL_NAMESPACE: self.namespace,
@@ -199,9 +209,9 @@ impl Rig {
             "spec": { "providerID": format!("aws:///{}/{}", instance.zone, instance.id) },
         }))
         .unwrap();
-        nodes.create(&PostParams::default(), &node).await.unwrap();
+        nodes.create(&PostParams::default(), &node).await?;
         let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
-        nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
+        nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(&ready)).await.map(drop)
     }
 
     pub(super) async fn instances(&self) -> Vec<Instance> {
