@@ -67,6 +67,7 @@ impl Metrics {
         let request_seconds = Family::new_with_constructor(request_histogram as fn() -> Histogram);
         let counter = |name, help| registry.register(name, help, Counter::default());
         let gauge = |name, help| registry.register(name, help, Gauge::default());
+        let counters = |name, help| registry.register(name, help, Family::<Labels<1>, Counter>::default());
         let age = Gauge::default();
         Self {
             requests: registry.register("http_requests", "Requests answered", Family::default()),
@@ -84,27 +85,19 @@ impl Metrics {
             ),
             outbox_set_aside: gauge("outbox_set_aside", "Databases whose state cannot be published"),
             outbox_newer: gauge("outbox_newer", "Databases whose state only a newer relay can read"),
-            set_aside: registry.register(
-                "instructions_set_aside",
-                "Instructions set aside",
-                Family::default(),
-            ),
+            set_aside: counters("instructions_set_aside", "Instructions set aside"),
             gate_shut: gauge("http_changes_refused", "1 while changes wait for the outbox"),
-            gate_shut_partitions: gauge(
-                "http_changes_refused_partitions",
-                "Partitions of whose databases changes wait for the outbox",
-            ),
-            beyond_share: registry.register(
+            gate_shut_partitions: gauge("http_changes_refused_partitions", "Partitions for which they wait"),
+            beyond_share: counters(
                 "http_requests_beyond_share",
                 "Requests refused because their tenant asks for too much, by the bound",
-                Family::default(),
             ),
             published: counter("instructions_published", "Instructions Kafka took"),
             publish_failures: counter("instructions_publish_failures", "Instructions Kafka did not take"),
             gossip: counter("gossip_records", "Gossip records taken in"),
             gossip_stale: counter("gossip_stale_observations", "Observations older than what is believed"),
             dead_letters: counter("gossip_dead_letters", "Gossip that was not understood"),
-            unclaimed: registry.register("gossip_unclaimed", "Observations not believed", Family::default()),
+            unclaimed: counters("gossip_unclaimed", "Observations not believed"),
             operations: Operations::new(registry),
             parked: registry.register("parked_instructions", "Instructions that wait", Family::default()),
             diverged: registry.register(
@@ -126,11 +119,7 @@ impl Metrics {
             repaired: counter("sweep_repaired", "States minted again above what a cluster held"),
             unrepaired: counter("sweep_unrepaired", "Times that a database could not be repaired"),
             lag: registry.register("kafka_consumer_lag", "Records not yet read", Family::default()),
-            unreadable: registry.register(
-                "rows_unreadable",
-                "Times that a list showed a row that cannot be read, by its table",
-                Family::default(),
-            ),
+            unreadable: counters("rows_unreadable", "Rows of lists that could not be read, by their table"),
         }
     }
 
