@@ -16,6 +16,7 @@ pub(crate) enum Class {
     TooSoon,
     NotPermitted,
     Denied,
+    WrongTime,
     Invalid,
     Unavailable,
     Unrecognised,
@@ -118,14 +119,13 @@ const CODES: &[(Class, &[&str])] = &[
             "InvalidClientTokenId",
             "InvalidAccessKeyId",
             "UnrecognizedClientException",
-            "SignatureDoesNotMatch",
             "IncompleteSignature",
             "MissingAuthenticationToken",
             "ExpiredToken",
             "ExpiredTokenException",
-            "RequestExpired",
         ],
     ),
+    (Class::WrongTime, &["RequestExpired", "RequestTimeTooSkewed"]),
     (
         Class::Invalid,
         &[
@@ -172,6 +172,13 @@ fn by_words(code: &str, message: &str) -> Option<Class> {
         // "Your requested instance type (…) is not supported in your requested Availability Zone (…)"
         "Unsupported" if says("Availability Zone") => Some(Class::Capacity),
         "InvalidChangeBatch" | "InvalidParameterValue" | "Unsupported" => Some(Class::Invalid),
+        // "Signature expired: 20260101T000000Z is now earlier than 20260101T000500Z (20260101T001000Z - 5 min.)"
+        "SignatureDoesNotMatch" | "InvalidSignatureException"
+            if says("Signature expired") || says("Signature not yet current") =>
+        {
+            Some(Class::WrongTime)
+        }
+        "SignatureDoesNotMatch" | "InvalidSignatureException" => Some(Class::Denied),
         _ => None,
     }
 }
@@ -257,6 +264,11 @@ mod tests {
             ("UnauthorizedOperation", Class::Denied),
             ("AccessDenied", Class::Denied),
             ("ExpiredToken", Class::Denied),
+            ("AuthFailure", Class::Denied),
+            ("SignatureDoesNotMatch", Class::Denied),
+            ("InvalidSignatureException", Class::Denied),
+            ("RequestExpired", Class::WrongTime),
+            ("RequestTimeTooSkewed", Class::WrongTime),
             ("InvalidParameterValue", Class::Invalid),
             ("InvalidInput", Class::Invalid),
             ("InternalError", Class::Unavailable),
@@ -311,6 +323,16 @@ mod tests {
             Class::Capacity,
         );
         check("Unsupported", "The requested configuration is not supported.", 400, Class::Invalid);
+        for words in [
+            "Signature expired: 20260101T000000Z is now earlier than 20260101T000500Z (20260101T001000Z - 5 min.)",
+            "Signature not yet current: 20260101T001000Z is still later than 20260101T000500Z (20260101T000000Z + 5 min.)",
+        ] {
+            for code in ["SignatureDoesNotMatch", "InvalidSignatureException"] {
+                check(code, words, 403, Class::WrongTime);
+            }
+        }
+        let secret = "The request signature we calculated does not match the signature you provided.";
+        check("SignatureDoesNotMatch", secret, 403, Class::Denied);
     }
 
     #[test]

@@ -139,6 +139,7 @@ fn refused(request: Request, refusal: &Refusal) -> Error {
         Class::TooSoon => Error::TooSoon { call },
         Class::NotPermitted => Error::NotPermitted { call },
         Class::Denied => Error::Denied { call },
+        Class::WrongTime => Error::WrongTime { call },
         Class::Invalid => Error::Invalid { call },
         Class::Unavailable => Error::Unavailable { call },
         Class::Unrecognised => Error::Unrecognised { call },

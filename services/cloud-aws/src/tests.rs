@@ -207,6 +207,45 @@ async fn a_throttle_is_passed_on_and_slows_us_down() {
     assert_eq!(run(&hasty).await.unwrap_err().call().code, None);
 }
 
+/// What an endpoint says whose clock is elsewhere than ours, and what it refuses for that.
+const FAR: &str = "date: Tue, 01 Jan 2030 00:00:00 GMT\r\n";
+
+fn untimely(status: u16, code: &str, words: &str) -> Act {
+    let error = format!("<Error><Code>{code}</Code><Message>{words}</Message></Error>");
+    Act::Answer(status, FAR, format!("<Response><Errors>{error}</Errors></Response>"))
+}
+
+/// At which time a request says that it was signed.
+fn signed_at(request: &str) -> &str {
+    let header = request.lines().find_map(|line| line.strip_prefix("x-amz-date: "));
+    header.unwrap_or_else(|| panic!("no time in {request}"))
+}
+
+#[tokio::test]
+async fn what_is_refused_for_its_time_is_told_as_that_and_the_next_is_signed_by_the_time_of_aws() {
+    let (aws, endpoint) = once(vec![untimely(400, "RequestExpired", "words"), ok(LAUNCHED)]).await;
+    let error = run(&aws).await.unwrap_err();
+    assert_eq!((error.category(), error.outcome_unknown()), ("wrong_time", false), "{error:?}");
+    assert_eq!(error.disposition(), cloud::Disposition::Retry);
+    run(&aws).await.unwrap();
+    let asked = endpoint.asked();
+    assert!(!signed_at(&asked[0]).starts_with("20300101T00"), "the fault did not fire: {}", asked[0]);
+    assert!(signed_at(&asked[1]).starts_with("20300101T00"), "{}", asked[1]);
+}
+
+/// Within one call, where a signature is refused: nobody above has to know.
+#[tokio::test]
+async fn a_signature_that_is_refused_for_its_time_is_made_anew_by_the_time_of_aws() {
+    let words = "Signature expired: 20260101T000000Z is now earlier than 20300101T000000Z";
+    for code in ["SignatureDoesNotMatch", "AuthFailure"] {
+        let endpoint = Endpoint::playing(vec![untimely(403, code, words), ok(LAUNCHED)]).await;
+        run(&Aws::connect(settings(&endpoint)).await).await.unwrap();
+        let asked = endpoint.asked();
+        assert_eq!(asked.len(), 2, "{code}");
+        assert!(signed_at(&asked[1]).starts_with("20300101T00"), "{code}: {}", asked[1]);
+    }
+}
+
 #[tokio::test]
 async fn our_own_rate_holds_requests_back() {
     let endpoint = Endpoint::playing(vec![ok(LAUNCHED)]).await;

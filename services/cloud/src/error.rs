@@ -151,6 +151,14 @@ pub enum Error {
         #[source]
         call: Box<Call>,
     },
+    /// Refused for the time that it was signed with. Nothing was done; AWS says in its answer what time it is, and the next request
+    /// is signed by that.
+    #[error("AWS refused the request for its time: the clock of this machine is wrong")]
+    WrongTime {
+        /// The request.
+        #[source]
+        call: Box<Call>,
+    },
     /// The request itself is wrong, and always will be.
     #[error("the request is invalid")]
     Invalid {
@@ -203,6 +211,7 @@ impl Error {
             | Self::TooSoon { call }
             | Self::NotPermitted { call }
             | Self::Denied { call }
+            | Self::WrongTime { call }
             | Self::Invalid { call }
             | Self::Unavailable { call }
             | Self::Timeout { call }
@@ -219,6 +228,7 @@ impl Error {
             | Self::InUse { .. }
             | Self::Throttled { .. }
             | Self::IncorrectState { .. }
+            | Self::WrongTime { .. }
             | Self::Unavailable { .. }
             | Self::Timeout { .. }
             | Self::Unreadable { .. } => Disposition::Retry,
@@ -247,6 +257,7 @@ impl Error {
             Self::TooSoon { .. } => "too_soon",
             Self::NotPermitted { .. } => "not_permitted",
             Self::Denied { .. } => "denied",
+            Self::WrongTime { .. } => "wrong_time",
             Self::Invalid { .. } => "invalid",
             Self::Unavailable { .. } => "unavailable",
             Self::Timeout { .. } => "timeout",
@@ -270,6 +281,7 @@ impl Error {
             | Self::TooSoon { .. }
             | Self::NotPermitted { .. }
             | Self::Denied { .. }
+            | Self::WrongTime { .. }
             | Self::Invalid { .. }
             | Self::Unrecognised { .. } => false,
         }
@@ -299,6 +311,7 @@ mod tests {
             Error::TooSoon { call: call() },
             Error::NotPermitted { call: call() },
             Error::Denied { call: call() },
+            Error::WrongTime { call: call() },
             Error::Invalid { call: call() },
             Error::Unavailable { call: call() },
             Error::Timeout { call: call() },
