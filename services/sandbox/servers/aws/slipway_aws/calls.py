@@ -1,6 +1,6 @@
 """The way of every EC2 and Route 53 call through the strict layer.
 
-In this order: faults that come before the work, throttling, then under the
+In this order: when it was signed, faults that come before the work, throttling, then under the
 world's lock whatever has fallen due and the work itself, then what takes long
 (copies of disks), then the state file, then faults that come after the work. The
 answer is always one that AWS could have given; an error inside Moto becomes an InternalError.
@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from moto.core.responses import ActionResult, BaseResponse
@@ -19,6 +20,7 @@ from moto.core.responses import ActionResult, BaseResponse
 from .errors import AwsError
 from .faults import Fault
 from .ledger import shortened
+from .signed import refusal as untimely
 from .world import World
 
 log = logging.getLogger(__name__)
@@ -92,6 +94,7 @@ class Gated(BaseResponse):
 
     def _answer(self, work: Callable[[], Answer], fired: list[Fault]) -> Answer:
         try:
+            self._look_at_time()
             self._strike_before(fired)
             self._take_tokens()
             answer, version = self._work(work)
@@ -163,6 +166,11 @@ class Gated(BaseResponse):
         if (dropped := faults.strike("drop_reply", call)) is not None:
             fired.append(dropped)
             self._drop()
+
+    def _look_at_time(self) -> None:
+        refused = untimely(self.call.service, self.headers.get("X-Amz-Date"), datetime.now(UTC))
+        if refused is not None:
+            raise refused
 
     def _take_tokens(self) -> None:
         world = self.world

@@ -24,6 +24,7 @@ OTHER_STATUS = {
     "HostedZoneAlreadyExists": 409,
     "UnauthorizedOperation": 403,
     "AuthFailure": 401,
+    "SignatureDoesNotMatch": 403,
 }
 
 
