@@ -17,6 +17,7 @@ mod reach;
 pub mod render;
 mod schedule;
 mod schema;
+mod seen;
 mod snapshot;
 mod spec;
 mod status;
@@ -36,6 +37,7 @@ pub use schedule::{
     SnapshotTemplate,
 };
 pub use schema::{definition, definitions};
+pub use seen::{Seen, unread};
 pub use snapshot::{CopyPolicy, QuestDBSnapshot, QuestDBSnapshotSpec, QuestDBSnapshotStatus, SnapshotPhase};
 pub use spec::{
     ComputeSpec, DeletionPolicy, Exposure, InstructionSpec, NetworkSpec, QuestDB, QuestDBSpec, RunState,

@@ -6,7 +6,6 @@
 //! on.
 
 pub mod book;
-mod seen;
 pub mod translate;
 mod watch;
 

@@ -171,6 +171,27 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn of_what_cannot_be_read_in_whole_the_rest_is_told_at_its_position() {
+        let mut newer = serde_json::to_value(object()).unwrap();
+        newer["status"] = serde_json::json!({
+            "phase": "Levitating",
+            "instruction": { "id": "i", "epoch": 1, "seq": 6, "render": 1, "hash": "old" },
+            "steps": [{ "name": "volume", "state": "Succeeded" }],
+        });
+        let seen: resources::Seen = serde_json::from_value(newer).unwrap();
+        assert!(seen.unread.is_some(), "it can be read: {seen:?}");
+        let (database, told) = observation(&seen.object, 3, true).unwrap();
+        let (same, whole) = observation(&object(), 3, true).unwrap();
+        assert_eq!(
+            (database, told.position, &told.content_hash),
+            (same, whole.position, &whole.content_hash)
+        );
+        assert_eq!(told.carried_out, Some(Position { epoch: 1, seq: 6 }));
+        assert_eq!((told.resource_version, told.asked_size_gib), (1234, 50));
+        assert_eq!((told.phase.as_str(), told.steps.len()), ("", 1));
+    }
+
+    #[test]
     fn a_name_in_sync_without_an_address_is_reserved() {
         use resources::DnsState::{Conflict, InSync, Pending, Releasing};
         let address = Some("10.0.0.1".to_owned());

@@ -10,11 +10,10 @@ use kube::Api;
 use kube::api::ListParams;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
-use resources::QuestDB;
+use resources::{QuestDB, Seen};
 use store::Term;
 
 use super::book::Book;
-use super::seen::Seen;
 use super::translate::observation;
 use super::{End, Observer};
 use crate::fleet::Member;
