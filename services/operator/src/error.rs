@@ -97,6 +97,13 @@ pub enum Error {
         /// The fields it does not know.
         fields: String,
     },
+    /// The definition in the cluster, or who wrote a resource, is of another version than this operator, and what is asked for is
+    /// not shown in whole.
+    #[error("{what}")]
+    Definition {
+        /// What is missing, and what to do.
+        what: String,
+    },
     /// The system has no randomness to give.
     #[error("draw a password")]
     Random(#[source] getrandom::Error),
@@ -152,6 +159,7 @@ impl Error {
             | Self::NotTagged { .. }
             | Self::Contended { .. }
             | Self::Pruned { .. }
+            | Self::Definition { .. }
             | Self::Panic => true,
             Self::Database { .. }
             | Self::Ending { .. }
@@ -195,6 +203,7 @@ impl Error {
             Self::Contended { .. } => "contended",
             Self::Stale { .. } => "stale",
             Self::Pruned { .. } => "pruned",
+            Self::Definition { .. } => "definition",
             Self::Random(_) | Self::Key => "random",
             Self::Lease => "lease",
             Self::Panic => "panic",
@@ -223,6 +232,7 @@ impl Error {
             | Self::NotTagged { .. }
             | Self::Contended { .. }
             | Self::Pruned { .. }
+            | Self::Definition { .. }
             | Self::Random(_)
             | Self::Key
             | Self::Lease

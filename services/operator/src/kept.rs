@@ -7,6 +7,8 @@ pub(crate) mod brief;
 
 use std::fmt::Debug;
 
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
@@ -14,12 +16,17 @@ use k8s_openapi::api::core::v1::{
     Service,
 };
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::Resource;
-use resources::{QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule, names};
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Resource};
+use resources::{QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule, Seen, names};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use self::brief::Brief;
+use crate::watch::{self, Anew};
+
+/// What a watch tells.
+pub(crate) type Told<K> = Result<Event<K>, watcher::Error>;
 
 /// A kind of object that is watched.
 pub(crate) trait Kept:
@@ -35,6 +42,16 @@ pub(crate) trait Kept:
         Brief::of(self)
     }
 
+    /// A watch of the kind in a place; none is the whole cluster.
+    fn watched(
+        api: Api<Self>,
+        _place: Option<&str>,
+        config: watcher::Config,
+        anew: Anew,
+    ) -> BoxStream<'static, Told<Self>> {
+        watch::begin(api, config, anew).boxed()
+    }
+
     /// Takes away what nobody reads.
     fn strip(&mut self) {}
 
@@ -47,6 +64,32 @@ pub(crate) trait Kept:
 impl Kept for QuestDB {
     type Brief = brief::Database;
     const IS_DATABASE: bool = true;
+
+    /// One that cannot be read in whole is kept as far as it can, and says so ([`resources::unread`]): else a single one would hide
+    /// all others of its place.
+    fn watched(
+        api: Api<Self>,
+        place: Option<&str>,
+        config: watcher::Config,
+        anew: Anew,
+    ) -> BoxStream<'static, Told<Self>> {
+        let client = api.into_client();
+        let api: Api<Seen> = match place {
+            Some(namespace) => Api::namespaced(client, namespace),
+            None => Api::all(client),
+        };
+        watch::begin(api, config, anew).map(|told| told.map(as_read)).boxed()
+    }
+}
+
+fn as_read(event: Event<Seen>) -> Event<QuestDB> {
+    match event {
+        Event::Apply(seen) => Event::Apply(seen.into()),
+        Event::Delete(seen) => Event::Delete(seen.into()),
+        Event::Init => Event::Init,
+        Event::InitApply(seen) => Event::InitApply(seen.into()),
+        Event::InitDone => Event::InitDone,
+    }
 }
 
 impl Kept for QuestDBSnapshot {
@@ -145,9 +188,44 @@ impl Kept for VolumeAttachment {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use runtime::CancellationToken;
+    use runtime::health::Readiness;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::played::{self, Answer};
+    use crate::scope::Scope;
+    use crate::store::Key;
+    use crate::watch::{Upkeep, Watches};
+
+    #[tokio::test]
+    async fn a_database_that_cannot_be_read_hides_no_other() {
+        let database = |name: &str, state: &str| {
+            let spec = json!({ "runState": state, "storage": { "sizeGib": 20 } });
+            json!({ "metadata": { "name": name, "namespace": "n" }, "spec": spec })
+        };
+        let both = json!([database("newer", "Hibernating"), database("plain", "Running")]);
+        for scope in [Scope::All, Scope::of(&["n".to_owned()])] {
+            let listed = both.clone();
+            let client = played::client(move |_, watches| {
+                if watches { Answer::Silence } else { played::list("QuestDB", "crd.questdb.io/v1", &listed) }
+            });
+            let (stop, metrics) = (CancellationToken::new(), runtime::Metrics::default());
+            let watches = Watches::new(&metrics, &Readiness::default(), &scope, String::new());
+            let upkeep = Upkeep::played(watches, scope, &stop);
+            let sources = watch::namespaced::<QuestDB>(&client, &upkeep.scope);
+            let config = watcher::Config::default();
+            let store = watch::keep(&upkeep, sources, &config, |_| std::future::ready(()));
+            let ready = tokio::time::timeout(Duration::from_secs(30), store.ready()).await;
+            assert_eq!(ready, Ok(true), "the list is not taken in");
+            let found = |name| store.get(&Key::new(Some("n"), name)).expect("it is kept");
+            assert!(resources::unread(&found("newer")).is_some_and(|why| why.contains("Hibernating")));
+            assert_eq!(resources::unread(&found("plain")), None);
+            stop.cancel();
+        }
+    }
 
     fn stripped<K: Kept>(object: Value) -> Value {
         let mut object: K = serde_json::from_value(object).unwrap();

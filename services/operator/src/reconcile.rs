@@ -33,11 +33,18 @@ const REWORDED: Duration = Duration::from_secs(10);
 const UNTOLD: Duration = Duration::from_mins(5);
 /// Between two looks at a database that nobody is to work on, of which is told what waits.
 const SUSPENDED: Duration = Duration::from_mins(5);
+/// Reason of the event that tells of a resource that is not seen as it was written.
+const MISREAD: &str = "DefinitionMismatch";
 /// Between two looks at what only a person can cure.
 const BROKEN: Duration = Duration::from_secs(30);
 
 /// One pass.
 pub(crate) async fn pass(resource: &QuestDB, context: &Context) -> Result<Next, Error> {
+    if let Some(what) = plan::misread(resource) {
+        // Told beside it, because a report is a write to it, too.
+        context.events.wrong(resource, MISREAD, what.clone()).await;
+        return Err(Error::Definition { what });
+    }
     let namespace = resource.metadata.namespace.as_deref();
     let leaves = resource.metadata.deletion_timestamp.is_some();
     let watches = &context.watches;

@@ -40,6 +40,7 @@ use crate::strays::Strays;
 pub(crate) use self::again::look_again;
 use self::ear::Said;
 pub(crate) use self::merged::{Change, Heard, Merged, News, Source};
+pub(crate) use self::standing::{Anew, watch as begin};
 pub(crate) use self::state::Watches;
 pub(crate) use self::table::Need;
 pub(crate) use self::trouble::Watched;

@@ -16,6 +16,7 @@ mod identity;
 mod in_force;
 mod last_copy;
 mod matches;
+mod misread;
 mod observed;
 mod overrides;
 mod overwrite;
@@ -50,6 +51,7 @@ pub use last_copy::{
     Evidence, copies_to_look_at, is_name_known_released, last_copy_to_look_at, number_given, stem_of_order,
     takes_copy,
 };
+pub use misread::misread;
 pub use observed::{Account, Children, Dns, Memory, Observed, Unseen};
 pub use overwrite::overwriting;
 pub use part::Part;

@@ -18,6 +18,7 @@ pub mod render;
 mod schedule;
 mod schema;
 mod seen;
+mod served;
 mod snapshot;
 mod spec;
 mod status;
@@ -38,6 +39,7 @@ pub use schedule::{
 };
 pub use schema::{definition, definitions};
 pub use seen::{Seen, unread};
+pub use served::{DOCUMENT, lacking};
 pub use snapshot::{CopyPolicy, QuestDBSnapshot, QuestDBSnapshotSpec, QuestDBSnapshotStatus, SnapshotPhase};
 pub use spec::{
     ComputeSpec, DeletionPolicy, Exposure, InstructionSpec, NetworkSpec, QuestDB, QuestDBSpec, RunState,

@@ -2,7 +2,7 @@
 //!
 //! *Invariant:* a disk is destroyed only when EC2 and Kubernetes, both asked now, say that nothing holds it, its tags that it is
 //! this database's, and the resource, read last, that this is still asked for; where a last copy is to be kept, EC2 shows it
-//! complete.
+//! complete. The definition in force is one that shows all by which it could be kept.
 //! *Invariant:* what was seen is not old when the disk goes: the looks and the call each have a short deadline, in which the
 //! turn that the call waits for is included.
 
@@ -14,10 +14,10 @@ use cloud::{
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Api;
 use kube::api::ListParams;
-use plan::{Evidence, Goal, is_suspended};
+use plan::{Evidence, Goal, is_suspended, misread};
 use resources::{DeletionPolicy, QuestDB, QuestDBSnapshot};
 
-use super::{Pass, aws};
+use super::{Pass, aws, definition};
 use crate::error::Error;
 
 /// How long all looks may take together.
@@ -60,6 +60,7 @@ async fn look(
     (volume, copy): (&VolumeId, Option<&SnapshotId>),
     persistent_volume: &str,
 ) -> Result<bool, Error> {
+    definition::shows_all(pass).await?;
     let cloud = &pass.context.cloud;
     let found = cloud.describe_volumes(&Select::one(volume.clone())).await;
     let found = found.map_err(Error::aws("look at the volume"))?;
@@ -150,6 +151,9 @@ fn check_wish(planned: &QuestDB, now: Option<&QuestDB>, copy: Option<&SnapshotId
     }
     if before.resource_version.is_none() || before.resource_version != after.resource_version {
         return Err("the resource was changed meanwhile".to_owned());
+    }
+    if let Some(what) = misread(now) {
+        return Err(what);
     }
     if is_suspended(now) {
         return Err("nothing is to be done for the resource, as its annotation says".to_owned());

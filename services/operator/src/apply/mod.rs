@@ -5,6 +5,7 @@
 
 mod aws;
 pub(crate) mod contention;
+mod definition;
 mod destroy;
 mod dns;
 mod key;

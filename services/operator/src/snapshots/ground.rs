@@ -39,6 +39,9 @@ pub(super) async fn look(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> R
         let ground = unread(name, context.caches.resources.has(&key));
         return Ok(Look { ground, door: None, blind: None });
     };
+    if let Some(what) = plan::misread(&database) {
+        return Ok(Look::unclear(format!("of QuestDB {name}: {what}")));
+    }
     let Some(subject) = believed(&database, &context.settings) else {
         return Ok(Look::unclear(format!("QuestDB {name} has no identity yet")));
     };

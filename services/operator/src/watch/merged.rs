@@ -9,7 +9,6 @@ use kube::{Api, Client, ResourceExt as _};
 use super::answer::{self, Answers};
 use super::ear::{self, Said};
 use super::merge::{Merge, Told};
-use super::standing;
 use super::state::Watches;
 use crate::kept::Kept;
 use crate::store::{Former, Store, Writer};
@@ -141,7 +140,8 @@ fn said<K: Kept>(
     config: &watcher::Config,
     watches: &Watches,
 ) -> BoxStream<'static, Numbered<K>> {
-    let stream = standing::watch(source.api, config.clone(), watches.standing().anew());
+    let anew = watches.standing().anew();
+    let stream = K::watched(source.api, source.place.as_deref(), config.clone(), anew);
     let stream = stream.filter(|event| std::future::ready(may_be_ours(event))).modify(|object| {
         object.managed_fields_mut().clear();
         object.strip();

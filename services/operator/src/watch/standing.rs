@@ -68,13 +68,13 @@ impl Standing {
 }
 
 /// When a watch is to be begun anew: each time that it is told, and once it has gone on for long.
-pub(super) struct Anew {
+pub(crate) struct Anew {
     told: watch::Receiver<u64>,
     lasts: Duration,
 }
 
 /// A watch that pauses after each failure, and begins again with a list when it is to.
-pub(super) fn watch<K>(
+pub(crate) fn watch<K>(
     api: Api<K>,
     config: watcher::Config,
     Anew { told: anew, lasts }: Anew,
