@@ -1,12 +1,15 @@
 //! Tokens: 256 random bits that are shown once, and of which only the SHA-256 is kept.
 
+use std::time::Duration;
+
 use domain::TenantId;
-use jiff::{Timestamp, ToSpan as _};
 use store::{NewToken, Role, Store};
 use uuid::Uuid;
 
 /// What our secrets begin with, so that people and scanners know them when they see one.
 const PREFIX: &str = "slipway_";
+/// The most days that one lasts: beyond the life of whoever it is for.
+const LONGEST: u32 = 36_500;
 
 /// A token to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,8 +30,10 @@ pub enum Error {
     /// A tenant is missing, or there is one too many.
     #[error("give --tenant for role tenant, and for no other role")]
     Tenant,
-    /// A time beyond the calendar.
-    #[error("take {days} days from now")]
+    /// A time that nobody lives to see.
+    #[error(
+        "a token lasts at most {LONGEST} days, and not {days}: leave the number out for one that does not end by itself"
+    )]
     Days {
         /// As given.
         days: u32,
@@ -49,16 +54,16 @@ pub async fn create(store: &Store, wish: Wish) -> Result<String, Error> {
     let mut random = [0; 32];
     getrandom::fill(&mut random).map_err(Error::Random)?;
     let secret = format!("{PREFIX}{}", hex::encode(random));
-    let end = |days: u32| {
-        Timestamp::now().checked_add((i64::from(days) * 24).hours()).map_err(|_| Error::Days { days })
-    };
+    if let Some(days) = wish.days.filter(|days| *days > LONGEST) {
+        return Err(Error::Days { days });
+    }
     let token = NewToken {
         id: Uuid::now_v7(),
         hash: crate::api::hash(&secret),
         role: wish.role,
         tenant: wish.tenant,
         name: wish.name,
-        expires_at: wish.days.map(end).transpose()?,
+        lasts: wish.days.map(|days| Duration::from_hours(u64::from(days) * 24)),
     };
     store.create_token(&token).await.map_err(Error::Store)?;
     Ok(secret)

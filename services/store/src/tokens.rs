@@ -1,8 +1,8 @@
 //! Table `tokens`: who may ask. The secrets themselves are never here, only their SHA-256.
 
+use std::time::Duration;
+
 use domain::TenantId;
-use jiff::Timestamp;
-use jiff_sqlx::ToSqlx as _;
 use uuid::Uuid;
 
 use crate::{Error, Store};
@@ -47,8 +47,8 @@ pub struct NewToken {
     pub tenant: Option<TenantId>,
     /// Name for people.
     pub name: String,
-    /// When it ends by itself.
-    pub expires_at: Option<Timestamp>,
+    /// How long it lasts, by the database's clock: by that it is judged.
+    pub lasts: Option<Duration>,
 }
 
 /// Whoever holds a valid token.
@@ -70,16 +70,19 @@ impl Store {
         if let Some(tenant) = &token.tenant {
             self.ensure_tenant(tenant).await?;
         }
-        sqlx::query("insert into tokens (id, hash, role, tenant_id, name, expires_at) values ($1, $2, $3, $4, $5, $6)")
-            .bind(token.id)
-            .bind(token.hash.as_slice())
-            .bind(token.role.as_str())
-            .bind(token.tenant.as_ref().map(TenantId::as_str))
-            .bind(&token.name)
-            .bind(token.expires_at.map(Timestamp::to_sqlx))
-            .execute(&self.pool)
-            .await
-            .map_err(Error::from_sqlx)?;
+        sqlx::query(
+            "insert into tokens (id, hash, role, tenant_id, name, expires_at) \
+             values ($1, $2, $3, $4, $5, now() + make_interval(secs => $6))",
+        )
+        .bind(token.id)
+        .bind(token.hash.as_slice())
+        .bind(token.role.as_str())
+        .bind(token.tenant.as_ref().map(TenantId::as_str))
+        .bind(&token.name)
+        .bind(token.lasts.map(|lasts| lasts.as_secs_f64()))
+        .execute(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
         Ok(())
     }
 
