@@ -8,6 +8,7 @@ use kube::Client;
 use kube::client::ClientBuilder;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
+use crate::clock::Clock;
 use crate::count::Count;
 
 /// A request of a watch that is answered by nothing: longer than the five minutes after which a watch is ended anyway.
@@ -46,8 +47,12 @@ pub enum Error {
     Connect(#[source] kube::Error),
 }
 
-/// Prepares both clients; nothing is sent yet, and everything that is sent will be counted.
-pub(crate) async fn connect(kubeconfig: Option<&Path>, count: &Count) -> Result<Clients, Error> {
+/// Prepares both clients; nothing is sent yet. Everything that is sent will be counted, and its answer heard for its time.
+pub(crate) async fn connect(
+    kubeconfig: Option<&Path>,
+    count: &Count,
+    clock: &Clock,
+) -> Result<Clients, Error> {
     let mut config = load(kubeconfig).await?;
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT);
@@ -58,12 +63,13 @@ pub(crate) async fn connect(kubeconfig: Option<&Path>, count: &Count) -> Result<
     // Longer than a watch may be silent, so that only what never will be answered is ended.
     config.read_timeout = Some(IDLE);
     config.reset_reader_on_write = true;
-    Ok(Clients { calls: counted(calls, count)?, watches: counted(config, count)? })
+    Ok(Clients { calls: client(calls, count, clock)?, watches: client(config, count, clock)? })
 }
 
-fn counted(config: Config, count: &Count) -> Result<Client, Error> {
+fn client(config: Config, count: &Count, clock: &Clock) -> Result<Client, Error> {
     let host = config.cluster_url.authority().map_or("", |authority| authority.as_str()).to_owned();
-    Ok(ClientBuilder::try_from(config).map_err(Error::Connect)?.with_layer(&count.of(&host)).build())
+    let builder = ClientBuilder::try_from(config).map_err(Error::Connect)?;
+    Ok(builder.with_layer(&count.of(&host)).with_layer(clock).build())
 }
 
 async fn load(kubeconfig: Option<&Path>) -> Result<Config, Error> {

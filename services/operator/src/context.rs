@@ -9,6 +9,7 @@ use plan::Settings;
 
 use crate::apply::contention::Contention;
 use crate::caches::Caches;
+use crate::clock::Clock;
 use crate::database::Databases;
 use crate::error::Error;
 use crate::events::Events;
@@ -52,6 +53,8 @@ pub(crate) struct Context {
     /// How old the picture of the hosted zone may get.
     pub(crate) zone_period: Duration,
     pub(crate) work: Work,
+    /// By which ages are told.
+    pub(crate) clock: Clock,
     pub(crate) strays: Strays,
     pub(crate) memories: Memories,
     pub(crate) contention: Contention,

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{FutureExt as _, StreamExt as _};
-use jiff::Timestamp;
 use kube::runtime::controller::{Action, Config, applier};
 use kube::runtime::reflector::ObjectRef;
 use resources::QuestDB;
@@ -113,7 +112,7 @@ fn count(context: &Context) {
         *namespaces.entry(key.namespace()).or_default() += 1;
         uids.extend(brief.uid().filter(|_| remembers));
     });
-    context.measures.databases(each.map(|(_, brief)| brief), Timestamp::now());
+    context.measures.databases(each.map(|(_, brief)| brief), context.clock.now());
     let hidden = namespaces.iter().filter(|(namespace, _)| context.watches.unseen(**namespace).is_some());
     context.measures.unseen(hidden.map(|(_, count)| count).sum());
     if remembers {

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use cloud::Select;
-use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::runtime::reflector::ObjectRef;
 use plan::{Holder, Identity, Kind, Standing, Subject, Trace};
@@ -94,7 +93,7 @@ pub(crate) async fn refuse(context: &Context, resource: &QuestDB, doubt: &str) -
 
 /// Tells people what they have to make clear.
 async fn ask(context: &Context, resource: &QuestDB, text: &str) -> Result<Next, Error> {
-    let status = plan::unidentified(resource, text, Timestamp::now());
+    let status = plan::unidentified(resource, text, context.clock.now());
     report::write(context, resource, status, None).await?;
     Ok(Next::Soon(UNCLEAR))
 }
@@ -114,7 +113,7 @@ async fn traces(context: &Context, resource: &QuestDB) -> Result<Vec<Trace>, Err
 /// nothing but what EC2 kept.
 async fn in_kubernetes(context: &Context, resource: &QuestDB) -> Result<Vec<Trace>, Error> {
     let held = resource.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == names::FINALIZER);
-    if !held && age(resource) < NEW {
+    if !held && age(context, resource) < NEW {
         return Ok(Vec::new());
     }
     let name = resource.metadata.name.as_deref().unwrap_or_default();
@@ -142,7 +141,7 @@ async fn in_kubernetes(context: &Context, resource: &QuestDB) -> Result<Vec<Trac
 /// is new waits until EC2 is sure not to show what its namesake had before it.
 async fn in_ec2(context: &Context, resource: &QuestDB) -> Result<Vec<Trace>, Error> {
     // Taken since the resource was made, lest it be older than the disk that its namesake left.
-    let (now, seen) = (Instant::now(), age(resource).min(PICTURE));
+    let (now, seen) = (Instant::now(), age(context, resource).min(PICTURE));
     let picture = context.view.taken_after(now.checked_sub(seen).unwrap_or(now)).await;
     let picture = picture.map_err(Error::aws("look for what the resource owns in EC2"))?;
     let databases = picture.databases();
@@ -151,7 +150,7 @@ async fn in_ec2(context: &Context, resource: &QuestDB) -> Result<Vec<Trace>, Err
     let settings = &context.settings;
     let noticed = plan::traces_in_aws(resource, settings, instances, volumes);
     let Some(first) = noticed.first() else { return Ok(noticed) };
-    if age(resource) < context.ec2_lag {
+    if age(context, resource) < context.ec2_lag {
         let what = format!("EC2 shows {} under this name, and may be late", first.what);
         return Err(Error::Stale { what });
     }
@@ -167,9 +166,9 @@ async fn in_ec2(context: &Context, resource: &QuestDB) -> Result<Vec<Trace>, Err
     Ok(traces)
 }
 
-fn age(resource: &QuestDB) -> Duration {
+fn age(context: &Context, resource: &QuestDB) -> Duration {
     let made = resource.metadata.creation_timestamp.as_ref();
-    let age = made.map(|made| Timestamp::now().duration_since(made.0));
+    let age = made.map(|made| context.clock.now().duration_since(made.0));
     age.and_then(|age| Duration::try_from(age).ok()).unwrap_or_default()
 }
 

@@ -11,6 +11,7 @@ mod apply;
 mod args;
 mod caches;
 mod client;
+mod clock;
 mod context;
 mod controller;
 mod count;

@@ -5,7 +5,6 @@ mod name;
 use std::time::{Duration, Instant};
 
 use cloud::{Protection, Role, Select, SnapshotId, TagFilter, VolumeId, key};
-use jiff::Timestamp;
 use kube::runtime::reflector::ObjectRef;
 use plan::{Account, Dns, Observed, Plan, Source, Subject, Validated};
 use resources::{Phase, QuestDB};
@@ -47,7 +46,7 @@ async fn everything(
         account: account(context, validated, settled).await?,
         dns: Dns::default(),
         memory: context.memories.recall(&validated.subject.uid, validated.generation),
-        at: Timestamp::now(),
+        at: context.clock.now(),
     };
     if looks {
         strays::find(context, resource, validated, &mut observed).await?;

@@ -17,6 +17,7 @@ use crate::apply::contention::Contention;
 use crate::args::Args;
 use crate::caches::Caches;
 use crate::client;
+use crate::clock::Clock;
 use crate::context::Context;
 use crate::controller;
 use crate::count::Count;
@@ -64,9 +65,8 @@ pub enum Error {
 pub async fn run(args: Args) -> Result<(), Error> {
     let service = runtime::service!("slipway-operator");
     let program = Program::start(service, &args.telemetry, &args.ops).await.map_err(Error::Program)?;
-    let clients = client::connect(args.kubeconfig.as_deref(), &Count::new(&program.metrics))
-        .await
-        .map_err(Error::Client)?;
+    let (count, clock) = (Count::new(&program.metrics), Clock::default());
+    let clients = client::connect(args.kubeconfig.as_deref(), &count, &clock).await.map_err(Error::Client)?;
     let measures = Measures::new(&program.metrics, args.concurrency);
     let cloud = connect(&args, &measures).await;
     let (queue, incoming) = Queue::new(QUEUE);
@@ -108,6 +108,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
         resync: args.resync,
         zone_period: args.zone_period,
         work: Work::new(&program.metrics),
+        clock,
         strays,
         memories: Memories::default(),
         contention: Contention::default(),

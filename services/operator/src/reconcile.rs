@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use plan::{Observed, Part, Plan, Rehearsal, State, Subject, Unseen, Validated, Work};
 use resources::{QuestDB, QuestDBStatus};
 
@@ -51,7 +50,7 @@ pub(crate) async fn pass(resource: &QuestDB, context: &Context) -> Result<Next, 
     if let Some(unseen) = if leaves { watches.unseen_whole(namespace) } else { watches.unseen(namespace) } {
         // A part that is not shown to us would be taken for missing.
         let told = watches.told(namespace, unseen.clone());
-        if let Some(status) = told.and_then(|told| plan::unseen(resource, &told, Timestamp::now())) {
+        if let Some(status) = told.and_then(|told| plan::unseen(resource, &told, context.clock.now())) {
             let written = report::write(context, resource, status, None).await;
             note("could not say what is not seen", written);
         }
@@ -59,7 +58,7 @@ pub(crate) async fn pass(resource: &QuestDB, context: &Context) -> Result<Next, 
     }
     let passed = Box::pin(look_and_act(resource, context)).await;
     if let Err(error @ Error::Denied { .. }) = &passed {
-        let told = plan::denied(resource, &error.stable(), Timestamp::now());
+        let told = plan::denied(resource, &error.stable(), context.clock.now());
         // What broke the pass off is what is to be told of it.
         note("could not say what is denied", report::write(context, resource, told, None).await);
     }
@@ -113,7 +112,7 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
         Ok(validated) => validated,
         Err(violations) => {
             let seen = context.caches.children(&subject);
-            let mut status = plan::refused(resource, &seen, &violations, Timestamp::now());
+            let mut status = plan::refused(resource, &seen, &violations, context.clock.now());
             plan::rehearse_refused(resource, &violations, &context.settings, &in_force).tell(&mut status);
             report::write(context, resource, status, None).await?;
             return Ok(Next::Rest(slot(context, resource).within(context.resync)));
@@ -134,7 +133,7 @@ async fn look_and_act(resource: &QuestDB, context: &Context) -> Result<Next, Err
     if written.released {
         return Ok(next);
     }
-    let (done, now) = ((&plan, &written.applied), Timestamp::now());
+    let (done, now) = ((&plan, &written.applied), context.clock.now());
     let mut status = plan::status(resource, &validated, &observed, done, now);
     rehearsed.tell(&mut status);
     if let Some(later) = said_later(context, resource, &status, next) {
@@ -179,7 +178,7 @@ async fn suspend(
     resource: &QuestDB,
     planned: Option<(&Plan, Rehearsal)>,
 ) -> Result<Next, Error> {
-    let mut status = plan::suspended(resource, planned.as_ref().map(|(plan, _)| *plan), Timestamp::now());
+    let mut status = plan::suspended(resource, planned.as_ref().map(|(plan, _)| *plan), context.clock.now());
     planned.map(|(_, rehearsed)| rehearsed).unwrap_or_default().tell(&mut status);
     report::write(context, resource, status, None).await?;
     Ok(Next::Rest(slot(context, resource).within(SUSPENDED.min(context.resync))))

@@ -96,7 +96,7 @@ async fn announce(
     );
     if after == Phase::Ready && !matches!(before, Some(Phase::Updating | Phase::Degraded)) {
         let made = resource.metadata.creation_timestamp.as_ref();
-        let took = made.map(|made| jiff::Timestamp::now().duration_since(made.0));
+        let took = made.map(|made| context.clock.now().duration_since(made.0));
         if let Some(took) = took.and_then(|took| std::time::Duration::try_from(took).ok()) {
             context.measures.provisioned(took);
         }

@@ -5,7 +5,6 @@
 //! that EC2 does not find is no proof. Of a machine that is ended because its Node is silent, that is asked again instead.
 
 use cloud::{Role, Select, TagFilter, Volume};
-use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -37,7 +36,7 @@ async fn abandoned(pass: &Pass<'_>, left: &Left) -> Result<(), Error> {
     let nodes: Api<Node> = Api::all(context.client.clone());
     let node = context.call("look at the Node", nodes.get_opt(&left.node)).await?;
     match pod.zip(node) {
-        Some((pod, node)) if plan::is_abandoned(&pod, &node, Timestamp::now()) => Ok(()),
+        Some((pod, node)) if plan::is_abandoned(&pod, &node, context.clock.now()) => Ok(()),
         _ => Err(Error::Stale { what: format!("Node {} is not silent any more", left.node) }),
     }
 }

@@ -172,7 +172,7 @@ async fn at_rest(context: &Context, resource: &QuestDB, validated: &Validated) -
             return Ok(AtRest::Untold);
         }
     };
-    let now = Timestamp::now();
+    let now = context.clock.now();
     let taken = now.checked_sub(picture.age()).unwrap_or_default();
     // Of a name that was noted later, by whosever clock, the picture tells nothing.
     let untold = plan::name_at_rest(resource, taken) != plan::name_at_rest(resource, Timestamp::MAX);

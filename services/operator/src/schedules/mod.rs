@@ -32,7 +32,7 @@ impl Schedules {
         if resource.metadata.deletion_timestamp.is_some() {
             return Ok(Next::Change);
         }
-        let now = Timestamp::now();
+        let now = self.context.clock.now();
         let own = self.own(resource);
         let own: Vec<&QuestDBSnapshot> = own.iter().map(AsRef::as_ref).collect();
         let spec = &resource.spec;

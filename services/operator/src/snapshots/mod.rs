@@ -14,7 +14,6 @@ mod tests;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use kube::Api;
 use plan::snapshot::{self, Checkpoint, Plan, Seen};
 use resources::{QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase};
@@ -97,7 +96,7 @@ impl Snapshots {
             conclusive: unseen.is_none() && self.memories.shows_all(uid, looked, self.context.ec2_lag),
             before: before.and_then(|one| one.metadata.name.clone()),
             checkpoint: self.checkpoint(uid),
-            now: Timestamp::now(),
+            now: self.context.clock.now(),
         };
         let plan = snapshot::plan(resource, &seen);
         let done = match &plan.step {
