@@ -3,6 +3,7 @@
 //! Reads the files of the checkout and reports; it never changes one. A rule that is not here (or in the lint set) is
 //! not a rule. *Invariant:* every rule has a snippet in its tests that breaks it, so that no rule can fall asleep.
 
+mod clocks;
 mod proofs;
 mod rooms;
 mod source;
@@ -66,7 +67,7 @@ pub fn check(root: &Path) -> anyhow::Result<Vec<Finding>> {
 }
 
 fn check_one(source: &Source) -> Vec<Finding> {
-    let rules = text::RULES.iter().chain(rooms::RULES);
+    let rules = text::RULES.iter().chain(rooms::RULES).chain(clocks::RULES);
     rules
         .flat_map(|rule| {
             (rule.check)(source).into_iter().map(|(line, what)| Finding {
