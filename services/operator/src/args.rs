@@ -66,6 +66,10 @@ pub struct Args {
     /// one of the few requests a second that everybody in the account shares
     #[arg(long, env = "SLIPWAY_ZONE_PERIOD", value_name = "DURATION", default_value = "150s", value_parser = period)]
     pub zone_period: Duration,
+    /// How long a watch of the cluster lasts before it is begun again, in whole seconds; one that stays silent for five more counts
+    /// as dead
+    #[arg(long, env = "SLIPWAY_WATCH_TIMEOUT", default_value_t = 290, value_parser = clap::value_parser!(u32).range(1..=290), value_name = "SECONDS")]
+    pub watch_timeout: u32,
     /// QuestDB versions that databases may have
     #[arg(long = "questdb-versions", env = "SLIPWAY_QUESTDB_VERSIONS", value_delimiter = ',', default_values = domain::catalogue::VERSIONS, value_name = "VERSION")]
     pub versions: Vec<String>,
@@ -163,6 +167,7 @@ mod tests {
             (args.lease_namespace.as_str(), args.ec2_lag, args.resync, args.zone_period),
             ("slipway-system", Duration::from_secs(30), Duration::from_hours(1), Duration::from_secs(150))
         );
+        assert_eq!(args.watch_timeout, 290, "a watch that is silent is given up after five more");
     }
 
     #[test]
@@ -197,6 +202,8 @@ mod tests {
             ("--resync", "999ms"),
             ("--resync", "25h"),
             ("--zone-period", "0s"),
+            ("--watch-timeout", "0"),
+            ("--watch-timeout", "291"),
             ("--watch-namespace", "a,*"),
             ("--aws-rates", "launch=2"),
         ] {

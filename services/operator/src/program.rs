@@ -74,6 +74,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let (scope, readiness) = (args.scope(), &program.health.readiness);
     let rights = rights::command(&scope, &args.lease_namespace);
     let watches = Watches::new(&program.metrics, readiness, &scope, rights);
+    watches.standing().end_after(args.watch_timeout);
     let upkeep = Upkeep {
         scope: scope.clone(),
         need: Need::Databases,

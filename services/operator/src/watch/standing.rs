@@ -7,6 +7,7 @@
 //! are begun anew, with a list. What nobody noticed has its bound all the same: no watch goes on for ever without a list.
 
 use std::mem;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,17 +25,21 @@ const SPREAD: Duration = Duration::from_secs(3);
 /// How long a watch goes on after its list, within a quarter more or less: all of them at once would be a burden, and a list has
 /// all that it shows looked at.
 const LASTS: Duration = Duration::from_hours(12);
+/// How long the API server serves one request of a watch unless it is told otherwise, in seconds. One that is silent for five more is
+/// dead, whether anybody says so or not, and is begun again where it was.
+const ENDS: u32 = 290;
 
 /// The version at which one object was read last, always the same one, and how often all watches were begun anew.
 #[derive(Debug)]
 pub(crate) struct Standing {
     last: Mutex<Option<u64>>,
     anew: watch::Sender<u64>,
+    ends: AtomicU32,
 }
 
 impl Default for Standing {
     fn default() -> Self {
-        Self { last: Mutex::default(), anew: watch::Sender::new(0) }
+        Self { last: Mutex::default(), anew: watch::Sender::new(0), ends: AtomicU32::new(ENDS) }
     }
 }
 
@@ -61,9 +66,15 @@ impl Standing {
         }
     }
 
+    /// Each request of a watch that begins from now on is served for so many seconds.
+    pub(crate) fn end_after(&self, seconds: u32) {
+        self.ends.store(seconds, Ordering::Relaxed);
+    }
+
     /// When a watch is to be begun anew.
     pub(super) fn anew(&self) -> Anew {
-        Anew { told: self.anew.subscribe(), lasts: LASTS }
+        let ends = self.ends.load(Ordering::Relaxed);
+        Anew { told: self.anew.subscribe(), lasts: LASTS, ends }
     }
 }
 
@@ -71,17 +82,19 @@ impl Standing {
 pub(crate) struct Anew {
     told: watch::Receiver<u64>,
     lasts: Duration,
+    ends: u32,
 }
 
 /// A watch that pauses after each failure, and begins again with a list when it is to.
 pub(crate) fn watch<K>(
     api: Api<K>,
     config: watcher::Config,
-    Anew { told: anew, lasts }: Anew,
+    Anew { told: anew, lasts, ends }: Anew,
 ) -> impl Stream<Item = Result<Event<K>, Error>> + Send + 'static
 where
     K: kube::Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
 {
+    let config = config.timeout(ends);
     let begin = move || {
         let lasts = lasts.mul_f64(0.75 + runtime::backoff::random_share() / 2.0);
         (pauses::paced(watcher::watcher(api.clone(), config.clone())).boxed(), Instant::now() + lasts)

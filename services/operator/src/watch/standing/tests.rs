@@ -110,6 +110,30 @@ async fn what_is_restored_is_listed_again_although_no_watch_tells_of_it() {
     shows(&stand.store, "of-70").await;
 }
 
+/// Its connection died and nobody says so: what it lost is told by the next.
+#[tokio::test]
+async fn a_watch_that_died_without_a_word_is_begun_again_where_it_was() {
+    let begun = AtomicU64::new(0);
+    let client = played::client(move |_, watches| {
+        if !watches {
+            return listed(50);
+        }
+        match begun.fetch_add(1, Ordering::SeqCst) {
+            1 => {
+                let metadata = json!({ "name": "of-50", "namespace": "n", "resourceVersion": "51" });
+                Answer::Is(200, json!({ "type": "DELETED", "object": { "metadata": metadata } }))
+            }
+            _ => Answer::Silence,
+        }
+    });
+    let standing = Standing::default();
+    standing.end_after(1);
+    let told = watch(Api::<ConfigMap>::all(client), watcher::Config::default(), standing.anew());
+    let gone = told.filter(|event| std::future::ready(matches!(event, Ok(Event::Delete(_)))));
+    let gone = tokio::time::timeout(PATIENCE, std::pin::pin!(gone).next()).await;
+    assert!(matches!(gone, Ok(Some(_))), "it is still waited for");
+}
+
 #[tokio::test]
 async fn no_watch_goes_on_for_ever_without_a_list() {
     let client = played::client(|_, watches| if watches { Answer::Silence } else { listed(50) });
