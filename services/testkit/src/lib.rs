@@ -21,6 +21,7 @@ mod streams;
 pub mod telling;
 mod wait;
 mod watched;
+mod wrong_clock;
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -39,6 +40,7 @@ pub use spawned::{Spawned, free_address};
 pub use streams::Readers;
 pub use wait::{at_full_length, eventually, how_long, lasting};
 pub use watched::{Seen, Watched};
+pub use wrong_clock::WrongClock;
 
 /// The variable in which `cargo xtask test` passes the stack's state directory.
 pub const STATE_VARIABLE: &str = "SLIPWAY_TEST_STATE";

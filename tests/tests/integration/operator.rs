@@ -4,6 +4,7 @@
 #![cfg(test)]
 
 mod apart;
+mod clocks;
 mod crash;
 mod definitions;
 mod denied;

@@ -154,7 +154,7 @@ where
     Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace)
 }
 
-async fn passes(operator: &Spawned, more: f64) {
+pub(super) async fn passes(operator: &Spawned, more: f64) {
     let passes = async || operator.metric("controller_runtime_reconcile_total", "").await;
     let wanted = passes().await + more;
     eventually(PATIENCE, "passes", async || (passes().await >= wanted).then_some(())).await;
