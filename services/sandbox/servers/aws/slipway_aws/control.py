@@ -193,7 +193,10 @@ class Control:
 
     def _journal(self, request: Request) -> Any:
         since = int(request.args.get("since", "0"))
-        return {"calls": self.world.ledger.journal(since, request.args.get("action"))}
+        ledger = self.world.ledger
+        # Read first: no call that comes meanwhile is behind the number and left out.
+        latest = ledger.serial
+        return {"latest": latest, "calls": ledger.journal(since, request.args.get("action"))}
 
     def _settings(self, request: Request) -> Any:
         return self.world.settings.as_dict()

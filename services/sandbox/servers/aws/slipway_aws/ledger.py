@@ -10,18 +10,20 @@ import threading
 from collections import Counter, deque
 from typing import Any
 
-JOURNAL_LENGTH = 5_000
+from .settings import Settings
+
 LONGEST_TEXT = 200
 
 
 class Ledger:
     """Counters and journal. Safe for threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._lock = threading.Lock()
         self._calls: Counter[tuple[str, str, str]] = Counter()
         self._results: Counter[tuple[str, str, str, str]] = Counter()
-        self._journal: deque[dict[str, Any]] = deque(maxlen=JOURNAL_LENGTH)
+        self._journal: deque[dict[str, Any]] = deque()
         self._serial = 0
 
     def record(self, entry: dict[str, Any]) -> None:
@@ -32,6 +34,14 @@ class Ledger:
             self._calls[key] += 1
             self._results[(*key, entry["result"])] += 1
             self._journal.append({"serial": self._serial, **entry})
+            while len(self._journal) > self._settings.journal_length:
+                self._journal.popleft()
+
+    @property
+    def serial(self) -> int:
+        """The number of the latest call."""
+        with self._lock:
+            return self._serial
 
     def counters(self, region: str | None = None) -> dict[str, Any]:
         """Calls by action, with their results, of one region or all."""

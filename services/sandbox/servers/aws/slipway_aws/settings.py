@@ -43,6 +43,8 @@ class Settings:
     modifications_per_window: int = 4
     # Multiplies AWS's bucket sizes and rates; 0 switches throttling off.
     throttle_factor: float = 1.0
+    # How many of the latest calls the journal keeps.
+    journal_length: int = 5_000
 
     def change(self, values: dict[str, Any]) -> None:
         """Set the named numbers, or none of them if one is not acceptable."""

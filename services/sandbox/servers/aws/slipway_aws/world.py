@@ -75,7 +75,7 @@ class World:
         self.settings = settings
         self.clock = clock
         self.faults = Faults()
-        self.ledger = Ledger()
+        self.ledger = Ledger(settings)
         self.throttle = Throttle()
         self.history = History()
         self.timeline = Timeline()

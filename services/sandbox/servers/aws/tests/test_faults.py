@@ -243,6 +243,11 @@ def test_journal(strict: Endpoint) -> None:
     calls = strict.get("/journal?action=CreateVolume")["calls"]
     assert [call["params"]["Size"] for call in calls] == [20]
     assert strict.get(f"/journal?since={calls[-1]['serial']}")["calls"] == []
+    journal = strict.get("/journal")
+    assert journal["latest"] == journal["calls"][-1]["serial"]
+    strict.patch("/settings", {"journal_length": 1})
+    strict.ec2.describe_volumes()
+    assert [call["action"] for call in strict.get("/journal")["calls"]] == ["DescribeVolumes"]
 
 
 def test_mistakes_in_control_calls_are_told(strict: Endpoint) -> None:
