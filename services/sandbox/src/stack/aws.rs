@@ -10,6 +10,10 @@ use super::{Blueprint, Check, Network, Program};
 /// The part of a stack's /20 that each region gets. The order is fixed, so addresses do not move.
 const REGIONS: [&str; 4] = ["eu-west-1", "us-east-1", "eu-central-1", "ap-south-1"];
 
+/// What is otherwise where many tests at once are one account: each is to meet AWS's limits for an account no sooner than it would
+/// alone, machines that ended are not looked through by all for an hour, and what one test asks for is in the journal for as long.
+const FOR_MANY: [&str; 3] = ["throttle_factor=5", "terminated_visible_s=300", "journal_length=20000"];
+
 /// What must be known of a region before an operator can work in it; what `bootstrap` prints.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionFacts {
@@ -59,7 +63,12 @@ pub(super) fn endpoint(blueprint: &Blueprint<'_>) -> Program {
     } else {
         command.push(format!("--disks={}", layout.all_volumes()));
         command.push(format!("--snapshots={}", layout.snapshots().display()));
-        command.push(format!("--state={}", state.display()));
+        if blueprint.options.is_for_many_tests() {
+            // Nobody ends it, and every change would wait until all that there is was written.
+            command.extend(FOR_MANY.map(|setting| format!("--setting={setting}")));
+        } else {
+            command.push(format!("--state={}", state.display()));
+        }
     }
     Program::new("aws", command, layout.state())
         .env(&[("PYTHONPATH", sources(blueprint)), ("PYTHONDONTWRITEBYTECODE", "1".to_owned())])
@@ -135,6 +144,25 @@ mod tests {
             with_blueprint(&options, |blueprint| {
                 assert_eq!(endpoint(blueprint).command.last().map(String::as_str), Some(flag));
             });
+        }
+    }
+
+    #[test]
+    fn what_many_tests_share_keeps_no_state_and_has_room_for_all_of_them() {
+        let arguments = |options: &Options| {
+            let mut command = Vec::new();
+            with_blueprint(options, |blueprint| command = endpoint(blueprint).command);
+            command
+        };
+        let is_of = |argument: &String, flag: &str| argument.starts_with(flag);
+        let shared = arguments(&Options::for_integration());
+        assert!(!shared.iter().any(|argument| is_of(argument, "--state")), "{shared:?}");
+        assert_eq!(shared.iter().filter(|argument| is_of(argument, "--setting=")).count(), FOR_MANY.len());
+        let only_servers = Options { slipway: false, ..Options::for_people() };
+        for options in [Options::for_people(), Options::for_system(), only_servers] {
+            let usual = arguments(&options);
+            assert!(usual.iter().any(|argument| is_of(argument, "--state=")), "{usual:?}");
+            assert!(!usual.iter().any(|argument| is_of(argument, "--setting")), "{usual:?}");
         }
     }
 

@@ -103,6 +103,11 @@ impl Options {
         Self { clusters, slipway: true, plain_aws: false, durable: false }
     }
 
+    /// Whether many tests at once share its servers, none of which ends one of them.
+    pub(crate) fn is_for_many_tests(&self) -> bool {
+        !self.slipway && !self.durable
+    }
+
     /// The clusters that have controllers and nodes.
     pub fn full_clusters(&self) -> impl Iterator<Item = &Cluster> {
         self.clusters.iter().filter(|cluster| !cluster.bare)
