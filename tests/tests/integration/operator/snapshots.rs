@@ -97,14 +97,20 @@ pub(super) async fn make(subject: &Subject, mut snapshot: Value) {
 
 /// Waits until it is settled in a phase.
 pub(super) async fn settled(subject: &Subject, name: &str, phase: SnapshotPhase) -> QuestDBSnapshot {
-    let api = api(subject);
-    eventually(PATIENCE, &format!("snapshot {name} {}", phase.as_str()), async || {
-        let found = api.get(name).await.ok()?;
-        let status = found.status.as_ref()?;
-        let rests = status.conditions.iter().any(|one| one.type_ == "Progressing" && one.status == "False");
-        (status.phase == Some(phase) && rests).then_some(found)
-    })
-    .await
+    let what = format!("snapshot {name} {}", phase.as_str());
+    eventually(PATIENCE, &what, async || found_settled(subject, name, phase).await).await
+}
+
+/// The snapshot, if it is settled in a phase.
+pub(super) async fn found_settled(
+    subject: &Subject,
+    name: &str,
+    phase: SnapshotPhase,
+) -> Option<QuestDBSnapshot> {
+    let found = api(subject).get(name).await.ok()?;
+    let status = found.status.as_ref()?;
+    let rests = status.conditions.iter().any(|one| one.type_ == "Progressing" && one.status == "False");
+    (status.phase == Some(phase) && rests).then_some(found)
 }
 
 /// What EC2 has of this database.
@@ -245,7 +251,7 @@ async fn a_death_after_any_step_leaves_one_copy_and_no_debt() {
     stage.end(operator).await;
 }
 
-/// EBS takes longer for this copy than for those of other tests.
+/// EBS is not done with this copy before EC2 was asked about it again and again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_but_ec2_is_asked_about_what_ebs_only_copies() {
     let stage = Stage::new().await;
@@ -257,14 +263,10 @@ async fn nobody_but_ec2_is_asked_about_what_ebs_only_copies() {
     let operator = subject.rig.spawn((&lease, &kubeconfig), &[&begins], &[]);
     take(subject, "slow", "Delete").await;
     begins.fired().await;
-    let before = endpoint::control("GET", "/settings", &Value::Null).await["snapshot_pending_s"].clone();
-    let pending = async |seconds: Value| {
-        endpoint::control("PATCH", "/settings", &json!({ "snapshot_pending_s": seconds })).await;
-    };
-    pending(json!(15)).await;
+    let volume = subject.volume().await.id;
+    let stuck = json!({ "kind": "stick", "transition": "snapshot-pending", "contains": volume.as_str() });
+    let stuck = endpoint::fault(&stuck).await;
     begins.release().unwrap();
-    eventually(PATIENCE, "a copy", async || copies(subject).await.pop()).await;
-    pending(before).await;
     let of_pod = format!("/{}/pods/{}", subject.rig.namespace, names::pod(&subject.name));
     let looks = || front.seen(|seen| seen.path.contains(&of_pod)).len();
     let copying = eventually(PATIENCE, "a word that it copies", async || {
@@ -273,8 +275,19 @@ async fn nobody_but_ec2_is_asked_about_what_ebs_only_copies() {
     })
     .await;
     stage.is_free(&copying).await;
-    let asked = looks();
+    let (asked, since) = (looks(), endpoint::serial().await);
     assert!(asked > 3, "the database was looked at before: {asked}");
+    let of_copies = format!("/journal?since={since}&action=DescribeSnapshots");
+    eventually(PATIENCE, "EC2 to be asked twice more", async || {
+        let answer = endpoint::control("GET", &of_copies, &Value::Null).await;
+        let calls = answer["calls"].as_array().unwrap().iter();
+        // Nobody else asks about this cluster meanwhile.
+        let ours = calls.filter(|call| call["params"].to_string().contains(&subject.rig.cluster));
+        (ours.count() > 1).then_some(())
+    })
+    .await;
+    let ended = endpoint::control("DELETE", &format!("/faults/{stuck}"), &Value::Null).await;
+    assert!(ended["fired"].as_u64().is_some_and(|fired| fired > 0), "{ended}");
     settled(subject, "slow", SnapshotPhase::Succeeded).await;
     assert_eq!(looks(), asked, "the database was asked about a mere copy");
     stage.end(operator).await;
