@@ -4,7 +4,8 @@
 //! Tests in the same process use [`arm`]; a program of its own is told by the variable `SLIPWAY_FAILPOINTS`, entries
 //! parted by `;`, each `NAME[/SUBJECT]=abort|hold[@N],FILE`: the place acts at its Nth passing (the first by default) of
 //! that subject (any by default), and makes FILE just before, so that a test knows that its fault fired; `hold` goes on
-//! as soon as FILE is gone again.
+//! as soon as FILE is gone again. `NAME/BEGINNING=each,FOLDER` dies at the first passing of each subject that begins like
+//! this, and leaves a file of the subject's name: the next process passes that and dies at another.
 
 use std::fmt::Display;
 
@@ -50,6 +51,8 @@ mod points {
     pub enum Action {
         /// The process dies at once, without any cleaning up.
         Abort,
+        /// The same, once for each subject that begins like the one it is told.
+        Each,
         /// Whoever passes waits until released.
         Hold,
         /// Whoever passes panics. For tests in the same process.
@@ -64,6 +67,7 @@ mod points {
         action: Action,
         /// At which passing; 1 is the first.
         passing: u32,
+        /// Its mark, or the folder of all of them.
         file: Option<PathBuf>,
     }
 
@@ -120,7 +124,24 @@ mod points {
         let subject = subject.to_string();
         let found = lock(&POINTS).iter().find(|point| point.is_met_by(name, &subject)).cloned();
         if let Some(point) = found {
-            point.act().await;
+            point.act(&subject).await;
+        }
+    }
+
+    impl Order {
+        /// Whether it is about this place and subject.
+        fn means(&self, name: &str, subject: &str) -> bool {
+            let is_one = |wanted: &String| match self.action {
+                Action::Each => subject.starts_with(wanted.as_str()),
+                _ => wanted == subject,
+            };
+            self.name == name && self.subject.as_ref().is_none_or(is_one)
+        }
+
+        /// The file that tells that somebody came by.
+        fn mark(&self, subject: &str) -> Option<PathBuf> {
+            let file = self.file.as_ref()?;
+            Some(if self.action == Action::Each { file.join(subject) } else { file.clone() })
         }
     }
 
@@ -128,24 +149,28 @@ mod points {
         /// Counts a passing; whether it is the one.
         fn is_met_by(&self, name: &str, subject: &str) -> bool {
             let order = &self.order;
-            if order.name != name || order.subject.as_ref().is_some_and(|wanted| wanted != subject) {
+            if !order.means(name, subject) {
                 return false;
+            }
+            if order.action == Action::Each {
+                return order.mark(subject).is_some_and(|mark| !mark.exists());
             }
             let mut passed = lock(&self.passed);
             *passed = passed.saturating_add(1);
             *passed == order.passing
         }
 
-        async fn act(&self) {
-            tracing::warn!(failpoint = self.order.name, action = ?self.order.action, "failpoint fired");
-            if let Some(file) = &self.order.file
+        async fn act(&self, subject: &str) {
+            tracing::warn!(failpoint = self.order.name, action = ?self.order.action, subject, "failpoint fired");
+            let mark = self.order.mark(subject);
+            if let Some(file) = &mark
                 && let Err(error) = std::fs::write(file, self.order.name.as_bytes())
             {
                 tracing::error!(failpoint = self.order.name, "cannot leave its mark: {error}");
             }
             self.fired.send_replace(true);
-            match (self.order.action, &self.order.file) {
-                (Action::Abort, _) => std::process::abort(),
+            match (self.order.action, &mark) {
+                (Action::Abort | Action::Each, _) => std::process::abort(),
                 (Action::Panic, _) => std::panic::resume_unwind(Box::new("a failpoint")),
                 (Action::Hold, Some(file)) => until_gone(file).await,
                 (Action::Hold, None) => {
@@ -163,7 +188,7 @@ mod points {
                 tracing::warn!(failpoint = order.name, "failpoint armed");
                 add(order);
             } else {
-                tracing::error!("{VARIABLE}: {entry:?} is not NAME[/SUBJECT]=abort|hold[@N],FILE");
+                tracing::error!("{VARIABLE}: {entry:?} is not NAME[/SUBJECT]=abort|each|hold[@N],FILE");
             }
         }
     }
@@ -181,6 +206,7 @@ mod points {
         let (name, subject) = place.split_once('/').map_or((place, None), |(name, of)| (name, Some(of)));
         let action = match action {
             "abort" => Action::Abort,
+            "each" => Action::Each,
             "hold" => Action::Hold,
             _ => return None,
         };
@@ -204,6 +230,24 @@ mod points {
             for bad in ["", "here", "here=abort", "here=explode,m", "here=abort@x,m"] {
                 assert_eq!(parse(bad), None, "{bad}");
             }
+        }
+
+        #[test]
+        fn an_order_for_each_means_all_that_begin_alike_once() {
+            let folder = std::env::temp_dir().join(format!("failpoint-{}", std::process::id()));
+            std::fs::create_dir(&folder).unwrap();
+            let order = parse(&format!("tests.kind/db:1:=each,{}", folder.display())).unwrap();
+            assert_eq!(order.mark("db:1:Apply"), Some(folder.join("db:1:Apply")));
+            let (fired, released) = (watch::Sender::new(false), watch::Sender::new(false));
+            let point = Point { order, passed: Mutex::new(0), fired, released };
+            let met = |subject: &str| point.is_met_by("tests.kind", subject);
+            assert!(met("db:1:Apply") && met("db:1:Delete"));
+            assert!(
+                !met("db:11:Apply") && !met("other:1:Apply") && !point.is_met_by("tests.else", "db:1:Apply")
+            );
+            std::fs::write(folder.join("db:1:Apply"), "").unwrap();
+            assert!(!met("db:1:Apply") && met("db:1:Delete"), "what left its mark is passed");
+            std::fs::remove_dir_all(&folder).unwrap();
         }
 
         #[tokio::test]
