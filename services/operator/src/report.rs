@@ -15,12 +15,26 @@ use crate::write;
 /// The place right after a write to the API server, about a [`Position`].
 pub(crate) const WRITTEN: &str = "operator.write";
 
+/// The place right after a step or a status, about a [`Kind`].
+pub(crate) const KIND: &str = "operator.kind";
+
 /// A resource by name at a generation of its spec: whom tests mean at a place.
+#[derive(Clone, Copy)]
 pub(crate) struct Position<'a>(pub(crate) &'a str, pub(crate) i64);
 
 impl fmt::Display for Position<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.0, self.1)
+    }
+}
+
+/// What was done about it, in a word and the kind of object that it was done to: for tests that mean the first of each kind.
+pub(crate) struct Kind<'a>(pub(crate) Position<'a>, pub(crate) &'static str, pub(crate) &'static str);
+
+impl fmt::Display for Kind<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(position, word, object) = self;
+        write!(f, "{position}:{word}{object}")
     }
 }
 
@@ -45,7 +59,9 @@ pub(crate) async fn write(
     context.memories.reported(resource.metadata.uid.as_deref().unwrap_or_default());
     let name = resource.metadata.name.as_deref().unwrap_or_default();
     let generation = resource.metadata.generation.unwrap_or_default();
-    runtime::failpoint::hit(WRITTEN, Position(name, generation)).await;
+    let position = Position(name, generation);
+    runtime::failpoint::hit(WRITTEN, position).await;
+    runtime::failpoint::hit(KIND, Kind(position, "Status", "")).await;
     if before != after {
         announce(context, resource, before, report.status.as_ref()).await;
     }

@@ -10,7 +10,7 @@ pub(crate) const VARIABLE: &str = "SLIPWAY_FAILPOINTS";
 /// How long a program may take to come to a place.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A place, what happens there, and the mark by which a test knows that it did.
+/// A place, what happens there, and the mark, or the folder of marks, by which a test knows that it did.
 #[derive(Debug)]
 pub struct Failpoint {
     order: String,
@@ -28,6 +28,17 @@ impl Failpoint {
         Self::of(place, subject, &format!("abort@{passing}"), folder)
     }
 
+    /// The program dies when it passes the place for the first time about each subject that begins like this: the program after it
+    /// passes that subject and dies at another.
+    ///
+    /// # Errors
+    /// When there is no room for the marks.
+    pub fn abort_at_each(place: &str, beginning: &str, folder: &Path) -> std::io::Result<Self> {
+        let place = Self::of(place, beginning, "each", folder);
+        std::fs::create_dir_all(&place.mark)?;
+        Ok(place)
+    }
+
     /// Whoever passes the place about a subject for the first time is held there until released.
     pub fn hold(place: &str, subject: &str, folder: &Path) -> Self {
         Self::of(place, subject, "hold", folder)
@@ -38,9 +49,14 @@ impl Failpoint {
         Self { order: format!("{place}/{subject}={action},{}", mark.display()), mark }
     }
 
-    /// Whether somebody came to the place.
+    /// Whether somebody came to the place. Of places at each of many subjects ask [`Self::times`].
     pub fn has_fired(&self) -> bool {
         self.mark.exists()
+    }
+
+    /// How often somebody came to the place and met what was to be there.
+    pub fn times(&self) -> usize {
+        std::fs::read_dir(&self.mark).map_or_else(|_| usize::from(self.mark.exists()), Iterator::count)
     }
 
     /// Waits until somebody is held.

@@ -17,12 +17,12 @@ mod secret;
 
 use std::time::Instant;
 
-use plan::{Action, Applied, Failure, Kind, Manifest, Part, Plan, Step, Validated};
+use plan::{Action, Applied, Failure, Kind, Manifest, Part, Plan, Step, Target, Validated};
 use resources::{Phase, QuestDB};
 
 use crate::context::Context;
 use crate::error::Error;
-use crate::report::{Position, WRITTEN};
+use crate::report::{self, KIND, Position, WRITTEN};
 
 /// What became of a plan, for the report and for the next look.
 #[derive(Default)]
@@ -120,6 +120,7 @@ impl Pass<'_> {
         result?;
         let position = Position(&self.validated.subject.name, self.validated.generation);
         runtime::failpoint::hit(place(&action.step), position).await;
+        runtime::failpoint::hit(KIND, report::Kind(position, name, object(&action.step))).await;
         written.applied.wrote = true;
         if let Step::Apply(Manifest { kind, .. }) = &action.step
             && action.puts_right
@@ -242,6 +243,14 @@ const fn place(step: &Step) -> &'static str {
         | Step::DeleteVolume { .. }
         | Step::ChangeRecords { .. } => "operator.aws",
         Step::ProveLeft(_) => "operator.proof",
+    }
+}
+
+/// The kind of object that a step is about, where steps of its name are about many.
+const fn object(step: &Step) -> &'static str {
+    match step {
+        Step::Apply(Manifest { kind, .. }) | Step::Delete(Target { kind, .. }) => kind.as_str(),
+        _ => "",
     }
 }
 

@@ -13,6 +13,9 @@ use crate::database::{self, Door};
 use crate::error::Error;
 use crate::write;
 
+/// The place after a step or a status, about a snapshot by name.
+pub(super) const STEP: &str = "operator.snapshot.step";
+
 /// What a step changed.
 pub(super) enum Done {
     /// The object, which is now this.
@@ -35,6 +38,7 @@ pub(super) async fn carry_out(
         runtime::failpoint::hit("operator.snapshot.before", name).await;
         let done = one(snapshots, resource, step, door).await;
         runtime::failpoint::hit("operator.snapshot.after", name).await;
+        runtime::failpoint::hit(STEP, resource.metadata.name.as_deref().unwrap_or_default()).await;
         done
     };
     let done = if step.is_destructive() { context.within_lease(work).await } else { work.await };

@@ -186,6 +186,7 @@ impl Snapshots {
             }
             other => other?,
         };
+        runtime::failpoint::hit(act::STEP, resource.metadata.name.as_deref().unwrap_or_default()).await;
         if let Some(phase) = status.phase.filter(|phase| Some(*phase) != before) {
             let note = format!("the snapshot of {} is {}", resource.spec.database, phase.as_str());
             if phase == SnapshotPhase::Failed {
