@@ -32,6 +32,7 @@ mod names;
 mod others;
 mod overrides;
 mod policies;
+mod process;
 mod questdb;
 mod quiet;
 mod reach;

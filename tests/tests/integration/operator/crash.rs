@@ -1,31 +1,34 @@
-//! The operator dies right after its k-th write, for every k of every operation to AWS and for the first ones to the API
-//! server; the next one carries on, and there is never a machine, a disk, a firewall or a record more than there should be,
-//! and none is left.
+//! The operator dies right after a write, and the next one carries on: after the k-th write to the API server and to AWS of every
+//! operation in the lives of a database, with its status lost meanwhile, and after the first step of each kind. There is never a
+//! machine, a disk, a firewall, a record or a copy more than there should be, and none is left.
+//!
+//! `cargo xtask test faults` goes through every k, until no operation has as many writes. Anywhere else it is every so-many-th, from
+//! one on that is drawn, so that a few runs meet them all; the first step of each kind is met by each run.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+mod life;
+mod sweep;
 
 use cloud::{RecordKind, VolumeState};
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use resources::{Phase, names};
 use serde_json::{Value, json};
-use testkit::{Failpoint, Spawned, eventually, unique};
 
-use super::others::Others;
-use super::rig::{PATIENCE, Rig};
+use self::life::{Act, Turn};
+use self::sweep::{Least, Place, Road};
 use super::subject::Subject;
 
-/// Lives that are led at once.
-const AT_ONCE: usize = 4;
-/// No operation has as many writes to AWS.
-const MANY: u32 = 20;
-/// How many writes to the API server a death may come after: those of one round of lives. A life takes about a minute, and
-/// most of the later writes are reports.
-const FEW: u32 = 8;
-/// How long a life may be waited for between two of its turns, when all of them are led at once.
-const LONG: Duration = Duration::from_mins(2);
+/// The version that a database gets in place of the one that it begins with.
+const OTHER_VERSION: &str = "9.3.5";
+
+/// Machines, disks, firewalls and addresses.
+type Left = [usize; 4];
+
+const SERVING: Left = [1, 1, 1, 1];
+const PAUSED: Left = [0, 1, 1, 0];
+const KEPT: Left = [0, 1, 0, 0];
+const NOTHING: Left = [0; 4];
 
 /// A word for it, what the wish becomes, and where it ends.
 pub(super) type Operation = (&'static str, fn(&mut Value), Phase);
@@ -56,139 +59,101 @@ fn also(spec: &mut Value, run_state: &str) {
     spec["runState"] = json!(run_state);
 }
 
+/// What each of them has at least: by fewer writes none can be done.
+const LEAST: [Least; OPERATIONS.len()] = [
+    Least { api: 8, aws: 5, kinds: 12 },
+    Least { api: 8, aws: 2, kinds: 6 },
+    Least { api: 8, aws: 5, kinds: 8 },
+    Least { api: 8, aws: 3, kinds: 6 },
+    Least { api: 8, aws: 3, kinds: 5 },
+    Least { api: 8, aws: 5, kinds: 9 },
+];
+
+/// A life of wishes that nobody has to ask QuestDB for.
+fn usual() -> Road {
+    let turn = |((word, change, end), least): (Operation, Least)| wish(word, change, end, least);
+    Road { turns: OPERATIONS.into_iter().zip(LEAST).map(turn).collect(), questdb: false }
+}
+
+/// A life in which the disk is copied: before another version, because somebody asks for it, and before it goes; and in which the
+/// database is deleted and returns.
+fn copied() -> Road {
+    // How it begins is gone through in the other life.
+    let create = wish("create", |_| {}, Phase::Ready, Least { api: 8, aws: 5, kinds: 0 });
+    let upgrade = wish("upgrade", upgraded, Phase::Ready, Least { api: 4, aws: 0, kinds: 3 });
+    let copy = Turn { word: "copy", act: Act::Copy, least: Least { api: 7, aws: 0, kinds: 0 }, ..create };
+    let delete = wish("delete", deleted, Phase::Deleted, Least { api: 5, aws: 3, kinds: 5 });
+    let back = wish("return", upgraded, Phase::Ready, Least { api: 6, aws: 3, kinds: 5 });
+    let purge = wish("purge with a copy", gone_but_for_a_copy, Phase::Deleted, LEAST[5]);
+    let turns = vec![
+        create,
+        Turn { copies: 1, ..upgrade },
+        Turn { copies: 1, ..copy },
+        Turn { left: KEPT, ..delete },
+        back,
+        Turn { copies: 1, ..purge },
+    ];
+    Road { turns, questdb: true }
+}
+
+fn wish(word: &'static str, change: fn(&mut Value), end: Phase, least: Least) -> Turn {
+    Turn { word, act: Act::Wish(change), end, left: left(end), copies: 0, least }
+}
+
+fn upgraded(spec: &mut Value) {
+    spec["version"] = json!(OTHER_VERSION);
+}
+
+fn deleted(spec: &mut Value) {
+    upgraded(spec);
+    spec["runState"] = json!("Deleted");
+}
+
+fn gone_but_for_a_copy(spec: &mut Value) {
+    upgraded(spec);
+    spec["runState"] = json!("Purged");
+    spec["storage"]["deletionPolicy"] = json!("Snapshot");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_death_after_each_of_the_first_writes_to_the_api_server_is_made_good() {
-    die_everywhere("operator.write", FEW, [FEW; OPERATIONS.len()]).await;
+async fn a_death_after_any_write_to_the_api_server_is_made_good() {
+    die_everywhere(Place::Api, false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_death_after_any_write_to_aws_is_made_good() {
-    // By fewer writes none of them can be done.
-    die_everywhere("operator.aws", MANY, [5, 2, 5, 3, 3, 5]).await;
+    die_everywhere(Place::Aws, false).await;
 }
 
-/// How often each operation passes the place: the greatest k at which a death came.
-#[derive(Default)]
-struct Deaths {
-    /// The next life's k.
-    next: AtomicU32,
-    last: [AtomicU32; OPERATIONS.len()],
-    /// The least k that an operation did not reach.
-    end: Mutex<[Option<u32>; OPERATIONS.len()]>,
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_status_that_is_lost_at_a_death_after_any_write_is_made_good() {
+    die_everywhere(Place::Api, true).await;
 }
 
-impl Deaths {
-    /// The k of the next life, if there is to be one.
-    fn next(&self, most: u32) -> Option<u32> {
-        let k = self.next.fetch_add(1, Ordering::Relaxed) + 1;
-        (k <= most && !self.all_over(k)).then_some(k)
-    }
-
-    fn is_over(&self, operation: usize, k: u32) -> bool {
-        self.end.lock().unwrap()[operation].is_some_and(|end| end <= k)
-    }
-
-    fn all_over(&self, k: u32) -> bool {
-        (0..OPERATIONS.len()).all(|operation| self.is_over(operation, k))
-    }
-
-    /// The operations of the next life, by number: one that is led only for its beginning is cut short.
-    fn road(&self, k: u32) -> Vec<usize> {
-        let all = 0..OPERATIONS.len();
-        let over = (1..OPERATIONS.len() - 1).all(|operation| self.is_over(operation, k));
-        if over { vec![0, OPERATIONS.len() - 1] } else { all.collect() }
-    }
-
-    fn note(&self, operation: usize, k: u32, died: bool) {
-        if died {
-            self.last[operation].fetch_max(k, Ordering::Relaxed);
-            return;
-        }
-        let mut ends = self.end.lock().unwrap();
-        ends[operation] = Some(ends[operation].map_or(k, |end| end.min(k)));
-    }
+async fn die_everywhere(place: Place, wiped: bool) {
+    join_all([usual(), copied()].iter().map(|road| sweep::sweep(road, place, wiped))).await;
 }
 
-async fn die_everywhere(place: &'static str, most: u32, least: [u32; OPERATIONS.len()]) {
-    let deaths = Arc::new(Deaths::default());
-    let leaders = (0..AT_ONCE).map(|_| {
-        let deaths = Arc::clone(&deaths);
-        async move {
-            while let Some(k) = deaths.next(most) {
-                live(place, k, &deaths).await;
-            }
-        }
-    });
-    futures::future::join_all(leaders).await;
-    let died = deaths.last.each_ref().map(|last| last.load(Ordering::Relaxed));
-    assert!(died.iter().zip(least).all(|(died, least)| *died >= least), "{place}: {died:?}");
-    assert!(most == FEW || died.iter().all(|died| *died < most), "no end of writes: {died:?}");
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deaths_after_the_first_step_of_each_kind_are_made_good() {
+    join_all([usual(), copied()].iter().map(sweep::kinds)).await;
 }
 
-/// A whole life, with a death after the k-th write of each operation that has as many.
-async fn live(place: &'static str, k: u32, deaths: &Deaths) {
-    let mut subject = Subject::new(&unique("dies")).await;
-    let others = Others::of(&subject.rig);
-    let admin = subject.rig.admin.clone();
-    let lease = || async { testkit::temporary_namespace(&admin, "lease").await.unwrap() };
-    let folder = testkit::scratch();
-    let road = deaths.road(k);
-    let place_of =
-        |turn: usize| Failpoint::abort_at(place, &format!("{}:{}", subject.name, turn + 1), k, &folder);
-    let places: Vec<Failpoint> = (0..road.len()).map(place_of).collect();
-    let mut operator = start(&subject.rig, &lease().await, &places).await;
-    let mut password = None;
-    for (turn, number) in road.into_iter().enumerate() {
-        let (word, change, end) = OPERATIONS[number];
-        subject.wish(change).await;
-        let died = died(&subject, end, &operator, (&places[turn], &format!("{word}, k = {k}"))).await;
-        if died {
-            operator.dies(PATIENCE).await.unwrap();
-            operator = start(&subject.rig, &lease().await, &places[turn + 1..]).await;
-        }
-        deaths.note(number, k, died);
-        subject.carried_out(end).await;
-        judge(&subject, end, &format!("{place} {word} {k}")).await;
-        let drawn = secret(&subject).await;
-        assert!(end == Phase::Deleted || password.is_none() || drawn == password, "another password");
-        password = drawn;
+/// What there is of a database that came so far.
+const fn left(end: Phase) -> Left {
+    match end {
+        Phase::Ready => SERVING,
+        Phase::Paused => PAUSED,
+        _ => NOTHING,
     }
-    operator.kill().await.unwrap();
-    drop(others);
-    subject.rig.end().await;
-}
-
-/// Whether it dies before the wish is carried out, or of saying so.
-async fn died(subject: &Subject, end: Phase, operator: &Spawned, (place, what): (&Failpoint, &str)) -> bool {
-    let passes = async || operator.metric("controller_runtime_reconcile_time_seconds_count", "").await;
-    let mut carried_out = None;
-    eventually(LONG, what, async || {
-        if place.has_fired() {
-            return Some(true);
-        }
-        match carried_out {
-            // A pass that ended after that: it lives on.
-            Some(before) => (passes().await > before).then_some(false),
-            None if subject.is_carried_out(end).await => {
-                carried_out = Some(passes().await);
-                None
-            }
-            None => None,
-        }
-    })
-    .await
-}
-
-async fn start(rig: &Rig, lease: &str, places: &[Failpoint]) -> Spawned {
-    rig.spawn(
-        (lease, &rig.rights(lease).await),
-        &places.iter().collect::<Vec<_>>(),
-        &[("SLIPWAY_RESYNC", "1s")],
-    )
 }
 
 /// One of each, or none.
 pub(super) async fn judge(subject: &Subject, end: Phase, what: &str) {
+    has(subject, left(end), what).await;
+}
+
+async fn has(subject: &Subject, wanted: Left, what: &str) {
     let rig = &subject.rig;
     let machines = rig.instances().await;
     let mut volumes = rig.volumes().await;
@@ -196,14 +161,9 @@ pub(super) async fn judge(subject: &Subject, end: Phase, what: &str) {
     let groups = rig.groups().await.len();
     let records = rig.records(&rig.hostname(&subject.name)).await;
     let addresses = records.iter().filter(|record| record.kind == RecordKind::A).count();
-    let found = (machines.len(), volumes.len(), groups, addresses);
-    let wanted = match end {
-        Phase::Ready => (1, 1, 1, 1),
-        Phase::Paused => (0, 1, 1, 0),
-        _ => (0, 0, 0, 0),
-    };
+    let found = [machines.len(), volumes.len(), groups, addresses];
     assert_eq!(found, wanted, "{what}: {machines:?} {volumes:?} {records:?}");
-    assert!(end != Phase::Deleted || records.is_empty(), "{what}: {records:?}");
+    assert!(wanted != NOTHING || records.is_empty(), "{what}: {records:?}");
     for machine in &machines {
         let protection = rig.aws.describe_protection(&machine.id).await.unwrap();
         assert!(protection.termination && protection.stop, "{what}: {} is not protected", machine.id);

@@ -1,11 +1,10 @@
 //! Walks through wishes, some of which are left before they are carried out: in the end there is nothing by which a database
 //! that went such a way can be told from one that was made by the last wish, neither in the cluster nor in AWS.
 //!
-//! By a seed that can be played again: `SLIPWAY_WALKS_SEED`.
+//! By a seed that can be played again.
 
 mod picture;
 mod plain;
-mod process;
 mod wish;
 
 use std::collections::BTreeSet;
@@ -27,14 +26,16 @@ use serde_json::{Value, json};
 use testkit::{Random, Spawned, eventually, unique};
 
 use self::picture::Found;
-use self::process::Processes;
 use self::wish::Wish;
 use super::definitions::{DEFINING, Kind, definition};
 use super::others::Others;
+use super::process::Processes;
 use super::rig::{PATIENCE, Rig, patiently};
 use super::subject::Subject;
 use crate::support::stack;
 
+/// The seed with which the same walks are gone again.
+const SEED: &str = "SLIPWAY_WALKS_SEED";
 /// Walks at once. Each has a fresh database beside it.
 const WALKS: usize = 6;
 /// How long a wish may take among so many: a name that another took the place of is given back after half a minute.
@@ -223,20 +224,9 @@ async fn operator(rig: &Rig) -> Spawned {
     rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_QUESTDB_VERSIONS", &versions)])
 }
 
-#[expect(clippy::disallowed_methods, reason = "tests have no main to read their configuration in")]
-fn seed() -> u64 {
-    const NAME: &str = "SLIPWAY_WALKS_SEED";
-    let drawn = || u64::from(std::process::id()) ^ u64::try_from(jiff::Timestamp::now().as_second()).unwrap();
-    let set = std::env::var(NAME).ok();
-    let seed = set.map(|text| text.parse().unwrap_or_else(|_| panic!("{NAME} is not a number")));
-    let seed = seed.unwrap_or_else(drawn);
-    println!("the seed of the walks: go them again with {NAME}={seed}");
-    seed
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_way_to_a_wish_does_not_show() {
-    let seed = seed();
+    let seed = testkit::seed(SEED);
     let _defining = DEFINING.lock().await;
     let rig = Arc::new(Rig::new().await);
     prepare(&rig).await;

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 
-use super::super::rig::Rig;
+use super::rig::Rig;
 
 /// Between two looks at the pods.
 const PAUSE: Duration = Duration::from_millis(150);
@@ -53,6 +53,11 @@ impl Processes {
         });
         tasks.push(starts.abort_handle());
         Self { all, tasks }
+    }
+
+    /// Whether a checkpoint holds this database.
+    pub(super) fn is_held(&self, name: &str) -> bool {
+        self.all[name].known.lock().unwrap().held_since.is_some()
     }
 
     /// Where the process of a database is.

@@ -1,0 +1,219 @@
+//! After which writes operators die: one life for each k, until no operation has as many writes.
+
+use std::sync::Mutex;
+
+use futures::future::join_all;
+use testkit::Random;
+use tokio::sync::Semaphore;
+
+use super::life::{Death, Turn, lead};
+
+/// After every how-manieth write of an operation a death comes: 1 for all of them.
+const EVERY: &str = "SLIPWAY_CRASH_EVERY";
+/// The seed by which the same ones are chosen again.
+const SEED: &str = "SLIPWAY_CRASH_SEED";
+/// No operation has as many writes.
+const MANY: u32 = 80;
+/// Lives that are led at once, in all tests together. Each has an operator of its own.
+const AT_ONCE: usize = 8;
+static ROOM: Semaphore = Semaphore::const_new(AT_ONCE);
+
+/// Right after which writes a death comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Those to the API server.
+    Api,
+    /// Those to AWS.
+    Aws,
+}
+
+impl Place {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Api => "operator.write",
+            Self::Aws => "operator.aws",
+        }
+    }
+
+    /// After every how-manieth of them a death comes, unless another number is told.
+    const fn every(self) -> u64 {
+        match self {
+            Self::Api => 12,
+            Self::Aws => 4,
+        }
+    }
+}
+
+/// What an operation has at least: writes to the API server, writes to AWS, and kinds of steps.
+#[derive(Clone, Copy)]
+pub(super) struct Least {
+    pub(super) api: u32,
+    pub(super) aws: u32,
+    pub(super) kinds: usize,
+}
+
+impl Least {
+    const fn at(self, place: Place) -> u32 {
+        match place {
+            Place::Api => self.api,
+            Place::Aws => self.aws,
+        }
+    }
+}
+
+/// The operations of a life in order, the last of which leaves nothing.
+pub(super) struct Road {
+    pub(super) turns: Vec<Turn>,
+    /// Whether something answers in QuestDB's place.
+    pub(super) questdb: bool,
+}
+
+impl Road {
+    fn part(&self, numbers: &[usize]) -> Vec<Turn> {
+        numbers.iter().map(|number| self.turns[*number]).collect()
+    }
+}
+
+/// The turns up to one, and the end.
+fn as_far_as(until: usize, last: usize) -> Vec<usize> {
+    (0..last).take(until + 1).chain([last]).collect()
+}
+
+/// Every so-many-th k from the first on.
+#[derive(Clone, Copy, Debug)]
+struct Choice {
+    first: u32,
+    every: u32,
+}
+
+impl Choice {
+    fn of(place: Place) -> Self {
+        let every = testkit::setting(EVERY).unwrap_or_else(|| place.every()).max(1);
+        let first = 1 + Random::new(testkit::seed(SEED)).below(every);
+        Self { first: u32::try_from(first).unwrap(), every: u32::try_from(every).unwrap() }
+    }
+
+    /// Where little is chosen, a few lives at once tell soon that no more are to be led.
+    const fn at_once(self) -> usize {
+        if self.every == 1 { AT_ONCE } else { 2 }
+    }
+
+    /// The greatest k that is chosen up to this number.
+    fn up_to(self, most: u32) -> Option<u32> {
+        let beyond = most.checked_sub(self.first)?;
+        Some(most - beyond % self.every)
+    }
+}
+
+/// How many writes the turns of a road have, as far as lives have shown.
+struct Known {
+    choice: Choice,
+    /// How many lives have begun.
+    begun: u32,
+    /// The greatest k at which a death came, by turn.
+    last: Vec<u32>,
+    /// The least k that was not reached, by turn.
+    end: Vec<Option<u32>>,
+}
+
+impl Known {
+    fn new(turns: usize, choice: Choice) -> Self {
+        Self { choice, begun: 0, last: vec![0; turns], end: vec![None; turns] }
+    }
+
+    fn is_over(&self, turn: usize, k: u32) -> bool {
+        self.end[turn].is_some_and(|end| end <= k)
+    }
+
+    /// The k of the next life and its turns, if there is to be one. Those are left out that are led to nothing any more.
+    fn next(&mut self) -> Option<(u32, Vec<usize>)> {
+        let k = self.choice.first + self.choice.every * self.begun;
+        let last = self.end.len() - 1;
+        let open = (0..=last).filter(|turn| !self.is_over(*turn, k));
+        let until = open.map(|turn| if turn == last { 0 } else { turn }).max().filter(|_| k <= MANY)?;
+        self.begun += 1;
+        Some((k, as_far_as(until, last)))
+    }
+
+    fn note(&mut self, turn: usize, k: u32, died: bool) {
+        if died {
+            self.last[turn] = self.last[turn].max(k);
+        } else {
+            self.end[turn] = Some(self.end[turn].map_or(k, |end| end.min(k)));
+        }
+    }
+
+    /// Deaths came after all the writes that were chosen, as far as anybody knows of them.
+    fn judge(&self, least: &[u32]) {
+        let wanted = least.iter().map(|least| self.choice.up_to(*least).unwrap_or(0));
+        let short = self.last.iter().zip(wanted).any(|(last, wanted)| *last < wanted);
+        assert!(!short, "deaths at {:?} of at least {least:?} writes, {:?}", self.last, self.choice);
+        assert!(self.end.iter().all(Option::is_some), "no end of writes: {:?}", self.last);
+    }
+}
+
+/// A life for each k that is chosen, with a death after the k-th write of each turn that has as many.
+pub(super) async fn sweep(road: &Road, place: Place, wiped: bool) {
+    let known = Mutex::new(Known::new(road.turns.len(), Choice::of(place)));
+    let (at_once, shared) = (known.lock().unwrap().choice.at_once(), &known);
+    let leaders = (0..at_once).map(|_| async move {
+        loop {
+            let _room = ROOM.acquire().await.unwrap();
+            let next = shared.lock().unwrap().next();
+            let Some((k, numbers)) = next else { return };
+            let turns = road.part(&numbers);
+            let times = lead(&turns, road.questdb, (Death::At(place, k), wiped)).await;
+            for (number, times) in numbers.into_iter().zip(times) {
+                shared.lock().unwrap().note(number, k, times > 0);
+            }
+        }
+    });
+    join_all(leaders).await;
+    let known = known.into_inner().unwrap();
+    println!("{place:?}, status lost: {wiped}: {:?} deaths at most at {:?}", known.choice, known.last);
+    known.judge(&road.turns.iter().map(|turn| turn.least.at(place)).collect::<Vec<_>>());
+}
+
+/// A life for each turn, in which a death comes after the first step of each kind of it; with its status lost, or without that: both
+/// where all is gone through.
+pub(super) async fn kinds(road: &Road) {
+    let mut random = Random::new(testkit::seed(SEED));
+    let (ways, last) = (if testkit::setting(EVERY) == Some(1) { 2 } else { 1 }, road.turns.len() - 1);
+    let mut lives = Vec::new();
+    for (number, turn) in road.turns.iter().enumerate().filter(|(_, turn)| turn.least.kinds > 0) {
+        let wiped = random.chance(50);
+        lives.extend([wiped, !wiped].into_iter().take(ways).map(|wiped| (number, turn, wiped)));
+    }
+    let lives = lives.into_iter().map(|(number, turn, wiped)| async move {
+        let _room = ROOM.acquire().await.unwrap();
+        let numbers = as_far_as(if number == last { 0 } else { number }, last);
+        let at = numbers.iter().position(|led| *led == number).unwrap();
+        let died = lead(&road.part(&numbers), road.questdb, (Death::OfEachKind(at), wiped)).await;
+        println!("{}, status lost: {wiped}: {} kinds of steps", turn.word, died[at]);
+        assert!(died[at] >= turn.least.kinds, "{}: {died:?} kinds of steps", turn.word);
+    });
+    join_all(lives).await;
+}
+
+#[test]
+fn a_turn_is_led_until_it_has_no_more_writes_and_no_longer_than_it_is_needed() {
+    let (writes, mut led) = ([4, 1, 3], Vec::new());
+    let mut known = Known::new(writes.len(), Choice { first: 1, every: 1 });
+    while let Some((k, numbers)) = known.next() {
+        numbers.iter().for_each(|turn| known.note(*turn, k, k <= writes[*turn]));
+        led.push(numbers);
+    }
+    assert_eq!(led, [vec![0, 1, 2], vec![0, 1, 2], vec![0, 2], vec![0, 2], vec![0, 2]]);
+    assert_eq!((&known.last, &known.end), (&vec![4, 1, 3], &vec![Some(5), Some(2), Some(4)]));
+    known.judge(&writes);
+}
+
+#[test]
+fn a_few_runs_choose_every_write() {
+    let chosen = |first: u32| (0..4).map(move |number| first + 5 * number);
+    let mut all: Vec<u32> = (1..=5).flat_map(chosen).collect();
+    all.sort_unstable();
+    assert_eq!(all, (1..=20).collect::<Vec<_>>());
+    let choice = Choice { first: 3, every: 5 };
+    assert_eq!([2, 3, 7, 8, 13].map(|most| choice.up_to(most)), [None, Some(3), Some(3), Some(8), Some(13)]);
+}
