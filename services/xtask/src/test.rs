@@ -3,6 +3,7 @@
 //! The last line is `N passed, N failed, N skipped`; before it each failure has a line. *Invariant:* the stack of the tests is taken down again, however the
 //! run ends, unless it was asked to stay.
 
+mod asked;
 mod failures;
 mod plan;
 mod run;
@@ -74,7 +75,8 @@ pub(crate) enum Group {
     Integration,
     /// Tests against the whole running system, and a selection of the faults
     System,
-    /// Every fault, and a storm of them: kills, halts, black holes, nonsense, with the recovery times told
+    /// Every fault, and a storm of them: kills, halts, black holes, nonsense, with the recovery times told; and each death of the
+    /// operator
     Faults,
 }
 

@@ -1,6 +1,6 @@
 //! What each group runs, as data.
 
-use super::{Group, Length};
+use super::{Group, Length, asked};
 use crate::terminal;
 
 /// One thing that can pass or fail.
@@ -20,7 +20,7 @@ pub(super) enum Work {
     /// The documentation, where every warning is an error.
     Documentation,
     /// Tests of cargo, counted one by one.
-    CargoTest(&'static [&'static str]),
+    CargoTest(Tests),
     /// Tests in Python, counted one by one.
     Pytest,
     /// The house rules.
@@ -31,6 +31,57 @@ pub(super) enum Work {
     Servers,
     /// Bring up everything.
     Stack,
+}
+
+/// Tests of cargo.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tests {
+    /// The command.
+    pub(super) words: &'static [&'static str],
+    /// Parts of names: tests that have one of them in theirs are left out.
+    pub(super) without: &'static [&'static str],
+    /// Names of all that are run; every test when there are none.
+    pub(super) only: &'static [&'static str],
+    /// How many are run at once.
+    pub(super) at_once: AtOnce,
+    /// What the tests are told beside where the stack is.
+    pub(super) told: &'static [(&'static str, &'static str)],
+}
+
+/// How many tests are run at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AtOnce {
+    /// They harm what all use.
+    One,
+    /// One for each processor: they compute, or measure how long something takes.
+    Computing,
+    /// More than there are processors: they wait for servers, and share nothing but those.
+    Waiting,
+}
+
+impl AtOnce {
+    /// The number on so many processors; the test programs' own when there is none.
+    pub(super) fn number(self, processors: usize) -> Option<usize> {
+        match self {
+            Self::One => Some(1),
+            Self::Computing => None,
+            // Three to a processor; beyond eight it is the servers that are waited for.
+            Self::Waiting => Some((3 * processors).min(8).max(processors)),
+        }
+    }
+}
+
+impl Tests {
+    const fn of(words: &'static [&'static str]) -> Self {
+        Self { words, without: &[], only: &[], at_once: AtOnce::Computing, told: &[] }
+    }
+
+    fn describe(self) -> String {
+        let told: String = self.told.iter().map(|(name, value)| format!("{name}={value} ")).collect();
+        let words = asked::words(&self, &[]).unwrap_or_default().join(" ");
+        let parted = if words.is_empty() { "" } else { " -- " };
+        format!("{told}cargo {}{parted}{words}", self.words.join(" "))
+    }
 }
 
 /// The one way of building: without the examples, features of some dependencies would be others, and all would be built
@@ -48,7 +99,7 @@ const UNIT: &[Step] = &[
     Step { name: "generated", work: Work::Generated },
     Step {
         name: "unit-tests",
-        work: Work::CargoTest(&["test", "--workspace", "--lib", "--bins", "--no-fail-fast"]),
+        work: Work::CargoTest(Tests::of(&["test", "--workspace", "--lib", "--bins", "--no-fail-fast"])),
     },
     Step { name: "documentation", work: Work::Documentation },
 ];
@@ -60,29 +111,38 @@ const INTEGRATION: &[Step] = &[
     Step { name: "aws-endpoint-tests", work: Work::Pytest },
     Step {
         name: "integration-tests",
-        work: Work::CargoTest(&["test", "--workspace", "--test", "integration", "--no-fail-fast"]),
+        work: Work::CargoTest(Tests { without: WAITING, ..Tests::of(OF_INTEGRATION) }),
+    },
+    Step {
+        name: "waiting-tests",
+        work: Work::CargoTest(Tests {
+            without: COMPUTING,
+            at_once: AtOnce::Waiting,
+            ..Tests::of(OF_INTEGRATION)
+        }),
     },
 ];
+
+const OF_INTEGRATION: &[&str] = &["test", "--workspace", "--test", "integration", "--no-fail-fast"];
+
+/// Modules of integration tests that wait for an operator or for AWS nearly all of their time.
+const WAITING: &[&str] = &["cloud_aws::", "operator::"];
+
+/// The others: they keep the processors busy, or say how soon something has to be.
+const COMPUTING: &[&str] = &["backend::", "bus::", "node_agent::", "provisioner::", "store::"];
 
 const SYSTEM: &[Step] = &[
     Step { name: "programs", work: Work::Cargo(BUILD) },
     Step { name: "stack", work: Work::Stack },
     Step {
         name: "system-tests",
-        work: Work::CargoTest(&["test", "--workspace", "--test", "system", "--no-fail-fast"]),
+        work: Work::CargoTest(Tests::of(&["test", "--workspace", "--test", "system", "--no-fail-fast"])),
     },
-    Step { name: "selected-faults", work: Work::CargoTest(SELECTED_FAULTS) },
+    Step { name: "selected-faults", work: Work::CargoTest(Tests { only: SELECTED_FAULTS, ..ALL_FAULTS }) },
 ];
 
 /// Faults that every run of all tests meets: of each kind the one that says most for its time.
 const SELECTED_FAULTS: &[&str] = &[
-    "test",
-    "--workspace",
-    "--test",
-    "faults",
-    "--no-fail-fast",
-    "--",
-    "--test-threads=1",
     "a_killed_provisioner_is_replaced",
     "a_sleeper_that_wakes_changes_nothing",
     "a_killed_broker_loses_nothing",
@@ -92,21 +152,34 @@ const SELECTED_FAULTS: &[&str] = &[
     "a_seed_is_the_same_storm_again",
 ];
 
+const ALL_FAULTS: Tests = Tests {
+    at_once: AtOnce::One,
+    ..Tests::of(&["test", "--workspace", "--test", "faults", "--no-fail-fast"])
+};
+
+/// Integration tests that go through some of many cases each time, and here through all.
+const IN_FULL: &[&str] = &[
+    "operator::crash::a_death_after_any_write_to_aws_is_made_good",
+    "operator::crash::a_death_after_any_write_to_the_api_server_is_made_good",
+    "operator::crash::a_status_that_is_lost_at_a_death_after_any_write_is_made_good",
+    "operator::crash::deaths_after_the_first_step_of_each_kind_are_made_good",
+];
+
 const FAULTS: &[Step] = &[
     Step { name: "fault-programs", work: Work::Cargo(BUILD) },
-    Step { name: "fault-stack", work: Work::Stack },
+    // Without the rest of the stack, which would only take processors from them.
+    Step { name: "fault-servers", work: Work::Servers },
     Step {
-        name: "fault-tests",
-        work: Work::CargoTest(&[
-            "test",
-            "--workspace",
-            "--test",
-            "faults",
-            "--no-fail-fast",
-            "--",
-            "--test-threads=1",
-        ]),
+        name: "tests-in-full",
+        work: Work::CargoTest(Tests {
+            only: IN_FULL,
+            at_once: AtOnce::Waiting,
+            told: &[("SLIPWAY_CRASH_EVERY", "1")],
+            ..Tests::of(OF_INTEGRATION)
+        }),
     },
+    Step { name: "fault-stack", work: Work::Stack },
+    Step { name: "fault-tests", work: Work::CargoTest(ALL_FAULTS) },
 ];
 
 /// At full length those faults last longer too whose tests need a server of their own before the API server.
@@ -116,17 +189,14 @@ const FAULTS_AT_FULL_LENGTH: &[Step] = &[
     FAULTS[2],
     Step {
         name: "long-integration-tests",
-        work: Work::CargoTest(&[
-            "test",
-            "--workspace",
-            "--test",
-            "integration",
-            "--no-fail-fast",
-            "--",
-            "errors_now_and_then_are_outlived_and_errors_without_end_are_not_asked_for",
-        ]),
+        work: Work::CargoTest(Tests { only: LONG, ..Tests::of(OF_INTEGRATION) }),
     },
+    FAULTS[3],
+    FAULTS[4],
 ];
+
+const LONG: &[&str] =
+    &["provisioner::failing::errors_now_and_then_are_outlived_and_errors_without_end_are_not_asked_for"];
 
 impl Group {
     /// What runs when no group is named: everything but what repeats a group's selection in full.
@@ -162,7 +232,8 @@ impl Step {
 
     fn describe(self) -> String {
         match self.work {
-            Work::Cargo(words) | Work::CargoTest(words) => format!("cargo {}", words.join(" ")),
+            Work::Cargo(words) => format!("cargo {}", words.join(" ")),
+            Work::CargoTest(tests) => tests.describe(),
             Work::Documentation => "cargo doc, with every warning an error".to_owned(),
             Work::Pytest => "pytest of the AWS endpoint".to_owned(),
             Work::Tidy => "the house rules".to_owned(),
@@ -207,25 +278,31 @@ mod tests {
     #[test]
     fn every_build_and_test_is_of_the_whole_workspace() {
         for step in steps(Length::Full) {
-            if let Work::Cargo(words) | Work::CargoTest(words) = step.work
-                && words[0] != "fmt"
-            {
-                assert!(
-                    words.contains(&"--workspace"),
-                    "{}: other features would be other builds",
-                    step.name
-                );
-            }
+            let words = match step.work {
+                Work::Cargo(words) => words,
+                Work::CargoTest(tests) => tests.words,
+                _ => continue,
+            };
+            let is_whole = words[0] == "fmt" || words.contains(&"--workspace");
+            assert!(is_whole, "{}: other features would be other builds", step.name);
         }
     }
 
     #[test]
-    fn what_tests_stand_on_comes_first() {
-        for group in [Group::Integration, Group::System, Group::Faults] {
+    fn what_tests_stand_on_comes_before_them() {
+        for (group, first) in [
+            (Group::Integration, Work::Servers),
+            (Group::System, Work::Stack),
+            (Group::Faults, Work::Servers),
+        ] {
             let steps = group.steps(Length::Full);
-            let last = steps.iter().rposition(|step| step.is_foundation()).expect("there is one");
-            assert!(steps[last + 1..].iter().all(|step| !step.is_foundation()));
-            assert!(last + 1 < steps.len());
+            assert_eq!((steps[0].work, steps[1].work), (Work::Cargo(BUILD), first));
+            for (at, step) in steps.iter().enumerate() {
+                let Work::CargoTest(tests) = step.work else { continue };
+                let base = if tests.words == OF_INTEGRATION { Work::Servers } else { Work::Stack };
+                assert!(steps[..at].iter().any(|step| step.work == base), "{}", step.name);
+            }
+            assert!(!steps.last().is_some_and(|step| step.is_foundation()));
         }
     }
 
@@ -252,13 +329,45 @@ mod tests {
     fn tests_that_are_named_are_there() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("two levels deep");
         for step in steps(Length::Full) {
-            let Work::CargoTest(words) = step.work else { continue };
-            let mut words = words.iter().skip_while(|word| **word != "--test").skip(1);
+            let Work::CargoTest(tests) = step.work else { continue };
+            let mut words = tests.words.iter().skip_while(|word| **word != "--test").skip(1);
             let Some(program) = words.next() else { continue };
             let folder = root.join("tests/tests").join(program);
-            for name in words.filter(|word| !word.starts_with('-')) {
+            for test in tests.only {
+                let name = test.rsplit("::").next().unwrap_or(test);
                 assert!(has_test(&folder, name), "{}: there is no test {name} in {program}", step.name);
             }
         }
+    }
+
+    #[test]
+    fn each_module_of_integration_tests_is_run_by_one_step() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/tests/integration");
+        let main = std::fs::read_to_string(folder.join("main.rs")).unwrap();
+        let modules: Vec<&str> =
+            main.lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';')).collect();
+        let has_tests = |module: &&&str| {
+            let sources = std::fs::read_to_string(folder.join(format!("{module}.rs"))).unwrap();
+            sources.contains("#[tokio::test") || folder.join(module).is_dir()
+        };
+        let mut named = [WAITING, COMPUTING].concat();
+        named.sort_unstable();
+        // Not a test of its own: what stands before an API server in tests.
+        let mut found: Vec<String> = modules
+            .iter()
+            .filter(has_tests)
+            .filter(|module| **module != "front")
+            .map(|one| format!("{one}::"))
+            .collect();
+        found.sort_unstable();
+        assert_eq!(found, named);
+    }
+
+    #[test]
+    fn who_waits_leaves_room_for_others() {
+        let numbers = |at_once: AtOnce| [1, 2, 4, 16].map(|processors| at_once.number(processors));
+        assert_eq!(numbers(AtOnce::Waiting), [Some(3), Some(6), Some(8), Some(16)]);
+        assert_eq!(numbers(AtOnce::One), [Some(1); 4]);
+        assert_eq!(numbers(AtOnce::Computing), [None; 4]);
     }
 }

@@ -18,9 +18,9 @@ use sandbox::process::Process;
 use sandbox::progress::Progress;
 use sandbox::stack::{Layout, Options};
 
-use super::plan::{Step, Work};
+use super::plan::{Step, Tests, Work};
 use super::tally::Tally;
-use super::{Group, Length, failures, space};
+use super::{Group, Length, asked, failures, space};
 use crate::terminal::{self, Terminal};
 use crate::workspace::{self, Workspace};
 use crate::{down, generate, tidy, up};
@@ -33,6 +33,8 @@ const RECOVERIES: &str = "recovery.txt";
 const STATE: &str = "SLIPWAY_TEST_STATE";
 /// How the tests know how long faults are to last.
 const FULL_LENGTH: &str = "SLIPWAY_TEST_FULL_LENGTH";
+/// How test programs are told how many tests to run at once, unless an option says so.
+const THREADS: &str = "RUST_TEST_THREADS";
 
 /// Runs the groups.
 pub(super) fn run(
@@ -182,24 +184,31 @@ impl Runner<'_> {
                 command.env("RUSTDOCFLAGS", "-D warnings");
                 Ok(Tally::one(self.command(step, command)?.success()))
             }
-            Work::CargoTest(words) => {
-                let mut command = self.workspace.cargo(words);
-                command.env(STATE, self.layout.state()).env(FULL_LENGTH, self.length.told());
-                if !self.further.is_empty() && !words.contains(&"--") {
-                    command.arg("--");
-                }
-                command.args(self.further);
-                let status = self.command(step, command)?;
-                let output = fs::read_to_string(self.layout.log(step.name))?;
-                self.tell_recoveries();
-                Ok(Tally::of_libtest(&output).with_exit(status.success()))
-            }
+            Work::CargoTest(tests) => self.tests(step, &tests),
             Work::Pytest => self.pytest(step),
             Work::Tidy => self.tidy(step),
             Work::Generated => self.generated(step),
             Work::Servers => self.bring_up(&Options::for_integration()),
             Work::Stack => self.bring_up(&Options::for_system()),
         }
+    }
+
+    fn tests(&self, step: Step, tests: &Tests) -> anyhow::Result<Tally> {
+        let Some(words) = asked::words(tests, self.further) else { return Ok(Tally::default()) };
+        let mut command = self.workspace.cargo(tests.words);
+        command.env(STATE, self.layout.state()).env(FULL_LENGTH, self.length.told());
+        command.envs(tests.told.iter().copied());
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        if let Some(number) = tests.at_once.number(processors) {
+            command.env(THREADS, number.to_string());
+        }
+        if !words.is_empty() {
+            command.arg("--").args(words);
+        }
+        let status = self.command(step, command)?;
+        let output = fs::read_to_string(self.layout.log(step.name))?;
+        self.tell_recoveries();
+        Ok(Tally::of_libtest(&output).with_exit(status.success()))
     }
 
     /// Tells how long it took after each fault until all was well again, where tests have measured that.
