@@ -13,7 +13,7 @@ use kube::core::ObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
 use kube::{Client, Resource, ResourceExt as _};
-use plan::{Children, Holder, Subject};
+use plan::{Children, Holder, Rival, Settings, Subject, Validated};
 use resources::{QuestDB, names};
 
 use crate::given::Given;
@@ -26,6 +26,8 @@ use crate::watch::{self, Indexed, Wiring};
 #[derive(Clone)]
 pub(crate) struct Caches {
     pub(crate) resources: Store<QuestDB>,
+    /// The same by the host of their routes.
+    hosts: Indexed<QuestDB>,
     secrets: Store<Secret>,
     configs: Store<ConfigMap>,
     services: Store<Service>,
@@ -57,14 +59,20 @@ impl Caches {
             |volume| owner(&volume.metadata),
         );
         let known = volumes.store.clone();
-        let resources = watch::start(wiring, watch::namespaced(client, scope), all, |resource: &QuestDB| {
-            Some(ObjectRef::from_obj(resource))
-        });
+        let hosts = watch::start_indexed(
+            wiring,
+            watch::namespaced(client, scope),
+            all,
+            plan::host_key,
+            |resource: &QuestDB| Some(ObjectRef::from_obj(resource)),
+        );
+        let resources = hosts.store.clone();
         watch::look_again(wiring, &resources);
         Self {
             reach: Reach::start(client, wiring, &resources),
             given: Given::start(client, wiring),
             resources,
+            hosts,
             secrets: children(client, wiring),
             configs: children(client, wiring),
             services: children(client, wiring),
@@ -117,6 +125,19 @@ impl Caches {
         others
             .map(|(key, other)| Holder { name: key.to_string(), is_believed: other.is_believed() })
             .collect()
+    }
+
+    /// Routes of other databases to the host of this one's, as far as they are seen.
+    pub(crate) fn rivals(
+        &self,
+        resource: &QuestDB,
+        validated: &Validated,
+        settings: &Settings,
+    ) -> Vec<Rival> {
+        let keys = plan::host_keys(validated, settings);
+        let others: Vec<_> = keys.iter().flat_map(|key| self.hosts.of(key)).collect();
+        let route = |kind, name: &str| self.reach.route(kind, &validated.subject.namespace, name);
+        plan::rivals((resource, validated), &others, settings, route)
     }
 
     /// Disks of a database, by their label.

@@ -45,6 +45,7 @@ async fn everything(
         references: plan::references::References::default(),
         account: account(context, validated, settled).await?,
         dns: Dns::default(),
+        rivals: context.caches.rivals(resource, validated, &context.settings),
         memory: context.memories.recall(&validated.subject.uid, validated.generation),
         at: context.clock.now(),
     };

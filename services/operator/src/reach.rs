@@ -7,7 +7,8 @@ use std::sync::Arc;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Client;
-use plan::{Children, Subject};
+use kube::core::DynamicObject;
+use plan::{Children, Kind, Subject};
 use resources::{QuestDB, names};
 
 use self::others::Others;
@@ -51,6 +52,11 @@ impl Reach {
     /// Waits until it is known which kinds there are.
     pub(crate) async fn ready(&self) -> bool {
         self.others.ready().await
+    }
+
+    /// An object of a kind that a cluster may lack, whichever database's it is.
+    pub(crate) fn route(&self, kind: Kind, namespace: &str, name: &str) -> Option<Arc<DynamicObject>> {
+        self.others.one(kind, &Key::new(Some(namespace), name))
     }
 
     /// Adds the objects of one database to the others that were seen.

@@ -213,8 +213,8 @@ fn next(
         // Nor does any tell that somebody has let the firewall be.
         let fought = !written.applied.contended.is_empty();
         let untold = observed.dns.untold || observed.account.untold || fought;
-        let unreadable = !observed.secrets.unreadable.is_empty();
-        let doubt = Doubt { unreadable, untold, optimizes: work == Work::Optimizing };
+        let withheld = !observed.secrets.unreadable.is_empty() || !plan.hosts_taken.is_empty();
+        let doubt = Doubt { withheld, untold, optimizes: work == Work::Optimizing };
         return at_rest(&doubt, context.resync, &Slot::of(uid, &context.memories));
     }
     // A part that rests keeps its own time.
@@ -242,8 +242,8 @@ fn next(
 
 /// What could not be seen of a database as it should be, and what nobody tells of.
 struct Doubt {
-    /// A Secret that cannot be read now.
-    unreadable: bool,
+    /// A Secret that cannot be read now, or a host that another database has.
+    withheld: bool,
     /// What a picture would tell of it that all share.
     untold: bool,
     /// How far EC2 is with its disk, which is as it should be.
@@ -252,7 +252,7 @@ struct Doubt {
 
 fn at_rest(doubt: &Doubt, resync: Duration, slot: &Slot<'_>) -> Next {
     match doubt {
-        Doubt { unreadable: true, .. } => Next::Soon(BROKEN.min(resync)),
+        Doubt { withheld: true, .. } => Next::Soon(BROKEN.min(resync)),
         Doubt { optimizes: true, .. } => Next::Rest(slot.within(OPTIMIZING.min(resync))),
         Doubt { untold: true, .. } => Next::Rest(slot.within(UNTOLD.min(resync))),
         Doubt { .. } => Next::Rest(slot.within(resync)),
@@ -269,8 +269,8 @@ mod tests {
     fn what_could_not_be_seen_of_one_at_rest_is_looked_at_soon() {
         let second = Duration::from_secs(1);
         let slot = Slot { uid: "0b3c3f5e", now: HOUR };
-        let check = |[unreadable, untold, optimizes]: [bool; 3], resync, expected| {
-            assert_eq!(at_rest(&Doubt { unreadable, untold, optimizes }, resync, &slot), expected);
+        let check = |[withheld, untold, optimizes]: [bool; 3], resync, expected| {
+            assert_eq!(at_rest(&Doubt { withheld, untold, optimizes }, resync, &slot), expected);
         };
         check([false, false, false], HOUR, Next::Rest(slot.within(HOUR)));
         check([false, true, false], HOUR, Next::Rest(slot.within(UNTOLD)));

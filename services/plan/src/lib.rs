@@ -28,6 +28,7 @@ mod reach;
 pub mod references;
 mod rehearsal;
 mod report;
+mod rivals;
 pub mod schedule;
 pub mod secrets;
 mod settings;
@@ -67,6 +68,7 @@ pub use report::{
     Applied, Failure, can_wait, denied, identified, is_reworded, is_suspended, refused, status, suspended,
     unidentified, unseen,
 };
+pub use rivals::{Rival, host_key, host_keys, rivals};
 pub use settings::{Neighbours, Settings};
 pub use step::{Kind, Manifest, Step, Target};
 pub use subject::Subject;

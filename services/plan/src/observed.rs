@@ -20,7 +20,7 @@ use resources::QuestDBSnapshot;
 
 use crate::references::References;
 use crate::secrets::Secrets;
-use crate::{Kind, Mistagged, Part, Source};
+use crate::{Kind, Mistagged, Part, Rival, Source};
 
 /// Everything observed.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +35,8 @@ pub struct Observed {
     pub account: Account,
     /// In Route 53.
     pub dns: Dns,
+    /// Routes of other databases to the host of this one's.
+    pub rivals: Vec<Rival>,
     /// What this process remembers of its own attempts. Losing it costs a repeated call, never a duplicate.
     pub memory: Memory,
     /// When this was looked at.

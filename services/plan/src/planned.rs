@@ -62,6 +62,8 @@ pub struct Plan {
     pub changes: Vec<Change>,
     /// What people have to put right, and nothing else waits for.
     pub problems: Vec<String>,
+    /// Routes whose host another database has: which, and what to do. Nothing else waits for that either.
+    pub hosts_taken: Vec<String>,
     /// Whether QuestDB answers on its machine and this plan leaves it alone.
     pub serves: bool,
     /// Whether it answers on the machine that it is about to leave, and its name leads there still.

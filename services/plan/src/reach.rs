@@ -34,10 +34,9 @@ impl Reach {
             cidrs: sorted(&egress.cidrs),
             namespaces: sorted(&egress.namespaces),
         });
-        let ingress = network.ingress.clone().map(|ingress| {
-            let own = || format!("{}.{}", subject.name, suffix(subject, settings));
-            (ingress.host.as_deref().map_or_else(own, cloud::normalise_name), ingress)
-        });
+        let ingress = network.ingress.clone();
+        let ingress =
+            ingress.map(|ingress| (host(&ingress, (&subject.namespace, &subject.name), settings), ingress));
         Self {
             service: network.service.clone().unwrap_or_default(),
             namespaces: sorted(&network.allowed_namespaces),
@@ -89,7 +88,7 @@ pub(crate) fn check(
         check_keys("/spec/network/monitor/labels", &monitor.labels, violations);
     }
     // A namespace has names of its own, so that nobody takes over what comes in for another.
-    let suffix = suffix(subject, settings);
+    let suffix = suffix(&subject.namespace, settings);
     let host = network.ingress.as_ref().and_then(|ingress| ingress.host.as_deref());
     if let Some(host) = host.map(cloud::normalise_name)
         && !is_below(&host, &suffix)
@@ -99,8 +98,14 @@ pub(crate) fn check(
     }
 }
 
-fn suffix(subject: &Subject, settings: &Settings) -> String {
-    format!("{}.{}", subject.namespace, cloud::normalise_name(&settings.neighbours.ingress_suffix))
+/// The host that the routes of a resource match.
+pub(crate) fn host(ingress: &IngressSpec, (namespace, name): (&str, &str), settings: &Settings) -> String {
+    let own = || format!("{name}.{}", suffix(namespace, settings));
+    ingress.host.as_deref().map_or_else(own, cloud::normalise_name)
+}
+
+fn suffix(namespace: &str, settings: &Settings) -> String {
+    format!("{namespace}.{}", cloud::normalise_name(&settings.neighbours.ingress_suffix))
 }
 
 /// Any number of labels below the suffix, of letters that cannot end the rule that they are written into.

@@ -96,6 +96,14 @@ impl Others {
         self.looked.clone().wait_for(|looked| *looked >= KINDS.len()).await.is_ok()
     }
 
+    /// An object that is seen, whichever database's it is.
+    pub(super) fn one(&self, kind: Kind, key: &Key) -> Option<Arc<DynamicObject>> {
+        match lock(&self.known).get(&kind)? {
+            Presence::There(store) => store.get(key),
+            Presence::Missing => None,
+        }
+    }
+
     pub(super) fn fill(&self, children: &mut Children, subject: &Subject) {
         let known = lock(&self.known);
         for kind in KINDS {

@@ -2,18 +2,22 @@
 //! and the routes of Traefik.
 //!
 //! *Invariant:* a kind that the cluster does not know, or does not let us see, holds nothing up: it is told, and made once the
-//! kind is there. *Invariant:* what cannot be seen is neither made nor taken away.
+//! kind is there. *Invariant:* what cannot be seen is neither made nor taken away. *Invariant:* no route is made to a host that
+//! another database has.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::core::ObjectMeta;
-use resources::QuestDB;
+use resources::{QuestDB, names};
 use serde_json::Value;
 
 use super::World;
 use super::child::ensure;
 use super::home::serving;
 use super::machine::is_of;
-use crate::{Children, Kind, Manifest, Observed, Part, Plan, State, Step, Target, Unseen, Validated, build};
+use crate::rivals::contested;
+use crate::{
+    Children, Kind, Manifest, Observed, Part, Plan, State, Step, Subject, Target, Unseen, Validated, build,
+};
 
 /// Taints by which those who end machines say that they are about to.
 const LEAVING: [&str; 4] = [
@@ -73,6 +77,14 @@ fn others(world: &World<'_>, plan: &mut Plan) -> bool {
             kind == manifest.kind && metadata.name.as_ref() == Some(&manifest.name)
         };
         let found = children.others.iter().find(|(kind, found)| same(*kind, &found.metadata));
+        let there = found.map(|(_, found)| &**found);
+        let asked = (&manifest, field(&manifest, &world.validated.subject));
+        if let Some(contested) = contested(asked, there, &world.observed.rivals) {
+            plan.hosts_taken.push(contested.text);
+            if contested.yields {
+                continue;
+            }
+        }
         let value = found.map(|(_, found)| serde_json::to_value(&**found).unwrap_or_default());
         done &= ensure(plan, Part::Reach, manifest, value.as_ref());
     }
@@ -86,6 +98,17 @@ fn wanted(validated: &Validated) -> Vec<Manifest> {
         .iter()
         .flat_map(|(host, wish)| build::routes(subject, host, wish, validated.keyring.open));
     routes.chain(reach.monitor.iter().map(|wish| build::monitor(subject, wish))).collect()
+}
+
+/// The field that asks for a route.
+fn field(manifest: &Manifest, subject: &Subject) -> &'static str {
+    if manifest.kind == Kind::IngressRoute {
+        "spec.network.ingress.http"
+    } else if manifest.name == names::route_pg(&subject.name) {
+        "spec.network.ingress.pg"
+    } else {
+        "spec.network.ingress.ilp"
+    }
 }
 
 /// An object that is there when it is wanted, and not when it is not; whether that is so.

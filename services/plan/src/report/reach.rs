@@ -26,20 +26,23 @@ pub(super) fn cordoned(status: &QuestDBStatus, resource: &QuestDB, outcome: &Out
     Some(yes("Cordoned", &text))
 }
 
-/// Kinds that are asked for, and that the cluster does not know or does not let us see.
+/// What is asked for and not made: kinds that the cluster does not know or does not let us see, and routes to a host that another
+/// database has.
 pub(super) fn integrations(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
     let serves = outcome.validated.goal == Goal::Serve;
     let missing = if serves { missing_kinds(outcome.validated, outcome.observed) } else { Vec::new() };
     let wanted = serves && !outcome.validated.reach.kinds().is_empty();
-    if missing.is_empty() {
+    let taken = &outcome.plan.hosts_taken;
+    if missing.is_empty() && taken.is_empty() {
         return (wanted || is_known(status, condition::INTEGRATIONS_READY))
             .then(|| yes("Known", "the cluster knows every kind of object that is asked for"));
     }
+    let of_kinds = missing.iter().filter_map(|(_, _, unseen)| obstacle(*unseen));
+    let of_hosts = taken.first().map(|_| ("HostTaken", 3));
     // What was said before holds until it is known better.
-    let (reason, _) =
-        missing.iter().filter_map(|(_, _, unseen)| obstacle(*unseen)).max_by_key(|(_, rank)| *rank)?;
-    let texts: Vec<String> =
-        missing.iter().filter_map(|(kind, field, unseen)| told(*kind, field, *unseen)).collect();
+    let (reason, _) = of_kinds.chain(of_hosts).max_by_key(|(_, rank)| *rank)?;
+    let texts = missing.iter().filter_map(|(kind, field, unseen)| told(*kind, field, *unseen));
+    let texts: Vec<String> = taken.iter().cloned().chain(texts).collect();
     Some(no(reason, &texts.join("; ")))
 }
 

@@ -27,6 +27,7 @@ mod references;
 mod rehearsal;
 mod reload;
 mod rename;
+mod rivals;
 mod runner;
 mod sequences;
 mod silent;

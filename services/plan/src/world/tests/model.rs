@@ -9,16 +9,17 @@ use cloud::{
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
+use kube::core::DynamicObject;
 use resources::{Phase, QuestDB, QuestDBSnapshot, QuestDBStatus, names};
 
 use super::copies::Copied;
-use crate::fixture::validated;
+use crate::fixture::{settings, validated};
 use crate::references::{Reference, references};
 use crate::secrets::Origin;
 use crate::{
     Children, Dns, DnsQuestion, Goal, Kind, Led, Memory, Observed, Source, Standing, Step, Validated,
     are_as_noted, copy_to_look_at, dns_question, doubt, is_name_known_released, last_copy_to_look_at,
-    name_at_rest, names_left, names_to_release, owner_text, pod_is_ready, put_right, serving,
+    name_at_rest, names_left, names_to_release, owner_text, pod_is_ready, put_right, rivals, serving,
     source_to_look_at, stem_of_order,
 };
 
@@ -46,6 +47,8 @@ type Shown = (Vec<Instance>, Vec<Volume>, Vec<SecurityGroup>);
 pub(crate) struct World {
     pub(crate) resource: QuestDB,
     pub(crate) children: Children,
+    /// Other databases of the namespace, and their routes.
+    pub(super) neighbours: (Vec<Arc<QuestDB>>, Vec<(Kind, Arc<DynamicObject>)>),
     pub(crate) instances: Vec<Instance>,
     pub(crate) protected: Vec<InstanceId>,
     pub(crate) volumes: Vec<Volume>,
@@ -141,6 +144,7 @@ impl World {
         Self {
             resource,
             children: Children::default(),
+            neighbours: (Vec::new(), Vec::new()),
             instances: Vec::new(),
             protected: Vec::new(),
             volumes: Vec::new(),
@@ -233,6 +237,14 @@ impl World {
             self.find_by_tags_and_ids(resource, &mut observed);
         }
         let wish = validated(resource);
+        let (neighbours, routes) = &self.neighbours;
+        observed.rivals = rivals((resource, &wish), neighbours, &settings(), |kind, name| {
+            let is = |found: &DynamicObject| found.metadata.name.as_deref() == Some(name);
+            routes
+                .iter()
+                .find(|(other, found)| *other == kind && is(found))
+                .map(|(_, found)| Arc::clone(found))
+        });
         let named = references(&wish).into_iter().filter(|what| !self.unanswered.contains(what));
         observed.references = named.map(|what| (what.clone(), self.given.get(&what).cloned())).collect();
         let is_seen = observed.children.copies_unseen.is_none();

@@ -15,7 +15,7 @@ use super::{check_serving, pass, phase, serving, settle, troubles, wish};
 use crate::fixture::resource;
 use crate::{Children, Kind, Step, Unseen};
 
-const OTHERS: [Kind; 4] = [Kind::ServiceMonitor, Kind::PodMonitor, Kind::IngressRoute, Kind::IngressRouteTcp];
+pub(super) const OTHERS: [Kind; 4] = [Kind::ServiceMonitor, Kind::PodMonitor, Kind::IngressRoute, Kind::IngressRouteTcp];
 
 /// The API server's part for the kinds of this file.
 pub(super) fn write(children: &mut Children, kind: Kind, name: &str, body: &Value) {
@@ -61,7 +61,7 @@ fn everything(network: &mut NetworkSpec) {
     network.service = Some(ServiceSpec { service_type: ServiceType::LoadBalancer, ..ServiceSpec::default() });
 }
 
-fn wanting(served: &[Kind]) -> World {
+pub(super) fn wanting(served: &[Kind]) -> World {
     let mut resource = resource(1);
     everything(&mut resource.spec.network);
     let mut world = World::new(resource);
@@ -69,13 +69,13 @@ fn wanting(served: &[Kind]) -> World {
     world
 }
 
-fn condition<'a>(world: &'a World, kind: &str) -> Option<(&'a str, &'a str)> {
+pub(super) fn condition<'a>(world: &'a World, kind: &str) -> Option<(&'a str, &'a str)> {
     let conditions = &world.resource.status.as_ref().unwrap().conditions;
     let found = conditions.iter().find(|found| found.type_ == kind)?;
     Some((found.status.as_str(), found.message.as_str()))
 }
 
-fn kinds(world: &World) -> Vec<Kind> {
+pub(super) fn kinds(world: &World) -> Vec<Kind> {
     let mut kinds: Vec<Kind> = world.children.others.iter().map(|(kind, _)| *kind).collect();
     kinds.sort();
     kinds
