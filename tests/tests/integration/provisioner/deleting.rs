@@ -1,12 +1,12 @@
-//! Resources deleted by hand: one, all, with their namespace. Where the policy stands it is refused; where somebody took the
-//! policy away everything comes back as it was asked for.
+//! Resources deleted by hand: one, all, with their namespace. Where the policies stand it is refused; where somebody took them
+//! away everything comes back as it was asked for.
 
 use domain::ClusterState;
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, DeleteParams, ListParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use resources::QuestDB;
+use resources::{QuestDB, names};
 use serde_json::json;
 use testkit::eventually;
 use wire::Instruction;
@@ -17,6 +17,7 @@ use crate::own::Own;
 
 const DATABASES: usize = 4;
 const BINDING: &str = "slipway-managed-delete";
+const OF_NAMESPACES: &str = "slipway-managed-namespace";
 
 /// A client of a cluster as one of its own controllers.
 async fn as_controller(own: &Own, controller: &str) -> kube::Client {
@@ -76,18 +77,23 @@ async fn what_is_deleted_by_hand_is_refused_or_comes_back() {
         world.settled(one).await;
     }
     let (one, every) = (DeleteParams::default(), ListParams::default());
-    let refused = |error: kube::Error| {
+    let refused_by = |policy: &str, error: kube::Error| {
         let text = error.to_string();
-        assert!(text.contains(BINDING), "refused by the policy: {text}");
+        assert!(text.contains(policy), "refused by the policy: {text}");
     };
+    let refused = |error: kube::Error| refused_by(BINDING, error);
 
-    // With the policy: not one, not all, and not the namespace either, which then stays on its way out.
+    // With the policies: not one, not all, and not the namespace. Who took the label off it may remove it; of what lies in it
+    // the same is refused to the namespace's own controller, and it stays on its way out.
     let before = identities(&api, &all).await;
     let controller = as_controller(&own, "namespace-controller").await;
     let by_controller: Api<QuestDB> = Api::namespaced(controller.clone(), &namespace);
     refused(api.delete(&name(&all[0]), &one).await.map(|_| ()).unwrap_err());
     refused(api.delete_collection(&one, &every).await.map(|_| ()).unwrap_err());
     let namespaces: Api<Namespace> = Api::all(client.clone());
+    refused_by(OF_NAMESPACES, namespaces.delete(&namespace, &one).await.map(|_| ()).unwrap_err());
+    let unlabelled = Patch::Merge(json!({ "metadata": { "labels": { names::LABEL_MANAGED_BY: null } } }));
+    namespaces.patch(&namespace, &PatchParams::default(), &unlabelled).await.unwrap();
     namespaces.delete(&namespace, &one).await.unwrap();
     refused(by_controller.delete_collection(&one, &every).await.map(|_| ()).unwrap_err());
     assert_eq!(identities(&api, &all).await, before, "nothing is gone");
