@@ -4,6 +4,7 @@
 #![cfg(test)]
 
 mod apart;
+mod circle;
 mod clocks;
 mod crash;
 mod definitions;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ::cloud_aws::{Aws, Credentials, Settings};
 use cloud::{Cloud, DnsRecord, HostedZoneId, Instance, SecurityGroup, Select, Volume};
 use k8s_openapi::api::core::v1::{Namespace, Node};
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use resources::{QuestDB, names};
 use serde_json::{Value, json};
@@ -81,6 +81,15 @@ impl Rig {
             aws: Arc::clone(&self.aws),
             network: self.network,
         }
+    }
+
+    /// The same in a namespace of this name, which is made.
+    pub(super) async fn in_namespace(self, name: String) -> Self {
+        let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
+        let namespace = Namespace { metadata, ..Namespace::default() };
+        let namespaces: Api<Namespace> = Api::all(self.admin.clone());
+        namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+        Self { namespace: name, ..self }
     }
 
     /// Lets an operator with its Lease in a namespace look after this one alone; the way of its service account to the API
@@ -234,6 +243,11 @@ impl Rig {
     /// The name that a resource without one of its own gets.
     pub(super) fn hostname(&self, resource: &str) -> String {
         format!("{resource}.{}", self.network.dns_suffix)
+    }
+
+    /// What the names of databases end with.
+    pub(super) fn suffix(&self) -> &str {
+        &self.network.dns_suffix
     }
 
     /// Where machines can be.

@@ -25,7 +25,7 @@ use crate::own::Own;
 use crate::support::counted;
 
 /// How the provisioners observe here: every list is checked in short order.
-pub(super) const OFTEN: [&str; 2] = ["--list-check-period", "0.5"];
+pub(crate) const OFTEN: [&str; 2] = ["--list-check-period", "0.5"];
 /// The bound on healing: listing, sweep, relay, apply and observation, each within their short periods, with room for two
 /// busy processors.
 pub(super) const HEALED: Duration = Duration::from_mins(1);
@@ -42,14 +42,14 @@ const SETTINGS: Settings = Settings {
 };
 
 /// A rig with a backend.
-pub(super) struct World {
-    pub(super) rig: Rig,
+pub(crate) struct World {
+    pub(crate) rig: Rig,
     registry: runtime::Metrics,
     stop: CancellationToken,
 }
 
 impl World {
-    pub(super) async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let rig = Rig::new().await;
         let registry = runtime::Metrics::new(runtime::service!("test"));
         let (metrics, stop) = (Metrics::new(&registry), CancellationToken::new());
@@ -91,7 +91,7 @@ impl World {
         transaction.commit().await.unwrap();
     }
 
-    pub(super) async fn ask(&self, statement: &str) -> String {
+    pub(crate) async fn ask(&self, statement: &str) -> String {
         testkit::query(&self.rig.database_url, statement).await.unwrap()
     }
 
@@ -102,28 +102,32 @@ impl World {
 
     /// Waits until what the cluster shows is what was minted, by Postgres' own belief.
     pub(super) async fn settled(&self, of: &Instruction) {
+        self.is_settled(&of.database.to_string()).await;
+    }
+
+    /// The same of a database by its identity.
+    pub(crate) async fn is_settled(&self, database: &str) {
         let seen = format!(
             "select count(*) from databases d join observations s on s.database_id = d.id \
-             join cluster_observers o on o.cluster_id = d.cluster_id where d.id = '{}' and s.present \
+             join cluster_observers o on o.cluster_id = d.cluster_id where d.id = '{database}' and s.present \
              and (s.epoch, s.seq) = (d.epoch, d.seq) and s.term = o.term and o.listed_term = o.term \
-             and d.diverged_kind is null",
-            of.database
+             and d.diverged_kind is null"
         );
         self.count(&seen, "1").await;
     }
 
     /// Cancelled with this world.
-    pub(super) fn stopped(&self) -> CancellationToken {
+    pub(crate) fn stopped(&self) -> CancellationToken {
         self.stop.clone()
     }
 
     /// The newest term of a cluster's observer.
-    pub(super) async fn term(&self, cluster: &str) -> String {
+    pub(crate) async fn term(&self, cluster: &str) -> String {
         self.ask(&format!("select term from cluster_observers where cluster_id = '{cluster}'")).await
     }
 
     /// Waits until a later observer has listed everything.
-    pub(super) async fn listed_after(&self, cluster: &str, term: &str) {
+    pub(crate) async fn listed_after(&self, cluster: &str, term: &str) {
         let later = format!(
             "select term > {term} and listed_term = term from cluster_observers where cluster_id = '{cluster}'"
         );

@@ -22,12 +22,12 @@ pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 pub(super) const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 /// What a test works with.
-pub(super) struct Rig {
-    pub(super) store: Store,
+pub(crate) struct Rig {
+    pub(crate) store: Store,
     pub(super) database_url: String,
     pub(super) client: kube::Client,
-    pub(super) tenant: String,
-    pub(super) credentials: PathBuf,
+    pub(crate) tenant: String,
+    pub(crate) credentials: PathBuf,
     pub(super) heard: Arc<Heard>,
     provisioners_url: String,
     pub(super) connection: Connection,
@@ -39,7 +39,7 @@ pub(super) struct Rig {
 }
 
 /// A provisioner that runs.
-pub(super) struct Running {
+pub(crate) struct Running {
     tasks: runtime::Tasks,
     pub(super) health: runtime::Health,
     pub(super) metrics: runtime::Metrics,
@@ -166,7 +166,7 @@ impl Rig {
     }
 
     /// Starts a provisioner in this process; `more` are further arguments.
-    pub(super) fn start(&self, more: &[&str]) -> Running {
+    pub(crate) fn start(&self, more: &[&str]) -> Running {
         self.start_with(&self.credentials, more)
     }
 
@@ -377,7 +377,7 @@ impl Drop for Rig {
 
 impl Running {
     /// Stops it as a signal does.
-    pub(super) async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.tasks.drain(Duration::from_secs(30)).await.unwrap();
     }
 

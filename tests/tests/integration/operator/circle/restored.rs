@@ -1,0 +1,50 @@
+//! etcd is set back to before a database was asked for, while an operator leads: its resource is sent again, and what there is of it
+//! in AWS is found again, not made again.
+
+use resources::Phase;
+use testkit::eventually;
+
+use super::{Circle, ROUND};
+use crate::endpoint::serial;
+use crate::own::Own;
+
+/// What an operator says that has noticed.
+const NOTICED: &str = "everything is listed again";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_create_that_a_restored_cluster_has_lost_finds_its_machine_and_disk_again() {
+    let mut own = Own::start().await;
+    let circle = Circle::within(("own", "us-east-1"), [&own.admin, &own.provisioner, &own.operator]).await;
+    own.back_up().await;
+    // In the copy nobody leads. Should the server be away for longer than a lease lasts, the other one takes over.
+    let operators = [circle.operator(), circle.operator()];
+    let made = circle.create().await;
+    let before = circle.carried_out(&made, 1, Phase::Ready).await;
+    let (disk, machines) = (circle.disk(&made).await, circle.machines(&made).await);
+    assert_eq!(machines.len(), 1, "{machines:?}");
+    let (term, since) = (circle.world.term("own").await, serial().await);
+
+    own.restore().await;
+    circle.world.listed_after("own", &term).await;
+    eventually(ROUND, "an operator that noticed", async || {
+        operators.iter().any(|operator| operator.log().contains(NOTICED)).then_some(())
+    })
+    .await;
+    let again = eventually(ROUND, "the resource again", async || {
+        circle.resource(&made).await.filter(|found| found.metadata.uid != before.metadata.uid)
+    })
+    .await;
+    assert_eq!(again.spec, before.spec, "the same state at the same position");
+    circle.carried_out(&made, 1, Phase::Ready).await;
+
+    assert_eq!((circle.disk(&made).await, circle.machines(&made).await), (disk, machines));
+    for action in
+        ["CreateVolume", "RunInstances", "CreateSecurityGroup", "TerminateInstances", "DeleteVolume"]
+    {
+        assert_eq!(circle.calls(since, action, None).await, 0, "{action}");
+    }
+    let open = circle.world.ask("select count(*) from unclaimed where resolved_at is null").await;
+    let unended = circle.world.ask("select count(*) from operations where state <> 'succeeded'").await;
+    assert_eq!((&*open, &*unended), ("0", "0"), "Postgres is right again");
+    circle.end().await;
+}
