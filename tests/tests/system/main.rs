@@ -4,6 +4,7 @@ mod canary;
 mod change;
 mod cli;
 mod crash;
+mod deleted;
 mod main_job;
 mod restore;
 mod secrets;
