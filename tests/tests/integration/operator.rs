@@ -50,6 +50,7 @@ mod source;
 mod stale;
 mod states;
 mod subject;
+mod tenants;
 mod truth;
 mod unclaimed;
 mod unobserved;

@@ -9,7 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::ApiResource;
-use kube::{Api, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use resources::{Phase, names};
 use serde_json::{Value, json};
 use testkit::{eventually, unique};
@@ -151,26 +151,37 @@ async fn a_service_selects_its_pod_whatever_somebody_adds() {
 /// A kind that is defined by one test at a time.
 const ROUTES: Kind = ("traefik.io", "v1alpha1", "ingressroutes", "IngressRoute");
 
+/// Defines Traefik's routes anew, for who holds [`DEFINING`]; how they are asked for.
+pub(super) async fn define_routes(client: &Client) -> ApiResource {
+    let (group, version, plural, kind) = ROUTES;
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let _ = definitions.delete(&format!("{plural}.{group}"), &DeleteParams::default()).await;
+    eventually(PATIENCE, "no definition", async || {
+        definitions.get_opt(&format!("{plural}.{group}")).await.unwrap().is_none().then_some(())
+    })
+    .await;
+    definitions.create(&PostParams::default(), &definition(ROUTES)).await.unwrap();
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
+}
+
+/// Takes them away again.
+pub(super) async fn undefine_routes(client: &Client) {
+    let (group, _, plural, _) = ROUTES;
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    definitions.delete(&format!("{plural}.{group}"), &DeleteParams::default()).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_route_that_somebody_changes_or_deletes_comes_back() {
     let _defining = DEFINING.lock().await;
     let (mut subject, _others) = served("route").await;
     let client = subject.rig.admin.clone();
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let (group, version, plural, kind) = ROUTES;
-    let defined = format!("{plural}.{group}");
-    let _ = definitions.delete(&defined, &DeleteParams::default()).await;
-    eventually(PATIENCE, "no definition", async || {
-        definitions.get_opt(&defined).await.unwrap().is_none().then_some(())
-    })
-    .await;
-    definitions.create(&PostParams::default(), &definition(ROUTES)).await.unwrap();
+    let resource = define_routes(&client).await;
     let _operator = subject.rig.start().await;
     subject.carried_out(Phase::Ready).await;
     let network = json!({ "ingress": { "http": { "entryPoints": ["websecure"] }, "tls": {} } });
     subject.wish(|spec| spec["network"] = network).await;
     subject.carried_out(Phase::Ready).await;
-    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
     let routes: Api<DynamicObject> = Api::namespaced_with(client.clone(), &subject.rig.namespace, &resource);
     eventually(PATIENCE, "the route", async || routes.get_opt(&subject.name).await.ok()?).await;
     assert!(meddle(&client, &routes, &subject.name).await > 3);
@@ -190,5 +201,5 @@ async fn a_route_that_somebody_changes_or_deletes_comes_back() {
     let spec = |route: &DynamicObject| -> Value { route.data["spec"].clone() };
     assert_eq!(spec(&after), spec(&before));
     subject.purge_with_others().await;
-    definitions.delete(&defined, &DeleteParams::default()).await.unwrap();
+    undefine_routes(&client).await;
 }

@@ -18,7 +18,7 @@ use super::subject::Subject;
 use super::truth::{identity, made, plain, removed};
 
 /// An operator of both namespaces, whose pictures of EC2 are a second old at most.
-async fn operator(rig: &Rig, beside: &Rig) -> Spawned {
+pub(super) async fn operator(rig: &Rig, beside: &Rig) -> Spawned {
     let lease = rig.lease().await;
     let namespaces = [rig.namespace.as_str(), beside.namespace.as_str()];
     let kubeconfig = rights::grant(&rig.admin, &namespaces, &lease).await;
@@ -52,7 +52,7 @@ async fn is_refused(rig: &Rig, name: &str, parts: &[&str]) {
 }
 
 /// What a cluster has in EC2, while no machine runs in it.
-async fn owned(rig: &Rig) -> (Vec<Instance>, Vec<Volume>, Vec<SecurityGroup>) {
+pub(super) async fn owned(rig: &Rig) -> (Vec<Instance>, Vec<Volume>, Vec<SecurityGroup>) {
     let (mut volumes, mut groups) = (rig.volumes().await, rig.groups().await);
     for volume in &mut volumes {
         assert!(volume.is_detached(), "{volume:?}");

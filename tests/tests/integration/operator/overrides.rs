@@ -4,13 +4,14 @@
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use resources::names::condition;
 use resources::{ChangeMeans, Phase};
 use serde_json::{Value, json};
 use testkit::{Spawned, eventually, unique};
 
+use super::edits::resource;
 use super::others::Others;
 use super::rig::{PATIENCE, apply, refusal};
 use super::subject::Subject;
@@ -188,12 +189,39 @@ async fn what_no_pod_may_be_is_refused_by_the_definition() {
         json!({ "resources": { "cpu": "-1", "memory": "4Gi" } }),
         json!({ "containers": [{ "name": "a", "image": "a" }] }),
         json!({ "tolerations": [{ "operator": "Exists" }] }),
-        json!({ "hostNetwork": true }),
     ];
-    for pod in refused {
-        plain["spec"]["pod"] = pod;
+    // Fields that a pod has and that nobody may choose: an apply is refused for them.
+    let amounts = json!({ "cpu": "1", "memory": "64Mi" });
+    let privileged = json!({ "privileged": true });
+    let beyond = [
+        json!({ "hostNetwork": true }),
+        json!({ "hostPID": true }),
+        json!({ "automountServiceAccountToken": true }),
+        json!({ "securityContext": { "runAsUser": 0 } }),
+        json!({ "containers": [{
+            "name": "a", "image": "a", "resources": amounts, "securityContext": privileged,
+        }] }),
+    ];
+    for pod in refused.iter().chain(&beyond) {
+        plain["spec"]["pod"] = pod.clone();
         let status = refusal(apply(&rig.as_admin(), &plain).await);
         assert!(status.message.contains("pod"), "{status:?}");
+    }
+    // Another write leaves them out.
+    plain["spec"]["pod"] = json!({});
+    apply(&rig.as_admin(), &plain).await.unwrap();
+    let any = Api::<DynamicObject>::namespaced_with(
+        rig.admin.clone(),
+        &rig.namespace,
+        &resource("crd.questdb.io", "v1", "QuestDB"),
+    );
+    for pod in beyond {
+        let change = json!({ "spec": { "pod": pod } });
+        let stored = any.patch("pod", &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+        let stored = stored.data["spec"]["pod"].to_string();
+        for field in ["host", "automount", "security", "privileged"] {
+            assert!(!stored.contains(field), "{stored}");
+        }
     }
     rig.end().await;
 }

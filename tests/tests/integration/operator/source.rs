@@ -58,7 +58,7 @@ pub(super) async fn checkpoint_of(subject: &Subject) -> Option<String> {
 }
 
 /// What is said of the disk, once it has to do with this.
-async fn is_told(subject: &Subject, text: &str) {
+pub(super) async fn is_told(subject: &Subject, text: &str) {
     eventually(PATIENCE, &format!("a word about {text}"), async || {
         let status = subject.rig.as_admin().get(&subject.name).await.ok()?.status?;
         let disk = status.steps.into_iter().find(|step| step.name == "volume")?;

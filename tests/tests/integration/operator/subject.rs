@@ -43,12 +43,17 @@ impl Subject {
 
     /// What was wished for serves, by the test's help.
     pub(super) async fn served(&self) -> QuestDB {
+        self.helped().await;
+        self.carried_out(Phase::Ready).await
+    }
+
+    /// Everybody else does their part for a new database.
+    pub(super) async fn helped(&self) {
         self.join(1).await;
         self.play_controller(None).await;
         self.answer().await;
         let (volume, machine) = (self.volume().await, self.machines().await.remove(0));
         self.rig.aws.attach_volume(&volume.id, &machine.id, "/dev/sdf").await.unwrap();
-        self.carried_out(Phase::Ready).await
     }
 
     /// The pod answers its probes.
