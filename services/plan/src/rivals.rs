@@ -160,3 +160,29 @@ fn entry_points(route: &Value) -> Vec<String> {
     let points = route.pointer("/spec/entryPoints").and_then(Value::as_array);
     points.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{resource, settings, validated};
+
+    fn asking(host: Option<&str>) -> QuestDB {
+        let mut asking = resource(1);
+        let host = host.map(str::to_owned);
+        asking.spec.network.ingress = Some(IngressSpec { host, ..IngressSpec::default() });
+        asking
+    }
+
+    #[test]
+    fn whoever_may_have_the_host_is_found_by_one_of_its_keys() {
+        let (by_name, by_word) = (asking(None), asking(Some("Trades-33445566.qdb-acme.apps.example.com")));
+        let other = asking(Some("quotes.qdb-acme.apps.example.com"));
+        for one in [&by_name, &by_word] {
+            let keys = host_keys(&validated(one), &settings());
+            let is_found = |other: &QuestDB| keys.contains(&host_key(other).unwrap());
+            assert!(is_found(&by_name) && is_found(&by_word) && !is_found(&other), "{keys:?}");
+        }
+        assert_eq!(host_key(&resource(1)), None);
+        assert_eq!(host_keys(&validated(&resource(1)), &settings()), Vec::<String>::new());
+    }
+}
