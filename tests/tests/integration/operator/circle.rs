@@ -173,13 +173,12 @@ impl Circle {
         machines.into_iter().map(|machine| machine.id.to_string()).collect()
     }
 
-    /// Calls of this kind about the circle's cluster, or about something else, since then.
-    async fn calls(&self, since: u64, action: &str, about: Option<&str>) -> usize {
-        let path = format!("/journal?since={since}&action={action}");
+    /// How often somebody asked for the end of a disk since then.
+    async fn ends_of(&self, disk: &str, since: u64) -> usize {
+        let path = format!("/journal?since={since}&action=DeleteVolume");
         let answer = control("GET", &path, &Value::Null).await;
-        let about = about.unwrap_or(&self.rig.cluster);
         let calls = answer["calls"].as_array().unwrap().iter();
-        calls.filter(|call| call["params"].to_string().contains(about)).count()
+        calls.filter(|call| call["params"].to_string().contains(disk)).count()
     }
 
     async fn end(self) {
