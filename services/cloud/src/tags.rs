@@ -25,7 +25,7 @@ pub mod key {
     pub const NAMESPACE: &str = "questdb.io/namespace";
     /// Name of the object in that namespace that had it made.
     pub const OBJECT: &str = "questdb.io/object";
-    /// QuestDB version whose data it holds.
+    /// QuestDB version whose data it holds; of a disk the last one that may have opened it.
     pub const QUESTDB: &str = "questdb.io/version";
     /// The resource, as `cluster/namespace/name`, that may make its disk of this: written by people who may do so in AWS, never by us.
     pub const FOR: &str = "questdb.io/for";

@@ -208,6 +208,15 @@ pub fn is_reloadable(version: &str, key: &str) -> bool {
         && RELOADABLE.contains(&key)
 }
 
+/// Whether a text can be the version of an image and be compared with others: it begins with a number, before the first dot.
+pub fn is_comparable(version: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    major(version).is_some() && version.len() <= LONGEST_TAG && version.bytes().all(good)
+}
+
+/// Most characters of an image's tag.
+const LONGEST_TAG: usize = 128;
+
 /// Whether a version may not read what another one has written. Of a version that is no number nobody knows.
 pub fn is_downgrade(from: &str, to: &str) -> bool {
     major(from).zip(major(to)).is_some_and(|(from, to)| to < from)
@@ -268,6 +277,25 @@ mod tests {
             assert_eq!(is_downgrade(from, to), expected, "{from} {to}");
         }
         assert!(!is_downgrade("nightly", "9.3.4") && !is_downgrade("9.3.4", "nightly"));
+    }
+
+    #[test]
+    fn only_what_begins_with_a_number_and_can_be_a_tag_is_comparable() {
+        for (version, expected) in [
+            ("9.3.4", true),
+            ("10", true),
+            ("9.4.0-rc1", true),
+            ("nightly", false),
+            ("", false),
+            ("+9.3.4", false),
+            ("9.3.4 ", false),
+            ("9.3.4@sha256:0", false),
+            // A digest, as far as it is taken for a version.
+            ("4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945", false),
+        ] {
+            assert_eq!(is_comparable(version), expected, "{version:?}");
+        }
+        assert!(!is_comparable(&format!("9.{}", "1".repeat(LONGEST_TAG))));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use cloud::{ClientToken, Instance, InstanceId, Owner, Role, Tags, VolumeId, key}
 use k8s_openapi::api::core::v1::Node;
 use resources::{QuestDB, StepState, names};
 
+use crate::upgrade::reported_version;
 use crate::{Account, Children, Goal, Observed, Part, Subject, Validated, build};
 
 /// Something with other tags than ours.
@@ -109,12 +110,20 @@ pub fn is_still_ours(subject: &Subject, tags: &Tags) -> bool {
 pub fn put_right(resource: &QuestDB, subject: &Subject, account: &mut Account) {
     let annotations = resource.metadata.annotations.as_ref();
     let written = annotations.and_then(|annotations| annotations.get(names::GENERATION)?.parse().ok());
+    // Of one that is to serve the plan knows more than its report, and of one that goes nobody will ask.
+    let stays = matches!(Goal::of(resource), Goal::Pause | Goal::Retire);
+    let version = reported_version(resource).filter(|_| stays);
     let mut mistagged = Vec::new();
     let mut check = |tags: &mut Tags, id: &str, owner: Owner| {
         let role = owner.role;
         // Accounts have rules of their own for what the console shows: a name that is there is left.
         let named = tags.get(key::NAME).is_some_and(|name| !name.is_empty());
         let wanted = if named { owner.tags() } else { owner.tags().named(subject.display()) };
+        let version = version.filter(|_| role == Role::Volume && tags.get(key::QUESTDB).is_none());
+        let wanted = match version {
+            Some(version) => wanted.with(key::QUESTDB, version),
+            None => wanted,
+        };
         let missing = wanted.missing_from(tags);
         if !missing.is_empty() {
             *tags = missing.iter().fold(tags.clone(), |tags, (key, value)| tags.with(key, value));

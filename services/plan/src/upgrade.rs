@@ -3,7 +3,7 @@
 //!
 //! What has to be known for that stands on the StatefulSet, beside the template that it is about, and is written with it in
 //! one request: from which image to which, since when, and what became of it. Status has the same, for the time when there
-//! is no StatefulSet.
+//! is no StatefulSet; and the disk has the version, for when there is nothing but the disk.
 //!
 //! *Invariant:* no image but the last one that ran is started without a copy of the disk.
 //! *Invariant:* an image that was taken back is not tried again before the wish names another one or another restart.
@@ -12,6 +12,7 @@
 
 mod copy;
 mod decision;
+mod disk;
 mod standing;
 mod start;
 
@@ -23,10 +24,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::{ChangeMeans, QuestDB, QuestDBSnapshot, UpgradeResult, UpgradeStatus, names};
 
 use crate::change::{has_other_restarts, image_of_pod, image_of_template};
+use crate::planner::living;
 use crate::secrets::Choice;
 use crate::{Change, Children, Goal, Observed, State, Validated, pod_is_ready};
 
 pub(crate) use decision::Decision;
+pub(crate) use disk::{newer, reported_version};
+pub use disk::{serves_as, understates, version_on};
 use standing::Standing;
 pub(crate) use start::has_failed;
 
@@ -56,7 +60,7 @@ pub(crate) fn decide(
     if validated.goal != Goal::Serve {
         return Decision::of(wish, record.map(|record| look.at_rest(record)));
     }
-    let Some(image) = image_in_force(resource, &observed.children, record.as_ref()) else {
+    let Some(image) = image_in_force(resource, observed, record.as_ref()) else {
         return Decision::of(wish, record);
     };
     match look.standing(image, record) {
@@ -90,21 +94,31 @@ fn same_start(one: &UpgradeStatus, other: &UpgradeStatus) -> bool {
         == (&other.from, &other.to, other.started_at.0.as_second())
 }
 
-/// The image that ran last: only a database that never served has none.
-fn image_in_force(resource: &QuestDB, children: &Children, record: Option<&UpgradeStatus>) -> Option<String> {
-    let of_record = |record: &UpgradeStatus| match record.result {
-        UpgradeResult::RolledBack => record.from.clone(),
+/// The image that an upgrade left in force.
+fn ran_last(record: &UpgradeStatus) -> &str {
+    match record.result {
+        UpgradeResult::RolledBack => &record.from,
         // It may have written, and was given a copy.
-        UpgradeResult::Running | UpgradeResult::Succeeded => record.to.clone(),
-    };
+        UpgradeResult::Running | UpgradeResult::Succeeded => &record.to,
+    }
+}
+
+/// The image that ran last. Only a database that never served has none, or one of which there is nothing but a disk that does not
+/// say it: that of an older operator, or of a version that cannot be compared.
+fn image_in_force(resource: &QuestDB, observed: &Observed, record: Option<&UpgradeStatus>) -> Option<String> {
+    let (children, volumes) = (&observed.children, &observed.account.volumes);
+    let of_record = |record: &UpgradeStatus| ran_last(record).to_owned();
     let of_status = || Some(catalogue::image_of(resource.status.as_ref()?.version.as_deref()?));
+    let of_disk = || Some(catalogue::image_of(disk::version_of_disk(living(volumes).next()?)?));
     image_of_template(children.stateful_set.as_deref())
         .or_else(|| image_of_pod(children.pod.as_deref()?))
         .or_else(|| record.map(of_record))
         .or_else(of_status)
+        .or_else(of_disk)
 }
 
-fn too_old(written: &str, wished: &str) -> String {
+/// What is said to who asks for a version that cannot read the data.
+pub(crate) fn too_old(written: &str, wished: &str) -> String {
     format!("QuestDB {wished} cannot read what {written} has written: ask for {written} or a later one")
 }
 

@@ -7,7 +7,7 @@ use cloud::{
 use plan::Step;
 
 use super::contention::firewall::{self, Change};
-use super::{Pass, destroy};
+use super::{Pass, destroy, opened};
 use crate::error::Error;
 
 /// Carries out a step on EC2.
@@ -87,14 +87,18 @@ pub(super) async fn instances(pass: &Pass<'_>) -> Result<Vec<Instance>, Error> {
         .map_err(Error::aws("look for machines of the database"))
 }
 
-/// EC2 cannot compare and set: the number of a disk is looked at right before, and what is tagged then is tagged soon or not at all.
+/// EC2 cannot compare and set: the number of a disk, and which QuestDB it says it is, are looked at right before, and what is less
+/// than that or a number is tagged soon or not at all.
 async fn tag(pass: &Pass<'_>, resource: &str, tags: &Tags) -> Result<(), Error> {
     let cloud = &pass.context.cloud;
     let tagged = async { cloud.create_tags(&[resource], tags).await.map_err(Error::aws("say whose it is")) };
+    let understates = opened::understates(pass, resource, tags).await?;
     if is_number_of_disk(resource, tags) {
         let found = cloud.describe_volumes(&Select::one(VolumeId::new(resource))).await;
         let found = found.map_err(Error::aws("look at the number of the disk"))?;
         found.iter().try_for_each(|disk| check_not_lower(disk, tags))?;
+    }
+    if understates || is_number_of_disk(resource, tags) {
         return destroy::within(destroy::CALL, "say whose it is", tagged).await;
     }
     tagged.await

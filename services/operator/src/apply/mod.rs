@@ -12,6 +12,7 @@ mod key;
 pub(crate) mod kubernetes;
 mod last_look;
 mod left;
+mod opened;
 mod reload;
 mod secret;
 

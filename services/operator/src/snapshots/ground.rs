@@ -178,9 +178,16 @@ pub(super) async fn disk(
     let found = snapshots.context.cloud.describe_volumes(&Select::Tags(filter)).await;
     let found = found.map_err(Error::aws("look for the volume"))?;
     Ok(only(found, subject).map(|volume| {
-        let disk = Disk { volume: volume.id.clone(), ..reported(database, subject) };
+        let version = version_on(&volume, database);
+        let disk = Disk { volume: volume.id.clone(), version, ..reported(database, subject) };
         (disk, volume)
     }))
+}
+
+/// The version whose data is on a disk. One that was stopped before it served is known by the disk alone.
+pub(super) fn version_on(volume: &Volume, database: &QuestDB) -> String {
+    let reported = database.status.as_ref().and_then(|status| status.version.as_deref());
+    plan::version_on(volume, reported).unwrap_or(&database.spec.version).to_owned()
 }
 
 /// The one of these that is no disk of before.

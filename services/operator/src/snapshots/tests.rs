@@ -2,7 +2,7 @@
 
 use cloud::{
     Attachment, AttachmentState, Instance, InstanceId, InstanceState, Owner, Role, Tags, Volume, VolumeId,
-    VolumeState,
+    VolumeState, key,
 };
 use k8s_openapi::api::core::v1::Pod;
 use plan::snapshot::{Disk, Ground};
@@ -11,7 +11,7 @@ use resources::{QuestDB, names};
 use serde_json::{Value, json};
 
 use super::ended::{is_left, is_not_asked, is_of_other};
-use super::ground::{Way, asked_at, believed, is_held, is_stopped, known, only, unread, way};
+use super::ground::{Way, asked_at, believed, is_held, is_stopped, known, only, unread, version_on, way};
 use crate::error::Error;
 use crate::fixture;
 
@@ -211,6 +211,29 @@ fn without_ec2_nothing_new_rests_on_a_disk_and_who_owes_is_let_go() {
     assert!(known(odd(), false, reported).unwrap_err().contains("2 volumes"));
     let (seen, blind) = known(odd(), true, reported).unwrap();
     assert_eq!((seen, blind.is_some()), (reported(), true));
+}
+
+/// Restored into a version that cannot read it, a copy would be lost on whoever trusts it.
+#[test]
+fn a_copy_is_of_the_newest_version_that_may_have_written() {
+    let disk = |version: Option<&str>| {
+        let tags = version.map_or_else(Tags::new, |version| Tags::new().with(key::QUESTDB, version));
+        fixture::disk(tags)
+    };
+    for (reported, shown, expected) in [
+        (Some("9.3.4"), None, "9.3.4"),
+        (Some("9.3.4"), Some("9.4.0"), "9.3.4"),
+        (Some("9.3.4"), Some("10.0.0"), "10.0.0"),
+        (Some("10.0.0"), Some("9.3.4"), "10.0.0"),
+        (Some("9.3.4"), Some("nightly"), "9.3.4"),
+        (None, Some("8.3.3"), "8.3.3"),
+        // Of a disk that nothing is known of: what is asked for.
+        (None, None, "9.3.4"),
+    ] {
+        let mut database = changed(value("Paused", "Paused"), |_| {});
+        database.status.as_mut().unwrap().version = reported.map(str::to_owned);
+        assert_eq!(version_on(&disk(shown), &database), expected, "{reported:?} {shown:?}");
+    }
 }
 
 #[test]

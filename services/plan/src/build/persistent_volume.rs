@@ -1,6 +1,7 @@
 //! The disk: as EC2 is asked for it, as Kubernetes knows it, and the pod's claim on it.
 
 use cloud::{NewVolume, Role, Volume, VolumeKind, VolumeSnapshot, key};
+use domain::catalogue;
 use resources::{VolumeType, names};
 use serde_json::json;
 
@@ -18,6 +19,11 @@ pub fn new_volume(validated: &Validated, zone: &str, copy: Option<&VolumeSnapsho
         VolumeType::Io2 => (VolumeKind::Io2, None),
     };
     let tags = validated.subject.owner(Role::Volume).tags().named(validated.subject.display());
+    // What it holds was written by QuestDB of the same major version, whatever is asked for before that starts on it.
+    let tags = match copy.filter(|_| catalogue::is_comparable(&validated.version)) {
+        Some(_) => tags.with(key::QUESTDB, &validated.version),
+        None => tags,
+    };
     NewVolume {
         zone: zone.to_owned(),
         size_gib: storage.size_gib,

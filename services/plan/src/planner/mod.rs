@@ -19,6 +19,7 @@ mod rename;
 mod serves;
 mod source;
 mod teardown;
+mod version;
 mod workload;
 
 use std::sync::Arc;
@@ -141,17 +142,23 @@ fn retag(world: &World<'_>, plan: &mut Plan, part: fn(Role) -> Part) {
     let serves = world.validated.goal == Goal::Serve;
     for Mistagged { role, id, missing } in &world.observed.account.mistagged {
         // What goes needs no name for people, and must not wait for one.
-        if !serves && !is_missed(missing) {
+        if !serves && missing.iter().all(|(key, _)| key == key::NAME) {
             continue;
         }
         let step = Step::Tag { resource: id.clone(), tags: missing.clone() };
-        plan.act(part(*role), step, format!("{id} is found by its tags, which somebody changed"));
+        let reason = match missing.get(key::QUESTDB) {
+            Some(version) if !is_missed(missing) => {
+                format!("that QuestDB {version} may have opened {id} is to be known from it alone")
+            }
+            _ => format!("{id} is found by its tags, which somebody changed"),
+        };
+        plan.act(part(*role), step, reason);
     }
 }
 
 /// Whether something is not found by the tags that it has without these.
 pub(crate) fn is_missed(missing: &Tags) -> bool {
-    missing.iter().any(|(key, _)| key != key::NAME)
+    missing.iter().any(|(key, _)| ![key::NAME, key::QUESTDB].contains(&key))
 }
 
 /// The part of a serving database that something in EC2 is.

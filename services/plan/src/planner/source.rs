@@ -5,11 +5,13 @@
 //! very resource on it.
 
 use cloud::{Owner, Role, SnapshotState, Tags, Volume, VolumeSnapshot, VolumeState, key};
+use domain::catalogue::is_downgrade;
 use resources::{QuestDB, StorageSource};
 
 use super::World;
 use super::existing::{living, trace_of_a_disk};
 use crate::identity::{is_for, not_allowed};
+use crate::upgrade::{too_old, version_on};
 use crate::{Goal, Observed, Part, Plan, State, Step, Subject, Unseen, Validated};
 
 /// What EC2 shows of a source.
@@ -201,6 +203,11 @@ fn adopt<'a>(world: &World<'_>, source: &StorageSource, volume: Option<&'a Volum
     }
     if let Some(zone) = validated.zone.as_ref().filter(|zone| **zone != volume.zone) {
         return Verdict::No(format!("{id} is in {}, and spec.zone is {zone}", volume.zone));
+    }
+    if let Some(written) = version_on(volume, None)
+        && is_downgrade(written, &validated.version)
+    {
+        return Verdict::No(format!("{id}: {}", too_old(written, &validated.version)));
     }
     match volume.state {
         VolumeState::Available => Verdict::Adopt(volume, missing),

@@ -10,7 +10,7 @@ use resources::names;
 
 use super::World;
 use super::child::{ensure, lost_labels};
-use super::{home, ready};
+use super::{home, ready, version};
 use crate::change::{image_of_template, is_told, reload};
 use crate::few::few;
 use crate::secrets::Taking;
@@ -47,6 +47,7 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
         && pod_is_ready(world.observed)
         && world.observed.children.stateful_set.is_some()
     {
+        version::note(world, plan, false);
         attachment(world, plan, node);
         plan.say(Part::Pod, State::Done);
         return true;
@@ -69,6 +70,7 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
         intended.body["spec"]["template"]["metadata"]["annotations"][names::READ_AT_START] = noted.into();
     }
     let stays = cramped && !takes_back && home::pinned(world.observed).as_ref() == Some(value);
+    version::note(world, plan, !stays);
     let applied = stays || ensure(plan, Part::Pod, intended, found.as_ref());
     if !applied {
         hold_to_what_was_seen(world, plan);

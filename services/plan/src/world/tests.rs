@@ -36,6 +36,7 @@ mod states;
 mod tags;
 mod unclaimed;
 mod upgrades;
+mod versions;
 mod zones;
 
 use std::sync::LazyLock;

@@ -48,6 +48,7 @@ impl World {
                 if self.offered.as_ref().is_some_and(|offered| offered.id.as_str() == resource) {
                     self.volumes.extend(self.offered.take());
                 }
+                self.check_version(resource, tags)?;
                 let known = self.tags_of(resource).ok_or("it is not there")?;
                 *known = tags.iter().fold(known.clone(), |known, (key, value)| known.with(key, value));
             }

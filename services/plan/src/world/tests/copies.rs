@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use cloud::{
     InstanceState, NewSnapshot, SnapshotId, SnapshotState, Tags, Volume, VolumeId, VolumeSnapshot, key,
 };
+use domain::catalogue;
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -19,7 +20,7 @@ use crate::fixture::validated;
 use crate::snapshot::{
     Checkpoint, Disk, Ground, Seen, Step, identity, is_settled, last_copy_of, plan, status,
 };
-use crate::{Evidence, Observed, Validated, copies_to_look_at};
+use crate::{Evidence, Observed, Validated, copies_to_look_at, serves_as, understates};
 
 /// A copy of the disk in EC2.
 #[derive(Clone, Debug)]
@@ -38,7 +39,27 @@ pub(super) fn check_numbered(volume: &Volume, node: &Node) {
     assert!(shown >= number, "{:?} is given a disk of generation {shown:?}", node.metadata.name);
 }
 
+/// Nothing is started on a disk that says only of an older one that it may have opened it.
+pub(super) fn check_told(disk: Option<&Volume>, image: &str) {
+    let Some(disk) = disk else { return };
+    let (version, shown) = (crate::upgrade::version_of(image), crate::version_on(disk, None));
+    let is_told = shown.is_some_and(|shown| !catalogue::is_downgrade(version, shown));
+    assert!(is_told || !catalogue::is_comparable(version), "{version} starts on a disk of {shown:?}");
+}
+
 impl World {
+    /// Asked for live: a disk is said to be an older QuestDB's only while that serves.
+    pub(super) fn check_version(&self, id: &str, tags: &Tags) -> Result<(), Refusal> {
+        let Some(version) = tags.get(key::QUESTDB) else { return Ok(()) };
+        let mut disks = self.volumes.iter().filter(|disk| disk.id.as_str() == id);
+        let children = &self.children;
+        let serves = serves_as(version, children.stateful_set.as_deref(), children.pod.as_deref());
+        if disks.any(|disk| understates(disk, version)) && !serves {
+            return Err("a later version may have opened the disk");
+        }
+        Ok(())
+    }
+
     /// Asked for live.
     pub(super) fn last_copies(&self, wish: &Validated, observed: &Observed) -> Vec<VolumeSnapshot> {
         let Some((_, basis)) = copies_to_look_at(wish, observed) else { return Vec::new() };

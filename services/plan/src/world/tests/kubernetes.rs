@@ -305,6 +305,7 @@ impl World {
     /// QuestDB starts, or its image is waited for, or it ends at once and is started again.
     fn play(&self, mut pod: Pod, before: Option<&Pod>) -> Pod {
         let image = crate::change::image_of_pod(&pod).unwrap_or_default();
+        super::copies::check_told(self.volumes.first().filter(|_| before.is_none()), &image);
         if self.unpulled.contains(&image) {
             let made = pod.metadata.creation_timestamp.clone();
             pod.status = parse(&json!({

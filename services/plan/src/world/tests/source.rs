@@ -155,6 +155,11 @@ const VOLUMES: &[Row<World>] = &[
         false,
         "is the disk of database other",
     ),
+    (
+        |world| offer(world, |volume| volume.tags = volume.tags.clone().with(key::QUESTDB, "10.0.0")),
+        false,
+        "vol-01234567890123456: QuestDB 9.3.4 cannot read what 10.0.0 has written: ask for 10.0.0 or a later one",
+    ),
 ];
 
 fn offer(world: &mut World, change: impl FnOnce(&mut Volume)) {

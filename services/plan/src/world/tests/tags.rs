@@ -16,7 +16,7 @@ fn ids(world: &World) -> [String; 3] {
 
 #[test]
 fn each_tag_of_ours_comes_back_by_one_step() {
-    let keys = [key::CLUSTER, key::DATABASE, key::ROLE, key::GENERATION, key::NAME];
+    let keys = [key::CLUSTER, key::DATABASE, key::ROLE, key::GENERATION, key::QUESTDB, key::NAME];
     for (number, key) in (0..3).flat_map(|number| keys.map(|key| (number, key))) {
         for value in [None, Some("other")] {
             // What went to another cluster is not ours any more.

@@ -1,0 +1,33 @@
+//! The disk tells which QuestDB may open it, before that can: whoever finds the disk alone knows which versions cannot read it.
+
+use cloud::{Tags, key};
+use domain::catalogue;
+
+use super::World;
+use super::existing::living;
+use crate::change::{image_of_pod, image_of_template};
+use crate::upgrade::{newer, serves_as, understates, version_of};
+use crate::{Part, Plan, Step};
+
+/// Has the version in force written on the disk, unless it is there. `starts` says that what starts it is about to be written;
+/// otherwise it counts only where that is there already.
+pub(super) fn note(world: &World<'_>, plan: &mut Plan, starts: bool) {
+    let children = &world.observed.children;
+    let (set, pod) = (children.stateful_set.as_deref(), children.pod.as_deref());
+    if !starts && image_of_template(set).as_ref() != Some(&world.validated.image) {
+        return;
+    }
+    let Some(disk) = living(&world.observed.account.volumes).next() else { return };
+    // What was taken back may begin all the same, while its pod is there.
+    let image = pod.and_then(image_of_pod);
+    let version = newer(Some(world.validated.version.as_str()), image.as_deref().map(version_of));
+    let Some(version) = version.filter(|version| catalogue::is_comparable(version)) else { return };
+    let is_told = disk.tags.get(key::QUESTDB) == Some(version);
+    if is_told || (understates(disk, version) && !serves_as(version, set, pod)) {
+        return;
+    }
+    let tags = Tags::new().with(key::QUESTDB, version);
+    let reason =
+        format!("that QuestDB {version} may have opened {} is to be known from the disk alone", disk.id);
+    plan.act(Part::Volume, Step::Tag { resource: disk.id.to_string(), tags }, reason);
+}

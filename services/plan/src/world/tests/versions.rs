@@ -1,0 +1,258 @@
+//! A disk outlives its database, and says which QuestDB may have opened it: no older major version gets it, whoever has it next.
+
+use std::sync::LazyLock;
+
+use cloud::{Tags, Volume, key};
+use resources::names::condition;
+use resources::{QuestDB, RunState};
+
+use super::model::World;
+use super::operations::{Operation, become_, change, deleted, operation, paused, remove};
+use super::oracle::{check_end, is_refused};
+use super::runner::{ENOUGH, pass, settle};
+use super::{serving, source};
+use crate::change::{image_of_pod, image_of_template};
+use crate::fixture::plain;
+use crate::{Kind, Step};
+
+/// The disk that a resource of people left is found again by another of its name.
+pub(super) const RETURNS: &[Operation] = &[
+    operation("made again on the disk that stayed", returned, |_| {}),
+    operation("made again as a later version", returned, |world| wish_for(world, "10.0.1")),
+    operation("made again as an older major version, refused", returned, |world| wish_for(world, "9.4.0")),
+];
+
+fn at(version: &str) -> QuestDB {
+    let mut resource = plain();
+    version.clone_into(&mut resource.spec.version);
+    resource
+}
+
+/// What is left of a database of this version after its resource was deleted.
+fn left() -> Volume {
+    static LEFT: LazyLock<Volume> = LazyLock::new(|| {
+        let mut world = World::new(at("10.0.0"));
+        settle(&mut world, None, false);
+        remove(&mut world);
+        settle(&mut world, None, false);
+        assert!(world.released);
+        world.volumes.remove(0)
+    });
+    LEFT.clone()
+}
+
+/// The resource is made again, and nothing is there but the disk.
+fn returned() -> World {
+    let mut world = World::new(at("10.0.0"));
+    world.volumes = vec![left()];
+    world
+}
+
+fn wish_for(world: &mut World, version: &str) {
+    change(world, |spec| version.clone_into(&mut spec.version));
+}
+
+fn said(world: &World) -> Option<&str> {
+    world.volumes[0].tags.get(key::QUESTDB)
+}
+
+fn say(world: &mut World, version: Option<&str>) {
+    let tags = &mut world.volumes[0].tags;
+    let others: Tags = tags.iter().filter(|(found, _)| *found != key::QUESTDB).collect();
+    *tags = version.map_or_else(|| others.clone(), |version| others.clone().with(key::QUESTDB, version));
+}
+
+/// The version that runs, or that the StatefulSet would start.
+fn runs(world: &World) -> Option<String> {
+    let image = world.children.pod.as_deref().and_then(image_of_pod);
+    let image = image.or_else(|| image_of_template(world.children.stateful_set.as_deref()));
+    image.map(|image| crate::upgrade::version_of(&image).to_owned())
+}
+
+/// Settles; every version that ran on the way.
+fn versions(world: &mut World) -> Vec<String> {
+    let mut versions: Vec<String> = Vec::new();
+    for _ in 0..ENOUGH {
+        pass(world, &mut 0, None, false);
+        world.tick();
+        versions.extend(runs(world));
+    }
+    settle(world, None, false);
+    versions.dedup();
+    versions
+}
+
+fn refusal(world: &World) -> String {
+    let conditions = world.resource.status.iter().flat_map(|status| &status.conditions);
+    let mut accepted = conditions.filter(|found| found.type_ == condition::CONFIG_ACCEPTED);
+    accepted.next().unwrap().message.clone()
+}
+
+#[test]
+fn a_disk_that_stays_says_which_questdb_had_it() {
+    assert_eq!(left().tags.get(key::QUESTDB), Some("10.0.0"));
+    for world in [paused(), deleted()] {
+        assert_eq!(said(&world), Some("9.3.4"));
+    }
+}
+
+#[test]
+fn whoever_finds_a_disk_alone_starts_no_older_major_version_on_it() {
+    for (version, expected) in [
+        ("10.0.0", vec!["10.0.0"]),
+        // As whoever is upgraded: the disk is copied first, while what had it serves.
+        ("10.0.1", vec!["10.0.0", "10.0.1"]),
+        ("9.4.0", vec!["10.0.0"]),
+    ] {
+        let mut world = returned();
+        wish_for(&mut world, version);
+        assert_eq!(versions(&mut world), expected, "{version}");
+        check_end(&world, version);
+        assert_eq!(said(&world), expected.last().copied(), "{version}");
+        assert_eq!(world.snapshots.len(), expected.len() - 1, "{version}");
+        assert_eq!(is_refused(&world.resource), version == "9.4.0", "{version}");
+        if version == "9.4.0" {
+            let text = refusal(&world);
+            let wanted = "QuestDB 9.4.0 cannot read what 10.0.0 has written: ask for 10.0.0 or a later one";
+            assert!(text.contains(wanted), "{text}");
+        }
+    }
+}
+
+#[test]
+fn of_a_disk_that_does_not_say_it_nothing_is_known_and_nothing_refused() {
+    for shown in [None, Some("nightly"), Some("10.0.0@sha256:0")] {
+        let mut world = returned();
+        say(&mut world, shown);
+        wish_for(&mut world, "9.4.0");
+        assert_eq!(versions(&mut world), ["9.4.0"], "{shown:?}");
+        check_end(&world, "nothing was known");
+        assert_eq!(said(&world), Some("9.4.0"), "{shown:?}");
+    }
+}
+
+fn about_to_be_purged() -> World {
+    let mut world = serving();
+    become_(&mut world, RunState::Purged);
+    world
+}
+
+/// The disks of an older operator, of databases that live.
+#[test]
+fn a_disk_that_does_not_say_it_is_told_once() {
+    for (start, tagged) in [(serving as fn() -> World, 1), (paused, 1), (deleted, 1), (about_to_be_purged, 0)]
+    {
+        let mut world = start();
+        say(&mut world, None);
+        let mut count = 0;
+        for _ in 0..ENOUGH {
+            let planned = pass(&mut world, &mut 0, None, false);
+            let steps = planned.actions.iter().map(|action| &action.step);
+            count += steps.filter(|step| matches!(step, Step::Tag { .. })).count();
+            world.tick();
+        }
+        assert_eq!(count, tagged);
+        if tagged > 0 {
+            assert_eq!(said(&world), Some("9.3.4"));
+        }
+        check_end(&world, "it is known");
+    }
+}
+
+/// The operator looks away at any moment of an upgrade, and everybody else goes on: the model refuses to start what the disk does
+/// not say.
+#[test]
+fn a_disk_says_which_questdb_may_open_it_before_it_can() {
+    let mut world = serving();
+    wish_for(&mut world, "10.0.0");
+    let mut started = 0;
+    for _ in 0..ENOUGH {
+        let planned = pass(&mut world, &mut 0, None, false);
+        let mut alone = world.clone();
+        // Somebody has the pod made again meanwhile.
+        alone.children.pod = None;
+        alone.let_go();
+        (0..10).for_each(|_| alone.tick());
+        started += usize::from(runs(&alone).as_deref() == Some("10.0.0"));
+        if planned.is_settled() {
+            break;
+        }
+        world.tick();
+    }
+    assert!(started > 0, "nothing was started");
+    assert_eq!(said(&world), Some("10.0.0"));
+}
+
+/// The disk says it, and nothing that would start it was written.
+fn said_too_much() -> World {
+    let mut world = serving();
+    wish_for(&mut world, "10.0.0");
+    world.read_only_for = Some(Kind::StatefulSet);
+    for _ in 0..ENOUGH {
+        pass(&mut world, &mut 0, None, false);
+        world.tick();
+        if said(&world) == Some("10.0.0") {
+            world.read_only_for = None;
+            assert_eq!(runs(&world).as_deref(), Some("9.3.4"));
+            return world;
+        }
+    }
+    panic!("it was never said");
+}
+
+#[test]
+fn what_was_said_too_early_is_taken_back_once_the_older_one_serves() {
+    let mut world = said_too_much();
+    wish_for(&mut world, "9.3.4");
+    settle(&mut world, None, false);
+    check_end(&world, "it turned back");
+    assert_eq!((said(&world), runs(&world).as_deref()), (Some("9.3.4"), Some("9.3.4")));
+}
+
+#[test]
+fn what_was_said_too_early_counts_when_nothing_else_is_left() {
+    let mut world = said_too_much();
+    wish_for(&mut world, "9.3.4");
+    (world.children.stateful_set, world.children.pod) = (None, None);
+    world.let_go();
+    world.wipe();
+    assert_eq!(versions(&mut world), ["10.0.0"]);
+    assert!(is_refused(&world.resource) && said(&world) == Some("10.0.0"));
+}
+
+/// It was seen to serve alone, and does not any more: the hand that writes looks itself.
+#[test]
+fn nothing_older_is_said_by_who_saw_what_was() {
+    let world = said_too_much();
+    let tags = Tags::new().with(key::QUESTDB, "9.3.4");
+    let step = Step::Tag { resource: world.volumes[0].id.to_string(), tags };
+    let mut later = world.clone();
+    settle(&mut later, None, false);
+    assert_eq!(runs(&later).as_deref(), Some("10.0.0"));
+    assert!(later.apply(&step, &world.resource).is_err(), "the later one has the disk");
+    let mut other = world.clone();
+    assert!(other.apply(&step, &world.resource).is_ok(), "it serves");
+    other.children.pod = None;
+    say(&mut other, Some("10.0.0"));
+    assert!(other.apply(&step, &world.resource).is_err(), "it does not");
+}
+
+/// What a copy holds is no older than its version, so nor is the disk that is made of it, though nothing started on it yet.
+#[test]
+fn a_disk_of_a_copy_is_kept_from_older_versions_before_anything_starts_on_it() {
+    let mut world = source::fresh_of_copy();
+    "10.0.0".clone_into(&mut world.resource.spec.version);
+    let copy = &mut world.copies[0].tags;
+    *copy = copy.clone().with(key::QUESTDB, "10.0.1");
+    for _ in 0..ENOUGH {
+        if !world.volumes.is_empty() {
+            break;
+        }
+        pass(&mut world, &mut 0, None, false);
+        world.tick();
+    }
+    assert_eq!((said(&world), runs(&world)), (Some("10.0.0"), None));
+    wish_for(&mut world, "9.4.0");
+    assert_eq!(versions(&mut world), ["10.0.0"]);
+    assert!(is_refused(&world.resource), "{}", refusal(&world));
+}
