@@ -55,5 +55,6 @@ mod truth;
 mod unclaimed;
 mod unobserved;
 mod upgrades;
+mod versions;
 mod waits;
 mod walks;

@@ -80,6 +80,7 @@ async fn a_new_database_begins_with_a_snapshot_of_its_namespace_and_with_no_othe
     new.carried_out(Phase::Ready).await;
     let disk = new.volume().await;
     assert_eq!((disk.snapshot.as_deref(), disk.size_gib), (Some(copy.id.as_str()), copy.size_gib + 10));
+    assert_eq!(disk.tags.get(key::QUESTDB), Some(domain::catalogue::DEFAULT_VERSION));
     assert!(restores(&new).await);
     let change = json!({ "spec": { "storage": { "source": null } } });
     let refused = old.rig.as_admin().patch(&new.name, &PatchParams::default(), &Patch::Merge(&change)).await;
@@ -136,6 +137,7 @@ async fn a_volume_becomes_the_disk_of_the_database_that_its_tag_names() {
     let served = subject.carried_out(Phase::Ready).await;
     let disk = subject.volume().await;
     assert_eq!((disk.id.as_str(), disk.tags.get("team")), (id.as_str(), Some("data")));
+    assert_eq!(disk.tags.get(key::QUESTDB), Some(domain::catalogue::DEFAULT_VERSION), "it is started on it");
     assert_eq!(served.status.unwrap().volume.unwrap().id, id);
     assert!(!restores(&subject).await);
     purge(&mut subject, &source, 12).await;
