@@ -20,7 +20,7 @@ pub(super) async fn understates(pass: &Pass<'_>, resource: &str, tags: &Tags) ->
     };
     let disk = pass.context.lookup.volume(&VolumeId::new(resource)).await;
     let disk = disk.map_err(Error::aws("look at which QuestDB the disk is"))?;
-    if !disk.is_some_and(|disk| plan::understates(&disk, version)) {
+    if disk.is_none_or(|disk| !plan::understates(&disk, version)) {
         return Ok(false);
     }
     let (subject, context) = (&pass.validated.subject, pass.context);
