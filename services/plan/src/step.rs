@@ -238,7 +238,7 @@ pub enum Step {
         /// All generations of which that is so.
         released: String,
     },
-    /// Prove, by live looks, that the database can do without a machine: nothing pins it, and it does not hold the disk.
+    /// Prove, by live looks, that the database can do without a machine: nothing pins it, and nobody there can write to the disk.
     ProveLeft(Left),
     /// Put the protection back on a machine that serves after all.
     Protect {

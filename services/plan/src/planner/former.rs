@@ -6,28 +6,14 @@
 
 use std::sync::Arc;
 
-use cloud::{Instance, InstanceId, InstanceState, Volume, VolumeId};
+use cloud::{Instance, InstanceId, InstanceState, Volume};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use resources::names;
 
+use super::left::{self, Left, Proof};
 use super::machine::{delete_node, generation_of, is_of, of_instance};
 use super::{World, home, moving, teardown, workload};
 use crate::{Part, Plan, Step, Target, build};
-
-/// What is to be proved, by live looks, before a machine is ended while its database serves elsewhere.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Left {
-    /// The machine.
-    pub instance: InstanceId,
-    /// The value by which a StatefulSet would pin it.
-    pub pin: String,
-    /// The Node that it is, or was launched to become.
-    pub node: String,
-    /// The disk, by what nobody can take off it; none where there never was one.
-    pub disk: Option<VolumeId>,
-    /// Nobody there stops the pod, so that the disk leaves it only when it ends.
-    pub silent: bool,
-}
 
 /// Ends every machine but the database's home and the one that it moves to.
 pub(super) fn end_all(world: &World<'_>, plan: &mut Plan, home: Option<&Instance>, disk: Option<&Volume>) {
@@ -85,16 +71,13 @@ fn end(world: &World<'_>, plan: &mut Plan, instance: &Instance, generation: u64)
     } else {
         "the database does not need it any more"
     };
-    let node = node_name(world, instance).unwrap_or_else(|| pin.clone());
-    let disk = super::existing::living(&world.observed.account.volumes).next().map(|disk| disk.id.clone());
-    let left = Left { instance: instance.id.clone(), pin, node, disk, silent };
-    plan.act(Part::Former, Step::ProveLeft(left), why);
-    teardown::end(world, plan, instance, Part::Former, why);
+    let left = left::of(world, instance, if silent { Proof::Silent } else { Proof::All });
+    teardown::end(world, plan, instance, left, (Part::Former, why));
     plan.wait(Part::Former, format!("{} is being ended", instance.id));
 }
 
 /// Whether a machine still has the pod, which was told to stop, and nobody there to stop it.
-fn is_silent(world: &World<'_>, instance: &Instance) -> bool {
+pub(super) fn is_silent(world: &World<'_>, instance: &Instance) -> bool {
     pod_on(world, instance).is_some_and(|pod| teardown::silent_node(world, pod).is_some())
 }
 
@@ -110,16 +93,20 @@ fn forget_pod(world: &World<'_>, plan: &mut Plan, instance: &Instance) {
     if instance.state.is_confirmed_down()
         && let Some(pod) = pod_on(world, instance)
     {
-        forget(plan, pod);
+        forget(plan, pod, left::down(world, instance));
     }
 }
 
-fn forget(plan: &mut Plan, pod: &Pod) {
+fn forget(plan: &mut Plan, pod: &Pod, down: Option<Left>) {
     if pod.metadata.deletion_grace_period_seconds == Some(0) {
         return;
     }
+    let why = "its machine is down, and nobody is left to stop it";
+    if let Some(down) = down {
+        plan.act(Part::Former, Step::ProveLeft(down), why);
+    }
     let target = Target { at_once: true, ..workload::target(pod) };
-    plan.act(Part::Former, Step::Delete(target), "its machine is down, and nobody is left to stop it");
+    plan.act(Part::Former, Step::Delete(target), why);
     plan.wait(Part::Former, "the pod of a machine that is gone is being removed");
 }
 
@@ -138,14 +125,14 @@ fn forget_gone(world: &World<'_>, plan: &mut Plan) {
         };
         let Some(node) = nodes.find(of_machine) else { continue };
         match node.metadata.name.as_ref().and_then(|name| pod_on_node(world, name)) {
-            Some(pod) => forget(plan, pod),
+            Some(pod) => forget(plan, pod, None),
             None => forget_node(plan, node, id),
         }
     }
 }
 
 /// The Node of a machine: the one that joined, else the one that it was launched to become.
-fn node_name(world: &World<'_>, instance: &Instance) -> Option<String> {
+pub(super) fn node_name(world: &World<'_>, instance: &Instance) -> Option<String> {
     let joined = of_instance(world, instance).and_then(|node| node.metadata.name.clone());
     let launched = |generation| build::node_value(&world.validated.subject, generation);
     joined.or_else(|| generation_of(instance).map(launched))

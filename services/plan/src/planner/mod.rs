@@ -8,6 +8,7 @@ mod existing;
 mod former;
 mod home;
 mod last_copy;
+mod left;
 mod machine;
 mod moving;
 mod name;
@@ -36,9 +37,9 @@ use crate::{Goal, Observed, Part, Plan, Settings, State, Step, Validated, upgrad
 pub use disk::{Work, modification_must_be_read, work};
 pub(crate) use disk::{change as volume_change, progress};
 pub(crate) use existing::living;
-pub use former::Left;
 pub(crate) use home::pinned;
 pub use home::{machine_to_check, number_given, serving};
+pub use left::{Left, Proof};
 pub(crate) use machine::{generation_of, is_ready};
 pub(crate) use moving::{Reason, reasons};
 pub use name::{
@@ -47,7 +48,6 @@ pub use name::{
 };
 pub(crate) use name::{is_reserved, name_had, name_in_force, other_name};
 pub(crate) use reach::{leaving_node, missing_kinds};
-pub use ready::is_abandoned;
 pub use source::{Source, source_to_look_at};
 pub(crate) use workload::{is_on, waiting_for};
 pub use workload::{pod_is_ready, pod_serves};

@@ -19,7 +19,7 @@ const BORNE: [&str; 3] =
 
 /// Whether a pod was told to stop, had all the time that it was given, and is on a Node that has not been ready for so long
 /// that nobody there is expected to stop anything.
-pub fn is_abandoned(pod: &Pod, node: &Node, at: Timestamp) -> bool {
+pub(super) fn is_abandoned(pod: &Pod, node: &Node, at: Timestamp) -> bool {
     let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
     // The API server puts the grace period into it.
     let end = pod.metadata.deletion_timestamp.as_ref();

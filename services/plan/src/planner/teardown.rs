@@ -4,6 +4,9 @@
 //! *Invariant:* what EC2 does not show is gone only when the look is conclusive ([`crate::Account::conclusive`]). Until
 //! then nothing is called ended and the resource is not let go: nobody would look for a machine that shows up later.
 //!
+//! *Invariant:* no machine is ended on the word of what was observed: caches may be behind. It is proved by live looks that the
+//! database has left it, as on a move ([`Left`]).
+//!
 //! *Invariant:* what lost its tags is tagged again before anything is done to it, and before the resource is let go: a disk
 //! that stays is found by its tags alone.
 
@@ -14,12 +17,13 @@ use resources::{DnsState, names};
 
 use super::World;
 use super::existing::living;
+use super::left::{self, Left};
 use super::machine::{generation_of, is_ready, of_instance};
 use super::ready::is_abandoned;
 use super::released::Released;
 use super::{disk, home, last_copy, machine, name, workload};
 use crate::secrets::handed_out;
-use crate::{Goal, Kind, Part, Plan, State, Step, Target};
+use crate::{Account, Goal, Kind, Part, Plan, State, Step, Target};
 
 pub(super) fn plan(world: &World<'_>, plan: &mut Plan) {
     let order: [fn(&World<'_>, &mut Plan) -> bool; 7] =
@@ -76,10 +80,20 @@ pub(super) fn is_mistagged(world: &World<'_>, volume: &Volume) -> bool {
     mistagged.any(|found| found.id == volume.id.as_str() && super::is_missed(&found.missing))
 }
 
-/// Ends one machine: written down first, then unprotected, then terminated.
-pub(super) fn end(world: &World<'_>, plan: &mut Plan, instance: &Instance, part: Part, why: &str) {
+/// Ends one machine: written down first, then unprotected, then terminated, once it is proved that the database has left it.
+pub(super) fn end(
+    world: &World<'_>,
+    plan: &mut Plan,
+    instance: &Instance,
+    left: Left,
+    (part, why): (Part, &str),
+) {
     let generation = generation_of(instance).unwrap_or_default();
     let known = Released::of(world.resource);
+    // One that is written down while the database serves is lost to it: not even that is done by an older look.
+    if known.contains(generation) || world.validated.goal == Goal::Serve {
+        plan.act(part, Step::ProveLeft(left), why);
+    }
     if !known.contains(generation) {
         // One write to the resource in a pass: the next would be refused.
         if !plan.actions.iter().any(|action| matches!(action.step, Step::WriteReleased { .. })) {
@@ -127,17 +141,18 @@ fn stop_pod(world: &World<'_>, plan: &mut Plan) -> bool {
         return false;
     }
     let Some(pod) = &children.pod else { return true };
-    let instances = &world.observed.account.instances;
-    if instances.iter().all(|instance| instance.state.is_confirmed_down()) && !instances.is_empty() {
-        // Nobody is left to confirm the end of the pod; its machine is proved to be down.
+    let Account { instances, conclusive, .. } = &world.observed.account;
+    let are_down = instances.iter().all(|instance| instance.state.is_confirmed_down());
+    if *conclusive && are_down && !instances.is_empty() {
+        // Nobody is left to confirm the end of the pod, whichever of them it is on.
         if pod.metadata.deletion_grace_period_seconds != Some(0) || pod.metadata.deletion_timestamp.is_none()
         {
+            let why = "its machine is down, and nobody is left to stop it";
+            for left in instances.iter().filter_map(|instance| left::down(world, instance)) {
+                plan.act(Part::PodStop, Step::ProveLeft(left), why);
+            }
             let target = Target { at_once: true, ..workload::target(pod) };
-            plan.act(
-                Part::PodStop,
-                Step::Delete(target),
-                "its machine is down, and nobody is left to stop it",
-            );
+            plan.act(Part::PodStop, Step::Delete(target), why);
         }
         return true;
     }
@@ -198,7 +213,8 @@ fn stop_instance(world: &World<'_>, plan: &mut Plan) -> bool {
             }
             _ => {
                 ended = false;
-                end(world, plan, instance, Part::InstanceStop, "the database is not to run any more");
+                let left = left::at_the_end(world, instance);
+                end(world, plan, instance, left, (Part::InstanceStop, "the database is not to run any more"));
                 plan.wait(Part::InstanceStop, format!("{} is being ended", instance.id));
             }
         }

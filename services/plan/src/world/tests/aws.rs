@@ -13,7 +13,7 @@ use resources::{QuestDB, names};
 use super::kubernetes::node;
 use super::model::{Refusal, World};
 use crate::fixture::validated;
-use crate::{Goal, Left, Observed, Part, Step, is_abandoned, is_still_ours, lost};
+use crate::{Goal, Left, Observed, Part, Proof, Step, is_still_ours, lost};
 
 /// MiB per second of a gp3 volume for which nobody asked for any.
 const THROUGHPUT: u32 = 125;
@@ -117,33 +117,28 @@ impl World {
         Ok(())
     }
 
-    /// Asked live: nothing pins a machine, and, where that counts, nothing is on it.
+    /// Asked live, as the operator does.
     fn check_left(&self, left: &Left) -> Result<(), Refusal> {
-        if self.pinned() == Some(&left.pin) {
-            return Err("the StatefulSet pins it");
-        }
-        if left.silent {
-            let mut nodes = self.children.nodes.iter();
-            let node = nodes.find(|node| node.metadata.name.as_ref() == Some(&left.node));
-            let both = self.children.pod.as_ref().zip(node);
-            let silent = both.is_some_and(|(pod, node)| is_abandoned(pod, node, self.now));
-            return if silent { Ok(()) } else { Err("somebody is there to stop the pod") };
+        let mut nodes = self.children.nodes.iter();
+        let node = nodes.find(|node| node.metadata.name.as_ref() == Some(&left.node));
+        let on = (self.children.pod.as_deref(), node.filter(|_| left.asks_node()).map(|node| &**node));
+        let objects = left.check_objects(self.children.stateful_set.as_deref(), on, self.now);
+        objects.map_err(|_| "the objects speak against it")?;
+        match left.proof {
+            Proof::All => {}
+            Proof::Down => return left.check_down(&self.instances).map_err(|_| "it is not down"),
+            Proof::Silent | Proof::Unattended => return Ok(()),
         }
         let subject = validated(&self.resource).subject;
         let asked = |volume: &&Volume| match &left.disk {
             Some(disk) => volume.id == *disk,
             None => volume.tags.get(key::DATABASE) == Some(&subject.database),
         };
-        let volumes: Vec<&Volume> = self.volumes.iter().filter(asked).collect();
-        if left.disk.is_some() && volumes.is_empty() {
-            return Err("the disk is not found");
-        }
-        let on = self.children.attachments.iter().any(|found| found.spec.node_name == left.node);
-        let attached = volumes.into_iter().flat_map(Volume::live_attachments);
-        if on || attached.into_iter().any(|found| found.instance == left.instance) {
-            return Err("the disk is on it");
-        }
-        Ok(())
+        let volumes: Vec<Volume> = self.volumes.iter().filter(asked).cloned().collect();
+        left.check_disk(&volumes).map_err(|_| "EC2 has the disk there")?;
+        let mut attachments = self.children.attachments.iter();
+        let all = attachments.try_for_each(|found| left.check_attachment(&volumes, found));
+        all.map_err(|_| "Kubernetes has the disk there")
     }
 
     /// No machine is ended under a pod or a disk whose kubelet could let go of it, nor while the database is pinned to it.
@@ -163,12 +158,18 @@ impl World {
         let end = pod.map(|pod| pod.metadata.deletion_timestamp.as_ref());
         let had_its_time = end.is_none_or(|end| end.is_some_and(|end| self.now > end.0));
         assert!(had_its_time, "{instance} is ended while its pod may still stop by itself");
-        if Goal::of(&self.resource) == Goal::Serve && !found.state.is_ending() {
-            let pinned = self.pinned().is_some() && self.pinned() == name;
-            assert!(!pinned, "{instance} is ended, and the database is pinned to it");
-            let mut attached = self.volumes.iter().flat_map(Volume::live_attachments);
-            assert!(!listens || attached.all(|found| found.instance != *instance), "{instance} has the disk");
+        if found.state.is_ending() {
+            return;
         }
+        let pinned = self.pinned().is_some() && self.pinned() == name;
+        assert!(!pinned, "{instance} is ended, and the database is pinned to it");
+        let lets_go = match Goal::of(&self.resource) {
+            Goal::Serve => listens,
+            // Whose Node never came, or is gone, nobody is waited for.
+            _ => !found.state.is_confirmed_down() && node.is_some() && listens,
+        };
+        let mut attached = self.volumes.iter().flat_map(Volume::live_attachments);
+        assert!(!lets_go || attached.all(|found| found.instance != *instance), "{instance} has the disk");
     }
 
     fn group(&mut self, id: &SecurityGroupId) -> Result<&mut SecurityGroup, Refusal> {

@@ -109,8 +109,11 @@ fn a_machine_is_protected_again_although_something_else_takes_long() {
     wish(&mut world, 2, |spec| spec.run_state = RunState::Paused);
     let mut taken = 0;
     while !world.protected.is_empty() {
-        // The process dies after each step.
-        let trouble = Trouble { at: taken, lost: Lost::Answer, crash: true };
+        // The process dies after each step that changes anything.
+        let planned = pass(&mut world.clone(), &mut 0, None, false);
+        let proofs =
+            planned.actions.iter().take_while(|action| matches!(action.step, Step::ProveLeft(_))).count();
+        let trouble = Trouble { at: taken + proofs, lost: Lost::Answer, crash: true };
         pass(&mut world, &mut taken, Some(trouble), false);
         world.tick();
     }

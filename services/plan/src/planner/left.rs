@@ -1,0 +1,253 @@
+//! What is proved, by live looks, before a machine is ended, and before the pod of one that is down is forgotten.
+//!
+//! *Invariant:* what decides is what is there at that moment, and not what was observed before: caches show late what was made,
+//! and what they do not show may run. Whoever could write to the disk says that nobody does there, or nobody is left to ask.
+
+use cloud::{Instance, InstanceId, InstanceState, Volume, VolumeId};
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use resources::names;
+
+use super::existing::living;
+use super::machine::{generation_of, is_ready};
+use super::ready::is_abandoned;
+use super::{World, former};
+use crate::build;
+
+/// A machine that a database can do without, as far as was seen, and how that is to be proved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// The machine.
+    pub instance: InstanceId,
+    /// The value by which a StatefulSet would pin it.
+    pub pin: String,
+    /// The Node that it is, or was launched to become.
+    pub node: String,
+    /// The disk, by what nobody can take off it; none where there never was one.
+    pub disk: Option<VolumeId>,
+    /// How.
+    pub proof: Proof,
+}
+
+/// How it is proved. Whatever it is, no StatefulSet may pin the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// By everybody's word: the pod is not there, and neither EC2 nor Kubernetes has the disk there.
+    All,
+    /// By silence: the pod was told to stop and nobody there stops it, so that the disk leaves only when the machine ends.
+    Silent,
+    /// By the word that the pod is gone, and no word from the Node: nobody is there to let go of the disk.
+    Unattended,
+    /// By EC2's word that it is down.
+    Down,
+}
+
+impl Left {
+    /// Whether what is known of the Node decides too.
+    pub const fn asks_node(&self) -> bool {
+        matches!(self.proof, Proof::Silent | Proof::Unattended)
+    }
+
+    /// What the objects as they are now say against it.
+    pub fn check_objects(
+        &self,
+        set: Option<&StatefulSet>,
+        (pod, node): (Option<&Pod>, Option<&Node>),
+        at: Timestamp,
+    ) -> Result<(), String> {
+        let template = set.and_then(|set| set.spec.as_ref()?.template.spec.as_ref());
+        if template.is_some_and(|spec| self.is_meant(spec)) {
+            return Err(format!("the StatefulSet pins {}", self.instance));
+        }
+        let is_there = pod.is_some_and(|pod| self.has(pod));
+        let is_silent = pod.zip(node).is_some_and(|(pod, node)| is_abandoned(pod, node, at));
+        match self.proof {
+            Proof::All | Proof::Unattended if is_there => Err(format!("the pod is on {}", self.instance)),
+            Proof::Unattended if node.is_some_and(is_ready) => {
+                Err(format!("Node {} is ready, and lets go of the disk itself", self.node))
+            }
+            Proof::Silent if !is_silent => Err(format!("Node {} is not silent any more", self.node)),
+            Proof::All | Proof::Silent | Proof::Unattended | Proof::Down => Ok(()),
+        }
+    }
+
+    /// What EC2 as it is now says of the disk against it. One that is not found may be anywhere.
+    pub fn check_disk(&self, found: &[Volume]) -> Result<(), String> {
+        if let Some(disk) = self.disk.as_ref().filter(|_| found.is_empty()) {
+            return Err(format!("{disk} is not found, so that it may be anywhere"));
+        }
+        let mut attached = found.iter().flat_map(Volume::live_attachments);
+        if attached.any(|attachment| attachment.instance == self.instance) {
+            return Err(format!("the disk is still on {}", self.instance));
+        }
+        Ok(())
+    }
+
+    /// The same of an attachment of Kubernetes, whichever it is.
+    pub fn check_attachment(&self, found: &[Volume], attachment: &VolumeAttachment) -> Result<(), String> {
+        let name = attachment.spec.source.persistent_volume_name.as_deref().unwrap_or_default();
+        let of_disk = found.iter().any(|volume| names::persistent_volume(volume.id.as_str()) == name);
+        if of_disk && attachment.spec.node_name == self.node {
+            return Err(format!("Kubernetes still has the disk on Node {}", self.node));
+        }
+        Ok(())
+    }
+
+    /// What EC2 as it is now says of the machine itself against it.
+    pub fn check_down(&self, found: &[Instance]) -> Result<(), String> {
+        match found.iter().find(|found| found.id == self.instance) {
+            Some(found) if found.state.is_confirmed_down() => Ok(()),
+            Some(found) => Err(format!("{} is {} by now", found.id, found.state)),
+            None => Err(format!("EC2 does not show {}", self.instance)),
+        }
+    }
+
+    /// Whether a pod is on the machine, or can be on no other.
+    fn has(&self, pod: &Pod) -> bool {
+        let Some(spec) = &pod.spec else { return false };
+        spec.node_name.as_ref().map_or_else(|| self.is_meant(spec), |on| *on == self.node)
+    }
+
+    fn is_meant(&self, spec: &PodSpec) -> bool {
+        let pin = spec.node_selector.as_ref().and_then(|selector| selector.get(names::LABEL_NODE));
+        pin == Some(&self.pin)
+    }
+}
+
+/// A machine, to be proved like this.
+pub(super) fn of(world: &World<'_>, instance: &Instance, proof: Proof) -> Left {
+    let pin = build::node_value(&world.validated.subject, generation_of(instance).unwrap_or_default());
+    let node = former::node_name(world, instance).unwrap_or_else(|| pin.clone());
+    let disk = living(&world.observed.account.volumes).next().map(|disk| disk.id.clone());
+    Left { instance: instance.id.clone(), pin, node, disk, proof }
+}
+
+/// A machine of a database that is not to run any more.
+pub(super) fn at_the_end(world: &World<'_>, instance: &Instance) -> Left {
+    let proof = if instance.state.is_confirmed_down() {
+        Proof::Down
+    } else if former::is_silent(world, instance) {
+        Proof::Silent
+    } else if former::is_in_use(world, instance) {
+        // Whoever could let go of the disk would be waited for.
+        Proof::Unattended
+    } else {
+        Proof::All
+    };
+    of(world, instance, proof)
+}
+
+/// A machine whose pod is to be forgotten because it is down, where that is still to be proved: one that has ended starts no more.
+pub(super) fn down(world: &World<'_>, instance: &Instance) -> Option<Left> {
+    (instance.state != InstanceState::Terminated).then(|| of(world, instance, Proof::Down))
+}
+
+#[cfg(test)]
+mod tests {
+    use cloud::{Attachment, AttachmentState};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fixture::{instance, volume};
+
+    const PIN: &str = "qdb-33445566-g1";
+    /// The name under which the machine joined.
+    const NODE: &str = "ip-10-0-0-1";
+
+    fn left(proof: Proof) -> Left {
+        let (instance, disk) = (instance().id, Some(volume(50).id));
+        Left { instance, pin: PIN.to_owned(), node: NODE.to_owned(), disk, proof }
+    }
+
+    fn pinned(pin: &str) -> Value {
+        json!({ "nodeSelector": { names::LABEL_NODE: pin }, "containers": [] })
+    }
+
+    fn set(pin: &str) -> StatefulSet {
+        let labels = json!({ "matchLabels": {} });
+        let spec = json!({ "selector": labels, "serviceName": "a", "template": { "spec": pinned(pin) } });
+        serde_json::from_value(json!({ "spec": spec })).unwrap()
+    }
+
+    fn pod(on: Option<&str>, pin: &str) -> Pod {
+        let mut spec = pinned(pin);
+        spec["nodeName"] = json!(on);
+        let metadata = json!({ "deletionTimestamp": "2026-01-01T00:01:00Z" });
+        serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
+    }
+
+    fn node(ready: &str) -> Node {
+        let condition =
+            json!({ "type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z" });
+        let status = json!({ "conditions": [condition] });
+        serde_json::from_value(json!({ "metadata": { "name": NODE }, "status": status })).unwrap()
+    }
+
+    #[test]
+    fn the_objects_as_they_are_decide() {
+        let at: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
+        let check = |proof: Proof, set: Option<&StatefulSet>, pod: Option<&Pod>, node: Option<&Node>| {
+            left(proof).check_objects(set, (pod, node), at).is_ok()
+        };
+        let (here, elsewhere) = (pod(Some(NODE), "qdb-33445566-g2"), pod(Some("other"), PIN));
+        let (silent, ready) = (node("Unknown"), node("True"));
+        for proof in [Proof::All, Proof::Silent, Proof::Unattended, Proof::Down] {
+            let on = (proof == Proof::Silent).then_some(&here);
+            assert!(check(proof, None, on, Some(&silent)), "{proof:?}");
+            assert!(check(proof, Some(&set("qdb-33445566-g2")), on, Some(&silent)), "{proof:?}");
+            assert!(!check(proof, Some(&set(PIN)), on, Some(&silent)), "{proof:?}: it is pinned");
+        }
+        for proof in [Proof::All, Proof::Unattended] {
+            assert!(!check(proof, None, Some(&here), None), "{proof:?}");
+            assert!(!check(proof, None, Some(&pod(None, PIN)), None), "{proof:?}: it can go nowhere else");
+            assert!(check(proof, None, Some(&elsewhere), None), "{proof:?}");
+        }
+        assert!(!check(Proof::Silent, None, None, Some(&silent)), "nothing there was told to stop");
+        assert!(!check(Proof::Silent, None, Some(&elsewhere), Some(&silent)));
+        assert!(!check(Proof::Silent, None, Some(&here), Some(&ready)));
+        assert!(!check(Proof::Unattended, None, None, Some(&ready)), "somebody is there");
+        assert!(check(Proof::Unattended, None, None, None));
+        assert!(check(Proof::Down, None, Some(&here), Some(&ready)), "it cannot run there");
+    }
+
+    #[test]
+    fn ec2_and_the_attachments_of_kubernetes_decide() {
+        let left = left(Proof::All);
+        let on = |instance: &str| {
+            let (instance, state) = (InstanceId::new(instance), AttachmentState::Detaching);
+            let mut volume = volume(50);
+            volume.attachments = vec![Attachment {
+                volume: volume.id.clone(),
+                instance,
+                device: "/dev/sdf".to_owned(),
+                state,
+            }];
+            volume
+        };
+        assert!(left.check_disk(&[volume(50)]).is_ok() && left.check_disk(&[on("i-2")]).is_ok());
+        assert!(left.check_disk(&[on("i-1")]).is_err(), "it is on its way, and still there");
+        assert!(left.check_disk(&[]).is_err(), "it may be anywhere");
+        assert!(Left { disk: None, ..left.clone() }.check_disk(&[]).is_ok());
+        let attached = |disk: &str, node: &str| {
+            let source = json!({ "persistentVolumeName": names::persistent_volume(disk) });
+            let spec = json!({ "attacher": "ebs", "nodeName": node, "source": source });
+            let attachment = json!({ "metadata": { "name": "a" }, "spec": spec });
+            left.check_attachment(&[volume(50)], &serde_json::from_value(attachment).unwrap()).is_ok()
+        };
+        assert!(!attached("vol-1", NODE));
+        assert!(attached("vol-1", "other") && attached("vol-2", NODE));
+    }
+
+    #[test]
+    fn a_machine_is_down_only_while_ec2_says_so() {
+        let left = left(Proof::Down);
+        let check = |state: InstanceState| left.check_down(&[Instance { state, ..instance() }]).is_ok();
+        assert!(check(InstanceState::Stopped) && check(InstanceState::Terminated));
+        for state in [InstanceState::Running, InstanceState::Pending, InstanceState::Stopping] {
+            assert!(!check(state));
+        }
+        assert!(left.check_down(&[]).is_err(), "what is not shown may run");
+    }
+}
