@@ -31,7 +31,7 @@ pub(super) fn end_all(world: &World<'_>, plan: &mut Plan, home: Option<&Instance
             InstanceState::ShuttingDown => {
                 plan.wait(Part::Former, format!("waiting for {} to end", instance.id));
             }
-            _ if is_next(world, home, instance, disk) => {}
+            _ if moving::next(world, home, disk).is_some_and(|next| next.id == instance.id) => {}
             _ => {
                 // Nothing is known yet of what was written down later.
                 let known = |generation: &u64| home::written(world.resource) >= Some(*generation);
@@ -42,14 +42,6 @@ pub(super) fn end_all(world: &World<'_>, plan: &mut Plan, home: Option<&Instance
         }
     }
     forget_gone(world, plan);
-}
-
-/// Whether a database is about to move to a machine. One that was launched for it and is of no use is not ended either: the
-/// next would be like it.
-fn is_next(world: &World<'_>, home: &Instance, instance: &Instance, disk: Option<&Volume>) -> bool {
-    let next = moving::candidate(world, home)
-        .filter(|next| moving::fits(world.validated, next, disk) || moving::is_as_asked(world, next));
-    moving::is_wanted(world, home) && next.is_some_and(|next| next.id == instance.id)
 }
 
 fn end(world: &World<'_>, plan: &mut Plan, instance: &Instance, generation: u64) {

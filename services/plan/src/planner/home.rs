@@ -6,7 +6,7 @@
 use cloud::{Instance, InstanceState};
 use resources::{QuestDB, names};
 
-use super::machine::generation_of;
+use super::machine::{generation_of, generation_of_disk};
 use super::released::Released;
 use crate::{Goal, Observed, Plan, Validated};
 
@@ -16,7 +16,17 @@ pub(super) fn generation(resource: &QuestDB, observed: &Observed) -> Option<u64>
     let pinned = pinned(observed).and_then(|pinned| names::generation_of_node(&pinned));
     // Somebody took the StatefulSet away, or what it pins ended before QuestDB came there: the database is where its disk is.
     let holder = || holder(observed).filter(lives);
-    pinned.filter(lives).or_else(holder).or_else(|| written(resource))
+    pinned
+        .filter(lives)
+        .or_else(holder)
+        .or_else(|| given(observed).filter(lives))
+        .or_else(|| written(resource))
+}
+
+/// The generation of the machine that the disk was given to last. A machine that is made ready for it is given it only right
+/// before the pin is moved, so that a disk on no machine is not taken for that one's.
+fn given(observed: &Observed) -> Option<u64> {
+    super::existing::living(&observed.account.volumes).next().and_then(generation_of_disk)
 }
 
 /// The generation that is written down: of the machine that was asked for last.

@@ -60,21 +60,21 @@ pub(crate) fn reasons(world: &World<'_>, instance: &Instance) -> Vec<Reason> {
 
 /// The machine that a database is to move to, as far as one was asked for: written down, younger than its home, and not
 /// given up.
-pub(super) fn candidate<'a>(world: &World<'a>, home: &Instance) -> Option<&'a Instance> {
+fn candidate<'a>(world: &World<'a>, home: &Instance) -> Option<&'a Instance> {
     let written = home::written(world.resource)?;
     let beside = Some(written) > generation_of(home) && !Released::of(world.resource).contains(written);
     home::living(world.observed, written).filter(|_| beside)
 }
 
 /// Whether a machine is what the wish asks for, where the disk can follow.
-pub(super) fn fits(wish: &Validated, instance: &Instance, disk: Option<&Volume>) -> bool {
+fn fits(wish: &Validated, instance: &Instance, disk: Option<&Volume>) -> bool {
     instance.instance_type == wish.instance_type.name
         && instance.image == wish.node_image
         && disk.is_none_or(|disk| disk.zone == instance.zone)
 }
 
 /// Whether a machine was launched with the very parameters that the wish has now: another would be no other.
-pub(super) fn is_as_asked(world: &World<'_>, instance: &Instance) -> bool {
+fn is_as_asked(world: &World<'_>, instance: &Instance) -> bool {
     let (Some(asked), Some(zone)) = (world.annotation(names::LAUNCH), world.annotation(names::LAUNCH_ZONE))
     else {
         return false;
@@ -87,14 +87,30 @@ pub(super) fn is_as_asked(world: &World<'_>, instance: &Instance) -> bool {
 }
 
 /// Whether a move is wanted: a database that is pinned to its machine is to leave it.
-pub(super) fn is_wanted(world: &World<'_>, instance: &Instance) -> bool {
+fn is_wanted(world: &World<'_>, instance: &Instance) -> bool {
     let pinned = home::pinned(world.observed).as_deref().and_then(names::generation_of_node);
     pinned.is_some() && pinned == generation_of(instance) && !reasons(world, instance).is_empty()
+}
+
+/// The machine that is kept for a database to move to, whatever pins that now: its StatefulSet may have been taken away, or not
+/// be seen, and is there again soon; and what is not seen of a Node may be that somebody wants it empty. One that was launched
+/// for this very wish and is of no use is kept too: the next would be like it.
+pub(super) fn next<'a>(world: &World<'a>, home: &Instance, disk: Option<&Volume>) -> Option<&'a Instance> {
+    let is_left = of_instance(world, home).is_none() || !reasons(world, home).is_empty();
+    let is_of_use = |next: &&Instance| fits(world.validated, next, disk) || is_as_asked(world, next);
+    candidate(world, home).filter(|_| is_left).filter(is_of_use)
 }
 
 /// The Node that QuestDB is to be on now: that of its home, or of the machine that takes its place from here on.
 pub(super) fn target<'a>(world: &World<'a>, plan: &mut Plan, home: &Home<'a, '_>) -> &'a Arc<Node> {
     if !is_wanted(world, home.instance) {
+        if let Some(kept) = next(world, home.instance, home.disk) {
+            let text = format!(
+                "{} is kept until the StatefulSet is seen to pin {} again",
+                kept.id, home.instance.id
+            );
+            plan.wait(Part::Candidate, text);
+        }
         return home.node;
     }
     let (Some(group), Some(disk)) = (home.group, home.disk) else { return home.node };
