@@ -2,7 +2,8 @@
 //! watch as if they were deleted; the plan would make them again, or, what is worse, call something ended that runs. So
 //! whenever something leaves a watch or is called another's, and once after a start, what is missing is asked for by name.
 //!
-//! What the plan applies it finds under its name anyway; this is for what others make (pod, Node) and for the way back.
+//! What the plan applies it finds under its name anyway; this is for what others make (pod, Node), for what says on which machine
+//! a database is, and for the way back.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -96,6 +97,7 @@ struct Look<'a> {
 impl Look<'_> {
     async fn all(&self, goal: Goal, observed: &mut Observed) -> Result<bool, Error> {
         let found = self.pod(observed).await? | self.node(observed).await? | self.disk(observed).await?;
+        let found = found | self.controlled(&mut observed.children.stateful_set, &self.subject.name).await?;
         if goal == Goal::Serve {
             return Ok(found);
         }
@@ -164,8 +166,7 @@ impl Look<'_> {
     async fn named(&self, observed: &mut Observed) -> Result<bool, Error> {
         let name = &self.subject.name;
         let children = &mut observed.children;
-        Ok(self.controlled(&mut children.stateful_set, name).await?
-            | self.controlled(&mut children.config, &names::config(name)).await?
+        Ok(self.controlled(&mut children.config, &names::config(name)).await?
             | self.controlled(&mut children.service, name).await?
             | self.controlled(&mut children.headless, &names::headless(name)).await?
             | self.controlled(&mut children.secret, &names::credentials(name)).await?)

@@ -116,6 +116,12 @@ impl Subject {
         self.owns(object.labels.as_ref()) || is_controlled_by(object, &self.uid) || of_set
     }
 
+    /// Whether what is to be made is there and was not seen yet, although whoever sees our objects sees it soon. A StatefulSet says
+    /// on which machine its database is, and which version has written to the disk: it is not written over unseen.
+    pub fn is_yet_to_be_seen(&self, intended: &Manifest, found: &ObjectMeta) -> bool {
+        intended.kind == Kind::StatefulSet && intended.uid.is_none() && self.owns(found.labels.as_ref())
+    }
+
     /// Whether what was found under the name of one of our objects is that object. What has no controller is known by what
     /// it leads to: claim, disk and pod each to the next.
     pub fn recognises(&self, intended: &Manifest, found: &Value) -> bool {
@@ -143,6 +149,20 @@ mod tests {
     use super::*;
     use crate::build;
     use crate::fixture::{resource, subject, validated, volume};
+
+    #[test]
+    fn a_stateful_set_that_was_not_seen_is_written_over_only_where_it_never_would_be() {
+        let subject = subject();
+        let set = build::stateful_set(&validated(&resource(1)), "node", None);
+        let metadata: ObjectMeta = serde_json::from_value(set.body["metadata"].clone()).unwrap();
+        assert!(subject.is_yet_to_be_seen(&set, &metadata));
+        let hidden = ObjectMeta { labels: None, ..metadata.clone() };
+        assert!(!subject.is_yet_to_be_seen(&set, &hidden), "its labels come back by that alone");
+        let seen = Manifest { uid: Some("u".to_owned()), ..set.clone() };
+        assert!(!subject.is_yet_to_be_seen(&seen, &metadata));
+        let other = build::config_map(&validated(&resource(1)));
+        assert!(!subject.is_yet_to_be_seen(&other, &metadata), "what says nothing of its own is made again");
+    }
 
     #[test]
     fn an_object_without_labels_is_known_by_its_controller_or_its_disk() {

@@ -109,6 +109,12 @@ pub(super) async fn apply(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), Er
         let Some(found) = check_ours(pass, &api, manifest).await? else {
             return Err(Error::Stale { what: format!("{} is not there any more", manifest.name) });
         };
+        if pass.validated.subject.is_yet_to_be_seen(manifest, &found.metadata) {
+            let kind = manifest.kind.as_str();
+            return Err(Error::Stale {
+                what: format!("{kind} {} is there, and is not seen yet", manifest.name),
+            });
+        }
         body["metadata"]["uid"] = json!(found.metadata.uid);
     }
     let patch = Patch::Apply(&body);
