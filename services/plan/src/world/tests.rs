@@ -2,6 +2,7 @@
 
 mod apart;
 mod aws;
+mod blind;
 mod change;
 mod copies;
 mod coverage;

@@ -5,11 +5,13 @@
 use std::collections::HashSet;
 use std::sync::Mutex;
 
+use axum::http::Method;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, Secret, Service};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use resources::{Phase, names};
 use serde_json::{Value, json};
+use testkit::telling::Fate;
 use testkit::{Spawned, eventually, unique};
 
 use super::others::Others;
@@ -114,6 +116,35 @@ async fn a_list_from_the_past_makes_nothing_twice() {
     assert_eq!(Made::by(&subject).await, made);
     let launched = launches(&subject.rig, before).await;
     assert_eq!(launched.len(), 3, "a machine, a disk and a firewall: {launched:?}");
+    subject.purge_with_others().await;
+}
+
+/// Nobody but the StatefulSet says that QuestDB is about to run on a machine, and nothing shows it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_that_a_stateful_set_pins_unseen_is_not_ended() {
+    let mut subject = Subject::new(&unique("pinned")).await;
+    let lease = subject.rig.lease().await;
+    let front = Front::before(&subject.rig.rights(&lease).await).await;
+    let _operator = behind(&subject.rig, &front, &lease);
+    front.set_fate(Fate::Late, &["statefulsets"], 1);
+    subject.wish_run_state("Running").await;
+    subject.join(1).await;
+    let pin = subject.set(None).await.metadata.uid;
+    subject.wish_run_state("Paused").await;
+    // Of one that never served, only who is about to end its machine asks for the pod by its name.
+    let pod = format!("/pods/{}", names::pod(&subject.name));
+    let asks = |seen: &Seen| seen.method == Method::GET && seen.about().ends_with(&pod);
+    eventually(PATIENCE, "live looks", async || (front.seen(asks).len() > 1).then_some(())).await;
+    let machines = subject.machines().await;
+    let [machine] = machines.as_slice() else { panic!("{machines:?}") };
+    let protection = subject.rig.aws.describe_protection(&machine.id).await.unwrap();
+    assert!(protection.termination && protection.stop, "it is not even unprotected");
+    assert_eq!(subject.sets().get(&subject.name).await.unwrap().metadata.uid, pin);
+
+    front.set_fate(Fate::Told, &[], 1);
+    subject.carried_out(Phase::Paused).await;
+    assert!(subject.machines().await.is_empty() && front.fates()["statefulsets"].late > 0);
+    let _others = Others::of(&subject.rig);
     subject.purge_with_others().await;
 }
 

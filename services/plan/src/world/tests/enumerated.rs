@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use resources::RunState;
 use serde_json::Value;
 
+use super::blind::Blind;
 use super::model::{Lost, World};
 use super::operations::{Operation, become_, change, operations};
 use super::oracle::{check_end, check_moment, is_refused, picture, picture_of_fresh};
@@ -119,6 +120,28 @@ fn ec2_may_answer_from_the_past() {
 #[test]
 fn caches_may_be_one_write_behind() {
     under("caches late", |world| world.late = true, false);
+}
+
+#[test]
+fn caches_may_not_show_what_runs_for_some_looks() {
+    let (serving, ending) =
+        ([(1, Blind::Set), (2, Blind::Set)], [(4, Blind::Set), (2, Blind::Pod), (3, Blind::All)]);
+    for operation in operations() {
+        let (end, Run { passes, .. }) = undisturbed(operation);
+        let ends = Goal::of(&end.resource) != Goal::Serve;
+        for (looks, blind) in serving.iter().chain(ending.iter().filter(|_| ends)) {
+            // What is not there is shown to nobody anyhow.
+            for (taken, world) in passes.iter().filter(|(_, world)| blind.hides(&world.children)) {
+                let what = format!("{}, {looks} without {blind:?} after step {taken}", operation.name);
+                let mut world = world.clone();
+                (world.blind, world.blind_to) = (*looks, *blind);
+                settle_after(&mut world, *taken, None, false);
+                check_end(&world, &what);
+                assert_same(&world, &end, &what);
+                assert_eq!(world.instances.len(), end.instances.len(), "{what}: a machine was given up");
+            }
+        }
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::core::DynamicObject;
 use resources::{Phase, QuestDB, QuestDBSnapshot, QuestDBStatus, names};
 
+use super::blind::Blind;
 use super::copies::Copied;
 use crate::fixture::{settings, validated};
 use crate::references::{Reference, references};
@@ -80,6 +81,9 @@ pub(crate) struct World {
     pub(crate) lag: usize,
     /// Every other look shows the caches one write behind.
     pub(crate) late: bool,
+    /// So many looks do not show what caches that are further behind do not.
+    pub(super) blind: usize,
+    pub(super) blind_to: Blind,
     /// So many passes find no status.
     pub(crate) wiped: usize,
     /// EC2 takes no change of a volume for now.
@@ -165,6 +169,8 @@ impl World {
             hidden: 0,
             lag: 0,
             late: false,
+            blind: 0,
+            blind_to: Blind::Set,
             wiped: 0,
             too_soon: false,
             modified: 0,
@@ -207,7 +213,12 @@ impl World {
     pub(super) fn see(&mut self) -> (QuestDB, Observed) {
         let former = self.former.take().filter(|_| !self.caught_up);
         self.caught_up = former.is_some();
-        let (resource, children) = former.unwrap_or_else(|| (self.resource.clone(), self.children.clone()));
+        let (resource, mut children) =
+            former.unwrap_or_else(|| (self.resource.clone(), self.children.clone()));
+        if self.blind > 0 {
+            self.blind -= 1;
+            self.blind_to.hide(&mut children);
+        }
         let observed = self.observed(&resource, children);
         (resource, observed)
     }
@@ -218,7 +229,8 @@ impl World {
         let past = shown.is_some_and(|(instances, volumes, groups)| {
             (instances, volumes, groups) != (&self.instances, &self.volumes, &self.groups)
         });
-        (self.former.is_none() || self.caught_up) && self.wiped == 0 && self.hidden == 0 && !past
+        let all = self.blind == 0 && self.wiped == 0 && self.hidden == 0;
+        (self.former.is_none() || self.caught_up) && all && !past
     }
 
     fn observed(&self, resource: &QuestDB, mut children: Children) -> Observed {
@@ -361,6 +373,11 @@ impl World {
                 {
                     return Err("the API server takes no objects");
                 }
+                if let Step::Apply(manifest) = step
+                    && self.is_yet_to_be_seen(manifest)
+                {
+                    return Err("it is there, and was not seen");
+                }
                 self.remember();
                 self.on_kubernetes(step).map(|()| None)
             }
@@ -392,6 +409,8 @@ impl World {
                 self.remember();
                 self.annotate(names::RELEASED, released);
             }
+            // Looked for once more, as the operator does.
+            Step::RemoveFinalizer if !self.children.nodes.is_empty() => return Err("a Node is still there"),
             Step::RemoveFinalizer => self.released = true,
             other => panic!("{} does not write the resource", other.name()),
         }
