@@ -125,8 +125,6 @@ struct Life {
 impl Life {
     /// Carries one operation out, while somebody meddles with it; whatever came of that, there is one of each.
     async fn carry_out(&mut self, (word, change, end): Operation) {
-        // Without what pins it to its machine a database does not move: the next machine would be given up.
-        self.hand.spared = ["change", "move"].contains(&word).then_some("StatefulSet");
         self.subject.wish(change).await;
         for _ in 0..2 {
             self.hand.replace(end == Phase::Ready).await;

@@ -45,8 +45,6 @@ pub(super) struct Hand {
     of: String,
     random: Random,
     next: VecDeque<Object>,
-    /// A kind that is left alone now.
-    pub(super) spared: Option<&'static str>,
 }
 
 impl Hand {
@@ -58,14 +56,13 @@ impl Hand {
             random.shuffle(&mut all);
             next.extend(all);
         }
-        Self { rig: Arc::clone(&subject.rig), of: subject.name.clone(), random, next, spared: None }
+        Self { rig: Arc::clone(&subject.rig), of: subject.name.clone(), random, next }
     }
 
     /// Takes the next object away and at once puts another one of its name there, which says something else; nothing where
     /// somebody is quicker. One that is about to be made is waited for.
     pub(super) async fn replace(&mut self, is_made: bool) {
-        let place = self.next.iter().position(|(_, _, kind, _)| self.spared != Some(kind));
-        let Some(object) = place.and_then(|place| self.next.remove(place)) else { return };
+        let Some(object) = self.next.pop_front() else { return };
         let (api, name) = self.find(object);
         let found = if is_made { Some(there(&api, &name).await) } else { api.get_opt(&name).await.unwrap() };
         let Some(found) = found else { return };
@@ -77,9 +74,7 @@ impl Hand {
 
     /// Takes an object away, and once more as soon as it is there again; then it comes again.
     pub(super) async fn take_twice(&mut self) {
-        let mut all = objects();
-        all.retain(|(_, _, kind, _)| self.spared != Some(kind));
-        let object = *self.random.pick(&all).unwrap();
+        let object = *self.random.pick(&objects()).unwrap();
         let (api, name) = self.find(object);
         for _ in 0..2 {
             let taken = there(&api, &name).await.metadata.uid;
