@@ -200,6 +200,12 @@ mod tests {
     use crate::store::Key;
     use crate::watch::{Upkeep, Watches};
 
+    /// A server that lists these databases and then says nothing more.
+    fn listing(databases: serde_json::Value) -> kube::Client {
+        let list = move || played::list("QuestDB", "crd.questdb.io/v1", &databases);
+        played::client(move |_, watches| if watches { Answer::Silence } else { list() })
+    }
+
     #[tokio::test]
     async fn a_database_that_cannot_be_read_hides_no_other() {
         let database = |name: &str, state: &str| {
@@ -208,10 +214,7 @@ mod tests {
         };
         let both = json!([database("newer", "Hibernating"), database("plain", "Running")]);
         for scope in [Scope::All, Scope::of(&["n".to_owned()])] {
-            let listed = both.clone();
-            let client = played::client(move |_, watches| {
-                if watches { Answer::Silence } else { played::list("QuestDB", "crd.questdb.io/v1", &listed) }
-            });
+            let client = listing(both.clone());
             let (stop, metrics) = (CancellationToken::new(), runtime::Metrics::default());
             let watches = Watches::new(&metrics, &Readiness::default(), &scope, String::new());
             let upkeep = Upkeep::played(watches, scope, &stop);

@@ -71,9 +71,9 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let cloud = connect(&args, &measures).await;
     let (queue, incoming) = Queue::new(QUEUE);
     let strays = Strays::default();
-    let (scope, readiness) = (args.scope(), &program.health.readiness);
+    let scope = args.scope();
     let rights = rights::command(&scope, &args.lease_namespace);
-    let watches = Watches::new(&program.metrics, readiness, &scope, rights);
+    let watches = Watches::new(&program.metrics, &program.health.readiness, &scope, rights);
     watches.standing().end_after(args.watch_timeout);
     let upkeep = Upkeep {
         scope: scope.clone(),
@@ -91,9 +91,8 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let age = pictures::account_age(args.resync);
     let claims = Claims::new(&program.metrics, &wiring.upkeep, (&caches, args.settings()));
     pictures::watch_account(&program, Arc::clone(&view), (look_again.clone(), claims), age);
-    let done = CancellationToken::new();
-    let (candidate, leadership) =
-        Candidate::new(clients.calls.clone(), &args.lease_namespace, watches.clone());
+    let (done, calls) = (CancellationToken::new(), clients.calls.clone());
+    let (candidate, leadership) = Candidate::new(calls, &args.lease_namespace, watches.clone());
     program.tasks.spawn("leader", candidate.run(program.stop(), done.clone()));
     let zone = HostedZoneId::new(&args.hosted_zone_id);
     let context = Arc::new(Context {

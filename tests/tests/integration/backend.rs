@@ -164,7 +164,12 @@ impl Drop for App {
 }
 
 /// Serves an API on a free port and gives its address.
-pub(crate) async fn serve(store: Store, doorbell: Doorbell, metrics: Metrics, stop: CancellationToken) -> String {
+pub(crate) async fn serve(
+    store: Store,
+    doorbell: Doorbell,
+    metrics: Metrics,
+    stop: CancellationToken,
+) -> String {
     serve_behind(Limits::default(), (store, doorbell, metrics, stop)).await
 }
 

@@ -28,5 +28,5 @@ pub(crate) fn installed(prefix: &str) -> std::path::PathBuf {
     let found = entries.filter(|path| {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(prefix))
     });
-    found.max().unwrap_or_else(|| panic!("nothing named {prefix}… is installed"))
+    found.max().expect("it is installed")
 }

@@ -105,10 +105,9 @@ async fn what_is_deleted_by_hand_is_refused_or_comes_back_with_every_row() {
     join!(has_both_rows(&alone, "after a refusal"), has_both_rows(&within, "after a refusal"));
 
     let open = Open::new(home).await;
-    let (one, all) = join!(
-        again(&console, home, &alone, &["questdb", "--all", "--namespace", its]),
-        again(&other, home, &within, &["namespace", namespace, "--ignore-not-found"]),
-    );
+    let every = ["questdb", "--all", "--namespace", its];
+    let around = ["namespace", namespace, "--ignore-not-found"];
+    let (one, all) = join!(again(&console, home, &alone, &every), again(&other, home, &within, &around));
     drop(open);
     join!(is_the_same(&console, home, &alone, &one), is_the_same(&other, home, &within, &all));
 }

@@ -155,13 +155,11 @@ impl Gate {
         if !self.is_shut() || method.is_safe() || !MINTING.iter().any(|path| route.starts_with(path)) {
             return None;
         }
-        match database_of(path) {
-            Some(database) => self.takes(database).err(),
-            None => {
-                let state = self.state();
-                (state.scope == Scope::Everybody).then(|| Failure::backlog(&state.reason))
-            }
+        if let Some(database) = database_of(path) {
+            return self.takes(database).err();
         }
+        let state = self.state();
+        (state.scope == Scope::Everybody).then(|| Failure::backlog(&state.reason))
     }
 
     /// Refuses a change of a database of which nothing can be told now.

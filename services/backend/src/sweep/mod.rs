@@ -183,7 +183,7 @@ impl Sweep {
             match listing {
                 Ok(listing) => listings.push(listing),
                 Err(error) => {
-                    tracing::error!(reason = %error, "a cluster cannot be read: its databases are not swept")
+                    tracing::error!(reason = %error, "a cluster cannot be read: its databases are not swept");
                 }
             }
         }

@@ -241,6 +241,8 @@ impl<S: Sink> Membership for Member<S> {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use futures::StreamExt as _;
+
     use super::*;
     use crate::Connection;
 
@@ -281,13 +283,13 @@ mod tests {
     }
 
     /// Has one record stored, until it is or the store has been asked again where it stands.
-    async fn offer((desk, epoch): &(Arc<Desk<Stubborn>>, u64), offset: i64, stores: bool) {
-        desk.sink.0.store(stores, Ordering::SeqCst);
+    async fn offer((desk, epoch): &(Arc<Desk<Stubborn>>, u64), offset: i64, works: bool) {
+        desk.sink.0.store(works, Ordering::SeqCst);
         lock(&desk.inner).shelves.sought(0, *epoch);
         desk.accept(Record::bare(0, offset));
         let stored = |shelves: &Shelves| shelves.storing() == 0;
         let asked_again = |shelves: &Shelves| !shelves.to_seek().is_empty();
-        let done = until(desk, |shelves| (stores && stored(shelves)) || asked_again(shelves));
+        let done = until(desk, |shelves| (works && stored(shelves)) || asked_again(shelves));
         tokio::time::timeout(Duration::from_secs(20), done).await.unwrap();
     }
 
@@ -361,12 +363,8 @@ mod tests {
         let shares: Vec<f64> = (0..16).map(|_| chosen()).collect();
         assert!(shares.windows(2).any(|pair| (pair[0] - pair[1]).abs() > f64::EPSILON), "{shares:?}");
         let desk = desk(&Arc::default(), || 0.0);
-        let failures = async {
-            for offset in 0..6 {
-                offer(&desk, offset, false).await;
-            }
-        };
         let longest: Duration = (0..6).map(|attempt| RETRY.ceiling(attempt)).sum();
+        let failures = futures::stream::iter(0..6).for_each(|offset| offer(&desk, offset, false));
         tokio::time::timeout(longest / 2, failures).await.expect("nothing is waited for");
     }
 }

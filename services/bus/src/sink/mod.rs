@@ -99,8 +99,8 @@ impl Settings {
             keys: 2_000,
             parallel: 4,
             pace: Duration::from_millis(50),
-            in_memory: 16_000,
-            in_memory_bytes: 16 * 1_024 * 1_024,
+            in_memory: 8_000,
+            in_memory_bytes: 8 * 1_024 * 1_024,
             deadline: Duration::from_secs(30),
             grace: Duration::from_secs(10),
         }

@@ -112,11 +112,10 @@ fn rests(part: Part, error: &Error) -> bool {
 impl Pass<'_> {
     async fn act(&self, action: &Action, written: &mut Written) -> Result<(), Error> {
         let name = action.step.name();
-        let result = if action.step.is_destructive() {
-            self.context.within_lease(self.step(&action.step, written)).await
-        } else {
-            self.step(&action.step, written).await
-        };
+        // A step asks much of others: what it remembers meanwhile is not to be carried around by every pass.
+        let step = Box::pin(self.step(&action.step, written));
+        let result =
+            if action.step.is_destructive() { self.context.within_lease(step).await } else { step.await };
         self.context.measures.step(name, if result.is_ok() { "done" } else { "failed" });
         result?;
         let position = Position(&self.validated.subject.name, self.validated.generation);

@@ -167,12 +167,17 @@ impl Client {
             hint: String::new(),
         })?;
         let filter = Filter { name: Some(name.to_string()), deleted: false };
-        let DatabaseList { databases, unreadable, .. } = self.databases(&filter, PAGE as usize).await?;
+        choose(name.as_str(), self.of_name(&filter, PAGE as usize).await?)
+    }
+
+    /// The databases of a name, as far as they can be read.
+    pub(super) async fn of_name(&self, filter: &Filter, limit: usize) -> Result<Vec<Database>, Error> {
+        let DatabaseList { databases, unreadable, .. } = self.databases(filter, limit).await?;
         if let ([], [first, ..]) = (databases.as_slice(), unreadable.as_slice()) {
             // It is there: the answer says what cannot be read of it.
-            return Ok(self.database(first.id).await?.body);
+            return Ok(vec![self.database(first.id).await?.body]);
         }
-        choose(name.as_str(), databases)
+        Ok(databases)
     }
 }
 

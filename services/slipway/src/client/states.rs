@@ -42,7 +42,7 @@ impl Client {
             return self.find_database(text).await;
         }
         let filter = Filter { name: Some(text.to_owned()), deleted: true };
-        deleted(text, self.databases(&filter, NAMESAKES).await?)
+        deleted(text, self.of_name(&filter, NAMESAKES).await?)
     }
 }
 

@@ -133,13 +133,11 @@ async fn get(session: &Session, command: Get) -> Result<(), Error> {
     for text in &command.operations {
         found.push(client.operation(operation_id(text)?).await?);
     }
-    match found.as_slice() {
-        [operation] => show_one(session, operation),
-        _ => {
-            let list = OperationList { operations: found, unreadable: Vec::new(), next_cursor: None };
-            show(session, &list)
-        }
+    if let [operation] = found.as_slice() {
+        return show_one(session, operation);
     }
+    let list = OperationList { operations: found, unreadable: Vec::new(), next_cursor: None };
+    show(session, &list)
 }
 
 fn show_one(session: &Session, operation: &Operation) -> Result<(), Error> {

@@ -126,6 +126,7 @@ fn phases_are_counted_once_each() {
         authorization: String::new(),
         body: serde_json::json!({ "status": { "phase": phase.as_str() } }).to_string(),
         at: begun + after,
+        beside: 0,
     };
     let mut counts = Counts::default();
     for phase in [Phase::Provisioning, Phase::Provisioning, Phase::Ready, Phase::Ready] {

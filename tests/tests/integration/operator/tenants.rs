@@ -12,10 +12,10 @@ use resources::{DnsState, Phase, SnapshotPhase};
 use serde_json::{Value, json};
 use testkit::{eventually, unique};
 
+use super::definitions::DEFINING;
 use super::hands::{define_routes, undefine_routes};
 use super::identity::{operator, owned};
 use super::others::Others;
-use super::reach::DEFINING;
 use super::rig::{PATIENCE, Rig};
 use super::snapshots::{copies, settled, take};
 use super::source::{is_told, purge, wish_from};
@@ -117,7 +117,7 @@ async fn a_name_is_whose_it_was_first_in_every_namespace_and_cluster() {
     .await;
     let records = elsewhere.records(&name).await;
     let owners = records.iter().filter(|record| record.kind == RecordKind::Txt);
-    let owners: Vec<_> = owners.flat_map(|record| record.texts()).collect();
+    let owners: Vec<_> = owners.flat_map(cloud::DnsRecord::texts).collect();
     assert!(owners.len() == 1 && owners[0].ends_with(&winner), "{records:?}");
     for mut other in others {
         if other.database == winner {

@@ -18,10 +18,9 @@ use crate::fixture::{settings, validated};
 use crate::references::{Reference, references};
 use crate::secrets::Origin;
 use crate::{
-    Children, Dns, DnsQuestion, Goal, Kind, Led, Memory, Observed, Source, Standing, Step, Validated,
-    are_as_noted, copy_to_look_at, dns_question, doubt, is_name_known_released, last_copy_to_look_at,
-    name_at_rest, names_left, names_to_release, owner_text, pod_is_ready, put_right, rivals, serving,
-    source_to_look_at, stem_of_order,
+    Children, Dns, DnsQuestion, Goal, Kind, Led, Memory, Observed, Source, Step, Validated, are_as_noted,
+    copy_to_look_at, dns_question, is_name_known_released, last_copy_to_look_at, name_at_rest, names_left,
+    names_to_release, owner_text, pod_is_ready, put_right, rivals, serving, source_to_look_at, stem_of_order,
 };
 
 /// What becomes of a step.
@@ -42,6 +41,9 @@ pub(super) type Renamed = Option<(DnsChange, Option<Led>)>;
 /// What EC2 showed at some time.
 type Shown = (Vec<Instance>, Vec<Volume>, Vec<SecurityGroup>);
 
+/// A route, of its kind.
+type Route = (Kind, Arc<DynamicObject>);
+
 /// Everything there is.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a trouble of its own")]
@@ -49,7 +51,7 @@ pub(crate) struct World {
     pub(crate) resource: QuestDB,
     pub(crate) children: Children,
     /// Other databases of the namespace, and their routes.
-    pub(super) neighbours: (Vec<Arc<QuestDB>>, Vec<(Kind, Arc<DynamicObject>)>),
+    pub(super) neighbours: (Vec<Arc<QuestDB>>, Vec<Route>),
     pub(crate) instances: Vec<Instance>,
     pub(crate) protected: Vec<InstanceId>,
     pub(crate) volumes: Vec<Volume>,
@@ -438,18 +440,6 @@ impl World {
         self.resource.status =
             database_id.map(|id| QuestDBStatus { database_id: Some(id), ..QuestDBStatus::default() });
         self.touch();
-    }
-
-    /// What speaks against the identity, by what there is.
-    pub(super) fn doubt(&self) -> Option<String> {
-        let standing = Standing {
-            holders: &[],
-            persistent_volumes: &self.children.persistent_volumes,
-            nodes: &self.children.nodes,
-            volumes: &self.volumes,
-            instances: &self.instances,
-        };
-        doubt(&validated(&self.resource).subject, "the instruction", &standing)
     }
 
     /// Which pod there is.

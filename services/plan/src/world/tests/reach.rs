@@ -15,7 +15,8 @@ use super::{check_serving, pass, phase, serving, settle, troubles, wish};
 use crate::fixture::resource;
 use crate::{Children, Kind, Step, Unseen};
 
-pub(super) const OTHERS: [Kind; 4] = [Kind::ServiceMonitor, Kind::PodMonitor, Kind::IngressRoute, Kind::IngressRouteTcp];
+pub(super) const OTHERS: [Kind; 4] =
+    [Kind::ServiceMonitor, Kind::PodMonitor, Kind::IngressRoute, Kind::IngressRouteTcp];
 
 /// The API server's part for the kinds of this file.
 pub(super) fn write(children: &mut Children, kind: Kind, name: &str, body: &Value) {

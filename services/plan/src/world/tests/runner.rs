@@ -7,6 +7,20 @@ use super::model::{Lost, Refusal, Renamed, World};
 use crate::fixture::{settings, validated};
 use crate::{Applied, Failure, Part, Plan, State, Step, is_believed, machine_to_check, plan, status};
 
+impl World {
+    /// What speaks against the identity, by what there is.
+    fn doubt(&self) -> Option<String> {
+        let standing = crate::Standing {
+            holders: &[],
+            persistent_volumes: &self.children.persistent_volumes,
+            nodes: &self.children.nodes,
+            volumes: &self.volumes,
+            instances: &self.instances,
+        };
+        crate::doubt(&validated(&self.resource).subject, "the instruction", &standing)
+    }
+}
+
 /// Passes after which an end must have been reached.
 pub(super) const ENOUGH: usize = 80;
 

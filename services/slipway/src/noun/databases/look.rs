@@ -72,18 +72,16 @@ pub(super) async fn get(session: &Session, command: Get) -> Result<(), Error> {
     for text in &command.databases {
         found.push(client.find_database(text).await?);
     }
-    match found.as_slice() {
-        // One thing asked for is one thing shown, not a list of one.
-        [database] => session.output.show(
+    // One thing asked for is one thing shown, not a list of one.
+    if let [database] = found.as_slice() {
+        return session.output.show(
             database,
             |wide| render::databases::list(&found, session.now, wide),
             || vec![render::databases::name(database)],
-        ),
-        _ => {
-            let list = DatabaseList { databases: found, unreadable: Vec::new(), next_cursor: None };
-            show(session, &list, session.now)
-        }
+        );
     }
+    let list = DatabaseList { databases: found, unreadable: Vec::new(), next_cursor: None };
+    show(session, &list, session.now)
 }
 
 /// Lists databases.

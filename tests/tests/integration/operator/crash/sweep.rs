@@ -200,7 +200,9 @@ fn a_turn_is_led_until_it_has_no_more_writes_and_no_longer_than_it_is_needed() {
     let (writes, mut led) = ([4, 1, 3], Vec::new());
     let mut known = Known::new(writes.len(), Choice { first: 1, every: 1 });
     while let Some((k, numbers)) = known.next() {
-        numbers.iter().for_each(|turn| known.note(*turn, k, k <= writes[*turn]));
+        for turn in &numbers {
+            known.note(*turn, k, k <= writes[*turn]);
+        }
         led.push(numbers);
     }
     assert_eq!(led, [vec![0, 1, 2], vec![0, 1, 2], vec![0, 2], vec![0, 2], vec![0, 2]]);
