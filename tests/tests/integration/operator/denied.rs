@@ -14,7 +14,7 @@ use resources::{Phase, QuestDB};
 use serde_json::json;
 use testkit::{eventually, unique};
 
-use super::definitions::{DEFINING, Kind, definition};
+use super::foreign::{DEFINING, Kind, definition};
 use super::rig::PATIENCE;
 use super::rights;
 use super::subject::Subject;

@@ -14,7 +14,7 @@ use resources::{Phase, names};
 use serde_json::{Value, json};
 use testkit::{eventually, unique};
 
-use super::definitions::{DEFINING, Kind, definition};
+use super::foreign::{DEFINING, Kind, definition};
 use super::edits::resource;
 use super::fields::meddle;
 use super::others::Others;

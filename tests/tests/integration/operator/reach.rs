@@ -13,7 +13,7 @@ use resources::{Phase, QuestDB};
 use serde_json::{Value, json};
 use testkit::{eventually, unique};
 
-use super::definitions::{Kind, definition};
+use super::foreign::{Kind, definition};
 use super::rig::{PATIENCE, apply, refusal};
 use super::subject::Subject;
 

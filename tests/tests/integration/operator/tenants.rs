@@ -12,7 +12,7 @@ use resources::{DnsState, Phase, SnapshotPhase};
 use serde_json::{Value, json};
 use testkit::{eventually, unique};
 
-use super::definitions::DEFINING;
+use super::foreign::DEFINING;
 use super::hands::{define_routes, undefine_routes};
 use super::identity::{operator, owned};
 use super::others::Others;

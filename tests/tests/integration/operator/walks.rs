@@ -27,7 +27,7 @@ use testkit::{Random, Spawned, eventually, unique};
 
 use self::picture::Found;
 use self::wish::Wish;
-use super::definitions::{DEFINING, Kind, definition};
+use super::foreign::{DEFINING, Kind, definition};
 use super::others::Others;
 use super::process::Processes;
 use super::rig::{PATIENCE, Rig, patiently};
