@@ -7,6 +7,7 @@ mod apart;
 mod circle;
 mod clocks;
 mod crash;
+mod definitions;
 mod denied;
 mod diff;
 mod disk;

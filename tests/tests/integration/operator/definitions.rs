@@ -1,0 +1,125 @@
+//! Definitions of other versions than the operator, on an API server of the test's own: a newer one, by which somebody wrote words that
+//! the operator does not know, and an older one, which drops what it does not know itself.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::discovery::ApiResource;
+use kube::{Api, Client};
+use resources::{QuestDB, names};
+use serde_json::{Value, json};
+use testkit::{eventually, unique};
+
+use super::others::Others;
+use super::rig::{PATIENCE, Rig};
+use super::rights::grant_at;
+use super::truth::{made, plain};
+use crate::own::Own;
+
+/// The operator's own definition with another schema.
+fn definition(change: impl FnOnce(&mut Value)) -> CustomResourceDefinition {
+    let mut definition = serde_json::to_value(resources::definition()).unwrap();
+    change(&mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]);
+    serde_json::from_value(definition).unwrap()
+}
+
+/// One that knows another run state.
+fn newer(schema: &mut Value) {
+    let states = schema["properties"]["spec"]["properties"]["runState"]["enum"].as_array_mut();
+    states.unwrap().push(json!("Hibernating"));
+}
+
+/// One from before there were instructions, and rules about them.
+fn older(schema: &mut Value) {
+    let spec = &mut schema["properties"]["spec"];
+    spec["properties"].as_object_mut().unwrap().remove("instruction").unwrap();
+    spec.as_object_mut().unwrap().remove("x-kubernetes-validations").unwrap();
+    schema.as_object_mut().unwrap().remove("x-kubernetes-validations").unwrap();
+}
+
+/// Puts it in place of the one that is there.
+async fn install(admin: &Client, mut definition: CustomResourceDefinition) {
+    let api: Api<CustomResourceDefinition> = Api::all(admin.clone());
+    eventually(PATIENCE, "nobody to be quicker", async || {
+        let found = api.get_metadata(names::DEFINITION).await.ok()?;
+        definition.metadata.resource_version = found.metadata.resource_version;
+        api.replace(names::DEFINITION, &PostParams::default(), &definition).await.ok()
+    })
+    .await;
+}
+
+/// Waits until it is told of a resource that it is not seen as it was written; what is told.
+async fn told(rig: &Rig, name: &str) -> String {
+    let events: Api<Event> = Api::namespaced(rig.admin.clone(), &rig.namespace);
+    eventually(PATIENCE, &format!("an event about {name}"), async || {
+        let all = events.list(&ListParams::default()).await.ok()?.items;
+        let is_it = |event: &Event| {
+            let about = event.regarding.as_ref().and_then(|about| about.name.as_deref());
+            event.reason.as_deref() == Some("DefinitionMismatch") && about == Some(name)
+        };
+        all.into_iter().find(is_it)?.note
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_outlives_a_newer_and_an_older_definition() {
+    let own = Own::start().await;
+    let rig = Arc::new(Rig::at([&own.admin, &own.provisioner, &own.operator]).await);
+    let lease = rig.lease().await;
+    let way = grant_at(&own.admin, &rig.admin, &[&rig.namespace], &lease).await;
+
+    // Another one of the same namespace has words that the operator does not know, from its first list on.
+    install(&rig.admin, definition(newer)).await;
+    let kind = ApiResource::erase::<QuestDB>(&());
+    let raw: Api<DynamicObject> = Api::namespaced_with(rig.admin.clone(), &rig.namespace, &kind);
+    let mut asleep = plain(&rig, "asleep", "Delete");
+    asleep["spec"]["runState"] = json!("Hibernating");
+    let asleep: DynamicObject = serde_json::from_value(asleep).unwrap();
+    let written = eventually(PATIENCE, "the newer definition", async || {
+        raw.create(&PostParams::default(), &asleep).await.ok()
+    })
+    .await;
+    let _operator = rig.spawn((&lease, &way), &[], &[]);
+    let (name, database) = (unique("kept"), uuid::Uuid::now_v7().hyphenated().to_string());
+    let mut kept = rig.unique(&name, &database, 1);
+    kept["metadata"]["labels"] = json!({ names::LABEL_MANAGED_BY: names::PROVISIONER });
+    kept["spec"]["storage"]["deletionPolicy"] = json!("Delete");
+    rig.provision(&kept).await.unwrap();
+    let before = made(&rig).await;
+    assert!(told(&rig, "asleep").await.contains("Hibernating"));
+    let after = raw.get("asleep").await.unwrap();
+    assert_eq!(
+        after.metadata.resource_version, written.metadata.resource_version,
+        "nothing is written to it"
+    );
+
+    // Of one that is managed only its instruction says so: without it, it would go with its disk.
+    install(&rig.admin, definition(older)).await;
+    let resources = rig.as_admin();
+    eventually(PATIENCE, "the older definition", async || {
+        resources.get(&name).await.ok()?.spec.instruction.is_none().then_some(())
+    })
+    .await;
+    resources.delete(&name, &DeleteParams::default()).await.unwrap();
+    let text = told(&rig, &name).await;
+    assert!(text.contains("has no instruction"), "{text}");
+    let left = resources.get(&name).await.unwrap().metadata;
+    assert!(left.deletion_timestamp.is_some() && left.finalizers.is_some(), "{left:?}");
+    assert_eq!(made(&rig).await, before, "nothing of it is touched");
+
+    // With the operator's own it is said again, and goes as a managed one goes: its disk stays.
+    install(&rig.admin, definition(|_| ())).await;
+    eventually(PATIENCE, "the operator's own definition", async || rig.provision(&kept).await.ok()).await;
+    let _others = Others::of(&rig);
+    eventually(2 * PATIENCE, "the resource to be let go", async || {
+        resources.get_opt(&name).await.ok()?.is_none().then_some(())
+    })
+    .await;
+    let volumes = rig.volumes().await;
+    assert_eq!(volumes.iter().map(|volume| volume.id.as_str()).collect::<Vec<_>>(), [before.1.as_str()]);
+    assert!(rig.instances().await.is_empty(), "no machine is left");
+    rig.aws.delete_volume(&volumes[0].id).await.unwrap();
+}
