@@ -61,6 +61,17 @@ impl Book {
         false
     }
 
+    /// A list has the resource of a database, by namespace and name, without a position: nothing new is known of it, but it is
+    /// not gone. Another resource that somebody made a copy of it says nothing.
+    pub fn is_there(&mut self, database: DatabaseId, (namespace, name): (&str, &str)) {
+        let Some(Page { seen, .. }) = self.pages.get(&database) else { return };
+        if let Some(listed) = &mut self.listed
+            && (seen.namespace.as_str(), seen.resource_name.as_str()) == (namespace, name)
+        {
+            listed.insert(database);
+        }
+    }
+
     /// A list begins: what it does not have is gone.
     pub fn begin_list(&mut self) {
         self.listed = Some(HashSet::new());
@@ -319,6 +330,22 @@ mod tests {
         book.begin_list();
         book.end_list();
         assert_eq!(next(&mut book), None, "told once");
+    }
+
+    #[test]
+    fn what_a_list_has_without_a_position_is_not_gone() {
+        let (mut book, now) = (Book::default(), Instant::now());
+        let database = see(&mut book, 5, "Ready");
+        next(&mut book);
+        book.told(database, now);
+        let own = object().metadata;
+        let own = (own.namespace.unwrap(), own.name.unwrap());
+        for (namespace, name, gone) in [(&*own.0, &*own.1, None), ("elsewhere", &*own.1, Some((6, false)))] {
+            book.begin_list();
+            book.is_there(database, (namespace, name));
+            book.end_list();
+            assert_eq!(next(&mut book), gone, "{namespace}/{name}");
+        }
     }
 
     #[test]

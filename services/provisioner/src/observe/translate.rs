@@ -39,6 +39,12 @@ pub fn observation(object: &QuestDB, term: i64, present: bool) -> Option<(Databa
     position.is_valid().then_some((database, observation))
 }
 
+/// The database that the provisioner's label names. A resource that shows no instruction, because an older definition drops it,
+/// still has that.
+pub fn labelled(object: &QuestDB) -> Option<DatabaseId> {
+    object.labels().get(names::LABEL_DATABASE)?.parse().ok()
+}
+
 /// The resource's version as a number, which API servers promise since they began to compare them; 0 if it is none.
 pub fn version(object: &QuestDB) -> u64 {
     object.metadata.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0)
@@ -221,5 +227,10 @@ pub(crate) mod tests {
         let mut object = object();
         object.spec.instruction = None;
         assert_eq!(observation(&object, 1, true), None);
+        assert_eq!(
+            labelled(&object),
+            Some(instruction().database),
+            "whose instruction may only not be shown"
+        );
     }
 }

@@ -14,7 +14,7 @@ use resources::{QuestDB, Seen};
 use store::Term;
 
 use super::book::Book;
-use super::translate::observation;
+use super::translate::{self, observation};
 use super::{End, Observer};
 use crate::fleet::Member;
 
@@ -114,8 +114,14 @@ fn note(member: &Member, book: &mut Book, event: Event<Seen>, term: Term) -> boo
     if let Some(reason) = unread {
         tracing::debug!(cluster.name = %member.cluster.id, k8s.name = object.metadata.name, reason, "a resource cannot be read in whole");
     }
-    let restored =
-        observation(&object, term.0, present).is_some_and(|(database, seen)| book.see(database, seen));
+    let Some((database, seen)) = observation(&object, term.0, present) else {
+        if let Some(database) = translate::labelled(&object).filter(|_| present) {
+            let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+            book.is_there(database, (namespace, object.metadata.name.as_deref().unwrap_or_default()));
+        }
+        return false;
+    };
+    let restored = book.see(database, seen);
     if restored {
         tracing::warn!(cluster.name = %member.cluster.id, "the API server shows an older version of a resource than was seen: it was restored");
     }
