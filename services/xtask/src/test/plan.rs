@@ -65,8 +65,8 @@ impl AtOnce {
         match self {
             Self::One => Some(1),
             Self::Computing => None,
-            // Three to a processor; beyond eight it is the servers that are waited for.
-            Self::Waiting => Some((3 * processors).min(8).max(processors)),
+            // Two to a processor: three would keep all processors busy. Beyond eight it is the servers that are waited for.
+            Self::Waiting => Some((2 * processors).min(8).max(processors)),
         }
     }
 }
@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn who_waits_leaves_room_for_others() {
         let numbers = |at_once: AtOnce| [1, 2, 4, 16].map(|processors| at_once.number(processors));
-        assert_eq!(numbers(AtOnce::Waiting), [Some(3), Some(6), Some(8), Some(16)]);
+        assert_eq!(numbers(AtOnce::Waiting), [Some(2), Some(4), Some(8), Some(16)]);
         assert_eq!(numbers(AtOnce::One), [Some(1); 4]);
         assert_eq!(numbers(AtOnce::Computing), [None; 4]);
     }

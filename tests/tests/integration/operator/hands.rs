@@ -14,9 +14,9 @@ use resources::{Phase, names};
 use serde_json::{Value, json};
 use testkit::{eventually, unique};
 
-use super::foreign::{DEFINING, Kind, definition};
 use super::edits::resource;
 use super::fields::meddle;
+use super::foreign::{DEFINING, Kind, definition};
 use super::others::Others;
 use super::rig::PATIENCE;
 use super::subject::Subject;

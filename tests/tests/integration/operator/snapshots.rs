@@ -288,7 +288,9 @@ async fn nobody_but_ec2_is_asked_about_what_ebs_only_copies() {
     .await;
     let ended = endpoint::control("DELETE", &format!("/faults/{stuck}"), &Value::Null).await;
     assert!(ended["fired"].as_u64().is_some_and(|fired| fired > 0), "{ended}");
-    settled(subject, "slow", SnapshotPhase::Succeeded).await;
+    // It is looked at as often as it has taken so far, once a minute at least.
+    let done = async || found_settled(subject, "slow", SnapshotPhase::Succeeded).await;
+    eventually(2 * PATIENCE, "the end of the copy", done).await;
     assert_eq!(looks(), asked, "the database was asked about a mere copy");
     stage.end(operator).await;
 }
