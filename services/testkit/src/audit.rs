@@ -11,7 +11,8 @@ const RULES: [(&str, &str, &str); 7] = [
     ("databases", "(new.epoch, new.seq) < (old.epoch, old.seq)", "the position fell"),
     (
         "databases",
-        "(new.published_epoch, new.published_seq) < (old.published_epoch, old.published_seq)",
+        // To be sent again is another matter: that is counted.
+        "(new.published_epoch, new.published_seq) < (old.published_epoch, old.published_seq) and new.resends = old.resends",
         "the published position fell",
     ),
     ("databases", "old.deleted_at is not null and new.deleted_at is null", "what was deleted came back"),

@@ -159,7 +159,8 @@ async fn a_transaction_left_open_delays_nobody_else() {
     // It writes into a row what makes it wait to be published, and what nobody sees before all that is written meanwhile.
     let mut open = Session::open(&rig.database_url).await.unwrap();
     let write = format!(
-        "begin; update databases set published_epoch = 0, published_seq = 0 where id = '{id}'; \
+        "begin; update databases set published_epoch = 0, published_seq = 0, resent_at = clock_timestamp(), \
+         resends = resends + 1 where id = '{id}'; \
          select unpublished from databases where id = '{id}'"
     );
     assert_eq!(open.run(&write).await.unwrap(), "t");
