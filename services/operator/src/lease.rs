@@ -103,7 +103,9 @@ pub(crate) struct Candidate {
     until: watch::Sender<Option<Instant>>,
     /// The record last seen, and since when it has been so.
     seen: Option<(Option<String>, Instant)>,
-    /// Told at which version the lease is: nothing else of the store is written and read so often.
+    /// When its term began, once it has led.
+    term: Option<MicroTime>,
+    /// Told where the lease is: nothing else of the store is written and read so often.
     watches: Watches,
 }
 
@@ -112,8 +114,14 @@ impl Candidate {
     pub(crate) fn new(client: Client, namespace: &str, watches: Watches) -> (Self, Leadership) {
         let (until, receiver) = watch::channel(None);
         let identity = format!("slipway-operator-{}", uuid::Uuid::now_v7());
-        let candidate =
-            Self { api: Api::namespaced(client, namespace), identity, until, seen: None, watches };
+        let candidate = Self {
+            api: Api::namespaced(client, namespace),
+            identity,
+            until,
+            seen: None,
+            term: None,
+            watches,
+        };
         (candidate, Leadership { until: receiver })
     }
 
@@ -164,31 +172,39 @@ impl Candidate {
     /// Takes or renews the lease; whether it is ours now.
     async fn attempt(&mut self) -> kube::Result<bool> {
         let found = self.api.get_opt(names::OPERATOR).await?;
-        self.is_at(found.as_ref());
-        let Some(found) = found else {
-            return self.written(self.api.create(&PostParams::default(), &self.record(None)).await);
-        };
-        let version = found.metadata.resource_version.clone();
-        let holder = found.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
+        let doubted = self.watches.standing().reads(found.as_ref());
+        let held = |found: &Lease| found.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
+        let holder = found.as_ref().and_then(held).unwrap_or_default();
         let ours = holder == self.identity;
-        let since = match &self.seen {
-            Some((seen, since)) if *seen == version => *since,
-            _ => Instant::now(),
-        };
-        self.seen = Some((version, since));
-        if !ours && !holder.is_empty() && since.elapsed() <= DURATION {
-            return Ok(false);
+        if found.is_some() {
+            let version = found.as_ref().and_then(|found| found.metadata.resource_version.clone());
+            let since = match &self.seen {
+                Some((seen, since)) if *seen == version => *since,
+                _ => Instant::now(),
+            };
+            self.seen = Some((version, since));
+            if !ours && !holder.is_empty() && since.elapsed() <= DURATION {
+                return Ok(false);
+            }
         }
-        self.written(
-            self.api.replace(names::OPERATOR, &PostParams::default(), &self.record(Some(&found))).await,
-        )
+        // Who finds it fallen says so to those that read it too late for that.
+        if !ours || doubted {
+            self.term = Some(MicroTime(Timestamp::now()));
+        }
+        let record = self.record(found.as_ref());
+        let params = PostParams::default();
+        let answer = match found {
+            Some(_) => self.api.replace(names::OPERATOR, &params, &record).await,
+            None => self.api.create(&params, &record).await,
+        };
+        self.written(answer)
     }
 
     /// What the API server answered to a write; a refused precondition means that somebody was quicker.
     fn written(&self, answer: kube::Result<Lease>) -> kube::Result<bool> {
         match answer {
             Ok(lease) => {
-                self.is_at(Some(&lease));
+                self.watches.standing().wrote(&lease);
                 Ok(true)
             }
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
@@ -196,12 +212,7 @@ impl Candidate {
         }
     }
 
-    fn is_at(&self, lease: Option<&Lease>) {
-        self.watches.standing().reads(lease.and_then(|lease| lease.metadata.resource_version.as_deref()));
-    }
-
     fn record(&self, before: Option<&Lease>) -> Lease {
-        let now = MicroTime(Timestamp::now());
         let spec = before.and_then(|lease| lease.spec.clone()).unwrap_or_default();
         let ours = spec.holder_identity.as_ref() == Some(&self.identity);
         Lease {
@@ -213,8 +224,8 @@ impl Candidate {
             spec: Some(LeaseSpec {
                 holder_identity: Some(self.identity.clone()),
                 lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
-                acquire_time: if ours { spec.acquire_time } else { Some(now.clone()) },
-                renew_time: Some(now),
+                acquire_time: self.term.clone(),
+                renew_time: Some(MicroTime(Timestamp::now())),
                 lease_transitions: Some(spec.lease_transitions.unwrap_or(0) + i32::from(!ours)),
                 ..LeaseSpec::default()
             }),
@@ -225,6 +236,10 @@ impl Candidate {
         self.set(None);
         let release = async {
             let Some(mut lease) = self.api.get_opt(names::OPERATOR).await? else { return Ok(()) };
+            // One that fell is left to run out: whoever takes it at once would raise it before a standby has read it.
+            if self.watches.standing().reads(Some(&lease)) {
+                return Ok(());
+            }
             if let Some(spec) = &mut lease.spec
                 && spec.holder_identity.as_ref() == Some(&self.identity)
             {

@@ -4,14 +4,18 @@
 //!
 //! The version of a single object tells, however young the copy is and however much was written after it: that of the
 //! leader's lease, which somebody writes every two seconds and every candidate reads past all caches. Where it falls, all watches
-//! are begun anew, with a list. What nobody noticed has its bound all the same: no watch goes on for ever without a list.
+//! are begun anew, with a list. Between two readings of a standby it may have fallen and risen again: so whoever finds it fallen
+//! begins a new term with what it writes next, and a term that somebody else began is as good as a fall. What nobody noticed has
+//! its bound all the same: no watch goes on for ever without a list.
 
-use std::mem;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
 use kube::runtime::watcher::{self, Error, Event};
 use serde::de::DeserializeOwned;
@@ -29,10 +33,10 @@ const LASTS: Duration = Duration::from_hours(12);
 /// dead, whether anybody says so or not, and is begun again where it was.
 const ENDS: u32 = 290;
 
-/// The version at which one object was read last, always the same one, and how often all watches were begun anew.
+/// The lease as it was read last, and how often all watches were begun anew.
 #[derive(Debug)]
 pub(crate) struct Standing {
-    last: Mutex<Option<u64>>,
+    last: Mutex<Option<At>>,
     anew: watch::Sender<u64>,
     ends: AtomicU32,
 }
@@ -43,26 +47,63 @@ impl Default for Standing {
     }
 }
 
+/// Where the lease is: of two the later one is greater, in one store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct At {
+    version: u64,
+    /// When its leader's term began, as the leader tells it: no two begin at once.
+    term: Option<Timestamp>,
+}
+
+impl At {
+    /// None where the version is no number: such a server does not compare them.
+    fn of(lease: &Lease) -> Option<Self> {
+        let version = lease.metadata.resource_version.as_deref()?.parse().ok()?;
+        let term = lease.spec.as_ref().and_then(|spec| spec.acquire_time.as_ref());
+        Some(Self { version, term: term.map(|MicroTime(began)| *began) })
+    }
+}
+
+/// Why what was seen of the store before need not be true of it now.
+fn doubt(before: Option<&At>, now: Option<&At>) -> Option<&'static str> {
+    match (before, now) {
+        (None, _) => None,
+        (Some(_), None) => Some("gone"),
+        (Some(before), Some(now)) if now.version < before.version => Some("older than it was"),
+        (Some(before), Some(now)) => {
+            (now.term != before.term).then_some("of a term that somebody else began")
+        }
+    }
+}
+
 impl Standing {
-    /// Takes in the version at which the object was read or written, past all caches and in that order; none when it is
-    /// not there. Where it fell, all watches are begun anew. Text that is no number says nothing: such a server does not
-    /// compare them.
-    pub(crate) fn reads(&self, version: Option<&str>) {
-        let now = match version.map(str::parse) {
+    /// Takes in the lease as it was read, past all caches; none when it is not there. Whether it is not what it was is
+    /// returned; then all watches are begun anew.
+    pub(crate) fn reads(&self, lease: Option<&Lease>) -> bool {
+        let now = match lease.map(At::of) {
             None => None,
-            Some(Ok(number)) => Some(number),
-            Some(Err(_)) => return,
+            Some(Some(at)) => Some(at),
+            Some(None) => return false,
         };
-        let before = mem::replace(&mut *self.last.lock().unwrap_or_else(PoisonError::into_inner), now);
-        // Nothing is below any number.
-        if now < before {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let doubt = doubt(last.as_ref(), now.as_ref());
+        if let Some(doubt) = doubt {
             tracing::warn!(
-                before,
-                now,
-                "the leader's lease is older than it was, or gone: the API server was restored from a copy, or somebody deleted \
-                 the lease; everything is listed again"
+                before = ?*last,
+                ?now,
+                "the leader's lease is {doubt}: the API server may have been restored from a copy, or somebody deleted the lease, \
+                 or another operator leads now; everything is listed again"
             );
             self.anew.send_modify(|times| *times += 1);
+        }
+        *last = now;
+        doubt.is_some()
+    }
+
+    /// Takes in the lease as this process wrote it over what it had read: nobody was in between.
+    pub(crate) fn wrote(&self, lease: &Lease) {
+        if let Some(at) = At::of(lease) {
+            *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
         }
     }
 

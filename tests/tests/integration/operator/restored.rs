@@ -64,22 +64,34 @@ async fn a_standby_does_not_trust_what_it_saw_before_the_cluster_was_restored() 
     subject.purge().await;
 }
 
-/// Holds a lease, as a leader does, until stopped; then it is given back.
+/// Holds a lease, as a leader does, until stopped; then it is given back. Each time that it is not what was written last, a new
+/// term begins.
 async fn hold(rig: Arc<Rig>, namespace: String, stop: CancellationToken) {
     let leases: Api<Lease> = Api::namespaced(rig.admin.clone(), &namespace);
-    let held_by = async |holder: &str| {
+    let (mut term, mut last) = (jiff::Timestamp::now(), None);
+    let held_by = async |holder: &str, term: jiff::Timestamp| {
         let now = jiff::Timestamp::now();
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": names::OPERATOR },
-            "spec": { "holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": format!("{now:.6}") },
+            "spec": {
+                "holderIdentity": holder, "leaseDurationSeconds": 15,
+                "acquireTime": format!("{term:.6}"), "renewTime": format!("{now:.6}"),
+            },
         });
         let params = PatchParams::apply("somebody").force();
         leases.patch(names::OPERATOR, &params, &Patch::Apply(&lease)).await
     };
     while !stop.is_cancelled() {
         // While the server is away nobody can take it either.
-        let _ = held_by("somebody").await;
+        if let Ok(found) = leases.get_opt(names::OPERATOR).await {
+            if found.and_then(|lease| lease.resource_version()) != last {
+                term = jiff::Timestamp::now();
+            }
+            if let Ok(lease) = held_by("somebody", term).await {
+                last = lease.resource_version();
+            }
+        }
         let _ = tokio::time::timeout(Duration::from_secs(1), stop.cancelled()).await;
     }
-    held_by("").await.unwrap();
+    held_by("", term).await.unwrap();
 }

@@ -16,24 +16,52 @@ use crate::watch::{Upkeep, Watches, keep, namespaced};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// A lease at a version, of the term that began in a second.
+fn lease(version: &str, term: i64) -> Lease {
+    serde_json::from_value(json!({
+        "metadata": { "name": "slipway-operator", "resourceVersion": version },
+        "spec": { "acquireTime": MicroTime(Timestamp::from_second(term).unwrap()) },
+    }))
+    .unwrap()
+}
+
+/// Takes in what is read, and tells whether watches are begun anew for it.
+fn reader(standing: &Standing) -> impl FnMut(Option<Lease>) -> bool {
+    let mut anew = standing.anew().told;
+    move |read| {
+        let doubted = standing.reads(read.as_ref());
+        let told = anew.has_changed().unwrap();
+        anew.mark_unchanged();
+        assert_eq!(doubted, told, "{read:?}");
+        told
+    }
+}
+
 #[test]
 fn only_a_version_that_fell_tells_of_another_store() {
     let standing = Standing::default();
-    let mut anew = standing.anew().told;
-    let mut told = |version| {
-        standing.reads(version);
-        let told = anew.has_changed().unwrap();
-        anew.mark_unchanged();
-        told
-    };
-    for version in [None, Some("7"), Some("7"), Some("9"), Some("no number"), Some("9")] {
-        assert!(!told(version), "{version:?}");
+    let mut told = reader(&standing);
+    let at = |version: &str| Some(lease(version, 1));
+    for read in [None, at("7"), at("7"), at("9"), at("no number"), at("9")] {
+        assert!(!told(read.clone()), "{read:?}");
     }
-    assert!(told(Some("8")));
+    assert!(told(at("8")));
     // It is told once; what it falls below next is where it is now.
-    assert!(!told(Some("8")) && !told(Some("100")) && told(Some("99")));
+    assert!(!told(at("8")) && !told(at("100")) && told(at("99")));
     // What is not there any more fell, too; what is made after it did not.
-    assert!(told(None) && !told(None) && !told(Some("3")));
+    assert!(told(None) && !told(None) && !told(at("3")));
+}
+
+#[test]
+fn a_version_that_fell_and_rose_again_is_told_by_the_term_of_who_saw_it_fall() {
+    let standing = Standing::default();
+    let mut told = reader(&standing);
+    assert!(!told(Some(lease("7", 1))));
+    assert!(told(Some(lease("9", 2))) && !told(Some(lease("10", 2))));
+    // A term of its own: it read what it wrote over.
+    standing.wrote(&lease("11", 3));
+    assert!(!told(Some(lease("12", 3))));
+    assert!(told(Some(lease("13", 2))));
 }
 
 /// What is listed of an API server that stands at a version: one ConfigMap, named after that.
@@ -84,7 +112,7 @@ impl Stand {
     /// The server changes without a word, and this is read of the one object.
     fn turns_to(&self, version: u64, read: &str) {
         self.stands.store(version, Ordering::SeqCst);
-        self.upkeep.watches.standing().reads(Some(read));
+        self.upkeep.watches.standing().reads(Some(&lease(read, 1)));
     }
 }
 
