@@ -60,9 +60,14 @@ pub(crate) struct Running {
 
 impl Running {
     /// Begins to consume a topic from its start, in a group of its own, with these properties of the Kafka library.
-    pub(crate) fn start(topic: &str, in_flight: usize, work: Work, properties: &[(&str, &str)]) -> Self {
+    pub(crate) fn start(
+        topic: &str,
+        in_flight: usize,
+        work: Work,
+        properties: &[(&str, &str)],
+    ) -> anyhow::Result<Self> {
         let meter = Arc::new(Meter {
-            alarm: Alarm::start(),
+            alarm: Alarm::start()?,
             work,
             handled: AtomicUsize::new(0),
             times: Mutex::new(None),
@@ -77,7 +82,7 @@ impl Running {
         };
         let stop = CancellationToken::new();
         let running = consumer::run(settings, Arc::clone(&meter), Arc::new(State::default()), stop.clone());
-        Self { meter, stop, task: tokio::spawn(running) }
+        Ok(Self { meter, stop, task: tokio::spawn(running) })
     }
 
     /// Records handled so far.

@@ -28,7 +28,7 @@ pub(crate) struct Engine<H: Handler> {
     /// Told to those who work when their consumer ends without them.
     abandoned: CancellationToken,
     inner: Mutex<Inner<H::Work>>,
-    /// Told of each record that is dealt with.
+    /// Told of each record that is dealt with while somebody waits for that.
     less: Condvar,
 }
 
@@ -38,6 +38,8 @@ struct Inner<W> {
     /// Partitions whose last commit is not known yet.
     put_by: BTreeMap<i32, PutBy>,
     ends: BTreeMap<i32, End>,
+    /// Whether somebody waits for less to do: to tell nobody would be a call of the kernel for each record all the same.
+    waits: bool,
     /// Cleared at a stop: what runs goes on, nothing else starts.
     open: bool,
 }
@@ -78,6 +80,7 @@ impl<H: Handler> Engine<H> {
             assignments: Assignments::default(),
             put_by: BTreeMap::new(),
             ends: BTreeMap::new(),
+            waits: false,
             open: true,
         };
         let abandoned = CancellationToken::new();
@@ -175,9 +178,12 @@ impl<H: Handler> Engine<H> {
 
     /// Waits while there is so much to do, at most for the limit. Answers whether it became less.
     pub(crate) fn wait_while(&self, much: impl Fn(&Load) -> bool, limit: Duration) -> bool {
-        let inner = lock(&self.inner);
+        let mut inner = lock(&self.inner);
+        inner.waits = true;
         let waited = self.less.wait_timeout_while(inner, limit, |inner| much(&inner.load()));
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        let (mut inner, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        inner.waits = false;
+        !waited.timed_out()
     }
 
     pub(crate) fn partitions(&self) -> Vec<i32> {
@@ -265,8 +271,11 @@ impl<H: Handler> Engine<H> {
         inner.assignments.finish(entry.ticket);
         inner.lanes.finish(entry);
         self.start(&mut inner);
+        let waits = inner.waits;
         drop(inner);
-        self.less.notify_one();
+        if waits {
+            self.less.notify_one();
+        }
     }
 
     /// The record is not dealt with, and somebody reads it again; here only its key is set free.
