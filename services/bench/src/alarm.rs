@@ -1,73 +1,60 @@
 //! Sleeping to a tenth of a millisecond. The runtime's own timer counts whole milliseconds, which is a tenth of the
 //! shortest work that benches pretend to do.
 //!
-//! One timer of the kernel wakes all, within the runtime: a thread of its own would cost a change of threads for each sleep, which
-//! would count as the consumer's. Whoever goes to sleep sets it only for an earlier time than it waits for, so that many sleepers
+//! One thread wakes all: whoever goes to sleep disturbs it only by an earlier time than it waits for, so that many sleepers
 //! cost little.
 
 use std::collections::BTreeMap;
-use std::os::fd::AsFd as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
-use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
-use tokio::net::unix::pipe::Receiver;
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
-/// Who wakes those that sleep; it ends when the last clone is dropped.
+/// The thread that wakes those who sleep; it ends when the last clone is dropped.
 #[derive(Debug, Clone)]
 pub(crate) struct Alarm(Arc<Bell>);
 
-/// Ends the waking when dropped.
+/// Ends the thread when dropped.
 #[derive(Debug)]
-struct Bell {
-    shared: Arc<Shared>,
-    ringing: JoinHandle<()>,
-}
+struct Bell(Arc<Shared>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    timer: TimerFd,
-    /// The same timer, as the runtime watches it.
-    rings: Receiver,
+    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     waiting: BTreeMap<(Instant, u64), oneshot::Sender<()>>,
     calls: u64,
-    /// What the timer is set for.
+    /// What the thread waits for.
     planned: Option<Instant>,
+    over: bool,
 }
 
 impl Alarm {
-    /// Starts the waking, in the runtime of the caller.
-    pub(crate) fn start() -> anyhow::Result<Self> {
-        let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
-        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).context("making a timer")?;
-        // It is no pipe, but it is read as one is.
-        let rings = Receiver::from_owned_fd_unchecked(timer.as_fd().try_clone_to_owned()?)?;
-        let shared = Arc::new(Shared { state: Mutex::default(), timer, rings });
+    /// Starts the thread.
+    pub(crate) fn start() -> Self {
+        let shared = Arc::new(Shared::default());
         let ringing = Arc::clone(&shared);
-        let ringing = tokio::spawn(async move { ringing.ring().await });
-        Ok(Self(Arc::new(Bell { shared, ringing })))
+        std::thread::spawn(move || ringing.ring());
+        Self(Arc::new(Bell(shared)))
     }
 
     /// Sleeps this long.
     pub(crate) async fn sleep(&self, time: Duration) {
         let (wake, woken) = oneshot::channel();
-        self.0.shared.add(Instant::now() + time, wake);
-        // An error means that nobody wakes any more, and with it the bench has ended.
+        self.0.0.add(Instant::now() + time, wake);
+        // An error means that the thread has ended, and with it the bench.
         let _ = woken.await;
     }
 }
 
 impl Drop for Bell {
     fn drop(&mut self) {
-        self.ringing.abort();
+        self.0.lock().over = true;
+        self.0.changed.notify_one();
     }
 }
 
@@ -81,41 +68,44 @@ impl Shared {
         state.calls += 1;
         let key = (at, state.calls);
         state.waiting.insert(key, wake);
-        if state.planned.is_none_or(|planned| at < planned) {
-            self.plan(&mut state, at);
+        let earlier = state.planned.is_none_or(|planned| at < planned);
+        drop(state);
+        if earlier {
+            self.changed.notify_one();
         }
     }
 
-    /// Sets the timer; where the kernel refuses, those who sleep are never woken, and the bench ends by its deadline.
-    fn plan(&self, state: &mut State, at: Instant) {
-        // A timer that is set to nothing would never ring.
-        let wait = at.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
-        let set = self.timer.set(Expiration::OneShot(wait.into()), TimerSetTimeFlags::empty());
-        state.planned = set.is_ok().then_some(at);
-    }
-
-    async fn ring(&self) {
-        while self.rings.readable().await.is_ok() {
-            // How often it rang: once, or not at all where it was set again meanwhile.
-            let _ = self.rings.try_read(&mut [0; 8]);
-            for sleeper in self.due().into_values() {
-                // Whoever slept may have been dropped.
-                let _ = sleeper.send(());
-            }
-        }
-    }
-
-    /// Those that have slept enough; the timer is set for the next one.
-    fn due(&self) -> BTreeMap<(Instant, u64), oneshot::Sender<()>> {
+    fn ring(&self) {
         let mut state = self.lock();
-        let later = state.waiting.split_off(&(Instant::now(), u64::MAX));
-        let due = std::mem::replace(&mut state.waiting, later);
-        state.planned = None;
-        let next = state.waiting.first_key_value().map(|((at, _), _)| *at);
-        if let Some(next) = next {
-            self.plan(&mut state, next);
+        while !state.over {
+            let now = Instant::now();
+            let later = state.waiting.split_off(&(now, u64::MAX));
+            let due = std::mem::replace(&mut state.waiting, later);
+            if !due.is_empty() {
+                drop(state);
+                wake(due.into_values());
+                state = self.lock();
+                continue;
+            }
+            let next = state.waiting.first_key_value().map(|((at, _), _)| *at);
+            state.planned = next;
+            state = match next {
+                Some(at) => {
+                    let wait = self.changed.wait_timeout(state, at.saturating_duration_since(now));
+                    wait.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+            // While it is awake it looks by itself.
+            state.planned = Some(now);
         }
-        due
+    }
+}
+
+fn wake(sleepers: impl Iterator<Item = oneshot::Sender<()>>) {
+    for sleeper in sleepers {
+        // Whoever slept may have been dropped.
+        let _ = sleeper.send(());
     }
 }
 
@@ -125,7 +115,7 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_wakes_early_and_everybody_wakes() {
-        let alarm = Alarm::start().unwrap();
+        let alarm = Alarm::start();
         let nap = async |time: Duration| {
             let start = Instant::now();
             alarm.sleep(time).await;

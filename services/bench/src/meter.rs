@@ -60,14 +60,9 @@ pub(crate) struct Running {
 
 impl Running {
     /// Begins to consume a topic from its start, in a group of its own, with these properties of the Kafka library.
-    pub(crate) fn start(
-        topic: &str,
-        in_flight: usize,
-        work: Work,
-        properties: &[(&str, &str)],
-    ) -> anyhow::Result<Self> {
+    pub(crate) fn start(topic: &str, in_flight: usize, work: Work, properties: &[(&str, &str)]) -> Self {
         let meter = Arc::new(Meter {
-            alarm: Alarm::start()?,
+            alarm: Alarm::start(),
             work,
             handled: AtomicUsize::new(0),
             times: Mutex::new(None),
@@ -82,7 +77,7 @@ impl Running {
         };
         let stop = CancellationToken::new();
         let running = consumer::run(settings, Arc::clone(&meter), Arc::new(State::default()), stop.clone());
-        Ok(Self { meter, stop, task: tokio::spawn(running) })
+        Self { meter, stop, task: tokio::spawn(running) }
     }
 
     /// Records handled so far.

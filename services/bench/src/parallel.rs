@@ -64,7 +64,7 @@ async fn product(rows: &[usize]) -> anyhow::Result<Results> {
 
 /// Records a second, and processor time in seconds.
 async fn consume(keys: usize) -> anyhow::Result<(f64, f64)> {
-    let running = Running::start(&name(keys), IN_FLIGHT, Work::Varied, &[])?;
+    let running = Running::start(&name(keys), IN_FLIGHT, Work::Varied, &[]);
     running.handles(1, PATIENCE).await?;
     let before = process::cpu(std::process::id())?;
     running.handles(RECORDS, PATIENCE).await?;
