@@ -43,27 +43,36 @@ pub(crate) fn progress(record: &OperationRecord, facts: Facts<'_>) -> Option<Mov
     if operation.state.is_terminal() {
         return None;
     }
-    let said_applied = facts.outcomes.iter().filter(|outcome| outcome.kind == OutcomeKind::Applied);
+    let said: Vec<&Outcome> =
+        facts.outcomes.iter().filter(|outcome| counts(record, facts, outcome)).collect();
+    let said_applied = said.iter().filter(|outcome| outcome.kind == OutcomeKind::Applied);
     let applied = said_applied.map(|outcome| outcome.position).chain(facts.held).max();
     let judged =
         judge(operation.state, operation.position, Progress { carried_out: facts.carried_out, applied })
-            .or_else(|| passed_over(record, facts));
+            .or_else(|| passed_over(record, facts, &said));
     // A copy that comes again may be refused although the first was taken: that says nothing of what is carried out.
-    let refused = facts
-        .outcomes
+    let refused = said
         .iter()
         .rfind(|outcome| outcome.kind == OutcomeKind::Refused && outcome.position == operation.position)
         .filter(|_| judged.is_none() && !is_taken(record, applied));
     let failure =
         refused.map(|outcome| Failure { code: outcome.code.clone(), message: outcome.message.clone() });
     let state = if failure.is_some() { OperationState::Failed } else { judged.unwrap_or(operation.state) };
-    let steps = steps(record, facts, applied);
+    let steps = steps(record, facts, &said, applied);
     let events = events(record, state, failure.as_ref(), &steps);
     let moved = !events.is_empty() || steps != record.steps;
     let superseded_by = (state == OperationState::Superseded)
         .then(|| applied.max(facts.carried_out).filter(|newer| *newer > operation.position).or(facts.minted))
         .flatten();
     moved.then_some(Moved { state, failure, steps, events, superseded_by })
+}
+
+/// Whether an outcome is of what was minted, by these rows. After rows were lost it may be said again of an instruction that was
+/// lost with them: one of another operation at this operation's position, or one later than any there is.
+fn counts(record: &OperationRecord, facts: Facts<'_>, outcome: &Outcome) -> bool {
+    let operation = &record.operation;
+    let of_another = outcome.position == operation.position && outcome.operation != operation.id;
+    !of_another && facts.minted.is_none_or(|minted| outcome.position <= minted)
 }
 
 /// Whether the cluster has taken the operation's state, or a later one, by all that is known.
@@ -73,12 +82,10 @@ fn is_taken(record: &OperationRecord, applied: Option<Position>) -> bool {
 }
 
 /// The cluster held something newer when the instruction came, even if it was not seen yet what.
-fn passed_over(record: &OperationRecord, facts: Facts<'_>) -> Option<OperationState> {
+fn passed_over(record: &OperationRecord, facts: Facts<'_>, said: &[&Outcome]) -> Option<OperationState> {
     let position = record.operation.position;
-    let said = facts
-        .outcomes
-        .iter()
-        .any(|outcome| outcome.kind == OutcomeKind::Superseded && outcome.position == position);
+    let said =
+        said.iter().any(|outcome| outcome.kind == OutcomeKind::Superseded && outcome.position == position);
     // Where nothing newer was minted, the cluster is ahead of these rows: nothing of ours took its place.
     (said && facts.minted > Some(position)).then_some(OperationState::Superseded)
 }
@@ -104,11 +111,16 @@ fn events(
     }
 }
 
-fn steps(record: &OperationRecord, facts: Facts<'_>, applied: Option<Position>) -> Vec<Step> {
+fn steps(
+    record: &OperationRecord,
+    facts: Facts<'_>,
+    said: &[&Outcome],
+    applied: Option<Position>,
+) -> Vec<Step> {
     let position = record.operation.position;
     let (mut apply, mut rest): (Vec<Step>, Vec<Step>) =
         record.steps.iter().cloned().partition(|step| step.name == APPLY);
-    let about_us = facts.outcomes.iter().filter(|outcome| outcome.position == position);
+    let about_us = said.iter().filter(|outcome| outcome.position == position);
     // What was taken is neither refused nor waits, whatever is said of a copy of it.
     let taken = is_taken(record, applied);
     for outcome in about_us.filter(|outcome| !taken || outcome.kind == OutcomeKind::Applied) {

@@ -32,6 +32,8 @@ pub struct Outcome {
     pub cluster: ClusterId,
     /// Position of the instruction.
     pub position: Position,
+    /// The operation that the instruction was minted for.
+    pub operation: OperationId,
     /// What became of it.
     pub kind: OutcomeKind,
     /// Stable reason; empty when applied.

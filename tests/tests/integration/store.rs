@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ::store::{Mint, Minted, NewDatabase, Observation, Outcome, OutcomeKind, Store, Terms};
 use domain::request::Create;
-use domain::{Cluster, ClusterState, DatabaseId, Desired, OperationKind, Position, TenantId};
+use domain::{Cluster, ClusterState, DatabaseId, Desired, OperationId, OperationKind, Position, TenantId};
 use serde_json::json;
 use testkit::query;
 
@@ -117,6 +117,18 @@ impl Try {
     }
 }
 
+/// Outcomes as whoever tells them knows them: each of the operation that its instruction was minted for.
+pub(crate) async fn as_minted(url: &str, mut outcomes: Vec<Outcome>) -> Vec<Outcome> {
+    for Outcome { database, position: Position { epoch, seq }, operation, .. } in &mut outcomes {
+        let minted = format!(
+            "select max(operation_id::text) from instructions \
+             where (database_id, epoch, seq) = ('{database}', {epoch}, {seq})"
+        );
+        *operation = query(url, &minted).await.unwrap().parse().unwrap();
+    }
+    outcomes
+}
+
 fn observation(database: DatabaseId, position: Position) -> Observation {
     Observation {
         database,
@@ -136,8 +148,10 @@ fn observation(database: DatabaseId, position: Position) -> Observation {
     }
 }
 
+/// Of an operation that nobody has, before [`as_minted`].
 fn outcome(database: DatabaseId, position: Position, kind: OutcomeKind) -> Outcome {
     Outcome {
+        operation: OperationId::mint(),
         database,
         cluster: "eu-west-1".parse().unwrap(),
         position,

@@ -101,12 +101,12 @@ fn outcome(
         wire::OutcomeKind::Parked => store::OutcomeKind::Parked,
         wire::OutcomeKind::Refused => store::OutcomeKind::Refused,
     };
-    let wire::Outcome { position, code, message, .. } = outcome;
+    let wire::Outcome { position, operation, code, message, .. } = outcome;
     // A failure without a code could not be told from one that never was.
     let code =
         if kind == store::OutcomeKind::Refused && code.is_empty() { "refused".to_owned() } else { code };
     let (code, message) = (storable(code), storable(message));
-    store::Outcome { database, cluster, position, kind, code, message, said_at }
+    store::Outcome { database, cluster, position, operation, kind, code, message, said_at }
 }
 
 /// An observation as it is written; or its record, and why it cannot be.

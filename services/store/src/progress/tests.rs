@@ -1,11 +1,16 @@
 //! How operations move, case by case.
 
+use std::sync::LazyLock;
+
 use domain::operation::StepState;
 use domain::{DatabaseId, OnFailure, Operation, OperationId, OperationKind};
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::*;
+
+/// The operation that is judged.
+static OURS: LazyLock<OperationId> = LazyLock::new(OperationId::mint);
 
 const fn at(seq: i64) -> Position {
     Position { epoch: 1, seq }
@@ -14,7 +19,7 @@ const fn at(seq: i64) -> Position {
 fn record(state: OperationState, steps: Vec<Step>) -> OperationRecord {
     OperationRecord {
         operation: Operation {
-            id: OperationId::mint(),
+            id: *OURS,
             kind: OperationKind::Create,
             tenant: "acme".parse().unwrap(),
             database: DatabaseId::mint(),
@@ -68,6 +73,7 @@ fn outcome(kind: OutcomeKind, position: Position) -> Outcome {
         database: DatabaseId::mint(),
         cluster: "eu-west-1".parse().unwrap(),
         position,
+        operation: *OURS,
         kind,
         code: "unreachable".to_owned(),
         message: "no answer".to_owned(),
@@ -224,4 +230,26 @@ fn ended_operations_never_move() {
     for state in OperationState::ALL.iter().filter(|state| state.is_terminal()) {
         assert_eq!(progress(&record(*state, Vec::new()), facts), None, "{state}");
     }
+}
+
+/// The sink hears again what was said before rows were lost, and its positions were given to others meanwhile.
+#[test]
+fn what_is_said_of_lost_instructions_moves_nothing() {
+    let of_another = |kind| Outcome { operation: OperationId::mint(), ..outcome(kind, at(2)) };
+    let facts = Facts { minted: Some(at(2)), ..Facts::default() };
+    for kind in [OutcomeKind::Applied, OutcomeKind::Superseded, OutcomeKind::Parked, OutcomeKind::Refused] {
+        let lost = [of_another(kind), outcome(kind, at(3))];
+        let facts = Facts { outcomes: &lost, ..facts };
+        assert_eq!(progress(&record(OperationState::Pending, Vec::new()), facts), None, "{kind:?}");
+    }
+    // The refusal of ours is heard behind it.
+    let both = [of_another(OutcomeKind::Applied), outcome(OutcomeKind::Refused, at(2))];
+    let facts = Facts { outcomes: &both, ..facts };
+    let moved = progress(&record(OperationState::Pending, Vec::new()), facts).unwrap();
+    assert_eq!(moved.state, OperationState::Failed);
+    // What is said of another position of these rows counts, whoever asked for it.
+    let later = [Outcome { operation: OperationId::mint(), ..outcome(OutcomeKind::Applied, at(3)) }];
+    let facts = Facts { outcomes: &later, minted: Some(at(3)), ..Facts::default() };
+    let moved = progress(&record(OperationState::Pending, Vec::new()), facts).unwrap();
+    assert_eq!((moved.state, moved.superseded_by), (OperationState::Superseded, Some(at(3))));
 }

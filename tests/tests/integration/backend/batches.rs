@@ -57,25 +57,29 @@ fn observation(database: DatabaseId, place: Place) -> Gossip {
     gossip(database, said)
 }
 
-fn outcome(database: DatabaseId, seq: i64, kind: OutcomeKind) -> Gossip {
+fn outcome((database, operations): &(DatabaseId, Vec<OperationId>), seq: i64, kind: OutcomeKind) -> Gossip {
     let said = Said::Outcome(Outcome {
         position: Position { epoch: 1, seq },
         instruction: InstructionId::mint(),
-        operation: OperationId::mint(),
+        operation: operations[usize::try_from(seq).unwrap() - 1],
         kind,
         code: String::new(),
         message: String::new(),
     });
-    gossip(database, said)
+    gossip(*database, said)
 }
 
 /// Everything that is said of some databases, each thing twice, in some order; and the newest of each.
-fn all(random: &mut Random, databases: &[DatabaseId]) -> (Vec<Gossip>, BTreeMap<DatabaseId, Place>) {
+fn all(
+    random: &mut Random,
+    databases: &[(DatabaseId, Vec<OperationId>)],
+) -> (Vec<Gossip>, BTreeMap<DatabaseId, Place>) {
     let (mut said, mut newest) = (Vec::new(), BTreeMap::new());
-    for database in databases {
+    for changed in databases {
+        let (database, _) = changed;
         for seq in 1..=CHANGES {
             for kind in [OutcomeKind::Parked, OutcomeKind::Applied] {
-                said.extend([outcome(*database, seq, kind), outcome(*database, seq, kind)]);
+                said.extend([outcome(changed, seq, kind), outcome(changed, seq, kind)]);
             }
             for version in 0..VERSIONS {
                 let place =
@@ -128,15 +132,19 @@ async fn absorb(sink: &GossipSink, random: &mut Random, said: Vec<Gossip>) -> us
     }
 }
 
-/// A database that was changed as often as it is spoken of.
-async fn changed(app: &App, number: usize) -> DatabaseId {
+/// A database that was changed as often as it is spoken of, and the operations of that.
+async fn changed(app: &App, number: usize) -> (DatabaseId, Vec<OperationId>) {
     let made = app.created(&format!("db-{number}")).await;
     let id = text(&made["database"]["id"]).to_owned();
+    let operation = |of: &serde_json::Value| text(&of["operation"]["id"]).parse().unwrap();
+    let mut operations = vec![operation(&made)];
     for seq in 1..CHANGES {
         let body = json!({"storage": {"size_gib": 100 + seq}});
-        assert_eq!(app.patch(&id, &format!("\"1-{seq}\""), &body).await.status, 202);
+        let answer = app.patch(&id, &format!("\"1-{seq}\""), &body).await;
+        assert_eq!(answer.status, 202);
+        operations.push(operation(&answer.body));
     }
-    id.parse().unwrap()
+    (id.parse().unwrap(), operations)
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{Answer, App, text};
+use crate::store::as_minted;
 
 mod cancel;
 mod deadlines;
@@ -37,6 +38,7 @@ fn path_of(accepted: &Value) -> String {
     format!("/v1/operations/{}", text(&accepted["operation"]["id"]))
 }
 
+/// Of an operation that nobody has, before [`as_minted`].
 fn outcome(database: DatabaseId, seq: i64, kind: OutcomeKind) -> Outcome {
     let (code, message) = match kind {
         OutcomeKind::Refused => ("invalid", "spec.config: no such key"),
@@ -47,6 +49,7 @@ fn outcome(database: DatabaseId, seq: i64, kind: OutcomeKind) -> Outcome {
         database,
         cluster: "eu".parse().unwrap(),
         position: at(seq),
+        operation: OperationId::mint(),
         kind,
         code: code.to_owned(),
         message: message.to_owned(),
@@ -106,6 +109,7 @@ impl App {
     }
 
     async fn hear(&self, observations: Vec<Observation>, outcomes: Vec<Outcome>) {
+        let outcomes = as_minted(&self.url, outcomes).await;
         self.store.absorb(&batch(observations, outcomes)).await.unwrap();
     }
 

@@ -8,7 +8,7 @@ use ::backend::relay::{Relay, Step};
 use ::backend::sink::GossipSink;
 use ::bus::sink::{Batch, Settings, Sink, Stored};
 use ::bus::{Admin, BoxError, Connection, Message, Producer, Record, TopicSettings};
-use domain::{DatabaseId, InstructionId, OperationId, Position};
+use domain::{DatabaseId, InstructionId, Position};
 use runtime::CancellationToken;
 use serde_json::{Value, json};
 use testkit::{eventually, stack, unique};
@@ -141,16 +141,16 @@ fn observation(database: DatabaseId, resource_version: u64, carried_out: Option<
     Gossip { database, cluster: "eu".parse().unwrap(), said_at: jiff::Timestamp::now(), said }
 }
 
-fn applied(database: DatabaseId) -> Gossip {
+fn applied(made: &Value) -> Gossip {
     let said = Said::Outcome(Outcome {
         position: Position::FIRST,
         instruction: InstructionId::mint(),
-        operation: OperationId::mint(),
+        operation: text(&made["operation"]["id"]).parse().unwrap(),
         kind: OutcomeKind::Applied,
         code: String::new(),
         message: String::new(),
     });
-    Gossip { database, cluster: "eu".parse().unwrap(), said_at: jiff::Timestamp::now(), said }
+    Gossip { database: id(made), cluster: "eu".parse().unwrap(), said_at: jiff::Timestamp::now(), said }
 }
 
 pub(super) fn id(made: &Value) -> DatabaseId {
@@ -234,7 +234,7 @@ async fn gossip_carries_an_operation_to_its_end() {
     let road = Road::new().await;
     let made = road.app.created("trades").await;
     road.start_sink(&unique("sink"));
-    road.say(&applied(id(&made))).await;
+    road.say(&applied(&made)).await;
     road.operation("running", text(&made["operation"]["id"])).await;
     road.say(&observation(id(&made), 2, Some(Position::FIRST))).await;
     road.say(&observation(id(&made), 1, None)).await;
@@ -269,7 +269,7 @@ async fn no_text_of_a_cluster_stops_the_sink() {
     let made = road.app.created("trades").await;
     road.start_sink(&unique("sink"));
     let nul = || "a\0b".to_owned();
-    let mut parked = applied(id(&made));
+    let mut parked = applied(&made);
     if let Said::Outcome(outcome) = &mut parked.said {
         (outcome.kind, outcome.code, outcome.message) = (OutcomeKind::Parked, nul(), nul());
     }
@@ -318,7 +318,7 @@ async fn a_sink_goes_on_where_the_one_before_stopped() {
     let made = road.app.created("trades").await;
     let group = unique("sink");
     let first = road.start_sink(&group);
-    road.say(&applied(id(&made))).await;
+    road.say(&applied(&made)).await;
     road.operation("running", text(&made["operation"]["id"])).await;
     first.cancel();
     road.say(&observation(id(&made), 1, Some(Position::FIRST))).await;

@@ -74,6 +74,7 @@ pub(super) fn outcome(made: &Value) -> Outcome {
         database: text(&made["database"]["id"]).parse().unwrap(),
         cluster: "eu".parse().unwrap(),
         position: Position::FIRST,
+        operation: text(&made["operation"]["id"]).parse().unwrap(),
         kind: OutcomeKind::Applied,
         code: String::new(),
         message: String::new(),

@@ -4,7 +4,7 @@ use ::store::{Advance, Batch, DeadLetter, Error, EventKind, Observation, Outcome
 use domain::operation::StepState;
 use domain::{OperationState, Position};
 
-use super::{Created, Try, at, observation, outcome};
+use super::{Created, Try, as_minted, at, observation, outcome};
 
 fn batch(from: Option<i64>, to: i64) -> Batch {
     Batch {
@@ -87,8 +87,9 @@ async fn what_is_said_again_is_believed_as_of_then() {
 async fn an_operation_goes_from_pending_to_its_end_and_tells_each_step() {
     let scene = Try::new().await;
     let created = scene.create("trades").await;
-    let applied = outcome(created.id, Position::FIRST, OutcomeKind::Applied);
-    scene.store.absorb(&Batch { outcomes: vec![applied], ..fresh(Vec::new()) }).await.unwrap();
+    let outcomes =
+        as_minted(&scene.url, vec![outcome(created.id, Position::FIRST, OutcomeKind::Applied)]).await;
+    scene.store.absorb(&Batch { outcomes, ..fresh(Vec::new()) }).await.unwrap();
     assert_eq!(state(&scene, &created).await, OperationState::Running);
     let step = |state| Step {
         name: "volume".to_owned(),
@@ -135,8 +136,9 @@ async fn an_operation_goes_from_pending_to_its_end_and_tells_each_step() {
 async fn an_end_is_final() {
     let scene = Try::new().await;
     let created = scene.create("trades").await;
-    let refused = outcome(created.id, Position::FIRST, OutcomeKind::Refused);
-    scene.store.absorb(&Batch { outcomes: vec![refused], ..fresh(Vec::new()) }).await.unwrap();
+    let outcomes =
+        as_minted(&scene.url, vec![outcome(created.id, Position::FIRST, OutcomeKind::Refused)]).await;
+    scene.store.absorb(&Batch { outcomes, ..fresh(Vec::new()) }).await.unwrap();
     let failed = scene.store.operation(None, created.first.operation).await.unwrap().unwrap();
     assert_eq!(
         (failed.operation.state, failed.failure.unwrap().code.as_str()),

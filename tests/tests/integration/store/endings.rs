@@ -8,11 +8,12 @@ use domain::operation::Failure;
 use domain::{ClusterState, Desired, OperationId, OperationState, Position};
 
 use super::absorb::fresh;
-use super::{Created, Try, at, observation, outcome};
+use super::{Created, Try, as_minted, at, observation, outcome};
 
 impl Try {
     /// Takes in what a cluster says.
     async fn hear(&self, observations: Vec<Observation>, outcomes: Vec<::store::Outcome>) {
+        let outcomes = as_minted(&self.url, outcomes).await;
         self.store.absorb(&Batch { outcomes, ..fresh(observations) }).await.unwrap();
     }
 

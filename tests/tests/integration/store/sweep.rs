@@ -9,7 +9,7 @@ use domain::{DatabaseId, OperationKind, Position};
 use testkit::eventually;
 
 use super::absorb::fresh;
-use super::{Created, Try, at, mint, observation, outcome};
+use super::{Created, Try, as_minted, at, mint, observation, outcome};
 
 const LONG: Duration = Duration::from_mins(5);
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -239,8 +239,9 @@ async fn a_repair_stands_above_what_the_cluster_holds() {
     assert!(waiting[0].desired.storage.provisioned, "a volume was seen");
     assert_eq!(scene.store.resolve_unclaimed().await.unwrap(), 1);
     assert_eq!(scene.ask(open).await, "ahead|f");
-    let applied = outcome(created.id, minted.position, OutcomeKind::Applied);
-    scene.store.absorb(&Batch { outcomes: vec![applied], ..fresh(Vec::new()) }).await.unwrap();
+    let outcomes =
+        as_minted(&scene.url, vec![outcome(created.id, minted.position, OutcomeKind::Applied)]).await;
+    scene.store.absorb(&Batch { outcomes, ..fresh(Vec::new()) }).await.unwrap();
     let operation = scene.store.operation(None, minted.operation).await.unwrap().unwrap();
     assert_eq!(operation.operation.state, domain::OperationState::Running);
 }

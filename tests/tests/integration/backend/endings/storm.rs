@@ -12,6 +12,7 @@ use reqwest::Method;
 use serde_json::json;
 
 use super::{App, at, id_of, observation, outcome};
+use crate::store::as_minted;
 
 /// The storms; a failure names its seed.
 const SEEDS: [u64; 4] = [1, 20_261_121, 0xfeed, 0xdead_beef];
@@ -130,7 +131,7 @@ impl Storm {
     }
 
     async fn hear(&self, seen: Vec<Observation>, said: Vec<::store::Outcome>) {
-        let batch = super::batch(seen, said);
+        let batch = super::batch(seen, as_minted(&self.app.url, said).await);
         let absorbed = self.app.store.absorb(&batch).await;
         assert!(absorbed.is_ok(), "{absorbed:?}");
         count(&self.happened.heard, 1);
