@@ -1,4 +1,6 @@
-//! Table `audit`: who did what, kept for people.
+//! Table `audit`: who did what, kept for people, for a while.
+
+use std::time::Duration;
 
 use domain::{OperationId, TenantId};
 use serde_json::Value;
@@ -44,6 +46,32 @@ impl Store {
     pub async fn audit(&self, entry: &Audit) -> Result<(), Error> {
         let mut connection = self.pool.acquire().await.map_err(Error::from_sqlx)?;
         insert(&mut connection, entry).await
+    }
+
+    /// Takes away entries that are older than this, but for those of some actions: of the next ones after an entry, as many as one
+    /// statement may look at. Says how many went, and where older ones may go on; `None` where no more are that old.
+    // By identity, which rises as time does: the first that is young is the end, and no index on the time is needed.
+    pub async fn prune_audit(
+        &self,
+        after: Option<i64>,
+        older_than: Duration,
+        but: &[&str],
+        limit: u32,
+    ) -> Result<(u64, Option<i64>), Error> {
+        let (gone, next): (i64, Option<i64>) = sqlx::query_as(
+            "with page as materialized (select id, action, at < now() - make_interval(secs => $3) as due from audit \
+             where id > $1 order by id limit $2), \
+             gone as (delete from audit a using page p where a.id = p.id and p.due and p.action <> all($4) returning 1) \
+             select (select count(*) from gone), case when count(*) = $2 and bool_and(due) then max(id) end from page",
+        )
+        .bind(after.unwrap_or_default())
+        .bind(i64::from(limit))
+        .bind(older_than.as_secs_f64())
+        .bind(but)
+        .fetch_one(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
+        Ok((gone.unsigned_abs(), next))
     }
 }
 

@@ -1,4 +1,5 @@
-//! Table `instructions`: every desired state ever minted, never changed afterwards.
+//! Table `instructions`: every desired state that was minted, never changed afterwards. What nothing can go on from or return to
+//! any more is taken away after a while (`history`).
 
 use domain::{ClusterId, DatabaseId, Desired, InstructionId, OperationId, OperationKind, Position, TenantId};
 use jiff::Timestamp;
@@ -79,6 +80,7 @@ macro_rules! refused {
         "(o.state = 'failed' and o.failure_code <> 'deadline')"
     };
 }
+pub(crate) use refused;
 
 impl Transaction {
     /// What the next change of a locked database starts from: what it should be, unless that was refused; then the newest

@@ -1,6 +1,8 @@
 //! Rows that are read one by one: one that cannot be read, because a newer program wrote it or because it is damaged, holds up
 //! nobody else.
 
+use std::time::Duration;
+
 use domain::{DatabaseId, Position};
 use sqlx::postgres::PgRow;
 use sqlx::{FromRow, Row as _};
@@ -26,6 +28,11 @@ pub struct UnreadableRow {
     pub position: Position,
     /// What cannot be read.
     pub error: Error,
+}
+
+/// An age as the database gives it; clocks that stepped back make none negative.
+pub(crate) fn age(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
 }
 
 /// What a row of a table says. An error is about this row alone, and names it by its `key`.

@@ -17,7 +17,7 @@ use uuid::Uuid;
 use self::rows::{ListingRow, Row};
 use crate::observations::held_size;
 use crate::rows::read;
-use crate::{Error, Store, Transaction};
+use crate::{Error, Store, Transaction, turns};
 
 /// Name of the row by which replicas take turns.
 const TURN: &str = "sweep";
@@ -151,17 +151,7 @@ pub struct Turn(i64);
 impl Store {
     /// Begins the next turn, if its time has come and no other replica was quicker.
     pub async fn begin_sweep(&self, period: Duration) -> Result<Option<Turn>, Error> {
-        let number: Option<i64> = sqlx::query_scalar(
-            "update turns set number = number + 1, spent = 0, \
-             next_at = clock_timestamp() + make_interval(secs => $2) \
-             where name = $1 and next_at <= clock_timestamp() returning number",
-        )
-        .bind(TURN)
-        .bind(period.as_secs_f64())
-        .fetch_optional(&self.pool)
-        .await
-        .map_err(Error::from_sqlx)?;
-        Ok(number.map(Turn))
+        Ok(turns::begin(&self.pool, TURN, period).await?.map(Turn))
     }
 
     /// What is known of the clusters' observers. An error within is about one cluster.

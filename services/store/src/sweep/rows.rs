@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::{Divergence, Letters, Listing, Sighting, Subject};
 use crate::Error;
 use crate::document::word;
+use crate::rows::age;
 
 #[derive(sqlx::FromRow)]
 #[expect(clippy::struct_excessive_bools, reason = "columns of a row, each a question of its own")]
@@ -47,11 +48,6 @@ pub(super) struct ListingRow {
     listed_ago: Option<f64>,
     confirmed_ago: Option<f64>,
     arrived: bool,
-}
-
-/// An age as the database gives it; clocks that stepped back make none negative.
-fn age(seconds: f64) -> Duration {
-    Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
 }
 
 impl TryFrom<Row> for Subject {
