@@ -1,5 +1,6 @@
 //! Table `operation_events`: numbered per operation under the operation's row lock, so whoever saw number n missed
-//! nothing below it.
+//! nothing below it. The last event of an operation is kept as long as the operation, the others for a while after its end
+//! (`history`).
 
 use domain::operation::Failure;
 use domain::{OperationId, OperationState};
@@ -20,7 +21,7 @@ use crate::{Error, Store};
 pub struct Event {
     /// To which.
     pub operation: OperationId,
-    /// From 1, without gaps.
+    /// From 1, without gaps; of an operation that ended long ago only the last one is kept.
     pub number: i64,
     /// State of the operation after it.
     pub state: OperationState,

@@ -28,7 +28,9 @@ const NO_BUFFERING: (HeaderName, HeaderValue) =
 /// Follow an operation
 ///
 /// Server-sent events: `id` is the event's number, `event` its kind. `Last-Event-ID` resumes behind what was seen. The
-/// stream closes after the event that ends the operation; asked again then, it answers 204.
+/// stream closes after the event that ends the operation; asked again then, it answers 204. Of an operation that ended longer
+/// ago than its history is kept (30 days unless set otherwise) only that last event is left: whoever resumes behind one that is
+/// gone, or begins, gets the last one with its own number, and the gap before it says that the others are gone.
 #[utoipa::path(
     get,
     path = "/v1/operations/{id}/events",

@@ -1,7 +1,8 @@
 //! All event streams of this process, fed by one query every few hundred milliseconds while there are any.
 //!
 //! *Invariant:* what a stream shows is committed. A stream remembers the last number it sent, so nothing is missed when a
-//! query fails or a reader is slow, and nothing is left behind when the process dies.
+//! query fails or a reader is slow, and nothing is left behind when the process dies. Of an operation that ended long ago only
+//! the last event is there: every stream comes to it, over the gap.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -123,7 +124,7 @@ impl Streams {
         let more = full.map(<[Event]>::len).max() >= Some(EACH as usize);
         let taken = self.deliver(&events);
         for event in &unreadable {
-            self.end_before(event);
+            self.end_before(event, reached(&positions, &events, event.operation));
         }
         Ok(taken && more)
     }
@@ -152,14 +153,13 @@ impl Streams {
         taken(&state) != before
     }
 
-    /// Ends the streams that would tell an event next which this program cannot read. Their readers come again, and a newer program
-    /// may be there by then.
-    fn end_before(&self, event: &UnreadableEvent) {
+    /// Ends the streams that would tell an event next which this program cannot read: those that have what there is before it.
+    /// Their readers come again, and a newer program may be there by then.
+    fn end_before(&self, event: &UnreadableEvent, reached: i64) {
         let UnreadableEvent { operation, number, error } = event;
         let mut state = self.lock();
         let before = state.open.len();
-        // Numbered without gaps: whoever has this one's predecessor has all that can be told.
-        state.open.retain(|_, reader| reader.operation != *operation || reader.sent + 1 < *number);
+        state.open.retain(|_, reader| reader.operation != *operation || reader.sent < reached);
         let ended = before - state.open.len();
         self.count(&state);
         drop(state);
@@ -202,6 +202,14 @@ impl Reader {
         }
         true
     }
+}
+
+/// Up to which number all is told that an answer has of an operation: its last event there, or the one it was asked for after. Not
+/// the predecessor of the next, which may be gone: of what ended long ago only the last event is kept.
+fn reached(asked: &[(OperationId, i64)], answer: &[Event], operation: OperationId) -> i64 {
+    let last = answer.iter().rfind(|event| event.operation == operation).map(|event| event.number);
+    let after = asked.iter().find(|(id, _)| *id == operation).map(|(_, after)| *after);
+    last.or(after).unwrap_or_default()
 }
 
 /// Whoever has more to read is read for at once.
@@ -303,15 +311,43 @@ mod tests {
         let mut good = streams.follow(other, 0).unwrap();
         let error = store::Error::Corrupt { table: "operation_events", what: "odd".to_owned() };
         let unreadable = UnreadableEvent { operation: broken, number: 2, error };
-        streams.end_before(&unreadable);
+        streams.end_before(&unreadable, 1);
         assert!(near.recv().await.is_none(), "nothing can be told to it");
         assert!(far.try_recv().is_err_and(|error| error == TryRecvError::Empty), "it has not come so far");
         streams
             .deliver(&[event(broken, 1, OperationState::Running), event(other, 1, OperationState::Running)]);
-        streams.end_before(&unreadable);
+        streams.end_before(&unreadable, 1);
         assert_eq!(numbers(&mut far).await, [1]);
         assert_eq!(good.recv().await.unwrap().operation, other);
         assert_eq!(streams.positions(), [(other, 1)]);
+    }
+
+    #[test]
+    fn what_is_before_an_event_is_what_the_answer_has_there_and_not_its_number() {
+        let (broken, other) = (OperationId::mint(), OperationId::mint());
+        let asked = [(other, 7), (broken, 2)];
+        let answer = [event(broken, 3, OperationState::Running), event(broken, 4, OperationState::Running)];
+        assert_eq!(reached(&asked, &answer, broken), 4);
+        assert_eq!(reached(&asked, &answer[..1], broken), 3);
+        assert_eq!(
+            reached(&asked, &answer, other),
+            7,
+            "nothing of it can be read: it stays where it was asked for"
+        );
+        assert_eq!(reached(&asked, &[], broken), 2, "however much later the next one is");
+    }
+
+    #[tokio::test]
+    async fn a_reader_of_what_is_gone_comes_to_the_end_over_the_gap() {
+        let (streams, id) = (streams(), OperationId::mint());
+        let mut late = streams.follow(id, 2).unwrap();
+        streams.deliver(&[event(id, 40, OperationState::Succeeded)]);
+        assert_eq!(numbers(&mut late).await, [40]);
+        let mut blind = streams.follow(id, 2).unwrap();
+        let error = store::Error::Corrupt { table: "operation_events", what: "odd".to_owned() };
+        let unreadable = UnreadableEvent { operation: id, number: 40, error };
+        streams.end_before(&unreadable, reached(&streams.positions(), &[], id));
+        assert!(blind.recv().await.is_none(), "nothing would ever come");
     }
 
     #[tokio::test]

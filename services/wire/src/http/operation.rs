@@ -106,7 +106,7 @@ pub struct OperationError {
 /// One event of an operation's stream. The SSE `id` is `number`, the SSE `event` is `kind`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OperationEvent {
-    /// Numbered from 1 without gaps within the operation.
+    /// Numbered from 1 without gaps within the operation; long after its end only the last one is left.
     pub number: i64,
     /// `state` (the operation moved) or `step` (a step moved).
     pub kind: String,
