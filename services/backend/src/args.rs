@@ -10,6 +10,7 @@ use runtime::{OpsArgs, TelemetryArgs};
 use secrecy::SecretString;
 
 use crate::api::Share;
+use crate::prune::Retention;
 use crate::sweep::Settings;
 use crate::sweep::decide::Rules;
 
@@ -150,7 +151,7 @@ impl DeadlineArgs {
     }
 }
 
-/// How much may wait to be published, and how large it may be.
+/// How much may wait to be published, how large it may be, and how long what happened is kept.
 #[derive(Debug, Clone, Copy, Args)]
 #[command(next_help_heading = "Bounds", about = None, long_about = None)]
 pub struct Bounds {
@@ -167,6 +168,9 @@ pub struct Bounds {
     /// What each tenant may take.
     #[command(flatten)]
     pub share: ShareArgs,
+    /// How long what happened is kept.
+    #[command(flatten)]
+    pub keep: KeepArgs,
 }
 
 /// What each tenant may take of the API, in each process; tokens of role sre are not counted.
@@ -201,6 +205,29 @@ impl From<ShareArgs> for Share {
             waiting: tenant_waiting,
             streams: tenant_streams,
         }
+    }
+}
+
+/// How long what happened is kept in Postgres; a part of every role.
+#[derive(Debug, Clone, Copy, Args)]
+#[command(next_help_heading = "Retention", about = None, long_about = None)]
+pub struct KeepArgs {
+    /// How long after the end of an operation its events are kept, and the state that it asked for where nothing can begin with that
+    /// any more; its last event stays
+    #[arg(long, env = "SLIPWAY_KEEP_HISTORY", value_name = "DURATION", default_value = "720h", value_parser = kept)]
+    pub keep_history: Kept,
+    /// How long entries of the audit are kept; those of purges stay
+    #[arg(long, env = "SLIPWAY_KEEP_AUDIT", value_name = "DURATION", default_value = "9600h", value_parser = kept)]
+    pub keep_audit: Kept,
+}
+
+/// For how long something is kept; `None`: for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept(pub Option<Duration>);
+
+impl From<KeepArgs> for Retention {
+    fn from(args: KeepArgs) -> Self {
+        Self { history: args.keep_history.0, audit: args.keep_audit.0 }
     }
 }
 
@@ -318,6 +345,20 @@ fn duration(text: &str) -> Result<Duration, String> {
     if allowed.contains(&length) { Ok(length) } else { Err(wrong()) }
 }
 
+/// For how long something is kept, such as `720h` or `forever`: a day at least, so that whoever follows an operation today can still
+/// do so tomorrow; a hundred years at most.
+fn kept(text: &str) -> Result<Kept, String> {
+    if text == "forever" {
+        return Ok(Kept(None));
+    }
+    let wrong =
+        || format!("{text:?} is neither a length of time of 24h to 876000h, such as 720h, nor forever");
+    let length = text.parse::<jiff::SignedDuration>().map_err(|_| wrong())?;
+    let length = Duration::try_from(length).map_err(|_| wrong())?;
+    let allowed = Duration::from_hours(24)..=Duration::from_hours(876_000);
+    if allowed.contains(&length) { Ok(Kept(Some(length))) } else { Err(wrong()) }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -337,6 +378,33 @@ mod tests {
         for text in ["", "0s", "-5m", "soon", "10", "9999h"] {
             assert!(duration(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn what_happened_is_kept_for_a_day_at_least_or_for_ever() {
+        for (text, hours) in
+            [("24h", Some(24)), ("720h", Some(720)), ("876000h", Some(876_000)), ("forever", None)]
+        {
+            assert_eq!(kept(text), Ok(Kept(hours.map(Duration::from_hours))), "{text}");
+        }
+        for text in ["", "0s", "23h", "-24h", "never", "720", "876001h"] {
+            assert!(kept(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn history_is_kept_for_a_month_and_the_audit_for_more_than_a_year_unless_said_otherwise() {
+        let retention = |more: &[&str]| {
+            let least =
+                ["slipway-backend", "serve", "--database-url=postgres://x/y", "--kafka-bootstrap=x:1"];
+            let given = least.iter().chain(more);
+            let Command::Serve(serve) = Cli::try_parse_from(given).unwrap().command else { panic!("serve") };
+            Retention::from(serve.bounds.keep)
+        };
+        let days = |days: u64| Some(Duration::from_hours(days * 24));
+        assert_eq!(retention(&[]), Retention { history: days(30), audit: days(400) });
+        let given = retention(&["--keep-history=48h", "--keep-audit=forever"]);
+        assert_eq!(given, Retention { history: days(2), audit: None });
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod deadlines;
 pub mod doorbell;
 pub mod heard;
 pub mod metrics;
+pub mod prune;
 pub mod relay;
 pub mod serve;
 pub mod sink;

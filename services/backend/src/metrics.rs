@@ -59,6 +59,7 @@ pub struct Metrics {
     pub unrepaired: Counter,
     lag: Family<Labels<2>, Gauge>,
     unreadable: Family<Labels<1>, Counter>,
+    pruned: Family<Labels<1>, Counter>,
 }
 
 impl Metrics {
@@ -120,6 +121,7 @@ impl Metrics {
             unrepaired: counter("sweep_unrepaired", "Times that a database could not be repaired"),
             lag: registry.register("kafka_consumer_lag", "Records not yet read", Family::default()),
             unreadable: counters("rows_unreadable", "Rows of lists that could not be read, by their table"),
+            pruned: counters("rows_pruned", "Rows that were kept long enough and taken away, by their table"),
         }
     }
 
@@ -151,6 +153,11 @@ impl Metrics {
     /// Counts a row that a list cannot show.
     pub(crate) fn unreadable(&self, table: &str) {
         self.unreadable.get_or_create(&[("table", table.to_owned())]).inc();
+    }
+
+    /// Counts rows of a table that were kept long enough and taken away.
+    pub(crate) fn pruned(&self, table: &str, rows: u64) {
+        self.pruned.get_or_create(&[("table", table.to_owned())]).inc_by(rows);
     }
 
     /// Counts an observation that is not believed as it stands.

@@ -20,6 +20,7 @@ use crate::deadlines::Judge;
 use crate::doorbell::Doorbell;
 use crate::heard::{self, Hearing};
 use crate::metrics::Metrics;
+use crate::prune;
 use crate::relay::{self, Relay};
 use crate::sink::GossipSink;
 use crate::sweep::{self, Sweep};
@@ -116,6 +117,7 @@ pub async fn run(args: Serve) -> Result<(), Error> {
         let api = api.with_shares(Shares::of(bounds.share.into(), metrics.clone()));
         start_api(&program, api_listen, api).await?;
     }
+    start_tidying(&program, &store, &metrics, bounds);
     let judge = Judge {
         store: store.clone(),
         doorbell,
@@ -125,7 +127,6 @@ pub async fn run(args: Serve) -> Result<(), Error> {
         silence: deadlines.gossip_silence,
     };
     program.tasks.spawn("deadlines", judge.run(program.stop()));
-    program.tasks.spawn("tidy", tidy(store.clone(), program.stop()));
     let ended = program.run(DRAIN).await.map_err(Error::Program);
     // Without a word it counts as running for another minute, which only migrations notice.
     let _ = runtime::deadline(CHECK_DEADLINE, "the word of leave", store.leave(&member)).await;
@@ -251,6 +252,11 @@ async fn begin_anew(sink: &GossipSink) {
     }
 }
 
+fn start_tidying(program: &Program, store: &Store, metrics: &Metrics, bounds: Bounds) {
+    program.tasks.spawn("tidy", tidy(store.clone(), program.stop()));
+    prune::start(program, store.clone(), metrics.clone(), bounds.keep.into());
+}
+
 fn watch_postgres(program: &Program, store: Store, member: Member) {
     let component = program.health.readiness.component("postgres");
     program.tasks.spawn(
@@ -263,7 +269,7 @@ fn watch_postgres(program: &Program, store: Store, member: Member) {
 
 /// `partitions` are those of either topic.
 fn limits(bounds: Bounds, partitions: i32) -> Limits {
-    let Bounds { backlog_databases, backlog_seconds, record_bytes, share: _ } = bounds;
+    let Bounds { backlog_databases, backlog_seconds, record_bytes, share: _, keep: _ } = bounds;
     let age = Duration::from_secs(backlog_seconds);
     Limits { databases: backlog_databases, age, partitions, record_bytes }
 }
