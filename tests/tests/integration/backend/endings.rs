@@ -16,6 +16,7 @@ use crate::store::as_minted;
 
 mod cancel;
 mod deadlines;
+mod history;
 mod placement;
 mod purge;
 mod refusals;
