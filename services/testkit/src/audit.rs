@@ -34,7 +34,8 @@ const RULES: [(&str, &str, &str); 7] = [
     ("operations", "new.last_event < old.last_event", "events were taken back"),
 ];
 
-/// Tables of which no row may go.
+/// Tables of which no row may go. States that nothing can begin with any more do, but not before they are a day old: no test that is
+/// watched lasts as long.
 const KEPT: [&str; 3] = ["databases", "operations", "instructions"];
 
 /// Begins to watch a migrated database.

@@ -7,7 +7,7 @@ use ::backend::prune::{Pruner, Retention, Stage};
 use ::store::OutcomeKind;
 use futures::future::join_all;
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::streams::Stream;
 use super::{App, id_of, observation, outcome, path_of, text};
@@ -38,8 +38,8 @@ impl App {
     }
 
     /// Changes a database that stands at a position.
-    async fn changed(&self, id: &str, seq: i64, wish: serde_json::Value) -> serde_json::Value {
-        let answer = self.patch(id, &format!("\"1-{seq}\""), &wish).await;
+    async fn changed(&self, id: &str, seq: i64, wish: &Value) -> Value {
+        let answer = self.patch(id, &format!("\"1-{seq}\""), wish).await;
         assert_eq!(answer.status, 202, "{answer:?}");
         answer.body
     }
@@ -59,7 +59,7 @@ async fn turn(pruner: &Pruner) -> u64 {
     panic!("the turn has no end: {next:?}")
 }
 
-fn config(value: &str) -> serde_json::Value {
+fn config(value: &str) -> Value {
     json!({"config": {"a.b": value}})
 }
 
@@ -68,12 +68,12 @@ async fn what_a_database_may_return_to_stays_and_the_rest_of_its_history_goes() 
     let app = App::new().await;
     let made = app.running("trades").await;
     let (id, database) = (text(&made["database"]["id"]), id_of(&made));
-    app.changed(id, 1, config("2")).await;
-    app.changed(id, 2, config("3")).await;
+    app.changed(id, 1, &config("2")).await;
+    app.changed(id, 2, &config("3")).await;
     app.hear(vec![observation(database, 3, 3)], Vec::new()).await;
-    app.changed(id, 3, config("4")).await;
+    app.changed(id, 3, &config("4")).await;
     app.hear(Vec::new(), vec![outcome(database, 4, OutcomeKind::Refused)]).await;
-    let fifth = app.changed(id, 4, config("5")).await;
+    let fifth = app.changed(id, 4, &config("5")).await;
 
     let young = Retention { history: Some(HOUR), audit: None };
     assert_eq!(app.prune(young).await, 0);
@@ -95,7 +95,7 @@ async fn what_a_database_may_return_to_stays_and_the_rest_of_its_history_goes() 
     let published = app.store.unpublished(10).await.unwrap().instructions;
     assert_eq!(published.iter().map(|one| one.position.seq).collect::<Vec<_>>(), [6]);
     app.hear(Vec::new(), vec![outcome(database, 6, OutcomeKind::Refused)]).await;
-    let next = app.changed(id, 6, json!({"storage": {"size_gib": 100}})).await;
+    let next = app.changed(id, 6, &json!({"storage": {"size_gib": 100}})).await;
     assert_eq!(next["database"]["config"], json!({"a.b": "5"}), "the newest that was not refused");
     assert_eq!(app.ask(UNENDED).await, "0");
 }
@@ -162,7 +162,7 @@ async fn any_number_of_replicas_take_turns_and_two_at_once_take_nothing_twice() 
     let made = app.running("trades").await;
     let id = text(&made["database"]["id"]);
     for seq in 1..=CHANGES {
-        app.changed(id, seq, config(&seq.to_string())).await;
+        app.changed(id, seq, &config(&seq.to_string())).await;
     }
     app.hear(vec![observation(id_of(&made), CHANGES + 1, CHANGES + 1)], Vec::new()).await;
     let before: u64 = app.ask(ROWS).await.parse().unwrap();
