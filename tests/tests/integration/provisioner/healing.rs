@@ -136,8 +136,8 @@ impl World {
 
     /// Waits until some turns of the sweep began and ended.
     pub(super) async fn turns(&self, number: u32) {
-        let now: u32 = self.ask("select number from turns").await.parse().unwrap();
-        let enough = format!("select number > {} from turns", now + number);
+        let now: u32 = self.ask("select number from turns where name = 'sweep'").await.parse().unwrap();
+        let enough = format!("select number > {} from turns where name = 'sweep'", now + number);
         self.count(&enough, "t").await;
     }
 }
