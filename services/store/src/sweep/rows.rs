@@ -1,7 +1,5 @@
 //! Rows of the sweep, as Postgres gives them.
 
-use std::time::Duration;
-
 use domain::{ClusterState, DatabaseId, Position, RunState};
 use uuid::Uuid;
 
