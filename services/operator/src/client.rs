@@ -7,6 +7,7 @@ use std::time::Duration;
 use kube::Client;
 use kube::client::ClientBuilder;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kubeconfig::NoToken;
 
 use crate::clock::Clock;
 use crate::count::Count;
@@ -45,6 +46,9 @@ pub enum Error {
     /// Certificates or keys cannot be used.
     #[error("prepare the connection to the API server")]
     Connect(#[source] kube::Error),
+    /// The program that the kubeconfig names gives no token.
+    #[error("prepare the connection to the API server")]
+    Token(#[source] NoToken),
 }
 
 /// Prepares both clients; nothing is sent yet. Everything that is sent will be counted, and its answer heard for its time.
@@ -68,8 +72,15 @@ pub(crate) async fn connect(
 
 fn client(config: Config, count: &Count, clock: &Clock) -> Result<Client, Error> {
     let host = config.cluster_url.authority().map_or("", |authority| authority.as_str()).to_owned();
-    let builder = ClientBuilder::try_from(config).map_err(Error::Connect)?;
-    Ok(builder.with_layer(&count.of(&host)).with_layer(clock).build())
+    let builder = ClientBuilder::try_from(config).map_err(no_client)?;
+    Ok(builder.with_layer(&count.of(&host)).with_layer(clock).with_layer(&kubeconfig::hidden()).build())
+}
+
+fn no_client(error: kube::Error) -> Error {
+    match NoToken::of(&error) {
+        Some(told) => Error::Token(told),
+        None => Error::Connect(error),
+    }
 }
 
 async fn load(kubeconfig: Option<&Path>) -> Result<Config, Error> {
@@ -80,9 +91,8 @@ async fn load(kubeconfig: Option<&Path>) -> Result<Config, Error> {
 }
 
 fn unread(path: &Path, error: KubeconfigError) -> Error {
-    let KubeconfigError::Parse(error) = error else { return Error::Kubeconfig(error) };
-    let place = error.location().map(|at| format!(" (line {}, column {})", at.line(), at.column()));
-    Error::Parse { path: path.display().to_string(), place: place.unwrap_or_default() }
+    let Some(place) = kubeconfig::place(&error) else { return Error::Kubeconfig(error) };
+    Error::Parse { path: path.display().to_string(), place }
 }
 
 #[cfg(test)]
@@ -98,5 +108,58 @@ mod tests {
         assert!(!told.contains("swordfish") && !shown.contains("swordfish"), "{told}\n{shown}");
         assert!(told.contains("line 5"), "nobody can find what is wrong: {told}");
         std::fs::remove_file(&file).unwrap();
+    }
+
+    /// A kubeconfig whose token is given by a line of a shell, at a path of its own.
+    fn with_program(name: &str, line: &str) -> std::path::PathBuf {
+        let user = serde_json::json!({"exec": {
+            "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", line],
+            "env": [{"name": "TOKEN", "value": "swordfish"}], "interactiveMode": "Never",
+        }});
+        let config = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "a",
+            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+            "clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:1"}}],
+            "users": [{"name": "a", "user": user}],
+        });
+        let file = std::env::temp_dir().join(format!("operator-{name}-{}", std::process::id()));
+        std::fs::write(&file, config.to_string()).unwrap();
+        file
+    }
+
+    fn assert_hidden(error: &(dyn std::error::Error + 'static)) {
+        let (told, shown) = (runtime::telemetry::chain(error), format!("{error:?}"));
+        assert!(!told.contains("swordfish") && !shown.contains("swordfish"), "{told}\n{shown}");
+        assert!(told.contains("exit status: 3") && told.contains("by hand"), "{told}");
+    }
+
+    #[tokio::test]
+    async fn a_program_for_tokens_that_fails_is_not_repeated_in_the_error() {
+        let file = with_program("no-token", "echo swordfish; echo swordfish >&2; exit 3");
+        let count = Count::new(&runtime::Metrics::default());
+        let made = connect(Some(&file), &count, &Clock::default()).await;
+        assert_hidden(&made.err().unwrap());
+        std::fs::remove_file(&file).unwrap();
+    }
+
+    /// It gives a token that is over at once, and then none any more: that is a part of the next call.
+    #[tokio::test]
+    async fn a_program_for_tokens_that_fails_later_is_not_repeated_in_the_error_of_a_call() {
+        let mark = std::env::temp_dir().join(format!("operator-no-more-tokens-{}", std::process::id()));
+        let over = serde_json::json!({
+            "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+            "status": {"token": "swordfish", "expirationTimestamp": "2020-01-01T00:00:00Z"},
+        });
+        let mark_path = mark.display();
+        let line = format!("if [ -e {mark_path} ]; then echo swordfish >&2; exit 3; fi; echo '{over}'");
+        let file = with_program("old-token", &line);
+        let count = Count::new(&runtime::Metrics::default());
+        let clients = connect(Some(&file), &count, &Clock::default()).await.unwrap();
+        std::fs::write(&mark, "").unwrap();
+        for client in [&clients.calls, &clients.watches] {
+            assert_hidden(&client.apiserver_version().await.unwrap_err());
+        }
+        std::fs::remove_file(&file).unwrap();
+        std::fs::remove_file(&mark).unwrap();
     }
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use domain::Position;
+use kubeconfig::NoToken;
 use resources::fence::{Holder, holder};
 
 use crate::fleet::breaker::Answer;
-use crate::fleet::token::NoToken;
 
 /// What an apply that did not succeed means.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -314,8 +314,13 @@ mod tests {
 
     #[test]
     fn a_program_for_tokens_that_fails_is_no_fault_of_the_server() {
-        let error = kube::Error::Service(kube::client::AuthError::ExecPluginFailed.into());
-        assert_eq!(code_of(&classify(&error, AT, "aaa")), code::CREDENTIALS);
-        assert!(matches!(answer(&error), Answer::Stranger(_)));
+        let unread = serde_json::from_str::<u8>("swordfish").unwrap_err();
+        let unread = kube::Error::Auth(kube::client::AuthError::ParseTokenKey(unread));
+        let hidden = NoToken::of(&unread).unwrap();
+        for error in [kube::client::AuthError::ExecPluginFailed.into(), hidden.into()] {
+            let error = kube::Error::Service(error);
+            assert_eq!(code_of(&classify(&error, AT, "aaa")), code::CREDENTIALS, "{error}");
+            assert!(matches!(answer(&error), Answer::Stranger(_)), "{error}");
+        }
     }
 }

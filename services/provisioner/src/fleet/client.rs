@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use tower::BoxError;
-use tower::util::{MapErrLayer, MapResponseLayer};
+use kubeconfig::NoToken;
+use tower::util::MapResponseLayer;
 
 use super::guard::Guard;
-use super::token::{self, NoToken};
 
 /// How long a server that only says that it is too busy is left alone.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -83,19 +82,16 @@ fn both(calls: kube::Config, guard: &Arc<Guard>) -> Result<Clients, Error> {
         let builder = ClientBuilder::try_from(config).map_err(no_client)?;
         let guard = Arc::clone(guard);
         let listen = move |response| listen(&guard, response);
-        // Last, around everything that the library does, programs for tokens included.
-        let hide = MapErrLayer::new(token::without_output as fn(BoxError) -> BoxError);
-        Ok(builder.with_layer(&MapResponseLayer::new(listen)).with_layer(&hide).build())
+        Ok(builder.with_layer(&MapResponseLayer::new(listen)).with_layer(&kubeconfig::hidden()).build())
     };
     Ok(Clients { calls: client(calls)?, watches: client(watches)? })
 }
 
 fn no_client(error: kube::Error) -> Error {
-    let told = match &error {
-        kube::Error::Auth(error) => NoToken::of(error),
-        _ => None,
-    };
-    told.map_or(Error::Client(error), Error::Token)
+    match NoToken::of(&error) {
+        Some(told) => Error::Token(told),
+        None => Error::Client(error),
+    }
 }
 
 fn listen<B>(guard: &Guard, response: http::Response<B>) -> http::Response<B> {

@@ -98,12 +98,8 @@ pub async fn read(directory: &Path, reference: &str) -> Result<Credentials, Erro
 }
 
 fn unparsed(reference: &str, error: &KubeconfigError) -> Error {
-    let location = match error {
-        KubeconfigError::Parse(error) => error.location(),
-        _ => None,
-    };
-    let place = location.map(|at| format!(" (line {}, column {})", at.line(), at.column()));
-    Error::Parse { name: reference.to_owned(), place: place.unwrap_or_default() }
+    let place = kubeconfig::place(error).unwrap_or_default();
+    Error::Parse { name: reference.to_owned(), place }
 }
 
 async fn bytes(path: &Path) -> Result<Vec<u8>, Error> {

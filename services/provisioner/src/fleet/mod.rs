@@ -9,7 +9,6 @@ pub mod client;
 pub mod credentials;
 pub mod guard;
 mod member;
-pub mod token;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
