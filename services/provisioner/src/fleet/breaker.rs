@@ -2,15 +2,18 @@
 //!
 //! Closed, it lets every call through. It opens after calls in a row without an answer or with an answer that says "I
 //! cannot", and at once when a whole deadline passed in which nothing was answered, or when we are not taken for who we
-//! are. While it is open no work goes out: a probe finds out whether the server is back. Then it is on trial: one call at
-//! a time, one more for each that went well, until enough did. A server that asks for patience gets it: until then no work
-//! goes out, and then it is on trial too. *Invariant:* a server that falls ill again and again is asked ever more seldom,
-//! and never by many at once.
+//! are. While it is open no work goes out: a probe finds out whether the server is back. Then it is on trial (`trial`): few
+//! calls at a time, until enough in a row went well, or more went wrong than well. A server that asks for patience gets it:
+//! until then no work goes out, and then it is on trial too. *Invariant:* a server that falls ill again and again is asked ever
+//! more seldom, and never by many at once. *Invariant:* one that fails a steady minority of its calls is used.
+
+mod trial;
 
 use std::time::{Duration, Instant};
 
 use runtime::Backoff;
 
+use self::trial::{Trial, Verdict};
 use crate::classify::{Trouble, code};
 
 /// Calls in a row without an answer that open it.
@@ -19,8 +22,6 @@ const SILENT: u32 = 3;
 const SICK: u32 = 5;
 /// Failures that come this quickly after each other count as one: they were in flight together.
 const TOGETHER: Duration = Duration::from_millis(250);
-/// Calls that must go well on trial before it closes.
-const ENOUGH: u32 = 8;
 /// How long it stays open at least, by how often it opened again soon after it had closed.
 const STAY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(15));
 /// Closed for this long, a server counts as well, and what was before is forgotten.
@@ -98,7 +99,7 @@ pub struct Breaker {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     Closed,
-    Trial { running: u32, won: u32, trouble: Trouble },
+    Trial(Trial),
     Resting { until: Instant, trouble: Trouble },
     Open { until: Instant, trouble: Trouble },
 }
@@ -123,7 +124,7 @@ impl Breaker {
     pub const fn phase(&self) -> Phase {
         match self.state {
             State::Closed => Phase::Closed,
-            State::Trial { .. } => Phase::Trial,
+            State::Trial(_) => Phase::Trial,
             State::Resting { .. } => Phase::Resting,
             State::Open { .. } => Phase::Open,
         }
@@ -133,7 +134,7 @@ impl Breaker {
     pub fn room(&self, all: u32, now: Instant) -> u32 {
         match &self.state {
             State::Closed => all,
-            State::Trial { running, won, .. } => won.saturating_add(1).saturating_sub(*running).min(all),
+            State::Trial(trial) => trial.places().min(all),
             State::Resting { until, .. } if *until <= now => all.min(1),
             State::Resting { .. } | State::Open { .. } => 0,
         }
@@ -144,14 +145,14 @@ impl Breaker {
         if let State::Resting { until, trouble } = &self.state
             && *until <= now
         {
-            let trouble = trouble.clone();
-            self.turn(State::Trial { running: 0, won: 0, trouble });
+            let trial = Trial::new(trouble.clone());
+            self.turn(State::Trial(trial));
         }
         match &mut self.state {
             State::Closed => {}
-            State::Trial { running, won, .. } if *running <= *won => *running += 1,
-            State::Trial { trouble, .. } => {
-                return Err(Refusal { trouble: trouble.clone(), after: Some(TURN) });
+            State::Trial(trial) if trial.places() > 0 => trial.begin(),
+            State::Trial(trial) => {
+                return Err(Refusal { trouble: trial.trouble.clone(), after: Some(TURN) });
             }
             State::Resting { until, trouble } => {
                 let after = Some(until.saturating_duration_since(now));
@@ -168,23 +169,14 @@ impl Breaker {
     pub fn leave(&mut self, ticket: Ticket, answer: &Answer, now: Instant, share: f64) {
         let current = ticket.era == self.era;
         match &mut self.state {
-            State::Trial { running, won, .. } if current => {
-                *running = running.saturating_sub(1);
-                if *answer == Answer::Well {
-                    *won += 1;
-                }
-                match answer {
-                    Answer::Well if *won >= ENOUGH => self.close(now),
-                    Answer::Well | Answer::Busy => {}
-                    Answer::Sick(trouble)
-                    | Answer::Stranger(trouble)
-                    | Answer::Silent(trouble)
-                    | Answer::Late(trouble) => self.open(trouble, now, share),
-                }
-            }
+            State::Trial(trial) if current => match trial.ended(answer) {
+                Verdict::None => {}
+                Verdict::Won => self.close(now),
+                Verdict::Lost(trouble) => self.open(trouble, now, share),
+            },
             State::Closed if current => self.note(answer, ticket.began, now, share),
             // Of another time: the state since then knows better.
-            State::Closed | State::Trial { .. } | State::Resting { .. } | State::Open { .. } => {}
+            State::Closed | State::Trial(_) | State::Resting { .. } | State::Open { .. } => {}
         }
         if !matches!(answer, Answer::Silent(_) | Answer::Late(_)) {
             self.last_answer = Some(now);
@@ -193,10 +185,10 @@ impl Breaker {
 
     /// A call was given up by us, so nothing is known of the server.
     pub fn abandon(&mut self, ticket: Ticket) {
-        if let State::Trial { running, .. } = &mut self.state
+        if let State::Trial(trial) = &mut self.state
             && ticket.era == self.era
         {
-            *running = running.saturating_sub(1);
+            trial.abandoned();
         }
     }
 
@@ -208,7 +200,7 @@ impl Breaker {
         let message = format!("the API server asked for {} s of patience", patience.as_secs());
         match &mut self.state {
             State::Resting { until, .. } | State::Open { until, .. } => *until = wanted.max(*until),
-            State::Closed | State::Trial { .. } => {
+            State::Closed | State::Trial(_) => {
                 let trouble = Trouble::of_cluster(code::THROTTLED, message);
                 self.turn(State::Resting { until: wanted, trouble });
             }
@@ -219,8 +211,8 @@ impl Breaker {
     pub fn probed(&mut self, answer: &Answer, began: Instant, now: Instant, share: f64) {
         match (&mut self.state, answer) {
             (State::Open { until, trouble }, Answer::Well) if *until <= now => {
-                let trouble = trouble.clone();
-                self.turn(State::Trial { running: 0, won: 0, trouble });
+                let trial = Trial::new(trouble.clone());
+                self.turn(State::Trial(trial));
             }
             (State::Open { .. }, Answer::Well) | (_, Answer::Busy) => {}
             (
@@ -236,13 +228,13 @@ impl Breaker {
             (State::Closed, Answer::Well) => self.silent = 0,
             (State::Closed, _) => self.note(answer, began, now, share),
             (
-                State::Trial { .. },
+                State::Trial(_),
                 Answer::Silent(trouble) | Answer::Late(trouble) | Answer::Stranger(trouble),
             ) => {
                 let trouble = trouble.clone();
                 self.open(&trouble, now, share);
             }
-            (State::Trial { .. } | State::Resting { .. }, _) => {}
+            (State::Trial(_) | State::Resting { .. }, _) => {}
         }
         if !matches!(answer, Answer::Silent(_) | Answer::Late(_)) {
             self.last_answer = Some(now);
@@ -253,7 +245,7 @@ impl Breaker {
     pub fn probe_due(&self, now: Instant) -> Option<Duration> {
         match &self.state {
             State::Open { until, .. } => Some(until.saturating_duration_since(now)),
-            State::Closed | State::Trial { .. } | State::Resting { .. } => None,
+            State::Closed | State::Trial(_) | State::Resting { .. } => None,
         }
     }
 

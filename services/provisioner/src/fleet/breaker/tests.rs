@@ -1,5 +1,8 @@
 //! The breaker by tables, and under a server that flaps.
 
+mod steady;
+
+use super::trial::ENOUGH;
 use super::*;
 
 fn trouble(code: &'static str) -> Trouble {
@@ -136,6 +139,53 @@ fn while_open_nothing_goes_out_and_then_a_few_at_a_time() {
     assert_eq!(scene.breaker.phase(), Phase::Closed);
     assert!(most <= ENOUGH as usize, "{most}");
     assert_eq!(scene.breaker.room(100, now), 100);
+}
+
+/// A trial from its beginning: `+` went well, `-` did not.
+#[test]
+fn on_trial_what_goes_wrong_is_weighed_against_what_goes_well() {
+    let table = [
+        ("-", Phase::Open, 0),
+        ("+", Phase::Trial, 2),
+        ("+-", Phase::Trial, 1),
+        ("+--", Phase::Open, 0),
+        ("++++-", Phase::Trial, 4),
+        ("++-++---", Phase::Trial, 1),
+        ("++-++----", Phase::Open, 0),
+        ("+++++++-", Phase::Trial, 7),
+        ("+++++++-+++++++", Phase::Trial, 8),
+        ("+++++++-++++++++", Phase::Closed, 100),
+        ("++++++++", Phase::Closed, 100),
+        // However long it did well before, it is found out as soon.
+        ("+++++++-+++++++-+++++++-+++++++-------", Phase::Trial, 1),
+        ("+++++++-+++++++-+++++++-+++++++--------", Phase::Open, 0),
+    ];
+    for (calls, phase, room) in table {
+        for wrong in [sick(), silent()] {
+            let mut scene = Scene::new();
+            scene.call(0.0, &Answer::Stranger(trouble(code::CREDENTIALS)));
+            scene.probe(5.0, &Answer::Well);
+            for call in calls.chars() {
+                scene.call(5.0, if call == '+' { &Answer::Well } else { &wrong });
+            }
+            let found = (scene.breaker.phase(), scene.breaker.room(100, scene.at(5.0)));
+            assert_eq!(found, (phase, room), "{calls} {wrong:?}");
+        }
+    }
+}
+
+#[test]
+fn on_trial_one_that_is_late_or_does_not_know_us_is_enough() {
+    for answer in [late(), Answer::Stranger(trouble(code::CREDENTIALS))] {
+        let mut scene = Scene::new();
+        scene.call(0.0, &Answer::Stranger(trouble(code::CREDENTIALS)));
+        scene.probe(5.0, &Answer::Well);
+        for _ in 1..ENOUGH {
+            scene.call(5.0, &Answer::Well);
+        }
+        scene.call(5.0, &answer);
+        assert_eq!(scene.breaker.phase(), Phase::Open, "{answer:?}");
+    }
 }
 
 #[test]

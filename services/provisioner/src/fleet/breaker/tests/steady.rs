@@ -1,0 +1,111 @@
+//! The breaker before a server that was away, and then fails a part of its calls, probes too, for ten minutes. By a clock of its
+//! own, and with a chance that is the same in every run.
+
+use super::*;
+
+/// How long a call takes, and how often calls are wanted at most.
+const TICK: Duration = Duration::from_millis(100);
+/// Ten minutes.
+const TICKS: u32 = 6_000;
+
+/// Fails so many of a hundred calls.
+struct Server {
+    percent: u64,
+    random: u64,
+}
+
+impl Server {
+    fn next(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+
+    fn answer(&mut self) -> Answer {
+        if self.next() % 100 < self.percent { sick() } else { Answer::Well }
+    }
+
+    fn share(&mut self) -> f64 {
+        f64::from(u32::try_from(self.next() % 101).unwrap()) / 100.0
+    }
+}
+
+/// How many want to call at once, and how often.
+#[derive(Debug, Clone, Copy)]
+struct Demand {
+    at_once: usize,
+    every: u32,
+}
+
+const DEMANDS: [Demand; 3] = [
+    Demand { at_once: 1, every: 10 },
+    Demand { at_once: 1, every: 1 },
+    // More than are let through at once on trial.
+    Demand { at_once: 12, every: 1 },
+];
+
+#[derive(Debug, Default)]
+struct Seen {
+    calls: usize,
+    /// Ticks at which it was open.
+    open: u32,
+    most_on_trial: usize,
+}
+
+fn ten_minutes(percent: u64, demand: Demand, seed: u64) -> Seen {
+    let (mut scene, mut server) = (Scene::new(), Server { percent, random: seed });
+    for second in 0..SILENT {
+        scene.call(f64::from(second), &silent());
+    }
+    assert_eq!(scene.breaker.phase(), Phase::Open);
+    let (mut seen, mut running) = (Seen::default(), Vec::new());
+    for tick in 0..TICKS {
+        let now = scene.at(f64::from(SILENT)) + TICK * tick;
+        for ticket in running.drain(..) {
+            let answer = server.answer();
+            scene.breaker.leave(ticket, &answer, now, server.share());
+        }
+        if scene.breaker.probe_due(now) == Some(Duration::ZERO) {
+            let answer = server.answer();
+            scene.breaker.probed(&answer, now, now, server.share());
+        }
+        while tick.is_multiple_of(demand.every)
+            && running.len() < demand.at_once
+            && let Ok(ticket) = scene.breaker.enter(now)
+        {
+            running.push(ticket);
+        }
+        seen.calls += running.len();
+        match scene.breaker.phase() {
+            Phase::Open => seen.open += 1,
+            Phase::Trial => seen.most_on_trial = seen.most_on_trial.max(running.len()),
+            Phase::Closed | Phase::Resting => {}
+        }
+    }
+    seen
+}
+
+/// A server that does more well than not is used nearly all the time, and one that does not is left alone.
+#[test]
+fn a_steady_minority_of_errors_does_not_park_a_cluster_and_a_majority_does() {
+    // Of a hundred calls so many fail; of the time, it may be open for so much, in percent, and must be; calls, at most.
+    let table = [
+        (10, 0..=5, usize::MAX),
+        (20, 0..=10, usize::MAX),
+        (30, 0..=15, usize::MAX),
+        (40, 0..=30, usize::MAX),
+        (70, 70..=100, 300),
+        (90, 95..=100, 60),
+        (100, 99..=100, 0),
+    ];
+    for (percent, open, most) in table {
+        for (demand, seed) in DEMANDS.into_iter().flat_map(|demand| (1..=8).map(move |seed| (demand, seed))) {
+            let seen = ten_minutes(percent, demand, seed);
+            let case = format!("{percent} % fail, {demand:?}, {seed}: {seen:?}");
+            assert!(open.contains(&(seen.open * 100 / TICKS)), "{case}");
+            assert!(seen.calls <= most, "{case}");
+            assert!(seen.most_on_trial <= ENOUGH as usize, "{case}");
+        }
+    }
+}
