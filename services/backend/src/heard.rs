@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use bus::Admin;
 use domain::DatabaseId;
+use futures::StreamExt as _;
 use runtime::backoff::Retry;
 use runtime::{Backoff, CancellationToken, Program};
 use store::{Ear, Store, in_time};
@@ -24,8 +25,10 @@ const EVERY: Duration = Duration::from_secs(5);
 const LIMIT: Duration = Duration::from_secs(5);
 /// After how long without a question nobody knows whether it would have been answered.
 const GAP: Duration = Duration::from_secs(45);
-/// So many partitions in a row that do not answer.
-const SEVERAL: u32 = 3;
+/// Partitions that are asked at once.
+const AT_ONCE: usize = 8;
+/// After so long no further partition is asked in a round: with the last answer it ends long before [`GAP`].
+const ENOUGH: Duration = Duration::from_secs(10);
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
 
 /// Where databases are told of.
@@ -90,9 +93,9 @@ impl Listener {
     /// Asks until `stop`.
     pub async fn run(self, stop: CancellationToken) {
         let mut retry = BACKOFF.start();
-        let mut answered = BTreeMap::new();
+        let mut known = Known::of(self.hearing.partitions);
         while !stop.is_cancelled() {
-            let wait = match self.round(&mut answered).await {
+            let wait = match self.round(&mut known).await {
                 Ok(()) => {
                     retry.reset();
                     self.every
@@ -104,7 +107,7 @@ impl Listener {
     }
 
     /// Asks once.
-    async fn round(&self, answered: &mut BTreeMap<i32, Answered>) -> Result<(), String> {
+    async fn round(&self, Known { order, answered }: &mut Known) -> Result<(), String> {
         let Hearing { topic, partitions, delay } = &self.hearing;
         let (asked, began) = (self.clock().await?, Instant::now());
         let counted = self.admin.check_partitions(topic, *partitions, LIMIT).await;
@@ -112,8 +115,17 @@ impl Listener {
         let all: Vec<i32> = (0..*partitions).collect();
         let stood = in_time(self.store.offsets(&self.consumer, topic, &all)).await;
         let stood = stood.map_err(|error| runtime::telemetry::chain(&error))?;
-        let (mut reach, trouble) = self.reach(&all).await;
-        answered.retain(|partition, _| reach.contains_key(partition));
+        let question = |partition| self.admin.reach(topic, partition, LIMIT);
+        let answers = ask(order, began + ENOUGH, question).await;
+        *order = next(order, &answers);
+        answered.retain(|partition, _| !matches!(answers.get(partition), Some(Err(_))));
+        let (mut reach, mut trouble) = (BTreeMap::new(), None);
+        for (partition, answer) in answers {
+            match answer {
+                Ok(range) => drop(reach.insert(partition, range)),
+                Err(error) => trouble = Some(runtime::telemetry::chain(&error)),
+            }
+        }
         reach.retain(|partition, range| {
             let answered = answered.entry(*partition).or_insert(Answered { since: began, last: began });
             answered.for_at(began) >= *delay && is_within(stood.get(partition), range)
@@ -126,31 +138,63 @@ impl Listener {
         trouble.map_or(Ok(()), Err)
     }
 
-    /// How far the partitions reach, as far as brokers answer, and what is wrong with the rest. One without a leader holds up
-    /// no other; where several in a row do not answer, nobody does.
-    async fn reach(&self, partitions: &[i32]) -> (BTreeMap<i32, Range<i64>>, Option<String>) {
-        let (mut reach, mut trouble, mut unanswered) = (BTreeMap::new(), None, 0);
-        for partition in partitions {
-            match self.admin.reach(&self.hearing.topic, *partition, LIMIT).await {
-                Ok(range) => {
-                    reach.insert(*partition, range);
-                    unanswered = 0;
-                }
-                Err(error) => {
-                    trouble = Some(runtime::telemetry::chain(&error));
-                    unanswered += 1;
-                }
-            }
-            if unanswered == SEVERAL {
-                break;
-            }
-        }
-        (reach, trouble)
-    }
-
     async fn clock(&self) -> Result<jiff::Timestamp, String> {
         in_time(self.store.clock()).await.map_err(|error| runtime::telemetry::chain(&error))
     }
+}
+
+/// What the rounds before found out.
+#[derive(Debug)]
+struct Known {
+    /// In which order partitions are asked.
+    order: Vec<Place>,
+    /// Of those that answered when they were asked last.
+    answered: BTreeMap<i32, Answered>,
+}
+
+impl Known {
+    /// Nothing yet, of so many partitions.
+    fn of(partitions: i32) -> Self {
+        let order = (0..partitions).map(|partition| Place { partition, silent: false }).collect();
+        Self { order, answered: BTreeMap::new() }
+    }
+}
+
+/// A partition in the order of asking, and whether it gave no answer when it was asked last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    partition: i32,
+    silent: bool,
+}
+
+/// Asks partitions in this order, several at once, and after a moment no further one. One without a leader takes its own
+/// time and no other's, and however many are without one, the round has an end.
+async fn ask<T, E, A: Future<Output = Result<T, E>>>(
+    order: &[Place],
+    until: Instant,
+    question: impl Fn(i32) -> A,
+) -> BTreeMap<i32, Result<T, E>> {
+    let order: Vec<i32> = order.iter().map(|place| place.partition).collect();
+    // Each is taken when one before it has ended.
+    let questions = order.into_iter().map_while(|partition| {
+        (Instant::now() < until).then(|| {
+            let answer = question(partition);
+            async move { (partition, answer.await) }
+        })
+    });
+    futures::stream::iter(questions).buffer_unordered(AT_ONCE).collect().await
+}
+
+/// In which order partitions are asked next: silent ones last, so that they take no time of those that answer, and of each
+/// kind first those that had no turn.
+fn next<T, E>(order: &[Place], answers: &BTreeMap<i32, Result<T, E>>) -> Vec<Place> {
+    let turn = |place: &Place| match answers.get(&place.partition) {
+        None => (false, *place),
+        Some(answer) => (true, Place { silent: answer.is_err(), ..*place }),
+    };
+    let mut turns: Vec<(bool, Place)> = order.iter().map(turn).collect();
+    turns.sort_by_key(|(had_turn, place)| (place.silent, *had_turn));
+    turns.into_iter().map(|(_, place)| place).collect()
 }
 
 /// Since when a partition has answered, and when it did last.
@@ -195,6 +239,52 @@ mod tests {
         let mut answered = Answered { since: begun, last: begun };
         let seconds = [5, 35, 80, 126, 130].map(|second| answered.for_at(at(second)).as_secs());
         assert_eq!(seconds, [5, 35, 80, 0, 4], "a minute without a question, as while Postgres is away");
+    }
+
+    /// As they stand in the order, those that are silent as negative numbers.
+    fn told(order: &[Place]) -> Vec<i32> {
+        order.iter().map(|place| if place.silent { -place.partition } else { place.partition }).collect()
+    }
+
+    #[tokio::test]
+    async fn partitions_without_a_leader_hold_up_no_other() {
+        // As many as would have ended the round are silent until all others have answered.
+        let (count, silent) = (12, 3);
+        let others = &tokio::sync::Semaphore::new(0);
+        let question = move |partition: i32| async move {
+            if partition > silent {
+                others.add_permits(1);
+                return Ok(partition);
+            }
+            drop(others.acquire_many(u32::try_from(count - silent).unwrap()).await);
+            Err("no leader")
+        };
+        let order: Vec<Place> = (1..=count).map(|partition| Place { partition, silent: false }).collect();
+        let asked = ask(&order, Instant::now() + Duration::from_mins(1), question);
+        let answers = tokio::time::timeout(Duration::from_secs(20), asked).await.unwrap();
+        let well: Vec<i32> = answers.values().flatten().copied().collect();
+        assert_eq!(well, (silent + 1..=count).collect::<Vec<_>>());
+        assert_eq!(answers.len(), order.len());
+        assert_eq!(told(&next(&order, &answers)), [4, 5, 6, 7, 8, 9, 10, 11, 12, -1, -2, -3]);
+    }
+
+    #[tokio::test]
+    async fn a_round_ends_however_many_are_silent_and_those_without_a_turn_come_first() {
+        let order: Vec<Place> = (1..=3).map(|partition| Place { partition, silent: false }).collect();
+        let late = ask(&order, Instant::now(), |_| std::future::ready(Err::<(), _>("asked after the end")));
+        assert_eq!(late.await.len(), 0);
+        assert!(
+            ENOUGH + LIMIT + BACKOFF.ceiling(u32::MAX) + LIMIT < GAP,
+            "what answers is known to have done so"
+        );
+
+        let answers = BTreeMap::from([(1, Err("no leader")), (2, Ok(()))]);
+        let second = next(&order, &answers);
+        assert_eq!(told(&second), [3, 2, -1], "the third had no turn");
+        let answers = BTreeMap::from([(3, Err("no leader")), (2, Ok(()))]);
+        let third = next(&second, &answers);
+        assert_eq!(told(&third), [2, -1, -3], "of the silent ones the first had none");
+        assert_eq!(told(&next(&third, &BTreeMap::from([(2, Ok(())), (1, Ok::<(), &str>(()))]))), [2, 1, -3]);
     }
 
     #[test]
