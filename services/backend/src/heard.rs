@@ -252,12 +252,11 @@ mod tests {
         let (count, silent) = (12, 3);
         let others = &tokio::sync::Semaphore::new(0);
         let question = move |partition: i32| async move {
-            if partition > silent {
-                others.add_permits(1);
-                return Ok(partition);
-            }
-            drop(others.acquire_many(u32::try_from(count - silent).unwrap()).await);
-            Err("no leader")
+            let led = partition > silent;
+            let waits_for = if led { 0 } else { count - silent };
+            others.add_permits(usize::from(led));
+            drop(others.acquire_many(u32::try_from(waits_for).unwrap()).await);
+            led.then_some(partition).ok_or("no leader")
         };
         let order: Vec<Place> = (1..=count).map(|partition| Place { partition, silent: false }).collect();
         let asked = ask(&order, Instant::now() + Duration::from_mins(1), question);

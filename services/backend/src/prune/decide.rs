@@ -75,7 +75,7 @@ mod tests {
             ("of an operation that goes on", Past { over_ago: None, ..past() }, Stays::Everything),
             (
                 "of one that ended just now",
-                Past { over_ago: Some(KEPT - Duration::from_secs(1)), ..past() },
+                Past { over_ago: KEPT.checked_sub(Duration::from_secs(1)), ..past() },
                 Stays::Everything,
             ),
             (

@@ -91,30 +91,30 @@ impl Pruner {
         // Sooner than later on: a program that is often started anew prunes too.
         let mut wait = idle() / 5;
         while runtime::backoff::sleep(wait, &stop).await {
-            wait = match self.go_on(stage).await {
-                Ok(piece) => {
-                    retry.reset();
-                    gone += piece.gone;
-                    if stage.is_some() && piece.next.is_none() {
-                        told(std::mem::take(&mut gone));
-                    }
-                    stage = piece.next;
-                    if stage.is_some() { PAUSE } else { idle() }
+            let piece = match self.go_on(stage).await {
+                Ok(piece) => piece,
+                Err(error) => {
+                    wait = failed(&error, &mut retry);
+                    continue;
                 }
-                Err(error) => failed(&error, &mut retry),
             };
+            retry.reset();
+            gone += piece.gone;
+            if stage.is_some() && piece.next.is_none() {
+                told(std::mem::take(&mut gone));
+            }
+            stage = piece.next;
+            wait = if stage.is_some() { PAUSE } else { idle() };
         }
     }
 
     /// The next piece of a turn. Where none is under way, one begins if it is time and no other replica has it.
     async fn go_on(&self, stage: Option<Stage>) -> Result<Piece, Error> {
-        match stage {
-            Some(stage) => self.step(stage).await,
-            None => {
-                let begins = in_time(self.store.begin_pruning(EVERY)).await?;
-                Ok(Piece { gone: 0, next: begins.then_some(Stage::FIRST) })
-            }
+        if let Some(stage) = stage {
+            return self.step(stage).await;
         }
+        let begins = in_time(self.store.begin_pruning(EVERY)).await?;
+        Ok(Piece { gone: 0, next: begins.then_some(Stage::FIRST) })
     }
 
     /// One piece of a turn. What failed may be done again.
