@@ -253,7 +253,7 @@ mod tests {
         let others = &tokio::sync::Semaphore::new(0);
         let question = move |partition: i32| async move {
             let led = partition > silent;
-            let waits_for = if led { 0 } else { count - silent };
+            let waits_for = i32::from(!led) * (count - silent);
             others.add_permits(usize::from(led));
             drop(others.acquire_many(u32::try_from(waits_for).unwrap()).await);
             led.then_some(partition).ok_or("no leader")
