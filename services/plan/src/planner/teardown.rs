@@ -11,7 +11,7 @@
 //! that stays is found by its tags alone.
 
 use cloud::{Instance, InstanceState, RecordChange, RecordKind, Role, Volume, VolumeState};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::core::ObjectMeta;
 use resources::{DnsState, names};
 
@@ -178,28 +178,32 @@ pub(super) fn silent_node(world: &World<'_>, pod: &Pod) -> Option<String> {
     node.metadata.name.clone()
 }
 
+/// Each disk that is held is judged by itself: beside one that only the end of its machine frees, another may have a machine that
+/// still lets go of it.
 fn detach(world: &World<'_>, plan: &mut Plan) -> bool {
-    let mut volumes = living(&world.observed.account.volumes);
-    let Some(held) = volumes.find(|volume| is_held(world, volume)) else { return true };
-    let instances =
-        world.observed.account.instances.iter().filter(|instance| !instance.state.is_confirmed_down());
-    // Not of a machine that never had it.
-    let holds = |instance: &Instance| {
-        let mut attachments = held.live_attachments();
-        let pod = world.observed.children.pod.as_ref().and_then(|pod| pod.spec.as_ref()?.node_name.as_ref());
-        let node = of_instance(world, instance).and_then(|node| node.metadata.name.as_ref());
-        attachments.any(|attachment| attachment.instance == instance.id)
-            || (node.is_some() && (pod == node || disk::is_held_on(world, held, node)))
-    };
-    let healthy = instances
-        .into_iter()
-        .any(|instance| holds(instance) && of_instance(world, instance).is_some_and(|node| is_ready(node)));
-    if !healthy {
-        // Nobody is there to let go of it: ending the machine does.
-        return true;
+    let is_awaited = |disk: &&Volume| is_held(world, disk) && is_to_be_let_go(world, disk);
+    let disks = living(&world.observed.account.volumes).filter(is_awaited);
+    let disks = disks.map(|disk| disk.id.as_str()).collect::<Vec<_>>().join(" and ");
+    if !disks.is_empty() {
+        plan.wait(Part::Detachment, format!("waiting for {disks} to leave the machine"));
     }
-    plan.wait(Part::Detachment, format!("waiting for {} to leave the machine", held.id));
-    false
+    // Where nobody is there to let go of one, ending the machine does.
+    disks.is_empty()
+}
+
+/// Whether somebody is there who lets go of a disk: the kubelet of a machine that has it.
+fn is_to_be_let_go(world: &World<'_>, held: &Volume) -> bool {
+    let pod = world.observed.children.pod.as_ref().and_then(|pod| pod.spec.as_ref()?.node_name.as_ref());
+    // Not of a machine that never had it.
+    let holds = |instance: &Instance, node: &Node| {
+        let name = node.metadata.name.as_ref();
+        held.live_attachments().any(|attachment| attachment.instance == instance.id)
+            || (name.is_some() && (pod == name || disk::is_held_on(world, held, name)))
+    };
+    world.observed.account.instances.iter().any(|instance| {
+        let node = of_instance(world, instance).filter(|node| is_ready(node));
+        !instance.state.is_confirmed_down() && node.is_some_and(|node| holds(instance, node))
+    })
 }
 
 fn stop_instance(world: &World<'_>, plan: &mut Plan) -> bool {

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use cloud::InstanceState;
+use cloud::{InstanceState, VolumeId};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::{Phase, RunState};
 
 use super::model::World;
+use super::operations::{become_, half_moved};
 use super::oracle::check_end;
 use super::{Trouble, check_gone, check_serving, pass, phase, serving, settle, wish};
-use crate::Step;
+use crate::{Part, Plan, State, Step};
 
 /// Longest silence that is waited for.
 const LONG: SignedDuration = SignedDuration::from_mins(5);
@@ -148,4 +149,38 @@ fn a_silent_machine_that_is_left_is_ended_only_after_its_pod_had_its_time() {
     assert!(world.apply(&proof.step, &seen).is_ok());
     settle(&mut world, None, false);
     check_end(&world, "drained of a silent Node");
+}
+
+fn passes(world: &mut World, count: usize) -> Plan {
+    let mut planned = Plan::default();
+    for _ in 0..count {
+        planned = pass(world, &mut 0, None, false);
+        world.tick();
+    }
+    planned
+}
+
+/// Of two disks the first is on a machine whose kubelet is dead, the other on one that lets go of it.
+#[test]
+fn a_disk_that_nobody_lets_go_of_hides_no_other() {
+    let mut world = half_moved();
+    let mut other = world.volumes[0].clone();
+    other.id = VolumeId::new("vol-other");
+    for attachment in &mut other.attachments {
+        attachment.volume = other.id.clone();
+        attachment.instance = world.instances[1].id.clone();
+    }
+    assert_eq!((world.instances.len(), other.attachments.len()), (2, 1));
+    world.volumes.push(other);
+    say(&mut world, "Unknown");
+    (world.children.stateful_set, world.children.pod) = (None, None);
+    become_(&mut world, RunState::Paused);
+    let planned = passes(&mut world, 8);
+    let waits = planned.state(Part::Detachment);
+    assert!(matches!(waits, Some(State::Running(text)) if text.contains("vol-other")), "{waits:?}");
+    assert!(world.instances.iter().all(|found| found.state == InstanceState::Running));
+    assert_eq!(world.protected.len(), 2);
+    world.volumes[1].attachments.clear();
+    passes(&mut world, 8);
+    assert!(world.instances.iter().all(|found| found.state == InstanceState::Terminated));
 }
