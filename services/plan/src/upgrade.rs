@@ -15,6 +15,7 @@ mod decision;
 mod disk;
 mod standing;
 mod start;
+mod stuck;
 
 use std::sync::Arc;
 
@@ -33,6 +34,7 @@ pub(crate) use disk::{newer, reported_version};
 pub use disk::{serves_as, understates, version_on};
 use standing::Standing;
 pub(crate) use start::has_failed;
+pub(crate) use stuck::stuck;
 
 /// What a decision rests on.
 struct Look<'a> {

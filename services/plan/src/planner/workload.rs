@@ -206,6 +206,11 @@ fn judge(world: &World<'_>, plan: &mut Plan, pod: &Pod) -> bool {
         return true;
     }
     let missing = references::missing(world.validated, world.observed);
+    let stuck = || crate::upgrade::stuck(world.observed, world.upgrade, pod);
+    if let Some(text) = missing.is_empty().then(stuck).flatten() {
+        plan.say(Part::Pod, State::Broken(text));
+        return false;
+    }
     let missing = if missing.is_empty() { String::new() } else { format!("; {}", few(&missing, "; ")) };
     plan.wait(Part::Pod, waiting_for(pod) + &missing);
     false

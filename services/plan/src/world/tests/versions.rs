@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use cloud::{Tags, Volume, key};
 use domain::catalogue;
+use jiff::SignedDuration;
 use resources::names::condition;
 use resources::{QuestDB, RunState, UpgradeResult, UpgradeStatus};
 use serde_json::json;
@@ -15,7 +16,7 @@ use super::runner::{ENOUGH, pass, settle};
 use super::{serving, source};
 use crate::change::{image_of_pod, image_of_template};
 use crate::fixture::plain;
-use crate::{Kind, Step};
+use crate::{Kind, Part, State, Step};
 
 /// The disk that a resource of people left is found again by another of its name.
 pub(super) const RETURNS: &[Operation] = &[
@@ -312,4 +313,46 @@ fn a_disk_of_a_copy_is_kept_from_older_versions_before_anything_starts_on_it() {
     wish_for(&mut world, "9.4.0");
     assert_eq!(versions(&mut world), ["10.0.0"]);
     assert!(is_refused(&world.resource), "{}", refusal(&world));
+}
+
+/// What is said of a pod whose version does not start, and how many minutes after it was made. Nothing else is started.
+fn until_told(world: &mut World) -> (i64, String) {
+    let mut told = None;
+    for _ in 0..40 {
+        let planned = pass(world, &mut 0, None, false);
+        let made = world.children.pod.as_ref().and_then(|pod| pod.metadata.creation_timestamp.clone());
+        if let Some(State::Broken(text)) = planned.state(Part::Pod) {
+            let age = world.now.duration_since(made.unwrap().0).as_mins();
+            told.get_or_insert_with(|| (age, text.clone()));
+        }
+        assert!(runs(world).is_none_or(|version| version == "10.0.0"), "{:?}", runs(world));
+        world.tick();
+    }
+    told.unwrap()
+}
+
+/// The version that the disk names cannot be started any more, whatever is asked for.
+#[test]
+fn what_the_disk_names_and_does_not_start_is_told_in_time_and_nothing_else_is_started() {
+    let image = vec![catalogue::image_of("10.0.0")];
+    for wish in ["10.0.0", "10.0.1", "9.4.0"] {
+        for (broken, unpulled, why, least) in
+            [(vec![], image.clone(), "ErrImagePull", 10), (image.clone(), vec![], "exit code 1", 3)]
+        {
+            let mut world = returned();
+            world.clock = SignedDuration::from_mins(1);
+            (world.broken, world.unpulled) = (broken, unpulled);
+            wish_for(&mut world, wish);
+            let (after, text) = until_told(&mut world);
+            assert!(after >= least && text.contains(why), "{wish}, after {after} minutes: {text}");
+            let conditions = &world.resource.status.as_ref().unwrap().conditions;
+            let degraded = conditions.iter().find(|found| found.type_ == condition::DEGRADED).unwrap();
+            assert_eq!((degraded.status.as_str(), degraded.reason.as_str()), ("True", "Pod"), "{wish}");
+            assert_eq!(is_refused(&world.resource), wish == "9.4.0");
+            (world.broken, world.unpulled) = (Vec::new(), Vec::new());
+            settle(&mut world, None, false);
+            check_end(&world, "it can be had again");
+            assert_eq!(runs(&world).as_deref(), Some(if wish == "9.4.0" { "10.0.0" } else { wish }));
+        }
+    }
 }

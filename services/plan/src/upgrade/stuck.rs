@@ -1,0 +1,148 @@
+//! What has to start before anything else can be done, and does not: the version that served last, or that the disk names.
+//!
+//! *Invariant:* no other version is started in its place: what it has written, only it or a person can judge.
+
+use k8s_openapi::api::core::v1::Pod;
+use resources::{UpgradeResult, UpgradeStatus};
+
+use super::{Decision, disk, start, version_of};
+use crate::Observed;
+use crate::change::image_of_pod;
+use crate::planner::living;
+
+/// Why the version in force does not start, and what a person can do; nothing while it may still do so, as long as any version
+/// that is upgraded to ([`start::failure`]).
+pub(crate) fn stuck(observed: &Observed, decision: &Decision, pod: &Pod) -> Option<String> {
+    let is_in_force = image_of_pod(pod).as_ref() == Some(&decision.image);
+    if !is_in_force || decision.record.as_ref().is_some_and(is_told) || start::served(pod) {
+        return None;
+    }
+    let made = pod.metadata.creation_timestamp.as_ref()?;
+    if !start::may_be_judged(pod, &observed.children.nodes, made.0) {
+        return None;
+    }
+    let reason = start::failure(pod, observed.at)?;
+    let version = version_of(&decision.image);
+    let disks = living(&observed.account.volumes);
+    let mut named = disks.filter(|found| disk::version_of_disk(found) == Some(version));
+    let named = named.next().map(|found| format!(" (which {} names by its tag)", found.id));
+    Some(format!(
+        "QuestDB {version}{} does not start: {reason}; no other is started on its data by itself: see that its image can be had, \
+         and what it logs (kubectl logs --previous); or pause the database, take a QuestDBSnapshot of it, and make another \
+         database of that, of another version of the same major one",
+        named.unwrap_or_default()
+    ))
+}
+
+/// Whether the upgrade itself tells of the start, or there is a copy to go forward from to another version.
+fn is_told(record: &UpgradeStatus) -> bool {
+    match record.result {
+        UpgradeResult::Running => true,
+        UpgradeResult::RolledBack => record.complete,
+        UpgradeResult::Succeeded => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use cloud::key;
+    use domain::catalogue;
+    use jiff::{SignedDuration, Timestamp};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fixture::volume;
+    use crate::{Account, Children};
+
+    /// A pod of 10.0.0 whose container is so, since the epoch.
+    fn pod(container: &Value, ready: &str) -> Pod {
+        let mut status =
+            json!({ "name": "questdb", "image": "", "imageID": "", "ready": false, "restartCount": 0 });
+        status.as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
+        let at = "1970-01-01T00:00:00Z";
+        let condition =
+            |kind: &str, status: &str| json!({ "type": kind, "status": status, "lastTransitionTime": at });
+        serde_json::from_value(json!({
+            "metadata": { "creationTimestamp": at },
+            "spec": { "nodeName": "n", "containers": [
+                { "name": "questdb", "image": catalogue::image_of("10.0.0") },
+            ] },
+            "status": { "containerStatuses": [status],
+                "conditions": [condition("PodScheduled", "True"), condition("Ready", ready)] },
+        }))
+        .unwrap()
+    }
+
+    fn observed(minutes: i64, node: &str) -> Observed {
+        let node = json!({ "metadata": { "name": "n" },
+            "status": { "conditions": [{ "type": "Ready", "status": node }] } });
+        let nodes = vec![Arc::new(serde_json::from_value(node).unwrap())];
+        let mut disk = volume(50);
+        disk.tags = disk.tags.with(key::QUESTDB, "10.0.0");
+        Observed {
+            children: Children { nodes, ..Children::default() },
+            account: Account { volumes: vec![disk], ..Account::default() },
+            at: Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minutes),
+            ..Observed::default()
+        }
+    }
+
+    fn decision(version: &str, last: Option<(&str, bool)>) -> Decision {
+        let record = last.map(|(result, complete)| {
+            let text = json!({ "from": "a", "to": "b", "result": result, "complete": complete,
+                "startedAt": "1970-01-01T00:00:00Z" });
+            serde_json::from_value(text).unwrap()
+        });
+        Decision::of(&catalogue::image_of(version), record)
+    }
+
+    fn ended() -> Value {
+        let waiting = json!({ "waiting": { "reason": "CrashLoopBackOff" } });
+        let ended = json!({ "terminated": { "exitCode": 55 } });
+        json!({ "restartCount": 3, "state": waiting, "lastState": ended })
+    }
+
+    #[test]
+    fn what_does_not_start_is_told_as_late_as_of_an_upgrade() {
+        let waits = json!({ "state": { "waiting": { "reason": "ErrImagePull" } } });
+        for (container, minutes, expected) in [
+            (&waits, 9, None),
+            (&waits, 10, Some("its image cannot be had: ErrImagePull")),
+            (&ended(), 0, Some("it ended again and again, last with exit code 55")),
+            (&json!({ "state": { "running": {} } }), 600, None),
+        ] {
+            let pod = pod(container, "False");
+            let found = stuck(&observed(minutes, "True"), &decision("10.0.0", None), &pod);
+            assert_eq!(found.is_some(), expected.is_some(), "{container} {minutes}: {found:?}");
+            if let (Some(found), Some(expected)) = (found, expected) {
+                let wanted = format!(
+                    "QuestDB 10.0.0 (which vol-1 names by its tag) does not start: {expected}; no other"
+                );
+                assert!(found.starts_with(&wanted), "{found}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_is_in_force_and_has_not_served_is_told_of_and_only_where_nothing_else_does() {
+        let check = |last: Option<(&str, bool)>, expected: bool| {
+            let found = stuck(&observed(0, "True"), &decision("10.0.0", last), &pod(&ended(), "False"));
+            assert_eq!(found.is_some(), expected, "{last:?}: {found:?}");
+        };
+        check(None, true);
+        check(Some(("Succeeded", false)), true);
+        check(Some(("Running", false)), false);
+        check(Some(("RolledBack", true)), false);
+        check(Some(("RolledBack", false)), true);
+        let (ours, other) = (decision("10.0.0", None), decision("10.0.1", None));
+        assert_eq!(stuck(&observed(0, "True"), &other, &pod(&ended(), "False")), None, "it is restarted");
+        assert_eq!(
+            stuck(&observed(0, "Unknown"), &ours, &pod(&ended(), "False")),
+            None,
+            "nobody tells of it"
+        );
+        assert_eq!(stuck(&observed(0, "True"), &ours, &pod(&ended(), "True")), None, "it serves");
+    }
+}
