@@ -70,6 +70,8 @@ pub struct Plan {
     pub serves_on: bool,
     /// What became of a change of the name.
     pub renamed: Option<Renamed>,
+    /// The part that waits for a machine which does not join the cluster, or for the next one after such.
+    pub unjoined: Option<Part>,
 }
 
 /// A name, and the address that it is given.

@@ -73,8 +73,15 @@ pub(super) async fn write_generation(
     write::metadata(pass.context, pass.resource, "write down the generation", metadata).await
 }
 
-pub(super) async fn write_released(pass: &Pass<'_>, released: &str) -> Result<QuestDB, Error> {
-    let metadata = json!({ "annotations": { names::RELEASED: released } });
+pub(super) async fn write_released(
+    pass: &Pass<'_>,
+    released: &str,
+    unjoined: Option<&str>,
+) -> Result<QuestDB, Error> {
+    let mut metadata = json!({ "annotations": { names::RELEASED: released } });
+    if let Some(unjoined) = unjoined {
+        metadata["annotations"][names::UNJOINED] = json!(unjoined);
+    }
     write::metadata(pass.context, pass.resource, "write down the release", metadata).await
 }
 

@@ -196,7 +196,9 @@ impl Pass<'_> {
                 aws::check_no_living(self, *generation, beside.as_ref()).await?;
                 kubernetes::write_generation(self, *generation, launch, zone).await?
             }
-            Step::WriteReleased { released } => kubernetes::write_released(self, released).await?,
+            Step::WriteReleased { released, unjoined } => {
+                kubernetes::write_released(self, released, unjoined.as_deref()).await?
+            }
             Step::RemoveFinalizer => {
                 last_look::check_nothing_left(self).await?;
                 kubernetes::release(self.context, self.resource).await?;

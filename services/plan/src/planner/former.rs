@@ -12,7 +12,7 @@ use resources::names;
 
 use super::left::{self, Left, Proof};
 use super::machine::{delete_node, generation_of, is_of, of_instance};
-use super::{World, home, moving, teardown, workload};
+use super::{World, home, moving, released, teardown, workload};
 use crate::{Part, Plan, Step, Target, build};
 
 /// Ends every machine but the database's home and the one that it moves to.
@@ -64,7 +64,7 @@ fn end(world: &World<'_>, plan: &mut Plan, instance: &Instance, generation: u64)
         "the database does not need it any more"
     };
     let left = left::of(world, instance, if silent { Proof::Silent } else { Proof::All });
-    teardown::end(world, plan, instance, left, (Part::Former, why));
+    released::end(world, plan, instance, left, (Part::Former, why));
     plan.wait(Part::Former, format!("{} is being ended", instance.id));
 }
 

@@ -36,6 +36,8 @@ pub struct Left {
 pub enum Proof {
     /// By everybody's word: the pod is not there, and neither EC2 nor Kubernetes has the disk there.
     All,
+    /// The same, and that it has not become a Node: it is ended for that alone.
+    Unjoined,
     /// By silence: the pod was told to stop and nobody there stops it, so that the disk leaves only when the machine ends.
     Silent,
     /// By the word that the pod is gone, and no word from the Node: nobody is there to let go of the disk.
@@ -47,7 +49,7 @@ pub enum Proof {
 impl Left {
     /// Whether what is known of the Node decides too.
     pub const fn asks_node(&self) -> bool {
-        matches!(self.proof, Proof::Silent | Proof::Unattended)
+        matches!(self.proof, Proof::Silent | Proof::Unattended | Proof::Unjoined)
     }
 
     /// What the objects as they are now say against it.
@@ -64,12 +66,17 @@ impl Left {
         let is_there = pod.is_some_and(|pod| self.has(pod));
         let is_silent = pod.zip(node).is_some_and(|(pod, node)| is_abandoned(pod, node, at));
         match self.proof {
-            Proof::All | Proof::Unattended if is_there => Err(format!("the pod is on {}", self.instance)),
+            Proof::All | Proof::Unjoined | Proof::Unattended if is_there => {
+                Err(format!("the pod is on {}", self.instance))
+            }
+            Proof::Unjoined if node.is_some_and(|node| self.has_become(node)) => {
+                Err(format!("{} has joined the cluster as Node {}", self.instance, self.node))
+            }
             Proof::Unattended if node.is_some_and(is_ready) => {
                 Err(format!("Node {} is ready, and lets go of the disk itself", self.node))
             }
             Proof::Silent if !is_silent => Err(format!("Node {} is not silent any more", self.node)),
-            Proof::All | Proof::Silent | Proof::Unattended | Proof::Down => Ok(()),
+            Proof::All | Proof::Unjoined | Proof::Silent | Proof::Unattended | Proof::Down => Ok(()),
         }
     }
 
@@ -110,6 +117,13 @@ impl Left {
         spec.node_name.as_ref().map_or_else(|| self.is_meant(spec), |on| *on == self.node)
     }
 
+    /// Whether a Node is the machine, wherever that is: by what nobody can change.
+    fn has_become(&self, node: &Node) -> bool {
+        let provider = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+        let machine = provider.and_then(|provider| provider.rsplit_once('/'));
+        machine.is_some_and(|(_, machine)| machine == self.instance.as_str())
+    }
+
     fn is_meant(&self, spec: &PodSpec) -> bool {
         let pin = spec.node_selector.as_ref().and_then(|selector| selector.get(names::LABEL_NODE));
         pin == Some(&self.pin)
@@ -147,6 +161,7 @@ pub(super) fn down(world: &World<'_>, instance: &Instance) -> Option<Left> {
 #[cfg(test)]
 mod tests {
     use cloud::{Attachment, AttachmentState};
+    use k8s_openapi::api::core::v1::NodeSpec;
     use serde_json::{Value, json};
 
     use super::*;
@@ -193,17 +208,25 @@ mod tests {
         };
         let (here, elsewhere) = (pod(Some(NODE), "qdb-33445566-g2"), pod(Some("other"), PIN));
         let (silent, ready) = (node("Unknown"), node("True"));
-        for proof in [Proof::All, Proof::Silent, Proof::Unattended, Proof::Down] {
+        for proof in [Proof::All, Proof::Unjoined, Proof::Silent, Proof::Unattended, Proof::Down] {
             let on = (proof == Proof::Silent).then_some(&here);
             assert!(check(proof, None, on, Some(&silent)), "{proof:?}");
             assert!(check(proof, Some(&set("qdb-33445566-g2")), on, Some(&silent)), "{proof:?}");
             assert!(!check(proof, Some(&set(PIN)), on, Some(&silent)), "{proof:?}: it is pinned");
         }
-        for proof in [Proof::All, Proof::Unattended] {
+        for proof in [Proof::All, Proof::Unjoined, Proof::Unattended] {
             assert!(!check(proof, None, Some(&here), None), "{proof:?}");
             assert!(!check(proof, None, Some(&pod(None, PIN)), None), "{proof:?}: it can go nowhere else");
             assert!(check(proof, None, Some(&elsewhere), None), "{proof:?}");
         }
+        let joined = |machine: &str| {
+            let spec =
+                NodeSpec { provider_id: Some(format!("aws:///eu-west-1a/{machine}")), ..NodeSpec::default() };
+            Node { spec: Some(spec), ..silent.clone() }
+        };
+        assert!(!check(Proof::Unjoined, None, None, Some(&joined("i-1"))), "it has joined meanwhile");
+        assert!(check(Proof::Unjoined, None, None, Some(&joined("i-11"))), "another one, under its name");
+        assert!(check(Proof::All, None, None, Some(&joined("i-1"))));
         assert!(!check(Proof::Silent, None, None, Some(&silent)), "nothing there was told to stop");
         assert!(!check(Proof::Silent, None, Some(&elsewhere), Some(&silent)));
         assert!(!check(Proof::Silent, None, Some(&here), Some(&ready)));

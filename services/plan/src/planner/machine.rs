@@ -10,7 +10,6 @@
 //! *Invariant:* a machine that serves is protected. Its protection may be off because the wish turned back after it was
 //! taken off, so nothing is called settled before it was read.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cloud::{Instance, InstanceState, Protection, SecurityGroup, Volume, key};
@@ -20,7 +19,7 @@ use resources::names;
 
 use super::existing::Disk;
 use super::released::Released;
-use super::{World, home, last_copy};
+use super::{World, home, joined, last_copy};
 use crate::last_copy::ATTEMPTS;
 use crate::{Kind, Part, Plan, State, Step, Target, build};
 
@@ -47,49 +46,13 @@ pub(super) fn node<'a>(
     instance: Option<&Instance>,
 ) -> Option<&'a Arc<Node>> {
     let Some(instance) = instance else {
+        joined::remember(world, plan);
         plan.say(Part::Node, State::Pending);
         return None;
     };
-    let node = joined(world, plan, Part::Node, instance)?;
+    let node = joined::joined(world, plan, Part::Node, instance)?;
     plan.say(Part::Node, State::Done);
     Some(node)
-}
-
-/// The Node of a machine, once it is labelled. One that is not ready is told.
-pub(super) fn joined<'a>(
-    world: &World<'a>,
-    plan: &mut Plan,
-    part: Part,
-    instance: &Instance,
-) -> Option<&'a Arc<Node>> {
-    let Some(node) = of_instance(world, instance) else {
-        plan.wait(part, format!("waiting for {} to join the cluster as a Node", instance.id));
-        return None;
-    };
-    let name = node.metadata.name.clone().unwrap_or_default();
-    let generation = generation_of(instance).unwrap_or_default();
-    let labels = node_labels(world, generation);
-    let has = |(key, value): (&String, &String)| {
-        node.metadata.labels.as_ref().and_then(|labels| labels.get(key)) == Some(value)
-    };
-    if !labels.iter().all(has) {
-        let uid = node.metadata.uid.clone().unwrap_or_default();
-        let reason = format!("its provider id shows that it is {}", instance.id);
-        plan.act(part, Step::LabelNode { name: name.clone(), uid, labels }, reason);
-        plan.wait(part, format!("Node {name} is being labelled"));
-        return None;
-    }
-    if !is_ready(node) {
-        plan.wait(part, format!("waiting for Node {name} to become ready"));
-    }
-    Some(node)
-}
-
-/// What a Node of ours is found by, and what only we may give it.
-fn node_labels(world: &World<'_>, generation: u64) -> BTreeMap<String, String> {
-    let subject = &world.validated.subject;
-    let own = build::node_labels(subject).into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
-    own.chain([(names::LABEL_NODE.to_owned(), build::node_value(subject, generation))]).collect()
 }
 
 /// Removes a Node whose machine is proved to be gone.
@@ -137,7 +100,7 @@ fn judge<'a>(world: &World<'a>, plan: &mut Plan, instance: &'a Instance) -> Opti
 
 /// The wish turned back after the protection was taken off, or somebody took it off.
 fn protect(world: &World<'_>, plan: &mut Plan, instance: &Instance) {
-    let found = world.observed.account.protection;
+    let found = world.observed.account.protection.filter(|_| !joined::is_given_up(world, instance));
     if found.is_some_and(|found| found != Protection::ON) {
         let reason = "a machine that serves is not to be ended by whoever comes late";
         plan.act(Part::Instance, Step::Protect { instance: instance.id.clone() }, reason);

@@ -7,6 +7,7 @@ mod disk;
 mod existing;
 mod former;
 mod home;
+mod joined;
 mod last_copy;
 mod left;
 mod machine;

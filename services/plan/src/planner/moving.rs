@@ -14,7 +14,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use resources::{ChangeMeans, names};
 
-use super::machine::{generation_of, is_ready, joined, launch_beside, of_instance};
+use super::joined::{given_up_before, joined};
+use super::machine::{generation_of, is_ready, launch_beside, of_instance};
 use super::reach::is_leaving;
 use super::released::Released;
 use super::workload::pod_is_ready;
@@ -214,7 +215,11 @@ const PATIENCE: SignedDuration = SignedDuration::from_mins(15);
 pub(super) fn takes_along(world: &World<'_>, plan: &Plan, instance: &Instance) -> bool {
     let broken = matches!(plan.state(Part::Candidate), Some(State::Broken(_)));
     let late = match candidate(world, instance) {
-        Some(next) => is_late(world, next) && !awaits_version(plan),
+        // The next in a row that did not join is waited for no more than the first.
+        Some(next) => {
+            let is_next_in_row = generation_of(next).is_some_and(|next| given_up_before(world, next) > 0);
+            (is_late(world, next) || is_next_in_row) && !awaits_version(plan)
+        }
         None => is_overdue(world, instance),
     };
     is_wanted(world, instance)

@@ -6,7 +6,13 @@
 
 use std::collections::BTreeSet;
 
+use cloud::Instance;
 use resources::{QuestDB, names};
+
+use super::left::{Left, Proof};
+use super::machine::generation_of;
+use super::{World, home, joined};
+use crate::{Goal, Part, Plan, Step};
 
 /// Generations that were given up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,8 +20,17 @@ pub(super) struct Released(BTreeSet<u64>);
 
 impl Released {
     pub(super) fn of(resource: &QuestDB) -> Self {
+        Self::noted(resource, names::RELEASED)
+    }
+
+    /// Those of them that were given up because they did not join the cluster.
+    pub(super) fn unjoined(resource: &QuestDB) -> Self {
+        Self::noted(resource, names::UNJOINED)
+    }
+
+    fn noted(resource: &QuestDB, key: &str) -> Self {
         let annotations = resource.metadata.annotations.as_ref();
-        let text = annotations.and_then(|annotations| annotations.get(names::RELEASED));
+        let text = annotations.and_then(|annotations| annotations.get(key));
         Self(text.into_iter().flat_map(|text| text.split(',')).filter_map(|one| one.parse().ok()).collect())
     }
 
@@ -33,6 +48,38 @@ impl Released {
         let all: BTreeSet<u64> = others.chain([generation]).collect();
         all.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
     }
+}
+
+/// Ends one machine: written down first, then unprotected, then terminated, once it is proved that the database has left it.
+pub(super) fn end(
+    world: &World<'_>,
+    plan: &mut Plan,
+    instance: &Instance,
+    left: Left,
+    (part, why): (Part, &str),
+) {
+    let generation = generation_of(instance).unwrap_or_default();
+    let known = Released::of(world.resource);
+    let unjoined = (left.proof == Proof::Unjoined).then(|| joined::noted(world, generation));
+    let is_told = unjoined.is_none() || Released::unjoined(world.resource).contains(generation);
+    let is_written = known.contains(generation) && is_told;
+    // One that is written down while the database serves is lost to it: not even that is done by an older look.
+    if is_written || world.validated.goal == Goal::Serve {
+        plan.act(part, Step::ProveLeft(left), why);
+    }
+    if !is_written {
+        // One write to the resource in a pass: the next would be refused.
+        if !plan.actions.iter().any(|action| matches!(action.step, Step::WriteReleased { .. })) {
+            let lives = |one| home::living(world.observed, one).is_some();
+            let counts = |one| lives(one) || home::written(world.resource) == Some(one);
+            let released = known.with(generation, counts);
+            let reason = "a leader that wakes late must find that the machine is no longer its own";
+            plan.act(part, Step::WriteReleased { released, unjoined }, reason);
+        }
+        return;
+    }
+    plan.act(part, Step::Unprotect { instance: instance.id.clone() }, why);
+    plan.act(part, Step::TerminateInstance { instance: instance.id.clone() }, why);
 }
 
 #[cfg(test)]

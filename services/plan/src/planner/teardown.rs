@@ -5,7 +5,7 @@
 //! then nothing is called ended and the resource is not let go: nobody would look for a machine that shows up later.
 //!
 //! *Invariant:* no machine is ended on the word of what was observed: caches may be behind. It is proved by live looks that the
-//! database has left it, as on a move ([`Left`]).
+//! database has left it, as on a move ([`left::Left`]).
 //!
 //! *Invariant:* what lost its tags is tagged again before anything is done to it, and before the resource is let go: a disk
 //! that stays is found by its tags alone.
@@ -17,11 +17,10 @@ use resources::{DnsState, names};
 
 use super::World;
 use super::existing::living;
-use super::left::{self, Left};
-use super::machine::{generation_of, is_ready, of_instance};
+use super::left;
+use super::machine::{is_ready, of_instance};
 use super::ready::is_abandoned;
-use super::released::Released;
-use super::{disk, home, last_copy, machine, name, workload};
+use super::{disk, last_copy, machine, name, released, workload};
 use crate::secrets::handed_out;
 use crate::{Account, Goal, Kind, Part, Plan, State, Step, Target};
 
@@ -78,34 +77,6 @@ const fn ending_part(role: Role) -> Part {
 pub(super) fn is_mistagged(world: &World<'_>, volume: &Volume) -> bool {
     let mut mistagged = world.observed.account.mistagged.iter();
     mistagged.any(|found| found.id == volume.id.as_str() && super::is_missed(&found.missing))
-}
-
-/// Ends one machine: written down first, then unprotected, then terminated, once it is proved that the database has left it.
-pub(super) fn end(
-    world: &World<'_>,
-    plan: &mut Plan,
-    instance: &Instance,
-    left: Left,
-    (part, why): (Part, &str),
-) {
-    let generation = generation_of(instance).unwrap_or_default();
-    let known = Released::of(world.resource);
-    // One that is written down while the database serves is lost to it: not even that is done by an older look.
-    if known.contains(generation) || world.validated.goal == Goal::Serve {
-        plan.act(part, Step::ProveLeft(left), why);
-    }
-    if !known.contains(generation) {
-        // One write to the resource in a pass: the next would be refused.
-        if !plan.actions.iter().any(|action| matches!(action.step, Step::WriteReleased { .. })) {
-            let lives = |one| home::living(world.observed, one).is_some();
-            let counts = |one| lives(one) || home::written(world.resource) == Some(one);
-            let reason = "a leader that wakes late must find that the machine is no longer its own";
-            plan.act(part, Step::WriteReleased { released: known.with(generation, counts) }, reason);
-        }
-        return;
-    }
-    plan.act(part, Step::Unprotect { instance: instance.id.clone() }, why);
-    plan.act(part, Step::TerminateInstance { instance: instance.id.clone() }, why);
 }
 
 fn release_name(world: &World<'_>, plan: &mut Plan) -> bool {
@@ -218,7 +189,13 @@ fn stop_instance(world: &World<'_>, plan: &mut Plan) -> bool {
             _ => {
                 ended = false;
                 let left = left::at_the_end(world, instance);
-                end(world, plan, instance, left, (Part::InstanceStop, "the database is not to run any more"));
+                released::end(
+                    world,
+                    plan,
+                    instance,
+                    left,
+                    (Part::InstanceStop, "the database is not to run any more"),
+                );
                 plan.wait(Part::InstanceStop, format!("{} is being ended", instance.id));
             }
         }

@@ -28,7 +28,7 @@ pub(super) fn set(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Outc
         (condition::PROGRESSING, Some(progressing(outcome))),
         (condition::DEGRADED, Some(degraded(outcome))),
         (condition::PAUSED, Some(paused(outcome))),
-        (condition::NODE_HEALTHY, Some(of_part(outcome, Part::Node, "NodeReady"))),
+        (condition::NODE_HEALTHY, Some(node(outcome))),
         (condition::DNS_READY, Some(dns(status, outcome))),
         (condition::VOLUME_RESIZING, resizing(status, outcome)),
         (condition::CONFLICT, conflict(status, outcome)),
@@ -336,6 +336,10 @@ fn credentials(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
     let known = status.conditions.iter().any(|found| found.type_ == condition::CREDENTIALS_ACCEPTED);
     let serves = outcome.validated.goal == Goal::Serve;
     (known && serves).then(|| yes("Accepted", "nothing stands against the Secrets that are given"))
+}
+
+fn node(outcome: &Outcome<'_>) -> Word {
+    moving::unjoined(outcome, Part::Node).unwrap_or_else(|| of_part(outcome, Part::Node, "NodeReady"))
 }
 
 fn of_part(outcome: &Outcome<'_>, part: Part, good: &str) -> Word {

@@ -7,6 +7,19 @@ use super::Outcome;
 use super::conditions::{Word, no, yes};
 use crate::{Goal, Part, State};
 
+/// Reason of what waits for a machine that does not join the cluster.
+const UNJOINED: &str = "NotJoined";
+
+/// What is said of a Node that a machine does not become in its time.
+pub(super) fn unjoined(outcome: &Outcome<'_>, part: Part) -> Option<Word> {
+    match outcome.plan.state(part) {
+        Some(State::Running(text) | State::Broken(text)) if outcome.plan.unjoined == Some(part) => {
+            Some(no(UNJOINED, text))
+        }
+        _ => None,
+    }
+}
+
 /// How far a move came; nothing of a database that never had one.
 pub(super) fn moving(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
     let known = status.conditions.iter().any(|found| found.type_ == condition::MOVING);
@@ -18,9 +31,11 @@ pub(super) fn moving(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Wo
         let text = format!("{}; the database serves on where it is", failure.message);
         return Some(no(if failure.lasting { "Refused" } else { "Delayed" }, &text));
     }
+    let is_unjoined = outcome.plan.unjoined == Some(Part::Candidate);
+    let reason = |usual| if is_unjoined { UNJOINED } else { usual };
     match (outcome.plan.state(Part::Candidate), outcome.plan.state(Part::Former)) {
-        (Some(State::Running(text)), _) => Some(yes("Preparing", text)),
-        (Some(State::Broken(text)), _) => Some(no("Broken", text)),
+        (Some(State::Running(text)), _) => Some(yes(reason("Preparing"), text)),
+        (Some(State::Broken(text)), _) => Some(no(reason("Broken"), text)),
         (Some(_), _) => Some(yes("Going", "the next machine is ready: QuestDB and its disk go there")),
         (None, Some(State::Running(text))) if known => Some(yes("Leaving", text)),
         (None, _) => rests(),

@@ -36,6 +36,7 @@ mod source;
 mod states;
 mod tags;
 mod unclaimed;
+mod unjoined;
 mod upgrades;
 mod versions;
 mod zones;

@@ -125,7 +125,7 @@ impl World {
         let objects = left.check_objects(self.children.stateful_set.as_deref(), on, self.now);
         objects.map_err(|_| "the objects speak against it")?;
         match left.proof {
-            Proof::All => {}
+            Proof::All | Proof::Unjoined => {}
             Proof::Down => return left.check_down(&self.instances).map_err(|_| "it is not down"),
             Proof::Silent | Proof::Unattended => return Ok(()),
         }
@@ -273,7 +273,10 @@ impl World {
             match instance.state {
                 InstanceState::Pending => {
                     instance.state = InstanceState::Running;
-                    self.children.nodes.push(Arc::new(node(instance)));
+                    if self.strangers == 0 {
+                        self.children.nodes.push(Arc::new(node(instance)));
+                    }
+                    self.strangers = self.strangers.saturating_sub(1);
                 }
                 InstanceState::ShuttingDown => {
                     instance.state = InstanceState::Terminated;

@@ -298,7 +298,11 @@ fn a_machine_that_does_not_become_ready_holds_no_restart() {
         |world| "m7i.metal".clone_into(&mut world.instances[1].instance_type),
         |world| say_of(world, 1, "False"),
         |world| taint(world, 1, Some("node.kubernetes.io/disk-pressure")),
-        |world| drop(world.children.nodes.remove(1)),
+        |world| {
+            world.children.nodes.remove(1);
+            // Nor does the one that takes its place join.
+            world.strangers = 1;
+        },
     ];
     for (number, hinder) in hindrances.into_iter().enumerate() {
         let mut world = half_moved();

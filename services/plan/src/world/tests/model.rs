@@ -102,6 +102,8 @@ pub(crate) struct World {
     pub(super) names_claim: bool,
     /// How large the disk is until then, whatever EC2 shows.
     pub(super) usable: Option<u32>,
+    /// So many machines do not join the cluster.
+    pub(super) strangers: usize,
     /// Zones without a free machine.
     pub(crate) exhausted: Vec<String>,
     /// Copies of the disk.
@@ -181,6 +183,7 @@ impl World {
             optimizing: 0,
             names_claim: false,
             usable: None,
+            strangers: 0,
             exhausted: Vec::new(),
             snapshots: Vec::new(),
             uncopied: false,
@@ -407,9 +410,10 @@ impl World {
                 self.annotate(names::LAUNCH, launch);
                 self.annotate(names::LAUNCH_ZONE, zone);
             }
-            Step::WriteReleased { released } => {
+            Step::WriteReleased { released, unjoined } => {
                 self.remember();
                 self.annotate(names::RELEASED, released);
+                unjoined.iter().for_each(|unjoined| self.annotate(names::UNJOINED, unjoined));
             }
             // Looked for once more, as the operator does.
             Step::RemoveFinalizer if !self.children.nodes.is_empty() => return Err("a Node is still there"),

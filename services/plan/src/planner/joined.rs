@@ -1,0 +1,165 @@
+//! A machine has to join the cluster as a Node. One that has not in its time is told of, and another takes its place.
+//!
+//! *Invariant:* only a machine on which nothing of the database is, or may come to be, is given up for that, and it is ended as any
+//! other, by live looks. One that something is on has joined once: it is waited for.
+//!
+//! *Invariant:* no more than [`MACHINES`] are made in a row, each with twice the time of the one before. What keeps one from
+//! joining is most often its image or the network, which the next one has as well.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cloud::{Instance, InstanceId};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Node;
+use resources::names;
+
+use super::left::{self, Proof};
+use super::machine::{generation_of, is_ready, of_instance};
+use super::released::{self, Released};
+use super::{World, former, home};
+use crate::{Part, Plan, State, Step, build};
+
+/// How long the first machine of a row has from its launch.
+const PATIENCE: SignedDuration = SignedDuration::from_mins(15);
+/// Most machines of a row: the last one is left for people to look at.
+const MACHINES: u64 = 3;
+
+/// The Node of a machine, once it is labelled. One that is not ready is told.
+pub(super) fn joined<'a>(
+    world: &World<'a>,
+    plan: &mut Plan,
+    part: Part,
+    instance: &Instance,
+) -> Option<&'a Arc<Node>> {
+    let Some(node) = of_instance(world, instance) else {
+        missing(world, plan, part, instance);
+        return None;
+    };
+    let name = node.metadata.name.clone().unwrap_or_default();
+    let generation = generation_of(instance).unwrap_or_default();
+    let labels = node_labels(world, generation);
+    let has = |(key, value): (&String, &String)| {
+        node.metadata.labels.as_ref().and_then(|labels| labels.get(key)) == Some(value)
+    };
+    if !labels.iter().all(has) {
+        let uid = node.metadata.uid.clone().unwrap_or_default();
+        let reason = format!("its provider id shows that it is {}", instance.id);
+        plan.act(part, Step::LabelNode { name: name.clone(), uid, labels }, reason);
+        plan.wait(part, format!("Node {name} is being labelled"));
+        return None;
+    }
+    if !is_ready(node) {
+        plan.wait(part, format!("waiting for Node {name} to become ready"));
+    }
+    Some(node)
+}
+
+/// What a Node of ours is found by, and what only we may give it.
+fn node_labels(world: &World<'_>, generation: u64) -> BTreeMap<String, String> {
+    let subject = &world.validated.subject;
+    let own = build::node_labels(subject).into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
+    own.chain([(names::LABEL_NODE.to_owned(), build::node_value(subject, generation))]).collect()
+}
+
+/// How many machines right before one of this generation did not join.
+pub(super) fn given_up_before(world: &World<'_>, generation: u64) -> u64 {
+    let unjoined = Released::unjoined(world.resource);
+    // The one that is pinned has joined: whatever was before it is of another row.
+    let pinned = home::pinned(world.observed).as_deref().and_then(names::generation_of_node);
+    let least = pinned.unwrap_or_default().saturating_add(1);
+    let mut first = generation;
+    while first > least && unjoined.contains(first - 1) {
+        first -= 1;
+    }
+    generation - first
+}
+
+/// The text of the annotation once this one did not join either.
+pub(super) fn noted(world: &World<'_>, generation: u64) -> String {
+    let first = generation - given_up_before(world, generation);
+    Released::unjoined(world.resource).with(generation, |one| (first..generation).contains(&one))
+}
+
+/// Whether a machine is about to be ended because it did not join: its protection stays off, unless it joins after all.
+pub(super) fn is_given_up(world: &World<'_>, instance: &Instance) -> bool {
+    let is_noted = |generation| {
+        Released::of(world.resource).contains(generation)
+            && Released::unjoined(world.resource).contains(generation)
+    };
+    generation_of(instance).is_some_and(is_noted) && of_instance(world, instance).is_none()
+}
+
+/// What became of the machines before, while the next one is being made.
+pub(super) fn remember(world: &World<'_>, plan: &mut Plan) {
+    let Some(written) = home::written(world.resource) else { return };
+    let is_unjoined = Released::unjoined(world.resource).contains(written);
+    let before = given_up_before(world, if is_unjoined { written.saturating_add(1) } else { written });
+    if before > 0 && (is_unjoined || home::living(world.observed, written).is_some()) {
+        plan.unjoined = Some(Part::Node);
+        plan.wait(Part::Node, format!("waiting for another machine: {}", before_it(before)));
+    }
+}
+
+fn missing(world: &World<'_>, plan: &mut Plan, part: Part, instance: &Instance) {
+    let (id, generation) = (&instance.id, generation_of(instance).unwrap_or_default());
+    let before = given_up_before(world, generation);
+    let is_late = is_late(world, instance, before) && is_needless(world, instance, generation);
+    if is_late || before > 0 {
+        plan.unjoined = Some(part);
+    }
+    if !is_late {
+        let text = format!("waiting for {id} to join the cluster as a Node");
+        let text = if before > 0 { format!("{text}: {}", before_it(before)) } else { text };
+        plan.wait(part, text);
+        return;
+    }
+    let minutes = patience(before).as_mins();
+    let text = format!("{id} has not joined the cluster as a Node within {minutes} minutes");
+    let look = look_at(id);
+    if before.saturating_add(1) >= MACHINES && !is_given_up(world, instance) {
+        let text = format!(
+            "{text}: {}; it is left as it is: {look}; terminate it to have others tried",
+            before_it(before)
+        );
+        plan.say(part, State::Broken(text));
+        return;
+    }
+    plan.wait(part, format!("{text}: it is ended and another one takes its place; {look}"));
+    let left = left::of(world, instance, Proof::Unjoined);
+    released::end(world, plan, instance, left, (part, "it did not join the cluster as a Node in its time"));
+}
+
+fn before_it(before: u64) -> String {
+    match before {
+        1 => "the one before it did not in its time and was ended".to_owned(),
+        _ => format!("the {before} before it did not in their time and were ended"),
+    }
+}
+
+fn look_at(instance: &InstanceId) -> String {
+    format!(
+        "look at what its image says while it starts (aws ec2 get-console-output --instance-id {instance}), and whether it reaches \
+         the API server, may join, and gives its Node the provider id of the machine"
+    )
+}
+
+fn patience(before: u64) -> SignedDuration {
+    (1..MACHINES).take_while(|number| *number <= before).fold(PATIENCE, |patience, _| patience * 2)
+}
+
+fn is_late(world: &World<'_>, instance: &Instance, before: u64) -> bool {
+    let launched = instance.launched_at.and_then(|launched| Timestamp::try_from(launched).ok());
+    launched.is_some_and(|launched| world.observed.at.duration_since(launched) >= patience(before))
+}
+
+/// Whether nothing of the database is on a machine, as far as is seen, or comes there without our doing.
+fn is_needless(world: &World<'_>, instance: &Instance, generation: u64) -> bool {
+    let pin = build::node_value(&world.validated.subject, generation);
+    // Nothing is known yet of what was written down later.
+    let is_known = generation > 0 && home::written(world.resource) >= Some(generation);
+    is_known
+        && home::pinned(world.observed).as_ref() != Some(&pin)
+        && !former::is_in_use(world, instance)
+        && !former::is_answer(world, instance)
+}

@@ -1,0 +1,222 @@
+//! A machine that does not join the cluster: it is told and replaced, so often and no more, and nothing of what serves is touched.
+
+use std::sync::Arc;
+
+use cloud::{InstanceState, key};
+use jiff::{SignedDuration, Timestamp};
+use resources::names::{self, condition};
+
+use super::kubernetes::node;
+use super::model::World;
+use super::operations::{begin_move, change};
+use super::oracle::{check_end, check_moment};
+use super::runner::{pass, settle, troubles};
+use super::serving;
+use crate::fixture::{resource, settings, validated};
+use crate::{Step, plan};
+
+/// A new database of which so many machines do not join.
+fn fresh(strangers: usize) -> World {
+    let mut world = World::new(resource(1));
+    (world.strangers, world.clock) = (strangers, minutes(1));
+    world
+}
+
+/// One that serves, and of whose next machines so many do not.
+fn moving(strangers: usize) -> World {
+    let mut world = serving();
+    (world.strangers, world.clock) = (strangers, minutes(1));
+    begin_move(&mut world);
+    world
+}
+
+/// Status, reason and message.
+fn told(world: &World, kind: &str) -> (String, String, String) {
+    let conditions = world.resource.status.iter().flat_map(|status| &status.conditions);
+    let found = conditions.into_iter().find(|found| found.type_ == kind).cloned().unwrap();
+    (found.status, found.reason, found.message)
+}
+
+fn passes(world: &mut World, count: usize) {
+    for _ in 0..count {
+        pass(world, &mut 0, None, false);
+        world.tick();
+        check_moment(world, "on the way");
+    }
+}
+
+/// Which machines there are, by generation, and how each is.
+fn machines(world: &World) -> Vec<(&str, InstanceState)> {
+    let machines = world.instances.iter();
+    machines.map(|found| (found.tags.get(key::GENERATION).unwrap(), found.state.clone())).collect()
+}
+
+/// For how long the machine of this number has been there.
+fn age(world: &World, number: usize) -> SignedDuration {
+    let launched = Timestamp::try_from(world.instances[number].launched_at.unwrap()).unwrap();
+    world.now.duration_since(launched)
+}
+
+/// Passes until this machine is not left alone any more; how old it is then.
+fn until_ended(world: &mut World, number: usize) -> SignedDuration {
+    for _ in 0..100 {
+        passes(world, 1);
+        let machine = world.instances.get(number);
+        if machine.is_some_and(|machine| machine.state.is_ending()) {
+            return age(world, number);
+        }
+    }
+    panic!("it was left as it is: {:?}", machines(world));
+}
+
+fn minutes(minutes: i64) -> SignedDuration {
+    SignedDuration::from_mins(minutes)
+}
+
+#[test]
+fn a_machine_that_does_not_join_is_told_and_another_takes_its_place() {
+    let mut world = fresh(1);
+    passes(&mut world, 15);
+    assert!(age(&world, 0) > minutes(5) && age(&world, 0) < minutes(15));
+    assert_eq!(told(&world, condition::NODE_HEALTHY).1, "Waiting", "it has time");
+    let after = until_ended(&mut world, 0);
+    assert!(after >= minutes(15) && after < minutes(20), "{after}");
+    let (status, reason, text) = told(&world, condition::NODE_HEALTHY);
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "NotJoined"), "{text}");
+    assert!(text.contains("15 minutes") && text.contains("get-console-output --instance-id"), "{text}");
+    let volume = world.volumes[0].id.clone();
+    settle(&mut world, None, false);
+    check_end(&world, "another one joined");
+    let expected = [("1", InstanceState::Terminated), ("2", InstanceState::Running)];
+    assert_eq!((machines(&world), &world.volumes[0].id), (expected.to_vec(), &volume));
+    assert_eq!(told(&world, condition::NODE_HEALTHY).0, "True");
+}
+
+#[test]
+fn each_of_a_row_has_twice_the_time_and_the_last_one_is_left() {
+    let mut world = fresh(9);
+    for (number, least) in [(0, 15), (1, 30)] {
+        let after = until_ended(&mut world, number);
+        assert!(after >= minutes(least) && after < minutes(least + 5), "{number}: {after}");
+        // What was said of the one before stays said while the next has time.
+        for _ in 0..10 {
+            let next = world.instances.len() > number + 1;
+            passes(&mut world, 1);
+            let (_, reason, text) = told(&world, condition::NODE_HEALTHY);
+            assert!(!next || reason == "NotJoined", "{number}: {text}");
+        }
+        assert_eq!(told(&world, condition::DEGRADED).0, "False", "it is tried on");
+    }
+    passes(&mut world, 200);
+    let ended = |generation| (generation, InstanceState::Terminated);
+    assert_eq!(machines(&world), [ended("1"), ended("2"), ("3", InstanceState::Running)]);
+    assert_eq!(world.protected.len(), 1);
+    assert_eq!(told(&world, condition::DEGRADED).0, "True");
+    let (_, reason, text) = told(&world, condition::NODE_HEALTHY);
+    assert!(reason == "NotJoined" && text.contains("60 minutes") && text.contains("terminate it"), "{text}");
+
+    // Who has looked at it and terminates it has a row of its own.
+    world.instances[2].state = InstanceState::Terminated;
+    let after = until_ended(&mut world, 3);
+    assert!(after >= minutes(15) && after < minutes(20), "{after}");
+    world.strangers = 0;
+    settle(&mut world, None, false);
+    check_end(&world, "one joined at last");
+    assert_eq!(machines(&world)[4], ("5", InstanceState::Running));
+}
+
+#[test]
+fn what_serves_serves_on_while_next_machines_do_not_join() {
+    let mut world = moving(9);
+    let pod = world.pod_uid();
+    // What needs no other machine waits for the first of them alone.
+    change(&mut world, |spec| spec.config.clear());
+    let after = until_ended(&mut world, 1);
+    assert!(after >= minutes(15) && after < minutes(20), "{after}");
+    let (status, reason, _) = told(&world, condition::MOVING);
+    assert_eq!(status, "True", "{reason}");
+    passes(&mut world, 10);
+    assert_ne!(world.pod_uid(), pod, "restarted without the move");
+    let (status, reason, text) = told(&world, condition::MOVING);
+    assert_eq!((status.as_str(), reason.as_str()), ("True", "NotJoined"), "{text}");
+    passes(&mut world, 200);
+    let ended = |generation| (generation, InstanceState::Terminated);
+    let runs = |generation| (generation, InstanceState::Running);
+    assert_eq!(machines(&world), [runs("1"), ended("2"), ended("3"), runs("4")]);
+    assert!(world.pinned().unwrap().ends_with("-g1"));
+    assert_eq!(told(&world, condition::READY).0, "True");
+    let (status, reason, text) = told(&world, condition::MOVING);
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "NotJoined"), "{text}");
+
+    // It joins after all, and is as good as any.
+    let late = node(&world.instances[3]);
+    world.children.nodes.push(Arc::new(late));
+    settle(&mut world, None, false);
+    check_end(&world, "moved");
+    assert_eq!(machines(&world)[3], runs("4"));
+}
+
+#[test]
+fn one_that_joins_at_the_last_moment_is_not_ended() {
+    let mut world = fresh(1);
+    let is_given_up = |world: &World| {
+        let annotations = world.resource.metadata.annotations.as_ref();
+        annotations.is_some_and(|annotations| annotations.contains_key(names::UNJOINED))
+    };
+    for _ in 0..40 {
+        if is_given_up(&world) {
+            break;
+        }
+        passes(&mut world, 1);
+    }
+    assert!(is_given_up(&world) && machines(&world) == [("1", InstanceState::Running)]);
+    let seen = world.resource.clone();
+    let planned = plan(&seen, &validated(&seen), &world.look(), &settings());
+    let mut steps = planned.actions.iter().map(|action| &action.step);
+    let proof = steps.find(|step| matches!(step, Step::ProveLeft(_))).unwrap();
+    assert!(steps.any(|step| matches!(step, Step::TerminateInstance { .. })), "{:?}", planned.actions);
+    assert!(world.clone().apply(proof, &seen).is_ok());
+    let late = node(&world.instances[0]);
+    world.children.nodes.push(Arc::new(late));
+    assert!(world.clone().apply(proof, &seen).is_err(), "whoever looked before is stopped by a live look");
+    // Somebody's hand came before it all the same.
+    world.protected.clear();
+    settle(&mut world, None, false);
+    check_end(&world, "it joined");
+    assert_eq!(machines(&world), [("1", InstanceState::Running)]);
+}
+
+#[test]
+fn one_whose_node_is_gone_has_joined_once_and_is_waited_for() {
+    let mut world = serving();
+    world.clock = minutes(1);
+    let late = world.children.nodes.clone();
+    world.children.nodes.clear();
+    for _ in 0..60 {
+        let planned = pass(&mut world, &mut 0, None, false);
+        let ends = |step: &Step| matches!(step, Step::WriteReleased { .. } | Step::Unprotect { .. });
+        assert!(!planned.actions.iter().any(|action| ends(&action.step)), "{:?}", planned.actions);
+        world.tick();
+    }
+    assert_eq!(told(&world, condition::NODE_HEALTHY).1, "Waiting");
+    world.children.nodes = late;
+    settle(&mut world, None, false);
+    check_end(&world, "it is there again");
+}
+
+#[test]
+fn every_step_on_the_way_to_another_machine_may_fail_and_be_done_twice() {
+    for (what, start, machines) in [("new", fresh(1), 2), ("moving", moving(1), 3)] {
+        let mut twice = start.clone();
+        settle(&mut twice, None, true);
+        check_end(&twice, what);
+        let steps = settle(&mut start.clone(), None, false);
+        for trouble in troubles(steps) {
+            let mut world = start.clone();
+            settle(&mut world, Some(trouble), false);
+            let what = format!("{what}, {trouble:?}");
+            check_end(&world, &what);
+            assert_eq!(world.instances.len(), machines, "{what}");
+        }
+    }
+}
