@@ -8,6 +8,7 @@ from typing import Any
 
 from moto.core.responses import ActionResult
 
+from . import limits
 from .contents import Contents, CopyError
 from .ec2_volumes import StrictVolumes
 from .errors import AwsError, not_found
@@ -16,16 +17,6 @@ from .places import Volume, page
 log = logging.getLogger(__name__)
 
 UNFINISHED = ("modifying", "optimizing")
-# The parameters of ModifyVolume and the attributes of Moto's volume.
-MODIFIABLE = {
-    "Size": "size",
-    "VolumeType": "volume_type",
-    "Iops": "iops",
-    "Throughput": "throughput",
-    "MultiAttachEnabled": "multi_attach_enabled",
-}
-# What a volume gets that becomes gp3 and for which nobody asked for it.
-GP3 = {"iops": 3000, "throughput": 125}
 
 
 class StrictStorage(StrictVolumes):
@@ -34,12 +25,12 @@ class StrictStorage(StrictVolumes):
     def modify_volume(self) -> ActionResult:
         """Begin to modify; the new values count once it is optimizing."""
         volume = self._volume(self._get_param("VolumeId"))
-        self._check_modifiable(volume)
-        before = {name: getattr(volume, name) for name in MODIFIABLE.values()}
+        target = self._target(volume)
+        self._check_modifiable(volume, target)
+        before = {name: getattr(volume, name) for name in target}
         result = super().modify_volume()
         modification = volume.modifications[-1]
-        target = {name: getattr(volume, name) for name in MODIFIABLE.values()}
-        modification.slipway_target = _of_its_kind(target)
+        modification.slipway_target = target
         for name, value in before.items():
             setattr(volume, name, value)
         _complete(modification, before)
@@ -138,7 +129,25 @@ class StrictStorage(StrictVolumes):
                 # Deleted while it was copied.
                 self.world.forget_contents()
 
-    def _check_modifiable(self, volume: Volume) -> None:
+    def _target(self, volume: Volume) -> dict[str, Any]:
+        """What the volume will have: what is asked for, else what it has, else EC2's choice."""
+        size, multi_attach = self._number("Size"), self._get_param("MultiAttachEnabled")
+        iops, throughput = self._number("Iops"), self._number("Throughput")
+        kind = self._get_param("VolumeType") or volume.volume_type
+        limits.check_kind(kind, iops, throughput)
+        if kind == volume.volume_type:
+            iops = volume.iops if iops is None else iops
+            throughput = volume.throughput if throughput is None else throughput
+        iops, throughput = limits.completed(kind, iops, throughput)
+        return {
+            "size": volume.size if size is None else size,
+            "volume_type": kind,
+            "iops": iops,
+            "throughput": throughput,
+            "multi_attach_enabled": volume.multi_attach_enabled or multi_attach,
+        }
+
+    def _check_modifiable(self, volume: Volume, target: dict[str, Any]) -> None:
         if volume.status not in ("available", "in-use"):
             raise AwsError(
                 "IncorrectState", f"The volume '{volume.id}' is in the '{volume.status}' state."
@@ -149,18 +158,12 @@ class StrictStorage(StrictVolumes):
                 f"Volume {volume.id} is currently in the"
                 f" '{volume.modifications[-1].modification_state}' state of a modification.",
             )
-        size = self._get_param("Size")
-        if size is not None and int(size) < volume.size:
+        if target["size"] < volume.size:
             raise AwsError(
                 "InvalidParameterValue",
                 f"New size cannot be smaller than existing size ({volume.size} GiB).",
             )
-        kind = self._get_param("VolumeType") or volume.volume_type
-        if self._get_param("Throughput") is not None and kind != "gp3":
-            raise AwsError(
-                "InvalidParameterCombination",
-                f"The parameter throughput is not supported for {kind} volumes.",
-            )
+        limits.check(target["volume_type"], target["size"], target["iops"], target["throughput"])
         self._check_modification_rate(volume)
 
     def _progress(self, modification: Any) -> int:
@@ -181,13 +184,6 @@ class StrictStorage(StrictVolumes):
                 "You've reached the maximum modification rate per volume limit."
                 f" At most {settings.modifications_per_window} in 24 hours.",
             )
-
-
-def _of_its_kind(values: dict[str, Any]) -> dict[str, Any]:
-    """The values that a volume of this type has; Moto leaves those of the former one."""
-    if values["volume_type"] != "gp3":
-        return {**values, "throughput": None}
-    return {**values, **{name: values[name] or least for name, least in GP3.items()}}
 
 
 def _complete(modification: Any, before: dict[str, Any]) -> None:

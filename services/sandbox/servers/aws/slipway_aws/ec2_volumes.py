@@ -7,6 +7,7 @@ from typing import Any
 
 from moto.core.responses import ActionResult, EmptyResult
 
+from . import limits
 from .ec2_instances import StrictInstances
 from .errors import AwsError, not_found
 from .places import Instance, Volume, VolumeAttachment, is_true, page
@@ -22,6 +23,7 @@ class StrictVolumes(StrictInstances):
         if volume is None:
             self._check_zone()
             self._check_source()
+            self._check_new()
             volume = super().create_volume().result
             volume.slipway_state = "creating"
             world.conceal(volume.id)
@@ -136,7 +138,7 @@ class StrictVolumes(StrictInstances):
 
     def _check_source(self) -> None:
         snapshot_id = self._get_param("SnapshotId")
-        size = self._get_param("Size")
+        size = self._number("Size")
         if not snapshot_id:
             return
         self._refuse_unseen([snapshot_id])
@@ -145,12 +147,23 @@ class StrictVolumes(StrictInstances):
             raise not_found("snap", snapshot_id)
         if snapshot.status != "completed":
             raise AwsError("IncorrectState", f"Snapshot is in invalid state - {snapshot.status}")
-        if size is not None and int(size) < snapshot.volume_size:
+        if size is not None and size < snapshot.volume_size:
             raise AwsError(
                 "InvalidParameterValue",
                 f"The volume size is invalid for snapshot '{snapshot_id}':"
                 f" at least {snapshot.volume_size} GiB.",
             )
+
+    def _check_new(self) -> None:
+        size, snapshot_id = self._number("Size"), self._get_param("SnapshotId")
+        if size is None and snapshot_id:
+            size = self.ec2_backend.snapshots[snapshot_id].volume_size
+        kind = self._get_param("VolumeType") or "gp2"
+        limits.check_new(kind, size, self._number("Iops"), self._number("Throughput"))
+
+    def _number(self, name: str) -> int | None:
+        value = self._get_param(name)
+        return None if value is None else int(value)
 
 
 def set_attachment(attachment: VolumeAttachment, status: str) -> None:
