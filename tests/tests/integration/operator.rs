@@ -29,6 +29,7 @@ mod last_copy;
 mod late;
 mod leader;
 mod life;
+mod limits;
 mod moves;
 mod names;
 mod others;
