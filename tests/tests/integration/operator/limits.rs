@@ -161,8 +161,8 @@ async fn whoever_checks_a_disk_draws_the_line_where_ec2_draws_it() {
     let taken = rows.iter().filter(|row| row.refused.is_none()).count();
     let new = plain(&rig);
     for number in 0..=taken {
-        let token = token(&rig, u64::try_from(number).unwrap());
-        patiently(|| rig.aws.create_volume(&new, &token)).await;
+        let once = token(&rig, u64::try_from(number).unwrap());
+        patiently(|| rig.aws.create_volume(&new, &once)).await;
     }
     let mut bases = available(&rig, taken + 1).await;
     let shared = bases.pop().unwrap();

@@ -273,9 +273,8 @@ impl World {
             match instance.state {
                 InstanceState::Pending => {
                     instance.state = InstanceState::Running;
-                    if self.strangers == 0 {
-                        self.children.nodes.push(Arc::new(node(instance)));
-                    }
+                    let joins = (self.strangers == 0).then(|| Arc::new(node(instance)));
+                    self.children.nodes.extend(joins);
                     self.strangers = self.strangers.saturating_sub(1);
                 }
                 InstanceState::ShuttingDown => {

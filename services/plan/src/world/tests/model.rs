@@ -413,7 +413,9 @@ impl World {
             Step::WriteReleased { released, unjoined } => {
                 self.remember();
                 self.annotate(names::RELEASED, released);
-                unjoined.iter().for_each(|unjoined| self.annotate(names::UNJOINED, unjoined));
+                for unjoined in unjoined {
+                    self.annotate(names::UNJOINED, unjoined);
+                }
             }
             // Looked for once more, as the operator does.
             Step::RemoveFinalizer if !self.children.nodes.is_empty() => return Err("a Node is still there"),

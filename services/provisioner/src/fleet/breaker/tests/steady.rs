@@ -59,7 +59,7 @@ fn ten_minutes(percent: u64, demand: Demand, seed: u64) -> Seen {
         scene.call(f64::from(second), &silent());
     }
     assert_eq!(scene.breaker.phase(), Phase::Open);
-    let (mut seen, mut running) = (Seen::default(), Vec::new());
+    let (mut shown, mut running) = (Seen::default(), Vec::new());
     for tick in 0..TICKS {
         let now = scene.at(f64::from(SILENT)) + TICK * tick;
         for ticket in running.drain(..) {
@@ -76,14 +76,14 @@ fn ten_minutes(percent: u64, demand: Demand, seed: u64) -> Seen {
         {
             running.push(ticket);
         }
-        seen.calls += running.len();
+        shown.calls += running.len();
         match scene.breaker.phase() {
-            Phase::Open => seen.open += 1,
-            Phase::Trial => seen.most_on_trial = seen.most_on_trial.max(running.len()),
+            Phase::Open => shown.open += 1,
+            Phase::Trial => shown.most_on_trial = shown.most_on_trial.max(running.len()),
             Phase::Closed | Phase::Resting => {}
         }
     }
-    seen
+    shown
 }
 
 /// A server that does more well than not is used nearly all the time, and one that does not is left alone.
