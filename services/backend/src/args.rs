@@ -171,6 +171,30 @@ pub struct Bounds {
     /// How long what happened is kept.
     #[command(flatten)]
     pub keep: KeepArgs,
+    /// Connections to the API.
+    #[command(flatten)]
+    pub connections: ConnectionArgs,
+}
+
+/// Connections to the API; health and metrics have their own at the operations address.
+#[derive(Debug, Clone, Copy, Args)]
+#[command(next_help_heading = "Connections", about = None, long_about = None)]
+pub struct ConnectionArgs {
+    /// Most connections that are open at once, event streams included; further ones are closed at once. Never more than half of
+    /// the files that the process may open
+    #[arg(long, env = "SLIPWAY_API_CONNECTIONS", value_name = "NUMBER", default_value_t = 4_096, value_parser = from_one())]
+    pub api_connections: u32,
+    /// How long a connection may send no whole head of a request, between two requests too, or take nothing of an answer, before
+    /// it is closed; longer than a load balancer before it keeps connections that nobody uses
+    #[arg(long, env = "SLIPWAY_API_SILENCE", value_name = "DURATION", default_value = "75s", value_parser = duration)]
+    pub api_silence: Duration,
+}
+
+impl From<ConnectionArgs> for runtime::connections::Bounds {
+    fn from(args: ConnectionArgs) -> Self {
+        let ConnectionArgs { api_connections, api_silence } = args;
+        Self { most: api_connections, silence: api_silence }
+    }
 }
 
 /// What each tenant may take of the API, in each process; tokens of role sre are not counted.
@@ -362,6 +386,7 @@ fn kept(text: &str) -> Result<Kept, String> {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
+    use runtime::connections::Bounds as Connections;
 
     use super::*;
 
@@ -408,9 +433,10 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_deadlines_are_those_of_the_domain() {
+    fn the_usual_deadlines_are_those_of_the_domain_and_the_usual_connections_those_of_the_runtime() {
         let least = ["slipway-backend", "serve", "--database-url=postgres://x/y", "--kafka-bootstrap=x:1"];
         let Command::Serve(serve) = Cli::try_parse_from(least).unwrap().command else { panic!("serve") };
         assert_eq!(serve.deadlines.deadlines(), Deadlines::default());
+        assert_eq!(Connections::from(serve.bounds.connections), Connections::default());
     }
 }

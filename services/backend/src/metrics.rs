@@ -9,6 +9,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
+use runtime::connections::Counts;
 
 pub use operations::Operations;
 
@@ -22,6 +23,8 @@ const REQUEST_BUCKETS: [f64; 12] = [0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.
 pub struct Metrics {
     requests: Family<Labels<3>, Counter>,
     request_seconds: Family<Labels<2>, Histogram>,
+    /// Connections to the API.
+    pub connections: Counts,
     /// Open event streams.
     pub streams: Gauge,
     outbox_pending: Gauge,
@@ -77,6 +80,7 @@ impl Metrics {
                 "Time to an answer's head",
                 request_seconds,
             ),
+            connections: Counts::new(registry, "http_connections"),
             streams: gauge("http_event_streams", "Open event streams"),
             outbox_pending: gauge("outbox_pending", "Databases with an unpublished state"),
             outbox_oldest_age: registry.register(

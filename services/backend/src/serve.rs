@@ -1,6 +1,7 @@
 //! Runs the roles that this process was given.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use bus::consumer::State;
 use bus::{Admin, Producer};
 use runtime::health::{Component, Heartbeat};
 use runtime::ops::Pages;
-use runtime::{Backoff, CancellationToken, Program};
+use runtime::{Backoff, CancellationToken, Program, connections};
 use secrecy::ExposeSecret as _;
 use store::{Program as Member, Settings, Store};
 use tokio::net::TcpListener;
@@ -54,7 +55,7 @@ pub enum Error {
     #[error("listen on {address} for the API")]
     Listen {
         /// As asked for.
-        address: std::net::SocketAddr,
+        address: SocketAddr,
         /// What the system says.
         #[source]
         source: std::io::Error,
@@ -115,7 +116,7 @@ pub async fn run(args: Serve) -> Result<(), Error> {
         let api = Api::new(store.clone(), doorbell.clone(), streams, metrics.clone(), pages);
         let api = api.behind(gate).with_deadlines(deadlines.deadlines()).with_hearing(hearing.clone());
         let api = api.with_shares(Shares::of(bounds.share.into(), metrics.clone()));
-        start_api(&program, api_listen, api).await?;
+        start_api(&program, (api_listen, bounds.connections.into()), api).await?;
     }
     start_tidying(&program, &store, &metrics, bounds);
     let judge = Judge {
@@ -135,19 +136,24 @@ pub async fn run(args: Serve) -> Result<(), Error> {
     ended
 }
 
-async fn start_api(program: &Program, address: std::net::SocketAddr, api: Api) -> Result<(), Error> {
+async fn start_api(
+    program: &Program,
+    (address, bounds): (SocketAddr, connections::Bounds),
+    api: Api,
+) -> Result<(), Error> {
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
     let (streams, store) = (api.streams().clone(), api.store().clone());
     program.tasks.spawn("event streams", streams.run(store, program.stop()));
     let bound = listener.local_addr().map_err(|source| Error::Listen { address, source })?;
     tracing::info!(api.address = %bound, "the API listens");
-    program.tasks.spawn("api", listen(listener, api, program.stop()));
+    program.tasks.spawn("api", listen(listener, api, bounds, program.stop()));
     Ok(())
 }
 
 /// Serves the API until `stop`; requests under way are answered first.
-pub async fn listen(listener: TcpListener, api: Api, stop: CancellationToken) -> std::io::Result<()> {
-    axum::serve(listener, router(api)).with_graceful_shutdown(async move { stop.cancelled().await }).await
+pub async fn listen(listener: TcpListener, api: Api, bounds: connections::Bounds, stop: CancellationToken) {
+    let counts = api.metrics().connections.clone();
+    connections::serve(listener, router(api), bounds, counts, stop).await;
 }
 
 fn start_relay(program: &Program, kafka: Kafka, counted: watch::Receiver<bool>, relay: Relay) {
@@ -269,7 +275,8 @@ fn watch_postgres(program: &Program, store: Store, member: Member) {
 
 /// `partitions` are those of either topic.
 fn limits(bounds: Bounds, partitions: i32) -> Limits {
-    let Bounds { backlog_databases, backlog_seconds, record_bytes, share: _, keep: _ } = bounds;
+    let Bounds { backlog_databases, backlog_seconds, record_bytes, share: _, keep: _, connections: _ } =
+        bounds;
     let age = Duration::from_secs(backlog_seconds);
     Limits { databases: backlog_databases, age, partitions, record_bytes }
 }

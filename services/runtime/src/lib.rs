@@ -37,6 +37,7 @@
 //! ```
 
 pub mod backoff;
+pub mod connections;
 pub mod deadline;
 pub mod failpoint;
 pub mod health;

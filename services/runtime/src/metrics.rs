@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
+pub(crate) use process::max_files;
+
 use crate::{Service, lock};
 
 /// The media type of what [`Metrics::encode`] returns.

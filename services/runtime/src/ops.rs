@@ -15,7 +15,11 @@ use axum::{Json, Router};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::connections::{self, Bounds, Counts};
 use crate::{Health, Metrics, metrics};
+
+/// The most connections: those of an orchestrator, some collectors and some people.
+const CONNECTIONS: u32 = 128;
 
 /// Arguments of the operations server, to be flattened into a program's own.
 #[derive(Debug, Clone, clap::Args)]
@@ -44,7 +48,7 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// The listener broke.
+    /// The listener has no address.
     #[error("serve operations")]
     Serve(#[source] io::Error),
 }
@@ -64,12 +68,10 @@ pub async fn bind(args: &OpsArgs) -> Result<TcpListener, Error> {
     TcpListener::bind(address).await.map_err(|source| Error::Bind { address, source })
 }
 
-/// Serves `router` until `stop`; requests under way are answered first.
-pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> Result<(), Error> {
-    axum::serve(listener, router)
-        .with_graceful_shutdown(async move { stop.cancelled().await })
-        .await
-        .map_err(Error::Serve)
+/// Serves `router` until `stop`; requests under way are answered first. Over connections of its own, however many others there are.
+pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
+    let bounds = Bounds { most: CONNECTIONS, ..Bounds::default() };
+    connections::serve(listener, router, bounds, Counts::default(), stop).await;
 }
 
 /// The answers behind the three paths.
@@ -196,7 +198,7 @@ mod tests {
         let connection = tokio::net::TcpStream::connect(address).await.unwrap();
         stop.cancel();
         drop(connection);
-        tokio::time::timeout(Duration::from_secs(10), server).await.unwrap().unwrap().unwrap();
+        tokio::time::timeout(Duration::from_secs(10), server).await.unwrap().unwrap();
     }
 
     #[tokio::test]

@@ -53,7 +53,7 @@ pub struct Program {
 struct OpsServer {
     address: SocketAddr,
     stop: DropGuard,
-    task: JoinHandle<Result<(), ops::Error>>,
+    task: JoinHandle<()>,
 }
 
 /// A program did not start or did not end well.

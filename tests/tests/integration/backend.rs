@@ -10,6 +10,7 @@ use ::backend::metrics::Metrics;
 use ::backend::tokens::{self, Wish};
 use ::store::{Role, Store};
 use reqwest::{Method, RequestBuilder, StatusCode};
+use runtime::connections::Bounds;
 use runtime::ops::Pages;
 use runtime::{CancellationToken, Health};
 use serde_json::{Value, json};
@@ -192,7 +193,7 @@ async fn serve_as((store, doorbell, metrics, stop): Parts, finish: impl FnOnce(A
     tokio::spawn(streams.clone().run(store.clone(), stop.clone()));
     let pages = Pages { health: Health::new(), metrics: runtime::Metrics::default() };
     let api = finish(Api::new(store, doorbell, streams, metrics, pages));
-    tokio::spawn(::backend::serve::listen(listener, api, stop));
+    tokio::spawn(::backend::serve::listen(listener, api, Bounds::default(), stop));
     base
 }
 

@@ -147,7 +147,7 @@ impl Api {
         &self.0.streams
     }
 
-    fn metrics(&self) -> &Metrics {
+    pub(crate) fn metrics(&self) -> &Metrics {
         &self.0.metrics
     }
 

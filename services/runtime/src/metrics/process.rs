@@ -28,9 +28,7 @@ impl Collector for Process {
         if let Some(open) = open_files() {
             gauge(&mut encoder, "process_open_fds", "Open file descriptors.", open)?;
         }
-        if let Some(limit) =
-            read("/proc/self/limits").as_deref().and_then(|text| keyed(text, "Max open files"))
-        {
+        if let Some(limit) = max_files() {
             gauge(&mut encoder, "process_max_fds", "Highest number of open file descriptors.", limit)?;
         }
         Ok(())
@@ -88,6 +86,11 @@ impl Stat {
 fn keyed(text: &str, key: &str) -> Option<i64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(key))?;
     rest.split_whitespace().next()?.parse().ok()
+}
+
+/// How many files the process may have open; `None` where nobody says, and where there is no limit.
+pub(crate) fn max_files() -> Option<i64> {
+    keyed(&read("/proc/self/limits")?, "Max open files")
 }
 
 fn open_files() -> Option<i64> {

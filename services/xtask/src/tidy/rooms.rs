@@ -74,6 +74,7 @@ const EXCLUSIVE: &[(&str, &[&str])] = &[
     ("aws-smithy-", &["cloud-aws"]),
     ("aws-types", &["cloud-aws"]),
     ("axum", &["backend", "runtime", "e2e"]),
+    ("hyper", &["runtime"]),
     ("utoipa-axum", &["backend"]),
     ("reqwest", &["slipway", "operator", "node-agent", "testkit", "bench", "e2e"]),
     (

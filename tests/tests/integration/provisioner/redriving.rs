@@ -7,6 +7,7 @@ use backend::metrics::Metrics;
 use backend::tokens::{self, Wish};
 use domain::RunState;
 use runtime::CancellationToken;
+use runtime::connections::Bounds;
 use runtime::ops::Pages;
 use serde_json::{Value, json};
 use store::Role;
@@ -37,7 +38,7 @@ impl OnCall {
         let pages = Pages { health: runtime::Health::new(), metrics: runtime::Metrics::default() };
         let api = Api::new(store, Doorbell::default(), Streams::new(metrics.clone()), metrics, pages);
         let stop = CancellationToken::new();
-        tokio::spawn(backend::serve::listen(listener, api, stop.clone()));
+        tokio::spawn(backend::serve::listen(listener, api, Bounds::default(), stop.clone()));
         Self { base, token, stop }
     }
 

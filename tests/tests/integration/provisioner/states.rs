@@ -7,6 +7,7 @@ use backend::tokens::{self, Wish};
 use domain::OperationKind;
 use reqwest::Method;
 use resources::{QuestDB, RunState};
+use runtime::connections::Bounds;
 use runtime::ops::Pages;
 use serde_json::{Value, json};
 use store::Role;
@@ -28,7 +29,7 @@ async fn console(world: &World) -> Console {
     let api = Api::new(store, Doorbell::default(), streams, metrics, pages);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(backend::serve::listen(listener, api, world.stopped()));
+    tokio::spawn(backend::serve::listen(listener, api, Bounds::default(), world.stopped()));
     Console::at(&url, &token, &world.rig.tenant)
 }
 
