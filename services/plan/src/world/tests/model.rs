@@ -413,7 +413,7 @@ impl World {
             Step::WriteReleased { released, unjoined } => {
                 self.remember();
                 self.annotate(names::RELEASED, released);
-                for unjoined in unjoined {
+                if let Some(unjoined) = unjoined {
                     self.annotate(names::UNJOINED, unjoined);
                 }
             }
