@@ -62,8 +62,9 @@ pub(crate) fn decide(
     if validated.goal != Goal::Serve {
         return Decision::of(wish, record.map(|record| look.at_rest(record)));
     }
-    let (image, record) = in_force(resource, observed, record);
-    let Some(image) = image else { return Decision::of(wish, record) };
+    let Some(image) = image_in_force(resource, observed, record.as_ref()) else {
+        return Decision::of(wish, record);
+    };
     match look.standing(image, record) {
         Standing::Open(decision) => *decision,
         Standing::Known(image, record) => {
@@ -104,39 +105,18 @@ fn ran_last(record: &UpgradeStatus) -> &str {
     }
 }
 
-/// The image that ran last, and the record that holds of it. Only a database that never served has none, or one of which there is
-/// nothing but a disk that does not say it: that of an older operator, or of a version that cannot be compared.
-///
-/// What was reported may be older than the disk: a cluster that is restored from a copy of before tells of a time before. Then
-/// the disk is believed, and what is told of an earlier start says nothing of it.
-fn in_force(
-    resource: &QuestDB,
-    observed: &Observed,
-    record: Option<UpgradeStatus>,
-) -> (Option<String>, Option<UpgradeStatus>) {
+/// The image that ran last. Only a database that never served has none, or one of which there is nothing but a disk that does not
+/// say it: that of an older operator, or of a version that cannot be compared.
+fn image_in_force(resource: &QuestDB, observed: &Observed, record: Option<&UpgradeStatus>) -> Option<String> {
     let (children, volumes) = (&observed.children, &observed.account.volumes);
-    let running = image_of_template(children.stateful_set.as_deref())
-        .or_else(|| image_of_pod(children.pod.as_deref()?));
-    if running.is_some() {
-        return (running, record);
-    }
+    let of_record = |record: &UpgradeStatus| ran_last(record).to_owned();
     let of_status = || Some(catalogue::image_of(resource.status.as_ref()?.version.as_deref()?));
-    let told = record.as_ref().map(|record| ran_last(record).to_owned()).or_else(of_status);
-    let shown = living(volumes).next().and_then(disk::version_of_disk);
-    // The disk says beforehand what is about to be started.
-    let explained = |shown: &&str| record.as_ref().is_some_and(|record| was_given_up(record, shown));
-    let newest = disk::newer(told.as_deref().map(version_of), shown.filter(|shown| !explained(shown)));
-    match newest {
-        Some(newest) if told.as_deref().map(version_of) != Some(newest) => {
-            (Some(catalogue::image_of(newest)), None)
-        }
-        _ => (told, record),
-    }
-}
-
-/// Whether a start was taken back of this very version: one of another major version is so only before it has begun.
-fn was_given_up(record: &UpgradeStatus, version: &str) -> bool {
-    record.result == UpgradeResult::RolledBack && version_of(&record.to) == version
+    let of_disk = || Some(catalogue::image_of(disk::version_of_disk(living(volumes).next()?)?));
+    image_of_template(children.stateful_set.as_deref())
+        .or_else(|| image_of_pod(children.pod.as_deref()?))
+        .or_else(|| record.map(of_record))
+        .or_else(of_status)
+        .or_else(of_disk)
 }
 
 /// What is said to who asks for a version that cannot read the data.

@@ -6,8 +6,7 @@ use cloud::{Tags, Volume, key};
 use domain::catalogue;
 use jiff::SignedDuration;
 use resources::names::condition;
-use resources::{QuestDB, RunState, UpgradeResult, UpgradeStatus};
-use serde_json::json;
+use resources::{QuestDB, RunState};
 
 use super::model::World;
 use super::operations::{Operation, become_, change, deleted, operation, paused, remove};
@@ -238,61 +237,6 @@ fn nothing_older_is_said_by_who_saw_what_was() {
     other.children.pod = None;
     say(&mut other, Some("10.0.0"));
     assert!(other.apply(&step, &world.resource).is_err(), "it does not");
-}
-
-/// A paused database, of which a cluster that was restored from a copy of before tells that 9.3.4 served, and what became of the
-/// last start; its disk tells more.
-fn restored(last: Option<(&str, UpgradeResult)>, shown: &str) -> World {
-    let mut world = paused();
-    let last = last.map(|(to, result)| -> UpgradeStatus {
-        let (from, to) = (catalogue::image_of("9.3.4"), catalogue::image_of(to));
-        let begun = result != UpgradeResult::RolledBack;
-        let started_at = "1970-01-01T00:00:00Z";
-        let told =
-            json!({ "from": from, "to": to, "result": result, "begun": begun, "startedAt": started_at });
-        serde_json::from_value(told).unwrap()
-    });
-    world.resource.status.as_mut().unwrap().last_upgrade = last;
-    say(&mut world, Some(shown));
-    world
-}
-
-#[test]
-fn what_is_told_of_an_older_major_version_than_the_disk_tells_of_is_of_before() {
-    use UpgradeResult::{RolledBack, Running, Succeeded};
-    for (last, shown, expected) in [
-        (None, "10.0.0", "10.0.0"),
-        (Some(("9.4.0", Succeeded)), "10.0.0", "10.0.0"),
-        (Some(("9.4.0", Running)), "10.0.0", "10.0.0"),
-        (Some(("10.0.0", Running)), "11.0.0", "11.0.0"),
-        (Some(("10.0.0", RolledBack)), "11.0.0", "11.0.0"),
-        // It is known why the disk says so, and that it did not come to it.
-        (Some(("10.0.0", RolledBack)), "10.0.0", "9.3.4"),
-        // Within a major version what is told is as good, and newer.
-        (None, "9.4.0", "9.3.4"),
-    ] {
-        let what = format!("{last:?}, the disk says {shown}");
-        let mut world = restored(last, shown);
-        assert!(world.children.stateful_set.is_none() && world.children.pod.is_none());
-        become_(&mut world, RunState::Running);
-        assert_eq!(versions(&mut world), [expected], "{what}");
-        check_end(&world, &what);
-        let is_later = expected != "9.3.4";
-        assert_eq!((said(&world), is_refused(&world.resource)), (Some(expected), is_later), "{what}");
-        let status = world.resource.status.as_ref().unwrap();
-        assert_eq!(status.version.as_deref(), Some(expected), "{what}");
-        if is_later {
-            let wanted = format!("QuestDB 9.3.4 cannot read what {expected} has written");
-            assert!(refusal(&world).contains(&wanted), "{what}: {}", refusal(&world));
-            assert_eq!(status.last_upgrade, None, "{what}: of a time before");
-        }
-    }
-    let mut world = restored(None, "10.0.0");
-    wish_for(&mut world, "10.0.1");
-    become_(&mut world, RunState::Running);
-    assert_eq!(versions(&mut world), ["10.0.0", "10.0.1"]);
-    check_end(&world, "upgraded");
-    assert_eq!(world.snapshots.len(), 1, "the disk is copied first");
 }
 
 /// What a copy holds is no older than its version, so nor is the disk that is made of it, though nothing started on it yet.
