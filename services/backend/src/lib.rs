@@ -15,6 +15,7 @@ pub mod relay;
 pub mod serve;
 pub mod sink;
 pub mod sweep;
+mod tidy;
 pub mod tokens;
 pub mod topics;
 mod way_back;

@@ -25,7 +25,7 @@ use crate::prune;
 use crate::relay::{self, Relay};
 use crate::sink::GossipSink;
 use crate::sweep::{self, Sweep};
-use crate::topics;
+use crate::{tidy, topics};
 
 /// How long tasks may take to finish at a stop.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -34,9 +34,6 @@ const CHECK_EVERY: Duration = Duration::from_secs(2);
 const CHECK_DEADLINE: Duration = Duration::from_secs(5);
 /// How long the sink's loop may stand still, backing off after a broken consumer included.
 const SINK_SILENCE: Duration = Duration::from_mins(2);
-/// How long answers to idempotency keys are kept.
-const ANSWERS_KEPT: Duration = Duration::from_hours(48);
-const TIDY_EVERY: Duration = Duration::from_mins(10);
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
 
 /// The backend did not start or did not end well.
@@ -259,7 +256,7 @@ async fn begin_anew(sink: &GossipSink) {
 }
 
 fn start_tidying(program: &Program, store: &Store, metrics: &Metrics, bounds: Bounds) {
-    program.tasks.spawn("tidy", tidy(store.clone(), program.stop()));
+    program.tasks.spawn("tidy", tidy::run(store.clone(), program.stop()));
     prune::start(program, store.clone(), metrics.clone(), bounds.keep.into());
 }
 
@@ -316,27 +313,6 @@ where
             Err(late) => component.set_failing(late.to_string()),
         }
         pause(CHECK_EVERY, &stop).await;
-    }
-}
-
-/// Takes away what was kept long enough.
-async fn tidy(store: Store, stop: CancellationToken) {
-    while !stop.is_cancelled() {
-        pause(TIDY_EVERY, &stop).await;
-        let forgotten = async {
-            let programs = store.forget_programs().await?;
-            Ok::<_, store::Error>((store.forget_answers(ANSWERS_KEPT).await?, programs))
-        };
-        match runtime::deadline(CHECK_DEADLINE, "tidying", forgotten).await {
-            Ok(Ok((0, 0))) => {}
-            Ok(Ok((answers, programs))) => {
-                tracing::info!(answers, programs, "old idempotency keys and lost programs were forgotten");
-            }
-            Ok(Err(error)) => {
-                tracing::warn!(reason = runtime::telemetry::chain(&error), "nothing was tidied");
-            }
-            Err(late) => tracing::warn!(reason = %late, "nothing was tidied"),
-        }
     }
 }
 
