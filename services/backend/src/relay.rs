@@ -3,20 +3,22 @@
 //! *Invariant:* a position is marked published only after Kafka's word, and only if it is still what the database should
 //! be. A crash between the two publishes twice, which readers bear: the highest position wins. So any number of relays
 //! may run. *Invariant:* nobody waits for another database: what cannot be read or sent is set aside until the next mint,
-//! what somebody holds locked is marked later.
+//! what somebody holds locked is marked later, and what Kafka took is marked while others still wait for its word.
 
 mod measure;
 mod portion;
 mod reading;
 mod record;
 mod sent;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bus::{Pending, Producer};
+use bus::{Delivered, Pending, Producer};
 use domain::{DatabaseId, Position};
+use futures::StreamExt as _;
 use runtime::backoff::Retry;
 use runtime::health::Heartbeat;
 use runtime::{Backoff, CancellationToken};
@@ -25,6 +27,7 @@ use tokio::sync::{mpsc, watch};
 
 use reading::Reading;
 use sent::{Sent, told};
+use words::{Words, words};
 
 pub(crate) use record::{message, size};
 
@@ -36,8 +39,10 @@ pub const SENT: &str = "backend.relay.sent";
 
 /// Instructions of a round that are told of one by one.
 const FEW: usize = 50;
-/// Instructions that are marked at once.
+/// Instructions that are queued, and marked, at once.
 const STRETCH: usize = 500;
+/// How long what Kafka took waits for more of its kind, so that many are marked at once.
+const TOGETHER: Duration = Duration::from_millis(50);
 /// How long the table is left alone when nothing rings.
 const FLOOR: Duration = Duration::from_millis(500);
 /// Patience with one round: longer than the producer's own.
@@ -59,8 +64,10 @@ pub struct Relay {
     reading: Reading,
 }
 
-/// An instruction that Kafka has not answered for yet.
-type Queued<'a> = (&'a Instruction, Pending);
+/// The number of an instruction in its round, and the record that Kafka has not answered for yet.
+type Queued = (usize, Pending);
+/// What Kafka answers.
+type Word = Result<Delivered, bus::Error>;
 
 /// What a round did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -212,12 +219,13 @@ impl Relay {
         self.delivered().clear();
         self.note(known, &mut sent).await;
         let few = instructions.len() <= FEW;
-        let (tell, queued) = mpsc::channel(instructions.len().max(1));
-        let queued = tokio::sync::Mutex::new(queued);
+        let most = instructions.len().max(1);
+        let (tell, queued) = mpsc::channel(most);
+        let words = tokio::sync::Mutex::new(words(queued, most, TOGETHER, Pending::wait));
         let (refused, one, other) = tokio::join!(
             self.enqueue(instructions, tell),
-            self.settle(&queued, few),
-            self.settle(&queued, few)
+            self.settle(instructions, &words, few),
+            self.settle(instructions, &words, few)
         );
         let mut sent = sent.and(one).and(other);
         for (instruction, error) in refused {
@@ -233,16 +241,16 @@ impl Relay {
     async fn enqueue<'a>(
         &self,
         instructions: &'a [Instruction],
-        queued: mpsc::Sender<Queued<'a>>,
+        queued: mpsc::Sender<Queued>,
     ) -> Vec<(&'a Instruction, bus::Error)> {
         let (mut refused, mut bytes) = (Vec::new(), 0);
-        for stretch in instructions.chunks(STRETCH) {
-            for instruction in stretch {
+        for (number, stretch) in instructions.chunks(STRETCH).enumerate() {
+            for (place, instruction) in stretch.iter().enumerate() {
                 let record = message(&self.topic, instruction);
                 bytes += record.payload.len();
                 match self.producer.enqueue(&record) {
                     // There is room for all of them, and whoever reads stays until the last.
-                    Ok(pending) => drop(queued.try_send((instruction, pending))),
+                    Ok(pending) => drop(queued.try_send((number * STRETCH + place, pending))),
                     Err(error) => refused.push((instruction, error)),
                 }
             }
@@ -253,26 +261,28 @@ impl Relay {
         refused
     }
 
-    /// Waits for Kafka's word on each and marks what it took, stretch by stretch.
+    /// Takes Kafka's words as they come and marks what it took, stretch by stretch.
     async fn settle<'a>(
         &self,
-        queued: &tokio::sync::Mutex<mpsc::Receiver<Queued<'a>>>,
+        instructions: &'a [Instruction],
+        words: &tokio::sync::Mutex<Words<Word>>,
         few: bool,
     ) -> Sent<'a> {
         let mut sent = Sent::default();
-        let mut stretch = Vec::with_capacity(STRETCH);
-        while queued.lock().await.recv_many(&mut stretch, STRETCH).await > 0 {
+        loop {
+            // While these are marked, the other one listens.
+            let stretch = words.lock().await.next().await;
+            let Some(stretch) = stretch else { return sent };
             let mut taken = Vec::with_capacity(stretch.len());
-            for (instruction, pending) in stretch.drain(..) {
-                match pending.wait().await {
-                    Ok(delivered) => taken.push(told(instruction, delivered, few)),
-                    Err(error) => sent.refused(instruction, error),
+            for (which, word) in stretch {
+                match word {
+                    Ok(delivered) => taken.push(told(&instructions[which], delivered, few)),
+                    Err(error) => sent.refused(&instructions[which], error),
                 }
             }
             sent.taken += taken.len();
             self.note(&taken, &mut sent).await;
         }
-        sent
     }
 
     /// Marks what Kafka took. After Postgres failed once it is only remembered, to be marked in the next round.
