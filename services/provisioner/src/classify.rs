@@ -73,6 +73,8 @@ pub mod code {
     pub const NAMESPACE: &str = "namespace";
     /// The cluster is out of service.
     pub const DISABLED: &str = "disabled";
+    /// The cluster's registration cannot be read by this program.
+    pub const REGISTRATION: &str = "registration";
     /// Others write the resource all the time.
     pub const CONTENDED: &str = "contended";
     /// The API server asked for patience.

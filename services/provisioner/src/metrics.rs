@@ -40,6 +40,7 @@ struct Guards {
     breaker: Family<Labels, Gauge>,
     gate_closed: Family<Labels, Gauge>,
     calls: Family<Labels, Gauge>,
+    unreadable: Gauge,
 }
 
 impl Guards {
@@ -59,6 +60,11 @@ impl Guards {
                 "provisioner_cluster_calls",
                 "Calls under way to a cluster",
                 Family::default(),
+            ),
+            unreadable: registry.register(
+                "provisioner_clusters_unreadable",
+                "Registered clusters whose registration cannot be read: what is meant for them waits",
+                Gauge::default(),
             ),
         }
     }
@@ -168,6 +174,11 @@ impl Metrics {
         guards.breaker.get_or_create(&of(cluster)).set(level);
         guards.gate_closed.get_or_create(&of(cluster)).set(i64::from(phase == Phase::Resting));
         guards.calls.get_or_create(&of(cluster)).set(guard.in_flight().into());
+    }
+
+    /// So many clusters are registered in a way that cannot be read.
+    pub fn unreadable(&self, clusters: usize) {
+        self.0.guards.unreadable.set(i64::try_from(clusters).unwrap_or(i64::MAX));
     }
 
     /// A cluster is registered no more.

@@ -175,6 +175,10 @@ impl Worker {
         let cluster = &job.instruction.cluster;
         let member = match self.fleet.find(cluster).await {
             Found::Member(member) => member,
+            Found::Unreadable(reason) => {
+                let message = format!("the registration of cluster {cluster} cannot be read: {reason}");
+                return Ok(Ended::Park(Trouble::of_cluster(code::REGISTRATION, message)));
+            }
             Found::NotKnown(reason) => return Err(Error::Registry { reason }),
             Found::Unknown => return Ok(Ended::Refused(unregistered(cluster))),
         };
@@ -244,7 +248,7 @@ impl Worker {
     /// Parks an instruction that this program is too old for, without reading it.
     async fn shelve(&self, early: &Early) -> Result<(), Error> {
         match self.fleet.find(&early.cluster).await {
-            Found::Member(_) => {}
+            Found::Member(_) | Found::Unreadable(_) => {}
             Found::NotKnown(reason) => return Err(Error::Registry { reason }),
             // Nobody would ever drain it, and nothing else would be sent to its database while it lies there.
             Found::Unknown => return self.bury(&early.record, &unregistered(&early.cluster)).await,

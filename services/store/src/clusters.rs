@@ -1,12 +1,15 @@
-//! Table `clusters`: the registry.
+//! Table `clusters`: the registry. A row of it that cannot be read hides no other.
 
 use std::collections::BTreeMap;
 
 use domain::placement::Candidate;
 use domain::{Cluster, ClusterId, ClusterState, TenantId};
 use jiff::Timestamp;
+use sqlx::postgres::PgRow;
 use sqlx::types::Json;
+use sqlx::{FromRow, Row as _};
 
+use crate::rows::read;
 use crate::{Error, Store, Transaction};
 
 /// A registered cluster and when it changed: readers rebuild their clients when `updated_at` moves.
@@ -18,6 +21,35 @@ pub struct ClusterRecord {
     pub created_at: Timestamp,
     /// When its registration last changed.
     pub updated_at: Timestamp,
+}
+
+/// All clusters, as far as they can be read.
+#[derive(Debug, Default)]
+pub struct Registry {
+    /// In order of their identity.
+    pub clusters: Vec<ClusterRecord>,
+    /// Those that cannot be read.
+    pub unreadable: Vec<UnreadableCluster>,
+}
+
+/// Where a new database could live, as far as that can be read.
+#[derive(Debug, Default)]
+pub struct Candidates {
+    /// Clusters that may be chosen.
+    pub candidates: Vec<Candidate>,
+    /// Those that cannot be read, and so not chosen.
+    pub unreadable: Vec<UnreadableCluster>,
+}
+
+/// A cluster whose registration cannot be read, because a newer program wrote it or because it is damaged.
+#[derive(Debug)]
+pub struct UnreadableCluster {
+    /// Its identity.
+    pub id: String,
+    /// Its region.
+    pub region: String,
+    /// What cannot be read.
+    pub error: Error,
 }
 
 #[derive(sqlx::FromRow)]
@@ -98,42 +130,40 @@ impl Store {
         Ok(inserted.unwrap_or(false))
     }
 
-    /// All clusters, by name.
-    pub async fn clusters(&self) -> Result<Vec<ClusterRecord>, Error> {
-        let rows: Vec<Row> = sqlx::query_as(concat!("select ", columns!(), " from clusters c order by c.id"))
+    /// All clusters, by name. One that cannot be read hides no other.
+    pub async fn clusters(&self) -> Result<Registry, Error> {
+        let rows: Vec<PgRow> = sqlx::query(concat!("select ", columns!(), " from clusters c order by c.id"))
             .fetch_all(&self.pool)
             .await
             .map_err(Error::from_sqlx)?;
-        rows.into_iter().map(ClusterRecord::try_from).collect()
+        let (clusters, unreadable) = sorted::<Row, ClusterRecord>(&rows)?;
+        Ok(Registry { clusters, unreadable })
     }
 
     /// One cluster.
     pub async fn cluster(&self, id: &ClusterId) -> Result<Option<ClusterRecord>, Error> {
-        let row: Option<Row> =
-            sqlx::query_as(concat!("select ", columns!(), " from clusters c where c.id = $1"))
+        let row: Option<PgRow> =
+            sqlx::query(concat!("select ", columns!(), " from clusters c where c.id = $1"))
                 .bind(id.as_str())
                 .fetch_optional(&self.pool)
                 .await
                 .map_err(Error::from_sqlx)?;
-        row.map(ClusterRecord::try_from).transpose()
+        row.as_ref().map(|row| read::<Row, ClusterRecord>(("clusters", "id"), row)).transpose()
     }
 }
 
 impl Transaction {
     /// All clusters for a new database in a region. Where the region leaves a choice, that is has several clusters that take
-    /// new databases, each of these comes with the number of databases that live there.
-    pub async fn candidates(&mut self, region: &str) -> Result<Vec<Candidate>, Error> {
-        let rows: Vec<CandidateRow> = sqlx::query_as(CANDIDATES)
+    /// new databases, each of these comes with the number of databases that live there. One that cannot be read hides no
+    /// other.
+    pub async fn candidates(&mut self, region: &str) -> Result<Candidates, Error> {
+        let rows: Vec<PgRow> = sqlx::query(CANDIDATES)
             .bind(region)
             .fetch_all(&mut *self.inner)
             .await
             .map_err(Error::from_sqlx)?;
-        rows.into_iter()
-            .map(|row| {
-                let databases = row.databases.map(|count| u64::try_from(count).unwrap_or_default());
-                Ok(Candidate { cluster: ClusterRecord::try_from(row.cluster)?.cluster, databases })
-            })
-            .collect()
+        let (candidates, unreadable) = sorted::<CandidateRow, Candidate>(&rows)?;
+        Ok(Candidates { candidates, unreadable })
     }
 }
 
@@ -171,6 +201,34 @@ impl Transaction {
             .map_err(Error::from_sqlx)?;
         let corrupt = || Error::corrupt("clusters", format!("{id}: state {before}"));
         ClusterState::parse(&before).ok_or_else(corrupt).map(Some)
+    }
+}
+
+/// What rows of clusters say, and those that cannot be read.
+fn sorted<'a, R, T>(rows: &'a [PgRow]) -> Result<(Vec<T>, Vec<UnreadableCluster>), Error>
+where
+    R: FromRow<'a, PgRow>,
+    T: TryFrom<R, Error = Error>,
+{
+    let (mut good, mut unreadable) = (Vec::with_capacity(rows.len()), Vec::new());
+    for row in rows {
+        match read::<R, T>(("clusters", "id"), row) {
+            Ok(one) => good.push(one),
+            Err(error) => {
+                let text = |column: &str| row.try_get::<String, _>(column).map_err(Error::from_sqlx);
+                unreadable.push(UnreadableCluster { id: text("id")?, region: text("region")?, error });
+            }
+        }
+    }
+    Ok((good, unreadable))
+}
+
+impl TryFrom<CandidateRow> for Candidate {
+    type Error = Error;
+
+    fn try_from(row: CandidateRow) -> Result<Self, Error> {
+        let databases = row.databases.map(|count| u64::try_from(count).unwrap_or_default());
+        Ok(Self { cluster: ClusterRecord::try_from(row.cluster)?.cluster, databases })
     }
 }
 

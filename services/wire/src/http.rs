@@ -14,4 +14,4 @@ pub use cluster::{Cluster, ClusterList, RegisterCluster, UpdateCluster};
 pub use database::{Accepted, CreateDatabase, Database, DatabaseList, PurgeDatabase, UpdateDatabase};
 pub use operation::{Operation, OperationEvent, OperationList};
 pub use problem::{FieldProblem, Problem};
-pub use unreadable::Unreadable;
+pub use unreadable::{Unreadable, UnreadableCluster};

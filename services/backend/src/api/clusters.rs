@@ -12,7 +12,7 @@ use wire::http::{self, ClusterList, Problem, RegisterCluster, UpdateCluster};
 use super::auth::Caller;
 use super::body::Body;
 use super::failure::Failure;
-use super::{Api, present};
+use super::{Api, present, unreadable};
 
 /// Register a cluster
 ///
@@ -79,6 +79,8 @@ pub(crate) async fn update(
     let id: ClusterId = text.parse().map_err(|_| Failure::not_found("cluster"))?;
     let wish: UpdateCluster = body.parse()?;
     let state = state(&wish.state).map_err(Failure::violation)?;
+    // One that cannot be read is not changed either.
+    api.store().cluster(&id).await?;
     let mut transaction = api.store().begin().await?;
     let before = transaction.set_cluster_state(&id, state).await?;
     let before = before.ok_or_else(|| Failure::not_found("cluster"))?;
@@ -112,6 +114,8 @@ pub(crate) async fn get(
 }
 
 /// List clusters
+///
+/// One that cannot be read is in `unreadable`, and hides no other.
 #[utoipa::path(
     get,
     path = "/v1/clusters",
@@ -122,15 +126,17 @@ pub(crate) async fn get(
 pub(crate) async fn list(State(api): State<Api>, caller: Caller) -> Result<Json<ClusterList>, Failure> {
     caller.require_sre()?;
     let counts = counts(&api).await?;
-    let records = api.store().clusters().await?;
-    let clusters = records
+    let registry = api.store().clusters().await?;
+    let unreadable = unreadable::clusters(&api, registry.unreadable);
+    let clusters = registry
+        .clusters
         .into_iter()
         .map(|record| {
             let databases = counts.get(record.cluster.id.as_str()).copied().unwrap_or_default();
             present::cluster(record, databases)
         })
         .collect();
-    Ok(Json(ClusterList { clusters }))
+    Ok(Json(ClusterList { clusters, unreadable }))
 }
 
 async fn show(api: &Api, id: &ClusterId) -> Result<http::Cluster, Failure> {

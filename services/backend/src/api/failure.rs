@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use domain::placement::Refusal;
 use domain::{Rule, Violation, Violations};
 use store::Conflict;
-use wire::http::Problem;
+use wire::http::{Problem, UnreadableCluster};
 
 /// Seconds after which a client may come again when something of ours is down.
 const RETRY_AFTER: u32 = 2;
@@ -165,6 +165,12 @@ impl Failure {
         Self::region_closed(&detail).header(header::RETRY_AFTER, RETRY_AFTER)
     }
 
+    /// There may be a place for the new database, in a cluster that cannot be read.
+    pub(crate) fn place_unread(cluster: &UnreadableCluster) -> Self {
+        let detail = format!("what is kept of region {} cannot be read at present", cluster.region);
+        Self::unavailable(&detail, cluster.detail.clone())
+    }
+
     fn region_closed(detail: &str) -> Self {
         let failure = Self::conflict("region_closed", "The region takes no new databases", detail);
         failure.at("/region", Rule::Conflict, detail)
@@ -299,8 +305,8 @@ impl From<store::Error> for Failure {
                 "The database cannot change any more",
                 "all positions of this database are used up",
             ),
-            // Both are read for those alone who may see all of them.
-            store::Error::Corrupt { table: table @ ("databases" | "operations"), what } => {
+            // These are read for those alone who may see all of them.
+            store::Error::Corrupt { table: table @ ("clusters" | "databases" | "operations"), what } => {
                 Self::unreadable(table, &what, cause)
             }
             store::Error::ParseUrl(_)

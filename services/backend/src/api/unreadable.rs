@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use store::{Listed, UnreadableRow};
-use uuid::Uuid;
-use wire::http::Unreadable;
+use wire::http::{Unreadable, UnreadableCluster};
 
 use super::Api;
 
@@ -14,16 +13,16 @@ const MOST: usize = 10_000;
 
 /// Rows that were logged.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Told(Arc<Mutex<BTreeSet<Uuid>>>);
+pub(super) struct Told(Arc<Mutex<BTreeSet<String>>>);
 
 impl Told {
     /// Whether nobody has told of this one yet.
-    fn is_news(&self, id: Uuid) -> bool {
+    fn is_news(&self, id: &str) -> bool {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if told.len() >= MOST {
             told.clear();
         }
-        told.insert(id)
+        told.insert(id.to_owned())
     }
 }
 
@@ -41,7 +40,7 @@ pub(super) fn sorted<T, B>(
             Err(row) => {
                 api.metrics().unreadable(table);
                 let shown = shown(*row);
-                if api.0.told.is_news(shown.id) {
+                if api.0.told.is_news(&shown.id.to_string()) {
                     tracing::warn!(
                         db.id = %shown.database_id,
                         table,
@@ -57,12 +56,34 @@ pub(super) fn sorted<T, B>(
     (bodies, unreadable)
 }
 
-fn shown(row: UnreadableRow) -> Unreadable {
-    let UnreadableRow { id, database, name, tenant, position, error } = row;
-    let detail = match error {
+/// Clusters that cannot be read, as readers of the registry see them.
+pub(super) fn clusters(api: &Api, rows: Vec<store::UnreadableCluster>) -> Vec<UnreadableCluster> {
+    let shown = |row: store::UnreadableCluster| {
+        api.metrics().unreadable("clusters");
+        let store::UnreadableCluster { id, region, error } = row;
+        let detail = detail(error);
+        if api.0.told.is_news(&id) {
+            tracing::warn!(
+                cluster.name = id,
+                reason = detail,
+                "a cluster cannot be read: nothing is placed there, and it is shown as unreadable"
+            );
+        }
+        UnreadableCluster { id, region, detail }
+    };
+    rows.into_iter().map(shown).collect()
+}
+
+fn detail(error: store::Error) -> String {
+    match error {
         store::Error::Corrupt { what, .. } => what,
         other => runtime::telemetry::chain(&other),
-    };
+    }
+}
+
+fn shown(row: UnreadableRow) -> Unreadable {
+    let UnreadableRow { id, database, name, tenant, position, error } = row;
+    let detail = detail(error);
     Unreadable {
         id,
         database_id: database.uuid(),
@@ -81,10 +102,10 @@ mod tests {
     #[test]
     fn a_row_is_news_once() {
         let told = Told::default();
-        let news = |number| told.is_news(Uuid::from_u128(number));
+        let news = |number: usize| told.is_news(&number.to_string());
         assert_eq!([news(1), news(2), news(1)], [true, true, false]);
         for number in 2..=MOST {
-            news(number as u128);
+            news(number);
         }
         assert!(news(1), "what is remembered is bounded");
     }

@@ -2,7 +2,7 @@
 //!
 //! The registry is read from Postgres on a period and kept while Postgres is away; credentials are files that are read
 //! again on a period. *Invariant:* what one cluster does to us stays with that cluster: each has its own client, bound
-//! and breaker. Nothing here writes to a cluster.
+//! and breaker, and one whose registration cannot be read is out of reach alone. Nothing here writes to a cluster.
 
 pub mod breaker;
 pub mod client;
@@ -10,9 +10,9 @@ pub mod credentials;
 pub mod guard;
 mod member;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use domain::ClusterId;
@@ -39,12 +39,19 @@ pub struct Fleet {
     settings: Settings,
     health: runtime::Health,
     metrics: Metrics,
-    members: RwLock<Option<Members>>,
+    registry: RwLock<Registry>,
     /// One refresh at a time; what it says is when the last one began.
     refreshing: tokio::sync::Mutex<Option<Instant>>,
 }
 
-type Members = HashMap<ClusterId, Arc<Member>>;
+/// What the registry says.
+#[derive(Debug, Clone, Default)]
+struct Registry {
+    members: HashMap<ClusterId, Arc<Member>>,
+    /// Clusters whose registration cannot be read, and why: a newer program may have written it, and know what this one would
+    /// do wrong there.
+    unreadable: BTreeMap<String, String>,
+}
 
 /// How clusters are reached.
 #[derive(Debug, Clone)]
@@ -62,6 +69,8 @@ pub struct Settings {
 pub enum Found {
     /// It is registered.
     Member(Arc<Member>),
+    /// It is registered, in a way that cannot be read.
+    Unreadable(String),
     /// The registry does not have it.
     Unknown,
     /// The registry cannot be read, so nobody knows.
@@ -76,7 +85,7 @@ impl Fleet {
             settings,
             health,
             metrics,
-            members: RwLock::default(),
+            registry: RwLock::default(),
             refreshing: tokio::sync::Mutex::default(),
         })
     }
@@ -88,12 +97,12 @@ impl Fleet {
     /// a registration that went before the instruction.
     pub async fn find(&self, id: &ClusterId) -> Found {
         let asked = Instant::now();
-        if let Some(member) = self.known(id) {
-            return Found::Member(member);
+        if let Some(found) = self.known(id) {
+            return found;
         }
         let refreshed = self.refresh(Some(asked)).await;
         match (self.known(id), refreshed) {
-            (Some(member), _) => Found::Member(member),
+            (Some(found), _) => found,
             (None, Ok(())) => Found::Unknown,
             (None, Err(error)) => Found::NotKnown(runtime::telemetry::chain(&error)),
         }
@@ -101,8 +110,7 @@ impl Fleet {
 
     /// All clusters.
     pub fn members(&self) -> Vec<Arc<Member>> {
-        let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
-        members.iter().flat_map(HashMap::values).cloned().collect()
+        self.read().members.values().cloned().collect()
     }
 
     /// Keeps registry and credentials fresh until the program stops; `joined` is told of each cluster that comes, with a
@@ -132,7 +140,7 @@ impl Fleet {
 
     /// Asks a cluster on a period whether it answers, which also closes its breaker, until it leaves the fleet.
     pub async fn probe(self: Arc<Self>, member: Arc<Member>, stop: CancellationToken) {
-        let name = format!("cluster/{}", member.cluster.id);
+        let name = component(member.cluster.id.as_str());
         let component = self.health.readiness.informative(name.as_str());
         let mut phases = member.guard.watch();
         loop {
@@ -150,15 +158,23 @@ impl Fleet {
             }
         }
         // Its successor of the same name, if there is one, has registered anew by its first probe.
-        if self.known(&member.cluster.id).is_none() {
-            self.health.readiness.remove(&name);
+        let found = self.known(&member.cluster.id);
+        if !matches!(found, Some(Found::Member(_))) {
             self.metrics.forget_cluster(&member.cluster.id);
+        }
+        if found.is_none() {
+            self.health.readiness.remove(&name);
         }
     }
 
-    fn known(&self, id: &ClusterId) -> Option<Arc<Member>> {
-        let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
-        members.as_ref()?.get(id).cloned()
+    fn known(&self, id: &ClusterId) -> Option<Found> {
+        let registry = self.read();
+        let member = registry.members.get(id).map(|member| Found::Member(Arc::clone(member)));
+        member.or_else(|| registry.unreadable.get(id.as_str()).cloned().map(Found::Unreadable))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Registry> {
+        self.registry.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads the registry, unless somebody else began to after `asked`. Those who ask share one reading in a second.
@@ -171,34 +187,64 @@ impl Fleet {
             tokio::time::sleep(APART.saturating_sub(began.elapsed())).await;
         }
         let began = Instant::now();
-        let records = in_time(self.store.clusters()).await?;
+        let store::Registry { clusters, unreadable } = in_time(self.store.clusters()).await?;
         *last = Some(began);
         let mut fresh = Vec::new();
-        let before = self.members.read().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
-        let mut members = Members::new();
-        for record in records {
+        let before = self.read().clone();
+        let reason = |one: store::UnreadableCluster| (one.id, runtime::telemetry::chain(&one.error));
+        let mut registry =
+            Registry { unreadable: unreadable.into_iter().map(reason).collect(), ..Registry::default() };
+        for record in clusters {
             let id = record.cluster.id.clone();
-            let same = before.get(&id).filter(|member| member.cluster == record.cluster);
+            let same = before.members.get(&id).filter(|member| member.cluster == record.cluster);
             let member = same.cloned().unwrap_or_else(|| {
                 let member = Arc::new(Member::new(record.cluster, self.settings.cluster_concurrency));
                 fresh.push(Arc::clone(&member));
                 member
             });
-            members.insert(id, member);
+            registry.members.insert(id, member);
         }
         for member in &fresh {
             tracing::info!(cluster.name = %member.cluster.id, cluster.state = %member.cluster.state, "cluster registered");
         }
         futures::future::join_all(fresh.iter().map(|member| member.reread_credentials(&self.settings))).await;
-        for (id, old) in &before {
-            if !members.get(id).is_some_and(|member| Arc::ptr_eq(member, old)) {
+        // First of all: those who leave look at what is there now.
+        *self.registry.write().unwrap_or_else(PoisonError::into_inner) = registry.clone();
+        for (id, old) in &before.members {
+            if !registry.members.get(id).is_some_and(|member| Arc::ptr_eq(member, old)) {
                 old.left.cancel();
             }
         }
-        *self.members.write().unwrap_or_else(PoisonError::into_inner) = Some(members);
+        self.tell_unreadable(&before, &registry);
         drop(last);
         Ok(())
     }
+
+    /// Says of which clusters the registration cannot be read: once aloud, and all the time to whoever looks.
+    fn tell_unreadable(&self, before: &Registry, now: &Registry) {
+        for (name, reason) in &now.unreadable {
+            if before.unreadable.get(name) != Some(reason) {
+                tracing::error!(
+                    cluster.name = name,
+                    reason,
+                    "the registration of a cluster cannot be read: what is meant for it waits"
+                );
+            }
+            self.health.readiness.informative(component(name)).set_failing(reason.clone());
+        }
+        let is_registered = |name: &str| {
+            now.unreadable.contains_key(name) || now.members.keys().any(|id| id.as_str() == name)
+        };
+        for name in before.unreadable.keys().filter(|name| !is_registered(name)) {
+            self.health.readiness.remove(&component(name));
+        }
+        self.metrics.unreadable(now.unreadable.len());
+    }
+}
+
+/// What health says of a cluster stands under this name.
+fn component(cluster: &str) -> String {
+    format!("cluster/{cluster}")
 }
 
 /// Waits until a probe is due: on a period, and as soon as one could close an open breaker.

@@ -153,7 +153,10 @@ pub async fn run(session: &Session, command: Command) -> Result<(), Error> {
     match command {
         Command::List => {
             let list = client.clusters().await?;
-            if list.clusters.is_empty() {
+            for cluster in &list.unreadable {
+                session.output.warn(&format!("cluster {} cannot be shown: {}", cluster.id, cluster.detail));
+            }
+            if list.clusters.is_empty() && list.unreadable.is_empty() {
                 session.output.hint("no clusters: register one with `slipway clusters register`");
             }
             show_all(session, &list)
@@ -165,7 +168,10 @@ pub async fn run(session: &Session, command: Command) -> Result<(), Error> {
             }
             match found.as_slice() {
                 [cluster] => show(session, cluster),
-                _ => show_all(session, &wire::http::ClusterList { clusters: found }),
+                _ => {
+                    let list = wire::http::ClusterList { clusters: found, unreadable: Vec::new() };
+                    show_all(session, &list)
+                }
             }
         }
         Command::Register(command) => {

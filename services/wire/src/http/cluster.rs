@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::unreadable::UnreadableCluster;
+
 /// Registers a cluster, or changes its registration: `PUT /v1/clusters/{id}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -66,4 +68,7 @@ pub struct Cluster {
 pub struct ClusterList {
     /// In order of their identity.
     pub clusters: Vec<Cluster>,
+    /// Those that cannot be read; absent where all can.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<UnreadableCluster>,
 }

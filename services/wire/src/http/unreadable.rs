@@ -23,3 +23,15 @@ pub struct Unreadable {
     /// What cannot be read.
     pub detail: String,
 }
+
+/// A registered cluster that is there and that this program cannot read: no new database is placed there, and what is meant for its
+/// databases waits. Nothing of it was changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UnreadableCluster {
+    /// Identity.
+    pub id: String,
+    /// AWS region.
+    pub region: String,
+    /// What cannot be read.
+    pub detail: String,
+}

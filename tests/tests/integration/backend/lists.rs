@@ -89,6 +89,43 @@ async fn an_operation_that_cannot_be_read_hides_no_other_and_is_told() {
 }
 
 #[tokio::test]
+async fn a_cluster_that_cannot_be_read_hides_no_other_and_takes_no_database() {
+    let app = App::new().await;
+    for (id, region) in [("eu-two", "eu-west-1"), ("us", "us-east-1")] {
+        let mut cluster = super::cluster();
+        cluster["region"] = json!(region);
+        let put = app.request(&app.sre, reqwest::Method::PUT, &format!("/v1/clusters/{id}")).json(&cluster);
+        assert_eq!(app.send(put).await.status, 201);
+    }
+    app.ask("update clusters set zones = '{\"a\": {\"subnet\": \"s\"}}' where id <> 'eu'").await;
+    let list = app.get(&app.sre, "/v1/clusters").await.body;
+    let ids = |rows: &str| -> Vec<&str> {
+        list[rows].as_array().unwrap().iter().map(|row| text(&row["id"])).collect()
+    };
+    assert_eq!((ids("clusters"), ids("unreadable")), (vec!["eu"], vec!["eu-two", "us"]));
+    let shown = &list["unreadable"][1];
+    assert_eq!(text(&shown["region"]), "us-east-1");
+    assert!(text(&shown["detail"]).contains("zones"), "{shown}");
+    let close = app.request(&app.sre, reqwest::Method::PATCH, "/v1/clusters/us");
+    let closed = app.send(close.json(&json!({"state": "draining"}))).await;
+    for answer in [app.get(&app.sre, "/v1/clusters/us").await, closed] {
+        assert_eq!((answer.status.as_u16(), text(&answer.body["code"])), (500, "unreadable"), "{answer:?}");
+    }
+    assert_eq!(app.ask("select state from clusters where id = 'us'").await, "active", "nothing was changed");
+    for name in ["trades", "quotes"] {
+        assert_eq!(
+            text(&app.created(name).await["database"]["cluster"]),
+            "eu",
+            "the other one of its region"
+        );
+    }
+    let elsewhere = app.create(&app.acme, &json!({"name": "orders", "region": "us-east-1"})).await;
+    assert_eq!((elsewhere.status.as_u16(), text(&elsewhere.body["code"])), (503, "unavailable"));
+    let nowhere = app.create(&app.acme, &json!({"name": "orders", "region": "mars-1"})).await;
+    assert_eq!((nowhere.status.as_u16(), nowhere.errors()), (422, vec![("/region", "unknown")]));
+}
+
+#[tokio::test]
 async fn lists_are_narrowed_by_what_is_asked_for() {
     let app = App::new().await;
     let first = app.created("trades").await;

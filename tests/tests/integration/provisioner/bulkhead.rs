@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use domain::ClusterState;
+use provisioner::classify::code;
 use testkit::eventually;
 
 use wire::{Instruction, OutcomeKind};
@@ -127,6 +128,47 @@ async fn the_patience_that_a_server_asks_for_is_given_and_others_go_on() {
     metric(&running, "provisioner_gate_closed{cluster=\"bare\"} 0").await;
     rig.count("select count(*) from parked_instructions", "0").await;
     rig.count("select count(*) from dead_letters", "0").await;
+    running.stop().await;
+}
+
+/// As a newer program may register it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_registration_that_cannot_be_read_holds_back_what_is_meant_for_its_cluster_alone() {
+    let rig = Rig::new().await;
+    let register = async |name: &str| {
+        rig.credentials_at(name, &testkit::bare_cluster().server);
+        rig.register_as(name, ClusterState::Active).await;
+        let mut instruction = rig.instruction(1);
+        instruction.cluster = name.parse().unwrap();
+        instruction
+    };
+    let zones = async |zones: &str| {
+        let statement = format!("update clusters set zones = '{zones}' where id = 'newer'");
+        testkit::query(&rig.database_url, &statement).await.unwrap();
+    };
+    let held = register("newer").await;
+    zones("{\"a\": {\"subnet\": \"s\"}}").await;
+    let running = rig.start(&[]);
+    let well = rig.instruction(1);
+    for instruction in [&held, &well] {
+        rig.publish(instruction).await;
+    }
+    rig.outcome(&well, OutcomeKind::Applied).await;
+    let told = rig.outcome(&held, OutcomeKind::Parked).await;
+    assert_eq!(told.code, code::REGISTRATION);
+    assert!(told.message.contains("newer") && told.message.contains("zones"), "{}", told.message);
+    metric(&running, "provisioner_clusters_unreadable 1").await;
+    let shown = running.health.readiness.to_json().to_string();
+    assert!(shown.contains("cluster/newer"), "{shown}");
+    // Whoever is registered meanwhile is found.
+    let later = register("later").await;
+    rig.publish(&later).await;
+    rig.outcome(&later, OutcomeKind::Applied).await;
+    zones("{}").await;
+    rig.outcome(&held, OutcomeKind::Applied).await;
+    rig.count("select count(*) from parked_instructions", "0").await;
+    rig.count("select count(*) from dead_letters", "0").await;
+    metric(&running, "provisioner_clusters_unreadable 0").await;
     running.stop().await;
 }
 

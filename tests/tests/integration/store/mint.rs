@@ -122,8 +122,8 @@ async fn tenants_do_not_see_each_other() {
 
 /// How many databases each cluster has, as far as that is counted for a new one in a region.
 async fn counted(scene: &Try, region: &str) -> Vec<(String, Option<u64>)> {
-    let candidates = scene.store.begin().await.unwrap().candidates(region).await.unwrap();
-    candidates.into_iter().map(|one| (one.cluster.id.to_string(), one.databases)).collect()
+    let found = scene.store.begin().await.unwrap().candidates(region).await.unwrap();
+    found.candidates.into_iter().map(|one| (one.cluster.id.to_string(), one.databases)).collect()
 }
 
 #[tokio::test]

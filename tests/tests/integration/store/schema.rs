@@ -76,5 +76,24 @@ async fn clusters_are_registered_once_and_change_only_when_they_change() {
     let changed = store.cluster(&cluster.id).await.unwrap().unwrap();
     assert_eq!(changed.cluster, cluster);
     assert!(changed.updated_at > first.updated_at);
-    assert_eq!(store.clusters().await.unwrap(), [changed]);
+    assert_eq!(store.clusters().await.unwrap().clusters, [changed]);
+}
+
+#[tokio::test]
+async fn a_registration_that_cannot_be_read_hides_no_other() {
+    let scene = Try::new().await;
+    // As a newer program may write it.
+    scene.ask("update clusters set zones = '{\"a\": {\"subnet\": \"s\"}}' where id = 'us-east-1'").await;
+    let found = scene.store.clusters().await.unwrap();
+    let names: Vec<&str> = found.clusters.iter().map(|one| one.cluster.id.as_str()).collect();
+    assert_eq!(names, ["eu-west-1"]);
+    let [broken] = found.unreadable.as_slice() else { panic!("{found:?}") };
+    assert_eq!((broken.id.as_str(), broken.region.as_str()), ("us-east-1", "us-east-1"));
+    let told = broken.error.to_string();
+    assert!(told.contains("us-east-1") && told.contains("zones"), "{told}");
+    let found = scene.store.begin().await.unwrap().candidates("eu-west-1").await.unwrap();
+    let names: Vec<&str> = found.candidates.iter().map(|one| one.cluster.id.as_str()).collect();
+    assert_eq!((names.as_slice(), found.unreadable.len()), (["eu-west-1"].as_slice(), 1));
+    let error = scene.store.cluster(&"us-east-1".parse().unwrap()).await.unwrap_err();
+    assert!(matches!(error, Error::Corrupt { table: "clusters", .. }), "{error:?}");
 }

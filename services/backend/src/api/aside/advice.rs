@@ -33,6 +33,7 @@ pub(super) fn parked(code: &str) -> &'static str {
         "namespace" => "look why the tenant's namespace is missing or going",
         "disabled" => "set the cluster active again",
         "newer_schema" => "upgrade the provisioner",
+        "registration" => "upgrade the provisioner, or mend the cluster's row",
         _ => "describe it: its message says what is in the way",
     }
 }
@@ -82,6 +83,7 @@ mod tests {
             "namespace",
             "disabled",
             "newer_schema",
+            "registration",
         ];
         let strange = ["unknown_database", "other_cluster", "ahead", "content"];
         let all = letters.map(|code| letter(code, false)).into_iter();

@@ -11,7 +11,7 @@ use wire::http::{Accepted, CreateDatabase, Problem};
 use super::super::auth::Caller;
 use super::super::body::Body;
 use super::super::failure::Failure;
-use super::super::{Api, answer, idempotency};
+use super::super::{Api, answer, idempotency, unreadable};
 use super::{accepted, audit, etag, mint};
 
 const ROUTE: &str = "POST /v1/databases";
@@ -57,8 +57,12 @@ pub(crate) async fn create(
         return Ok(answer::send(before, true));
     }
     let valid = wish.validate().map_err(|violations| Failure::invalid(&violations))?;
-    let candidates = transaction.candidates(&valid.region).await?;
-    let cluster = placement::choose(&valid.region, &candidates).map_err(|no| Failure::no_place(&no))?;
+    let found = transaction.candidates(&valid.region).await?;
+    let unreadable = unreadable::clusters(&api, found.unreadable);
+    let cluster = placement::choose(&valid.region, &found.candidates).map_err(|no| {
+        let unread = unreadable.iter().find(|cluster| cluster.region == valid.region);
+        unread.map_or_else(|| Failure::no_place(&no), Failure::place_unread)
+    })?;
     if !transaction.hold_open(&cluster.id, tenant).await? {
         return Err(Failure::place_closing(&valid.region));
     }
