@@ -166,13 +166,10 @@ pub async fn run(session: &Session, command: Command) -> Result<(), Error> {
             for text in &clusters {
                 found.push(client.cluster(&cluster_id(text)?).await?);
             }
-            match found.as_slice() {
-                [cluster] => show(session, cluster),
-                _ => {
-                    let list = wire::http::ClusterList { clusters: found, unreadable: Vec::new() };
-                    show_all(session, &list)
-                }
+            if let [cluster] = found.as_slice() {
+                return show(session, cluster);
             }
+            show_all(session, &wire::http::ClusterList { clusters: found, unreadable: Vec::new() })
         }
         Command::Register(command) => {
             let Register { cluster, file, flags } = *command;
