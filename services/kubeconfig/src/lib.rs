@@ -8,7 +8,7 @@ mod token;
 
 use kube::config::KubeconfigError;
 
-pub use token::{NoToken, hidden};
+pub use token::{NoClient, NoToken, hidden};
 
 /// Where a text stops being a kubeconfig, to be put behind its name; `None` for an error that is not about the text.
 pub fn place(error: &KubeconfigError) -> Option<String> {

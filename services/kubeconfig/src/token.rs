@@ -24,6 +24,23 @@ impl NoToken {
     }
 }
 
+/// A client could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum NoClient {
+    /// The program for tokens gives none.
+    #[error(transparent)]
+    Token(NoToken),
+    /// Certificates or keys cannot be used.
+    #[error(transparent)]
+    Other(kube::Error),
+}
+
+impl From<kube::Error> for NoClient {
+    fn from(error: kube::Error) -> Self {
+        NoToken::of(&error).map_or(Self::Other(error), Self::Token)
+    }
+}
+
 /// To be put around everything that the library does in a client, as its last layer: tokens are asked for as a part of calls, too.
 pub fn hidden() -> MapErrLayer<fn(BoxError) -> BoxError> {
     MapErrLayer::new(without_output)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use kube::Client;
 use kube::client::ClientBuilder;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
-use kubeconfig::NoToken;
+use kubeconfig::NoClient;
 
 use crate::clock::Clock;
 use crate::count::Count;
@@ -43,12 +43,9 @@ pub enum Error {
     /// There is no kubeconfig and no service account.
     #[error("find the pod's service account (no kubeconfig was named)")]
     InCluster(#[source] kube::config::InClusterError),
-    /// Certificates or keys cannot be used.
+    /// Certificates or keys cannot be used, or the program that the kubeconfig names gives no token.
     #[error("prepare the connection to the API server")]
-    Connect(#[source] kube::Error),
-    /// The program that the kubeconfig names gives no token.
-    #[error("prepare the connection to the API server")]
-    Token(#[source] NoToken),
+    Connect(#[source] NoClient),
 }
 
 /// Prepares both clients; nothing is sent yet. Everything that is sent will be counted, and its answer heard for its time.
@@ -72,15 +69,9 @@ pub(crate) async fn connect(
 
 fn client(config: Config, count: &Count, clock: &Clock) -> Result<Client, Error> {
     let host = config.cluster_url.authority().map_or("", |authority| authority.as_str()).to_owned();
-    let builder = ClientBuilder::try_from(config).map_err(no_client)?;
+    let builder =
+        ClientBuilder::try_from(config).map_err(|error: kube::Error| Error::Connect(error.into()))?;
     Ok(builder.with_layer(&count.of(&host)).with_layer(clock).with_layer(&kubeconfig::hidden()).build())
-}
-
-fn no_client(error: kube::Error) -> Error {
-    match NoToken::of(&error) {
-        Some(told) => Error::Token(told),
-        None => Error::Connect(error),
-    }
 }
 
 async fn load(kubeconfig: Option<&Path>) -> Result<Config, Error> {

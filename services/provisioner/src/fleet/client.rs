@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kubeconfig::NoToken;
+use kubeconfig::NoClient;
 use tower::util::MapResponseLayer;
 
 use super::guard::Guard;
@@ -39,12 +39,9 @@ pub enum Error {
     /// A kubeconfig that does not lead to a server.
     #[error("use the kubeconfig")]
     Config(#[source] kube::config::KubeconfigError),
-    /// Keys or certificates are wrong.
+    /// Keys or certificates are wrong, or a program that the kubeconfig names gives no token.
     #[error("create a client")]
-    Client(#[source] kube::Error),
-    /// A program that the kubeconfig names gives no token.
-    #[error("create a client")]
-    Token(#[source] NoToken),
+    Client(#[source] NoClient),
     /// It took too long, as a program that is asked for a token may.
     #[error("create a client")]
     Late(#[source] runtime::DeadlineExceeded),
@@ -79,19 +76,13 @@ fn both(calls: kube::Config, guard: &Arc<Guard>) -> Result<Clients, Error> {
     // A watch may be silent until the server ends it, after less than this; a list that is never answered ends here too.
     watches.read_timeout = Some(Duration::from_mins(5));
     let client = |config| -> Result<kube::Client, Error> {
-        let builder = ClientBuilder::try_from(config).map_err(no_client)?;
+        let builder =
+            ClientBuilder::try_from(config).map_err(|error: kube::Error| Error::Client(error.into()))?;
         let guard = Arc::clone(guard);
         let listen = move |response| listen(&guard, response);
         Ok(builder.with_layer(&MapResponseLayer::new(listen)).with_layer(&kubeconfig::hidden()).build())
     };
     Ok(Clients { calls: client(calls)?, watches: client(watches)? })
-}
-
-fn no_client(error: kube::Error) -> Error {
-    match NoToken::of(&error) {
-        Some(told) => Error::Token(told),
-        None => Error::Client(error),
-    }
 }
 
 fn listen<B>(guard: &Guard, response: http::Response<B>) -> http::Response<B> {
