@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cloud::{Instance, InstanceId};
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Node;
 use resources::names;
 
 use super::left::{self, Proof};
-use super::machine::{generation_of, is_ready, of_instance};
+use super::machine::{generation_of, is_ready, of_instance, was_launched_before};
 use super::released::{self, Released};
 use super::{World, former, home};
 use crate::{Part, Plan, State, Step, build};
@@ -104,7 +104,8 @@ pub(super) fn remember(world: &World<'_>, plan: &mut Plan) {
 fn missing(world: &World<'_>, plan: &mut Plan, part: Part, instance: &Instance) {
     let (id, generation) = (&instance.id, generation_of(instance).unwrap_or_default());
     let before = given_up_before(world, generation);
-    let is_late = is_late(world, instance, before) && is_needless(world, instance, generation);
+    let is_late =
+        was_launched_before(world, instance, patience(before)) && is_needless(world, instance, generation);
     if is_late || before > 0 {
         plan.unjoined = Some(part);
     }
@@ -145,12 +146,7 @@ fn look_at(instance: &InstanceId) -> String {
 }
 
 fn patience(before: u64) -> SignedDuration {
-    (1..MACHINES).take_while(|number| *number <= before).fold(PATIENCE, |patience, _| patience * 2)
-}
-
-fn is_late(world: &World<'_>, instance: &Instance, before: u64) -> bool {
-    let launched = instance.launched_at.and_then(|launched| Timestamp::try_from(launched).ok());
-    launched.is_some_and(|launched| world.observed.at.duration_since(launched) >= patience(before))
+    PATIENCE * (1_i32 << before.min(MACHINES - 1))
 }
 
 /// Whether nothing of the database is on a machine, as far as is seen, or comes there without our doing.

@@ -55,6 +55,12 @@ pub(super) fn node<'a>(
     Some(node)
 }
 
+/// Whether a machine was launched so long ago.
+pub(super) fn was_launched_before(world: &World<'_>, instance: &Instance, ago: SignedDuration) -> bool {
+    let launched = instance.launched_at.and_then(|launched| Timestamp::try_from(launched).ok());
+    launched.is_some_and(|launched| world.observed.at.duration_since(launched) >= ago)
+}
+
 /// Removes a Node whose machine is proved to be gone.
 pub(super) fn delete_node(plan: &mut Plan, node: &Node, part: Part) {
     plan.act(part, Step::Delete(Target::of(Kind::Node, &node.metadata)), "its machine is terminated");

@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::Node;
 use resources::{ChangeMeans, names};
 
 use super::joined::{given_up_before, joined};
-use super::machine::{generation_of, is_ready, launch_beside, of_instance};
+use super::machine::{generation_of, is_ready, launch_beside, of_instance, was_launched_before};
 use super::reach::is_leaving;
 use super::released::Released;
 use super::workload::pod_is_ready;
@@ -218,7 +218,7 @@ pub(super) fn takes_along(world: &World<'_>, plan: &Plan, instance: &Instance) -
         // The next in a row that did not join is waited for no more than the first.
         Some(next) => {
             let is_next_in_row = generation_of(next).is_some_and(|next| given_up_before(world, next) > 0);
-            (is_late(world, next) || is_next_in_row) && !awaits_version(plan)
+            (was_launched_before(world, next, PATIENCE) || is_next_in_row) && !awaits_version(plan)
         }
         None => is_overdue(world, instance),
     };
@@ -236,9 +236,4 @@ fn is_overdue(world: &World<'_>, instance: &Instance) -> bool {
     let since: Option<Vec<Timestamp>> = reasons(world, instance).iter().map(since).collect();
     let youngest = since.and_then(|since| since.into_iter().max());
     youngest.is_some_and(|since| world.observed.at.duration_since(since) >= PATIENCE)
-}
-
-fn is_late(world: &World<'_>, next: &Instance) -> bool {
-    let launched = next.launched_at.and_then(|launched| Timestamp::try_from(launched).ok());
-    launched.is_some_and(|launched| world.observed.at.duration_since(launched) >= PATIENCE)
 }
