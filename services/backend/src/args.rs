@@ -1,6 +1,7 @@
 //! The command line and the environment, read once.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -363,10 +364,13 @@ pub enum TokenRole {
 /// A length of time such as `90s`, `30m` or `1h30m`: a second at least, a month at most.
 fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is not a length of time of 1s to 31 days, such as 90s, 30m or 1h30m");
-    let length = text.parse::<jiff::SignedDuration>().map_err(|_| wrong())?;
-    let length = Duration::try_from(length).map_err(|_| wrong())?;
-    let allowed = Duration::from_secs(1)..=Duration::from_hours(31 * 24);
-    if allowed.contains(&length) { Ok(length) } else { Err(wrong()) }
+    within(text, Duration::from_secs(1)..=Duration::from_hours(31 * 24)).ok_or_else(wrong)
+}
+
+/// A length of time, if it is one and allowed.
+fn within(text: &str, allowed: RangeInclusive<Duration>) -> Option<Duration> {
+    let length = Duration::try_from(text.parse::<jiff::SignedDuration>().ok()?).ok()?;
+    allowed.contains(&length).then_some(length)
 }
 
 /// For how long something is kept, such as `720h` or `forever`: a day at least, so that whoever follows an operation today can still
@@ -377,10 +381,8 @@ fn kept(text: &str) -> Result<Kept, String> {
     }
     let wrong =
         || format!("{text:?} is neither a length of time of 24h to 876000h, such as 720h, nor forever");
-    let length = text.parse::<jiff::SignedDuration>().map_err(|_| wrong())?;
-    let length = Duration::try_from(length).map_err(|_| wrong())?;
-    let allowed = Duration::from_hours(24)..=Duration::from_hours(876_000);
-    if allowed.contains(&length) { Ok(Kept(Some(length))) } else { Err(wrong()) }
+    let length = within(text, Duration::from_hours(24)..=Duration::from_hours(876_000));
+    length.map(|length| Kept(Some(length))).ok_or_else(wrong)
 }
 
 #[cfg(test)]

@@ -244,18 +244,18 @@ impl Relay {
         queued: mpsc::Sender<Queued>,
     ) -> Vec<(&'a Instruction, bus::Error)> {
         let (mut refused, mut bytes) = (Vec::new(), 0);
-        for (number, stretch) in instructions.chunks(STRETCH).enumerate() {
-            for (place, instruction) in stretch.iter().enumerate() {
-                let record = message(&self.topic, instruction);
-                bytes += record.payload.len();
-                match self.producer.enqueue(&record) {
-                    // There is room for all of them, and whoever reads stays until the last.
-                    Ok(pending) => drop(queued.try_send((number * STRETCH + place, pending))),
-                    Err(error) => refused.push((instruction, error)),
-                }
+        for (which, instruction) in instructions.iter().enumerate() {
+            if which.is_multiple_of(STRETCH) {
+                // So that those before can be marked.
+                tokio::task::yield_now().await;
             }
-            // So that those before can be marked.
-            tokio::task::yield_now().await;
+            let record = message(&self.topic, instruction);
+            bytes += record.payload.len();
+            match self.producer.enqueue(&record) {
+                // There is room for all of them, and whoever reads stays until the last.
+                Ok(pending) => drop(queued.try_send((which, pending))),
+                Err(error) => refused.push((instruction, error)),
+            }
         }
         self.reading.learn(instructions.len(), bytes);
         refused

@@ -1,6 +1,5 @@
 //! Runs the roles that this process was given.
 
-use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -209,7 +208,7 @@ async fn watch_sink(
         }
         rounds = now.rounds;
         metrics.lag(&topic, &now.lag);
-        pause(CHECK_EVERY, &stop).await;
+        runtime::backoff::sleep(CHECK_EVERY, &stop).await;
     }
 }
 
@@ -312,16 +311,6 @@ where
             Ok(Err(reason)) => component.set_failing(reason),
             Err(late) => component.set_failing(late.to_string()),
         }
-        pause(CHECK_EVERY, &stop).await;
-    }
-}
-
-fn pause(duration: Duration, stop: &CancellationToken) -> impl Future<Output = ()> {
-    let stop = stop.clone();
-    async move {
-        tokio::select! {
-            () = tokio::time::sleep(duration) => {}
-            () = stop.cancelled() => {}
-        }
+        runtime::backoff::sleep(CHECK_EVERY, &stop).await;
     }
 }
