@@ -173,11 +173,11 @@ impl Candidate {
     async fn attempt(&mut self) -> kube::Result<bool> {
         let found = self.api.get_opt(names::OPERATOR).await?;
         let doubted = self.watches.standing().reads(found.as_ref());
-        let held = |found: &Lease| found.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
-        let holder = found.as_ref().and_then(held).unwrap_or_default();
+        let holder = found.as_ref().and_then(|found| found.spec.as_ref()?.holder_identity.as_deref());
+        let holder = holder.unwrap_or_default();
         let ours = holder == self.identity;
-        if found.is_some() {
-            let version = found.as_ref().and_then(|found| found.metadata.resource_version.clone());
+        if let Some(found) = &found {
+            let version = found.metadata.resource_version.clone();
             let since = match &self.seen {
                 Some((seen, since)) if *seen == version => *since,
                 _ => Instant::now(),

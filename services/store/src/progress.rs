@@ -43,13 +43,14 @@ pub(crate) fn progress(record: &OperationRecord, facts: Facts<'_>) -> Option<Mov
     if operation.state.is_terminal() {
         return None;
     }
-    let said: Vec<&Outcome> =
-        facts.outcomes.iter().filter(|outcome| counts(record, facts, outcome)).collect();
+    let said: Vec<Outcome> =
+        facts.outcomes.iter().filter(|outcome| counts(record, facts, outcome)).cloned().collect();
+    let facts = Facts { outcomes: &said, ..facts };
     let said_applied = said.iter().filter(|outcome| outcome.kind == OutcomeKind::Applied);
     let applied = said_applied.map(|outcome| outcome.position).chain(facts.held).max();
     let judged =
         judge(operation.state, operation.position, Progress { carried_out: facts.carried_out, applied })
-            .or_else(|| passed_over(record, facts, &said));
+            .or_else(|| passed_over(record, facts));
     // A copy that comes again may be refused although the first was taken: that says nothing of what is carried out.
     let refused = said
         .iter()
@@ -58,7 +59,7 @@ pub(crate) fn progress(record: &OperationRecord, facts: Facts<'_>) -> Option<Mov
     let failure =
         refused.map(|outcome| Failure { code: outcome.code.clone(), message: outcome.message.clone() });
     let state = if failure.is_some() { OperationState::Failed } else { judged.unwrap_or(operation.state) };
-    let steps = steps(record, facts, &said, applied);
+    let steps = steps(record, facts, applied);
     let events = events(record, state, failure.as_ref(), &steps);
     let moved = !events.is_empty() || steps != record.steps;
     let superseded_by = (state == OperationState::Superseded)
@@ -82,10 +83,12 @@ fn is_taken(record: &OperationRecord, applied: Option<Position>) -> bool {
 }
 
 /// The cluster held something newer when the instruction came, even if it was not seen yet what.
-fn passed_over(record: &OperationRecord, facts: Facts<'_>, said: &[&Outcome]) -> Option<OperationState> {
+fn passed_over(record: &OperationRecord, facts: Facts<'_>) -> Option<OperationState> {
     let position = record.operation.position;
-    let said =
-        said.iter().any(|outcome| outcome.kind == OutcomeKind::Superseded && outcome.position == position);
+    let said = facts
+        .outcomes
+        .iter()
+        .any(|outcome| outcome.kind == OutcomeKind::Superseded && outcome.position == position);
     // Where nothing newer was minted, the cluster is ahead of these rows: nothing of ours took its place.
     (said && facts.minted > Some(position)).then_some(OperationState::Superseded)
 }
@@ -111,16 +114,11 @@ fn events(
     }
 }
 
-fn steps(
-    record: &OperationRecord,
-    facts: Facts<'_>,
-    said: &[&Outcome],
-    applied: Option<Position>,
-) -> Vec<Step> {
+fn steps(record: &OperationRecord, facts: Facts<'_>, applied: Option<Position>) -> Vec<Step> {
     let position = record.operation.position;
     let (mut apply, mut rest): (Vec<Step>, Vec<Step>) =
         record.steps.iter().cloned().partition(|step| step.name == APPLY);
-    let about_us = said.iter().filter(|outcome| outcome.position == position);
+    let about_us = facts.outcomes.iter().filter(|outcome| outcome.position == position);
     // What was taken is neither refused nor waits, whatever is said of a copy of it.
     let taken = is_taken(record, applied);
     for outcome in about_us.filter(|outcome| !taken || outcome.kind == OutcomeKind::Applied) {
