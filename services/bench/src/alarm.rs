@@ -1,14 +1,19 @@
 //! Sleeping to a tenth of a millisecond. The runtime's own timer counts whole milliseconds, which is a tenth of the
 //! shortest work that benches pretend to do.
 //!
-//! One thread wakes all: whoever goes to sleep disturbs it only by an earlier time than it waits for, so that many sleepers
-//! cost little.
+//! One thread wakes all, at the ticks of one clock: whoever goes to sleep is woken with all others of the same tick, and
+//! disturbs the thread only by an earlier tick than it waits for. So many sleepers cost little, and what a bench measures is
+//! the work, not the waking.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
+
+/// How far apart the ticks are. Half of it is what a sleep lasts too long by on average, as much as the slack which the
+/// kernel allows itself with a thread that sleeps.
+const TICK: Duration = Duration::from_micros(100);
 
 /// The thread that wakes those who sleep; it ends when the last clone is dropped.
 #[derive(Debug, Clone)]
@@ -18,31 +23,34 @@ pub(crate) struct Alarm(Arc<Bell>);
 #[derive(Debug)]
 struct Bell(Arc<Shared>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
+    /// Ticks are counted from here.
+    start: Instant,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: BTreeMap<(Instant, u64), oneshot::Sender<()>>,
-    calls: u64,
-    /// What the thread waits for.
-    planned: Option<Instant>,
+    /// By the tick that wakes them.
+    waiting: BTreeMap<u32, Vec<oneshot::Sender<()>>>,
+    /// The tick that the thread waits for.
+    planned: Option<u32>,
     over: bool,
 }
 
 impl Alarm {
     /// Starts the thread.
     pub(crate) fn start() -> Self {
-        let shared = Arc::new(Shared::default());
+        let shared =
+            Arc::new(Shared { start: Instant::now(), state: Mutex::default(), changed: Condvar::new() });
         let ringing = Arc::clone(&shared);
         std::thread::spawn(move || ringing.ring());
         Self(Arc::new(Bell(shared)))
     }
 
-    /// Sleeps this long.
+    /// Sleeps this long, and at most a tick more.
     pub(crate) async fn sleep(&self, time: Duration) {
         let (wake, woken) = oneshot::channel();
         self.0.0.add(Instant::now() + time, wake);
@@ -63,12 +71,17 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The last tick that is not after this time. There are ticks for five days.
+    fn tick(&self, at: Instant) -> u32 {
+        let passed = at.saturating_duration_since(self.start);
+        u32::try_from(passed.as_nanos() / TICK.as_nanos()).unwrap_or(u32::MAX)
+    }
+
     fn add(&self, at: Instant, wake: oneshot::Sender<()>) {
+        let tick = self.tick(at).saturating_add(1);
         let mut state = self.lock();
-        state.calls += 1;
-        let key = (at, state.calls);
-        state.waiting.insert(key, wake);
-        let earlier = state.planned.is_none_or(|planned| at < planned);
+        state.waiting.entry(tick).or_default().push(wake);
+        let earlier = state.planned.is_none_or(|planned| tick < planned);
         drop(state);
         if earlier {
             self.changed.notify_one();
@@ -79,25 +92,27 @@ impl Shared {
         let mut state = self.lock();
         while !state.over {
             let now = Instant::now();
-            let later = state.waiting.split_off(&(now, u64::MAX));
+            let tick = self.tick(now);
+            let later = state.waiting.split_off(&tick.saturating_add(1));
             let due = std::mem::replace(&mut state.waiting, later);
             if !due.is_empty() {
                 drop(state);
-                wake(due.into_values());
+                wake(due.into_values().flatten());
                 state = self.lock();
                 continue;
             }
-            let next = state.waiting.first_key_value().map(|((at, _), _)| *at);
+            let next = state.waiting.first_key_value().map(|(tick, _)| *tick);
             state.planned = next;
             state = match next {
-                Some(at) => {
-                    let wait = self.changed.wait_timeout(state, at.saturating_duration_since(now));
-                    wait.unwrap_or_else(PoisonError::into_inner).0
+                Some(next) => {
+                    let wait = (self.start + TICK * next).saturating_duration_since(now);
+                    let woken = self.changed.wait_timeout(state, wait);
+                    woken.unwrap_or_else(PoisonError::into_inner).0
                 }
                 None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
             };
             // While it is awake it looks by itself.
-            state.planned = Some(now);
+            state.planned = Some(tick);
         }
     }
 }
