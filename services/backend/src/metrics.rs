@@ -213,3 +213,6 @@ impl Metrics {
 fn request_histogram() -> Histogram {
     Histogram::new(REQUEST_BUCKETS)
 }
+
+#[cfg(test)]
+mod tests;

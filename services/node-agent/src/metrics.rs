@@ -36,3 +36,17 @@ impl Counts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_has_every_metric_and_no_other() {
+        let metrics = Metrics::default();
+        drop(Counts::register(&metrics));
+        let document = include_str!("../../../docs/metrics.md");
+        let section = monitoring::section(document, "Node agent");
+        monitoring::assert_documented(section, &metrics.names(), &metrics.encode().unwrap());
+    }
+}

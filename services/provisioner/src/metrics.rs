@@ -223,3 +223,28 @@ impl Metrics {
 fn of(cluster: &ClusterId) -> Labels {
     vec![("cluster", cluster.to_string())]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_has_every_metric_and_no_other() {
+        let registry = runtime::Metrics::default();
+        let metrics = Metrics::new(&registry);
+        let cluster: ClusterId = "eu-west-1".parse().unwrap();
+        metrics.instruction("applied", &cluster);
+        metrics.apply(&cluster, Duration::ZERO);
+        metrics.dead_letter("invalid");
+        metrics.cluster_up(&cluster, true);
+        metrics.guard(&cluster, &Guard::new(1));
+        metrics.observed(&cluster, 1);
+        metrics.gossip("outcome");
+        metrics.parked(&[(cluster.to_string(), 1)]);
+        let lag = std::collections::BTreeMap::from([(0, 1)]);
+        metrics.consumer(&bus::consumer::Snapshot { lag, ..bus::consumer::Snapshot::default() });
+        let document = include_str!("../../../docs/metrics.md");
+        let section = monitoring::section(document, "Provisioner");
+        monitoring::assert_documented(section, &registry.names(), &registry.encode().unwrap());
+    }
+}

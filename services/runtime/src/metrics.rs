@@ -64,6 +64,11 @@ impl Metrics {
         metric
     }
 
+    /// Names of what [`Self::register`] registered, as they were given: what has no series yet, and so is not shown, is among them.
+    pub fn names(&self) -> BTreeSet<String> {
+        lock(&self.0).names.clone()
+    }
+
     /// The registry itself, for collectors, units and common labels. Not to be held across waits.
     pub fn with_registry<T>(&self, body: impl FnOnce(&mut Registry) -> T) -> T {
         body(&mut lock(&self.0).registry)
@@ -131,6 +136,14 @@ mod tests {
         let age = jiff::Timestamp::now().duration_since(jiff::Timestamp::UNIX_EPOCH).as_secs_f64()
             - number("process_start_time_seconds");
         assert!((-2.0..86_400.0).contains(&age), "started {age} seconds ago");
+    }
+
+    #[test]
+    fn the_document_has_what_every_program_shows() {
+        let document = include_str!("../../../docs/metrics.md");
+        let metrics = Metrics::new(SERVICE);
+        let section = monitoring::section(document, "Every program");
+        monitoring::assert_documented(section, &metrics.names(), &metrics.encode().unwrap());
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! What is measured is shown under the names that dashboards know.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Value, json};
 
 use kube::core::ObjectMeta;
@@ -59,9 +57,8 @@ fn a_pass_is_counted_by_its_result_from_zero_on() {
 }
 
 /// Whatever the operator shows, each with one series.
-async fn everything() -> String {
-    let metrics = Metrics::default();
-    let measures = Measures::new(&metrics, 32);
+async fn everything(metrics: &Metrics) -> String {
+    let measures = Measures::new(metrics, 32);
     drop(measures.begun());
     measures.ended("error", Duration::ZERO);
     measures.failed("aws", true);
@@ -74,12 +71,12 @@ async fn everything() -> String {
     measures.picture(Duration::ZERO);
     measures.aws("RunInstances", "throttled");
     measures.databases([database(|_| {})].iter(), Timestamp::UNIX_EPOCH);
-    drop(crate::unclaimed::register(&metrics));
-    let work = crate::work::Work::new(&metrics);
+    drop(crate::unclaimed::register(metrics));
+    let work = crate::work::Work::new(metrics);
     work.begin(&ObjectMeta::default()).end(crate::turn::Next::Change);
-    refuse(&metrics);
+    refuse(metrics);
     let answer = tower::service_fn(async |_| Ok::<_, ()>(http::Response::new(())));
-    let mut counted = tower::Layer::layer(&crate::count::Count::new(&metrics), answer);
+    let mut counted = tower::Layer::layer(&crate::count::Count::new(metrics), answer);
     let request = http::Request::new(kube::client::Body::empty());
     drop(tower::Service::call(&mut counted, request).await);
     metrics.encode().unwrap()
@@ -96,22 +93,12 @@ fn refuse(metrics: &Metrics) {
     watches.heard(&Watched::of::<QuestDB>(None), &denied, Need::Databases);
 }
 
-/// The names in the first column of the tables.
-fn documented() -> BTreeSet<&'static str> {
-    let lines = include_str!("../../../../deploy/operator/metrics.md").lines();
-    let names = lines.filter_map(|line| line.strip_prefix("| `")?.split('`').next());
-    names.filter(|name| !name.starts_with("process_")).collect()
-}
-
 #[tokio::test]
-async fn the_document_names_every_metric_and_no_other() {
-    let shown = everything().await;
-    let types = shown.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
-    let name = |(name, kind): (&str, &str)| {
-        if kind == "counter" { format!("{name}_total") } else { name.to_owned() }
-    };
-    let shown: BTreeSet<String> = types.map(name).filter(|name| !name.starts_with("process_")).collect();
-    assert_eq!(documented(), shown.iter().map(String::as_str).collect());
+async fn the_document_has_every_metric_and_no_other() {
+    let metrics = Metrics::default();
+    let shown = everything(&metrics).await;
+    let document = include_str!("../../../../deploy/operator/metrics.md");
+    monitoring::assert_documented(document, &metrics.names(), &shown);
 }
 
 #[test]
