@@ -112,9 +112,10 @@ fn count(context: &Context) {
         *namespaces.entry(key.namespace()).or_default() += 1;
         uids.extend(brief.uid().filter(|_| remembers));
     });
-    context.measures.databases(each.map(|(_, brief)| brief), context.clock.now());
+    context.measures.census.databases(each.map(|(_, brief)| brief), context.clock.now());
     let hidden = namespaces.iter().filter(|(namespace, _)| context.watches.unseen(**namespace).is_some());
-    context.measures.unseen(hidden.map(|(_, count)| count).sum());
+    context.measures.census.unseen(hidden.map(|(_, count)| count).sum());
+    context.side.count(&context.measures.census);
     if remembers {
         context.memories.retain(|uid| uids.contains(uid));
     }

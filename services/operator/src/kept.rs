@@ -97,7 +97,7 @@ impl Kept for QuestDBSnapshot {
 }
 
 impl Kept for QuestDBSnapshotSchedule {
-    type Brief = brief::Uid;
+    type Brief = brief::Schedule;
 }
 
 impl Kept for ConfigMap {

@@ -1,18 +1,18 @@
 //! Metrics: under the names of controller-runtime, which dashboards know, and a few of our own.
 
-use std::collections::BTreeMap;
+mod census;
+
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use jiff::Timestamp;
-use resources::Phase;
+use resources::SnapshotPhase;
 use runtime::Metrics;
 use runtime::prometheus_client::metrics::counter::Counter;
 use runtime::prometheus_client::metrics::family::Family;
 use runtime::prometheus_client::metrics::gauge::Gauge;
 use runtime::prometheus_client::metrics::histogram::Histogram;
 
-use crate::kept::brief::{Database, Leaving};
+pub(crate) use census::Census;
 
 /// Name of the controller of databases in labels.
 const CONTROLLER: &str = "questdb";
@@ -25,6 +25,9 @@ const BUCKETS: [f64; 40] = [
 ];
 /// How a pass can end, in the words of controller-runtime.
 const RESULTS: [&str; 4] = ["success", "error", "requeue", "requeue_after"];
+
+/// How a time of a schedule ends that gets no snapshot.
+pub(crate) const MISSED: &str = "Missed";
 
 /// Labels of a series.
 pub(crate) type Labels = Vec<(&'static str, String)>;
@@ -46,10 +49,9 @@ pub(crate) struct Measures {
     aws: Family<Labels, Counter>,
     throttled: Family<Labels, Counter>,
     steps: Family<Labels, Counter>,
-    databases: Family<Labels, Gauge>,
-    unseen: Gauge,
-    deleting: Gauge,
-    oldest_deleting: Gauge,
+    snapshots: Family<Labels, Counter>,
+    /// What there is.
+    pub(crate) census: Census,
     provisioning: Family<Labels, Histogram>,
     oldest_picture: Gauge<f64, AtomicU64>,
 }
@@ -84,7 +86,6 @@ impl Measures {
         let counter = |name: &str, help: &str| counter(metrics, name, help);
         let begun = |name: &str, help: &str| begun(metrics, name, help);
         let gauge = |name: &str, help: &str| metrics.register(name, help, Family::<Labels, Gauge>::default());
-        let number = |name: &str, help: &str| metrics.register(name, help, Gauge::default());
         Self {
             controller: CONTROLLER,
             reconciles: reconciles(metrics),
@@ -116,16 +117,8 @@ impl Measures {
                 "Calls that were held back or refused as too many, by operation",
             ),
             steps: counter("slipway_operator_steps", "Steps carried out, by name and result"),
-            databases: gauge("slipway_databases", "Databases, by phase"),
-            unseen: number(
-                "slipway_databases_unseen",
-                "Databases on which nothing is decided, because not everything of their namespace can be seen",
-            ),
-            deleting: number("slipway_databases_deleting", "Databases that are being taken away"),
-            oldest_deleting: number(
-                "slipway_databases_deleting_oldest_seconds",
-                "For how long the one has been taken away that was begun first",
-            ),
+            snapshots: snapshots(metrics),
+            census: Census::new(metrics),
             provisioning: metrics.register(
                 "provisioning_duration_seconds",
                 "From the making of a resource to its first readiness",
@@ -200,31 +193,9 @@ impl Measures {
         self.oldest_picture.set(age.as_secs_f64());
     }
 
-    /// Databases on which nothing is decided, counted anew.
-    pub(crate) fn unseen(&self, count: usize) {
-        self.unseen.set(i64::try_from(count).unwrap_or(i64::MAX));
-    }
-
-    /// What there is, counted anew.
-    pub(crate) fn databases<'a>(&self, known: impl Iterator<Item = &'a Database>, now: Timestamp) {
-        let (mut deleting, mut oldest) = (0, 0);
-        let mut phases = BTreeMap::<_, i64>::new();
-        for database in known {
-            *phases.entry(database.phase.map_or("Pending", Phase::as_str)).or_default() += 1;
-            let age = match database.leaving {
-                Leaving::No => continue,
-                Leaving::Asked => 0,
-                Leaving::Since(since) => now.duration_since(since).as_secs(),
-            };
-            deleting += 1;
-            oldest = oldest.max(age);
-        }
-        self.databases.clear();
-        for (phase, count) in phases {
-            self.databases.get_or_create(&vec![("phase", phase.to_owned())]).set(count);
-        }
-        self.deleting.set(deleting);
-        self.oldest_deleting.set(oldest);
+    /// A snapshot ended like this, or a time of a schedule was let pass.
+    pub(crate) fn snapshot(&self, outcome: &str) {
+        self.snapshots.get_or_create(&vec![("outcome", outcome.to_owned())]).inc();
     }
 
     pub(crate) fn aws(&self, operation: &str, category: &str) {
@@ -258,6 +229,15 @@ fn reconciles(metrics: &Metrics) -> Family<Labels, Counter> {
     let family = counter(metrics, "controller_runtime_reconcile", "Passes, by result");
     for result in RESULTS {
         drop(family.get_or_create(&with(controller(), "result", result)));
+    }
+    family
+}
+
+fn snapshots(metrics: &Metrics) -> Family<Labels, Counter> {
+    let help = "Snapshots that ended, and times of schedules that were let pass, by outcome";
+    let family = counter(metrics, "slipway_snapshots_ended", help);
+    for outcome in [SnapshotPhase::Succeeded.as_str(), SnapshotPhase::Failed.as_str(), MISSED] {
+        drop(family.get_or_create(&vec![("outcome", outcome.to_owned())]));
     }
     family
 }

@@ -28,7 +28,7 @@ use crate::index::Index;
 use crate::kept::Kept;
 use crate::kept::brief::Uid;
 use crate::memory::Memories;
-use crate::metrics::Measures;
+use crate::metrics::{Census, Measures};
 use crate::reconcile::until_seen;
 use crate::schedules::Schedules;
 use crate::snapshots::Snapshots;
@@ -119,6 +119,11 @@ impl Side {
         });
         let watches = upkeep.watches.clone();
         Self { snapshots, schedules: Kind { store, asks: of_schedules }, by_database, orders, watches }
+    }
+
+    /// Counts the schedules that there are.
+    pub(crate) fn count(&self, census: &Census) {
+        census.schedules(self.schedules.store.briefs().iter().map(|(_, brief)| brief.state()));
     }
 
     /// Why it is not known which snapshots there are in a namespace; nothing when it is.
@@ -225,7 +230,8 @@ async fn serve<K>(
     take: impl Fn(Arc<K>) -> BoxFuture<'static, Action>,
     keep: impl Fn(&HashSet<String>),
 ) where
-    K: Kept<Brief = Uid> + Resource<DynamicType = ()>,
+    K: Kept + Resource<DynamicType = ()>,
+    K::Brief: AsRef<Uid>,
 {
     let known = tokio::select! {
         known = known => known,
@@ -259,7 +265,8 @@ async fn serve<K>(
     let turns = turns.for_each(|turn| {
         if tickets.gone(&kind.store, &turn).is_some() {
             let known = kind.store.briefs();
-            keep(&known.iter().filter_map(|(_, brief)| brief.get().map(str::to_owned)).collect());
+            let uids = known.iter().filter_map(|(_, brief)| AsRef::<Uid>::as_ref(brief).get());
+            keep(&uids.map(str::to_owned).collect());
         }
         std::future::ready(())
     });

@@ -172,6 +172,12 @@ pub mod condition {
     pub const ACCESS_DENIED: &str = "AccessDenied";
 }
 
+/// Reasons of conditions that others look for.
+pub mod reason {
+    /// A machine did not become a Node of the cluster in its time.
+    pub const NOT_JOINED: &str = "NotJoined";
+}
+
 /// Ports of QuestDB.
 pub mod port {
     /// REST, web console, line protocol over HTTP.

@@ -33,9 +33,39 @@ impl Brief<QuestDBSnapshot> for Uid {
     }
 }
 
-impl Brief<QuestDBSnapshotSchedule> for Uid {
+impl AsRef<Self> for Uid {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
+/// A schedule of snapshots.
+pub(crate) struct Schedule {
+    uid: Uid,
+    state: Option<Box<str>>,
+}
+
+impl Schedule {
+    /// What the last pass said of it, in a word.
+    pub(crate) fn state(&self) -> &str {
+        self.state.as_deref().unwrap_or("New")
+    }
+}
+
+impl AsRef<Uid> for Schedule {
+    fn as_ref(&self) -> &Uid {
+        &self.uid
+    }
+}
+
+impl Brief<QuestDBSnapshotSchedule> for Schedule {
     fn of(object: &QuestDBSnapshotSchedule) -> Self {
-        Self(boxed(object.metadata.uid.as_deref()))
+        let mut conditions = object.status.iter().flat_map(|status| &status.conditions);
+        let ready = conditions.find(|condition| condition.type_ == names::condition::READY);
+        Self {
+            uid: Uid(boxed(object.metadata.uid.as_deref())),
+            state: boxed(ready.map(|ready| ready.reason.as_str())),
+        }
     }
 }
 
@@ -58,7 +88,17 @@ pub(crate) struct Database {
     /// Whether it asks for any of the kinds that a cluster may lack.
     pub(crate) asks_for_others: bool,
     pub(crate) phase: Option<Phase>,
+    pub(crate) joining: Joining,
     pub(crate) leaving: Leaving,
+}
+
+/// Whether machines of a database become Nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Joining {
+    /// In time, as far as is said.
+    InTime,
+    /// One did not.
+    Late,
 }
 
 /// Since when a database is being taken away.
@@ -108,6 +148,7 @@ impl Brief<QuestDB> for Database {
             is_believed: plan::is_believed(resource),
             asks_for_others: network.ingress.is_some() || network.monitor.is_some(),
             phase: resource.status.as_ref().and_then(|status| status.phase),
+            joining: joining(resource),
             leaving: leaving(resource),
         }
     }
@@ -115,6 +156,12 @@ impl Brief<QuestDB> for Database {
 
 fn boxed(text: Option<&str>) -> Option<Box<str>> {
     text.map(Into::into)
+}
+
+fn joining(resource: &QuestDB) -> Joining {
+    let mut conditions = resource.status.iter().flat_map(|status| &status.conditions);
+    let is_late = conditions.any(|condition| condition.reason == names::reason::NOT_JOINED);
+    if is_late { Joining::Late } else { Joining::InTime }
 }
 
 fn leaving(resource: &QuestDB) -> Leaving {
@@ -177,6 +224,26 @@ mod tests {
             let brief = managed(noted);
             assert_eq!((brief.settled(), brief.is_believed()), (Some("firm"), believed), "{noted:?}");
         }
+    }
+
+    #[test]
+    fn a_schedule_is_known_by_what_the_last_pass_said_of_it() {
+        let schedule = |status: Value| {
+            let mut object: Value = json!({
+                "metadata": { "name": "a", "namespace": "n", "uid": "u" },
+                "spec": { "database": "d", "schedule": "0 3 * * *" },
+            });
+            object["status"] = status;
+            let object: QuestDBSnapshotSchedule = serde_json::from_value(object).unwrap();
+            Schedule::of(&object)
+        };
+        let condition = json!({
+            "type": "Ready", "status": "True", "reason": "HeldBack", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        let held_back = schedule(json!({ "conditions": [condition] }));
+        assert_eq!((held_back.state(), held_back.uid.get()), ("HeldBack", Some("u")));
+        assert_eq!(schedule(Value::Null).state(), "New");
     }
 
     #[test]

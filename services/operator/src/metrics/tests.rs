@@ -2,12 +2,14 @@
 
 use serde_json::{Value, json};
 
+use jiff::Timestamp;
 use kube::core::ObjectMeta;
 use kube::runtime::watcher;
 use resources::QuestDB;
 
 use super::*;
 use crate::kept::Kept as _;
+use crate::kept::brief::Database;
 use crate::scope::Scope;
 use crate::watch::{Heard, Need, Watched, Watches};
 
@@ -70,7 +72,8 @@ async fn everything(metrics: &Metrics) -> String {
     measures.provisioned(Duration::ZERO);
     measures.picture(Duration::ZERO);
     measures.aws("RunInstances", "throttled");
-    measures.databases([database(|_| {})].iter(), Timestamp::UNIX_EPOCH);
+    measures.census.databases([database(|_| {})].iter(), Timestamp::UNIX_EPOCH);
+    measures.census.schedules(["Scheduled"].into_iter());
     drop(crate::unclaimed::register(metrics));
     let work = crate::work::Work::new(metrics);
     work.begin(&ObjectMeta::default()).end(crate::turn::Next::Change);
@@ -145,7 +148,7 @@ fn what_is_being_taken_away_is_counted_with_its_age() {
         database(|object| object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:08:00Z")),
         database(|object| object["status"] = Value::Null),
     ];
-    let shown = text(|measures| measures.databases(known.iter(), now));
+    let shown = text(|measures| measures.census.databases(known.iter(), now));
     for line in [
         "slipway_databases_deleting 2",
         "slipway_databases_deleting_oldest_seconds 600",
@@ -155,6 +158,36 @@ fn what_is_being_taken_away_is_counted_with_its_age() {
     ] {
         check(&shown, line);
     }
+}
+
+#[test]
+fn machines_that_do_not_join_are_counted_by_what_is_said_of_them() {
+    let unjoined = |object: &mut Value| {
+        object["status"]["conditions"][0]["type"] = json!("NodeHealthy");
+        object["status"]["conditions"][0]["reason"] = json!("NotJoined");
+    };
+    let known = [database(|_| {}), database(unjoined)];
+    let shown = text(|measures| measures.census.databases(known.iter(), Timestamp::UNIX_EPOCH));
+    check(&shown, "slipway_databases_unjoined 1");
+}
+
+#[test]
+fn snapshots_are_counted_by_their_ends_from_zero_on_and_schedules_by_their_state() {
+    let shown = text(|measures| {
+        measures.snapshot("Failed");
+        measures.census.schedules(["Failed", "Scheduled"].into_iter());
+        measures.census.schedules(["Scheduled", "HeldBack", "Scheduled"].into_iter());
+    });
+    for line in [
+        "slipway_snapshots_ended_total{outcome=\"Succeeded\"} 0",
+        "slipway_snapshots_ended_total{outcome=\"Failed\"} 1",
+        "slipway_snapshots_ended_total{outcome=\"Missed\"} 0",
+        "slipway_snapshot_schedules{state=\"Scheduled\"} 2",
+        "slipway_snapshot_schedules{state=\"HeldBack\"} 1",
+    ] {
+        check(&shown, line);
+    }
+    assert!(!shown.contains("state=\"Failed\""), "{shown}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use resources::{QuestDBSnapshot, QuestDBSnapshotSchedule, QuestDBSnapshotSchedul
 use crate::apply::kubernetes::is_missing;
 use crate::context::Context;
 use crate::error::Error;
+use crate::metrics::MISSED;
 use crate::turn::Next;
 use crate::write;
 
@@ -55,6 +56,7 @@ impl Schedules {
         self.report(resource, &schedule::status(resource, &own, Ok(&due), now)).await?;
         if let Due { let_pass: true, held_back: Some(why), .. } = &due {
             // The report's next word is of the next time, which comes at once.
+            self.context.measures.snapshot(MISSED);
             self.context.events.wrong(resource, "SnapshotMissed", why.clone()).await;
         }
         let acted = due.create.is_some() || !due.remove.is_empty();

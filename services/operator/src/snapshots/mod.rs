@@ -188,6 +188,9 @@ impl Snapshots {
         };
         runtime::failpoint::hit(act::STEP, resource.metadata.name.as_deref().unwrap_or_default()).await;
         if let Some(phase) = status.phase.filter(|phase| Some(*phase) != before) {
+            if phase.is_final() {
+                self.context.measures.snapshot(phase.as_str());
+            }
             let note = format!("the snapshot of {} is {}", resource.spec.database, phase.as_str());
             if phase == SnapshotPhase::Failed {
                 let note = status.message().map_or_else(|| note.clone(), |why| format!("{note}: {why}"));

@@ -2,19 +2,17 @@
 
 use resources::QuestDBStatus;
 use resources::names::condition;
+use resources::names::reason::NOT_JOINED;
 
 use super::Outcome;
 use super::conditions::{Word, no, yes};
 use crate::{Goal, Part, State};
 
-/// Reason of what waits for a machine that does not join the cluster.
-const UNJOINED: &str = "NotJoined";
-
 /// What is said of a Node that a machine does not become in its time.
 pub(super) fn unjoined(outcome: &Outcome<'_>, part: Part) -> Option<Word> {
     match outcome.plan.state(part) {
         Some(State::Running(text) | State::Broken(text)) if outcome.plan.unjoined == Some(part) => {
-            Some(no(UNJOINED, text))
+            Some(no(NOT_JOINED, text))
         }
         _ => None,
     }
@@ -32,7 +30,7 @@ pub(super) fn moving(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Wo
         return Some(no(if failure.lasting { "Refused" } else { "Delayed" }, &text));
     }
     let is_unjoined = outcome.plan.unjoined == Some(Part::Candidate);
-    let reason = |usual| if is_unjoined { UNJOINED } else { usual };
+    let reason = |usual| if is_unjoined { NOT_JOINED } else { usual };
     match (outcome.plan.state(Part::Candidate), outcome.plan.state(Part::Former)) {
         (Some(State::Running(text)), _) => Some(yes(reason("Preparing"), text)),
         (Some(State::Broken(text)), _) => Some(no(reason("Broken"), text)),

@@ -1,0 +1,94 @@
+//! What there is, counted anew now and then: databases, and the schedules of their snapshots.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use resources::Phase;
+use runtime::Metrics;
+use runtime::prometheus_client::metrics::family::Family;
+use runtime::prometheus_client::metrics::gauge::Gauge;
+
+use super::Labels;
+use crate::kept::brief::{Database, Joining, Leaving};
+
+/// What there is.
+#[derive(Clone)]
+pub(crate) struct Census {
+    databases: Family<Labels, Gauge>,
+    unseen: Gauge,
+    unjoined: Gauge,
+    deleting: Gauge,
+    oldest_deleting: Gauge,
+    schedules: Family<Labels, Gauge>,
+}
+
+impl Census {
+    /// Registers everything.
+    pub(super) fn new(metrics: &Metrics) -> Self {
+        let family =
+            |name: &str, help: &str| metrics.register(name, help, Family::<Labels, Gauge>::default());
+        let number = |name: &str, help: &str| metrics.register(name, help, Gauge::default());
+        Self {
+            databases: family("slipway_databases", "Databases, by phase"),
+            unseen: number(
+                "slipway_databases_unseen",
+                "Databases on which nothing is decided, because not everything of their namespace can be seen",
+            ),
+            unjoined: number(
+                "slipway_databases_unjoined",
+                "Databases of which a machine did not become a Node in its time",
+            ),
+            deleting: number("slipway_databases_deleting", "Databases that are being taken away"),
+            oldest_deleting: number(
+                "slipway_databases_deleting_oldest_seconds",
+                "For how long the one has been taken away that was begun first",
+            ),
+            schedules: family(
+                "slipway_snapshot_schedules",
+                "Schedules of snapshots, by what the last pass said of them",
+            ),
+        }
+    }
+
+    /// Databases on which nothing is decided.
+    pub(crate) fn unseen(&self, count: usize) {
+        self.unseen.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// All databases.
+    pub(crate) fn databases<'a>(&self, known: impl Iterator<Item = &'a Database>, now: Timestamp) {
+        let (mut unjoined, mut deleting, mut oldest) = (0, 0, 0);
+        let mut phases = BTreeMap::<_, i64>::new();
+        for database in known {
+            *phases.entry(database.phase.map_or("Pending", Phase::as_str)).or_default() += 1;
+            unjoined += i64::from(database.joining == Joining::Late);
+            let age = match database.leaving {
+                Leaving::No => continue,
+                Leaving::Asked => 0,
+                Leaving::Since(since) => now.duration_since(since).as_secs(),
+            };
+            deleting += 1;
+            oldest = oldest.max(age);
+        }
+        show(&self.databases, "phase", phases);
+        self.unjoined.set(unjoined);
+        self.deleting.set(deleting);
+        self.oldest_deleting.set(oldest);
+    }
+
+    /// All schedules, by what the last pass said of each in a word.
+    pub(crate) fn schedules<'a>(&self, states: impl Iterator<Item = &'a str>) {
+        let mut counts = BTreeMap::<_, i64>::new();
+        for state in states {
+            *counts.entry(state).or_default() += 1;
+        }
+        show(&self.schedules, "state", counts);
+    }
+}
+
+fn show(family: &Family<Labels, Gauge>, label: &'static str, counts: BTreeMap<&str, i64>) {
+    family.clear();
+    for (value, count) in counts {
+        family.get_or_create(&vec![(label, value.to_owned())]).set(count);
+    }
+}
