@@ -1,5 +1,5 @@
 //! What programs measure against what is written of it, for tests: each program's own compares what it registers with its table
-//! in the documents. Reads text and touches nothing else.
+//! in the documents, and those of this crate compare the alerts with the tables. Reads text and touches nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -111,5 +111,7 @@ fn end(value: &str) -> Option<usize> {
     value.find(ends)
 }
 
+#[cfg(test)]
+mod alerts;
 #[cfg(test)]
 mod tests;

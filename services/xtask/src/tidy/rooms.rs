@@ -98,6 +98,7 @@ const EXCLUSIVE: &[(&str, &[&str])] = &[
     ("protox", &["wire"]),
     ("prost-build", &["wire"]),
     ("stateright", &["model"]),
+    ("promql-parser", &["monitoring"]),
 ];
 
 /// Crates that must compile in seconds, and all they may use for that.
