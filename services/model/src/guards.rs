@@ -230,7 +230,7 @@ pub fn fold(batch: Vec<Seen>, guards: Guards) -> Vec<Seen> {
 }
 
 /// Whether an observation replaces what is believed: mirrors `doubt` in store/src/sink.rs and the upsert in
-/// store/src/observations.rs, `where (excluded.epoch, …, excluded.resource_version) > (t.epoch, …)`.
+/// store/src/observations.rs where nothing was ever gone, `(excluded.epoch, …, excluded.resource_version) > (t.epoch, …)`.
 pub fn believes(row: &Row, seen: &Seen, guards: Guards) -> bool {
     if row.desired.is_none() || (seen.foreign && guards.hold(Guard::OwnClusterOnly)) {
         return false;

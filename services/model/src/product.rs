@@ -79,6 +79,11 @@ impl fold::Seen for Said {
         let Seen { position, term, version, .. } = self.seen;
         (position, number(term), number(version), jiff::Timestamp::UNIX_EPOCH)
     }
+
+    fn present(&self) -> bool {
+        // Resources that are seen to be gone are not in the model.
+        true
+    }
 }
 
 /// Longer than anybody waits in vain.

@@ -1,6 +1,9 @@
 //! Table `observations`: what is believed of each database, and as of when. The newest stays, whatever order reports
-//! come in: guarded by (epoch, seq, term, resource version), and what is said again is believed as of then. What was gone
-//! and is there again is another object, whose position may be lower.
+//! come in: guarded by (epoch, seq, term, resource version), and what is said again is believed as of then.
+//!
+//! What was gone and is there again is another object, whose position may be lower: it is believed if it was seen after the
+//! end of the former one. That end is remembered from then on, because the position of the former one would outrank this one:
+//! what an observer that slept says of the former one, or what comes again, is refused although its position is higher.
 
 use domain::operation::StepState;
 use domain::{ClusterId, DatabaseId, Position};
@@ -151,7 +154,7 @@ impl ObservationColumns {
 
 /// Stores what `$1` to `$14` list, at most one observation of a database, where it is newer than what is stored, and answers
 /// of which databases: only these moved. Sorted by database, so that two writers never wait for each other. The argument
-/// narrows down what is stored.
+/// narrows down what is stored. `backend::sink::fold` rests on how this guard decides.
 macro_rules! upsert {
     ($narrowed:literal) => {
         concat!(
@@ -169,10 +172,14 @@ macro_rules! upsert {
              seq = excluded.seq, term = excluded.term, resource_version = excluded.resource_version, \
              present = excluded.present, content_hash = excluded.content_hash, phase = excluded.phase, \
              carried_epoch = excluded.carried_epoch, carried_seq = excluded.carried_seq, body = excluded.body, \
-             body_schema = excluded.body_schema, said_at = excluded.said_at, received_at = now() \
-             where (excluded.epoch, excluded.seq, excluded.term, excluded.resource_version, excluded.said_at) \
+             body_schema = excluded.body_schema, said_at = excluded.said_at, received_at = now(), \
+             gone_term = case when t.present then t.gone_term else t.term end, \
+             gone_version = case when t.present then t.gone_version else t.resource_version end \
+             where (excluded.term, excluded.resource_version) > (t.gone_term, t.gone_version) \
+             and case when t.present \
+             then (excluded.epoch, excluded.seq, excluded.term, excluded.resource_version, excluded.said_at) \
              > (t.epoch, t.seq, t.term, t.resource_version, t.said_at) \
-             or (not t.present and (excluded.term, excluded.resource_version) > (t.term, t.resource_version)) \
+             else (excluded.term, excluded.resource_version) > (t.term, t.resource_version) end \
              returning database_id"
         )
     };

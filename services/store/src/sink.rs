@@ -66,7 +66,7 @@ pub struct Batch {
     pub topic: String,
     /// How far its partition moves.
     pub advance: Advance,
-    /// At most one of each database: the newest.
+    /// One of each database, the newest; more than one, in their order, only where one would not leave the same.
     pub observations: Vec<Observation>,
     /// In the order they were said.
     pub outcomes: Vec<Outcome>,
@@ -133,8 +133,7 @@ impl Store {
         offsets::advance(connection, &batch.consumer, &batch.topic, batch.advance).await?;
         let mut report = Report::default();
         let believed = believe(connection, batch, &owners, &mut report).await?;
-        let news: BTreeSet<Uuid> = observations::store(connection, &believed).await?.into_iter().collect();
-        (report.news, report.stale) = (news.len(), believed.len() - news.len());
+        let news = write(connection, &believed, &mut report).await?;
         remember_volumes(connection, &believed, &owners).await?;
         move_operations(connection, batch, &owners, &news, &mut report).await?;
         for letter in &batch.dead_letters {
@@ -176,6 +175,37 @@ async fn believe<'a>(
     Ok(believed)
 }
 
+/// Writes what is newer than what is believed. Gives the last that was written of each database.
+async fn write<'a>(
+    connection: &mut PgConnection,
+    believed: &[&'a Observation],
+    report: &mut Report,
+) -> Result<BTreeMap<Uuid, &'a Observation>, Error> {
+    let mut news = BTreeMap::new();
+    for round in rounds(believed) {
+        let written: BTreeSet<Uuid> = observations::store(connection, &round).await?.into_iter().collect();
+        report.news += written.len();
+        let now = round.into_iter().map(|seen| (seen.database.uuid(), seen));
+        news.extend(now.filter(|(id, _)| written.contains(id)));
+    }
+    report.stale = believed.len() - report.news;
+    Ok(news)
+}
+
+/// Observations, sorted by database, in rounds with one of a database at most: one statement writes no row twice.
+fn rounds<'a>(sorted: &[&'a Observation]) -> Vec<Vec<&'a Observation>> {
+    let mut rounds: Vec<Vec<&Observation>> = Vec::new();
+    for same in sorted.chunk_by(|one, next| one.database == next.database) {
+        for (number, &seen) in same.iter().enumerate() {
+            match rounds.get_mut(number) {
+                Some(round) => round.push(seen),
+                None => rounds.push(vec![seen]),
+            }
+        }
+    }
+    rounds
+}
+
 /// A volume that was seen once enters the desired state with the next mint.
 async fn remember_volumes(
     connection: &mut PgConnection,
@@ -200,7 +230,7 @@ async fn move_operations(
     connection: &mut PgConnection,
     batch: &Batch,
     owners: &BTreeMap<Uuid, Owner>,
-    news: &BTreeSet<Uuid>,
+    news: &BTreeMap<Uuid, &Observation>,
     report: &mut Report,
 ) -> Result<(), Error> {
     let mut said: BTreeMap<Uuid, Vec<Outcome>> = BTreeMap::new();
@@ -212,7 +242,7 @@ async fn move_operations(
     }
     // Most of what is told is about settled databases: without an open operation there is nothing to ask for.
     let busy = |id: &Uuid| owners.get(id).is_some_and(|owner| owner.busy);
-    let touched: BTreeSet<Uuid> = news.iter().copied().chain(said.keys().copied()).filter(busy).collect();
+    let touched: BTreeSet<Uuid> = news.keys().copied().chain(said.keys().copied()).filter(busy).collect();
     let touched: Vec<Uuid> = touched.into_iter().collect();
     if touched.is_empty() {
         return Ok(());
@@ -221,12 +251,6 @@ async fn move_operations(
         .await?
         .into_iter()
         .map(|one| (one.database_id, one))
-        .collect();
-    let seen: BTreeMap<Uuid, &Observation> = batch
-        .observations
-        .iter()
-        .map(|seen| (seen.database.uuid(), seen))
-        .filter(|(id, _)| news.contains(id))
         .collect();
     let mut all = Vec::new();
     for record in operations::lock_open(connection, &touched).await? {
@@ -244,7 +268,7 @@ async fn move_operations(
         let facts = Facts {
             held: now.map(Standing::held),
             carried_out: now.and_then(Standing::carried_out),
-            seen: seen.get(&id).copied().filter(|_| now.is_some()),
+            seen: news.get(&id).copied().filter(|_| now.is_some()),
             outcomes: said.get(&id).map_or(&[], Vec::as_slice),
             minted: owners.get(&id).map(Owner::minted),
         };

@@ -82,7 +82,7 @@ fn good(offset: i64, said: &Gossip) -> Record {
 #[tokio::test]
 async fn the_newest_observation_of_each_database_stays_whatever_the_order() {
     let database = DatabaseId::mint();
-    let versions = [(1, 1, 9), (2, 1, 3), (2, 2, 1), (2, 2, 2), (1, 9, 9)];
+    let versions = [(1, 1, 1), (2, 1, 3), (2, 2, 1), (2, 2, 2)];
     for rotation in 0..versions.len() {
         let mut rotated = versions;
         rotated.rotate_left(rotation);
@@ -93,6 +93,20 @@ async fn the_newest_observation_of_each_database_stays_whatever_the_order() {
         let phases: Vec<&str> = taken.observations.iter().map(|seen| seen.phase.as_str()).collect();
         assert_eq!(phases, ["2/2/2"]);
     }
+}
+
+#[tokio::test]
+async fn of_a_database_that_was_gone_both_the_end_and_what_is_there_again_are_written() {
+    let database = DatabaseId::mint();
+    let versions = [(3, 1, true), (3, 2, false), (2, 3, true), (2, 4, true)];
+    let records = versions.iter().zip(10..).map(|(&(seq, version, present), offset)| {
+        let Said::Observation(mut seen) = observation(seq, 1, version) else { unreachable!() };
+        seen.present = present;
+        good(offset, &gossip(database, "eu-west-1", Said::Observation(seen)))
+    });
+    let taken = sink().read(&batch(records.collect()));
+    let phases: Vec<&str> = taken.observations.iter().map(|seen| seen.phase.as_str()).collect();
+    assert_eq!(phases, ["3/1/2", "2/1/4"]);
 }
 
 #[tokio::test]

@@ -60,6 +60,10 @@ impl Seen for Sighting<'_> {
     fn order(&self) -> Order {
         (self.seen.position, self.seen.term, self.resource_version, self.said_at)
     }
+
+    fn present(&self) -> bool {
+        self.seen.present
+    }
 }
 
 /// What a record says, or why it cannot be understood.

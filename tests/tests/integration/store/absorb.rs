@@ -68,6 +68,74 @@ fn come_late(order: [(i64, i64, i64); 4]) -> usize {
     (1..order.len()).filter(|&index| order[..index].iter().any(|before| *before > order[index])).count()
 }
 
+/// Of resources that go and come again, at lower and at higher positions, told in any order: the sink's fold against the
+/// statement that it is for.
+#[tokio::test]
+async fn what_a_batch_leaves_is_what_its_observations_leave_one_by_one() {
+    let scene = Try::new().await;
+    // Any sequence would do; this one is the same each time.
+    let mut dice = 7_u64;
+    let mut roll = |sides: u64| {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        i64::try_from((dice >> 33) % sides).unwrap()
+    };
+    let mut shortened = 0;
+    for round in 0..40 {
+        let (single, folded) =
+            (scene.create(&format!("single-{round}")).await, scene.create(&format!("folded-{round}")).await);
+        let told: Vec<(i64, i64, i64)> = (0..8).map(|_| (1 + roll(3), 1 + roll(2), 1 + roll(9))).collect();
+        let of = |created: &Created, &(seq, term, version): &(i64, i64, i64)| Observation {
+            present: version % 3 != 0,
+            said_at: jiff::Timestamp::UNIX_EPOCH,
+            ..versioned(created, seq, term, version)
+        };
+        for one in &told {
+            scene.store.absorb(&fresh(vec![of(&single, one)])).await.unwrap();
+        }
+        // The first half is what is believed before, and the rest comes in one batch.
+        let (before, batch) = told.split_at(3);
+        for one in before {
+            scene.store.absorb(&fresh(vec![of(&folded, one)])).await.unwrap();
+        }
+        let kept = ::backend::sink::fold::fold(batch.iter().map(|one| of(&folded, one)));
+        shortened += batch.len() - kept.len();
+        scene.store.absorb(&fresh(kept)).await.unwrap();
+        let left = async |created: &Created| {
+            // Of what is gone its own version says when it went.
+            let row = "select epoch, seq, term, resource_version, present, phase, \
+                       case when present then gone_term else term end, \
+                       case when present then gone_version else resource_version end";
+            scene.ask(&format!("{row} from observations where database_id = '{}'", created.id)).await
+        };
+        assert_eq!(left(&folded).await, left(&single).await, "{told:?}");
+    }
+    assert!(shortened > 40, "the fold leaves out what makes no difference: {shortened}");
+}
+
+#[tokio::test]
+async fn steps_of_a_foreign_cluster_are_not_shown_beside_those_of_the_own_one() {
+    let scene = Try::new().await;
+    let created = scene.create("trades").await;
+    let outcomes =
+        as_minted(&scene.url, vec![outcome(created.id, Position::FIRST, OutcomeKind::Applied)]).await;
+    scene.store.absorb(&Batch { outcomes, ..fresh(Vec::new()) }).await.unwrap();
+    let with = |name: &str| Observation {
+        steps: vec![Step {
+            name: name.to_owned(),
+            state: StepState::Running,
+            message: String::new(),
+            started_at: None,
+            ended_at: None,
+        }],
+        ..versioned(&created, 1, 1, 1)
+    };
+    let foreign = Observation { cluster: "us-east-1".parse().unwrap(), ..with("lie") };
+    scene.store.absorb(&fresh(vec![with("volume"), foreign])).await.unwrap();
+    let operation = scene.store.operation(None, created.first.operation).await.unwrap().unwrap();
+    let steps: Vec<&str> = operation.steps.iter().map(|step| step.name.as_str()).collect();
+    assert!(steps.contains(&"volume") && !steps.contains(&"lie"), "{steps:?}");
+}
+
 #[tokio::test]
 async fn what_is_said_again_is_believed_as_of_then() {
     let scene = Try::new().await;

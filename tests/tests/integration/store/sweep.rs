@@ -210,6 +210,10 @@ async fn what_was_gone_and_is_there_again_may_stand_lower() {
         (seen(2, 11, true), "3/12"),
         (seen(2, 13, true), "2/13"),
         (seen(1, 14, true), "2/13"),
+        // Of the one that went, late or once more.
+        (seen(3, 11, true), "2/13"),
+        (seen(3, 12, false), "2/13"),
+        (seen(3, 15, true), "3/15"),
     ] {
         let what = format!("{said:?}");
         scene.store.absorb(&fresh(vec![said])).await.unwrap();
