@@ -48,6 +48,7 @@ pub struct Metrics {
     /// Records that could not be understood.
     pub dead_letters: Counter,
     unclaimed: Family<Labels<1>, Counter>,
+    unbelieved: Family<Labels<1>, Counter>,
     /// What became of operations.
     pub operations: Operations,
     parked: Family<Labels<1>, Gauge>,
@@ -103,6 +104,7 @@ impl Metrics {
             gossip_stale: counter("gossip_stale_observations", "Observations older than what is believed"),
             dead_letters: counter("gossip_dead_letters", "Gossip that was not understood"),
             unclaimed: counters("gossip_unclaimed", "Observations not believed"),
+            unbelieved: counters("gossip_unbelieved_outcomes", "Outcomes not believed, by the reason"),
             operations: Operations::new(registry),
             parked: registry.register("parked_instructions", "Instructions that wait", Family::default()),
             diverged: registry.register(
@@ -167,6 +169,11 @@ impl Metrics {
     /// Counts an observation that is not believed as it stands.
     pub fn unclaimed(&self, code: &str) {
         self.unclaimed.get_or_create(&[("code", code.to_owned())]).inc();
+    }
+
+    /// Counts an outcome that is not believed.
+    pub fn unbelieved(&self, code: &str) {
+        self.unbelieved.get_or_create(&[("code", code.to_owned())]).inc();
     }
 
     /// Shows how far the sink is behind; a partition that is not named is no longer ours.

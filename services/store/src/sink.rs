@@ -21,7 +21,7 @@ use crate::operations::OperationRecord;
 use crate::progress::{Facts, Moved, progress};
 use crate::unclaimed::{self, UnclaimedCode};
 use crate::{Advance, DeadLetter, Error, Observation, Store, dead_letters, offsets, operations};
-use owner::{Owner, doubt};
+use owner::{Owner, doubt, stranger};
 
 /// What became of an instruction, as its cluster's provisioner says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,6 +87,8 @@ pub struct Report {
     pub ended: Vec<Ended>,
     /// What is not believed as it stands.
     pub unclaimed: Vec<(DatabaseId, ClusterId, UnclaimedCode)>,
+    /// Outcomes that are not believed, and why: they are of databases of other clusters, or of none that is known.
+    pub unbelieved: Vec<(DatabaseId, ClusterId, UnclaimedCode)>,
     /// Dead letters that are new.
     pub dead_letters: usize,
     /// Operations whose rows cannot be read: they did not move.
@@ -226,6 +228,19 @@ async fn remember_volumes(
     Ok(())
 }
 
+/// The outcomes that are believed, of each database in the order they were said.
+fn hear(batch: &Batch, owners: &BTreeMap<Uuid, Owner>, report: &mut Report) -> BTreeMap<Uuid, Vec<Outcome>> {
+    let mut said: BTreeMap<Uuid, Vec<Outcome>> = BTreeMap::new();
+    for outcome in &batch.outcomes {
+        let id = outcome.database.uuid();
+        match stranger(owners.get(&id), &outcome.cluster) {
+            Some(code) => report.unbelieved.push((outcome.database, outcome.cluster.clone(), code)),
+            None => said.entry(id).or_default().push(outcome.clone()),
+        }
+    }
+    said
+}
+
 async fn move_operations(
     connection: &mut PgConnection,
     batch: &Batch,
@@ -233,13 +248,7 @@ async fn move_operations(
     news: &BTreeMap<Uuid, &Observation>,
     report: &mut Report,
 ) -> Result<(), Error> {
-    let mut said: BTreeMap<Uuid, Vec<Outcome>> = BTreeMap::new();
-    for outcome in &batch.outcomes {
-        let owner = owners.get(&outcome.database.uuid());
-        if owner.is_some_and(|owner| owner.cluster_id == outcome.cluster.as_str()) {
-            said.entry(outcome.database.uuid()).or_default().push(outcome.clone());
-        }
-    }
+    let said = hear(batch, owners, report);
     // Most of what is told is about settled databases: without an open operation there is nothing to ask for.
     let busy = |id: &Uuid| owners.get(id).is_some_and(|owner| owner.busy);
     let touched: BTreeSet<Uuid> = news.keys().copied().chain(said.keys().copied()).filter(busy).collect();

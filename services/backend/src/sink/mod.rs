@@ -6,16 +6,19 @@
 
 mod apart;
 pub mod fold;
+mod seldom;
 mod translate;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use bus::BoxError;
 use bus::sink::{Batch, Stored};
 use store::{Advance, Store};
 
+use seldom::Seldom;
 use translate::Heard;
 
 pub use translate::BODY_SCHEMA;
@@ -42,6 +45,8 @@ pub struct GossipSink {
     store: Store,
     /// Partitions of which a batch was refused for what is in it: the next one is taken apart.
     doubtful: Arc<Mutex<BTreeSet<i32>>>,
+    /// Outcomes that are not believed, told of.
+    unbelieved: Arc<Mutex<Seldom>>,
     /// Name under which offsets are kept.
     consumer: String,
     topic: String,
@@ -56,8 +61,8 @@ impl GossipSink {
         topic: impl Into<String>,
         metrics: Metrics,
     ) -> Self {
-        let doubtful = Arc::default();
-        Self { store, doubtful, consumer: consumer.into(), topic: topic.into(), metrics }
+        let (doubtful, unbelieved) = (Arc::default(), Arc::default());
+        Self { store, doubtful, unbelieved, consumer: consumer.into(), topic: topic.into(), metrics }
     }
 
     /// Begins anew with the oldest gossip that the topic still has. Everything that is said bears repetition.
@@ -156,6 +161,7 @@ impl GossipSink {
                 "gossip is not believed as it stands"
             );
         }
+        self.report_unbelieved(report);
         for reason in &report.unreadable {
             tracing::error!(reason, "an operation cannot be read: it does not move");
         }
@@ -176,6 +182,25 @@ impl GossipSink {
             stale = report.stale,
             "gossip taken in"
         );
+    }
+
+    /// A cluster that says such things may say very many: each is counted, and one is told of once in a while.
+    fn report_unbelieved(&self, report: &store::Report) {
+        for (_, _, code) in &report.unbelieved {
+            self.metrics.unbelieved(code.as_str());
+        }
+        let Some((database, cluster, code)) = report.unbelieved.last() else { return };
+        let times = report.unbelieved.len() as u64;
+        let mut seldom = self.unbelieved.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = seldom.happened(times, Instant::now()) {
+            tracing::warn!(
+                db.id = %database,
+                cluster.name = %cluster,
+                code = code.as_str(),
+                count,
+                "outcomes of instructions are not believed: whoever said them does not have the database; this is the last of them"
+            );
+        }
     }
 }
 

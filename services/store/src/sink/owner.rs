@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use domain::Position;
+use domain::{ClusterId, Position};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -75,11 +75,17 @@ async fn ask(
     Ok(rows.map_err(Error::from_sqlx)?.into_iter().map(|row| (row.id, row)).collect())
 }
 
+/// Why a cluster is not believed at all about a database.
+pub(super) fn stranger(owner: Option<&Owner>, cluster: &ClusterId) -> Option<UnclaimedCode> {
+    let Some(owner) = owner else { return Some(UnclaimedCode::UnknownDatabase) };
+    (owner.cluster_id != cluster.as_str()).then_some(UnclaimedCode::OtherCluster)
+}
+
 /// Why an observation is not simply believed.
 pub(super) fn doubt(owner: Option<&Owner>, seen: &Observation) -> Option<UnclaimedCode> {
-    let Some(owner) = owner else { return Some(UnclaimedCode::UnknownDatabase) };
-    if owner.cluster_id != seen.cluster.as_str() {
-        return Some(UnclaimedCode::OtherCluster);
+    let Some(owner) = owner else { return stranger(None, &seen.cluster) };
+    if let Some(code) = stranger(Some(owner), &seen.cluster) {
+        return Some(code);
     }
     let minted = owner.minted();
     if seen.position > minted {

@@ -182,3 +182,27 @@ async fn the_newest_stays_however_gossip_is_shuffled_doubled_and_cut() {
         }
     }
 }
+
+#[tokio::test]
+async fn outcomes_of_foreign_clusters_are_counted_by_why_they_are_not_believed() {
+    let app = App::new().await;
+    let made = changed(&app, 0).await;
+    let nobody = (DatabaseId::mint(), made.1.clone());
+    let registry = runtime::Metrics::default();
+    let sink = GossipSink::new(app.store.clone(), "test", TOPIC, ::backend::metrics::Metrics::new(&registry));
+    let elsewhere = |said: Gossip| Gossip { cluster: "us".parse().unwrap(), ..said };
+    let said = vec![
+        outcome(&made, 1, OutcomeKind::Applied),
+        elsewhere(outcome(&made, 3, OutcomeKind::Refused)),
+        elsewhere(outcome(&made, 2, OutcomeKind::Applied)),
+        outcome(&nobody, 1, OutcomeKind::Applied),
+    ];
+    absorb(&sink, &mut Random::new(1), said).await;
+    let shown = registry.encode().unwrap();
+    for (code, count) in [("other_cluster", 2), ("unknown_database", 1)] {
+        let line = format!("gossip_unbelieved_outcomes_total{{code=\"{code}\"}} {count}");
+        assert!(shown.contains(&line), "{shown}");
+    }
+    let states = "select string_agg(state, ' ' order by seq) from operations";
+    assert_eq!(app.ask(states).await, "running pending pending", "only the own cluster was believed");
+}

@@ -2,7 +2,7 @@
 
 use ::store::{Advance, Batch, DeadLetter, Error, EventKind, Observation, OutcomeKind, Step, UnclaimedCode};
 use domain::operation::StepState;
-use domain::{OperationState, Position};
+use domain::{ClusterId, OperationState, Position};
 
 use super::{Created, Try, as_minted, at, observation, outcome};
 
@@ -73,17 +73,13 @@ fn come_late(order: [(i64, i64, i64); 4]) -> usize {
 #[tokio::test]
 async fn what_a_batch_leaves_is_what_its_observations_leave_one_by_one() {
     let scene = Try::new().await;
-    // Any sequence would do; this one is the same each time.
-    let mut dice = 7_u64;
-    let mut roll = |sides: u64| {
-        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        i64::try_from((dice >> 33) % sides).unwrap()
-    };
+    let mut random = testkit::Random::new(7);
+    let mut roll = |sides| 1 + i64::try_from(random.below(sides)).unwrap();
     let mut shortened = 0;
     for round in 0..40 {
         let (single, folded) =
             (scene.create(&format!("single-{round}")).await, scene.create(&format!("folded-{round}")).await);
-        let told: Vec<(i64, i64, i64)> = (0..8).map(|_| (1 + roll(3), 1 + roll(2), 1 + roll(9))).collect();
+        let told: Vec<(i64, i64, i64)> = (0..8).map(|_| (roll(3), roll(2), roll(9))).collect();
         let of = |created: &Created, &(seq, term, version): &(i64, i64, i64)| Observation {
             present: version % 3 != 0,
             said_at: jiff::Timestamp::UNIX_EPOCH,
@@ -294,11 +290,22 @@ async fn clusters_are_believed_about_their_own_databases_only() {
     let nobody = observation(domain::DatabaseId::mint(), at(1));
     let mut lies = outcome(created.id, Position::FIRST, OutcomeKind::Refused);
     lies.cluster = "us-east-1".parse().unwrap();
+    let lies_of_nobody = outcome(nobody.database, Position::FIRST, OutcomeKind::Applied);
+    let outcomes = vec![lies, lies_of_nobody];
     let report = scene
         .store
-        .absorb(&Batch { outcomes: vec![lies], ..fresh(vec![foreign.clone(), nobody.clone()]) })
+        .absorb(&Batch { outcomes, ..fresh(vec![foreign.clone(), nobody.clone()]) })
         .await
         .unwrap();
+    let us: ClusterId = "us-east-1".parse().unwrap();
+    let eu: ClusterId = "eu-west-1".parse().unwrap();
+    assert_eq!(
+        report.unbelieved,
+        [
+            (created.id, us, UnclaimedCode::OtherCluster),
+            (nobody.database, eu, UnclaimedCode::UnknownDatabase)
+        ]
+    );
     let mut codes: Vec<&str> = report.unclaimed.iter().map(|(_, _, code)| code.as_str()).collect();
     codes.sort_unstable();
     assert_eq!(codes, ["other_cluster", "unknown_database"]);
