@@ -41,6 +41,8 @@ pub struct Metrics {
     pub published: Counter,
     /// Instructions that Kafka did not acknowledge.
     pub publish_failures: Counter,
+    /// Instructions that were sent and of which Kafka was not heard for some seconds.
+    pub in_doubt: Gauge,
     /// Records of the gossip topic that were taken in.
     pub gossip: Counter,
     /// Observations that were older than what is believed.
@@ -100,6 +102,7 @@ impl Metrics {
             ),
             published: counter("instructions_published", "Instructions Kafka took"),
             publish_failures: counter("instructions_publish_failures", "Instructions Kafka did not take"),
+            in_doubt: gauge("instructions_in_doubt", "Instructions sent that Kafka gave no word on yet"),
             gossip: counter("gossip_records", "Gossip records taken in"),
             gossip_stale: counter("gossip_stale_observations", "Observations older than what is believed"),
             dead_letters: counter("gossip_dead_letters", "Gossip that was not understood"),

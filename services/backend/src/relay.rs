@@ -3,12 +3,16 @@
 //! *Invariant:* a position is marked published only after Kafka's word, and only if it is still what the database should
 //! be. A crash between the two publishes twice, which readers bear: the highest position wins. So any number of relays
 //! may run. *Invariant:* nobody waits for another database: what cannot be read or sent is set aside until the next mint,
-//! what somebody holds locked is marked later, and what Kafka took is marked while others still wait for its word.
+//! what somebody holds locked is marked later, what Kafka took is marked while others still wait for its word, and no round
+//! waits for long for those.
 
+mod doubts;
 mod measure;
 mod portion;
+mod publish;
 mod reading;
 mod record;
+mod round;
 mod sent;
 mod words;
 
@@ -16,18 +20,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bus::{Delivered, Pending, Producer};
+use bus::Producer;
 use domain::{DatabaseId, Position};
-use futures::StreamExt as _;
 use runtime::backoff::Retry;
 use runtime::health::Heartbeat;
 use runtime::{Backoff, CancellationToken};
 use store::{Instruction, SetAside, Store, Unpublished, Unreadable};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
+use doubts::{Asked, Doubts};
 use reading::Reading;
+use round::Word;
 use sent::{Sent, told};
-use words::{Words, words};
 
 pub(crate) use record::{message, size};
 
@@ -37,12 +41,8 @@ use crate::metrics::Metrics;
 /// Passed after Kafka took an instruction and before that is marked; its subject is the database.
 pub const SENT: &str = "backend.relay.sent";
 
-/// Instructions of a round that are told of one by one.
-const FEW: usize = 50;
 /// Instructions that are queued, and marked, at once.
 const STRETCH: usize = 500;
-/// How long what Kafka took waits for more of its kind, so that many are marked at once.
-const TOGETHER: Duration = Duration::from_millis(50);
 /// How long the table is left alone when nothing rings.
 const FLOOR: Duration = Duration::from_millis(500);
 /// Patience with one round: longer than the producer's own.
@@ -61,22 +61,19 @@ pub struct Relay {
     metrics: Metrics,
     /// What Kafka took in the last round and could not be marked then: it is not sent again.
     delivered: Mutex<BTreeMap<DatabaseId, Position>>,
+    /// What Kafka was not heard of in earlier rounds: nothing of these databases is sent.
+    doubts: Mutex<Doubts<Word>>,
     reading: Reading,
 }
-
-/// The number of an instruction in its round, and the record that Kafka has not answered for yet.
-type Queued = (usize, Pending);
-/// What Kafka answers.
-type Word = Result<Delivered, bus::Error>;
 
 /// What a round did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Nothing was unpublished.
     Idle,
-    /// Kafka took all that was tried; `more` says whether others wait.
+    /// Nothing failed; `more` says whether others wait.
     Published {
-        /// How many.
+        /// How many were tried and are not in doubt.
         count: usize,
         /// Whether the round was full.
         more: bool,
@@ -117,8 +114,8 @@ impl Relay {
         doorbell: Doorbell,
         metrics: Metrics,
     ) -> Self {
-        let (delivered, reading) = (Mutex::default(), Reading::of(store.clone()));
-        Self { store, producer, topic, doorbell, metrics, delivered, reading }
+        let (delivered, doubts, reading) = (Mutex::default(), Mutex::default(), Reading::of(store.clone()));
+        Self { store, producer, topic, doorbell, metrics, delivered, doubts, reading }
     }
 
     /// The topic it publishes to.
@@ -169,18 +166,28 @@ impl Relay {
         }
     }
 
-    /// One round: reads, publishes, marks; and reads ahead meanwhile if there is more.
+    /// One round: reads, publishes, marks; and reads ahead meanwhile if there is more. What is in doubt is left out.
     pub async fn step(&self) -> Result<Step, Error> {
-        let waiting = self.reading.next().await.map_err(Error::Store)?;
+        let unsent = self.resolve();
+        let (in_doubt, full) = {
+            let doubts = self.doubts();
+            (doubts.databases(), doubts.is_full())
+        };
+        let waiting = if full {
+            Unpublished::default()
+        } else {
+            self.reading.next(&in_doubt).await.map_err(Error::Store)?
+        };
         let count = waiting.instructions.len();
-        let these = databases(&waiting);
+        let beside = [databases(&waiting), in_doubt].concat();
         let (known, fresh) = self.part(waiting.instructions);
-        let ahead = self.reading.read_ahead(waiting.more, &these);
-        let (sent, ()) = tokio::join!(self.publish(&known, &fresh), ahead);
+        let ahead = self.reading.read_ahead(waiting.more, &beside);
+        let (mut sent, ()) = tokio::join!(self.publish(&known, &fresh), ahead);
         if !matches!(sent.marked, Ok(marked) if marked == count) {
             // Some are not marked: they wait longest, and Kafka may have them already.
             self.reading.forget();
         }
+        sent.failures.extend(unsent);
         self.metrics.published.inc_by(sent.taken as u64);
         self.metrics.publish_failures.inc_by(sent.failures.len() as u64);
         let marked = sent.marked?;
@@ -193,100 +200,23 @@ impl Relay {
         }
         let failed = sent.failures.len();
         match sent.failures.into_iter().next() {
-            Some(source) => Err(Error::Publish { failed, count, source }),
+            Some(source) => Err(Error::Publish { failed, count: count.max(failed), source }),
             None if count == 0 => Ok(Step::Idle),
             // A round that moved nothing is not followed by another at once.
-            None => Ok(Step::Published { count, more: waiting.more && marked > 0 }),
+            None => Ok(Step::Published { count: count - sent.in_doubt, more: waiting.more && marked > 0 }),
         }
     }
 
     /// What the last round sent and could not mark, and what is to be sent.
-    fn part(&self, instructions: Vec<Instruction>) -> (Vec<(DatabaseId, Position)>, Vec<Instruction>) {
+    fn part(&self, instructions: Vec<Instruction>) -> (Vec<Asked>, Vec<Instruction>) {
         let delivered = self.delivered();
         let is_delivered = |one: &Instruction| delivered.get(&one.database) == Some(&one.position);
         let (known, fresh): (Vec<_>, Vec<_>) = instructions.into_iter().partition(is_delivered);
         (known.into_iter().map(|one| (one.database, one.position)).collect(), fresh)
     }
 
-    /// Queues stretch by stretch, and marks what Kafka took meanwhile, first what it took before: Postgres marks while Kafka
-    /// writes the rest, and one stretch while it is still busy with another.
-    async fn publish<'a>(
-        &self,
-        known: &[(DatabaseId, Position)],
-        instructions: &'a [Instruction],
-    ) -> Sent<'a> {
-        let mut sent = Sent::default();
-        self.delivered().clear();
-        self.note(known, &mut sent).await;
-        let few = instructions.len() <= FEW;
-        let most = instructions.len().max(1);
-        let (tell, queued) = mpsc::channel(most);
-        let words = tokio::sync::Mutex::new(words(queued, most, TOGETHER, Pending::wait));
-        let (refused, one, other) = tokio::join!(
-            self.enqueue(instructions, tell),
-            self.settle(instructions, &words, few),
-            self.settle(instructions, &words, few)
-        );
-        let mut sent = sent.and(one).and(other);
-        for (instruction, error) in refused {
-            sent.refused(instruction, error);
-        }
-        if !few {
-            tracing::info!(count = sent.taken, kafka.topic = self.topic, "many instructions published");
-        }
-        sent
-    }
-
-    /// Queues all; those that cannot be queued are given back.
-    async fn enqueue<'a>(
-        &self,
-        instructions: &'a [Instruction],
-        queued: mpsc::Sender<Queued>,
-    ) -> Vec<(&'a Instruction, bus::Error)> {
-        let (mut refused, mut bytes) = (Vec::new(), 0);
-        for (which, instruction) in instructions.iter().enumerate() {
-            if which.is_multiple_of(STRETCH) {
-                // So that those before can be marked.
-                tokio::task::yield_now().await;
-            }
-            let record = message(&self.topic, instruction);
-            bytes += record.payload.len();
-            match self.producer.enqueue(&record) {
-                // There is room for all of them, and whoever reads stays until the last.
-                Ok(pending) => drop(queued.try_send((which, pending))),
-                Err(error) => refused.push((instruction, error)),
-            }
-        }
-        self.reading.learn(instructions.len(), bytes);
-        refused
-    }
-
-    /// Takes Kafka's words as they come and marks what it took, stretch by stretch.
-    async fn settle<'a>(
-        &self,
-        instructions: &'a [Instruction],
-        words: &tokio::sync::Mutex<Words<Word>>,
-        few: bool,
-    ) -> Sent<'a> {
-        let mut sent = Sent::default();
-        loop {
-            // While these are marked, the other one listens.
-            let stretch = words.lock().await.next().await;
-            let Some(stretch) = stretch else { return sent };
-            let mut taken = Vec::with_capacity(stretch.len());
-            for (which, word) in stretch {
-                match word {
-                    Ok(delivered) => taken.push(told(&instructions[which], delivered, few)),
-                    Err(error) => sent.refused(&instructions[which], error),
-                }
-            }
-            sent.taken += taken.len();
-            self.note(&taken, &mut sent).await;
-        }
-    }
-
     /// Marks what Kafka took. After Postgres failed once it is only remembered, to be marked in the next round.
-    async fn note(&self, taken: &[(DatabaseId, Position)], sent: &mut Sent<'_>) {
+    async fn note(&self, taken: &[Asked], sent: &mut Sent<'_>) {
         let Ok(before) = sent.marked else {
             self.delivered().extend(taken.iter().copied());
             return;
@@ -295,7 +225,7 @@ impl Relay {
     }
 
     /// Marks what Kafka took, and remembers what could not be marked now.
-    async fn mark(&self, sent: &[(DatabaseId, Position)]) -> Result<usize, Error> {
+    async fn mark(&self, sent: &[Asked]) -> Result<usize, Error> {
         self.delivered().extend(sent.iter().copied());
         if sent.is_empty() {
             return Ok(0);
@@ -315,7 +245,7 @@ impl Relay {
         let (database, position) = (instruction.database, instruction.position);
         match self.producer.send(message(&self.topic, instruction)).await {
             Ok(delivered) => {
-                told(instruction, delivered, true);
+                told((database, position), delivered, true);
                 self.metrics.published.inc();
                 self.mark(&[(database, position)]).await?;
                 Ok(())
@@ -337,7 +267,7 @@ impl Relay {
     /// Nothing changes a minted state: what cannot be published now never can. The next mint is tried again.
     async fn set_aside(
         &self,
-        (database, position): (DatabaseId, Position),
+        (database, position): Asked,
         why: SetAside,
         reason: String,
     ) -> Result<(), Error> {
@@ -352,6 +282,10 @@ impl Relay {
             );
         }
         Ok(())
+    }
+
+    fn doubts(&self) -> MutexGuard<'_, Doubts<Word>> {
+        self.doubts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn delivered(&self) -> MutexGuard<'_, BTreeMap<DatabaseId, Position>> {

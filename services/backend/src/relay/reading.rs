@@ -26,12 +26,12 @@ impl Reading {
         Self { store, portion: Portion::default(), ahead: Mutex::default() }
     }
 
-    /// The next portion.
-    pub(super) async fn next(&self) -> Result<Unpublished, Error> {
+    /// The next portion, without these databases.
+    pub(super) async fn next(&self, without: &[DatabaseId]) -> Result<Unpublished, Error> {
         let ahead = self.ahead().take();
         match ahead {
             Some(ahead) => Ok(ahead),
-            None => self.store.unpublished(self.portion.size()).await,
+            None => self.store.unpublished_beside(self.portion.size(), without).await,
         }
     }
 

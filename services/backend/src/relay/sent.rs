@@ -1,10 +1,10 @@
 //! What became of a round of the relay.
 
 use bus::Delivered;
-use domain::{DatabaseId, Position};
 use store::Instruction;
 
 use super::Error;
+use super::doubts::Asked;
 
 /// What became of a round's instructions.
 #[derive(Debug)]
@@ -13,13 +13,15 @@ pub(super) struct Sent<'a> {
     pub(super) taken: usize,
     /// How many were marked as long as Postgres took it.
     pub(super) marked: Result<usize, Error>,
+    /// How many Kafka was not heard of.
+    pub(super) in_doubt: usize,
     pub(super) too_large: Vec<&'a Instruction>,
     pub(super) failures: Vec<bus::Error>,
 }
 
 impl Default for Sent<'_> {
     fn default() -> Self {
-        Self { taken: 0, marked: Ok(0), too_large: Vec::new(), failures: Vec::new() }
+        Self { taken: 0, marked: Ok(0), in_doubt: 0, too_large: Vec::new(), failures: Vec::new() }
     }
 }
 
@@ -27,6 +29,7 @@ impl<'a> Sent<'a> {
     /// Both together.
     pub(super) fn and(mut self, other: Self) -> Self {
         self.taken += other.taken;
+        self.in_doubt += other.in_doubt;
         match (&mut self.marked, other.marked) {
             (Ok(before), Ok(marked)) => *before += marked,
             (Ok(_), Err(error)) => self.marked = Err(error),
@@ -46,13 +49,13 @@ impl<'a> Sent<'a> {
 }
 
 /// Says that Kafka took an instruction: aloud while they are few, because a line each of a backlog hides all others.
-pub(super) fn told(instruction: &Instruction, delivered: Delivered, few: bool) -> (DatabaseId, Position) {
+pub(super) fn told((database, position): Asked, delivered: Delivered, few: bool) -> Asked {
     macro_rules! tell {
         ($level:expr) => {
             tracing::event!(
                 $level,
-                db.id = %instruction.database,
-                db.position = %instruction.position,
+                db.id = %database,
+                db.position = %position,
                 kafka.partition = delivered.partition,
                 kafka.offset = delivered.offset,
                 "instruction published"
@@ -64,7 +67,7 @@ pub(super) fn told(instruction: &Instruction, delivered: Delivered, few: bool) -
     } else {
         tell!(tracing::Level::DEBUG);
     }
-    (instruction.database, instruction.position)
+    (database, position)
 }
 
 #[cfg(test)]
