@@ -9,8 +9,8 @@ use kube::api::{Api, ListParams};
 use reqwest::Method;
 use resources::QuestDB;
 use serde_json::{Value, json};
-use testkit::eventually;
 use testkit::postgres::{Server, url_of};
+use testkit::{Spawned, eventually};
 
 use crate::rig::{Ground, NEAR, PATIENCE, Rig, recovered};
 
@@ -68,51 +68,94 @@ fn size(gib: u32) -> Value {
     json!({"storage": {"size_gib": gib}})
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_accepted_before_lost_rows_are_noticed_is_told_and_outranked() {
+/// Two servers of Postgres, of which the second follows, and programs that find whichever is the primary.
+async fn two_servers() -> (Server, Server, Rig) {
     let old = Server::primary().await.unwrap();
     let new = old.standby().await.unwrap();
     let ground =
         Ground { postgres: Some(old.url()), programs: Some(url_of(&[&old, &new])), ..Ground::default() };
-    let mut rig = Rig::on(ground).await;
-    let _api = rig.backend_with("api,relay", &[]).await;
-    let sink = rig.sink(&SWEEP).await;
-    let provisioner = rig.provisioner().await;
-    let id = rig.victim(NEAR).await;
-    old.followed_by(&new).await.unwrap();
+    let rig = Rig::on(ground).await;
+    (old, new, rig)
+}
+
+/// A change at 1/2 that does not reach the standby, but reaches the cluster. Nothing that follows may ask for less: a disk does
+/// not shrink. At the end the primary is gone.
+async fn written_and_lost(rig: &Rig, (old, new): (&Server, &Server), id: &str) {
+    old.followed_by(new).await.unwrap();
     new.stop("fast").await.unwrap();
-    // This does not reach the standby, but it reaches the cluster. Nothing that follows may ask for less: a disk does not
-    // shrink.
-    rig.insist(&id, "\"1-1\"", &size(77)).await;
-    rig.holds(&id, "what will be lost", |position, _| position == (1, 2)).await;
+    rig.insist(id, "\"1-1\"", &size(77)).await;
+    rig.holds(id, "what will be lost", |position, _| position == (1, 2)).await;
     old.stop("immediate").await.unwrap();
-    // Nobody listens now, so nobody can notice.
-    sink.kill().await.unwrap();
+}
+
+/// The standby takes over, without that change; a user's change is accepted there at the position of the one that is lost, and
+/// refused by the cluster. Gives what was answered, and since when the other server is the primary.
+async fn written_again(rig: &mut Rig, new: &Server, id: &str, provisioner: &Spawned) -> (Value, Instant) {
     new.start().await.unwrap();
     new.promote().await.unwrap();
     let begun = Instant::now();
     rig.database_url = new.url();
     let left = rig.ask("select epoch || '/' || seq from databases").await;
     assert_eq!(left, "1/1", "the fault did not fire: nothing was lost");
-
-    let early = rig.insist(&id, "\"1-1\"", &size(300)).await;
+    let early = rig.insist(id, "\"1-1\"", &size(300)).await;
     assert_eq!((&early["database"]["epoch"], &early["database"]["seq"]), (&json!(1), &json!(2)));
     eventually(PATIENCE, "the refusal of what the cluster cannot take", async || {
         provisioner.log().contains("other content at 1/2").then_some(())
     })
     .await;
-    assert_ne!(rig.held(&id).await, Some(((1, 2), 300)), "one position has one content");
-    let _sink = rig.sink(&SWEEP).await;
+    assert_ne!(rig.held(id).await, Some(((1, 2), 300)), "one position has one content");
+    (early, begun)
+}
 
-    // The user hears that it failed; what takes it back outranks both, and so does the next change.
+/// The user hears that it failed; what takes it back outranks both, and so does the next change.
+async fn told_and_outranked(rig: &Rig, id: &str, (early, begun): (Value, Instant), fault: &str) {
     let ended = rig.ended(&early).await;
     assert_eq!(ended["state"], "failed", "{ended}");
-    rig.holds(&id, "the way back", |position, _| position > (1, 2)).await;
-    recovered("change accepted after rows were lost, refused by its cluster: outranked", begun.elapsed());
-    let etag = rig.etag(&id).await;
-    let again = rig.insist(&id, &etag, &size(400)).await;
+    rig.holds(id, "the way back", |position, _| position > (1, 2)).await;
+    recovered(&format!("{fault}: outranked"), begun.elapsed());
+    let etag = rig.etag(id).await;
+    let again = rig.insist(id, &etag, &size(400)).await;
     assert_eq!(rig.ended(&again).await["state"], "succeeded");
-    rig.holds(&id, "the change", |_, size| size == 400).await;
+    rig.holds(id, "the change", |_, size| size == 400).await;
     assert_eq!(rig.watched.wrong(), [""; 0]);
     rig.nobody_went_wrong();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_accepted_before_lost_rows_are_noticed_is_told_and_outranked() {
+    let (old, new, mut rig) = two_servers().await;
+    let _api = rig.backend_with("api,relay", &[]).await;
+    let sink = rig.sink(&SWEEP).await;
+    let provisioner = rig.provisioner().await;
+    let id = rig.victim(NEAR).await;
+    written_and_lost(&rig, (&old, &new), &id).await;
+    // Nobody listens now, so nobody can notice.
+    sink.kill().await.unwrap();
+    let early = written_again(&mut rig, &new, &id, &provisioner).await;
+    let _sink = rig.sink(&SWEEP).await;
+    told_and_outranked(&rig, &id, early, "change accepted after rows were lost, refused by its cluster")
+        .await;
+}
+
+/// The sink lives through it: what it has in memory is of the server that is gone. It stands still only until the user has written,
+/// or it might hear first what the cluster holds, and the change would be minted above that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sink_that_lives_through_lost_rows_tells_what_was_accepted_meanwhile_and_has_it_outranked() {
+    let (old, new, mut rig) = two_servers().await;
+    let _api = rig.backend_with("api,relay", &[]).await;
+    let mut sink = rig.sink(&SWEEP).await;
+    let provisioner = rig.provisioner().await;
+    let id = rig.victim(NEAR).await;
+    let lost =
+        format!("select count(*) from observations where database_id = '{id}' and (epoch, seq) = (1, 2)");
+    written_and_lost(&rig, (&old, &new), &id).await;
+    sink.halt().await.unwrap();
+    let early = written_again(&mut rig, &new, &id, &provisioner).await;
+    assert_eq!(rig.ask(&lost).await, "0", "the fault did not fire: the sink heard of what was lost first");
+    sink.resume().await.unwrap();
+    told_and_outranked(&rig, &id, early, "the same, with a sink that lives through it").await;
+    let told =
+        format!("select count(*) from unclaimed where database_id = '{id}' and code in ('ahead', 'content')");
+    assert_eq!(rig.ask(&told).await, "1", "what the cluster holds and nobody minted was not shown to people");
+    sink.lives().unwrap();
 }
