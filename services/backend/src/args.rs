@@ -244,6 +244,13 @@ pub struct KeepArgs {
     /// How long entries of the audit are kept; those of purges stay
     #[arg(long, env = "SLIPWAY_KEEP_AUDIT", value_name = "DURATION", default_value = "9600h", value_parser = kept)]
     pub keep_audit: Kept,
+    /// How long operations are kept after their end; those stay whose state a database may return to
+    #[arg(long, env = "SLIPWAY_KEEP_OPERATIONS", value_name = "DURATION", default_value = "9600h", value_parser = kept)]
+    pub keep_operations: Kept,
+    /// How long dead letters are kept after they were settled, and what clusters said and nobody believed after that was resolved;
+    /// longer than the topics keep records
+    #[arg(long, env = "SLIPWAY_KEEP_SETTLED", value_name = "DURATION", default_value = "2160h", value_parser = kept_settled)]
+    pub keep_settled: Kept,
 }
 
 /// For how long something is kept; `None`: for ever.
@@ -252,7 +259,12 @@ pub struct Kept(pub Option<Duration>);
 
 impl From<KeepArgs> for Retention {
     fn from(args: KeepArgs) -> Self {
-        Self { history: args.keep_history.0, audit: args.keep_audit.0 }
+        Self {
+            history: args.keep_history.0,
+            audit: args.keep_audit.0,
+            operations: args.keep_operations.0,
+            settled: args.keep_settled.0,
+        }
     }
 }
 
@@ -376,12 +388,21 @@ fn within(text: &str, allowed: RangeInclusive<Duration>) -> Option<Duration> {
 /// For how long something is kept, such as `720h` or `forever`: a day at least, so that whoever follows an operation today can still
 /// do so tomorrow; a hundred years at most.
 fn kept(text: &str) -> Result<Kept, String> {
+    kept_from(24, text)
+}
+
+/// The same for what must be kept longer than any record is found on its topic: eight days at least.
+fn kept_settled(text: &str) -> Result<Kept, String> {
+    kept_from(192, text)
+}
+
+fn kept_from(hours: u64, text: &str) -> Result<Kept, String> {
     if text == "forever" {
         return Ok(Kept(None));
     }
     let wrong =
-        || format!("{text:?} is neither a length of time of 24h to 876000h, such as 720h, nor forever");
-    let length = within(text, Duration::from_hours(24)..=Duration::from_hours(876_000));
+        || format!("{text:?} is neither a length of time of {hours}h to 876000h, such as 720h, nor forever");
+    let length = within(text, Duration::from_hours(hours)..=Duration::from_hours(876_000));
     length.map(|length| Kept(Some(length))).ok_or_else(wrong)
 }
 
@@ -417,6 +438,9 @@ mod tests {
         for text in ["", "0s", "23h", "-24h", "never", "720", "876001h"] {
             assert!(kept(text).is_err(), "{text}");
         }
+        for (text, good) in [("191h", false), ("192h", true), ("forever", true)] {
+            assert_eq!(kept_settled(text).is_ok(), good, "{text}");
+        }
     }
 
     #[test]
@@ -429,9 +453,19 @@ mod tests {
             Retention::from(serve.bounds.keep)
         };
         let days = |days: u64| Some(Duration::from_hours(days * 24));
-        assert_eq!(retention(&[]), Retention { history: days(30), audit: days(400) });
-        let given = retention(&["--keep-history=48h", "--keep-audit=forever"]);
-        assert_eq!(given, Retention { history: days(2), audit: None });
+        let usual =
+            Retention { history: days(30), audit: days(400), operations: days(400), settled: days(90) };
+        assert_eq!(retention(&[]), usual);
+        let given = retention(&[
+            "--keep-history=48h",
+            "--keep-audit=forever",
+            "--keep-operations=72h",
+            "--keep-settled=240h",
+        ]);
+        assert_eq!(
+            given,
+            Retention { history: days(2), audit: None, operations: days(3), settled: days(10) }
+        );
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod observers;
 mod offsets;
 mod operations;
 mod outbox;
+mod over;
 mod parked;
 mod pool;
 mod programs;

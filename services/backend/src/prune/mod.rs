@@ -1,5 +1,5 @@
 //! Takes away what was kept long enough of what happened: events of operations, states that nothing can begin with any more,
-//! entries of the audit.
+//! entries of the audit; at last the operations themselves, dead letters that are settled, and alarms that are resolved.
 //!
 //! Any number of replicas take turns, by the database's clock. *Invariant:* a turn is many small statements, each with its
 //! deadline and with a pause behind it, so that nobody who works waits for it. *Invariant:* two at once, or one that ends in the
@@ -33,6 +33,10 @@ pub struct Retention {
     pub history: Option<Duration>,
     /// An entry of the audit.
     pub audit: Option<Duration>,
+    /// An operation after its end, where its state is not kept.
+    pub operations: Option<Duration>,
+    /// A dead letter that is settled, an alarm that is resolved.
+    pub settled: Option<Duration>,
 }
 
 /// Who takes it away.
@@ -55,6 +59,12 @@ pub enum Stage {
     Audit(Option<i64>),
     /// At what was minted, with the events of its operations, behind a place.
     History(Option<Mark>),
+    /// At the operations, behind one.
+    Operations(Option<OperationId>),
+    /// At the dead letters, behind one.
+    Letters(Option<i64>),
+    /// At what is unclaimed.
+    Unclaimed,
 }
 
 /// A piece of a turn.
@@ -122,6 +132,9 @@ impl Pruner {
         match stage {
             Stage::Audit(after) => self.audit(after).await,
             Stage::History(after) => self.history(after).await,
+            Stage::Operations(after) => self.operations(after).await,
+            Stage::Letters(after) => self.letters(after).await,
+            Stage::Unclaimed => self.unclaimed().await,
         }
     }
 
@@ -134,7 +147,8 @@ impl Pruner {
     }
 
     async fn history(&self, after: Option<Mark>) -> Result<Piece, Error> {
-        let Some(kept) = self.retention.history else { return Ok(Piece { gone: 0, next: None }) };
+        let behind = Some(Stage::Operations(None));
+        let Some(kept) = self.retention.history else { return Ok(Piece { gone: 0, next: behind }) };
         let page = in_time(self.store.pasts(after, self.rows)).await?;
         let due = Due::of(&page.rows, kept);
         let events = in_time(self.store.prune_events(&due.events, self.rows)).await?;
@@ -145,8 +159,32 @@ impl Pruner {
         }
         let instructions = in_time(self.store.prune_instructions(&due.instructions)).await?;
         self.metrics.pruned("instructions", instructions);
-        let next = page.next.map(|mark| Stage::History(Some(mark)));
+        let next = page.next.map(|mark| Stage::History(Some(mark))).or(behind);
         Ok(Piece { gone: events + instructions, next })
+    }
+
+    async fn operations(&self, after: Option<OperationId>) -> Result<Piece, Error> {
+        let behind = Some(Stage::Letters(None));
+        let Some(kept) = self.retention.operations else { return Ok(Piece { gone: 0, next: behind }) };
+        let (gone, more) = in_time(self.store.prune_operations(after, kept, self.rows)).await?;
+        self.metrics.pruned("operations", gone);
+        Ok(Piece { gone, next: more.map(|after| Stage::Operations(Some(after))).or(behind) })
+    }
+
+    async fn letters(&self, after: Option<i64>) -> Result<Piece, Error> {
+        let behind = Some(Stage::Unclaimed);
+        let Some(kept) = self.retention.settled else { return Ok(Piece { gone: 0, next: behind }) };
+        let (gone, more) = in_time(self.store.prune_dead_letters(after, kept, self.rows)).await?;
+        self.metrics.pruned("dead_letters", gone);
+        Ok(Piece { gone, next: more.map(|after| Stage::Letters(Some(after))).or(behind) })
+    }
+
+    async fn unclaimed(&self) -> Result<Piece, Error> {
+        let Some(kept) = self.retention.settled else { return Ok(Piece { gone: 0, next: None }) };
+        let gone = in_time(self.store.prune_unclaimed(kept, self.rows)).await?;
+        self.metrics.pruned("unclaimed", gone);
+        // There may be more of them.
+        Ok(Piece { gone, next: (gone >= u64::from(self.rows)).then_some(Stage::Unclaimed) })
     }
 }
 

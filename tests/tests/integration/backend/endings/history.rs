@@ -14,7 +14,8 @@ use super::{App, id_of, observation, outcome, path_of, text};
 
 const HOUR: Duration = Duration::from_hours(1);
 /// What has ended is old at once.
-const NOTHING: Retention = Retention { history: Some(Duration::ZERO), audit: None };
+const NOTHING: Retention = Retention { history: Some(Duration::ZERO), ..FOR_EVER };
+const FOR_EVER: Retention = Retention { history: None, audit: None, operations: None, settled: None };
 /// Pieces after which a turn has no end.
 const ENDLESS: usize = 10_000;
 
@@ -75,9 +76,9 @@ async fn what_a_database_may_return_to_stays_and_the_rest_of_its_history_goes() 
     app.hear(Vec::new(), vec![outcome(database, 4, OutcomeKind::Refused)]).await;
     let fifth = app.changed(id, 4, &config("5")).await;
 
-    let young = Retention { history: Some(HOUR), audit: None };
+    let young = Retention { history: Some(HOUR), ..FOR_EVER };
     assert_eq!(app.prune(young).await, 0);
-    assert_eq!(app.prune(Retention { history: None, audit: None }).await, 0);
+    assert_eq!(app.prune(FOR_EVER).await, 0);
     assert!(app.prune(NOTHING).await > 0);
     assert_eq!(app.ask(STATES).await, "3,4,5", "what follows from a failure is not done yet");
     assert_eq!(app.ask(EVENTS).await, "1:1 2:1 3:1 4:all 5:all");
@@ -139,7 +140,7 @@ async fn old_entries_of_the_audit_go_some_at_a_time_and_those_of_purges_stay() {
     app.ask(&entries("401 days", "a,b,databases.purge,c,d,e")).await;
     app.ask(&entries("399 days", "f,databases.purge,g")).await;
     let registry = runtime::Metrics::default();
-    let retention = Retention { history: None, audit: Some(KEPT) };
+    let retention = Retention { audit: Some(KEPT), ..FOR_EVER };
     let pruner = Pruner { metrics: Metrics::new(&registry), ..app.pruner(retention, 2) };
     assert_eq!(turn(&pruner).await, 5);
     let left = "select string_agg(action, ',' order by id) from audit";
@@ -147,6 +148,65 @@ async fn old_entries_of_the_audit_go_some_at_a_time_and_those_of_purges_stay() {
     assert_eq!(turn(&pruner).await, 0);
     let shown = registry.encode().unwrap();
     assert!(shown.contains(r#"rows_pruned_total{table="audit"} 5"#), "{shown}");
+}
+
+#[tokio::test]
+async fn operations_go_when_their_states_are_gone_and_nobody_names_them() {
+    const OPERATIONS: &str = "select string_agg(seq::text, ',' order by seq) from operations";
+    let app = App::new().await;
+    let made = app.running("trades").await;
+    let (id, database) = (text(&made["database"]["id"]), id_of(&made));
+    // The second is superseded by the third; the sixth is open.
+    app.changed(id, 1, &config("2")).await;
+    for seq in 2..5 {
+        app.changed(id, seq, &config(&(seq + 1).to_string())).await;
+        app.hear(vec![observation(database, seq + 1, seq + 1)], Vec::new()).await;
+    }
+    let sixth = app.changed(id, 5, &config("6")).await;
+    let at_once = Some(Duration::ZERO);
+    assert_eq!(
+        app.prune(Retention { operations: at_once, ..FOR_EVER }).await,
+        0,
+        "all their states are there"
+    );
+    app.prune(Retention { operations: Some(HOUR), ..NOTHING }).await;
+    assert_eq!((app.ask(STATES).await.as_str(), app.ask(OPERATIONS).await.as_str()), ("5,6", "1,2,3,4,5,6"));
+
+    let ended = Retention { operations: at_once, ..FOR_EVER };
+    assert_eq!(app.prune(ended).await, 3);
+    assert_eq!(app.ask(OPERATIONS).await, "3,5,6", "the third took the place of the second");
+    assert_eq!(turn(&app.pruner(ended, 1)).await, 1);
+    assert_eq!(app.ask(OPERATIONS).await, "5,6");
+    assert_eq!((app.prune(ended).await, app.ask(UNENDED).await.as_str()), (0, "0"));
+    assert_eq!(app.get(&app.acme, &path_of(&made)).await.status, 404);
+    let back = app.cancel(&app.acme, &path_of(&sixth), "k").await;
+    assert_eq!(back.body["database"]["config"], json!({"a.b": "5"}), "what a database returns to is there");
+}
+
+#[tokio::test]
+async fn settled_letters_and_resolved_alarms_go_and_what_is_open_stays_however_old() {
+    const KEPT: Duration = Duration::from_hours(90 * 24);
+    let app = App::new().await;
+    for statement in [
+        "insert into dead_letters (topic, kafka_partition, kafka_offset, code, message, consumer, received_at, superseded_at) \
+         select 't', 0, n, 'c', 'm', 'test', now() - interval '100 days', settled \
+         from unnest(array[now() - interval '91 days', null, now() - interval '89 days', now() - interval '99 days']) \
+         with ordinality as s (settled, n)",
+        "insert into cluster_observers (cluster_id, holder, term, expires_at, listed_term) values ('eu', 'x', 3, now(), 3)",
+        "insert into unclaimed (database_id, cluster_id, code, epoch, seq, body, term, resolved_at) \
+         select gen_random_uuid(), cluster, 'other_cluster', 1, n, '{}'::jsonb, term, now() - ago \
+         from (values (1, 'eu', 2, interval '91 days'), (2, 'eu', 2, null), (3, 'eu', 2, interval '89 days'), \
+         (4, 'eu', 3, interval '91 days'), (5, 'nowhere', 9, interval '91 days')) as s (n, cluster, term, ago)",
+    ] {
+        app.ask(statement).await;
+    }
+    let pruner = app.pruner(Retention { settled: Some(KEPT), ..FOR_EVER }, 1);
+    assert_eq!(turn(&pruner).await, 4);
+    let letters = "select string_agg(kafka_offset::text, ',' order by kafka_offset) from dead_letters";
+    assert_eq!(app.ask(letters).await, "2,3");
+    let alarms = "select string_agg(seq::text, ',' order by seq) from unclaimed";
+    assert_eq!(app.ask(alarms).await, "2,3,4", "by the fourth is known that the cluster was heard");
+    assert_eq!(turn(&pruner).await, 0);
 }
 
 #[tokio::test]
