@@ -75,6 +75,7 @@ impl Metrics {
         let counter = |name, help| registry.register(name, help, Counter::default());
         let gauge = |name, help| registry.register(name, help, Gauge::default());
         let counters = |name, help| registry.register(name, help, Family::<Labels<1>, Counter>::default());
+        let gauges = |name, help| registry.register(name, help, Family::<Labels<1>, Gauge>::default());
         let age = Gauge::default();
         Self {
             requests: registry.register("http_requests", "Requests answered", Family::default()),
@@ -109,22 +110,14 @@ impl Metrics {
             unclaimed: counters("gossip_unclaimed", "Observations not believed"),
             unbelieved: counters("gossip_unbelieved_outcomes", "Outcomes not believed, by the reason"),
             operations: Operations::new(registry),
-            parked: registry.register("parked_instructions", "Instructions that wait", Family::default()),
-            diverged: registry.register(
-                "databases_diverged",
-                "Databases whose cluster does not show what was minted",
-                Family::default(),
-            ),
+            parked: gauges("parked_instructions", "Instructions that wait"),
+            diverged: gauges("databases_diverged", "Databases whose cluster does not show what was minted"),
             left: registry.register(
                 "sweep_left",
                 "Times that nothing was done about one of them, by the reason",
                 Family::default(),
             ),
-            unlisted: registry.register(
-                "clusters_unlisted",
-                "1 for a cluster of which nobody knows what it holds",
-                Family::default(),
-            ),
+            unlisted: gauges("clusters_unlisted", "1 for a cluster of which nobody knows what it holds"),
             resent: counter("sweep_resent", "Instructions published again"),
             repaired: counter("sweep_repaired", "States minted again above what a cluster held"),
             unrepaired: counter("sweep_unrepaired", "Times that a database could not be repaired"),

@@ -57,7 +57,7 @@ impl Relay {
                 // There is room for all of them, and whoever reads stays until the last.
                 Ok(pending) => drop(queued.try_send((which, pending))),
                 Err(error) => {
-                    round.is_known(which);
+                    round.known(which);
                     refused.push((instruction, error));
                 }
             }

@@ -52,13 +52,13 @@ impl<'a> Round<'a> {
         let next = async { self.words.lock().await.next().await };
         let stretch = tokio::time::timeout_at(self.late, next).await.ok().flatten()?;
         for (which, _) in &stretch {
-            self.is_known(*which);
+            self.known(*which);
         }
         Some(stretch)
     }
 
-    /// It is known what became of this one.
-    pub(super) fn is_known(&self, which: usize) {
+    /// Notes that it is known what became of this one.
+    pub(super) fn known(&self, which: usize) {
         let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(answered) = answered.get_mut(which) {
             *answered = true;

@@ -45,7 +45,7 @@ pub struct GossipSink {
     store: Store,
     /// Partitions of which a batch was refused for what is in it: the next one is taken apart.
     doubtful: Arc<Mutex<BTreeSet<i32>>>,
-    /// Outcomes that are not believed, told of.
+    /// When it was told last that outcomes are not believed.
     unbelieved: Arc<Mutex<Seldom>>,
     /// Name under which offsets are kept.
     consumer: String,
