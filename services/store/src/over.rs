@@ -2,7 +2,7 @@
 //! resolved.
 //!
 //! *Invariant:* nothing that is open goes, and no operation whose state a database may return to: that is still there. *Invariant:*
-//! no statement takes more rows than it is told, and none waits for a lock: what somebody holds goes another time.
+//! no statement takes more rows than it is told, and none waits for whoever holds an operation: that goes another time.
 
 use std::time::Duration;
 
