@@ -22,10 +22,7 @@ const UNDER_WAY: usize = 10;
 
 /// Measures a slice.
 pub async fn measure(slice: Slice) -> anyhow::Result<Results> {
-    let databases = match slice {
-        Slice::Product => MANY,
-        Slice::Anchor => FEW,
-    };
+    let databases = databases(slice);
     let mut fleet = Fleet::start(&[Manner::Answers(Duration::from_millis(1))], None).await?;
     // Everything is there once before the time that counts; and code and connections are warm where that is quickly done.
     instruct(&mut fleet, databases, databases.max(1_000)).await?;
@@ -34,6 +31,14 @@ pub async fn measure(slice: Slice) -> anyhow::Result<Results> {
     let used = fleet.provisioner.cpu()? - before;
     fleet.end().await?;
     Ok(Results::from([("cpu".to_owned(), used * 1_000.0 / real(COUNTED))]))
+}
+
+/// How many databases there are on which side.
+pub(crate) const fn databases(slice: Slice) -> usize {
+    match slice {
+        Slice::Product => MANY,
+        Slice::Anchor => FEW,
+    }
 }
 
 /// Has so many instructions carried out, a few at a time, for the databases in turn; each only after the one before of its

@@ -51,7 +51,7 @@ pub(crate) async fn peak(states: usize) -> anyhow::Result<f64> {
 }
 
 /// States as the product mints them.
-async fn population(count: usize) -> anyhow::Result<Population> {
+pub(crate) async fn population(count: usize) -> anyhow::Result<Population> {
     let ground = Ground::prepare().await?;
     let variables = Specimen::make(&ground).await?.variables().await?;
     ground.sweep().await?;

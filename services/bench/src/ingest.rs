@@ -30,7 +30,7 @@ const EACH: usize = 20;
 const BATCH: f64 = 500.0;
 const PARTITIONS: i32 = 8;
 /// The cluster that speaks.
-const CLUSTER: &str = "bench";
+pub(crate) const CLUSTER: &str = "bench";
 /// When everything happened, in milliseconds since 1970.
 const AT: i64 = 1_763_700_000_000;
 const ASKED: u32 = 50;
@@ -189,7 +189,7 @@ const fn version(round: usize) -> u64 {
 }
 
 /// What a cluster says of a database that it works on.
-fn record(database: usize, version: u64) -> anyhow::Result<(String, Vec<u8>)> {
+pub(crate) fn record(database: usize, version: u64) -> anyhow::Result<(String, Vec<u8>)> {
     let at = Timestamp::from_millisecond(AT)?;
     let condition = |kind: &str| Condition {
         kind: kind.to_owned(),

@@ -7,7 +7,7 @@
 //!
 //! - Against the whole running product: [`apply`], [`request`], [`status`].
 //! - Against one of its programs with a database and topics of its own: [`create`], [`ingest`], [`drain`], [`blast`],
-//!   [`cost`], [`backlog`], [`streams`].
+//!   [`cost`], [`backend`], [`backlog`], [`streams`].
 //! - Against the operator with an API server of the stack and an AWS region that is none: [`creations`].
 //! - Against the operator with an API server and an AWS account that are none ([`passes`], [`idle`], [`memory`],
 //!   [`cold`]).
@@ -20,6 +20,7 @@ mod account;
 mod alarm;
 pub mod apply;
 mod aws;
+pub mod backend;
 pub mod backlog;
 pub mod blast;
 pub mod cold;

@@ -42,8 +42,18 @@ impl Population {
 
     /// Databases with their operations and instructions, left to the relay, portion by portion.
     pub(crate) fn unpublished(&self) -> impl Iterator<Item = String> {
-        self.portions()
-            .map(|numbers| self.portion(POPULATE, &numbers, 0) + &self.portion(INSTRUCT, &numbers, 0))
+        self.instructed(0)
+    }
+
+    /// The same as the relay leaves them.
+    pub(crate) fn relayed(&self) -> impl Iterator<Item = String> {
+        self.instructed(1)
+    }
+
+    fn instructed(&self, published: u32) -> impl Iterator<Item = String> {
+        self.portions().map(move |numbers| {
+            self.portion(POPULATE, &numbers, published) + &self.portion(INSTRUCT, &numbers, published)
+        })
     }
 
     fn portions(&self) -> impl Iterator<Item = RangeInclusive<usize>> {
@@ -86,7 +96,7 @@ mod tests {
     #[test]
     fn no_mark_stays() {
         let population = Population::silent(10);
-        for text in population.published().chain(population.unpublished()) {
+        for text in population.published().chain(population.unpublished()).chain(population.relayed()) {
             let text = text.replace("'{}'", "").replace("$json${}$json$", "");
             assert!(!text.contains('{') && !text.contains('}'), "{text}");
             assert!(text.contains("01900000-0000-7000-8000-"));

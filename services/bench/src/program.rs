@@ -8,8 +8,8 @@ use clap::{Parser, ValueEnum};
 use tokio::runtime::Builder;
 
 use crate::{
-    apply, backlog, blast, cold, cost, create, creations, drain, engine, idle, ingest, memory, parallel,
-    partitions, passes, request, status, streams,
+    apply, backend, backlog, blast, cold, cost, create, creations, drain, engine, idle, ingest, memory,
+    parallel, partitions, passes, request, status, streams,
 };
 
 /// Case → number.
@@ -49,6 +49,8 @@ enum Bench {
     RelayDrain,
     /// B9
     CostGrowth,
+    /// B9b
+    BackendCost,
     /// B9o
     PassCost,
     /// B10
@@ -129,6 +131,7 @@ async fn measure(arguments: &Arguments) -> anyhow::Result<Results> {
         Bench::CreateThroughput => create::measure(slice, seconds).await,
         Bench::RelayDrain => drain::measure(slice).await,
         Bench::CostGrowth => cost::measure(slice).await,
+        Bench::BackendCost => backend::measure(slice).await,
         Bench::PassCost => passes::measure(slice, seconds).await,
         Bench::Idle => idle::measure(slice, seconds).await,
         Bench::CacheMemory => memory::measure(slice).await,

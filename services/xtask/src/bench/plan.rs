@@ -128,6 +128,10 @@ pub(super) const BENCHES: &[Bench] = &[
     bench("B7a", "create-throughput", &[case("commits", "tx/s", AtLeast(0.6))]),
     bench("B7b", "relay-drain", &[case("drain", "1/s", AtLeast(0.7))]),
     Bench { most_pairs: 5, ..bench("B9", "cost-growth", &[case("cpu", "ms", AtMost(1.2))]) },
+    Bench {
+        most_pairs: 5,
+        ..bench("B9b", "backend-cost", &[case("relay", "ms", AtMost(1.2)), case("sink", "ms", AtMost(1.2))])
+    },
     operator("B8r", "creation-rate", &[case("writes", "1/s", AtLeast(1.0))]),
     operator("B9o", "pass-cost", &[case("cpu", "ms", AtMost(1.2))]),
     operator("B10", "idle", &[case("requests", "1/s", AtMost(1.2)), case("cpu", "ms/s", AtMost(1.2))]),
