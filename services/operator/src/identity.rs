@@ -16,7 +16,7 @@ use resources::{QuestDB, names};
 use crate::apply::kubernetes;
 use crate::context::Context;
 use crate::error::Error;
-use crate::report;
+use crate::report::{self, KIND, Position, WRITTEN};
 use crate::store::Key;
 use crate::turn::Next;
 
@@ -50,6 +50,9 @@ pub(crate) async fn settle(context: &Context, resource: &QuestDB) -> Result<Next
         Identity::Unclear(text) => return ask(context, resource, &text).await,
     };
     let held = kubernetes::hold(context, resource, Some(&database)).await?;
+    let position = Position::of(resource);
+    runtime::failpoint::hit(WRITTEN, position).await;
+    runtime::failpoint::hit(KIND, report::Kind(position, "Hold", "")).await;
     let version = held.metadata.resource_version.as_deref();
     report::write(context, resource, plan::identified(resource, &database), version).await?;
     Ok(Next::Change)

@@ -22,6 +22,14 @@ pub(crate) const KIND: &str = "operator.kind";
 #[derive(Clone, Copy)]
 pub(crate) struct Position<'a>(pub(crate) &'a str, pub(crate) i64);
 
+impl<'a> Position<'a> {
+    /// That of a resource as it was seen.
+    pub(crate) fn of(resource: &'a QuestDB) -> Self {
+        let metadata = &resource.metadata;
+        Self(metadata.name.as_deref().unwrap_or_default(), metadata.generation.unwrap_or_default())
+    }
+}
+
 impl fmt::Display for Position<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.0, self.1)
@@ -57,9 +65,7 @@ pub(crate) async fn write(
     }
     let stored = write::status(context, &report).await?;
     context.memories.reported(resource.metadata.uid.as_deref().unwrap_or_default());
-    let name = resource.metadata.name.as_deref().unwrap_or_default();
-    let generation = resource.metadata.generation.unwrap_or_default();
-    let position = Position(name, generation);
+    let position = Position::of(resource);
     runtime::failpoint::hit(WRITTEN, position).await;
     runtime::failpoint::hit(KIND, Kind(position, "Status", "")).await;
     if before != after {

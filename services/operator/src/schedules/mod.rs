@@ -22,6 +22,9 @@ const LONGEST: Duration = Duration::from_mins(30);
 /// After something was done: what was done shows soon.
 const AFTER_STEP: Duration = Duration::from_secs(1);
 
+/// The place after a step or a status, about a schedule by name.
+const STEP: &str = "operator.schedule.step";
+
 /// What passes over schedules share.
 pub(crate) struct Schedules {
     pub(crate) context: Arc<Context>,
@@ -72,11 +75,13 @@ impl Schedules {
         // First: what may not be made for want of room is made once there is some.
         for name in &due.remove {
             self.remove(resource, own, name).await?;
+            done(resource).await;
         }
-        match due.create {
-            Some(time) => self.create(resource, &schedule::snapshot(resource, time)).await,
-            None => Ok(()),
+        if let Some(time) = due.create {
+            self.create(resource, &schedule::snapshot(resource, time)).await?;
+            done(resource).await;
         }
+        Ok(())
     }
 
     fn own(&self, resource: &QuestDBSnapshotSchedule) -> Vec<Arc<QuestDBSnapshot>> {
@@ -149,8 +154,15 @@ impl Schedules {
             return Ok(());
         }
         let report = QuestDBSnapshotSchedule { status: Some(status.clone()), ..resource.clone() };
-        write::status(&self.context, &report).await.map(drop)
+        write::status(&self.context, &report).await?;
+        done(resource).await;
+        Ok(())
     }
+}
+
+/// Where a test may end the process: right after a write.
+async fn done(resource: &QuestDBSnapshotSchedule) {
+    runtime::failpoint::hit(STEP, resource.metadata.name.as_deref().unwrap_or_default()).await;
 }
 
 /// In how long the next time comes.

@@ -3,12 +3,15 @@
 //! machine, a disk, a firewall, a record or a copy more than there should be, and none is left.
 //!
 //! `cargo xtask test faults` goes through every k, until no operation has as many writes. Anywhere else it is every so-many-th, from
-//! one on that is drawn, so that a few runs meet them all; the first step of each kind is met by each run.
+//! one on that is drawn, so that a few runs meet them all; the first step of each kind is met by each run. Of the lives that are led
+//! less often (`rare`) one is drawn.
 
 mod life;
+mod origin;
+mod rare;
 mod sweep;
 
-use cloud::{RecordKind, VolumeState};
+use cloud::{RecordKind, VolumeId, VolumeState};
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -69,10 +72,12 @@ const LEAST: [Least; OPERATIONS.len()] = [
     Least { api: 8, aws: 5, kinds: 9 },
 ];
 
-/// A life of wishes that nobody has to ask QuestDB for.
+/// A life of wishes that nobody has to ask QuestDB for, until its resource is removed.
 fn usual() -> Road {
     let turn = |((word, change, end), least): (Operation, Least)| wish(word, change, end, least);
-    Road { turns: OPERATIONS.into_iter().zip(LEAST).map(turn).collect(), questdb: false }
+    let mut turns: Vec<Turn> = OPERATIONS.into_iter().zip(LEAST).map(turn).collect();
+    turns.push(turn_of("removal", Act::Delete, Phase::Deleted, Least { api: 1, aws: 0, kinds: 1 }));
+    Road { turns, ending: 2, questdb: false, source: None }
 }
 
 /// A life in which the disk is copied: before another version, because somebody asks for it, and before it goes; and in which the
@@ -93,11 +98,22 @@ fn copied() -> Road {
         back,
         Turn { copies: 1, ..purge },
     ];
-    Road { turns, questdb: true }
+    Road { turns, ending: 1, questdb: true, source: None }
+}
+
+/// All that are led.
+fn roads() -> Vec<Road> {
+    let mut roads = vec![usual(), copied()];
+    roads.extend(sweep::some_of(rare::all()));
+    roads
 }
 
 fn wish(word: &'static str, change: fn(&mut Value), end: Phase, least: Least) -> Turn {
-    Turn { word, act: Act::Wish(change), end, left: left(end), copies: 0, least }
+    turn_of(word, Act::Wish(change), end, least)
+}
+
+const fn turn_of(word: &'static str, act: Act, end: Phase, least: Least) -> Turn {
+    Turn { word, act, end, left: left(end), copies: 0, least }
 }
 
 fn upgraded(spec: &mut Value) {
@@ -131,12 +147,12 @@ async fn a_status_that_is_lost_at_a_death_after_any_write_is_made_good() {
 }
 
 async fn die_everywhere(place: Place, wiped: bool) {
-    join_all([usual(), copied()].iter().map(|road| sweep::sweep(road, place, wiped))).await;
+    join_all(roads().iter().map(|road| sweep::sweep(road, place, wiped))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deaths_after_the_first_step_of_each_kind_are_made_good() {
-    join_all([usual(), copied()].iter().map(sweep::kinds)).await;
+    join_all(roads().iter().map(sweep::kinds)).await;
 }
 
 /// What there is of a database that came so far.
@@ -153,7 +169,8 @@ pub(super) async fn judge(subject: &Subject, end: Phase, what: &str) {
     has(subject, left(end), what).await;
 }
 
-async fn has(subject: &Subject, wanted: Left, what: &str) {
+/// The same; the disk that there is, if there is one.
+async fn has(subject: &Subject, wanted: Left, what: &str) -> Option<VolumeId> {
     let rig = &subject.rig;
     let machines = rig.instances().await;
     let mut volumes = rig.volumes().await;
@@ -168,6 +185,7 @@ async fn has(subject: &Subject, wanted: Left, what: &str) {
         let protection = rig.aws.describe_protection(&machine.id).await.unwrap();
         assert!(protection.termination && protection.stop, "{what}: {} is not protected", machine.id);
     }
+    volumes.pop().map(|volume| volume.id)
 }
 
 /// The password that was drawn for it.

@@ -20,6 +20,39 @@ fn far_from_now() -> String {
     format!("0 {} * * *", hour % 24)
 }
 
+/// A snapshot that a schedule made for an hour of long ago, of which a later time is due; its name. It is still to be taken.
+pub(super) async fn make_earlier(subject: &Subject, schedule: &str, hour: &str) -> String {
+    let name = format!("{schedule}-20260101{hour}00");
+    let made = json!({
+        "metadata": {
+            "name": name, "labels": { LABEL_SCHEDULE: schedule },
+            "annotations": { SCHEDULED_FOR: format!("2026-01-01T{hour}:00:00Z") },
+        },
+        "spec": { "database": subject.name, "deletionPolicy": "Delete" },
+    });
+    make(subject, made).await;
+    name
+}
+
+/// The schedules of its namespace.
+pub(super) fn schedules(subject: &Subject) -> Api<QuestDBSnapshotSchedule> {
+    Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace)
+}
+
+/// A schedule for a database, of which no time comes while a test runs.
+pub(super) async fn make_schedule(subject: &Subject, name: &str, keep_last: u32) {
+    let schedule = json!({
+        "apiVersion": "crd.questdb.io/v1", "kind": "QuestDBSnapshotSchedule",
+        "metadata": { "name": name },
+        "spec": {
+            "database": subject.name, "schedule": far_from_now(), "timeZone": "Europe/Berlin",
+            "retention": { "keepLast": keep_last },
+        },
+    });
+    let schedule = serde_json::from_value(schedule).unwrap();
+    schedules(subject).create(&PostParams::default(), &schedule).await.unwrap();
+}
+
 /// The word of it in the report is gone with the next one, which is of the next time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_time_that_is_let_pass_is_told_by_an_event() {
@@ -34,7 +67,7 @@ async fn a_time_that_is_let_pass_is_told_by_an_event() {
         "spec": { "database": subject.name },
     });
     make(&subject, earlier).await;
-    let schedules: Api<QuestDBSnapshotSchedule> = Api::namespaced(rig.admin.clone(), &rig.namespace);
+    let schedules = schedules(&subject);
     let schedule = json!({
         "apiVersion": "crd.questdb.io/v1", "kind": "QuestDBSnapshotSchedule",
         "metadata": { "name": "hasty" },
@@ -68,28 +101,11 @@ async fn a_schedule_makes_what_it_missed_once_and_keeps_what_it_says() {
     let subject = &stage.subject;
     let operator = stage.operator(&[]).await;
     for hour in ["01", "02"] {
-        let name = format!("clock-2026010100{hour}");
-        let made = json!({
-            "metadata": {
-                "name": name, "labels": { LABEL_SCHEDULE: "clock" },
-                "annotations": { SCHEDULED_FOR: format!("2026-01-01T{hour}:00:00Z") },
-            },
-            "spec": { "database": subject.name, "deletionPolicy": "Delete" },
-        });
-        make(subject, made).await;
+        let name = make_earlier(subject, "clock", hour).await;
         settled(subject, &name, SnapshotPhase::Succeeded).await;
     }
-    let schedules: Api<QuestDBSnapshotSchedule> =
-        Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace);
-    let schedule = json!({
-        "apiVersion": "crd.questdb.io/v1", "kind": "QuestDBSnapshotSchedule",
-        "metadata": { "name": "clock" },
-        "spec": {
-            "database": subject.name, "schedule": far_from_now(), "timeZone": "Europe/Berlin",
-            "retention": { "keepLast": 2 },
-        },
-    });
-    schedules.create(&PostParams::default(), &serde_json::from_value(schedule).unwrap()).await.unwrap();
+    make_schedule(subject, "clock", 2).await;
+    let schedules = schedules(subject);
     // The two that were there before are its own: the time since then is made up for, once, and the oldest goes.
     let latest = eventually(2 * PATIENCE, "three less one", async || {
         let all = api(subject).list(&ListParams::default()).await.unwrap().items;

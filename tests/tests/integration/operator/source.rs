@@ -105,7 +105,7 @@ async fn a_new_database_begins_with_a_snapshot_of_its_namespace_and_with_no_othe
 }
 
 /// A volume that nobody of ours made.
-async fn stray(rig: &Rig, tags: Tags) -> String {
+pub(super) async fn stray(rig: &Rig, tags: Tags) -> String {
     let zone = rig.zones().pop().unwrap();
     let token = ClientToken::new("somebody-elses", &unique("stray"), Role::Volume, 1);
     let new = NewVolume {

@@ -172,10 +172,10 @@ impl Life {
     /// After its end nothing of it is left, in Kubernetes too, and no pass of the operator panicked.
     async fn leaves_nothing(&self) {
         let begun = Instant::now();
-        let mut left = self.left().await;
+        let mut left = left(&self.subject).await;
         while !left.is_empty() && begun.elapsed() < PATIENCE {
             tokio::time::sleep(BEAT).await;
-            left = self.left().await;
+            left = self::left(&self.subject).await;
         }
         assert_eq!(left, Vec::<String>::new(), "left behind");
         judge(&self.subject, Phase::Deleted, "in the end").await;
@@ -183,21 +183,22 @@ impl Life {
         assert!(panics < 1.0, "{panics} passes panicked");
         self.subject.rig.end().await;
     }
+}
 
-    async fn left(&self) -> Vec<String> {
-        let Subject { rig, name, database, .. } = &self.subject;
-        let mut left = Vec::new();
-        for object in OBJECTS {
-            let (api, name) = (edits::api(rig, object), edits::name(name, object.3));
-            let found: Option<DynamicObject> = api.get_opt(&name).await.unwrap();
-            left.extend(found.map(|_| format!("{} {name}", object.2)));
-        }
-        let ours = ListParams::default().labels(&format!("{}={database}", names::LABEL_DATABASE));
-        left.extend(named::<Node>(Api::all(rig.admin.clone()), &ours).await);
-        left.extend(named::<PersistentVolume>(Api::all(rig.admin.clone()), &ours).await);
-        left.extend(named(self.subject.pods(), &ours).await);
-        left
+/// What there is of a database in Kubernetes beside its resource and its snapshots.
+pub(super) async fn left(subject: &Subject) -> Vec<String> {
+    let Subject { rig, name, database, .. } = subject;
+    let mut left = Vec::new();
+    for object in OBJECTS {
+        let (api, name) = (edits::api(rig, object), edits::name(name, object.3));
+        let found: Option<DynamicObject> = api.get_opt(&name).await.unwrap();
+        left.extend(found.map(|_| format!("{} {name}", object.2)));
     }
+    let ours = ListParams::default().labels(&format!("{}={database}", names::LABEL_DATABASE));
+    left.extend(named::<Node>(Api::all(rig.admin.clone()), &ours).await);
+    left.extend(named::<PersistentVolume>(Api::all(rig.admin.clone()), &ours).await);
+    left.extend(named(subject.pods(), &ours).await);
+    left
 }
 
 async fn named<K>(api: Api<K>, of: &ListParams) -> Vec<String>

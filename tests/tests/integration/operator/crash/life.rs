@@ -3,34 +3,86 @@
 use std::iter;
 use std::time::Duration;
 
-use cloud::key;
-use kube::api::{Patch, PatchParams};
+use cloud::{VolumeId, key};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use resources::names::snapshot::LABEL_SCHEDULE;
 use resources::{Phase, SnapshotPhase};
 use serde_json::{Value, json};
 use testkit::{Failpoint, Spawned, eventually, unique};
 
 use super::super::others::Others;
 use super::super::process::Processes;
-use super::super::rig::PATIENCE;
+use super::super::rig::{PATIENCE, apply};
+use super::super::schedules::{make_earlier, make_schedule, schedules};
 use super::super::snapshots::{self, copies, found_settled, take};
 use super::super::subject::Subject;
-use super::sweep::{Least, Place};
-use super::{Left, OTHER_VERSION, has, secret};
+use super::super::truth::plain;
+use super::super::unobserved::left;
+use super::origin::Origin;
+use super::sweep::{Least, Place, Road};
+use super::{Left, NOTHING, OTHER_VERSION, has, secret};
 
 /// How long a life may be waited for between two deaths, when many are led at once.
 const LONG: Duration = Duration::from_mins(2);
 /// The copy that somebody asks for.
 const COPY: &str = "asked-for";
+/// The schedule that somebody makes.
+const SCHEDULE: &str = "clock";
+/// The copy that it made before, which goes when there is the next one.
+const EARLIER: &str = "clock-202601010100";
 /// What a status cannot lose: its definition keeps it.
 const LASTING: [&str; 2] = ["databaseId", "instruction"];
+/// How many passes over databases have ended.
+const PASSES: &str = "controller_runtime_reconcile_time_seconds_count";
+/// How many passes there are now.
+const WORKERS: &str = "controller_runtime_active_workers";
 
 /// What is done.
 #[derive(Clone, Copy)]
 pub(super) enum Act {
     /// Another wish: what one that lets the database run becomes.
     Wish(fn(&mut Value)),
+    /// Somebody makes a resource by hand, with this policy of deletion.
+    Make(&'static str),
+    /// Somebody deletes the resource.
+    Delete,
     /// Somebody asks for a copy of the disk.
     Copy,
+    /// Somebody makes a schedule, of which a time is due: a copy is made, and the one before it goes.
+    Schedule,
+}
+
+impl Act {
+    /// The generation of the resource, by that of before.
+    const fn generation(self, before: u32) -> u32 {
+        match self {
+            // That it is to go raises it, too.
+            Self::Wish(_) | Self::Delete => before + 1,
+            Self::Make(_) => 1,
+            Self::Copy | Self::Schedule => before,
+        }
+    }
+
+    /// Whether it is done to the resource of the database.
+    const fn is_of_database(self) -> bool {
+        matches!(self, Self::Wish(_) | Self::Make(_) | Self::Delete)
+    }
+
+    /// Where an operator passes when it carries this out, and about what.
+    fn passings(self, place: Place, position: &str) -> Vec<(&'static str, String)> {
+        match (self, place) {
+            (Self::Wish(_) | Self::Make(_) | Self::Delete, place) => {
+                vec![(place.name(), position.to_owned())]
+            }
+            (Self::Copy, Place::Api) => vec![("operator.snapshot.step", COPY.to_owned())],
+            (Self::Schedule, Place::Api) => vec![
+                ("operator.schedule.step", SCHEDULE.to_owned()),
+                ("operator.snapshot.step", EARLIER.to_owned()),
+            ],
+            (Self::Copy | Self::Schedule, Place::Aws) => Vec::new(),
+        }
+    }
 }
 
 /// What is done with a database, and what there is of it afterwards.
@@ -54,22 +106,28 @@ pub(super) enum Death {
     OfEachKind(usize),
 }
 
-/// Leads a database through these turns; how often its operator died in each. Its status may be lost with each death.
-pub(super) async fn lead(turns: &[Turn], questdb: bool, (death, wiped): (Death, bool)) -> Vec<usize> {
+/// Leads a database down a road; how often its operator died in each turn. Its status may be lost with each death.
+pub(super) async fn lead(road: &Road, (death, wiped): (Death, bool)) -> Vec<usize> {
     let subject = Subject::new(&unique("dies")).await;
     let others = Others::of(&subject.rig);
     let name = iter::once(&*subject.name);
-    let processes = if questdb { Some(Processes::of(&subject.rig, name).await) } else { None };
-    let (places, deaths) = (places(&subject.name, turns, death), 0);
+    let processes = if road.questdb { Some(Processes::of(&subject.rig, name).await) } else { None };
+    let origin = Origin::of(&subject, road.source).await;
+    let (places, deaths) = (places(&subject.name, &road.turns, death), 0);
     let of_each = matches!(death, Death::OfEachKind(_));
-    let mut life = Life { operator: None, subject, processes, places, of_each, wiped, deaths };
+    let (mut password, mut disk, mut copies) = (None, origin.disk.clone(), 0);
+    let identity = None;
+    let mut life =
+        Life { road, operator: None, subject, identity, processes, origin, places, of_each, wiped, deaths };
     life.start(0).await;
-    let (mut password, mut copies) = (None, 0);
-    for (number, turn) in turns.iter().enumerate() {
+    for (number, turn) in road.turns.iter().enumerate() {
         let what = format!("{} of {}, {death:?}, status lost: {wiped}", turn.word, life.subject.name);
         life.carry_out((number, turn), &what).await;
         copies += turn.copies;
-        life.judge(turn, copies, &what).await;
+        let found = life.judge(turn, copies, &what).await;
+        let is_same = found.is_none() || disk.is_none() || found == disk;
+        assert!(is_same, "{what}: {found:?} in place of {disk:?}");
+        disk = found;
         let drawn = secret(&life.subject).await;
         let may_differ = turn.end == Phase::Deleted || password.is_none();
         assert!(may_differ || drawn == password, "{what}: another password");
@@ -81,80 +139,119 @@ pub(super) async fn lead(turns: &[Turn], questdb: bool, (death, wiped): (Death, 
 }
 
 /// Where it dies, for each turn.
-fn places(name: &str, turns: &[Turn], death: Death) -> Vec<Option<Failpoint>> {
+fn places(name: &str, turns: &[Turn], death: Death) -> Vec<Vec<Failpoint>> {
     let (folder, mut generation) = (testkit::scratch(), 0);
     let place = |(number, turn): (usize, &Turn)| {
-        generation += u32::from(matches!(turn.act, Act::Wish(_)));
+        generation = turn.act.generation(generation);
         let position = format!("{name}:{generation}");
-        match (death, turn.act) {
-            (Death::At(place, k), Act::Wish(_)) => {
-                Some(Failpoint::abort_at(place.name(), &position, k, &folder))
+        match death {
+            Death::At(place, k) => {
+                let passings = turn.act.passings(place, &position).into_iter();
+                passings.map(|(place, about)| Failpoint::abort_at(place, &about, k, &folder)).collect()
             }
-            (Death::At(Place::Api, k), Act::Copy) => {
-                Some(Failpoint::abort_at("operator.snapshot.step", COPY, k, &folder))
-            }
-            (Death::OfEachKind(of), Act::Wish(_)) if of == number => {
+            Death::OfEachKind(of) if of == number && turn.act.is_of_database() => {
                 let beginning = format!("{position}:");
-                Some(Failpoint::abort_at_each("operator.kind", &beginning, &folder).unwrap())
+                vec![Failpoint::abort_at_each("operator.kind", &beginning, &folder).unwrap()]
             }
-            _ => None,
+            Death::OfEachKind(_) => Vec::new(),
         }
     };
     turns.iter().enumerate().map(place).collect()
 }
 
-struct Life {
+struct Life<'a> {
+    road: &'a Road,
     operator: Option<Spawned>,
     subject: Subject,
+    /// The database that a resource stands for which was made by hand.
+    identity: Option<String>,
     processes: Option<Processes>,
-    places: Vec<Option<Failpoint>>,
+    origin: Origin,
+    places: Vec<Vec<Failpoint>>,
     /// Whether one place is met by many.
     of_each: bool,
     wiped: bool,
     deaths: usize,
 }
 
-impl Life {
+impl Life<'_> {
     /// Another operator, which dies from this turn on where none before it has died.
     async fn start(&mut self, number: usize) {
         let rig = &self.subject.rig;
         let lease = rig.lease().await;
         let versions = [domain::catalogue::DEFAULT_VERSION, OTHER_VERSION].join(",");
         let more = [("SLIPWAY_RESYNC", "1s"), ("SLIPWAY_QUESTDB_VERSIONS", versions.as_str())];
-        let places = self.places[number..].iter().flatten();
+        // A resource that is made anew comes to the same places again.
+        let mut anew = self.road.turns.iter().skip(number + 1);
+        let until = anew.position(|turn| matches!(turn.act, Act::Make(_)));
+        let until = until.map_or(self.places.len(), |more| number + 1 + more);
+        let places = self.places[number..until].iter().flatten();
         let places: Vec<_> = places.filter(|place| self.of_each || !place.has_fired()).collect();
         self.operator = Some(rig.spawn((&lease, &rig.rights(&lease).await), &places, &more));
     }
 
     async fn carry_out(&mut self, (number, turn): (usize, &Turn), what: &str) {
-        match turn.act {
-            Act::Wish(change) => self.subject.wish(change).await,
-            Act::Copy => take(&self.subject, COPY, "Retain").await,
+        let is_made = matches!(turn.act, Act::Make(_));
+        if is_made && number > 0 {
+            self.stop().await;
+            self.start(number).await;
         }
+        self.ask(turn.act).await;
         while self.dies(turn, what).await {
-            self.deaths += 1;
-            self.operator.take().unwrap().dies(PATIENCE).await.unwrap();
+            self.stop().await;
             if self.wiped {
                 self.wipe(turn.act).await;
             }
             self.start(number).await;
         }
+        if is_made {
+            self.identify(what).await;
+        }
+    }
+
+    async fn ask(&mut self, act: Act) {
+        let subject = &self.subject;
+        let api = subject.rig.as_admin();
+        match act {
+            Act::Wish(change) => self.wish(change).await,
+            Act::Make(policy) => {
+                apply(&api, &plain(&subject.rig, &subject.name, policy)).await.unwrap();
+            }
+            Act::Delete => {
+                api.delete(&subject.name, &DeleteParams::default()).await.unwrap();
+            }
+            Act::Copy => take(subject, COPY, "Retain").await,
+            Act::Schedule => {
+                assert_eq!(make_earlier(subject, SCHEDULE, "01").await, EARLIER);
+                make_schedule(subject, SCHEDULE, 1).await;
+            }
+        }
+    }
+
+    /// Says a wish, with what the disk was made from: that stays what it is.
+    async fn wish(&mut self, change: fn(&mut Value)) {
+        let source = self.origin.source.clone();
+        let wish = |spec: &mut Value| {
+            change(spec);
+            if let Some(source) = source {
+                spec["storage"]["source"] = source;
+            }
+        };
+        self.subject.wish(wish).await;
     }
 
     /// Whether it dies before this is carried out, or of saying so.
     async fn dies(&self, turn: &Turn, what: &str) -> bool {
         let operator = self.operator.as_ref().unwrap();
-        let passes = async || operator.metric("controller_runtime_reconcile_time_seconds_count", "").await;
         let mut carried_out = None;
         eventually(LONG, what, async || {
             if self.met() > self.deaths {
                 return Some(true);
             }
             match carried_out {
-                // A pass that ended after that: it lives on.
-                Some(before) => (passes().await > before).then_some(false),
+                Some(before) => lives_on(operator, turn.act, before).await.then_some(false),
                 None if self.is_carried_out(turn).await => {
-                    carried_out = Some(passes().await);
+                    carried_out = Some(operator.metric(PASSES, "").await);
                     None
                 }
                 None => None,
@@ -164,10 +261,27 @@ impl Life {
     }
 
     async fn is_carried_out(&self, turn: &Turn) -> bool {
+        let Subject { rig, name, .. } = &self.subject;
         match turn.act {
             Act::Wish(_) => self.subject.is_carried_out(turn.end).await,
+            Act::Make(_) => {
+                let Ok(found) = rig.as_admin().get(name).await else { return false };
+                let status = found.status.unwrap_or_default();
+                status.phase == Some(turn.end) && status.observed_generation == found.metadata.generation
+            }
+            Act::Delete => matches!(rig.as_admin().get_opt(name).await, Ok(None)),
             Act::Copy => found_settled(&self.subject, COPY, SnapshotPhase::Succeeded).await.is_some(),
+            Act::Schedule => self.has_kept_one().await,
         }
+    }
+
+    /// Whether the schedule has its copy, and the one before it is gone.
+    async fn has_kept_one(&self) -> bool {
+        let own = ListParams::default().labels(&format!("{LABEL_SCHEDULE}={SCHEDULE}"));
+        let Ok(found) = snapshots::api(&self.subject).list(&own).await else { return false };
+        let [one] = &found.items[..] else { return false };
+        let name = one.metadata.name.as_deref().unwrap_or_default();
+        name != EARLIER && found_settled(&self.subject, name, SnapshotPhase::Succeeded).await.is_some()
     }
 
     /// How often an operator came where it dies, in all turns: of the last thing that it says it may die when the next turn has
@@ -176,15 +290,29 @@ impl Life {
         self.places.iter().flatten().map(Failpoint::times).sum()
     }
 
+    /// A resource that was made by hand stands for the database that the one before it stood for.
+    async fn identify(&mut self, what: &str) {
+        let found = self.subject.rig.as_admin().get(&self.subject.name).await.unwrap();
+        let database = found.status.unwrap().database_id.unwrap();
+        let before = self.identity.replace(database.clone());
+        assert!(before.is_none_or(|before| before == database), "{what}: another database");
+        self.subject.database = database;
+    }
+
     /// Somebody takes away what status says.
     async fn wipe(&self, act: Act) {
-        let (parameters, name) = (PatchParams::default(), &self.subject.name);
-        if matches!(act, Act::Copy) {
-            let nothing = Patch::Merge(json!({ "status": null }));
-            snapshots::api(&self.subject).patch_status(COPY, &parameters, &nothing).await.unwrap();
+        match act {
+            Act::Copy => forget(&snapshots::api(&self.subject), COPY).await,
+            Act::Schedule => {
+                forget(&snapshots::api(&self.subject), EARLIER).await;
+                forget(&schedules(&self.subject), SCHEDULE).await;
+            }
+            Act::Wish(_) | Act::Make(_) | Act::Delete => {}
         }
+        let (parameters, name) = (PatchParams::default(), &self.subject.name);
         let api = self.subject.rig.as_admin();
-        let status = serde_json::to_value(api.get(name).await.unwrap().status).unwrap();
+        let Some(found) = api.get_opt(name).await.unwrap() else { return };
+        let status = serde_json::to_value(found.status).unwrap();
         let Value::Object(mut status) = status else { return };
         status.retain(|field, _| !LASTING.contains(&field.as_str()));
         status.values_mut().for_each(|value| *value = Value::Null);
@@ -192,27 +320,62 @@ impl Life {
         api.patch_status(name, &parameters, &nothing).await.unwrap();
     }
 
-    /// There is what there should be, and no copy but those that were to be made, which are whole.
-    async fn judge(&self, turn: &Turn, wanted: usize, what: &str) {
-        has(&self.subject, turn.left, what).await;
-        let Some(processes) = &self.processes else { return };
+    /// There is what there should be, and no copy but those that were to be made, which are whole; its one disk.
+    async fn judge(&self, turn: &Turn, wanted: usize, what: &str) -> Option<VolumeId> {
+        let disk = has(&self.subject, turn.left, what).await;
+        if turn.left == NOTHING || matches!(turn.act, Act::Delete) {
+            let is_gone = async || left(&self.subject).await.is_empty().then_some(());
+            eventually(PATIENCE, &format!("{what}: nothing left in Kubernetes"), is_gone).await;
+        }
+        let Some(processes) = &self.processes else { return disk };
         eventually(PATIENCE, &format!("{what}: {wanted} copies and no checkpoint"), async || {
             let found = copies(&self.subject).await;
             let trusted = found.iter().all(|copy| copy.tags.get(key::CONSISTENT) == Some("true"));
             (found.len() == wanted && trusted && !processes.is_held(&self.subject.name)).then_some(())
         })
         .await;
+        disk
+    }
+
+    /// The operator ends: by the death that it has met, if it has.
+    async fn stop(&mut self) {
+        let operator = self.operator.take().unwrap();
+        if self.met() > self.deaths {
+            operator.dies(PATIENCE).await.unwrap();
+            self.deaths = self.met();
+        } else {
+            operator.kill().await.unwrap();
+        }
     }
 
     /// Nobody works any more; how often an operator died in each turn.
     async fn end(mut self) -> Vec<usize> {
-        let operator = self.operator.take().unwrap();
-        if self.met() > self.deaths {
-            operator.dies(PATIENCE).await.unwrap();
-        } else {
-            operator.kill().await.unwrap();
-        }
+        self.stop().await;
+        self.origin.end(&self.subject.rig).await;
         self.subject.rig.end().await;
-        self.places.iter().map(|place| place.as_ref().map_or(0, Failpoint::times)).collect()
+        let times = |places: &Vec<Failpoint>| places.iter().map(Failpoint::times).sum::<usize>();
+        self.places.iter().map(times).collect()
+    }
+}
+
+/// Whether a pass ended after that, and it lives on. Of what is gone there is none any more: that one has ended which let it go.
+async fn lives_on(operator: &Spawned, act: Act, before: f64) -> bool {
+    let metrics = operator.metrics().await;
+    let sum = |name: &str| testkit::spawned::sum(&metrics, name, "");
+    match act {
+        // One that does not answer may be dying.
+        Act::Delete => !metrics.is_empty() && sum(WORKERS) < 1.0,
+        _ => sum(PASSES) > before,
+    }
+}
+
+/// Takes away what the status of an object says, if that is there.
+async fn forget<K>(api: &Api<K>, name: &str)
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    if api.get_opt(name).await.unwrap().is_some() {
+        let nothing = Patch::Merge(json!({ "status": null }));
+        api.patch_status(name, &PatchParams::default(), &nothing).await.unwrap();
     }
 }

@@ -7,6 +7,7 @@ use testkit::Random;
 use tokio::sync::Semaphore;
 
 use super::life::{Death, Turn, lead};
+use super::origin::Source;
 
 /// After every how-manieth write of an operation a death comes: 1 for all of them.
 const EVERY: &str = "SLIPWAY_CRASH_EVERY";
@@ -64,19 +65,53 @@ impl Least {
 /// The operations of a life in order, the last of which leaves nothing.
 pub(super) struct Road {
     pub(super) turns: Vec<Turn>,
+    /// How many of the last turns every life ends with, because the last one needs those before it.
+    pub(super) ending: usize,
     /// Whether something answers in QuestDB's place.
     pub(super) questdb: bool,
+    /// What the first disk is made from, if not from nothing.
+    pub(super) source: Option<Source>,
 }
 
 impl Road {
-    fn part(&self, numbers: &[usize]) -> Vec<Turn> {
-        numbers.iter().map(|number| self.turns[*number]).collect()
+    /// The same with these turns alone.
+    fn part(&self, numbers: &[usize]) -> Self {
+        let turns = numbers.iter().map(|number| self.turns[*number]).collect();
+        Self { turns, ..*self }
+    }
+
+    const fn shape(&self) -> Shape {
+        Shape { turns: self.turns.len(), ending: self.ending }
     }
 }
 
-/// The turns up to one, and the end.
-fn as_far_as(until: usize, last: usize) -> Vec<usize> {
-    (0..last).take(until + 1).chain([last]).collect()
+/// How many turns there are, and how many of the last ones every life ends with.
+#[derive(Clone, Copy)]
+struct Shape {
+    turns: usize,
+    ending: usize,
+}
+
+impl Shape {
+    /// The turns up to one, and the end.
+    fn as_far_as(self, until: usize) -> Vec<usize> {
+        let end = self.turns - self.ending;
+        (0..end).take(self.reached_by(until) + 1).chain(end..self.turns).collect()
+    }
+
+    /// As far as which turn a life has to go for one: to the end, any goes.
+    const fn reached_by(self, turn: usize) -> usize {
+        if turn < self.turns - self.ending { turn } else { 0 }
+    }
+}
+
+/// What is led of the roads that are led less often: all of them where all is gone through, anywhere else one that is drawn.
+pub(super) fn some_of(mut roads: Vec<Road>) -> Vec<Road> {
+    if testkit::setting(EVERY) == Some(1) {
+        return roads;
+    }
+    let drawn = Random::new(testkit::seed(SEED)).below(roads.len() as u64);
+    vec![roads.swap_remove(usize::try_from(drawn).unwrap())]
 }
 
 /// Every so-many-th k from the first on.
@@ -108,6 +143,7 @@ impl Choice {
 /// How many writes the turns of a road have, as far as lives have shown.
 struct Known {
     choice: Choice,
+    shape: Shape,
     /// How many lives have begun.
     begun: u32,
     /// The greatest k at which a death came, by turn.
@@ -117,8 +153,8 @@ struct Known {
 }
 
 impl Known {
-    fn new(turns: usize, choice: Choice) -> Self {
-        Self { choice, begun: 0, last: vec![0; turns], end: vec![None; turns] }
+    fn new(shape: Shape, choice: Choice) -> Self {
+        Self { choice, shape, begun: 0, last: vec![0; shape.turns], end: vec![None; shape.turns] }
     }
 
     fn is_over(&self, turn: usize, k: u32) -> bool {
@@ -128,11 +164,10 @@ impl Known {
     /// The k of the next life and its turns, if there is to be one. Those are left out that are led to nothing any more.
     fn next(&mut self) -> Option<(u32, Vec<usize>)> {
         let k = self.choice.first + self.choice.every * self.begun;
-        let last = self.end.len() - 1;
-        let open = (0..=last).filter(|turn| !self.is_over(*turn, k));
-        let until = open.map(|turn| if turn == last { 0 } else { turn }).max().filter(|_| k <= MANY)?;
+        let open = (0..self.shape.turns).filter(|turn| !self.is_over(*turn, k));
+        let until = open.map(|turn| self.shape.reached_by(turn)).max().filter(|_| k <= MANY)?;
         self.begun += 1;
-        Some((k, as_far_as(until, last)))
+        Some((k, self.shape.as_far_as(until)))
     }
 
     fn note(&mut self, turn: usize, k: u32, died: bool) {
@@ -154,15 +189,14 @@ impl Known {
 
 /// A life for each k that is chosen, with a death after the k-th write of each turn that has as many.
 pub(super) async fn sweep(road: &Road, place: Place, wiped: bool) {
-    let known = Mutex::new(Known::new(road.turns.len(), Choice::of(place)));
+    let known = Mutex::new(Known::new(road.shape(), Choice::of(place)));
     let (at_once, shared) = (known.lock().unwrap().choice.at_once(), &known);
     let leaders = (0..at_once).map(|_| async move {
         loop {
             let _room = ROOM.acquire().await.unwrap();
             let next = shared.lock().unwrap().next();
             let Some((k, numbers)) = next else { return };
-            let turns = road.part(&numbers);
-            let times = lead(&turns, road.questdb, (Death::At(place, k), wiped)).await;
+            let times = lead(&road.part(&numbers), (Death::At(place, k), wiped)).await;
             for (number, times) in numbers.into_iter().zip(times) {
                 shared.lock().unwrap().note(number, k, times > 0);
             }
@@ -170,7 +204,8 @@ pub(super) async fn sweep(road: &Road, place: Place, wiped: bool) {
     });
     join_all(leaders).await;
     let known = known.into_inner().unwrap();
-    println!("{place:?}, status lost: {wiped}: {:?} deaths at most at {:?}", known.choice, known.last);
+    let words: Vec<_> = road.turns.iter().map(|turn| turn.word).zip(&known.last).collect();
+    println!("{place:?}, status lost: {wiped}: {:?} deaths at most at {words:?}", known.choice);
     known.judge(&road.turns.iter().map(|turn| turn.least.at(place)).collect::<Vec<_>>());
 }
 
@@ -178,7 +213,7 @@ pub(super) async fn sweep(road: &Road, place: Place, wiped: bool) {
 /// where all is gone through.
 pub(super) async fn kinds(road: &Road) {
     let mut random = Random::new(testkit::seed(SEED));
-    let (ways, last) = (if testkit::setting(EVERY) == Some(1) { 2 } else { 1 }, road.turns.len() - 1);
+    let ways = if testkit::setting(EVERY) == Some(1) { 2 } else { 1 };
     let mut lives = Vec::new();
     for (number, turn) in road.turns.iter().enumerate().filter(|(_, turn)| turn.least.kinds > 0) {
         let wiped = random.chance(50);
@@ -186,9 +221,9 @@ pub(super) async fn kinds(road: &Road) {
     }
     let lives = lives.into_iter().map(|(number, turn, wiped)| async move {
         let _room = ROOM.acquire().await.unwrap();
-        let numbers = as_far_as(if number == last { 0 } else { number }, last);
+        let numbers = road.shape().as_far_as(number);
         let at = numbers.iter().position(|led| *led == number).unwrap();
-        let died = lead(&road.part(&numbers), road.questdb, (Death::OfEachKind(at), wiped)).await;
+        let died = lead(&road.part(&numbers), (Death::OfEachKind(at), wiped)).await;
         println!("{}, status lost: {wiped}: {} kinds of steps", turn.word, died[at]);
         assert!(died[at] >= turn.least.kinds, "{}: {died:?} kinds of steps", turn.word);
     });
@@ -197,17 +232,27 @@ pub(super) async fn kinds(road: &Road) {
 
 #[test]
 fn a_turn_is_led_until_it_has_no_more_writes_and_no_longer_than_it_is_needed() {
-    let (writes, mut led) = ([4, 1, 3], Vec::new());
-    let mut known = Known::new(writes.len(), Choice { first: 1, every: 1 });
-    while let Some((k, numbers)) = known.next() {
-        for turn in &numbers {
-            known.note(*turn, k, k <= writes[*turn]);
+    let led = |writes: &[u32], ending: usize| {
+        let (shape, mut led) = (Shape { turns: writes.len(), ending }, Vec::new());
+        let mut known = Known::new(shape, Choice { first: 1, every: 1 });
+        while let Some((k, numbers)) = known.next() {
+            for turn in &numbers {
+                known.note(*turn, k, k <= writes[*turn]);
+            }
+            led.push(numbers);
         }
-        led.push(numbers);
-    }
-    assert_eq!(led, [vec![0, 1, 2], vec![0, 1, 2], vec![0, 2], vec![0, 2], vec![0, 2]]);
-    assert_eq!((&known.last, &known.end), (&vec![4, 1, 3], &vec![Some(5), Some(2), Some(4)]));
-    known.judge(&writes);
+        assert_eq!(known.last, writes);
+        assert!(
+            known.end.iter().zip(writes).all(|(end, writes)| *end == Some(writes + 1)),
+            "{:?}",
+            known.end
+        );
+        known.judge(writes);
+        led
+    };
+    assert_eq!(led(&[4, 1, 3], 1), [vec![0, 1, 2], vec![0, 1, 2], vec![0, 2], vec![0, 2], vec![0, 2]]);
+    assert_eq!(led(&[2, 1, 1, 1], 2), [vec![0, 1, 2, 3], vec![0, 1, 2, 3], vec![0, 2, 3]]);
+    assert_eq!(led(&[1, 2], 2), [[0, 1]; 3], "one that is led whole");
 }
 
 #[test]
