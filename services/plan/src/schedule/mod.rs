@@ -229,9 +229,12 @@ pub fn status(
         let begun = schedule.metadata.creation_timestamp.as_ref().map(|time| time.0);
         let considered = due.considered.filter(|time| Some(*time) != begun);
         status.last_time = considered.map(Time).or(status.last_time);
-        if let (Some(time), Some(name)) = (due.create, &schedule.metadata.name) {
-            status.last_snapshot = Some(name_for(name, time));
-        }
+        // Who made it may have ended before it said so.
+        let name = schedule.metadata.name.as_deref().unwrap_or_default();
+        let last = due.considered.map(|time| name_for(name, time));
+        let is_there = |last: &String| own.iter().any(|one| one.metadata.name.as_ref() == Some(last));
+        let last = last.filter(|last| due.create.is_some() || is_there(last));
+        status.last_snapshot = last.or(status.last_snapshot);
         let kept = newest_first(own, SnapshotPhase::Succeeded);
         let kept =
             kept.iter().filter(|one| !due.remove.iter().any(|name| Some(name) == one.metadata.name.as_ref()));

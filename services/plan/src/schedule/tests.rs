@@ -264,6 +264,14 @@ fn the_status_tells_what_is_next() {
     assert_eq!(told.last_snapshot.as_deref(), Some("hourly-202601010500"));
     assert_eq!(told.next_time, Some(Time(at("2026-01-01T06:00:00Z"))));
     assert_eq!((told.conditions[0].status.as_str(), told.kept), ("True", Some(0)));
+    let own = [made(&schedule, "2026-01-01T05:00:00Z", SUCCEEDED)];
+    let due = decide(&schedule, &own, "2026-01-01T05:00:00Z");
+    let heir = status(&schedule, &[&own[0]], Ok(&due), now);
+    assert_eq!(
+        (due.create, heir.last_snapshot),
+        (None, told.last_snapshot),
+        "its maker ended before it said so"
+    );
     let wrong = Error::Never { text: "x".to_owned() };
     let told = status(&schedule, &[], Err(&wrong), now);
     assert_eq!((told.conditions[0].status.as_str(), told.next_time), ("False", None));

@@ -281,7 +281,10 @@ impl Life<'_> {
         let Ok(found) = snapshots::api(&self.subject).list(&own).await else { return false };
         let [one] = &found.items[..] else { return false };
         let name = one.metadata.name.as_deref().unwrap_or_default();
-        name != EARLIER && found_settled(&self.subject, name, SnapshotPhase::Succeeded).await.is_some()
+        let Ok(schedule) = schedules(&self.subject).get(SCHEDULE).await else { return false };
+        let is_told = schedule.status.and_then(|status| status.last_snapshot).as_deref() == Some(name);
+        let succeeded = found_settled(&self.subject, name, SnapshotPhase::Succeeded).await.is_some();
+        name != EARLIER && is_told && succeeded
     }
 
     /// How often an operator came where it dies, in all turns: of the last thing that it says it may die when the next turn has
