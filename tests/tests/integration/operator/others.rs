@@ -10,13 +10,15 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, 
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use resources::names;
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::eventually;
 use tokio::task::AbortHandle;
 
 use super::rig::{PATIENCE, Rig};
 use crate::support::stack;
 
+/// A version of QuestDB that does not start: a pod that is to run it ends again and again.
+pub(super) const BROKEN_VERSION: &str = "9.3.6";
 /// Between two rounds of theirs.
 const PAUSE: Duration = Duration::from_millis(150);
 
@@ -104,6 +106,12 @@ async fn control(
             pod["spec"]["nodeName"] = json!(node);
             pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await?;
         }
+        Some(pod) if is_broken(&pod) => {
+            if pod.status.and_then(|status| status.container_statuses).is_none() {
+                pods.patch_status(&name, &PatchParams::default(), &Patch::Strategic(&ending())).await?;
+            }
+            attach(rig, machine, volumes).await;
+        }
         Some(pod) if !is_ready(&pod) => {
             let condition = |kind: &str| json!({ "type": kind, "status": "True" });
             let status =
@@ -113,6 +121,22 @@ async fn control(
         Some(_) => attach(rig, machine, volumes).await,
     }
     Ok(())
+}
+
+fn is_broken(pod: &Pod) -> bool {
+    let image = domain::catalogue::image_of(BROKEN_VERSION);
+    let mut containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    containers.any(|container| container.image.as_ref() == Some(&image))
+}
+
+/// What the kubelet says of a QuestDB that ended too often.
+fn ending() -> Value {
+    let container = json!({
+        "name": "questdb", "image": "", "imageID": "", "ready": false, "restartCount": 3,
+        "lastState": { "terminated": { "exitCode": 55 } },
+        "state": { "waiting": { "reason": "CrashLoopBackOff" } },
+    });
+    json!({ "status": { "containerStatuses": [container] } })
 }
 
 /// Pods that are to end, or that nobody keeps, end; a disk leaves every machine that its pod is not on, tried until it has.

@@ -6,12 +6,13 @@ use std::time::Duration;
 use cloud::{VolumeId, key};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use resources::names::condition;
 use resources::names::snapshot::LABEL_SCHEDULE;
-use resources::{Phase, SnapshotPhase};
+use resources::{Phase, QuestDBStatus, SnapshotPhase, UpgradeResult};
 use serde_json::{Value, json};
 use testkit::{Failpoint, Spawned, eventually, unique};
 
-use super::super::others::Others;
+use super::super::others::{BROKEN_VERSION, Others};
 use super::super::process::Processes;
 use super::super::rig::{PATIENCE, apply};
 use super::super::schedules::{make_earlier, make_schedule, schedules};
@@ -43,6 +44,8 @@ const WORKERS: &str = "controller_runtime_active_workers";
 pub(super) enum Act {
     /// Another wish: what one that lets the database run becomes.
     Wish(fn(&mut Value)),
+    /// A wish for a version that does not start, and is taken back.
+    Fail(fn(&mut Value)),
     /// Somebody makes a resource by hand, with this policy of deletion.
     Make(&'static str),
     /// Somebody deletes the resource.
@@ -58,7 +61,7 @@ impl Act {
     const fn generation(self, before: u32) -> u32 {
         match self {
             // That it is to go raises it, too.
-            Self::Wish(_) | Self::Delete => before + 1,
+            Self::Wish(_) | Self::Fail(_) | Self::Delete => before + 1,
             Self::Make(_) => 1,
             Self::Copy | Self::Schedule => before,
         }
@@ -66,21 +69,19 @@ impl Act {
 
     /// Whether it is done to the resource of the database.
     const fn is_of_database(self) -> bool {
-        matches!(self, Self::Wish(_) | Self::Make(_) | Self::Delete)
+        !matches!(self, Self::Copy | Self::Schedule)
     }
 
     /// Where an operator passes when it carries this out, and about what.
     fn passings(self, place: Place, position: &str) -> Vec<(&'static str, String)> {
         match (self, place) {
-            (Self::Wish(_) | Self::Make(_) | Self::Delete, place) => {
-                vec![(place.name(), position.to_owned())]
-            }
+            (_, place) if self.is_of_database() => vec![(place.name(), position.to_owned())],
             (Self::Copy, Place::Api) => vec![("operator.snapshot.step", COPY.to_owned())],
             (Self::Schedule, Place::Api) => vec![
                 ("operator.schedule.step", SCHEDULE.to_owned()),
                 ("operator.snapshot.step", EARLIER.to_owned()),
             ],
-            (Self::Copy | Self::Schedule, Place::Aws) => Vec::new(),
+            _ => Vec::new(),
         }
     }
 }
@@ -179,7 +180,7 @@ impl Life<'_> {
     async fn start(&mut self, number: usize) {
         let rig = &self.subject.rig;
         let lease = rig.lease().await;
-        let versions = [domain::catalogue::DEFAULT_VERSION, OTHER_VERSION].join(",");
+        let versions = [domain::catalogue::DEFAULT_VERSION, OTHER_VERSION, BROKEN_VERSION].join(",");
         let more = [("SLIPWAY_RESYNC", "1s"), ("SLIPWAY_QUESTDB_VERSIONS", versions.as_str())];
         // A resource that is made anew comes to the same places again.
         let mut anew = self.road.turns.iter().skip(number + 1);
@@ -213,7 +214,7 @@ impl Life<'_> {
         let subject = &self.subject;
         let api = subject.rig.as_admin();
         match act {
-            Act::Wish(change) => self.wish(change).await,
+            Act::Wish(change) | Act::Fail(change) => self.wish(change).await,
             Act::Make(policy) => {
                 apply(&api, &plain(&subject.rig, &subject.name, policy)).await.unwrap();
             }
@@ -264,15 +265,20 @@ impl Life<'_> {
         let Subject { rig, name, .. } = &self.subject;
         match turn.act {
             Act::Wish(_) => self.subject.is_carried_out(turn.end).await,
-            Act::Make(_) => {
-                let Ok(found) = rig.as_admin().get(name).await else { return false };
-                let status = found.status.unwrap_or_default();
-                status.phase == Some(turn.end) && status.observed_generation == found.metadata.generation
-            }
+            Act::Make(_) => self.is_told(turn.end, |_| true).await,
+            Act::Fail(_) => self.is_told(turn.end, serves_as_before).await,
             Act::Delete => matches!(rig.as_admin().get_opt(name).await, Ok(None)),
             Act::Copy => found_settled(&self.subject, COPY, SnapshotPhase::Succeeded).await.is_some(),
             Act::Schedule => self.has_kept_one().await,
         }
+    }
+
+    /// Whether the status says this of the resource as it is.
+    async fn is_told(&self, phase: Phase, is: fn(&QuestDBStatus) -> bool) -> bool {
+        let api = self.subject.rig.as_admin();
+        let Ok(found) = api.get(&self.subject.name).await else { return false };
+        let (generation, status) = (found.metadata.generation, found.status.unwrap_or_default());
+        status.phase == Some(phase) && status.observed_generation == generation && is(&status)
     }
 
     /// Whether the schedule has its copy, and the one before it is gone.
@@ -310,7 +316,7 @@ impl Life<'_> {
                 forget(&snapshots::api(&self.subject), EARLIER).await;
                 forget(&schedules(&self.subject), SCHEDULE).await;
             }
-            Act::Wish(_) | Act::Make(_) | Act::Delete => {}
+            Act::Wish(_) | Act::Fail(_) | Act::Make(_) | Act::Delete => {}
         }
         let (parameters, name) = (PatchParams::default(), &self.subject.name);
         let api = self.subject.rig.as_admin();
@@ -359,6 +365,14 @@ impl Life<'_> {
         let times = |places: &Vec<Failpoint>| places.iter().map(Failpoint::times).sum::<usize>();
         self.places.iter().map(times).collect()
     }
+}
+
+/// Whether a version that did not start was taken back, and the one before it serves.
+fn serves_as_before(status: &QuestDBStatus) -> bool {
+    let last = status.last_upgrade.as_ref().map(|last| last.result);
+    let mut conditions = status.conditions.iter();
+    let serves = conditions.any(|found| found.type_ == condition::READY && found.status == "True");
+    last == Some(UpgradeResult::RolledBack) && serves
 }
 
 /// Whether a pass ended after that, and it lives on. Of what is gone there is none any more: that one has ended which let it go.

@@ -1,13 +1,15 @@
 //! Lives that are led less often: databases that nobody but people with `kubectl` looks after, under each policy of deletion; copies
-//! by a schedule; changes that cost no other machine; and disks that were there before their database.
+//! by a schedule; changes that cost no other machine; a version that does not start; and disks that were there before their
+//! database.
 
 use resources::Phase;
 use serde_json::{Value, json};
 
+use super::super::others::BROKEN_VERSION;
 use super::life::{Act, Turn};
 use super::origin::Source;
 use super::sweep::{Least, Road};
-use super::{KEPT, LEAST, turn_of, wish};
+use super::{KEPT, LEAST, SERVING, turn_of, wish};
 
 /// How many GiB a disk has that was there before.
 const FOUND_GIB: u32 = 12;
@@ -15,7 +17,7 @@ const FOUND_GIB: u32 = 12;
 const LIVE: &str = "http.net.connection.limit";
 
 pub(super) fn all() -> Vec<Road> {
-    vec![kept_by_hand(), copied_by_hand(), tuned(), found(Source::Disk), found(Source::Copy)]
+    vec![kept_by_hand(), copied_by_hand(), tuned(), taken_back(), found(Source::Disk), found(Source::Copy)]
 }
 
 /// A resource that is made by hand and deleted, made again and deleted: the disk is kept, found again and destroyed.
@@ -82,6 +84,22 @@ fn faster(spec: &mut Value) {
     spec["storage"]["type"] = json!("gp3");
     spec["storage"]["iops"] = json!(6_000);
     spec["storage"]["throughput"] = json!(500);
+}
+
+/// A version that does not start, until somebody asks for the one before it.
+fn taken_back() -> Road {
+    let fail = turn_of("fail", Act::Fail(broken), Phase::Degraded, Least { api: 6, aws: 0, kinds: 3 });
+    let turns = vec![
+        wish("create", |_| {}, Phase::Ready, Least { kinds: 0, ..LEAST[0] }),
+        Turn { copies: 1, left: SERVING, ..fail },
+        wish("take back", |_| {}, Phase::Ready, Least { api: 1, aws: 0, kinds: 1 }),
+        wish("purge", |spec| spec["runState"] = json!("Purged"), Phase::Deleted, LEAST[5]),
+    ];
+    Road { turns, ending: 1, questdb: true, source: None }
+}
+
+fn broken(spec: &mut Value) {
+    spec["version"] = json!(BROKEN_VERSION);
 }
 
 /// A database whose first disk is not empty.
