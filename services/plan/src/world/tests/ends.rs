@@ -30,6 +30,7 @@ pub(super) const ENDS: &[Operation] = &[
         world.resource.spec.storage.deletion_policy = DeletionPolicy::Retain;
         world.touch();
     }),
+    operation("remove what is purged", purged, remove),
     operation("protect", serving, |world| change(world, |spec| spec.deletion_protection = true)),
     operation("protect no more", protected, |world| {
         change(world, |spec| spec.deletion_protection = false);
@@ -50,6 +51,13 @@ pub(super) fn remove_with_copy(world: &mut World) {
     world.clock = SignedDuration::from_secs(20);
     world.resource.spec.storage.deletion_policy = DeletionPolicy::Snapshot;
     remove(world);
+}
+
+fn purged() -> World {
+    let mut world = serving();
+    become_(&mut world, RunState::Purged);
+    super::settle(&mut world, None, false);
+    world
 }
 
 /// The copy is asked for, and nobody has begun it.
