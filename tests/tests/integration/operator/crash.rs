@@ -3,8 +3,8 @@
 //! machine, a disk, a firewall, a record or a copy more than there should be, and none is left.
 //!
 //! `cargo xtask test faults` goes through every k, until no operation has as many writes. Anywhere else it is every so-many-th, from
-//! one on that is drawn, so that a few runs meet them all; the first step of each kind is met by each run. Of the lives that are led
-//! less often (`rare`) one is drawn.
+//! one on that is drawn, so that a few runs meet them all; the first step of each kind is met by each run. Of the lives that are
+//! led less often (`rare`) one is drawn.
 
 mod life;
 mod origin;

@@ -1,5 +1,5 @@
-//! Lives that are led less often: databases that nobody but people with `kubectl` looks after, under each policy of deletion; copies
-//! by a schedule; changes that cost no other machine; a version that does not start; and disks that were there before their
+//! Lives that are led less often: databases that nobody but people with `kubectl` looks after, under each policy of deletion;
+//! copies by a schedule; changes that cost no other machine; a version that does not start; and disks that were there before their
 //! database.
 
 use resources::Phase;
