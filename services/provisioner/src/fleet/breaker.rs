@@ -1,27 +1,24 @@
 //! Whether a cluster is worth a call. Pure: time and chance are parameters.
 //!
 //! Closed, it lets every call through. It opens after calls in a row without an answer or with an answer that says "I
-//! cannot", and at once when a whole deadline passed in which nothing was answered, or when we are not taken for who we
-//! are. While it is open no work goes out: a probe finds out whether the server is back. Then it is on trial (`trial`): few
-//! calls at a time, until enough in a row went well, or more went wrong than well. A server that asks for patience gets it:
-//! until then no work goes out, and then it is on trial too. *Invariant:* a server that falls ill again and again is asked ever
-//! more seldom, and never by many at once. *Invariant:* one that fails a steady minority of its calls is used.
+//! cannot", when most calls of the last minute failed (`record`), and at once when a whole deadline passed in which nothing
+//! was answered, or when we are not taken for who we are. While it is open no work goes out: a probe finds out whether the
+//! server is back. Then it is on trial (`trial`): few calls at a time, until enough in a row went well, or more went wrong than
+//! well. A server that asks for patience gets it: until then no work goes out, and then it is on trial too. *Invariant:* a server
+//! that falls ill again and again is asked ever more seldom, and never by many at once. *Invariant:* one that fails a steady
+//! minority of its calls is used, and one that fails most of them is not, however many it is asked for at once.
 
+mod record;
 mod trial;
 
 use std::time::{Duration, Instant};
 
 use runtime::Backoff;
 
+use self::record::{Failure, Record};
 use self::trial::{Trial, Verdict};
 use crate::classify::{Trouble, code};
 
-/// Calls in a row without an answer that open it.
-const SILENT: u32 = 3;
-/// Answers in a row that say "I cannot" that open it.
-const SICK: u32 = 5;
-/// Failures that come this quickly after each other count as one: they were in flight together.
-const TOGETHER: Duration = Duration::from_millis(250);
 /// How long it stays open at least, by how often it opened again soon after it had closed.
 const STAY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(15));
 /// Closed for this long, a server counts as well, and what was before is forgotten.
@@ -86,9 +83,8 @@ pub enum Phase {
 pub struct Breaker {
     state: State,
     era: u64,
-    silent: u32,
-    sick: u32,
-    last_failure: Option<Instant>,
+    /// How it does while it is closed.
+    record: Record,
     last_answer: Option<Instant>,
     /// When it was closed for the last time; `None` before it was ever open.
     closed_at: Option<Instant>,
@@ -109,9 +105,7 @@ impl Default for Breaker {
         Self {
             state: State::Closed,
             era: 0,
-            silent: 0,
-            sick: 0,
-            last_failure: None,
+            record: Record::default(),
             last_answer: None,
             closed_at: None,
             relapses: 0,
@@ -168,13 +162,13 @@ impl Breaker {
     /// A call ended. `share` of 0 to 1 is chance.
     pub fn leave(&mut self, ticket: Ticket, answer: &Answer, now: Instant, share: f64) {
         let current = ticket.era == self.era;
+        let among_others = self.answered_since(ticket.began);
         match &mut self.state {
-            State::Trial(trial) if current => match trial.ended(answer) {
-                Verdict::None => {}
-                Verdict::Won => self.close(now),
-                Verdict::Lost(trouble) => self.open(trouble, now, share),
-            },
-            State::Closed if current => self.note(answer, ticket.began, now, share),
+            State::Trial(trial) if current => {
+                let verdict = trial.ended(answer, among_others);
+                self.judge(verdict, now, share);
+            }
+            State::Closed if current => self.note(answer, among_others, now, share),
             // Of another time: the state since then knows better.
             State::Closed | State::Trial(_) | State::Resting { .. } | State::Open { .. } => {}
         }
@@ -209,6 +203,7 @@ impl Breaker {
 
     /// A probe ended that began then.
     pub fn probed(&mut self, answer: &Answer, began: Instant, now: Instant, share: f64) {
+        let among_others = self.answered_since(began);
         match (&mut self.state, answer) {
             (State::Open { until, trouble }, Answer::Well) if *until <= now => {
                 let trial = Trial::new(trouble.clone());
@@ -225,16 +220,12 @@ impl Breaker {
                 reason.clone_into(trouble);
                 *until = (*until).max(now + PROBE.mul_f64(0.8 + 0.4 * share));
             }
-            (State::Closed, Answer::Well) => self.silent = 0,
-            (State::Closed, _) => self.note(answer, began, now, share),
-            (
-                State::Trial(_),
-                Answer::Silent(trouble) | Answer::Late(trouble) | Answer::Stranger(trouble),
-            ) => {
-                let trouble = trouble.clone();
-                self.open(&trouble, now, share);
+            (State::Closed, _) => self.note_probe(answer, among_others, now, share),
+            (State::Trial(trial), _) => {
+                let verdict = trial.probed(answer, among_others);
+                self.judge(verdict, now, share);
             }
-            (State::Trial(_) | State::Resting { .. }, _) => {}
+            (State::Resting { .. }, _) => {}
         }
         if !matches!(answer, Answer::Silent(_) | Answer::Late(_)) {
             self.last_answer = Some(now);
@@ -256,36 +247,48 @@ impl Breaker {
         }
     }
 
-    /// A call without trial ended.
-    fn note(&mut self, answer: &Answer, began: Instant, now: Instant, share: f64) {
-        match answer {
-            Answer::Well => (self.silent, self.sick) = (0, 0),
-            Answer::Busy => self.silent = 0,
-            Answer::Sick(trouble) => {
-                (self.silent, self.sick) = (0, self.sick + self.counted(now));
-                if self.sick >= SICK {
-                    self.open(trouble, now, share);
-                }
-            }
-            Answer::Silent(trouble) => {
-                self.silent += self.counted(now);
-                if self.silent >= SILENT {
-                    self.open(trouble, now, share);
-                }
-            }
-            // Others were answered meanwhile: it is this call's own trouble.
-            Answer::Late(_) if self.last_answer.is_some_and(|last| last >= began) => {}
-            Answer::Stranger(trouble) | Answer::Late(trouble) => self.open(trouble, now, share),
+    /// Whether any call or probe was answered after this moment.
+    fn answered_since(&self, moment: Instant) -> bool {
+        self.last_answer.is_some_and(|last| last >= moment)
+    }
+
+    /// What comes of a trial.
+    fn judge(&mut self, verdict: Verdict<'_>, now: Instant, share: f64) {
+        match verdict {
+            Verdict::None => {}
+            Verdict::Won => self.close(now),
+            Verdict::Lost(trouble) => self.open(trouble, now, share),
         }
     }
 
-    /// What a failure counts for: nothing, if it comes together with one that was counted.
-    fn counted(&mut self, now: Instant) -> u32 {
-        if self.last_failure.is_some_and(|last| now.saturating_duration_since(last) < TOGETHER) {
-            return 0;
+    /// A call without trial ended.
+    fn note(&mut self, answer: &Answer, among_others: bool, now: Instant, share: f64) {
+        let (trouble, is_enough) = match answer {
+            Answer::Well => return self.record.well(now),
+            Answer::Busy => return self.record.reached(),
+            Answer::Sick(trouble) => (trouble, self.record.failed(Failure::Sick, now)),
+            Answer::Silent(trouble) => (trouble, self.record.failed(Failure::Silent, now)),
+            Answer::Late(trouble) if among_others => (trouble, self.record.failed(Failure::Slow, now)),
+            Answer::Stranger(trouble) | Answer::Late(trouble) => (trouble, true),
+        };
+        if is_enough {
+            self.open(trouble, now, share);
         }
-        self.last_failure = Some(now);
-        1
+    }
+
+    /// A probe ended while every call goes through.
+    fn note_probe(&mut self, answer: &Answer, among_others: bool, now: Instant, share: f64) {
+        let (trouble, is_enough) = match answer {
+            Answer::Well | Answer::Busy => return self.record.reached(),
+            Answer::Sick(trouble) => (trouble, self.record.probe_failed(Failure::Sick, now)),
+            Answer::Silent(trouble) => (trouble, self.record.probe_failed(Failure::Silent, now)),
+            // Work is answered: it says more than a probe.
+            Answer::Late(_) if among_others => return,
+            Answer::Stranger(trouble) | Answer::Late(trouble) => (trouble, true),
+        };
+        if is_enough {
+            self.open(trouble, now, share);
+        }
     }
 
     fn open(&mut self, trouble: &Trouble, now: Instant, share: f64) {
@@ -302,7 +305,7 @@ impl Breaker {
     }
 
     fn turn(&mut self, state: State) {
-        (self.silent, self.sick, self.last_failure) = (0, 0, None);
+        self.record = Record::default();
         self.era += 1;
         self.state = state;
     }

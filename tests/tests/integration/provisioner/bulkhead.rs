@@ -1,6 +1,7 @@
 //! One sick cluster: what goes out to it while it is sick, and what becomes of its work.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use domain::ClusterState;
@@ -76,6 +77,27 @@ async fn a_server_that_hangs_holds_a_key_for_one_call_and_is_then_left_alone() {
     rig.count("select count(*) from parked_instructions", "0").await;
     metric(&running, "provisioner_breaker{cluster=\"bare\"} 0").await;
     metric(&running, "provisioner_cluster_calls{cluster=\"bare\"} 0").await;
+    running.stop().await;
+}
+
+/// There is never a long row of failures, since each fifth call goes well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_does_one_call_in_five_is_left_alone() {
+    let (rig, front) = behind_a_front().await;
+    let running = rig.start(&[]);
+    let calls = AtomicUsize::new(1);
+    front.set(move |seen| {
+        let is_well = !seen.is_apply() || calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(5);
+        if is_well { Act::Pass } else { Act::Answer(503, None) }
+    });
+    let instructions = others(&rig, 40);
+    for instruction in &instructions {
+        rig.publish(instruction).await;
+    }
+    metric(&running, "provisioner_breaker{cluster=\"bare\"} 2").await;
+    front.release();
+    all(&rig, &instructions, OutcomeKind::Applied).await;
+    rig.count("select count(*) from parked_instructions", "0").await;
     running.stop().await;
 }
 

@@ -2,6 +2,7 @@
 
 mod steady;
 
+use super::record::{SICK, SILENT};
 use super::trial::ENOUGH;
 use super::*;
 
@@ -60,7 +61,9 @@ fn it_opens_after_failures_in_a_row() {
         for round in 1..count {
             scene.call(f64::from(round), &answer);
         }
-        scene.call(10.0, &Answer::Well);
+        for _ in 1..count {
+            scene.call(10.0, &Answer::Well);
+        }
         for round in 1..count {
             scene.call(10.0 + f64::from(round), &answer);
         }
@@ -175,17 +178,49 @@ fn on_trial_what_goes_wrong_is_weighed_against_what_goes_well() {
     }
 }
 
+/// A server on trial of which all but the last of the calls that it needs went well, at the second 5.
+fn nearly_won() -> Scene {
+    let mut scene = Scene::new();
+    scene.call(0.0, &Answer::Stranger(trouble(code::CREDENTIALS)));
+    scene.probe(5.0, &Answer::Well);
+    for _ in 1..ENOUGH {
+        scene.call(5.0, &Answer::Well);
+    }
+    scene
+}
+
 #[test]
-fn on_trial_one_that_is_late_or_does_not_know_us_is_enough() {
+fn on_trial_one_that_is_late_while_nothing_is_answered_or_does_not_know_us_is_enough() {
     for answer in [late(), Answer::Stranger(trouble(code::CREDENTIALS))] {
-        let mut scene = Scene::new();
-        scene.call(0.0, &Answer::Stranger(trouble(code::CREDENTIALS)));
-        scene.probe(5.0, &Answer::Well);
-        for _ in 1..ENOUGH {
-            scene.call(5.0, &Answer::Well);
-        }
-        scene.call(5.0, &answer);
+        let mut scene = nearly_won();
+        let call = scene.breaker.enter(scene.at(6.0)).unwrap();
+        scene.breaker.leave(call, &answer, scene.at(16.0), 1.0);
         assert_eq!(scene.breaker.phase(), Phase::Open, "{answer:?}");
+        let mut scene = nearly_won();
+        scene.breaker.probed(&answer, scene.at(6.0), scene.at(16.0), 1.0);
+        assert_eq!(scene.breaker.phase(), Phase::Open, "a probe: {answer:?}");
+    }
+}
+
+#[test]
+fn on_trial_a_slow_call_among_others_and_a_probe_without_an_answer_weigh_as_much_as_any_failure() {
+    let fail: [fn(&mut Scene); 3] = [
+        |scene| {
+            let slow = scene.breaker.enter(scene.at(5.0)).unwrap();
+            scene.breaker.leave(slow, &late(), scene.at(15.0), 1.0);
+        },
+        |scene| scene.breaker.probed(&late(), scene.at(5.0), scene.at(15.0), 1.0),
+        |scene| scene.probe(15.0, &silent()),
+    ];
+    for (index, fail) in fail.into_iter().enumerate() {
+        let mut scene = nearly_won();
+        for room in (1..ENOUGH).rev() {
+            fail(&mut scene);
+            let found = (scene.breaker.phase(), scene.breaker.room(100, scene.at(15.0)));
+            assert_eq!(found, (Phase::Trial, room), "{index}");
+        }
+        fail(&mut scene);
+        assert_eq!(scene.breaker.phase(), Phase::Open, "{index}");
     }
 }
 

@@ -57,8 +57,8 @@ impl Trial {
         self.running = self.running.saturating_sub(1);
     }
 
-    /// A call ended.
-    pub(super) fn ended<'a>(&mut self, answer: &'a Answer) -> Verdict<'a> {
+    /// A call ended; others may have been answered since it began.
+    pub(super) fn ended<'a>(&mut self, answer: &'a Answer, among_others: bool) -> Verdict<'a> {
         self.running = self.running.saturating_sub(1);
         match answer {
             Answer::Well => {
@@ -67,16 +67,32 @@ impl Trial {
                 if self.row >= ENOUGH { Verdict::Won } else { Verdict::None }
             }
             Answer::Busy => Verdict::None,
-            Answer::Sick(trouble) | Answer::Silent(trouble) => {
-                self.row = 0;
-                match self.ahead.checked_sub(1) {
-                    Some(ahead) => self.ahead = ahead,
-                    None => return Verdict::Lost(trouble),
-                }
-                Verdict::None
-            }
+            Answer::Sick(trouble) | Answer::Silent(trouble) => self.wrong(trouble),
+            Answer::Late(trouble) if among_others => self.wrong(trouble),
             // One of these is enough at any time.
             Answer::Stranger(trouble) | Answer::Late(trouble) => Verdict::Lost(trouble),
+        }
+    }
+
+    /// A probe ended; others may have been answered since it began. One that is not answered weighs as much as a call. One
+    /// that is says nothing of work.
+    pub(super) fn probed<'a>(&mut self, answer: &'a Answer, among_others: bool) -> Verdict<'a> {
+        match answer {
+            Answer::Well | Answer::Busy | Answer::Sick(_) => Verdict::None,
+            Answer::Silent(trouble) => self.wrong(trouble),
+            Answer::Late(trouble) if among_others => self.wrong(trouble),
+            Answer::Stranger(trouble) | Answer::Late(trouble) => Verdict::Lost(trouble),
+        }
+    }
+
+    fn wrong<'a>(&mut self, trouble: &'a Trouble) -> Verdict<'a> {
+        self.row = 0;
+        match self.ahead.checked_sub(1) {
+            Some(ahead) => {
+                self.ahead = ahead;
+                Verdict::None
+            }
+            None => Verdict::Lost(trouble),
         }
     }
 }

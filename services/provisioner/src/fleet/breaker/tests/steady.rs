@@ -3,15 +3,19 @@
 
 use super::*;
 
-/// How long a call takes, and how often calls are wanted at most.
+/// How long a call takes that is answered, and how often calls are wanted at most.
 const TICK: Duration = Duration::from_millis(100);
 /// Ten minutes.
 const TICKS: u32 = 6_000;
+/// How long a call takes that is not.
+const DEADLINE: u32 = 100;
 
 /// Fails so many of a hundred calls.
 struct Server {
     percent: u64,
     random: u64,
+    /// Whether these are not answered at all.
+    hangs: bool,
 }
 
 impl Server {
@@ -23,7 +27,11 @@ impl Server {
     }
 
     fn answer(&mut self) -> Answer {
-        if self.next() % 100 < self.percent { sick() } else { Answer::Well }
+        match (self.next() % 100 < self.percent, self.hangs) {
+            (true, true) => late(),
+            (true, false) => sick(),
+            (false, _) => Answer::Well,
+        }
     }
 
     fn share(&mut self) -> f64 {
@@ -53,18 +61,31 @@ struct Seen {
     most_on_trial: usize,
 }
 
-fn ten_minutes(percent: u64, demand: Demand, seed: u64) -> Seen {
-    let (mut scene, mut server) = (Scene::new(), Server { percent, random: seed });
+/// A call under way, and when it ends.
+struct Call {
+    ticket: Ticket,
+    answer: Answer,
+    end: u32,
+}
+
+impl Call {
+    fn new(ticket: Ticket, answer: Answer, tick: u32) -> Self {
+        let takes = if matches!(answer, Answer::Late(_)) { DEADLINE } else { 1 };
+        Self { ticket, answer, end: tick + takes }
+    }
+}
+
+fn ten_minutes(mut server: Server, demand: Demand) -> Seen {
+    let mut scene = Scene::new();
     for second in 0..SILENT {
         scene.call(f64::from(second), &silent());
     }
     assert_eq!(scene.breaker.phase(), Phase::Open);
-    let (mut shown, mut running) = (Seen::default(), Vec::new());
+    let (mut shown, mut running) = (Seen::default(), Vec::<Call>::new());
     for tick in 0..TICKS {
         let now = scene.at(f64::from(SILENT)) + TICK * tick;
-        for ticket in running.drain(..) {
-            let answer = server.answer();
-            scene.breaker.leave(ticket, &answer, now, server.share());
+        for call in running.extract_if(.., |call| call.end <= tick) {
+            scene.breaker.leave(call.ticket, &call.answer, now, server.share());
         }
         if scene.breaker.probe_due(now) == Some(Duration::ZERO) {
             let answer = server.answer();
@@ -74,9 +95,9 @@ fn ten_minutes(percent: u64, demand: Demand, seed: u64) -> Seen {
             && running.len() < demand.at_once
             && let Ok(ticket) = scene.breaker.enter(now)
         {
-            running.push(ticket);
+            running.push(Call::new(ticket, server.answer(), tick));
+            shown.calls += 1;
         }
-        shown.calls += running.len();
         match scene.breaker.phase() {
             Phase::Open => shown.open += 1,
             Phase::Trial => shown.most_on_trial = shown.most_on_trial.max(running.len()),
@@ -101,11 +122,33 @@ fn a_steady_minority_of_errors_does_not_park_a_cluster_and_a_majority_does() {
     ];
     for (percent, open, most) in table {
         for (demand, seed) in DEMANDS.into_iter().flat_map(|demand| (1..=8).map(move |seed| (demand, seed))) {
-            let seen = ten_minutes(percent, demand, seed);
+            let seen = ten_minutes(Server { percent, random: seed, hangs: false }, demand);
             let case = format!("{percent} % fail, {demand:?}, {seed}: {seen:?}");
             assert!(open.contains(&(seen.open * 100 / TICKS)), "{case}");
             assert!(seen.calls <= most, "{case}");
             assert!(seen.most_on_trial <= ENOUGH as usize, "{case}");
+        }
+    }
+}
+
+/// Of twelve calls at once one is always answered meanwhile, where one in five is: no silence tells, only the share does.
+#[test]
+fn a_server_that_does_not_answer_most_calls_is_left_alone_and_one_that_answers_most_is_used() {
+    // Of a hundred calls so many hang; of the time, it may be open for so much, in percent, and must be; calls, at most.
+    let table = [
+        (10, 0..=5, usize::MAX),
+        (20, 0..=10, usize::MAX),
+        (30, 0..=15, usize::MAX),
+        (80, 50..=100, 200),
+        (90, 60..=100, 100),
+    ];
+    let [.., demand] = DEMANDS;
+    for (percent, open, most) in table {
+        for seed in 1..=8 {
+            let seen = ten_minutes(Server { percent, random: seed, hangs: true }, demand);
+            let case = format!("{percent} % hang, {seed}: {seen:?}");
+            assert!(open.contains(&(seen.open * 100 / TICKS)), "{case}");
+            assert!(seen.calls <= most, "{case}");
         }
     }
 }
