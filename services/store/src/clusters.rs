@@ -7,7 +7,7 @@ use domain::{Cluster, ClusterId, ClusterState, TenantId};
 use jiff::Timestamp;
 use sqlx::postgres::PgRow;
 use sqlx::types::Json;
-use sqlx::{FromRow, Row as _};
+use sqlx::{FromRow, PgConnection, Row as _};
 
 use crate::rows::read;
 use crate::{Error, Store, Transaction};
@@ -50,6 +50,15 @@ pub struct UnreadableCluster {
     pub region: String,
     /// What cannot be read.
     pub error: Error,
+}
+
+/// What came of a registration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registered {
+    /// Whether the cluster was not known before.
+    pub is_new: bool,
+    /// Where it is. Another region than was asked for: then nothing was changed.
+    pub region: String,
 }
 
 #[derive(sqlx::FromRow)]
@@ -100,34 +109,10 @@ pub const HOLD_OPEN: &str = "with place as materialized (select state from clust
     on conflict do nothing) select state from place";
 
 impl Store {
-    /// Registers a cluster or changes its registration. Says whether it is new; a repetition changes nothing.
+    /// Registers a cluster or changes its registration, as [`Transaction::put_cluster`] does. Says whether it is new.
     pub async fn put_cluster(&self, cluster: &Cluster) -> Result<bool, Error> {
-        let inserted: Option<bool> = sqlx::query_scalar(
-            "insert into clusters as c (id, region, account, zones, hosted_zone_id, dns_suffix, namespace_template, \
-             state, credentials) values ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
-             on conflict (id) do update set region = excluded.region, account = excluded.account, \
-             zones = excluded.zones, hosted_zone_id = excluded.hosted_zone_id, dns_suffix = excluded.dns_suffix, \
-             namespace_template = excluded.namespace_template, state = excluded.state, \
-             credentials = excluded.credentials, updated_at = now() \
-             where (c.region, c.account, c.zones, c.hosted_zone_id, c.dns_suffix, c.namespace_template, c.state, \
-             c.credentials) is distinct from (excluded.region, excluded.account, excluded.zones, \
-             excluded.hosted_zone_id, excluded.dns_suffix, excluded.namespace_template, excluded.state, \
-             excluded.credentials) \
-             returning xmax = 0",
-        )
-        .bind(cluster.id.as_str())
-        .bind(&cluster.region)
-        .bind(&cluster.account)
-        .bind(Json(&cluster.zones))
-        .bind(&cluster.hosted_zone_id)
-        .bind(&cluster.dns_suffix)
-        .bind(&cluster.namespace_template)
-        .bind(cluster.state.as_str())
-        .bind(&cluster.credentials)
-        .fetch_optional(&self.pool)
-        .await
-        .map_err(Error::from_sqlx)?;
-        Ok(inserted.unwrap_or(false))
+        let mut connection = self.pool.acquire().await.map_err(Error::from_sqlx)?;
+        Ok(put(&mut connection, cluster).await?.is_new)
     }
 
     /// All clusters, by name. One that cannot be read hides no other.
@@ -180,28 +165,73 @@ impl Transaction {
         Ok(state.as_deref() == Some(ClusterState::Active.as_str()))
     }
 
-    /// Changes whether a cluster takes new databases. Says what it was before; `None` where there is no such cluster.
+    /// Registers a cluster or changes its registration, whether or not what stands there can be read. Its region is for ever:
+    /// where that is another, nothing is changed. A repetition changes nothing either.
+    pub async fn put_cluster(&mut self, cluster: &Cluster) -> Result<Registered, Error> {
+        put(&mut self.inner, cluster).await
+    }
+
+    /// Changes whether a cluster takes new databases. Says what it was before; `None` where there is no such cluster. One that
+    /// cannot be read is not changed: that is an error.
     pub async fn set_cluster_state(
         &mut self,
         id: &ClusterId,
         state: ClusterState,
     ) -> Result<Option<ClusterState>, Error> {
-        let before: Option<String> =
-            sqlx::query_scalar("select state from clusters where id = $1 for no key update")
-                .bind(id.as_str())
-                .fetch_optional(&mut *self.inner)
-                .await
-                .map_err(Error::from_sqlx)?;
-        let Some(before) = before else { return Ok(None) };
+        let locked = concat!("select ", columns!(), " from clusters c where c.id = $1 for no key update");
+        let row: Option<PgRow> = sqlx::query(locked)
+            .bind(id.as_str())
+            .fetch_optional(&mut *self.inner)
+            .await
+            .map_err(Error::from_sqlx)?;
+        let Some(row) = row else { return Ok(None) };
+        let before: ClusterRecord = read::<Row, _>(("clusters", "id"), &row)?;
         sqlx::query("update clusters set state = $2, updated_at = now() where id = $1 and state <> $2")
             .bind(id.as_str())
             .bind(state.as_str())
             .execute(&mut *self.inner)
             .await
             .map_err(Error::from_sqlx)?;
-        let corrupt = || Error::corrupt("clusters", format!("{id}: state {before}"));
-        ClusterState::parse(&before).ok_or_else(corrupt).map(Some)
+        Ok(Some(before.cluster.state))
     }
+}
+
+async fn put(connection: &mut PgConnection, cluster: &Cluster) -> Result<Registered, Error> {
+    let written: Option<bool> = sqlx::query_scalar(
+        "insert into clusters as c (id, region, account, zones, hosted_zone_id, dns_suffix, namespace_template, \
+         state, credentials) values ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
+         on conflict (id) do update set account = excluded.account, \
+         zones = excluded.zones, hosted_zone_id = excluded.hosted_zone_id, dns_suffix = excluded.dns_suffix, \
+         namespace_template = excluded.namespace_template, state = excluded.state, \
+         credentials = excluded.credentials, updated_at = now() \
+         where c.region = excluded.region and \
+         (c.account, c.zones, c.hosted_zone_id, c.dns_suffix, c.namespace_template, c.state, \
+         c.credentials) is distinct from (excluded.account, excluded.zones, \
+         excluded.hosted_zone_id, excluded.dns_suffix, excluded.namespace_template, excluded.state, \
+         excluded.credentials) \
+         returning xmax = 0",
+    )
+    .bind(cluster.id.as_str())
+    .bind(&cluster.region)
+    .bind(&cluster.account)
+    .bind(Json(&cluster.zones))
+    .bind(&cluster.hosted_zone_id)
+    .bind(&cluster.dns_suffix)
+    .bind(&cluster.namespace_template)
+    .bind(cluster.state.as_str())
+    .bind(&cluster.credentials)
+    .fetch_optional(&mut *connection)
+    .await
+    .map_err(Error::from_sqlx)?;
+    if let Some(is_new) = written {
+        return Ok(Registered { is_new, region: cluster.region.clone() });
+    }
+    let region: String = sqlx::query_scalar("select region from clusters where id = $1")
+        .bind(cluster.id.as_str())
+        .fetch_one(connection)
+        .await
+        .map_err(Error::from_sqlx)?;
+    Ok(Registered { is_new: false, region })
 }
 
 /// What rows of clusters say, and those that cannot be read.

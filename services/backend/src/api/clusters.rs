@@ -7,6 +7,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use domain::{Cluster, ClusterId, ClusterState, Rule, Violation, Violations};
 use serde_json::json;
+use store::Registered;
 use wire::http::{self, ClusterList, Problem, RegisterCluster, UpdateCluster};
 
 use super::auth::Caller;
@@ -16,7 +17,8 @@ use super::{Api, present, unreadable};
 
 /// Register a cluster
 ///
-/// Or change its registration; a repetition changes nothing. Databases are placed there while it is `active`.
+/// Or change its registration, one that cannot be read included; a repetition changes nothing. Databases are placed there
+/// while it is `active`.
 #[utoipa::path(
     put,
     path = "/v1/clusters/{id}",
@@ -40,12 +42,12 @@ pub(crate) async fn register(
     caller.require_sre()?;
     let wish: RegisterCluster = body.parse()?;
     let cluster = validate(&text, wish).map_err(|violations| Failure::invalid(&violations))?;
-    if let Some(before) = api.store().cluster(&cluster.id).await? {
-        keep_region(&before.cluster, &cluster)?;
-    }
-    let is_new = api.store().put_cluster(&cluster).await?;
+    let mut transaction = api.store().begin().await?;
+    let Registered { is_new, region } = transaction.put_cluster(&cluster).await?;
+    keep_region(&region, &cluster)?;
     let detail = json!({"region": cluster.region, "state": cluster.state.as_str(), "new": is_new});
-    api.store().audit(&caller.entry("clusters.register", cluster.id.to_string(), detail)).await?;
+    transaction.audit(&caller.entry("clusters.register", cluster.id.to_string(), detail)).await?;
+    transaction.commit().await?;
     tracing::info!(cluster.name = %cluster.id, cluster.new = is_new, "cluster registered");
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(show(&api, &cluster.id).await?)))
@@ -79,8 +81,6 @@ pub(crate) async fn update(
     let id: ClusterId = text.parse().map_err(|_| Failure::not_found("cluster"))?;
     let wish: UpdateCluster = body.parse()?;
     let state = state(&wish.state).map_err(Failure::violation)?;
-    // One that cannot be read is not changed either.
-    api.store().cluster(&id).await?;
     let mut transaction = api.store().begin().await?;
     let before = transaction.set_cluster_state(&id, state).await?;
     let before = before.ok_or_else(|| Failure::not_found("cluster"))?;
@@ -209,11 +209,11 @@ fn is_reference(text: &str) -> bool {
 }
 
 /// Databases stay in their cluster for life, and a cluster in its region.
-fn keep_region(before: &Cluster, after: &Cluster) -> Result<(), Failure> {
-    if before.region == after.region {
+fn keep_region(region: &str, wish: &Cluster) -> Result<(), Failure> {
+    if wish.region == region {
         return Ok(());
     }
-    let detail = format!("is {} for ever: register another cluster", before.region);
+    let detail = format!("is {region} for ever: register another cluster");
     Err(Failure::violation(Violation::new("/region", Rule::Immutable, detail)))
 }
 

@@ -123,6 +123,19 @@ async fn a_cluster_that_cannot_be_read_hides_no_other_and_takes_no_database() {
     assert_eq!((elsewhere.status.as_u16(), text(&elsewhere.body["code"])), (503, "unavailable"));
     let nowhere = app.create(&app.acme, &json!({"name": "orders", "region": "mars-1"})).await;
     assert_eq!((nowhere.status.as_u16(), nowhere.errors()), (422, vec![("/region", "unknown")]));
+    // It is repaired by whoever says all of it again, but for where it is.
+    let again = async |region: &str| {
+        let mut cluster = super::cluster();
+        cluster["region"] = json!(region);
+        app.send(app.request(&app.sre, reqwest::Method::PUT, "/v1/clusters/us").json(&cluster)).await
+    };
+    let moved = again("mars-1").await;
+    assert_eq!((moved.status.as_u16(), moved.errors()), (422, vec![("/region", "immutable")]));
+    assert_eq!(app.get(&app.sre, "/v1/clusters/us").await.status, 500, "nothing was changed");
+    assert_eq!(again("us-east-1").await.status, 200);
+    assert_eq!(app.get(&app.sre, "/v1/clusters/us").await.status, 200);
+    let repaired = app.create(&app.acme, &json!({"name": "orders", "region": "us-east-1"})).await;
+    assert_eq!(repaired.status, 202, "{repaired:?}");
 }
 
 #[tokio::test]
