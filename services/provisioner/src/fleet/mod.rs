@@ -12,7 +12,7 @@ mod member;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use domain::ClusterId;
@@ -39,13 +39,13 @@ pub struct Fleet {
     settings: Settings,
     health: runtime::Health,
     metrics: Metrics,
-    registry: RwLock<Registry>,
+    registry: RwLock<Arc<Registry>>,
     /// One refresh at a time; what it says is when the last one began.
     refreshing: tokio::sync::Mutex<Option<Instant>>,
 }
 
 /// What the registry says.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 struct Registry {
     members: HashMap<ClusterId, Arc<Member>>,
     /// Clusters whose registration cannot be read, and why: a newer program may have written it, and know what this one would
@@ -110,7 +110,7 @@ impl Fleet {
 
     /// All clusters.
     pub fn members(&self) -> Vec<Arc<Member>> {
-        self.read().members.values().cloned().collect()
+        self.registry().members.values().cloned().collect()
     }
 
     /// Keeps registry and credentials fresh until the program stops; `joined` is told of each cluster that comes, with a
@@ -168,13 +168,13 @@ impl Fleet {
     }
 
     fn known(&self, id: &ClusterId) -> Option<Found> {
-        let registry = self.read();
+        let registry = self.registry();
         let member = registry.members.get(id).map(|member| Found::Member(Arc::clone(member)));
         member.or_else(|| registry.unreadable.get(id.as_str()).cloned().map(Found::Unreadable))
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Registry> {
-        self.registry.read().unwrap_or_else(PoisonError::into_inner)
+    fn registry(&self) -> Arc<Registry> {
+        Arc::clone(&self.registry.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Reads the registry, unless somebody else began to after `asked`. Those who ask share one reading in a second.
@@ -190,7 +190,7 @@ impl Fleet {
         let store::Registry { clusters, unreadable } = in_time(self.store.clusters()).await?;
         *last = Some(began);
         let mut fresh = Vec::new();
-        let before = self.read().clone();
+        let before = self.registry();
         let reason = |one: store::UnreadableCluster| (one.id, runtime::telemetry::chain(&one.error));
         let mut registry =
             Registry { unreadable: unreadable.into_iter().map(reason).collect(), ..Registry::default() };
@@ -208,8 +208,9 @@ impl Fleet {
             tracing::info!(cluster.name = %member.cluster.id, cluster.state = %member.cluster.state, "cluster registered");
         }
         futures::future::join_all(fresh.iter().map(|member| member.reread_credentials(&self.settings))).await;
+        let registry = Arc::new(registry);
         // First of all: those who leave look at what is there now.
-        *self.registry.write().unwrap_or_else(PoisonError::into_inner) = registry.clone();
+        *self.registry.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&registry);
         for (id, old) in &before.members {
             if !registry.members.get(id).is_some_and(|member| Arc::ptr_eq(member, old)) {
                 old.left.cancel();
