@@ -3,17 +3,24 @@
 //! A connection costs memory and an open file before anything is known of whose it is. Beyond a bound further ones are closed at once:
 //! that sends a load balancer elsewhere sooner than a line that does not move. One that sends no whole head of a request in time, at
 //! its beginning or after an answer, is closed, and so is one that takes nothing of its answer for as long. *Invariant:* a request is
-//! never cut off because its answer takes long to make: for that whoever makes it has a deadline.
+//! never cut off because its answer takes long to make: for that whoever makes it has a deadline. At a stop a connection is closed
+//! unless the head of a request came whole: it is not waited for the rest of one.
 
 mod patient;
+mod under_way;
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use prometheus_client::metrics::counter::Counter;
@@ -24,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::patient::Patient;
+use self::under_way::{Answer, UnderWay};
 use crate::{Metrics, backoff, metrics};
 
 /// How often it is told at most that connections are refused.
@@ -164,7 +172,13 @@ async fn one(
     silence: Duration,
     stop: CancellationToken,
 ) {
-    let stream = TokioIo::new(Patient::new(stream, silence));
+    let under_way = UnderWay::default();
+    let stream = TokioIo::new(Patient::new(stream, silence, under_way.clone()));
+    let begun = under_way.clone();
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (mark, answer) = (begun.begin(), service.call(request));
+        async move { answer.await.map(|answer| answer.map(|body| Answer::new(body, mark))) }
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(silence)
@@ -174,7 +188,13 @@ async fn one(
         ended = connection.as_mut() => ended,
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            // What came whole by now is answered.
+            let now = poll_fn(|context| Poll::Ready(connection.as_mut().poll(context))).await;
+            match now {
+                Poll::Ready(ended) => ended,
+                Poll::Pending if under_way.any() => connection.await,
+                Poll::Pending => Ok(()),
+            }
         }
     };
     if let Err(error) = ended {

@@ -10,30 +10,44 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
+use super::under_way::{Mark, UnderWay};
+
 /// A connection with patience.
 #[derive(Debug)]
 pub(super) struct Patient {
     stream: TcpStream,
     silence: Duration,
-    /// The end of its patience, while the peer takes nothing.
-    end: Option<Pin<Box<Sleep>>>,
+    under_way: UnderWay,
+    /// While the peer takes nothing.
+    waits: Option<Waits>,
+}
+
+/// Something is to be written that the peer does not take.
+#[derive(Debug)]
+struct Waits {
+    /// The end of patience.
+    end: Pin<Box<Sleep>>,
+    _mark: Mark,
 }
 
 impl Patient {
-    /// A connection whose peer may take nothing for so long.
-    pub(super) const fn new(stream: TcpStream, silence: Duration) -> Self {
-        Self { stream, silence, end: None }
+    /// A connection whose peer may take nothing for so long; what it is to take counts among what is under way.
+    pub(super) const fn new(stream: TcpStream, silence: Duration, under_way: UnderWay) -> Self {
+        Self { stream, silence, under_way, waits: None }
     }
 
     /// What a write came to, which is over if it waits for too long.
     fn within<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
-            self.end = None;
+            self.waits = None;
             return written;
         }
-        let silence = self.silence;
-        let end = self.end.get_or_insert_with(|| Box::pin(tokio::time::sleep(silence)));
-        end.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+        let (silence, under_way) = (self.silence, &self.under_way);
+        let waits = self.waits.get_or_insert_with(|| Waits {
+            end: Box::pin(tokio::time::sleep(silence)),
+            _mark: under_way.begin(),
+        });
+        waits.end.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 

@@ -165,17 +165,38 @@ async fn who_takes_nothing_of_an_answer_is_closed_in_time() {
 async fn at_a_stop_requests_under_way_are_answered_and_connections_without_one_closed() {
     let (asked, word) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let server = Server::new(slow_page(&asked, &word), 9, ENDLESS).await;
-    let (mut silent, mut slow) = (server.connect().await, server.connect().await);
+    let (silent, mut half) = (server.connect().await, server.connect().await);
+    half.write_all(b"GET / HTTP/1.1\r\nHost").await.unwrap();
+    let mut slow = server.connect().await;
     slow.write_all(REQUEST).await.unwrap();
     timeout(LONG, asked.notified()).await.expect("it is asked for");
     server.stop.cancel();
-    assert_eq!(closed(&mut silent).await, b"");
+    for mut without in [silent, half] {
+        assert_eq!(closed(&mut without).await, b"");
+    }
     assert!(!server.task.is_finished(), "a request is under way");
     word.notify_one();
     let came = closed(&mut slow).await;
     assert!(came.starts_with(WELL) && came.ends_with(b"late"), "{}", String::from_utf8_lossy(&came));
     timeout(LONG, server.task).await.expect("it ends").unwrap();
     assert_eq!((server.counts.open.get(), server.counts.refused.get()), (0, 0));
+}
+
+#[tokio::test]
+async fn at_a_stop_whoever_takes_an_answer_slowly_gets_all_of_it() {
+    const LENGTH: usize = 64 << 20;
+    let router = Router::new().route("/", get(|| async { Bytes::from(vec![0; LENGTH]) }));
+    let server = Server::new(router, 9, ENDLESS).await;
+    let mut stream = answered(server.address, REQUEST).await.unwrap();
+    server.stop.cancel();
+    // By now the stop is known: another connection is not taken any more.
+    while TcpStream::connect(server.address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    assert!(!server.task.is_finished(), "an answer is under way");
+    let came = closed(&mut stream).await;
+    assert!(came.len() >= LENGTH, "{} bytes", came.len());
+    timeout(LONG, server.task).await.expect("it ends").unwrap();
 }
 
 #[test]
