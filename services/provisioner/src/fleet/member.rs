@@ -78,8 +78,13 @@ impl Member {
             Ok(Err(error)) => return self.refuse(&error),
             Err(late) => return self.refuse(&late),
         };
-        if lock(&self.access).source.as_ref() == Some(&read.source) {
-            return;
+        {
+            let mut access = lock(&self.access);
+            if access.source.as_ref() == Some(&read.source) {
+                // What was wrong meanwhile is over, and is told again when it comes again.
+                access.trouble = None;
+                return;
+            }
         }
         match client::make(read.kubeconfig, Arc::clone(&self.guard), settings.call_timeout).await {
             Ok(clients) => {

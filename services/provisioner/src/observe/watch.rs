@@ -87,7 +87,9 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
             },
             () = &mut over => return End::Over,
             _ = check.tick() => {
-                let checked = checked(&Api::all(clients.calls.clone()), book, observer.call_timeout).await;
+                // By the credentials of this moment: an open watch outlives those that it began with.
+                let Ok(now) = member.clients() else { return End::NoClient };
+                let checked = checked(&Api::all(now.calls), book, observer.call_timeout).await;
                 if listing.judge(member, checked) {
                     return End::Restored;
                 }

@@ -9,6 +9,7 @@ use testkit::eventually;
 use wire::OutcomeKind;
 
 use super::bulkhead::metric;
+use super::healing::OFTEN;
 use super::rig::{PATIENCE, Rig, kubeconfig};
 use crate::front::{Act, Front, Seen};
 
@@ -58,6 +59,25 @@ async fn a_token_that_expired_parks_until_the_file_has_a_new_one() {
     let last = rig.instruction(1);
     rig.publish(&last).await;
     rig.outcome(&last, OutcomeKind::Applied).await;
+    running.stop().await;
+}
+
+/// The watch stays open all the while: it began with the token that was there then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_is_listed_by_the_token_of_the_moment() {
+    let rig = Rig::new().await;
+    let front = Front::of(testkit::bare_cluster()).await;
+    rig.write_credentials("token", "one");
+    rig.write_credentials("bare.kubeconfig", &with_token_file(front.url()));
+    let running = rig.start(&OFTEN);
+    let listed_by = async |token: &str| {
+        let by = format!("Bearer {token}");
+        let listed = || front.seen(|seen| seen.asks_for_a_version() && seen.authorization == by).len();
+        eventually(PATIENCE, &by, async || (listed() >= 2).then_some(())).await;
+    };
+    listed_by("one").await;
+    rig.write_credentials("token", "two");
+    listed_by("two").await;
     running.stop().await;
 }
 
