@@ -9,10 +9,10 @@ use backend::{serve, tokens, topics};
 use clap::Parser as _;
 use store::Role;
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     runtime::install_crypto();
-    runtime::program::exit(run(Cli::parse()).await.map_err(anyhow::Error::into_boxed_dyn_error))
+    let cli = Cli::parse();
+    runtime::program::main(async { run(cli).await.map_err(anyhow::Error::into_boxed_dyn_error) })
 }
 
 async fn run(cli: Cli) -> anyhow::Result<()> {

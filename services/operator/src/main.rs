@@ -10,8 +10,7 @@ use operator::{Args, rights::Rights};
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let command = Args::command()
         .subcommand(Rights::command())
         .subcommand_negates_reqs(true)
@@ -21,7 +20,7 @@ async fn main() -> ExitCode {
         return print(matches);
     }
     match Args::from_arg_matches(&matches) {
-        Ok(args) => runtime::program::exit(operator::run(args).await),
+        Ok(args) => runtime::program::main(operator::run(args)),
         Err(error) => error.exit(),
     }
 }

@@ -6,7 +6,6 @@ use clap::Parser as _;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-#[tokio::main]
-async fn main() -> std::process::ExitCode {
-    runtime::program::exit(provisioner::run(provisioner::Args::parse()).await)
+fn main() -> std::process::ExitCode {
+    runtime::program::main(provisioner::run(provisioner::Args::parse()))
 }

@@ -18,9 +18,8 @@
 //!     ops: runtime::OpsArgs,
 //! }
 //!
-//! #[tokio::main]
-//! async fn main() -> std::process::ExitCode {
-//!     runtime::program::exit(run(Args::parse()).await)
+//! fn main() -> std::process::ExitCode {
+//!     runtime::program::main(run(Args::parse()))
 //! }
 //!
 //! async fn run(args: Args) -> Result<(), runtime::program::Error> {

@@ -22,8 +22,24 @@ const FLUSH_DEADLINE: Duration = Duration::from_secs(3);
 /// The component that fails until [`Program::run`]: before that a program may not even have said what it needs.
 const START: &str = "start";
 
+/// How long the end of a process waits for what its program left behind.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Runs a program, in a runtime of its own, to the end of its process: for `main` to return. *Invariant:* that end waits for no thread
+/// that itself waits for others, such as for the answer to a look-up of a name, or for a program that gives tokens: neither can be
+/// called off.
+pub fn main<E: Into<shutdown::BoxError>>(program: impl Future<Output = Result<(), E>>) -> ExitCode {
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return exit(Err::<(), _>(error)),
+    };
+    let code = exit(runtime.block_on(program));
+    runtime.shutdown_timeout(LINGER);
+    code
+}
+
 /// Turns the end of a program into its exit code, saying why it failed: in the log, or, if it failed before there was
-/// one, on the error stream. For `main` to return.
+/// one, on the error stream.
 pub fn exit<E: Into<shutdown::BoxError>>(result: Result<(), E>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     let error = error.into();
@@ -180,6 +196,21 @@ mod tests {
         while !ask(address, "/readyz").await.unwrap().contains(what) {
             tokio::task::yield_now().await;
         }
+    }
+
+    #[test]
+    fn the_end_of_a_process_waits_for_no_thread_that_waits_for_others() {
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let code = main(async move {
+                tokio::task::spawn_blocking(move || held.recv());
+                Ok::<(), String>(())
+            });
+            tell.send(code).unwrap();
+        });
+        assert!(told.recv_timeout(LONG).is_ok(), "it never ends");
+        drop(hold);
     }
 
     #[tokio::test]
