@@ -45,16 +45,30 @@ pub enum Error {
     /// It took too long, as a program that is asked for a token may.
     #[error("create a client")]
     Late(#[source] runtime::DeadlineExceeded),
+    /// One that was begun before is still being made.
+    #[error(
+        "create a client: what was begun before has not ended, as a program that the kubeconfig names for tokens may not"
+    )]
+    Begun,
     /// The task that made it broke.
     #[error("create a client")]
     Broken(#[source] tokio::task::JoinError),
 }
 
-/// Makes clients of a kubeconfig.
-pub async fn make(kubeconfig: Kubeconfig, guard: Arc<Guard>, limit: Duration) -> Result<Clients, Error> {
+/// Makes clients of a kubeconfig. A program that it names for tokens goes on after `limit`: `made` lives until it has ended.
+pub async fn make(
+    kubeconfig: Kubeconfig,
+    guard: Arc<Guard>,
+    limit: Duration,
+    made: Arc<()>,
+) -> Result<Clients, Error> {
     let config = config(kubeconfig, limit).await?;
     // Files are read here, and programs are run that a kubeconfig may name: not on a thread that others wait for.
-    let made = tokio::task::spawn_blocking(move || both(config, &guard));
+    let made = tokio::task::spawn_blocking(move || {
+        let clients = both(config, &guard);
+        drop(made);
+        clients
+    });
     runtime::deadline(limit, "a client", made).await.map_err(Error::Late)?.map_err(Error::Broken)?
 }
 
@@ -149,8 +163,8 @@ mod tests {
             ("echo '{\"token\": \"swordfish\"'", "something else than a credential"),
             ("echo swordfish", "something else than a credential"),
         ] {
-            let made = make(with_program(line), Arc::new(Guard::new(1)), Duration::from_secs(20)).await;
-            let error = made.unwrap_err();
+            let (guard, limit) = (Arc::new(Guard::new(1)), Duration::from_secs(20));
+            let error = make(with_program(line), guard, limit, Arc::default()).await.unwrap_err();
             let (told, shown) = (crate::classify::chain(&error), format!("{error:?}"));
             assert!(!told.contains("swordfish") && !shown.contains("swordfish"), "{line}\n{told}\n{shown}");
             assert!(told.contains(expected) && told.contains("by hand"), "{told}");

@@ -1,6 +1,6 @@
 //! One cluster: its registration, its clients as its credentials give them, and its guard.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use domain::Cluster;
@@ -22,6 +22,17 @@ pub struct Member {
     /// What every call goes through.
     pub guard: Arc<Guard>,
     access: Mutex<Access>,
+    making: Mutex<Making>,
+}
+
+/// The clients that were begun last. A program for tokens that hangs cannot be called off, and another one of the same kind would
+/// only hang beside it.
+#[derive(Debug, Default)]
+struct Making {
+    /// What they are made of.
+    source: Vec<u8>,
+    /// Alive until they are made.
+    lasts: Weak<()>,
 }
 
 #[derive(Debug, Default)]
@@ -40,6 +51,7 @@ impl Member {
             left: CancellationToken::new(),
             guard: Arc::new(Guard::new(bound)),
             access: Mutex::default(),
+            making: Mutex::default(),
         }
     }
 
@@ -86,7 +98,12 @@ impl Member {
                 return;
             }
         }
-        match client::make(read.kubeconfig, Arc::clone(&self.guard), settings.call_timeout).await {
+        let Some(making) = self.begin_making(&read.source) else {
+            return self.refuse(&client::Error::Begun);
+        };
+        match client::make(read.kubeconfig, Arc::clone(&self.guard), settings.call_timeout, making).await {
+            // Newer ones were begun meanwhile.
+            Ok(_) if lock(&self.making).source != read.source => {}
             Ok(clients) => {
                 tracing::info!(cluster.name = %self.cluster.id, "credentials read");
                 *lock(&self.access) =
@@ -95,6 +112,17 @@ impl Member {
             }
             Err(error) => self.refuse(&error),
         }
+    }
+
+    /// To be kept as long as it is at making clients of this; `None` while somebody else is.
+    fn begin_making(&self, source: &[u8]) -> Option<Arc<()>> {
+        let mut making = lock(&self.making);
+        if making.source == source && making.lasts.strong_count() > 0 {
+            return None;
+        }
+        let lasts = Arc::new(());
+        *making = Making { source: source.to_owned(), lasts: Arc::downgrade(&lasts) };
+        Some(lasts)
     }
 
     fn refuse(&self, error: &(dyn std::error::Error + 'static)) {

@@ -2,7 +2,8 @@
 //!
 //! The registry is read from Postgres on a period and kept while Postgres is away; credentials are files that are read
 //! again on a period. *Invariant:* what one cluster does to us stays with that cluster: each has its own client, bound
-//! and breaker, and one whose registration cannot be read is out of reach alone. Nothing here writes to a cluster.
+//! and breaker, no other one waits for its credentials, and one whose registration cannot be read is out of reach alone. Nothing
+//! here writes to a cluster.
 
 pub mod breaker;
 pub mod client;
@@ -16,6 +17,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use domain::ClusterId;
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use runtime::CancellationToken;
 use store::{Store, in_time};
 
@@ -25,6 +28,8 @@ use crate::metrics::Metrics;
 
 /// How often the registry and the credentials are read.
 const REFRESH: Duration = Duration::from_secs(5);
+/// How long a reading of the registry waits for the credentials of clusters that are new in it.
+const FIRST: Duration = Duration::from_secs(3);
 /// Least time between two readings of the registry for clusters that are not known.
 const APART: Duration = Duration::from_secs(1);
 /// How often each cluster is asked whether it answers.
@@ -117,6 +122,7 @@ impl Fleet {
     /// token that is cancelled when it goes or its registration changes.
     pub async fn keep(self: Arc<Self>, stop: CancellationToken, joined: impl Fn(Arc<Member>) + Send + Sync) {
         let mut told: Vec<Arc<Member>> = Vec::new();
+        let mut rereads = FuturesUnordered::new();
         loop {
             if let Err(error) = self.refresh(None).await {
                 tracing::debug!(
@@ -125,14 +131,18 @@ impl Fleet {
                 );
             }
             let members = self.members();
-            let rereads = members.iter().map(|member| member.reread_credentials(&self.settings));
-            futures::future::join_all(rereads).await;
             for member in members.iter().filter(|member| !told.iter().any(|known| Arc::ptr_eq(known, member)))
             {
                 joined(Arc::clone(member));
             }
+            rereads.extend(members.iter().map(|member| reread(Arc::clone(member), self.settings.clone())));
             told = members;
-            if !runtime::backoff::sleep(REFRESH, &stop).await {
+            // As they come: neither the others nor the registry wait for one that takes long.
+            let goes_on = tokio::select! {
+                goes_on = runtime::backoff::sleep(REFRESH, &stop) => goes_on,
+                () = go_on_with(&mut rereads) => true,
+            };
+            if !goes_on {
                 return;
             }
         }
@@ -207,7 +217,9 @@ impl Fleet {
         for member in &fresh {
             tracing::info!(cluster.name = %member.cluster.id, cluster.state = %member.cluster.state, "cluster registered");
         }
-        futures::future::join_all(fresh.iter().map(|member| member.reread_credentials(&self.settings))).await;
+        let first = fresh.iter().map(|member| member.reread_credentials(&self.settings));
+        // One that takes longer is read again later: the others are not to wait for it.
+        let _ = runtime::deadline(FIRST, "the first credentials", futures::future::join_all(first)).await;
         let registry = Arc::new(registry);
         // First of all: those who leave look at what is there now.
         *self.registry.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&registry);
@@ -241,6 +253,16 @@ impl Fleet {
         }
         self.metrics.unreadable(now.unreadable.len());
     }
+}
+
+/// Goes on with what was begun, and never ends.
+async fn go_on_with(begun: &mut FuturesUnordered<impl Future<Output = ()>>) {
+    while begun.next().await.is_some() {}
+    std::future::pending().await
+}
+
+async fn reread(member: Arc<Member>, settings: Settings) {
+    member.reread_credentials(&settings).await;
 }
 
 /// What health says of a cluster stands under this name.

@@ -1,11 +1,13 @@
 //! Credentials by way of a program that a kubeconfig names: it fails, its tokens run out, and nobody starts anything anew.
 
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
+use domain::ClusterState;
 use serde_json::{Value, json};
 use wire::OutcomeKind;
 
-use super::rig::{Rig, kubeconfig};
+use super::rig::{PATIENCE, Rig, kubeconfig};
 use crate::front::{Act, Front, Seen};
 
 /// Gives the token in a file for a moment; without the file it fails.
@@ -14,11 +16,14 @@ until=$(date -u -d '+20 seconds' +%Y-%m-%dT%H:%M:%SZ)
 printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s","expirationTimestamp":"%s"}}' "$token" "$until"
 "#;
 
-/// The kubeconfig of `bare` with a program for the token.
-fn with_program(server: &str, file: &str) -> String {
+/// Lasts as long as whoever asks it for a token.
+const HANGS: &str = "exec tail --pid=$PPID -f /dev/null";
+
+/// The kubeconfig of `bare` with a shell for the token.
+fn with_program(server: &str, arguments: &[&str]) -> String {
     let mut config: Value = serde_json::from_str(&kubeconfig(server)).unwrap();
     config["users"][0]["user"] = json!({"exec": {
-        "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", PROGRAM, file],
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": arguments,
         "interactiveMode": "Never",
     }});
     config.to_string()
@@ -35,7 +40,7 @@ async fn a_program_for_tokens_that_fails_parks_until_it_works_again() {
         if seen.authorization == wanted { Act::Pass } else { Act::Answer(401, None) }
     });
     let file = rig.credentials.join("token-of-the-program");
-    let config = with_program(front.url(), &file.display().to_string());
+    let config = with_program(front.url(), &["-c", PROGRAM, &file.display().to_string()]);
     rig.write_credentials("bare.kubeconfig", &config);
     let running = rig.start(&[]);
     let early = rig.instruction(1);
@@ -61,4 +66,28 @@ async fn a_program_for_tokens_that_fails_parks_until_it_works_again() {
     rig.count("select count(*) from parked_instructions", "0").await;
     rig.count("select count(*) from dead_letters", "0").await;
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_for_tokens_that_hangs_holds_up_neither_other_clusters_nor_the_end() {
+    let rig = Rig::new().await;
+    let server = &testkit::bare_cluster().server;
+    rig.write_credentials("bare.kubeconfig", &with_program(server, &["-c", HANGS]));
+    rig.credentials_at("well", server);
+    rig.register_as("well", ClusterState::Active).await;
+    // Longer than anything is waited for here.
+    let mut process = rig.start_process_failing_at("", &["--call-timeout", "120"]);
+    let held = rig.instruction(1);
+    let mut well = rig.instruction(1);
+    well.cluster = "well".parse().unwrap();
+    for instruction in [&held, &well] {
+        rig.publish(instruction).await;
+    }
+    rig.outcome(&well, OutcomeKind::Applied).await;
+    assert_eq!(rig.outcome(&held, OutcomeKind::Parked).await.code, "credentials");
+    let number = process.id().unwrap().to_string();
+    let asked = Command::new("sh").args(["-c", "kill -TERM $0", &number]).status().unwrap();
+    assert!(asked.success(), "{asked}");
+    let ended = tokio::time::timeout(PATIENCE, process.wait()).await.expect("it ends").unwrap();
+    assert!(ended.success(), "{ended}");
 }
