@@ -45,8 +45,16 @@ pub struct Fleet {
     health: runtime::Health,
     metrics: Metrics,
     registry: RwLock<Arc<Registry>>,
-    /// One refresh at a time; what it says is when the last one began.
-    refreshing: tokio::sync::Mutex<Option<Instant>>,
+    /// One refresh at a time; what it says is what came of the last one.
+    refreshing: tokio::sync::Mutex<Option<Reading>>,
+}
+
+/// A reading of the registry that ended.
+#[derive(Debug)]
+struct Reading {
+    began: Instant,
+    /// Why it failed, if it did.
+    result: Result<(), String>,
 }
 
 /// What the registry says.
@@ -109,7 +117,7 @@ impl Fleet {
         match (self.known(id), refreshed) {
             (Some(found), _) => found,
             (None, Ok(())) => Found::Unknown,
-            (None, Err(error)) => Found::NotKnown(runtime::telemetry::chain(&error)),
+            (None, Err(reason)) => Found::NotKnown(reason),
         }
     }
 
@@ -124,11 +132,8 @@ impl Fleet {
         let mut told: Vec<Arc<Member>> = Vec::new();
         let mut rereads = FuturesUnordered::new();
         loop {
-            if let Err(error) = self.refresh(None).await {
-                tracing::debug!(
-                    error = &error as &dyn std::error::Error,
-                    "the registry of clusters was not read"
-                );
+            if let Err(reason) = self.refresh(None).await {
+                tracing::debug!(reason, "the registry of clusters was not read");
             }
             let members = self.members();
             for member in members.iter().filter(|member| !told.iter().any(|known| Arc::ptr_eq(known, member)))
@@ -187,18 +192,32 @@ impl Fleet {
         Arc::clone(&self.registry.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads the registry, unless somebody else began to after `asked`. Those who ask share one reading in a second.
-    async fn refresh(&self, asked: Option<Instant>) -> Result<(), store::Error> {
+    /// Reads the registry, unless somebody else began to after `asked`. Those who ask share one reading in a second, and what came of
+    /// it, that it failed too.
+    async fn refresh(&self, asked: Option<Instant>) -> Result<(), String> {
         let mut last = self.refreshing.lock().await;
-        if let (Some(asked), Some(began)) = (asked, *last) {
-            if began >= asked {
-                return Ok(());
+        if let (Some(asked), Some(last)) = (asked, &*last) {
+            if last.began >= asked {
+                return last.result.clone();
             }
-            tokio::time::sleep(APART.saturating_sub(began.elapsed())).await;
+            tokio::time::sleep(APART.saturating_sub(last.began.elapsed())).await;
         }
         let began = Instant::now();
-        let store::Registry { clusters, unreadable } = in_time(self.store.clusters()).await?;
-        *last = Some(began);
+        let result = match in_time(self.store.clusters()).await {
+            Ok(registry) => {
+                self.take_in(registry).await;
+                Ok(())
+            }
+            Err(error) => Err(runtime::telemetry::chain(&error)),
+        };
+        // Not before everybody can find what was read: this may be given up at any moment until then.
+        *last = Some(Reading { began, result: result.clone() });
+        result
+    }
+
+    /// What was read is what is known from now on.
+    async fn take_in(&self, read: store::Registry) {
+        let store::Registry { clusters, unreadable } = read;
         let mut fresh = Vec::new();
         let before = self.registry();
         let reason = |one: store::UnreadableCluster| (one.id, runtime::telemetry::chain(&one.error));
@@ -229,8 +248,6 @@ impl Fleet {
             }
         }
         self.tell_unreadable(&before, &registry);
-        drop(last);
-        Ok(())
     }
 
     /// Says of which clusters the registration cannot be read: once aloud, and all the time to whoever looks.
@@ -281,5 +298,32 @@ async fn until_probe(member: &Member, phases: &mut tokio::sync::watch::Receiver<
             // The sender lives in the member.
             _ = phases.changed() => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without Postgres, where nothing listens.
+    fn fleet() -> Arc<Fleet> {
+        let patience = store::Settings { acquire: Duration::from_millis(200), ..store::Settings::default() };
+        let store = Store::connect("postgres://nobody@127.0.0.1:1/nothing", &patience).unwrap();
+        let settings = Settings {
+            credentials_dir: std::env::temp_dir(),
+            call_timeout: Duration::from_secs(1),
+            cluster_concurrency: 1,
+        };
+        let metrics = Metrics::new(&runtime::Metrics::new(runtime::service!("test")));
+        Fleet::new(store, settings, runtime::Health::new(), metrics)
+    }
+
+    #[tokio::test]
+    async fn who_asks_while_the_registry_cannot_be_read_does_not_wait_for_those_before() {
+        let (fleet, id): (_, ClusterId) = (fleet(), "eu-west-1".parse().unwrap());
+        let begun = Instant::now();
+        let found = futures::future::join_all((0..100).map(|_| fleet.find(&id))).await;
+        assert!(found.iter().all(|found| matches!(found, Found::NotKnown(_))), "{found:?}");
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     }
 }
