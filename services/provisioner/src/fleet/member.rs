@@ -35,7 +35,7 @@ struct Making {
     lasts: Weak<()>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Access {
     /// What the clients were made of.
     source: Option<Vec<u8>>,
@@ -51,6 +51,17 @@ impl Member {
             left: CancellationToken::new(),
             guard: Arc::new(Guard::new(bound)),
             access: Mutex::default(),
+            making: Mutex::default(),
+        }
+    }
+
+    /// The same cluster, registered otherwise but for its credentials: the same server, which is as well or as ill as it was.
+    pub fn registered_anew(&self, cluster: Cluster) -> Self {
+        Self {
+            cluster,
+            left: CancellationToken::new(),
+            guard: Arc::clone(&self.guard),
+            access: Mutex::new(lock(&self.access).clone()),
             making: Mutex::default(),
         }
     }

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use domain::ClusterId;
+use domain::{Cluster, ClusterId};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use runtime::CancellationToken;
@@ -225,9 +225,10 @@ impl Fleet {
             Registry { unreadable: unreadable.into_iter().map(reason).collect(), ..Registry::default() };
         for record in clusters {
             let id = record.cluster.id.clone();
-            let same = before.members.get(&id).filter(|member| member.cluster == record.cluster);
+            let known = before.members.get(&id);
+            let same = known.filter(|member| member.cluster == record.cluster);
             let member = same.cloned().unwrap_or_else(|| {
-                let member = Arc::new(Member::new(record.cluster, self.settings.cluster_concurrency));
+                let member = Arc::new(self.member(known, record.cluster));
                 fresh.push(Arc::clone(&member));
                 member
             });
@@ -248,6 +249,13 @@ impl Fleet {
             }
         }
         self.tell_unreadable(&before, &registry);
+    }
+
+    fn member(&self, known: Option<&Arc<Member>>, cluster: Cluster) -> Member {
+        match known {
+            Some(known) if known.cluster.credentials == cluster.credentials => known.registered_anew(cluster),
+            _ => Member::new(cluster, self.settings.cluster_concurrency),
+        }
     }
 
     /// Says of which clusters the registration cannot be read: once aloud, and all the time to whoever looks.
@@ -303,6 +311,9 @@ async fn until_probe(member: &Member, phases: &mut tokio::sync::watch::Receiver<
 
 #[cfg(test)]
 mod tests {
+    use domain::ClusterState;
+
+    use super::breaker::Phase;
     use super::*;
 
     /// Without Postgres, where nothing listens.
@@ -316,6 +327,44 @@ mod tests {
         };
         let metrics = Metrics::new(&runtime::Metrics::new(runtime::service!("test")));
         Fleet::new(store, settings, runtime::Health::new(), metrics)
+    }
+
+    fn registry(state: ClusterState, credentials: &str) -> store::Registry {
+        let cluster = Cluster {
+            id: "eu-west-1".parse().unwrap(),
+            region: "eu-west-1".to_owned(),
+            account: "000000000000".to_owned(),
+            zones: BTreeMap::new(),
+            hosted_zone_id: "Z1".to_owned(),
+            dns_suffix: "example.com".to_owned(),
+            namespace_template: "qdb-{tenant}".to_owned(),
+            state,
+            credentials: credentials.to_owned(),
+        };
+        let at = jiff::Timestamp::UNIX_EPOCH;
+        let record = store::ClusterRecord { cluster, created_at: at, updated_at: at };
+        store::Registry { clusters: vec![record], unreadable: Vec::new() }
+    }
+
+    /// Who closes a sick cluster for new databases does not have it asked as if it were well.
+    #[tokio::test]
+    async fn a_cluster_that_is_registered_otherwise_is_as_ill_as_before() {
+        let fleet = fleet();
+        let table = [
+            (ClusterState::Active, "file:one", Phase::Closed),
+            (ClusterState::Draining, "file:one", Phase::Resting),
+            // Another server, for all that is known.
+            (ClusterState::Draining, "file:two", Phase::Closed),
+        ];
+        let mut before: Option<Arc<Member>> = None;
+        for (state, credentials, phase) in table {
+            fleet.take_in(registry(state, credentials)).await;
+            let [member]: [Arc<Member>; 1] = fleet.members().try_into().unwrap();
+            assert_eq!((member.cluster.state, member.guard.phase()), (state, phase), "{credentials}");
+            assert!(!member.left.is_cancelled() && before.is_none_or(|before| before.left.is_cancelled()));
+            member.guard.rest(Duration::from_secs(30));
+            before = Some(member);
+        }
     }
 
     #[tokio::test]
