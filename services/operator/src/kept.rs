@@ -9,16 +9,16 @@ use std::fmt::Debug;
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
-use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Node, NodeStatus, PersistentVolume, PersistentVolumeClaim, Pod, PodSpec, PodStatus, Secret,
     Service,
 };
 use k8s_openapi::api::storage::v1::VolumeAttachment;
+use k8s_openapi::{ByteString, NamespaceResourceScope};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Resource};
-use resources::{QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule, Seen, names};
+use resources::{QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule, Readable, Seen, names};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -65,39 +65,69 @@ impl Kept for QuestDB {
     type Brief = brief::Database;
     const IS_DATABASE: bool = true;
 
-    /// One that cannot be read in whole is kept as far as it can, and says so ([`resources::unread`]): else a single one would hide
-    /// all others of its place.
     fn watched(
         api: Api<Self>,
         place: Option<&str>,
         config: watcher::Config,
         anew: Anew,
     ) -> BoxStream<'static, Told<Self>> {
-        let client = api.into_client();
-        let api: Api<Seen> = match place {
-            Some(namespace) => Api::namespaced(client, namespace),
-            None => Api::all(client),
-        };
-        watch::begin(api, config, anew).map(|told| told.map(as_read)).boxed()
-    }
-}
-
-fn as_read(event: Event<Seen>) -> Event<QuestDB> {
-    match event {
-        Event::Apply(seen) => Event::Apply(seen.into()),
-        Event::Delete(seen) => Event::Delete(seen.into()),
-        Event::Init => Event::Init,
-        Event::InitApply(seen) => Event::InitApply(seen.into()),
-        Event::InitDone => Event::InitDone,
+        as_far_as_readable(api, place, config, anew)
     }
 }
 
 impl Kept for QuestDBSnapshot {
     type Brief = brief::Uid;
+
+    fn watched(
+        api: Api<Self>,
+        place: Option<&str>,
+        config: watcher::Config,
+        anew: Anew,
+    ) -> BoxStream<'static, Told<Self>> {
+        as_far_as_readable(api, place, config, anew)
+    }
 }
 
 impl Kept for QuestDBSnapshotSchedule {
     type Brief = brief::Schedule;
+
+    fn watched(
+        api: Api<Self>,
+        place: Option<&str>,
+        config: watcher::Config,
+        anew: Anew,
+    ) -> BoxStream<'static, Told<Self>> {
+        as_far_as_readable(api, place, config, anew)
+    }
+}
+
+/// One that cannot be read in whole is kept as far as it can, and says so ([`resources::unread`]): else a single one would hide all
+/// others of its place.
+fn as_far_as_readable<K>(
+    api: Api<K>,
+    place: Option<&str>,
+    config: watcher::Config,
+    anew: Anew,
+) -> BoxStream<'static, Told<K>>
+where
+    K: Readable + Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Send + 'static,
+{
+    let client = api.into_client();
+    let api: Api<Seen<K>> = match place {
+        Some(namespace) => Api::namespaced(client, namespace),
+        None => Api::all(client),
+    };
+    watch::begin(api, config, anew).map(|told| told.map(as_read)).boxed()
+}
+
+fn as_read<K: Readable>(event: Event<Seen<K>>) -> Event<K> {
+    match event {
+        Event::Apply(seen) => Event::Apply(seen.marked()),
+        Event::Delete(seen) => Event::Delete(seen.marked()),
+        Event::Init => Event::Init,
+        Event::InitApply(seen) => Event::InitApply(seen.marked()),
+        Event::InitDone => Event::InitDone,
+    }
 }
 
 impl Kept for ConfigMap {
@@ -200,33 +230,49 @@ mod tests {
     use crate::store::Key;
     use crate::watch::{Upkeep, Watches};
 
-    /// A server that lists these databases and then says nothing more.
-    fn listing(databases: serde_json::Value) -> kube::Client {
-        let list = move || played::list("QuestDB", "crd.questdb.io/v1", &databases);
+    /// A server that lists these objects of a kind and then says nothing more.
+    fn listing(kind: &'static str, objects: Value) -> kube::Client {
+        let list = move || played::list(kind, "crd.questdb.io/v1", &objects);
         played::client(move |_, watches| if watches { Answer::Silence } else { list() })
     }
 
-    #[tokio::test]
-    async fn a_database_that_cannot_be_read_hides_no_other() {
-        let database = |name: &str, state: &str| {
-            let spec = json!({ "runState": state, "storage": { "sizeGib": 20 } });
-            json!({ "metadata": { "name": name, "namespace": "n" }, "spec": spec })
+    /// What is kept of a list of `newer`, which cannot be read for a `word`, and `plain`.
+    async fn kept<K>(scope: Scope, both: [Value; 2], word: &str)
+    where
+        K: Kept + Readable + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        let named = |name: &str, mut object: Value| {
+            object["metadata"] = json!({ "name": name, "namespace": "n" });
+            object
         };
-        let both = json!([database("newer", "Hibernating"), database("plain", "Running")]);
+        let [newer, plain] = both;
+        let kind = K::kind(&()).into_owned();
+        let client = listing(kind.leak(), json!([named("newer", newer), named("plain", plain)]));
+        let (stop, metrics) = (CancellationToken::new(), runtime::Metrics::default());
+        let watches = Watches::new(&metrics, &Readiness::default(), &scope, String::new());
+        let upkeep = Upkeep::played(watches, scope, &stop);
+        let sources = watch::namespaced::<K>(&client, &upkeep.scope);
+        let config = watcher::Config::default();
+        let store = watch::keep(&upkeep, sources, &config, |_| std::future::ready(()));
+        let ready = tokio::time::timeout(Duration::from_secs(30), store.ready()).await;
+        assert_eq!(ready, Ok(true), "the list is not taken in");
+        let found = |name| store.get(&Key::new(Some("n"), name)).expect("it is kept");
+        assert!(resources::unread(found("newer").meta()).is_some_and(|why| why.contains(word)));
+        assert_eq!(resources::unread(found("plain").meta()), None);
+        stop.cancel();
+    }
+
+    #[tokio::test]
+    async fn an_object_that_cannot_be_read_hides_no_other() {
+        let database = |state: &str| json!({ "spec": { "runState": state, "storage": { "sizeGib": 20 } } });
+        let snapshot = |policy: &str| json!({ "spec": { "database": "d", "deletionPolicy": policy } });
+        let schedule = |suspend: Value| json!({ "spec": { "database": "d", "schedule": "0 * * * *", "suspend": suspend } });
         for scope in [Scope::All, Scope::of(&["n".to_owned()])] {
-            let client = listing(both.clone());
-            let (stop, metrics) = (CancellationToken::new(), runtime::Metrics::default());
-            let watches = Watches::new(&metrics, &Readiness::default(), &scope, String::new());
-            let upkeep = Upkeep::played(watches, scope, &stop);
-            let sources = watch::namespaced::<QuestDB>(&client, &upkeep.scope);
-            let config = watcher::Config::default();
-            let store = watch::keep(&upkeep, sources, &config, |_| std::future::ready(()));
-            let ready = tokio::time::timeout(Duration::from_secs(30), store.ready()).await;
-            assert_eq!(ready, Ok(true), "the list is not taken in");
-            let found = |name| store.get(&Key::new(Some("n"), name)).expect("it is kept");
-            assert!(resources::unread(&found("newer")).is_some_and(|why| why.contains("Hibernating")));
-            assert_eq!(resources::unread(&found("plain")), None);
-            stop.cancel();
+            let databases = ["Hibernating", "Running"].map(database);
+            kept::<QuestDB>(scope.clone(), databases, "Hibernating").await;
+            kept::<QuestDBSnapshot>(scope.clone(), ["Archive", "Retain"].map(snapshot), "Archive").await;
+            let schedules = [json!("at night"), json!(true)].map(schedule);
+            kept::<QuestDBSnapshotSchedule>(scope, schedules, "at night").await;
         }
     }
 

@@ -33,7 +33,7 @@ const UNTOLD: Duration = Duration::from_mins(5);
 /// Between two looks at a database that nobody is to work on, of which is told what waits.
 const SUSPENDED: Duration = Duration::from_mins(5);
 /// Reason of the event that tells of a resource that is not seen as it was written.
-const MISREAD: &str = "DefinitionMismatch";
+pub(crate) const MISREAD: &str = "DefinitionMismatch";
 /// Between two looks at what only a person can cure.
 const BROKEN: Duration = Duration::from_secs(30);
 

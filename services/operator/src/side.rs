@@ -18,7 +18,7 @@ use kube::runtime::watcher;
 use kube::{Client, Resource};
 use plan::Unseen;
 use resources::names::snapshot::LABEL_SCHEDULE;
-use resources::{QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule};
+use resources::{QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule, Readable};
 use runtime::CancellationToken;
 use tokio::sync::mpsc;
 
@@ -29,7 +29,7 @@ use crate::kept::Kept;
 use crate::kept::brief::Uid;
 use crate::memory::Memories;
 use crate::metrics::{Census, Measures};
-use crate::reconcile::until_seen;
+use crate::reconcile::{MISREAD, until_seen};
 use crate::schedules::Schedules;
 use crate::snapshots::Snapshots;
 use crate::store::{Key, Store};
@@ -291,7 +291,7 @@ fn hidden<K: Resource<DynamicType = ()>>(
     watches.unseen(namespace).or_else(|| kinds.iter().find_map(|kind| of(kind)))
 }
 
-async fn turn<K: Resource<DynamicType = ()>>(
+async fn turn<K: Readable>(
     context: &Context,
     measures: &Measures,
     memories: &Memories,
@@ -308,6 +308,10 @@ async fn turn<K: Resource<DynamicType = ()>>(
     let turns = Turns { leadership: &context.leadership, measures, memories };
     let hidden = hidden::<K>(&context.side.watches, metadata.namespace.as_deref(), owes);
     let pass = async {
+        if let Some(what) = plan::unread(resource) {
+            context.events.wrong(resource, MISREAD, what.clone()).await;
+            return Err(Error::Definition { what });
+        }
         match hidden {
             Some(unseen) => Ok(Next::Soon(until_seen(&unseen, runtime::backoff::random_share()))),
             None => pass.await,

@@ -2,16 +2,24 @@
 //! another version than this program. *Invariant:* what is asked for is not guessed of such a one, and it is not written to:
 //! the API server stores with every write what it shows, and would forget for good what it only does not show.
 
-use resources::{QuestDB, names};
+use resources::{QuestDB, Readable, names};
+
+/// Why nothing is done for an object that cannot be read in whole, and what to do about it; nothing when it can. Of a kind that has
+/// no instruction nothing else is known to be lost.
+pub fn unread<K: Readable>(object: &K) -> Option<String> {
+    let why = resources::unread(object.meta())?;
+    let kind = K::kind(&());
+    Some(format!(
+        "it cannot be read in whole ({why}): the definition of {kind} in this cluster, or who wrote it, is of another version than \
+         this operator. Nothing is done for it, and nothing is written to it, until the definitions (deploy/crds) and the \
+         operator are of one version"
+    ))
+}
 
 /// What is missing of a resource, and what to do about it; nothing when it is as it was written, as far as that can be told.
 pub fn misread(resource: &QuestDB) -> Option<String> {
-    if let Some(why) = resources::unread(resource) {
-        return Some(format!(
-            "it cannot be read in whole ({why}): the definition of QuestDB in this cluster, or who wrote it, is of another version \
-             than this operator. Nothing is done for it, and nothing is written to it, until the definitions (deploy/crds) and the \
-             operator are of one version"
-        ));
+    if let Some(what) = unread(resource) {
+        return Some(what);
     }
     let knows = lost_instruction(resource)?;
     Some(format!(
@@ -40,7 +48,7 @@ fn lost_instruction(resource: &QuestDB) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use resources::{InstructionStatus, Seen};
+    use resources::{InstructionStatus, QuestDBSnapshot, Seen};
     use serde_json::json;
 
     use super::*;
@@ -77,7 +85,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_in_whole_says_why() {
-        let seen = |value| QuestDB::from(serde_json::from_value::<Seen>(value).unwrap());
+        let seen = |value| serde_json::from_value::<Seen>(value).unwrap().marked();
         assert_eq!(misread(&seen(value(1))), None);
         let mut newer = value(1);
         newer["spec"]["runState"] = json!("Hibernating");
@@ -87,5 +95,9 @@ mod tests {
         older["spec"]["instruction"].as_object_mut().unwrap().remove("seq").unwrap();
         let told = misread(&seen(older)).unwrap();
         assert!(told.contains("missing field `seq`"), "{told}");
+        let copy = json!({ "metadata": { "name": "a" }, "spec": { "database": 7 } });
+        let copy = serde_json::from_value::<Seen<QuestDBSnapshot>>(copy).unwrap().marked();
+        let told = unread(&copy).unwrap();
+        assert!(told.contains("of QuestDBSnapshot in this cluster"), "{told}");
     }
 }

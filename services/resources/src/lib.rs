@@ -38,7 +38,7 @@ pub use schedule::{
     SnapshotTemplate,
 };
 pub use schema::{definition, definitions};
-pub use seen::{Seen, unread};
+pub use seen::{Readable, Seen, unread};
 pub use served::{DOCUMENT, lacking};
 pub use snapshot::{CopyPolicy, QuestDBSnapshot, QuestDBSnapshotSpec, QuestDBSnapshotStatus, SnapshotPhase};
 pub use spec::{

@@ -13,30 +13,46 @@ use kube::Resource;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error as _};
 use serde_json::{Error, Map, Value, json};
 
-use crate::{QuestDB, QuestDBSpec, QuestDBStatus};
+use crate::{
+    QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule, QuestDBSnapshotScheduleSpec,
+    QuestDBSnapshotScheduleStatus, QuestDBSnapshotSpec, QuestDBSnapshotStatus, QuestDBSpec, QuestDBStatus,
+};
 
 /// Annotation that only what was read here has, and nothing in an API server, which takes no key with a space.
 const UNREAD: &str = "not read";
 
 /// A resource of a cluster.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct Seen<K = QuestDB> {
     /// What could be read of it.
-    pub object: QuestDB,
+    pub object: K,
     /// Why the rest could not.
     pub unread: Option<String>,
 }
 
-/// Why a resource is not whole; nothing when it is. Whatever it does not have may be otherwise in the API server.
-pub fn unread(resource: &QuestDB) -> Option<&str> {
-    resource.metadata.annotations.as_ref()?.get(UNREAD).map(String::as_str)
+/// A kind of which an object is seen that cannot be read in whole.
+pub trait Readable: Resource<DynamicType = ()> + DeserializeOwned {
+    /// What can be read of an object, field by field.
+    ///
+    /// # Errors
+    ///
+    /// It is no object: its metadata cannot be read.
+    fn readable(value: &Value) -> Result<Self, Error>;
 }
 
-/// Itself, and whether it is whole goes with it.
-impl From<Seen> for QuestDB {
-    fn from(Seen { mut object, unread }: Seen) -> Self {
+/// Why a resource with this metadata is not whole; nothing when it is. Whatever it does not have may be otherwise in the API server.
+pub fn unread(metadata: &ObjectMeta) -> Option<&str> {
+    metadata.annotations.as_ref()?.get(UNREAD).map(String::as_str)
+}
+
+impl<K: Readable> Seen<K> {
+    /// The object, and whether it is whole goes with it ([`unread`]).
+    #[must_use]
+    pub fn marked(self) -> K {
+        let Self { mut object, unread } = self;
         if let Some(reason) = unread {
-            object.metadata.annotations.get_or_insert_with(BTreeMap::new).insert(UNREAD.to_owned(), reason);
+            let annotations = object.meta_mut().annotations.get_or_insert_with(BTreeMap::new);
+            annotations.insert(UNREAD.to_owned(), reason);
         }
         object
     }
@@ -45,18 +61,18 @@ impl From<Seen> for QuestDB {
 /// Tried as a whole first: nearly all are.
 #[derive(serde::Deserialize)]
 #[serde(untagged)]
-enum Read {
-    Whole(Box<QuestDB>),
+enum Read<K> {
+    Whole(Box<K>),
     Other(Value),
 }
 
-impl<'de> Deserialize<'de> for Seen {
+impl<'de, K: Readable> Deserialize<'de> for Seen<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match Read::deserialize(deserializer)? {
+        match Read::<K>::deserialize(deserializer)? {
             Read::Whole(object) => Ok(Self { object: *object, unread: None }),
             Read::Other(value) => {
-                let object = readable(&value).map_err(D::Error::custom)?;
-                let why = QuestDB::deserialize(&value).err();
+                let object = K::readable(&value).map_err(D::Error::custom)?;
+                let why = K::deserialize(&value).err();
                 let unread = why.map_or_else(|| "it is no resource".to_owned(), |why| why.to_string());
                 Ok(Self { object, unread: Some(unread) })
             }
@@ -64,16 +80,54 @@ impl<'de> Deserialize<'de> for Seen {
     }
 }
 
-/// What can be read of a resource, field by field.
-fn readable(value: &Value) -> Result<QuestDB, Error> {
-    let fields = |name| value.get(name).and_then(Value::as_object).cloned().unwrap_or_default();
-    let spec = fields("spec");
-    let size = spec.get("storage").and_then(|storage| u32::deserialize(storage.get("sizeGib")?).ok());
-    let least = Map::from_iter([("storage".to_owned(), json!({"sizeGib": size.unwrap_or(0)}))]);
-    let mut object = QuestDB::new("", read(only_readable::<QuestDBSpec>(spec, &least))?);
-    object.metadata = ObjectMeta::deserialize(value.get("metadata").unwrap_or(&Value::Null))?;
-    object.status = Some(read(only_readable::<QuestDBStatus>(fields("status"), &Map::new()))?);
-    Ok(object)
+impl Readable for QuestDB {
+    fn readable(value: &Value) -> Result<Self, Error> {
+        let spec = fields(value, "spec");
+        let size = spec.get("storage").and_then(|storage| u32::deserialize(storage.get("sizeGib")?).ok());
+        let least = Map::from_iter([("storage".to_owned(), json!({"sizeGib": size.unwrap_or(0)}))]);
+        let mut object = Self::new("", read(only_readable::<QuestDBSpec>(spec, &least))?);
+        object.metadata = metadata(value)?;
+        object.status = Some(read(only_readable::<QuestDBStatus>(fields(value, "status"), &Map::new()))?);
+        Ok(object)
+    }
+}
+
+impl Readable for QuestDBSnapshot {
+    fn readable(value: &Value) -> Result<Self, Error> {
+        let spec = fields(value, "spec");
+        let least = texts(&spec, &["database"]);
+        let mut object = Self::new("", read(only_readable::<QuestDBSnapshotSpec>(spec, &least))?);
+        object.metadata = metadata(value)?;
+        let status = fields(value, "status");
+        object.status = Some(read(only_readable::<QuestDBSnapshotStatus>(status, &Map::new()))?);
+        Ok(object)
+    }
+}
+
+impl Readable for QuestDBSnapshotSchedule {
+    fn readable(value: &Value) -> Result<Self, Error> {
+        let spec = fields(value, "spec");
+        let least = texts(&spec, &["database", "schedule"]);
+        let mut object = Self::new("", read(only_readable::<QuestDBSnapshotScheduleSpec>(spec, &least))?);
+        object.metadata = metadata(value)?;
+        let status = fields(value, "status");
+        object.status = Some(read(only_readable::<QuestDBSnapshotScheduleStatus>(status, &Map::new()))?);
+        Ok(object)
+    }
+}
+
+fn metadata(value: &Value) -> Result<ObjectMeta, Error> {
+    ObjectMeta::deserialize(value.get("metadata").unwrap_or(&Value::Null))
+}
+
+fn fields(value: &Value, name: &str) -> Map<String, Value> {
+    value.get(name).and_then(Value::as_object).cloned().unwrap_or_default()
+}
+
+/// Fields that have to be there, each as it is or empty.
+fn texts(spec: &Map<String, Value>, names: &[&str]) -> Map<String, Value> {
+    let text = |name: &str| spec.get(name).and_then(Value::as_str).unwrap_or_default();
+    names.iter().map(|&name| (name.to_owned(), json!(text(name)))).collect()
 }
 
 /// What has to be there, and of the rest each field that can be read beside it.
@@ -97,24 +151,24 @@ fn read<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, Error> {
 }
 
 /// To the API server it is what it is read as.
-impl Resource for Seen {
+impl<K: Resource<DynamicType = ()>> Resource for Seen<K> {
     type DynamicType = ();
-    type Scope = <QuestDB as Resource>::Scope;
+    type Scope = K::Scope;
 
     fn kind((): &()) -> Cow<'_, str> {
-        QuestDB::kind(&())
+        K::kind(&())
     }
 
     fn group((): &()) -> Cow<'_, str> {
-        QuestDB::group(&())
+        K::group(&())
     }
 
     fn version((): &()) -> Cow<'_, str> {
-        QuestDB::version(&())
+        K::version(&())
     }
 
     fn plural((): &()) -> Cow<'_, str> {
-        QuestDB::plural(&())
+        K::plural(&())
     }
 
     fn meta(&self) -> &ObjectMeta {
@@ -167,8 +221,8 @@ mod tests {
     fn what_can_be_read_in_whole_is_taken_as_it_is() {
         let [seen] = list(&[shown()]).try_into().unwrap();
         assert_eq!(seen.unread, None);
-        let object = QuestDB::from(seen);
-        assert_eq!((unread(&object), serde_json::to_value(&object).unwrap()), (None, shown()));
+        let object = seen.marked();
+        assert_eq!((unread(&object.metadata), serde_json::to_value(&object).unwrap()), (None, shown()));
     }
 
     #[test]
@@ -186,15 +240,15 @@ mod tests {
             assert!(QuestDB::deserialize(&edited).is_err(), "it can be read: {edited}");
             let [seen, other] = list(&[edited.clone(), shown()]).try_into().unwrap();
             assert!(other.unread.is_none() && seen.unread.as_ref().is_some_and(|found| found.contains(why)));
-            let object = QuestDB::from(seen);
+            let object = seen.marked();
             let position =
                 |found: &QuestDB| found.spec.instruction.as_ref().map(|found| (found.epoch, found.seq));
             assert_eq!((position(&object), object.spec.storage.size_gib), (Some((1, 7)), 50), "{edited}");
             assert!(object.metadata.annotations.as_ref().is_some_and(|found| found["a"] == "b"));
-            assert!(unread(&object).is_some_and(|found| found.contains(why)), "{edited}");
+            assert!(unread(&object.metadata).is_some_and(|found| found.contains(why)), "{edited}");
             // It stays so when it is kept as text.
             let kept: QuestDB = serde_json::from_str(&serde_json::to_string(&object).unwrap()).unwrap();
-            assert_eq!(unread(&kept), unread(&object));
+            assert_eq!(unread(&kept.metadata), unread(&object.metadata));
             let event = json!({"type": "MODIFIED", "object": edited});
             assert!(matches!(serde_json::from_value(event), Ok(WatchEvent::<Seen>::Modified(_))));
         }
@@ -207,8 +261,41 @@ mod tests {
             edited["spec"]["instruction"].as_object_mut().unwrap().remove(part).unwrap();
             let [seen] = list(&[edited]).try_into().unwrap();
             assert!(seen.unread.as_ref().is_some_and(|why| why.contains(part)), "{part}: {seen:?}");
-            assert_eq!(QuestDB::from(seen).spec.instruction, None, "{part}");
+            assert_eq!(seen.marked().spec.instruction, None, "{part}");
         }
+    }
+
+    /// What is left of an object whose definition was changed, or that somebody wrote by another one.
+    fn left<K: Readable>(object: Value) -> (K, String) {
+        assert!(K::deserialize(&object).is_err(), "it can be read: {object}");
+        let object = serde_json::from_value::<Seen<K>>(object).unwrap().marked();
+        let why = unread(object.meta()).unwrap().to_owned();
+        (object, why)
+    }
+
+    #[test]
+    fn of_snapshots_and_schedules_too_what_can_be_read_is_there() {
+        let metadata = json!({ "name": "a", "namespace": "n", "finalizers": ["f"] });
+        let (snapshot, why) = left::<QuestDBSnapshot>(json!({
+            "metadata": metadata,
+            "spec": { "database": "trades", "deletionPolicy": "Archive", "deadlineSeconds": 60 },
+            "status": { "phase": "Levitating", "snapshotId": "snap-1", "progress": "half" },
+        }));
+        assert!(why.contains("Archive") || why.contains("Levitating"), "{why}");
+        assert_eq!((snapshot.spec.database.as_str(), snapshot.spec.deadline_seconds), ("trades", 60));
+        let status = snapshot.status.unwrap();
+        assert_eq!(
+            (status.snapshot_id.as_deref(), status.phase, status.progress),
+            (Some("snap-1"), None, None)
+        );
+        assert_eq!(snapshot.metadata.finalizers, Some(vec!["f".to_owned()]));
+        let (schedule, why) = left::<QuestDBSnapshotSchedule>(json!({
+            "metadata": metadata,
+            "spec": { "schedule": "0 3 * * *", "suspend": true },
+        }));
+        assert!(why.contains("database"), "{why}");
+        let spec = schedule.spec;
+        assert_eq!((spec.database.as_str(), spec.schedule.as_str(), spec.suspend), ("", "0 3 * * *", true));
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Doing one step of a snapshot. The only place that writes to QuestDB, to EC2 and to the object for its sake.
 
 use cloud::{Error as AwsError, NewSnapshot, SnapshotId, Tags, key};
+use kube::Api;
 use kube::api::ListParams;
 use plan::snapshot::{Checkpoint, Step, identity, owes};
-use resources::QuestDBSnapshot;
 use resources::names::snapshot::{FINALIZER, IDENTITY, RELEASE_OWED};
+use resources::{QuestDBSnapshot, Seen};
 use serde_json::{Value, json};
 
 use super::Snapshots;
@@ -101,9 +102,11 @@ async fn hold(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> Result<Done,
 /// *Invariant:* of all snapshots of a database, at most one owes a release: two would release each other's checkpoints.
 async fn owe(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> Result<Done, Error> {
     let _one_after_the_other = snapshots.owing.lock().await;
-    let list = snapshots.api(resource);
+    // One that cannot be read in whole may owe one, too, and must not keep the others from being read.
+    let namespace = resource.metadata.namespace.as_deref().unwrap_or_default();
+    let list: Api<Seen<QuestDBSnapshot>> = Api::namespaced(snapshots.context.client.clone(), namespace);
     let all = snapshots.context.call("list the snapshots", list.list(&ListParams::default())).await?.items;
-    let other = all.iter().find(|other| {
+    let other = all.iter().map(|seen| &seen.object).find(|other| {
         other.spec.database == resource.spec.database
             && other.metadata.uid != resource.metadata.uid
             && owes(other)

@@ -14,7 +14,6 @@ mod tests;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kube::Api;
 use plan::snapshot::{self, Checkpoint, Plan, Seen};
 use resources::{QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase};
 use tokio::sync::Mutex;
@@ -162,11 +161,6 @@ impl Snapshots {
 
     fn locked(&self) -> std::sync::MutexGuard<'_, std::collections::HashMap<String, Checkpoint>> {
         self.checkpoints.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    fn api(&self, resource: &QuestDBSnapshot) -> Api<QuestDBSnapshot> {
-        let namespace = resource.metadata.namespace.as_deref().unwrap_or_default();
-        Api::namespaced(self.context.client.clone(), namespace)
     }
 
     /// Writes the status when it says something else than before; the version of the object that says so.

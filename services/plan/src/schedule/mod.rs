@@ -114,9 +114,17 @@ fn phase(one: &QuestDBSnapshot) -> Option<SnapshotPhase> {
     one.status.as_ref()?.phase
 }
 
-/// One that is on its way out is finished: whoever removed it does not want it waited for.
+/// One that is on its way out is finished: whoever removed it does not want it waited for. Nor is one waited for that cannot be
+/// read in whole: it says so itself, and would hold up all that come after it.
 fn is_final(one: &QuestDBSnapshot) -> bool {
-    phase(one).is_some_and(SnapshotPhase::is_final) || one.metadata.deletion_timestamp.is_some()
+    phase(one).is_some_and(SnapshotPhase::is_final)
+        || one.metadata.deletion_timestamp.is_some()
+        || is_unread(one)
+}
+
+/// What is not known in whole neither counts as kept nor is it removed.
+fn is_unread(one: &QuestDBSnapshot) -> bool {
+    resources::unread(&one.metadata).is_some()
 }
 
 /// How old a snapshot's content is; the time it was made for stands in for one that has none.
@@ -129,8 +137,9 @@ fn moment(one: &QuestDBSnapshot) -> Option<Timestamp> {
 
 /// Those of a phase that are not on their way out, newest first.
 fn newest_first<'a>(own: &[&'a QuestDBSnapshot], wanted: SnapshotPhase) -> Vec<&'a QuestDBSnapshot> {
-    let of_phase =
-        |one: &&&QuestDBSnapshot| phase(one) == Some(wanted) && one.metadata.deletion_timestamp.is_none();
+    let of_phase = |one: &&&QuestDBSnapshot| {
+        phase(one) == Some(wanted) && one.metadata.deletion_timestamp.is_none() && !is_unread(one)
+    };
     let mut found: Vec<_> = own.iter().filter(of_phase).copied().collect();
     found.sort_by(|one, other| (moment(other), &other.metadata.name).cmp(&(moment(one), &one.metadata.name)));
     found

@@ -101,6 +101,26 @@ fn a_time_is_made_once() {
     assert_eq!(decide(&schedule, &own, "2026-01-01T06:00:00Z").create, Some(at("2026-01-01T06:00:00Z")));
 }
 
+/// The same object as one reads it who does not know a word of it.
+fn unread(object: &QuestDBSnapshot) -> QuestDBSnapshot {
+    let mut shown = serde_json::to_value(object).unwrap();
+    shown["spec"]["deletionPolicy"] = json!("Archive");
+    serde_json::from_value::<resources::Seen<QuestDBSnapshot>>(shown).unwrap().marked()
+}
+
+#[test]
+fn one_that_cannot_be_read_holds_nothing_up_and_is_neither_counted_nor_removed() {
+    let schedule = schedule(&json!({ "retention": { "keepLast": 1 } }));
+    let times = ["2026-01-01T03:00:00Z", "2026-01-01T04:00:00Z", "2026-01-01T05:00:00Z"];
+    let [old, middle, new] = times.map(|time| made(&schedule, time, SUCCEEDED));
+    let own = [unread(&old), middle, unread(&new)];
+    let found = decide(&schedule, &own, "2026-01-01T05:30:00Z");
+    assert_eq!(found.remove, Vec::<String>::new(), "the newest that can be read stays");
+    let own = [unread(&made(&schedule, times[2], Some(SnapshotPhase::Pending)))];
+    let found = decide(&schedule, &own, "2026-01-01T06:00:00Z");
+    assert_eq!((found.create, found.held_back), (Some(at("2026-01-01T06:00:00Z")), None));
+}
+
 #[test]
 fn the_time_before_a_schedule_was_made_is_not_its_own() {
     let mut young = schedule(&json!({}));

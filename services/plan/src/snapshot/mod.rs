@@ -224,6 +224,9 @@ pub fn last_copy_of(resource: &QuestDBSnapshot) -> Option<u64> {
 pub fn unfinished(resource: &QuestDBSnapshot) -> Option<String> {
     let phase = resource.status.as_ref().and_then(|status| status.phase).unwrap_or(SnapshotPhase::Pending);
     let name = resource.metadata.name.as_deref().unwrap_or_default();
+    if let Some(what) = crate::unread(resource) {
+        return Some(format!("waiting for snapshot {name}: {what}"));
+    }
     match phase {
         SnapshotPhase::Succeeded => None,
         SnapshotPhase::Failed => Some(format!(
@@ -268,7 +271,8 @@ pub fn is_settled(resource: &QuestDBSnapshot) -> bool {
 }
 
 /// Of the snapshots of one database, the one that may hold it before this one may: whoever owes a release, else the
-/// oldest that is not final. Everybody who looks at the same list names the same one.
+/// oldest that is not final. Everybody who looks at the same list names the same one. One that cannot be read in whole is not worked
+/// on, and nobody waits for it unless it owes a release.
 pub fn comes_before<'a>(
     resource: &QuestDBSnapshot,
     all: impl IntoIterator<Item = &'a QuestDBSnapshot>,
@@ -282,11 +286,15 @@ pub fn comes_before<'a>(
         let phase = one.status.as_ref().and_then(|status| status.phase);
         phase.is_some_and(|phase| phase.is_final() || phase == SnapshotPhase::Copying)
     };
+    let is_unread = |one: &QuestDBSnapshot| resources::unread(&one.metadata).is_some();
+    let comes = |one: &QuestDBSnapshot| {
+        !is_through(one) && !is_unread(one) && one.metadata.deletion_timestamp.is_none()
+    };
     all.into_iter()
         .filter(|one| one.spec.database == resource.spec.database)
         .filter(|one| one.metadata.namespace == resource.metadata.namespace)
         .filter(|one| one.metadata.uid != resource.metadata.uid)
-        .filter(|one| owes(one) || (!is_through(one) && one.metadata.deletion_timestamp.is_none()))
+        .filter(|one| owes(one) || comes(one))
         .filter(|one| rank(one) < rank(resource))
         .min_by(|one, other| rank(one).cmp(&rank(other)))
 }

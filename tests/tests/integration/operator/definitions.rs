@@ -7,8 +7,8 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::discovery::ApiResource;
-use kube::{Api, Client};
-use resources::{QuestDB, names};
+use kube::{Api, Client, CustomResourceExt as _};
+use resources::{QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule, names};
 use serde_json::{Value, json};
 use testkit::{eventually, unique};
 
@@ -20,7 +20,14 @@ use crate::own::Own;
 
 /// The operator's own definition with another schema.
 fn definition(change: impl FnOnce(&mut Value)) -> CustomResourceDefinition {
-    let mut definition = serde_json::to_value(resources::definition()).unwrap();
+    with_schema(&resources::definition(), change)
+}
+
+fn with_schema(
+    definition: &CustomResourceDefinition,
+    change: impl FnOnce(&mut Value),
+) -> CustomResourceDefinition {
+    let mut definition = serde_json::to_value(definition).unwrap();
     change(&mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]);
     serde_json::from_value(definition).unwrap()
 }
@@ -42,10 +49,11 @@ fn older(schema: &mut Value) {
 /// Puts it in place of the one that is there.
 async fn install(admin: &Client, mut definition: CustomResourceDefinition) {
     let api: Api<CustomResourceDefinition> = Api::all(admin.clone());
+    let name = definition.metadata.name.clone().unwrap();
     eventually(PATIENCE, "nobody to be quicker", async || {
-        let found = api.get_metadata(names::DEFINITION).await.ok()?;
+        let found = api.get_metadata(&name).await.ok()?;
         definition.metadata.resource_version = found.metadata.resource_version;
-        api.replace(names::DEFINITION, &PostParams::default(), &definition).await.ok()
+        api.replace(&name, &PostParams::default(), &definition).await.ok()
     })
     .await;
 }
@@ -122,4 +130,66 @@ async fn a_database_outlives_a_newer_and_an_older_definition() {
     assert_eq!(volumes.iter().map(|volume| volume.id.as_str()).collect::<Vec<_>>(), [before.1.as_str()]);
     assert!(rig.instances().await.is_empty(), "no machine is left");
     rig.aws.delete_volume(&volumes[0].id).await.unwrap();
+}
+
+/// Definitions by which copies may be archived, and schedules be suspended for a while.
+async fn install_newer_of_snapshots(admin: &Client) {
+    let archived = with_schema(&QuestDBSnapshot::crd(), |schema| {
+        let policies = schema["properties"]["spec"]["properties"]["deletionPolicy"]["enum"].as_array_mut();
+        policies.unwrap().push(json!("Archive"));
+    });
+    let suspended = with_schema(&QuestDBSnapshotSchedule::crd(), |schema| {
+        schema["properties"]["spec"]["properties"]["suspend"] = json!({ "type": "string" });
+    });
+    install(admin, archived).await;
+    install(admin, suspended).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_or_schedule_that_cannot_be_read_stops_no_other() {
+    let own = Own::start().await;
+    let rig = Arc::new(Rig::at([&own.admin, &own.provisioner, &own.operator]).await);
+    let lease = rig.lease().await;
+    let way = grant_at(&own.admin, &rig.admin, &[&rig.namespace], &lease).await;
+    install_newer_of_snapshots(&rig.admin).await;
+    let write = async |kind: ApiResource, name: &str, spec: Value| {
+        let api: Api<DynamicObject> = Api::namespaced_with(rig.admin.clone(), &rig.namespace, &kind);
+        let object = json!({
+            "apiVersion": kind.api_version, "kind": kind.kind, "metadata": { "name": name }, "spec": spec,
+        });
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        eventually(PATIENCE, &format!("{name} to be taken"), async || {
+            api.create(&PostParams::default(), &object).await.ok()
+        })
+        .await
+    };
+    let snapshot = || ApiResource::erase::<QuestDBSnapshot>(&());
+    let schedule = || ApiResource::erase::<QuestDBSnapshotSchedule>(&());
+    let asleep =
+        write(snapshot(), "archived", json!({ "database": "nobody", "deletionPolicy": "Archive" })).await;
+    write(
+        schedule(),
+        "nightly",
+        json!({ "database": "nobody", "schedule": "0 3 * * *", "suspend": "at night" }),
+    )
+    .await;
+    // One that every operator can read, of the same database.
+    write(snapshot(), "plain", json!({ "database": "nobody" })).await;
+    write(schedule(), "hourly", json!({ "database": "nobody", "schedule": "0 * * * *" })).await;
+    let _operator = rig.spawn((&lease, &way), &[], &[]);
+
+    let snapshots: Api<DynamicObject> = Api::namespaced_with(rig.admin.clone(), &rig.namespace, &snapshot());
+    let schedules: Api<DynamicObject> = Api::namespaced_with(rig.admin.clone(), &rig.namespace, &schedule());
+    for (api, name, reason) in [(&snapshots, "plain", "NoDatabase"), (&schedules, "hourly", "Scheduled")] {
+        eventually(PATIENCE, &format!("a word about {name}"), async || {
+            let found = api.get(name).await.ok()?;
+            let mut conditions = found.data["status"]["conditions"].as_array()?.iter();
+            conditions.any(|one| one["type"] == "Ready" && one["reason"] == reason).then_some(())
+        })
+        .await;
+    }
+    assert!(told(&rig, "archived").await.contains("Archive"));
+    assert!(told(&rig, "nightly").await.contains("at night"));
+    let after = snapshots.get("archived").await.unwrap().metadata.resource_version;
+    assert_eq!(after, asleep.metadata.resource_version, "nothing is written to it");
 }

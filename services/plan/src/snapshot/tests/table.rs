@@ -2,13 +2,13 @@
 
 use cloud::{SnapshotState, Tags, key};
 use resources::names::condition;
-use resources::names::snapshot::IDENTITY;
+use resources::names::snapshot::{IDENTITY, RELEASE_OWED};
 use resources::{QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase};
 
 use super::world::World;
 use crate::snapshot::{
     Checkpoint, Ground, Seen, Step, comes_before, identity, is_copying, is_of, owes, plan, rests_on_database,
-    status,
+    status, unfinished,
 };
 
 /// An object in hand and what is seen of it after so many undisturbed passes.
@@ -240,6 +240,26 @@ fn nobody_waits_for_a_copy_that_ebs_makes_by_itself() {
     let status = QuestDBSnapshotStatus { phase: Some(SnapshotPhase::Copying), ..Default::default() };
     world.objects[0].status = Some(status);
     assert_eq!(comes_before(&world.objects[1], &world.objects), None);
+}
+
+#[test]
+fn nobody_waits_for_one_that_cannot_be_read_unless_it_owes_a_release() {
+    let mut world = World::new(&["a", "b"]);
+    let mut shown = serde_json::to_value(&world.objects[0]).unwrap();
+    shown["spec"]["deletionPolicy"] = "Archive".into();
+    shown["metadata"]["finalizers"] = serde_json::json!([]);
+    let mut before = |shown: &serde_json::Value| {
+        let seen: resources::Seen<QuestDBSnapshot> = serde_json::from_value(shown.clone()).unwrap();
+        world.objects[0] = seen.marked();
+        comes_before(&world.objects[1], &world.objects).and_then(|one| one.metadata.name.clone())
+    };
+    assert_eq!(before(&shown), None);
+    shown["metadata"]["finalizers"] = serde_json::json!([RELEASE_OWED]);
+    assert_eq!(before(&shown).as_deref(), Some("a"));
+    assert!(
+        unfinished(&world.objects[0]).is_some_and(|why| why.contains("Archive")),
+        "no disk is made from it"
+    );
 }
 
 #[test]
