@@ -5,7 +5,7 @@
 //! it ended. So the order of the lines is enough: no clock is compared. The beginning is only seen in a log that also tells
 //! of requests ([`LOG`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -24,6 +24,9 @@ const ENDS: [&str; 5] = [
 
 /// Those of them that no handling can come to without a request.
 const AFTER_A_REQUEST: [&str; 2] = ["instruction applied", "instruction superseded"];
+
+/// What a provisioner says that makes another consumer of itself.
+const BROKE: &str = "the consumer broke";
 
 /// What became of a record in somebody's hands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +71,7 @@ pub fn handlings(log: &str) -> Handlings {
     for line in log.lines() {
         let Ok(line) = serde_json::from_str::<Value>(line) else { continue };
         let said = line["message"].as_str().unwrap_or_default();
-        if said.contains("the consumer broke") {
+        if said.contains(BROKE) {
             // Whoever worked for it was told to stop, and says nothing any more.
             found.all.extend(std::mem::take(&mut running).into_values());
         }
@@ -89,6 +92,23 @@ pub fn handlings(log: &str) -> Handlings {
     }
     found.all.extend(running.into_values());
     found
+}
+
+/// The partitions that a provisioner has at the end of its log.
+pub fn partitions(log: &str) -> BTreeSet<i32> {
+    let mut ours = BTreeSet::new();
+    for line in log.lines() {
+        let Ok(line) = serde_json::from_str::<Value>(line) else { continue };
+        let said = line["message"].as_str().unwrap_or_default();
+        let named = line["partitions"].as_str().and_then(|text| serde_json::from_str::<Vec<i32>>(text).ok());
+        match (said, named) {
+            ("partitions assigned", Some(named)) => ours.extend(named),
+            ("partitions revoked", Some(named)) => ours.retain(|one| !named.contains(one)),
+            (said, _) if said.contains(BROKE) => ours.clear(),
+            _ => {}
+        }
+    }
+    ours
 }
 
 /// What a line says, if it is a provisioner's and speaks of a record that is handled.
@@ -133,6 +153,19 @@ mod tests {
         assert_eq!(ends[2..], [(2, "instruction superseded"), (4, "requesting")]);
         assert_eq!(found.of("b").len(), 1);
         assert_eq!(found.unended(), found.all[3..]);
+    }
+
+    #[test]
+    fn partitions_come_and_go() {
+        let line = |said: &str, partitions: &str| {
+            format!("{{\"message\":\"{said}\",\"partitions\":\"{partitions}\"}}\n")
+        };
+        let (assigned, revoked) = ("partitions assigned", "partitions revoked");
+        let log = line(assigned, "[0, 1, 2]") + "no JSON\n" + &line(revoked, "[1]") + &line(assigned, "[]");
+        assert_eq!(partitions(&log), BTreeSet::from([0, 2]));
+        assert_eq!(partitions(&(log.clone() + &line(revoked, "[0, 2]"))), BTreeSet::new());
+        let anew = log + &line("the consumer broke and is made anew", "") + &line(assigned, "[3]");
+        assert_eq!(partitions(&anew), BTreeSet::from([3]));
     }
 
     #[test]

@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 pub use failpoint::Failpoint;
-pub use handling::{Handled, Handlings, handlings};
+pub use handling::{Handled, Handlings, handlings, partitions};
 pub use http::{Console, http};
 pub use kubernetes::{client, temporary_namespace};
 pub use loud::{Loud, programs};

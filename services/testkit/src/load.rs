@@ -87,12 +87,14 @@ pub struct Load {
 struct Shared {
     stop: AtomicBool,
     accepted: AtomicUsize,
+    unanswered: AtomicUsize,
     /// What last kept each user from being answered, and when: told when the load does not go on.
     troubles: Mutex<BTreeMap<u64, (Instant, String)>>,
 }
 
 impl Shared {
     fn trouble(&self, user: u64, said: String) {
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
         self.lock().insert(user, (Instant::now(), said));
     }
 
@@ -125,6 +127,11 @@ impl Load {
     /// Changes accepted so far.
     pub fn accepted(&self) -> usize {
         self.shared.accepted.load(Ordering::Relaxed)
+    }
+
+    /// How often a user got no answer, or one that says to come again: more than before means that users met a fault.
+    pub fn unanswered(&self) -> usize {
+        self.shared.unanswered.load(Ordering::Relaxed)
     }
 
     /// Waits until so many more were accepted: the load goes on, whatever was done meanwhile.

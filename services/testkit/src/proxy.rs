@@ -65,11 +65,16 @@ struct Counts {
     bytes: AtomicU64,
     harmed: AtomicU64,
     at_the_door: AtomicU64,
+    lost: AtomicU64,
 }
 
 impl Counts {
     fn harm(&self) {
         self.harmed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn lose(&self) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -124,6 +129,12 @@ impl Proxy {
     /// fired.
     pub fn harmed(&self) -> u64 {
         self.counts.harmed.load(Ordering::Relaxed)
+    }
+
+    /// How often the server ended a connection, or was not there for a new one: more than before means that a fault of the
+    /// server itself was met.
+    pub fn lost(&self) -> u64 {
+        self.counts.lost.load(Ordering::Relaxed)
     }
 
     /// New connections that are held now.
@@ -209,17 +220,17 @@ impl Line {
             }
         }
         match self.upstream.clone() {
-            Upstream::Plain(server) => {
-                if let Ok(outer) = TcpStream::connect(server).await {
+            Upstream::Plain(server) => match TcpStream::connect(server).await {
+                Ok(outer) => {
                     let _ = outer.set_nodelay(true);
                     self.join(inner, outer).await;
                 }
-            }
-            Upstream::Tls(server) => {
-                if let Ok(outer) = server.connect().await {
-                    self.join(inner, outer).await;
-                }
-            }
+                Err(_) => self.counts.lose(),
+            },
+            Upstream::Tls(server) => match server.connect().await {
+                Ok(outer) => self.join(inner, outer).await,
+                Err(_) => self.counts.lose(),
+            },
         }
     }
 
@@ -248,7 +259,12 @@ impl Line {
         let ends = |mode: &Mode| matches!(mode, Mode::Cut | Mode::Refuse | Mode::Answer { .. });
         tokio::select! {
             _ = out => {}
-            _ = back => {}
+            ended = back => {
+                // An error may be the client's, who has gone.
+                if ended.is_ok() {
+                    counts.lose();
+                }
+            }
             turned = self.mode.wait_for(ends) => {
                 if turned.is_ok() {
                     counts.harm();

@@ -4,9 +4,10 @@
 
 use std::time::Instant;
 
-use testkit::Server;
+use testkit::{Server, eventually};
 
-use crate::rig::{GRACE, PATIENCE, Rig, recovered};
+use crate::recoveries::{self, recovered};
+use crate::rig::{GRACE, PATIENCE, Rig};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_broker_loses_nothing() {
@@ -19,11 +20,13 @@ async fn a_killed_broker_loses_nothing() {
     let begun = Instant::now();
     // Nothing that people ask for waits for Kafka.
     load.goes_on(10).await;
+    let waits = async || rig.waits_for_brokers().await.then_some(());
+    eventually(PATIENCE, "the fault to fire: a change that waits for the broker", waits).await;
     kafka.ready().await;
-    let back = begun.elapsed();
+    let (starts, back) = (begun.elapsed(), Instant::now());
     rig.recovery().await;
-    recovered("kill -9 of the broker: listening again", back);
-    recovered("kill -9 of the broker: everything flows again", begun.elapsed());
+    recovered(recoveries::BROKER_STARTS, starts);
+    recovered(recoveries::BROKER_KILLED, back.elapsed());
     rig.proven(load, &[]).await;
 }
 
@@ -38,12 +41,12 @@ async fn what_a_silent_broker_leaves_in_doubt_is_sent_again() {
     load.goes_on(20).await;
     // Longer than a send is waited for: what was on its way then may be in the log, or not.
     let doubt = async || backend.log().contains("outcome unknown").then_some(());
-    testkit::eventually(PATIENCE, "sends in doubt", doubt).await;
+    eventually(PATIENCE, "sends in doubt", doubt).await;
     let waiting = rig.ask("select count(*) from databases where unpublished").await;
     assert_ne!(waiting, "0", "the fault did not fire: everything was published");
     drop(silent);
     let recovery = rig.recovery().await;
-    recovered("SIGSTOP of the broker for longer than a send is waited for", recovery);
+    recovered(recoveries::BROKER_SILENT, recovery);
     rig.proven(load, &[]).await;
     drop(backend);
 }
@@ -70,7 +73,7 @@ async fn lost_offsets_are_told_and_not_guessed() {
     let begun = Instant::now();
     let _again = rig.provisioner().await;
     rig.proven_of(&ledger, &[]).await;
-    recovered("lost offsets of the group, told to read from the oldest", begun.elapsed());
+    recovered(recoveries::OFFSETS_LOST, begun.elapsed());
     let after: Vec<_> = ledger.databases.keys().map(|id| rig.watched.states(id)).collect();
     assert_eq!(before, after, "what is read again changes nothing");
 }

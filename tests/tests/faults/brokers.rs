@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use testkit::kafka::Broker;
 use testkit::{Spawned, eventually, unique};
 
-use crate::rig::{Ground, NEAR, PATIENCE, Rig, recovered};
+use crate::recoveries::{self, recovered};
+use crate::rig::{Ground, NEAR, PATIENCE, Rig};
 
 /// Changes that may wait for Kafka before the API refuses further ones.
 const BOUND: i64 = 25;
@@ -87,7 +88,7 @@ async fn too_few_copies_hold_changes_back_and_lose_none() {
     second.start().await.unwrap();
     let begun = Instant::now();
     rig.recovery().await;
-    recovered("fewer copies of the topics than a write needs, then enough again", begun.elapsed());
+    recovered(recoveries::TOO_FEW_COPIES, begun.elapsed());
     rig.proven(load, &[]).await;
 }
 
@@ -110,7 +111,7 @@ async fn full_disks_of_the_brokers_hold_changes_back_and_lose_none() {
     tokio::try_join!(first.start(), second.start()).unwrap();
     let begun = Instant::now();
     rig.recovery().await;
-    recovered("full disks of all brokers, then room again", begun.elapsed());
+    recovered(recoveries::DISKS_FULL, begun.elapsed());
     rig.proven(load, &[]).await;
 }
 
@@ -136,7 +137,7 @@ async fn rights_that_are_taken_away_are_told_and_waited_for() {
     first.rights(&[&["--remove"][..], &nobody, &topics].concat()).await.unwrap();
     let begun = Instant::now();
     rig.recovery().await;
-    recovered("rights on the topics taken away, then given back", begun.elapsed());
+    recovered(recoveries::RIGHTS_TAKEN, begun.elapsed());
     rig.proven(load, &[]).await;
 }
 
@@ -164,7 +165,7 @@ async fn a_password_that_holds_no_more_is_told_and_the_next_is_read_without_a_re
     broker.login("slipway", "swordfish-2").unwrap();
     let begun = Instant::now();
     rig.recovery().await;
-    recovered("a password of Kafka that holds no more, then the next one in the file", begun.elapsed());
+    recovered(recoveries::PASSWORD_ENDED, begun.elapsed());
     rig.proven(load, &[]).await;
 }
 
@@ -192,7 +193,7 @@ async fn a_password_that_one_broker_refuses_is_read_again() {
         eventually(PATIENCE, "a program that a broker refuses", told).await;
     }
     rig.recovery().await;
-    recovered("a password of Kafka that one broker holds no more, the next one in the file", begun.elapsed());
+    recovered(recoveries::PASSWORD_REFUSED, begun.elapsed());
     backend.lives().unwrap();
     provisioner.lives().unwrap();
     rig.proven(load, &[]).await;

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use testkit::Server;
 use testkit::kafka::Broker;
 
-use crate::rig::{GRACE, Rig, recovered};
+use crate::recoveries::{self, recovered};
+use crate::rig::{GRACE, Rig};
 
 impl Rig {
     /// Tells all to end; how long the slowest took.
@@ -41,8 +42,8 @@ async fn programs_end_in_time_while_the_broker_is_silent() {
     let begun = Instant::now();
     let _programs = (rig.backend().await, rig.provisioner().await);
     rig.recovery().await;
-    recovered("SIGTERM while the broker is silent (slowest end)", slowest);
-    recovered("programs started again after that: everything flows", begun.elapsed());
+    recovered(recoveries::BROKER_SILENT_ENDS, slowest);
+    recovered(recoveries::ENDED_WHILE_SILENT, begun.elapsed());
     rig.proven(load, &[]).await;
 }
 
@@ -66,7 +67,7 @@ async fn programs_end_in_time_while_no_broker_is_there() {
     let begun = Instant::now();
     let _programs = (rig.backend().await, rig.provisioner().await);
     rig.recovery().await;
-    recovered("SIGTERM while no broker is there (slowest end)", slowest);
-    recovered("brokers and programs started again after that: everything flows", begun.elapsed());
+    recovered(recoveries::NO_BROKER_ENDS, slowest);
+    recovered(recoveries::ENDED_WITHOUT_BROKER, begun.elapsed());
     rig.proven(load, &[]).await;
 }

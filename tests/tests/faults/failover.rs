@@ -11,7 +11,8 @@ use resources::{QuestDB, RunState};
 use testkit::eventually;
 use testkit::postgres::{Server, url_of};
 
-use crate::rig::{BORN, FAR, Ground, NEAR, PATIENCE, Rig, recovered};
+use crate::recoveries::{self, recovered};
+use crate::rig::{BORN, FAR, Ground, NEAR, PATIENCE, Rig};
 
 /// Connections of the product.
 const OURS: &str = "select count(*) from pg_stat_activity where application_name like 'slipway-%'";
@@ -35,9 +36,9 @@ async fn a_change_of_the_primary_loses_nothing_that_was_accepted() {
     let begun = Instant::now();
     rig.database_url = new.url();
     load.goes_on(1).await;
-    recovered("primary of Postgres crashed, standby promoted: changes accepted again", begun.elapsed());
+    recovered(recoveries::PROMOTED_ACCEPTS, begun.elapsed());
     rig.recovery().await;
-    recovered("primary of Postgres crashed, standby promoted: everything flows again", begun.elapsed());
+    recovered(recoveries::PROMOTED, begun.elapsed());
     assert_ne!(new.query(OURS).await.unwrap(), "0", "the fault did not fire: nobody uses the new primary");
 
     // The old primary wakes as if nothing had happened. Nobody believes it.
@@ -157,7 +158,7 @@ async fn commits_that_a_late_standby_lost_are_noticed_and_nothing_is_destroyed()
     lost.noticed(&rig).await;
     rig.recovery().await;
     rig.oracle(&format!("qdb-{}", rig.tenant)).settled(PATIENCE).await;
-    recovered("commits lost by a standby that lagged: noticed and outranked", begun.elapsed());
+    recovered(recoveries::COMMITS_LOST, begun.elapsed());
     lost.healed(&rig).await;
     let left = resource(&rig, &written).await;
     assert_eq!(i64::from(left.spec.storage.size_gib), BORN + 9, "what was written afterwards");

@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use testkit::postgres::{Server, url_of};
 use testkit::{Spawned, eventually};
 
-use crate::rig::{Ground, NEAR, PATIENCE, Rig, recovered};
+use crate::recoveries::{self, Recovery, recovered};
+use crate::rig::{Ground, NEAR, PATIENCE, Rig};
 
 /// A sweep that does not wait for minutes, as it does in production.
 const SWEEP: [&str; 6] = ["--sweep-period", "1s", "--sweep-grace", "2s", "--sweep-again", "5s"];
@@ -108,11 +109,11 @@ async fn written_again(rig: &mut Rig, new: &Server, id: &str, provisioner: &Spaw
 }
 
 /// The user hears that it failed; what takes it back outranks both, and so does the next change.
-async fn told_and_outranked(rig: &Rig, id: &str, (early, begun): (Value, Instant), fault: &str) {
+async fn told_and_outranked(rig: &Rig, id: &str, (early, begun): (Value, Instant), recovery: Recovery) {
     let ended = rig.ended(&early).await;
     assert_eq!(ended["state"], "failed", "{ended}");
     rig.holds(id, "the way back", |position, _| position > (1, 2)).await;
-    recovered(&format!("{fault}: outranked"), begun.elapsed());
+    recovered(recovery, begun.elapsed());
     let etag = rig.etag(id).await;
     let again = rig.insist(id, &etag, &size(400)).await;
     assert_eq!(rig.ended(&again).await["state"], "succeeded");
@@ -133,8 +134,7 @@ async fn what_is_accepted_before_lost_rows_are_noticed_is_told_and_outranked() {
     sink.kill().await.unwrap();
     let early = written_again(&mut rig, &new, &id, &provisioner).await;
     let _sink = rig.sink(&SWEEP).await;
-    told_and_outranked(&rig, &id, early, "change accepted after rows were lost, refused by its cluster")
-        .await;
+    told_and_outranked(&rig, &id, early, recoveries::ACCEPTED_ON_LOST).await;
 }
 
 /// The sink lives through it: what it has in memory is of the server that is gone. It stands still only until the user has written,
@@ -153,7 +153,7 @@ async fn a_sink_that_lives_through_lost_rows_tells_what_was_accepted_meanwhile_a
     let early = written_again(&mut rig, &new, &id, &provisioner).await;
     assert_eq!(rig.ask(&lost).await, "0", "the fault did not fire: the sink heard of what was lost first");
     sink.resume().await.unwrap();
-    told_and_outranked(&rig, &id, early, "the same, with a sink that lives through it").await;
+    told_and_outranked(&rig, &id, early, recoveries::ACCEPTED_ON_LOST_AND_HEARD).await;
     let told =
         format!("select count(*) from unclaimed where database_id = '{id}' and code in ('ahead', 'content')");
     assert_eq!(rig.ask(&told).await, "1", "what the cluster holds and nobody minted was not shown to people");

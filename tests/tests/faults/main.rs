@@ -1,8 +1,8 @@
 //! Faults on real servers and programs: killed, halted, cut off, fed with nonsense. Whatever dies, what was accepted ends
 //! in the right resource, in order, and nothing deleted comes back.
 //!
-//! Each test asserts that its fault fired, runs the oracles of the test kit afterwards, and tells the recovery time. The
-//! tests run one at a time, because they harm servers that all of them use.
+//! Each test asserts that its fault fired, runs the oracles of the test kit afterwards, tells the recovery time and holds it to
+//! its bound. The tests run one at a time, because they harm servers that all of them use.
 
 mod broker;
 mod brokers;
@@ -19,6 +19,7 @@ mod precise;
 mod processes;
 mod programs;
 mod records;
+mod recoveries;
 mod rig;
 mod sinks;
 mod storm;

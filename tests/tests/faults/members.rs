@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use testkit::how_long;
 
-use crate::rig::{GRACE, Rig, recovered};
+use crate::recoveries::{self, recovered};
+use crate::rig::{GRACE, Rig};
 
 /// How long members come and go.
 const STORM: Duration = Duration::from_secs(30);
@@ -35,8 +36,5 @@ async fn a_storm_of_rebalances_loses_nothing() {
     assert!(TURN * turns >= lasts, "the fault did not fire: members came and went {turns} times only");
     println!("members came and went {turns} times in {:?}", begun.elapsed());
     let (_, settled) = rig.proven(load, &[]).await;
-    recovered(
-        &format!("members of the group coming and going for {} s: no lag left", lasts.as_secs()),
-        settled,
-    );
+    recovered(recoveries::MEMBERS_COME_AND_GO, settled);
 }

@@ -9,7 +9,8 @@ use serde_json::json;
 use testkit::postgres::{self, Session};
 use testkit::{Mode, Server, Spawned, eventually, handlings, how_long, unique};
 
-use crate::rig::{Ground, NEAR, PARTITIONS, PATIENCE, Rig, recovered};
+use crate::recoveries::{self, recovered};
+use crate::rig::{Ground, NEAR, PARTITIONS, PATIENCE, Rig};
 
 /// How long Postgres is stopped; usually until it was seen what becomes of that.
 const STOPPED_AT_FULL_LENGTH: Duration = Duration::from_mins(5);
@@ -28,13 +29,15 @@ async fn a_killed_postgres_loses_nothing_that_was_accepted() {
     let load = rig.load(21);
     load.goes_on(30).await;
     let postgres = Server::named("postgres");
+    let before = rig.postgres.lost();
     postgres.kill().await.unwrap();
     let begun = Instant::now();
     postgres.ready().await;
-    let back = begun.elapsed();
+    let (starts, back) = (begun.elapsed(), Instant::now());
     rig.recovery().await;
-    recovered("kill -9 of Postgres: answering again", back);
-    recovered("kill -9 of Postgres: everything flows again", begun.elapsed());
+    assert!(rig.postgres.lost() > before, "the fault did not fire: nobody lost a connection");
+    recovered(recoveries::POSTGRES_STARTS, starts);
+    recovered(recoveries::POSTGRES_KILLED, back.elapsed());
     rig.proven(load, &[]).await;
 }
 
@@ -115,13 +118,15 @@ async fn without_postgres_the_api_says_so_and_comes_back() {
     let (mut backend, mut provisioner) = (rig.backend().await, rig.provisioner().await);
     let id = rig.victim(NEAR).await;
     let load = rig.load_during(lasts, 22);
-    for away in [Away::Cut, Away::Silent] {
+    let ways = [(Away::Cut, recoveries::POSTGRES_CUT), (Away::Silent, recoveries::POSTGRES_SILENT)];
+    for (away, recovery) in ways {
         load.goes_on(15).await;
+        let before = rig.postgres.harmed();
         rig.without_postgres(&server, away, Duration::ZERO).await;
+        assert!(rig.postgres.harmed() > before, "the fault did not fire: nobody met {away:?}");
         rig.postgres.set(Mode::Pass);
-        recovered(&format!("Postgres unreachable ({away:?})"), rig.recovery().await);
+        recovered(recovery, rig.recovery().await);
     }
-    assert!(rig.postgres.harmed() > 0, "the fault did not fire");
 
     load.goes_on(15).await;
     rig.published_and_unread(&mut provisioner, &id).await;
@@ -141,7 +146,7 @@ async fn without_postgres_the_api_says_so_and_comes_back() {
     };
     tokio::join!(outage, meanwhile);
     server.start().await.unwrap();
-    recovered("Postgres stopped, and started again", rig.recovery().await);
+    recovered(recoveries::POSTGRES_STOPPED, rig.recovery().await);
     rig.proven(load, &[]).await;
     backend.lives().unwrap();
     provisioner.lives().unwrap();
@@ -178,7 +183,7 @@ async fn a_transaction_left_open_delays_nobody_else() {
     assert!(begun.elapsed() >= lasts, "it was open for {:?} only", begun.elapsed());
     open.run("commit").await.unwrap();
     println!("others passed {rounds} times in {:?}, the slowest within {slowest:?}", begun.elapsed());
-    recovered("a transaction of somebody else left open: others pass", slowest);
+    recovered(recoveries::LEFT_OPEN, slowest);
     rig.proven(load, &[]).await;
     let published = handlings(&provisioner.log()).of(&id).len();
     assert_eq!(published, 2, "what was written first and seen last was skipped");

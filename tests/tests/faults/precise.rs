@@ -10,7 +10,8 @@ use provisioner::work::{BEGUN, CARRIED, TOLD};
 use resources::QuestDB;
 use testkit::{Failpoint, Spawned, eventually, handlings};
 
-use crate::rig::{GRACE, NEAR, PARTITIONS, PATIENCE, Rig, recovered};
+use crate::recoveries::{self, recovered};
+use crate::rig::{GRACE, NEAR, PARTITIONS, PATIENCE, Rig};
 
 /// Patience with a question to the brokers.
 const ASK: Duration = Duration::from_secs(10);
@@ -81,7 +82,7 @@ async fn a_death_before_the_apply_delays_it() {
     assert!(!rig.is_committed(place).await, "an offset was committed before its effect");
     let heir = rig.provisioner().await;
     eventually(PATIENCE, "the change applied by the heir", async || rig.watched.reached(&id, (1, 2))).await;
-    recovered("provisioner dies right before an apply: its heir has applied", begun.elapsed());
+    recovered(recoveries::DIED_BEFORE_APPLY, begun.elapsed());
     eventually(PATIENCE, "the offset committed", async || rig.is_committed(place).await.then_some(())).await;
     assert_eq!(applied(&heir, &id, place), 1);
     let times = rig.watched.states(&id).iter().filter(|seen| seen.position == (1, 2)).count();
@@ -113,7 +114,7 @@ async fn a_death_after_the_apply_repeats_it_without_effect() {
         load.goes_on(10).await;
         heir.terminate(GRACE).await.unwrap();
     }
-    recovered("provisioner dies between apply and commit: its heir has applied again", longest);
+    recovered(recoveries::DIED_AFTER_APPLY, longest);
     let _last = rig.provisioner().await;
     rig.proven(load, &[]).await;
 }
@@ -135,7 +136,7 @@ async fn a_death_after_the_commit_repeats_nothing() {
     let begun = Instant::now();
     let heir = rig.provisioner().await;
     rig.recovery().await;
-    recovered("provisioner dies right after a commit: everything flows again", begun.elapsed());
+    recovered(recoveries::DIED_AFTER_COMMIT, begun.elapsed());
     let again = handlings(&heir.log()).all;
     assert!(again.iter().all(|one| one.database != id), "what was committed was handled again");
     assert_eq!(rig.version_at(&id, 2).await, version);
@@ -188,7 +189,7 @@ async fn a_partition_that_comes_back_waits_for_its_keys_at_work() {
     eventually(PATIENCE, "the newest of each applied", newest).await;
     println!("{} of {HELD} databases were in two members' hands", moved.len());
     assert_eq!(early, 0, "a newer record of a key was handled beside the older one");
-    recovered("partitions come back to a member whose keys are at work", begun.elapsed());
+    recovered(recoveries::GIVEN_BACK, begun.elapsed());
     let load = rig.load(74);
     load.goes_on(20).await;
     rig.proven(load, &[]).await;

@@ -2,12 +2,14 @@
 
 #![cfg(test)]
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use provisioner::work::BEGUN;
-use testkit::{Failpoint, Handled, Mode, Spawned, eventually, how_long};
+use testkit::{Failpoint, Handled, Mode, Spawned, eventually, how_long, partitions};
 
-use crate::rig::{FAR, GRACE, NEAR, PATIENCE, Rig, recovered};
+use crate::recoveries::{self, recovered};
+use crate::rig::{FAR, GRACE, NEAR, PATIENCE, Rig};
 
 /// How long a halted member is away: longer than its session of six seconds.
 const ASLEEP: Duration = Duration::from_secs(9);
@@ -22,11 +24,21 @@ async fn a_killed_provisioner_is_replaced() {
     let mut longest = Duration::ZERO;
     for _ in 0..3 {
         load.goes_on(15).await;
-        members.remove(0).kill().await.unwrap();
+        let dying = members.remove(0);
+        let had = eventually(PATIENCE, "a member with partitions", async || {
+            Some(partitions(&dying.log())).filter(|had| !had.is_empty())
+        })
+        .await;
+        dying.kill().await.unwrap();
         longest = longest.max(rig.recovery().await);
+        let taken = async || {
+            let theirs: BTreeSet<i32> = members.iter().flat_map(|member| partitions(&member.log())).collect();
+            had.is_subset(&theirs).then_some(())
+        };
+        eventually(PATIENCE, "the fault to fire: its partitions with another member", taken).await;
         members.push(rig.provisioner().await);
     }
-    recovered("kill -9 of a provisioner, another one runs", longest);
+    recovered(recoveries::PROVISIONER_KILLED, longest);
     rig.proven(load, &[]).await;
 }
 
@@ -39,13 +51,15 @@ async fn a_killed_backend_loses_no_answer() {
     let mut longest = Duration::ZERO;
     for _ in 0..3 {
         load.goes_on(15).await;
+        let before = load.unanswered();
         backend.kill().await.unwrap();
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         backend = rig.backend().await;
         rig.recovery().await;
         longest = longest.max(begun.elapsed());
+        assert!(load.unanswered() > before, "the fault did not fire: all users were answered");
     }
-    recovered("kill -9 of the backend (API, relay, sink), started again", longest);
+    recovered(recoveries::BACKEND_KILLED, longest);
     rig.proven(load, &[]).await;
 }
 
@@ -125,7 +139,7 @@ async fn a_sleeper_that_wakes_changes_nothing() {
     load.goes_on(20).await;
     testkit::lasting(lasts.saturating_sub(asleep.elapsed())).await;
     sleeper.resume().await.unwrap();
-    recovered("SIGSTOP of a provisioner past its session, another one runs", recovery);
+    recovered(recoveries::PROVISIONER_HALTED, recovery);
     rig.works_again(&sleeper).await;
     for (id, held) in [&changed, &deleted].into_iter().zip(&held) {
         held.release().unwrap();
@@ -151,16 +165,22 @@ async fn two_relays_one_of_which_sleeps_keep_the_order() {
     let mut second = rig.second_backend("relay").await;
     let _provisioner = rig.provisioner().await;
     let load = rig.load(4);
-    let mut longest = Duration::ZERO;
+    let (mut longest, mut published) = (Duration::ZERO, 0.0);
     for _ in 0..4 {
         load.goes_on(10).await;
+        // Each time it is at work: it has published something since it went on.
+        let at_work = async || {
+            let now = second.metric("instructions_published", "").await;
+            (now > published).then_some(now)
+        };
+        published = eventually(PATIENCE, "the fault to fire: a second relay at work", at_work).await;
         second.halt().await.unwrap();
         longest = longest.max(rig.recovery().await);
         load.goes_on(15).await;
         second.resume().await.unwrap();
     }
-    recovered("SIGSTOP of one of two relays", longest);
-    assert!(second.metric("instructions_published", "").await > 0.0, "the second relay never published");
+    recovered(recoveries::RELAY_HALTED, longest);
+    second.lives().unwrap();
     rig.proven(load, &[]).await;
 }
 
@@ -180,8 +200,8 @@ async fn restarts_in_turn_are_not_noticed() {
         slowest = slowest.max(backend.terminate(GRACE).await.unwrap());
         backend = rig.backend().await;
     }
-    recovered("SIGTERM of each program in turn (slowest end)", slowest);
-    recovered("SIGTERM of a provisioner after its successor began", longest);
+    recovered(recoveries::IN_TURN_ENDS, slowest);
+    recovered(recoveries::IN_TURN, longest);
     rig.proven(load, &[]).await;
 }
 
@@ -211,8 +231,8 @@ async fn twenty_rolls_with_work_in_hand_leave_nothing_half_done() {
     rig.far.set(Mode::Pass);
     let begun = Instant::now();
     rig.recovery().await;
-    recovered("twenty rolls of a provisioner, the last one over", begun.elapsed());
-    recovered("SIGTERM of a provisioner with work in hand (slowest end)", slowest);
+    recovered(recoveries::ROLLED, begun.elapsed());
+    recovered(recoveries::ROLLED_ENDS, slowest);
     rig.proven(load, &[]).await;
     let (streams, _) = readers.check(&rig.database_url, PATIENCE).await.unwrap();
     let half_done: Vec<Handled> = rig.handled().flat_map(|(_, found)| found.unended()).collect();

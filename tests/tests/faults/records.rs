@@ -11,7 +11,8 @@ use domain::{DatabaseId, InstructionId, OperationId, Position};
 use runtime::CancellationToken;
 use testkit::{Random, eventually, unique};
 
-use crate::rig::{PATIENCE, Rig, recovered};
+use crate::recoveries::{self, recovered};
+use crate::rig::{PATIENCE, Rig};
 
 /// Keeps all records of a topic.
 #[derive(Default)]
@@ -144,7 +145,7 @@ async fn nonsense_is_set_aside_and_everything_else_goes_on() {
     let begun = Instant::now();
     load.goes_on(20).await;
     rig.recovery().await;
-    recovered("nonsense on both topics: others pass", begun.elapsed());
+    recovered(recoveries::NONSENSE, begun.elapsed());
     let four = |code| [code; 4];
     let codes =
         ["key_mismatch", "null_key", "reader_too_old", "undecodable", "undecodable", "unknown_cluster"];
@@ -181,6 +182,6 @@ async fn everything_said_again_in_any_order_changes_nothing() {
     assert!(instructions > 80 && gossip > 80, "the fault did not fire: {instructions} and {gossip} records");
     rig.proven_of(&ledger, &[]).await;
     println!("{instructions} instructions and {gossip} pieces of gossip were said again");
-    recovered("every record once more, twice, in another order", begun.elapsed());
+    recovered(recoveries::SAID_AGAIN, begun.elapsed());
     assert_eq!((states(), rig.ask(believed).await, rig.ask(ended).await), before);
 }

@@ -4,7 +4,6 @@
 
 #![cfg(test)]
 
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -263,6 +262,13 @@ impl Rig {
         assert_eq!(answer.status(), 202, "{:?}", answer.text().await);
     }
 
+    /// Whether a change has waited for longer than any relay takes that reaches the brokers.
+    pub(crate) async fn waits_for_brokers(&self) -> bool {
+        let waiting = "select count(*) from databases where unpublished \
+                       and greatest(minted_at, resent_at) < clock_timestamp() - interval '1 s'";
+        self.ask(waiting).await != "0"
+    }
+
     /// A value out of the rig's database.
     pub(crate) async fn ask(&self, statement: &str) -> String {
         eventually(PATIENCE, "an answer of Postgres", async || {
@@ -270,13 +276,4 @@ impl Rig {
         })
         .await
     }
-}
-
-/// Tells how long a promise took to be kept again, and keeps it for those who gather such figures.
-pub(crate) fn recovered(fault: &str, after: Duration) {
-    let line = format!("{fault}: {:.1} s", after.as_secs_f64());
-    println!("recovered after {line}");
-    let file = stack().state_dir.join("recovery.txt");
-    let file = std::fs::OpenOptions::new().create(true).append(true).open(file);
-    file.and_then(|mut file| writeln!(file, "{line}")).unwrap();
 }

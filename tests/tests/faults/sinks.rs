@@ -10,7 +10,8 @@ use backend::sink::STORED;
 use testkit::postgres::Session;
 use testkit::{Failpoint, Spawned, eventually};
 
-use crate::rig::{NEAR, PATIENCE, Rig, recovered};
+use crate::recoveries::{self, recovered};
+use crate::rig::{NEAR, PATIENCE, Rig};
 
 /// How long a halted sink is away: longer than its session of six seconds.
 const ASLEEP: Duration = Duration::from_secs(9);
@@ -83,7 +84,7 @@ async fn a_sink_that_dies_inside_its_transaction_leaves_nothing_of_it() {
     let begun = Instant::now();
     let _heir = rig.second_backend("sink").await;
     rig.recovery().await;
-    recovered("sink dies before the commit of its transaction", begun.elapsed());
+    recovered(recoveries::SINK_DIED_INSIDE, begun.elapsed());
     let (_, settled) = rig.proven(load, &[]).await;
     let (streams, resumed) = readers.check(&rig.database_url, PATIENCE).await.unwrap();
     println!("settled after {settled:?}; {streams} streams showed each event once, {resumed} resumptions");
@@ -119,7 +120,7 @@ async fn a_sink_that_dies_after_its_commit_has_no_effect_twice() {
     let begun = Instant::now();
     let heir = rig.second_backend("sink").await;
     rig.recovery().await;
-    recovered("sink dies right after the commit of its transaction", begun.elapsed());
+    recovered(recoveries::SINK_DIED_AFTER, begun.elapsed());
     rig.proven(load, &[]).await;
     let (streams, _) = readers.check(&rig.database_url, PATIENCE).await.unwrap();
     let all = f64::from(i32::try_from(rig.taken_in().await - stored).unwrap());
@@ -150,7 +151,7 @@ async fn a_relay_that_dies_before_its_mark_publishes_again() {
     let begun = Instant::now();
     let _heir = rig.second_backend("relay").await;
     rig.recovery().await;
-    recovered("relay dies between Kafka's word and its mark", begun.elapsed());
+    recovered(recoveries::RELAY_DIED, begun.elapsed());
     assert_eq!(rig.published(&id, 2).await, 2, "published again by the heir");
     assert_eq!(rig.ask(&unmarked).await, "1/2");
     load.goes_on(20).await;
@@ -179,7 +180,7 @@ async fn commits_of_two_seconds_are_shown_once() {
     testkit::query(&rig.database_url, "drop trigger at_the_commit on operation_events").await.unwrap();
     let begun = Instant::now();
     rig.recovery().await;
-    recovered("commits of the sink take two seconds, then none any more", begun.elapsed());
+    recovered(recoveries::SLOW_COMMITS, begun.elapsed());
     rig.proven(load, &[]).await;
     let (streams, resumed) = readers.check(&rig.database_url, PATIENCE).await.unwrap();
     println!("{streams} streams showed each event once, {resumed} resumptions");
@@ -192,7 +193,8 @@ async fn a_sink_that_stands_still_inside_its_transaction_shows_nothing_twice() {
     let (load, readers) = rig.followed(85);
     let mut sleeper = rig.second_backend("sink").await;
     // Once it wakes with its transaction still there, once Postgres has ended that, as it does by itself in the end.
-    for ended in [false, true] {
+    let ways = [(false, recoveries::SINK_HALTED), (true, recoveries::SINK_HALTED_AND_ENDED)];
+    for (ended, recovery) in ways {
         load.goes_on(15).await;
         let session = rig.inside().await;
         sleeper.halt().await.unwrap();
@@ -212,11 +214,7 @@ async fn a_sink_that_stands_still_inside_its_transaction_shows_nothing_twice() {
         sleeper.resume().await.unwrap();
         let begun = Instant::now();
         rig.recovery().await;
-        let how = if ended { "its transaction ended" } else { "its transaction still there" };
-        recovered(
-            &format!("sink halted inside its transaction past its session, awake again, {how}"),
-            begun.elapsed(),
-        );
+        recovered(recovery, begun.elapsed());
         heir.kill().await.unwrap();
     }
     sleeper.lives().unwrap();

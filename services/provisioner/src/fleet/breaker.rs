@@ -209,7 +209,7 @@ impl Breaker {
                 let trial = Trial::new(trouble.clone());
                 self.turn(State::Trial(trial));
             }
-            (State::Open { .. }, Answer::Well) | (_, Answer::Busy) => {}
+            (State::Open { .. }, Answer::Well) | (State::Resting { .. }, _) | (_, Answer::Busy) => {}
             (
                 State::Open { until, trouble },
                 Answer::Sick(reason)
@@ -225,7 +225,6 @@ impl Breaker {
                 let verdict = trial.probed(answer, among_others);
                 self.judge(verdict, now, share);
             }
-            (State::Resting { .. }, _) => {}
         }
         if !matches!(answer, Answer::Silent(_) | Answer::Late(_)) {
             self.last_answer = Some(now);

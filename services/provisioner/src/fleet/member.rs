@@ -56,6 +56,7 @@ impl Member {
     }
 
     /// The same cluster, registered otherwise but for its credentials: the same server, which is as well or as ill as it was.
+    #[must_use]
     pub fn registered_anew(&self, cluster: Cluster) -> Self {
         Self {
             cluster,

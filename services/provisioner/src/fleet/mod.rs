@@ -283,7 +283,7 @@ impl Fleet {
 /// Goes on with what was begun, and never ends.
 async fn go_on_with(begun: &mut FuturesUnordered<impl Future<Output = ()>>) {
     while begun.next().await.is_some() {}
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 async fn reread(member: Arc<Member>, settings: Settings) {

@@ -36,8 +36,7 @@ const UNSENT: Duration = Duration::from_secs(1);
 pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: &mut Book) -> End {
     let Ok(clients) = member.clients() else { return End::NoClient };
     let config = watcher::Config::default().timeout(observer.watch);
-    let stream = watcher(Api::<Seen>::all(clients.watches), config).default_backoff();
-    let mut stream = pin!(stream);
+    let mut stream = pin!(watcher(Api::<Seen>::all(clients.watches), config).default_backoff());
     let mut sending = FuturesUnordered::new();
     let mut roll = tokio::time::interval(ROLL);
     let mut check = tokio::time::interval_at(tokio::time::Instant::now() + observer.check, observer.check);

@@ -125,3 +125,25 @@ async fn it_answers_in_the_servers_place() {
     assert!(answer.text().await.unwrap().contains("\"code\":429"));
     assert_eq!(proxy.harmed(), 1);
 }
+
+#[tokio::test]
+async fn a_server_that_goes_is_told_from_a_client_that_goes() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = Proxy::to(listener.local_addr().unwrap()).await.unwrap();
+    let lost = async |count: u64| {
+        let what = format!("{count} to be lost");
+        crate::eventually(PATIENCE, &what, async || (proxy.lost() == count).then_some(())).await;
+    };
+    let client = TcpStream::connect(proxy.address()).await.unwrap();
+    let (mut server, _) = listener.accept().await.unwrap();
+    drop(client);
+    assert_eq!(server.read(&mut [0; 1]).await.unwrap(), 0, "the server hears that the client is gone");
+    assert_eq!(proxy.lost(), 0, "it was the client");
+    let client = TcpStream::connect(proxy.address()).await.unwrap();
+    let (server, _) = listener.accept().await.unwrap();
+    drop(server);
+    lost(1).await;
+    drop((client, listener));
+    let _late = TcpStream::connect(proxy.address()).await.unwrap();
+    lost(2).await;
+}
