@@ -72,6 +72,8 @@ pub struct Plan {
     pub renamed: Option<Renamed>,
     /// The part that waits for a machine which does not join the cluster, or for the next one after such.
     pub unjoined: Option<Part>,
+    /// The parts that wait for a machine whose Node has not been ready for some time.
+    pub unready: Vec<Part>,
 }
 
 /// A name, and the address that it is given.

@@ -237,7 +237,8 @@ pub enum Step {
     WriteReleased {
         /// All generations of which that is so.
         released: String,
-        /// Of one that did not join the cluster: it and those right before it of which that is so too.
+        /// Of one that did not join the cluster, or whose Node did not become ready: it and those right before it of which that is
+        /// so too.
         unjoined: Option<String>,
     },
     /// Prove, by live looks, that the database can do without a machine: nothing pins it, and nobody there can write to the disk.

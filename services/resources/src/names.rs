@@ -33,7 +33,8 @@ pub const LAUNCH_ZONE: &str = "crd.questdb.io/instance-zone";
 /// Annotation of a resource: generations whose machines may be taken down, each written before its machine's protection is
 /// taken off.
 pub const RELEASED: &str = "crd.questdb.io/instance-released";
-/// Annotation of a resource: the last generations in a row whose machines were given up because they did not join the cluster.
+/// Annotation of a resource: the last generations in a row whose machines were given up because they did not join the cluster, or
+/// their Nodes did not become ready.
 pub const UNJOINED: &str = "crd.questdb.io/instance-unjoined";
 /// Annotation of a Secret: name of the resource that it belongs to.
 pub const SECRET_OF: &str = "crd.questdb.io/name";

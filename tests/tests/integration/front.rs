@@ -8,7 +8,7 @@ mod events;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,8 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures::StreamExt as _;
+use jiff::fmt::rfc2822::DateTimePrinter;
+use jiff::{SignedDuration, Timestamp};
 use runtime::CancellationToken;
 use serde_json::json;
 use testkit::telling::{FORGOTTEN, Fate, Fates};
@@ -137,6 +139,8 @@ struct Shared {
     lists: Mutex<Option<HashMap<String, Bytes>>>,
     /// Where whoever asks for the databases of all namespaces is sent to.
     only: Mutex<Option<String>>,
+    /// How many seconds the server's clock is ahead, by what its answers say.
+    ahead: AtomicI64,
 }
 
 /// The server. Ends when dropped.
@@ -176,6 +180,7 @@ impl Front {
             events: Events::default(),
             lists: Mutex::default(),
             only: Mutex::default(),
+            ahead: AtomicI64::default(),
         });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -223,6 +228,11 @@ impl Front {
     /// From now on all databases that there are seem to be those of this namespace; everything else is there as before.
     pub(crate) fn show_databases_of(&self, namespace: &str) {
         *self.shared.only.lock().unwrap() = Some(namespace.to_owned());
+    }
+
+    /// From now on it seems to be later by so much: for whoever goes by what answers say of the server's clock.
+    pub(crate) fn set_ahead(&self, by: SignedDuration) {
+        self.shared.ahead.store(by.as_secs(), Ordering::Relaxed);
     }
 
     /// From now on the first answer to each list is remembered.
@@ -380,9 +390,19 @@ async fn pass(shared: &Shared, seen: Seen, headers: &HeaderMap) -> Response {
             }
             answer.headers_mut().remove(header::TRANSFER_ENCODING);
             answer.headers_mut().remove(header::CONNECTION);
+            date(answer.headers_mut(), shared.ahead.load(Ordering::Relaxed));
             answer
         }
         Err(error) => (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
+    }
+}
+
+/// An answer says of when it is; by a clock that is ahead, where it is to be.
+fn date(headers: &mut HeaderMap, ahead: i64) {
+    if ahead != 0 {
+        let now = Timestamp::now() + SignedDuration::from_secs(ahead);
+        let text = DateTimePrinter::new().timestamp_to_rfc9110_string(&now).unwrap();
+        headers.insert(header::DATE, text.parse().unwrap());
     }
 }
 

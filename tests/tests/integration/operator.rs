@@ -56,6 +56,7 @@ mod tenants;
 mod truth;
 mod unclaimed;
 mod unobserved;
+mod unready;
 mod upgrades;
 mod versions;
 mod waits;

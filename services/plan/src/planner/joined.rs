@@ -1,10 +1,12 @@
-//! A machine has to join the cluster as a Node. One that has not in its time is told of, and another takes its place.
+//! A machine has to join the cluster as a Node, and that has to become ready. One that has not in its time is told of, and another
+//! takes its place.
 //!
 //! *Invariant:* only a machine on which nothing of the database is, or may come to be, is given up for that, and it is ended as any
-//! other, by live looks. One that something is on has joined once: it is waited for.
+//! other, by live looks. One that something is on has been ready once: it is waited for. *Invariant:* the database is given to no
+//! machine before its Node is ready, so that one whose Node never is can be given up.
 //!
-//! *Invariant:* no more than [`MACHINES`] are made in a row, each with twice the time of the one before. What keeps one from
-//! joining is most often its image or the network, which the next one has as well.
+//! *Invariant:* no more than [`MACHINES`] are made in a row, each with twice the time of the one before, whatever they lack. What
+//! keeps one from joining, or its Node from being ready, is most often its image or the network, which the next one has as well.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,15 +19,26 @@ use resources::names;
 use super::left::{self, Proof};
 use super::machine::{generation_of, is_ready, of_instance, was_launched_before};
 use super::released::{self, Released};
-use super::{World, former, home};
+use super::{World, former, home, ready};
 use crate::{Part, Plan, State, Step, build};
 
-/// How long the first machine of a row has from its launch.
+/// How long the first machine of a row has from its launch to join, and its Node to be ready again since it says that it is not.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(15);
+/// How long a Node may not be ready before people are told where to look.
+const TOLD: SignedDuration = SignedDuration::from_mins(5);
 /// Most machines of a row: the last one is left for people to look at.
 const MACHINES: u64 = 3;
 
-/// The Node of a machine, once it is labelled. One that is not ready is told.
+/// What a machine lacks to take the database.
+#[derive(Clone, Copy)]
+enum Lack<'a> {
+    /// It is no Node of the cluster.
+    Node,
+    /// Its Node is not ready.
+    Readiness(&'a Node),
+}
+
+/// The Node of a machine, once it is labelled, and ready or in use already. One that is not ready is told.
 pub(super) fn joined<'a>(
     world: &World<'a>,
     plan: &mut Plan,
@@ -33,7 +46,7 @@ pub(super) fn joined<'a>(
     instance: &Instance,
 ) -> Option<&'a Arc<Node>> {
     let Some(node) = of_instance(world, instance) else {
-        missing(world, plan, part, instance);
+        wait(world, plan, (part, instance), Lack::Node);
         return None;
     };
     let name = node.metadata.name.clone().unwrap_or_default();
@@ -49,10 +62,11 @@ pub(super) fn joined<'a>(
         plan.wait(part, format!("Node {name} is being labelled"));
         return None;
     }
-    if !is_ready(node) {
-        plan.wait(part, format!("waiting for Node {name} to become ready"));
+    if is_ready(node) {
+        return Some(node);
     }
-    Some(node)
+    wait(world, plan, (part, instance), Lack::Readiness(node));
+    is_in_use(world, instance, generation).then_some(node)
 }
 
 /// What a Node of ours is found by, and what only we may give it.
@@ -81,13 +95,16 @@ pub(super) fn noted(world: &World<'_>, generation: u64) -> String {
     Released::unjoined(world.resource).with(generation, |one| (first..generation).contains(&one))
 }
 
-/// Whether a machine is about to be ended because it did not join: its protection stays off, unless it joins after all.
+/// Whether a machine is about to be ended because it did not join, or its Node was not ready in its time: its protection stays off,
+/// unless it is of use after all.
 pub(super) fn is_given_up(world: &World<'_>, instance: &Instance) -> bool {
     let is_noted = |generation| {
         Released::of(world.resource).contains(generation)
             && Released::unjoined(world.resource).contains(generation)
+            && is_needless(world, instance, generation)
     };
-    generation_of(instance).is_some_and(is_noted) && of_instance(world, instance).is_none()
+    generation_of(instance).is_some_and(is_noted)
+        && of_instance(world, instance).is_none_or(|node| !is_ready(node))
 }
 
 /// What became of the machines before, while the next one is being made.
@@ -101,23 +118,28 @@ pub(super) fn remember(world: &World<'_>, plan: &mut Plan) {
     }
 }
 
-fn missing(world: &World<'_>, plan: &mut Plan, part: Part, instance: &Instance) {
+/// Waits for what a machine lacks for as long as it has time for that, and gives it up then.
+fn wait(world: &World<'_>, plan: &mut Plan, (part, instance): (Part, &Instance), lack: Lack<'_>) {
     let (id, generation) = (&instance.id, generation_of(instance).unwrap_or_default());
     let before = given_up_before(world, generation);
-    let is_late =
-        was_launched_before(world, instance, patience(before)) && is_needless(world, instance, generation);
-    if is_late || before > 0 {
-        plan.unjoined = Some(part);
+    let is_needless = is_needless(world, instance, generation);
+    let is_late = is_needless && lack.lasts(world, instance, patience(before));
+    let is_told = matches!(lack, Lack::Readiness(_)) && lack.lasts(world, instance, TOLD);
+    if is_late || is_told || before > 0 {
+        lack.tell(plan, part);
     }
+    let look = lack.look_at(id);
     if !is_late {
-        let text = format!("waiting for {id} to join the cluster as a Node");
-        let text = if before > 0 { format!("{text}: {}", before_it(before)) } else { text };
+        let text = if is_told { format!("{}; {look}", lack.overdue(id, TOLD)) } else { lack.awaited(id) };
+        let text = match (is_told, is_needless, before) {
+            (true, false, _) => format!("{text}; what the database has may be on it, so it is not ended"),
+            (_, _, 0) => text,
+            _ => format!("{text}: {}", before_it(before)),
+        };
         plan.wait(part, text);
         return;
     }
-    let minutes = patience(before).as_mins();
-    let text = format!("{id} has not joined the cluster as a Node within {minutes} minutes");
-    let look = look_at(id);
+    let text = lack.overdue(id, patience(before));
     if before.saturating_add(1) >= MACHINES && !is_given_up(world, instance) {
         let text = format!(
             "{text}: {}; it is left as it is: {look}; terminate it to have others tried",
@@ -127,8 +149,79 @@ fn missing(world: &World<'_>, plan: &mut Plan, part: Part, instance: &Instance) 
         return;
     }
     plan.wait(part, format!("{text}: it is ended and another one takes its place; {look}"));
-    let left = left::of(world, instance, Proof::Unjoined);
-    released::end(world, plan, instance, left, (part, "it did not join the cluster as a Node in its time"));
+    released::end(world, plan, instance, left::of(world, instance, lack.proof()), (part, lack.why()));
+}
+
+impl Lack<'_> {
+    /// Whether a machine has lacked it for so long, as far as is known: since its launch, or since its Node says so.
+    fn lasts(self, world: &World<'_>, instance: &Instance, least: SignedDuration) -> bool {
+        let lasts = match self {
+            Self::Node => true,
+            Self::Readiness(node) => ready::is_unready_for(node, least, world.observed.at),
+        };
+        lasts && was_launched_before(world, instance, least)
+    }
+
+    fn tell(self, plan: &mut Plan, part: Part) {
+        match self {
+            Self::Node => plan.unjoined = Some(part),
+            Self::Readiness(_) => plan.unready.push(part),
+        }
+    }
+
+    fn awaited(self, instance: &InstanceId) -> String {
+        match self {
+            Self::Node => format!("waiting for {instance} to join the cluster as a Node"),
+            Self::Readiness(node) => format!("waiting for Node {} to become ready", name_of(node)),
+        }
+    }
+
+    fn overdue(self, instance: &InstanceId, after: SignedDuration) -> String {
+        let minutes = after.as_mins();
+        match self {
+            Self::Node => format!("{instance} has not joined the cluster as a Node within {minutes} minutes"),
+            Self::Readiness(node) => {
+                let name = name_of(node);
+                let reason = ready::word(node).and_then(|word| word.reason.as_deref());
+                let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
+                format!(
+                    "{instance} joined as Node {name}, which has not been ready for {minutes} minutes{reason}"
+                )
+            }
+        }
+    }
+
+    /// Where people find out why.
+    fn look_at(self, instance: &InstanceId) -> String {
+        match self {
+            Self::Node => format!(
+                "look at what its image says while it starts (aws ec2 get-console-output --instance-id {instance}), and whether it \
+                 reaches the API server, may join, and gives its Node the provider id of the machine"
+            ),
+            Self::Readiness(node) => format!(
+                "look at what it says of itself (kubectl describe node {}), and at its kubelet and the network of its pods",
+                name_of(node)
+            ),
+        }
+    }
+
+    const fn proof(self) -> Proof {
+        match self {
+            Self::Node => Proof::Unjoined,
+            Self::Readiness(_) => Proof::Unready,
+        }
+    }
+
+    const fn why(self) -> &'static str {
+        match self {
+            Self::Node => "it did not join the cluster as a Node in its time",
+            Self::Readiness(_) => "its Node was not ready in its time",
+        }
+    }
+}
+
+fn name_of(node: &Node) -> &str {
+    node.metadata.name.as_deref().unwrap_or_default()
 }
 
 fn before_it(before: u64) -> String {
@@ -138,24 +231,21 @@ fn before_it(before: u64) -> String {
     }
 }
 
-fn look_at(instance: &InstanceId) -> String {
-    format!(
-        "look at what its image says while it starts (aws ec2 get-console-output --instance-id {instance}), and whether it reaches \
-         the API server, may join, and gives its Node the provider id of the machine"
-    )
-}
-
 fn patience(before: u64) -> SignedDuration {
     PATIENCE * (1_i32 << before.min(MACHINES - 1))
 }
 
 /// Whether nothing of the database is on a machine, as far as is seen, or comes there without our doing.
 fn is_needless(world: &World<'_>, instance: &Instance, generation: u64) -> bool {
-    let pin = build::node_value(&world.validated.subject, generation);
     // Nothing is known yet of what was written down later.
     let is_known = generation > 0 && home::written(world.resource) >= Some(generation);
-    is_known
-        && home::pinned(world.observed).as_ref() != Some(&pin)
-        && !former::is_in_use(world, instance)
-        && !former::is_answer(world, instance)
+    is_known && !is_in_use(world, instance, generation)
+}
+
+/// Whether the database was given to a machine, or something of it is there.
+fn is_in_use(world: &World<'_>, instance: &Instance, generation: u64) -> bool {
+    let pin = build::node_value(&world.validated.subject, generation);
+    home::pinned(world.observed).as_ref() == Some(&pin)
+        || former::is_in_use(world, instance)
+        || former::is_answer(world, instance)
 }

@@ -38,6 +38,8 @@ pub enum Proof {
     All,
     /// The same, and that it has not become a Node: it is ended for that alone.
     Unjoined,
+    /// The same, and that its Node is not ready: it is ended for that alone.
+    Unready,
     /// By silence: the pod was told to stop and nobody there stops it, so that the disk leaves only when the machine ends.
     Silent,
     /// By the word that the pod is gone, and no word from the Node: nobody is there to let go of the disk.
@@ -49,7 +51,7 @@ pub enum Proof {
 impl Left {
     /// Whether what is known of the Node decides too.
     pub const fn asks_node(&self) -> bool {
-        matches!(self.proof, Proof::Silent | Proof::Unattended | Proof::Unjoined)
+        matches!(self.proof, Proof::Silent | Proof::Unattended | Proof::Unjoined | Proof::Unready)
     }
 
     /// What the objects as they are now say against it.
@@ -66,17 +68,25 @@ impl Left {
         let is_there = pod.is_some_and(|pod| self.has(pod));
         let is_silent = pod.zip(node).is_some_and(|(pod, node)| is_abandoned(pod, node, at));
         match self.proof {
-            Proof::All | Proof::Unjoined | Proof::Unattended if is_there => {
+            Proof::All | Proof::Unjoined | Proof::Unready | Proof::Unattended if is_there => {
                 Err(format!("the pod is on {}", self.instance))
             }
             Proof::Unjoined if node.is_some_and(|node| self.has_become(node)) => {
                 Err(format!("{} has joined the cluster as Node {}", self.instance, self.node))
             }
+            Proof::Unready if node.is_some_and(is_ready) => {
+                Err(format!("Node {} is ready by now", self.node))
+            }
             Proof::Unattended if node.is_some_and(is_ready) => {
                 Err(format!("Node {} is ready, and lets go of the disk itself", self.node))
             }
             Proof::Silent if !is_silent => Err(format!("Node {} is not silent any more", self.node)),
-            Proof::All | Proof::Unjoined | Proof::Silent | Proof::Unattended | Proof::Down => Ok(()),
+            Proof::All
+            | Proof::Unjoined
+            | Proof::Unready
+            | Proof::Silent
+            | Proof::Unattended
+            | Proof::Down => Ok(()),
         }
     }
 
@@ -208,13 +218,15 @@ mod tests {
         };
         let (here, elsewhere) = (pod(Some(NODE), "qdb-33445566-g2"), pod(Some("other"), PIN));
         let (silent, ready) = (node("Unknown"), node("True"));
-        for proof in [Proof::All, Proof::Unjoined, Proof::Silent, Proof::Unattended, Proof::Down] {
+        let all =
+            [Proof::All, Proof::Unjoined, Proof::Unready, Proof::Silent, Proof::Unattended, Proof::Down];
+        for proof in all {
             let on = (proof == Proof::Silent).then_some(&here);
             assert!(check(proof, None, on, Some(&silent)), "{proof:?}");
             assert!(check(proof, Some(&set("qdb-33445566-g2")), on, Some(&silent)), "{proof:?}");
             assert!(!check(proof, Some(&set(PIN)), on, Some(&silent)), "{proof:?}: it is pinned");
         }
-        for proof in [Proof::All, Proof::Unjoined, Proof::Unattended] {
+        for proof in [Proof::All, Proof::Unjoined, Proof::Unready, Proof::Unattended] {
             assert!(!check(proof, None, Some(&here), None), "{proof:?}");
             assert!(!check(proof, None, Some(&pod(None, PIN)), None), "{proof:?}: it can go nowhere else");
             assert!(check(proof, None, Some(&elsewhere), None), "{proof:?}");
@@ -227,6 +239,8 @@ mod tests {
         assert!(!check(Proof::Unjoined, None, None, Some(&joined("i-1"))), "it has joined meanwhile");
         assert!(check(Proof::Unjoined, None, None, Some(&joined("i-11"))), "another one, under its name");
         assert!(check(Proof::All, None, None, Some(&joined("i-1"))));
+        assert!(!check(Proof::Unready, None, None, Some(&ready)), "it is of use after all");
+        assert!(check(Proof::Unready, None, None, Some(&silent)) && check(Proof::Unready, None, None, None));
         assert!(!check(Proof::Silent, None, None, Some(&silent)), "nothing there was told to stop");
         assert!(!check(Proof::Silent, None, Some(&elsewhere), Some(&silent)));
         assert!(!check(Proof::Silent, None, Some(&here), Some(&ready)));

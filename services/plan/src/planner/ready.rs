@@ -1,7 +1,7 @@
 //! Whether a Node can take the pod, and whether anybody is left there to stop it.
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint, Toleration};
 
 use crate::{Validated, build};
 
@@ -28,16 +28,23 @@ pub(super) fn is_abandoned(pod: &Pod, node: &Node, at: Timestamp) -> bool {
 }
 
 fn is_silent(node: &Node, at: Timestamp) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
-    let patience = match ready.map(|condition| condition.status.as_str()) {
-        Some("True") => return false,
-        Some("False") => TROUBLE,
-        _ => SILENCE,
-    };
-    let changed = ready.and_then(|condition| condition.last_transition_time.as_ref());
+    let is_heard = word(node).is_some_and(|word| word.status == "False");
+    is_unready_for(node, if is_heard { TROUBLE } else { SILENCE }, at)
+}
+
+/// Whether a Node has not been ready for so long: since that was said last, or since it is there.
+pub(super) fn is_unready_for(node: &Node, least: SignedDuration, at: Timestamp) -> bool {
+    let word = word(node);
+    let changed = word.and_then(|word| word.last_transition_time.as_ref());
     let since = changed.or(node.metadata.creation_timestamp.as_ref());
-    since.is_some_and(|since| at.duration_since(since.0) >= patience)
+    word.is_none_or(|word| word.status != "True")
+        && since.is_some_and(|since| at.duration_since(since.0) >= least)
+}
+
+/// What is said of a Node, by its kubelet or where that is silent: whether it is ready.
+pub(super) fn word(node: &Node) -> Option<&NodeCondition> {
+    let conditions = node.status.as_ref()?.conditions.as_deref()?;
+    conditions.iter().find(|condition| condition.type_ == "Ready")
 }
 
 /// A taint that keeps the pod from a Node. Whether that is ready is asked of its condition.

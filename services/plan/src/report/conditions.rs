@@ -339,7 +339,7 @@ fn credentials(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
 }
 
 fn node(outcome: &Outcome<'_>) -> Word {
-    moving::unjoined(outcome, Part::Node).unwrap_or_else(|| of_part(outcome, Part::Node, "NodeReady"))
+    moving::late(outcome, Part::Node).unwrap_or_else(|| of_part(outcome, Part::Node, "NodeReady"))
 }
 
 fn of_part(outcome: &Outcome<'_>, part: Part, good: &str) -> Word {

@@ -8,12 +8,25 @@ use super::Outcome;
 use super::conditions::{Word, no, yes};
 use crate::{Goal, Part, State};
 
-/// What is said of a Node that a machine does not become in its time.
-pub(super) fn unjoined(outcome: &Outcome<'_>, part: Part) -> Option<Word> {
+/// Reason of what waits for a machine whose Node is not ready.
+const UNREADY: &str = "NotReady";
+
+/// Why a part waits for longer than it should for what a machine has to become.
+fn overdue(outcome: &Outcome<'_>, part: Part) -> Option<&'static str> {
+    if outcome.plan.unjoined == Some(part) {
+        Some(NOT_JOINED)
+    } else if outcome.plan.unready.contains(&part) {
+        Some(UNREADY)
+    } else {
+        None
+    }
+}
+
+/// What is said of a Node that a machine does not become in its time, or that is not ready in its.
+pub(super) fn late(outcome: &Outcome<'_>, part: Part) -> Option<Word> {
+    let reason = overdue(outcome, part)?;
     match outcome.plan.state(part) {
-        Some(State::Running(text) | State::Broken(text)) if outcome.plan.unjoined == Some(part) => {
-            Some(no(NOT_JOINED, text))
-        }
+        Some(State::Running(text) | State::Broken(text)) => Some(no(reason, text)),
         _ => None,
     }
 }
@@ -29,8 +42,8 @@ pub(super) fn moving(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Wo
         let text = format!("{}; the database serves on where it is", failure.message);
         return Some(no(if failure.lasting { "Refused" } else { "Delayed" }, &text));
     }
-    let is_unjoined = outcome.plan.unjoined == Some(Part::Candidate);
-    let reason = |usual| if is_unjoined { NOT_JOINED } else { usual };
+    let overdue = overdue(outcome, Part::Candidate);
+    let reason = |usual| overdue.unwrap_or(usual);
     match (outcome.plan.state(Part::Candidate), outcome.plan.state(Part::Former)) {
         (Some(State::Running(text)), _) => Some(yes(reason("Preparing"), text)),
         (Some(State::Broken(text)), _) => Some(no(reason("Broken"), text)),

@@ -207,8 +207,20 @@ impl Rig {
         &self,
         name: &str,
         instance: &Instance,
-        (database, resource): (&str, &str),
+        of: (&str, &str),
     ) -> kube::Result<()> {
+        let nodes = self.sick_node(name, instance, of).await?;
+        let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
+        nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(&ready)).await.map(drop)
+    }
+
+    /// The machine joins as a Node of which nobody says that it is ready.
+    pub(super) async fn sick_node(
+        &self,
+        name: &str,
+        instance: &Instance,
+        (database, resource): (&str, &str),
+    ) -> kube::Result<Api<Node>> {
         let nodes: Api<Node> = Api::all(self.admin.clone());
         let labels = json!({
             names::LABEL_DATABASE: database, names::LABEL_NAME: resource, names::LABEL_NAMESPACE: self.namespace,
@@ -219,8 +231,7 @@ impl Rig {
         }))
         .unwrap();
         nodes.create(&PostParams::default(), &node).await?;
-        let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
-        nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(&ready)).await.map(drop)
+        Ok(nodes)
     }
 
     pub(super) async fn instances(&self) -> Vec<Instance> {

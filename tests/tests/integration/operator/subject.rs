@@ -50,6 +50,11 @@ impl Subject {
     /// Everybody else does their part for a new database.
     pub(super) async fn helped(&self) {
         self.join(1).await;
+        self.started().await;
+    }
+
+    /// Everybody but the machine does their part, once that has joined.
+    pub(super) async fn started(&self) {
         self.play_controller(None).await;
         self.answer().await;
         let (volume, machine) = (self.volume().await, self.machines().await.remove(0));
@@ -138,17 +143,32 @@ impl Subject {
 
     /// The machine of a generation, once it runs; it joins as a ready Node.
     pub(super) async fn join(&self, generation: u64) {
+        let instance = self.runs(generation).await;
+        self.rig.node(&self.node(generation), &instance, (&self.database, &self.name)).await;
+    }
+
+    /// The same as a Node of which nobody says that it is ready.
+    pub(super) async fn join_sick(&self, generation: u64) {
+        let instance = self.runs(generation).await;
+        let of = (self.database.as_str(), self.name.as_str());
+        self.rig.sick_node(&self.node(generation), &instance, of).await.unwrap();
+    }
+
+    /// The name of the Node that the machine of a generation is told to be.
+    pub(super) fn node(&self, generation: u64) -> String {
+        names::node(&self.database[28..], generation)
+    }
+
+    async fn runs(&self, generation: u64) -> Instance {
         let text = generation.to_string();
-        let instance = eventually(PATIENCE, &format!("machine {generation}"), async || {
+        eventually(PATIENCE, &format!("machine {generation}"), async || {
             let all = self.machines().await;
             assert!(all.len() < 2, "two machines of one database: {all:?}");
             all.into_iter().find(|found| {
                 found.state == InstanceState::Running && found.tags.get(key::GENERATION) == Some(&text)
             })
         })
-        .await;
-        let name = names::node(&self.database[28..], generation);
-        self.rig.node(&name, &instance, (&self.database, &self.name)).await;
+        .await
     }
 
     pub(super) fn sets(&self) -> Api<StatefulSet> {

@@ -7,7 +7,9 @@ use cloud::{
     ChangeId, ClientToken, DnsChange, DnsChangeState, Instance, InstanceId, InstanceState, RecordChange,
     Role, SecurityGroup, SecurityGroupId, Tags, Volume, VolumeId, VolumeKind, VolumeState, key,
 };
-use k8s_openapi::api::core::v1::Pod;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::{QuestDB, names};
 
 use super::kubernetes::node;
@@ -125,7 +127,7 @@ impl World {
         let objects = left.check_objects(self.children.stateful_set.as_deref(), on, self.now);
         objects.map_err(|_| "the objects speak against it")?;
         match left.proof {
-            Proof::All | Proof::Unjoined => {}
+            Proof::All | Proof::Unjoined | Proof::Unready => {}
             Proof::Down => return left.check_down(&self.instances).map_err(|_| "it is not down"),
             Proof::Silent | Proof::Unattended => return Ok(()),
         }
@@ -273,7 +275,10 @@ impl World {
             match instance.state {
                 InstanceState::Pending => {
                     instance.state = InstanceState::Running;
-                    let joins = (self.strangers == 0).then(|| Arc::new(node(instance)));
+                    let is_unready = self.unready > 0;
+                    let joins =
+                        (self.strangers == 0).then(|| Arc::new(joining(instance, is_unready, self.now)));
+                    self.unready -= usize::from(is_unready && joins.is_some());
                     self.children.nodes.extend(joins);
                     self.strangers = self.strangers.saturating_sub(1);
                 }
@@ -359,6 +364,18 @@ impl World {
             created_at: None,
         });
     }
+}
+
+/// The Node that a machine becomes, and whether its kubelet says that it is not ready.
+fn joining(instance: &Instance, is_unready: bool, now: Timestamp) -> Node {
+    let mut joined = node(instance);
+    let conditions = joined.status.iter_mut().flat_map(|status| status.conditions.iter_mut().flatten());
+    for condition in conditions.filter(|_| is_unready) {
+        "False".clone_into(&mut condition.status);
+        condition.reason = Some("KubeletNotReady".to_owned());
+        condition.last_transition_time = Some(Time(now));
+    }
+    joined
 }
 
 /// The token under which a machine of the database is asked for.

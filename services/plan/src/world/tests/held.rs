@@ -296,7 +296,11 @@ fn whichever_name_is_in_force_leads_to_the_next_machine() {
 fn a_machine_that_does_not_become_ready_holds_no_restart() {
     let hindrances: [Change; 4] = [
         |world| "m7i.metal".clone_into(&mut world.instances[1].instance_type),
-        |world| say_of(world, 1, "False"),
+        |world| {
+            say_of(world, 1, "False");
+            // Nor is that of the one that takes its place ready.
+            world.unready = 1;
+        },
         |world| taint(world, 1, Some("node.kubernetes.io/disk-pressure")),
         |world| {
             world.children.nodes.remove(1);

@@ -104,6 +104,8 @@ pub(crate) struct World {
     pub(super) usable: Option<u32>,
     /// So many machines do not join the cluster.
     pub(super) strangers: usize,
+    /// Of so many that join the Node is not ready.
+    pub(super) unready: usize,
     /// Zones without a free machine.
     pub(crate) exhausted: Vec<String>,
     /// Copies of the disk.
@@ -184,6 +186,7 @@ impl World {
             names_claim: false,
             usable: None,
             strangers: 0,
+            unready: 0,
             exhausted: Vec::new(),
             snapshots: Vec::new(),
             uncopied: false,

@@ -1,4 +1,5 @@
-//! A machine that does not join the cluster: it is told and replaced, so often and no more, and nothing of what serves is touched.
+//! A machine that does not join the cluster, or whose Node does not become ready: it is told and replaced, so often and no more, and
+//! nothing of what serves is touched.
 
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use super::operations::{begin_move, change};
 use super::oracle::{check_end, check_moment};
 use super::runner::{pass, settle, troubles};
 use super::serving;
+use super::silent::say;
 use crate::fixture::{resource, settings, validated};
 use crate::{Step, plan};
 
@@ -19,6 +21,20 @@ use crate::{Step, plan};
 fn fresh(strangers: usize) -> World {
     let mut world = World::new(resource(1));
     (world.strangers, world.clock) = (strangers, minutes(1));
+    world
+}
+
+/// One of which so many machines join, and their Nodes are not ready.
+fn sick(unready: usize) -> World {
+    let mut world = fresh(0);
+    world.unready = unready;
+    world
+}
+
+/// One that serves, and of whose next machine the Node is not ready.
+fn moving_to_sick() -> World {
+    let mut world = moving(0);
+    world.unready = 1;
     world
 }
 
@@ -205,8 +221,115 @@ fn one_whose_node_is_gone_has_joined_once_and_is_waited_for() {
 }
 
 #[test]
+fn a_node_that_does_not_become_ready_is_told_and_another_machine_takes_its_place() {
+    let mut world = sick(1);
+    passes(&mut world, 8);
+    assert_eq!(told(&world, condition::NODE_HEALTHY).1, "Waiting", "it has time");
+    passes(&mut world, 7);
+    assert!(age(&world, 0) > minutes(6) && age(&world, 0) < minutes(15), "{}", age(&world, 0));
+    let (status, reason, text) = told(&world, condition::NODE_HEALTHY);
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "NotReady"), "{text}");
+    assert!(text.contains("5 minutes (KubeletNotReady)") && text.contains("kubectl describe node"), "{text}");
+    assert_eq!(world.pinned(), None, "what was never ready is given nothing");
+    let after = until_ended(&mut world, 0);
+    assert!(after >= minutes(15) && after < minutes(20), "{after}");
+    let (_, reason, text) = told(&world, condition::NODE_HEALTHY);
+    assert!(reason == "NotReady" && text.contains("15 minutes"), "{reason}: {text}");
+    let volume = world.volumes[0].id.clone();
+    settle(&mut world, None, false);
+    check_end(&world, "another one is ready");
+    let expected = [("1", InstanceState::Terminated), ("2", InstanceState::Running)];
+    assert_eq!((machines(&world), &world.volumes[0].id), (expected.to_vec(), &volume));
+}
+
+#[test]
+fn machines_of_a_row_are_counted_whatever_they_lack() {
+    let mut world = sick(9);
+    world.strangers = 1;
+    for (number, least) in [(0, 15), (1, 30)] {
+        let after = until_ended(&mut world, number);
+        assert!(after >= minutes(least) && after < minutes(least + 5), "{number}: {after}");
+    }
+    passes(&mut world, 200);
+    let ended = |generation| (generation, InstanceState::Terminated);
+    assert_eq!(machines(&world), [ended("1"), ended("2"), ("3", InstanceState::Running)]);
+    assert_eq!(told(&world, condition::DEGRADED).0, "True");
+    let (_, reason, text) = told(&world, condition::NODE_HEALTHY);
+    assert!(reason == "NotReady" && text.contains("60 minutes") && text.contains("terminate it"), "{text}");
+    world.wake_kubelets();
+    settle(&mut world, None, false);
+    check_end(&world, "the last one is ready after all");
+    assert_eq!(machines(&world)[2], ("3", InstanceState::Running));
+}
+
+#[test]
+fn what_serves_serves_on_while_the_node_of_the_next_machine_is_not_ready() {
+    let mut world = moving_to_sick();
+    passes(&mut world, 13);
+    let (status, reason, text) = told(&world, condition::MOVING);
+    assert_eq!((status.as_str(), reason.as_str()), ("True", "NotReady"), "{text}");
+    let after = until_ended(&mut world, 1);
+    assert!(after >= minutes(15) && after < minutes(20), "{after}");
+    assert!(world.pinned().unwrap().ends_with("-g1"));
+    assert_eq!(told(&world, condition::READY).0, "True");
+    settle(&mut world, None, false);
+    check_end(&world, "moved");
+    let ended = |generation| (generation, InstanceState::Terminated);
+    assert_eq!(machines(&world), [ended("1"), ended("2"), ("3", InstanceState::Running)]);
+}
+
+#[test]
+fn one_whose_node_is_ready_at_the_last_moment_is_not_ended() {
+    let mut world = sick(1);
+    let proof = (0..40).find_map(|_| {
+        passes(&mut world, 1);
+        let seen = world.resource.clone();
+        let planned = plan(&seen, &validated(&seen), &world.look(), &settings());
+        let mut steps = planned.actions.into_iter().map(|action| action.step);
+        steps.find(|step| matches!(step, Step::ProveLeft(_)))
+    });
+    let proof = proof.unwrap();
+    assert_eq!(machines(&world), [("1", InstanceState::Running)]);
+    assert!(world.clone().apply(&proof, &world.resource).is_ok());
+    world.wake_kubelets();
+    assert!(
+        world.clone().apply(&proof, &world.resource).is_err(),
+        "who looked before is stopped by a live look"
+    );
+    settle(&mut world, None, false);
+    check_end(&world, "it is ready");
+    assert_eq!(machines(&world), [("1", InstanceState::Running)]);
+}
+
+#[test]
+fn a_machine_that_the_database_is_on_is_told_and_never_ended_for_its_node() {
+    let mut world = serving();
+    world.clock = minutes(1);
+    let pod = world.pod_uid();
+    say(&mut world, "False");
+    for _ in 0..60 {
+        let planned = pass(&mut world, &mut 0, None, false);
+        let ends = |step: &Step| matches!(step, Step::WriteReleased { .. } | Step::Unprotect { .. });
+        assert!(!planned.actions.iter().any(|action| ends(&action.step)), "{:?}", planned.actions);
+        world.tick();
+    }
+    let (_, reason, text) = told(&world, condition::NODE_HEALTHY);
+    assert!(reason == "NotReady" && text.contains("not ended"), "{reason}: {text}");
+    assert_eq!(world.pod_uid(), pod);
+    world.wake_kubelets();
+    settle(&mut world, None, false);
+    check_end(&world, "it is ready again");
+}
+
+#[test]
 fn every_step_on_the_way_to_another_machine_may_fail_and_be_done_twice() {
-    for (what, start, machines) in [("new", fresh(1), 2), ("moving", moving(1), 3)] {
+    let starts = [
+        ("new", fresh(1), 2),
+        ("moving", moving(1), 3),
+        ("new and not ready", sick(1), 2),
+        ("moving to one that is not ready", moving_to_sick(), 3),
+    ];
+    for (what, start, machines) in starts {
         let mut twice = start.clone();
         settle(&mut twice, None, true);
         check_end(&twice, what);
