@@ -156,12 +156,12 @@ mod tests {
             moment(seen) > self.gone && (!newest.present || seen.order() > newest.order())
         }
 
-        fn take(mut self, seen: Observation) -> Self {
-            if self.takes(&seen) {
-                self.gone = if seen.present { self.gone } else { moment(&seen) };
-                self.newest = Some(seen);
+        fn take(self, seen: Observation) -> Self {
+            if !self.takes(&seen) {
+                return self;
             }
-            self
+            let gone = if seen.present { self.gone } else { moment(&seen) };
+            Self { newest: Some(seen), gone }
         }
 
         fn after(self, all: Vec<Observation>) -> Self {

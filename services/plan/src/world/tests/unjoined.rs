@@ -323,7 +323,7 @@ fn a_machine_that_the_database_is_on_is_told_and_never_ended_for_its_node() {
 
 #[test]
 fn every_step_on_the_way_to_another_machine_may_fail_and_be_done_twice() {
-    let starts = [
+    let starts = vec![
         ("new", fresh(1), 2),
         ("moving", moving(1), 3),
         ("new and not ready", sick(1), 2),
