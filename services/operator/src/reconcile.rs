@@ -233,7 +233,9 @@ fn next(
         }
         (true, _) => AFTER_WRITE,
         (false, true) if only_for(Part::LastCopy) => COPYING,
-        (false, true) if only_for(Part::Tuning) && work == Work::Holding => OPTIMIZING.min(context.resync),
+        (false, true) if only_for(Part::Tuning) && matches!(work, Work::Holding | Work::GivenUp) => {
+            OPTIMIZING.min(context.resync)
+        }
         (false, true) => AT_WORK,
         (false, false) if written.applied.failures.is_empty() => BROKEN,
         (false, false) => context.memories.rests_for(uid).unwrap_or(BROKEN).clamp(AT_WORK, BROKEN),

@@ -4,6 +4,7 @@ use cloud::{
     Instance, ModificationState, Owner, Role, Volume, VolumeChange, VolumeKind, VolumeModification,
     VolumeState, key,
 };
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use resources::{QuestDB, VolumeType, names};
@@ -21,6 +22,9 @@ use crate::{Account, Children, Goal, Observed, Part, Plan, State, Step, Validate
 const STORAGE: &str = "storage";
 /// Bytes of a GiB.
 const GIB: u64 = 1 << 30;
+/// After the beginning of a change that EC2 gave up, how long the same is not asked for again: EC2 takes few changes of a disk in a
+/// day, and counts this one.
+const GIVEN_UP: SignedDuration = SignedDuration::from_hours(1);
 
 /// The disk, once it can be attached. How large and fast it is nobody waits for.
 pub(super) fn volume<'a>(
@@ -222,16 +226,18 @@ pub enum Work {
     Optimizing,
     /// The same, and something else is asked for by now, which it takes only afterwards.
     Holding,
+    /// It gave up what is asked for, which is asked for again later.
+    GivenUp,
 }
 
 /// What EC2 does with the disk that the database has.
 pub fn work(validated: &Validated, observed: &Observed) -> Work {
     let volume = super::existing::living(&observed.account.volumes).next();
-    volume.map_or(Work::Nothing, |volume| work_on(validated, &observed.account, volume))
+    volume.map_or(Work::Nothing, |volume| work_on(validated, observed, volume))
 }
 
-fn work_on(validated: &Validated, account: &Account, volume: &Volume) -> Work {
-    let Some(modification) = modification_of(account, volume) else { return Work::Nothing };
+fn work_on(validated: &Validated, observed: &Observed, volume: &Volume) -> Work {
+    let Some(modification) = modification_of(&observed.account, volume) else { return Work::Nothing };
     let change = change(validated, volume);
     match &modification.state {
         ModificationState::Modifying | ModificationState::Unknown(_) => Work::Changing,
@@ -239,8 +245,32 @@ fn work_on(validated: &Validated, account: &Account, volume: &Volume) -> Work {
         // The volume was looked at before its modification.
         ModificationState::Optimizing if modification.leads_to(&change) => Work::Changing,
         ModificationState::Optimizing => Work::Holding,
+        ModificationState::Failed if rests_until(modification, &change, observed.at).is_some() => {
+            Work::GivenUp
+        }
         ModificationState::Completed | ModificationState::Failed => Work::Nothing,
     }
+}
+
+/// Until when a change that EC2 gave up is not asked for again; nothing where something else is asked for by now.
+fn rests_until(
+    modification: &VolumeModification,
+    change: &VolumeChange,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let is_same = !change.is_empty() && modification.leads_to(change);
+    let begun = modification.started_at.filter(|_| is_same)?;
+    let until = Timestamp::try_from(begun).ok()?.checked_add(GIVEN_UP).ok()?;
+    (now < until).then_some(until)
+}
+
+/// What EC2 says of a change that it gave up.
+fn given_up(modification: Option<&VolumeModification>) -> String {
+    let given_up = modification.filter(|found| found.state == ModificationState::Failed);
+    given_up.map_or_else(String::new, |found| {
+        let words = found.message.as_deref().unwrap_or("it does not say why");
+        format!("; EC2 gave up the last change: {words}")
+    })
 }
 
 /// How far EC2 is with the last change of the disk, in tens: each text is a write of the status.
@@ -254,7 +284,7 @@ fn tune(world: &World<'_>, plan: &mut Plan, volume: &Volume) {
     let change = change(world.validated, volume);
     let modification = modification_of(account, volume);
     let (id, progress) = (&volume.id, progress(account));
-    match work_on(world.validated, account, volume) {
+    match work_on(world.validated, world.observed, volume) {
         Work::Changing if modification.is_none_or(|found| found.leads_to(&change)) => {
             plan.wait(Part::Tuning, format!("EC2 is changing {id}{progress}"));
         }
@@ -268,12 +298,14 @@ fn tune(world: &World<'_>, plan: &mut Plan, volume: &Volume) {
             );
             plan.wait(Part::Tuning, text);
         }
+        Work::GivenUp => {
+            let until = modification.and_then(|found| rests_until(found, &change, world.observed.at));
+            let until = until.map_or_else(String::new, |until| format!("; tried again after {until}"));
+            let text = format!("{id} is to have {}{}{until}", words(&change), given_up(modification));
+            plan.wait(Part::Tuning, text);
+        }
         Work::Nothing if !change.is_empty() => {
-            let given_up = modification.filter(|found| found.state == ModificationState::Failed);
-            let given_up = given_up.map_or_else(String::new, |found| {
-                let words = found.message.as_deref().unwrap_or("it does not say why");
-                format!("; EC2 gave up the last change: {words}")
-            });
+            let given_up = given_up(modification);
             let reason = format!("{id} is not as large or as fast as asked for{given_up}");
             let text = format!("{id} is to have {}{given_up}", words(&change));
             plan.act(Part::Tuning, Step::ModifyVolume { volume: id.clone(), change }, reason);

@@ -269,7 +269,7 @@ fn resizing(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
     }
     let stops = outcome.validated.goal != Goal::Serve;
     match (outcome.plan.state(Part::Tuning), work(outcome.validated, outcome.observed)) {
-        (Some(State::Running(text)), Work::Holding) => Some(no("Delayed", text)),
+        (Some(State::Running(text)), Work::Holding | Work::GivenUp) => Some(no("Delayed", text)),
         (Some(State::Running(text)), Work::Changing) => Some(yes("Modifying", text)),
         (Some(State::Running(text)), _) if asked => Some(yes("Modifying", text)),
         // What is waited for without a change of the disk is its file system.

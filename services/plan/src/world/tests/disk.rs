@@ -2,8 +2,10 @@
 //! both say so.
 
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use cloud::{ModificationState, VolumeChange, VolumeId, VolumeKind, VolumeModification};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimStatus};
 use resources::{Phase, RunState, VolumeType, names};
 use serde_json::{Value, json};
@@ -350,9 +352,30 @@ fn a_change_that_ec2_gave_up_is_asked_for_again_in_its_words() {
     wish(&mut world, 2, |spec| spec.storage.size_gib = 80);
     let volume = world.volumes[0].id.clone();
     world.begin_modification(&volume, VolumeChange { size_gib: Some(80), ..VolumeChange::default() });
+    let begun = world.now;
     let found = world.modification.as_mut().unwrap();
     (found.state, found.message) = (ModificationState::Failed, Some("no room in the zone".to_owned()));
+    let since = Duration::from_secs(begun.as_second().try_into().unwrap());
+    found.started_at = Some(SystemTime::UNIX_EPOCH + since);
     (world.modifying, world.optimizing) = (0, 0);
+    let before = world.modified;
+    let text = until(&mut world, "Delayed");
+    let again = Timestamp::from_second(begun.as_second() + 3_600).unwrap();
+    let expected = format!(
+        "is to have 80 GiB; EC2 gave up the last change: no room in the zone; tried again after {again}"
+    );
+    assert!(text.ends_with(&expected), "{text}");
+    for minutes in [1, 30, 59] {
+        world.now = begun + SignedDuration::from_mins(minutes);
+        pass(&mut world, &mut 0, None, false);
+        assert_eq!(world.modified, before, "it is asked for again after {minutes} min");
+    }
+    // Something else was not given up.
+    let mut other = world.clone();
+    wish(&mut other, 3, |spec| spec.storage.size_gib = 90);
+    pass(&mut other, &mut 0, None, false);
+    assert_eq!(other.modified, before + 1);
+    world.now = again;
     let planned = pass(&mut world, &mut 0, None, false);
     let asked =
         planned.actions.iter().find(|action| matches!(action.step, Step::ModifyVolume { .. })).unwrap();
