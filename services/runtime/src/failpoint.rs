@@ -9,6 +9,11 @@
 
 use std::fmt::Display;
 
+#[cfg(all(debug_assertions, for_release))]
+compile_error!(
+    "a release with debug assertions would have failpoints: whoever starts it could let it die anywhere"
+);
+
 #[cfg(debug_assertions)]
 pub use points::{Action, Armed, arm};
 

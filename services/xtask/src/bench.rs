@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use clap::Args;
 use sandbox::progress::Progress;
 use sandbox::stack::{Cluster, Layout, Options};
@@ -25,6 +25,8 @@ use statistics::{Pair, summarise};
 
 /// The program that measures, in the folder of release builds.
 const PROGRAM: &str = "slipway-bench";
+/// What only a program has in it that can be told to die at some place.
+const FAILPOINTS: &str = "SLIPWAY_FAILPOINTS";
 /// How much the machine's speed may differ between the two slices of a pair.
 const MOST_DRIFT: f64 = 0.15;
 /// How long the speed of the machine is looked at before each slice.
@@ -92,14 +94,28 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> anyhow::Resul
 fn build(workspace: &Workspace, benches: &[&Bench], terminal: &Terminal) -> anyhow::Result<()> {
     terminal.line("build in release mode");
     let mut words = vec!["build", "--release", "--bins", "-p", "bench", "-p", "backend", "-p", "provisioner"];
+    let mut shipped = vec!["slipway-backend", "slipway-provisioner"];
     if benches.iter().any(|bench| bench.operator) {
         words.extend(["-p", "operator"]);
+        shipped.push("slipway-operator");
     }
     let status = workspace.cargo(&words).stdout(Stdio::null()).status().context("running cargo")?;
     if !status.success() {
         bail!("the release build failed");
     }
+    let programs = workspace.released().programs();
+    shipped.iter().try_for_each(|program| without_failpoints(&programs.join(program)))?;
     if benches.iter().any(|bench| bench.java) { build_java(workspace, terminal) } else { Ok(()) }
+}
+
+/// Tests tell a program to die at some place; a release must not listen.
+fn without_failpoints(program: &Path) -> anyhow::Result<()> {
+    let mut grep = Command::new("grep");
+    grep.args(["--quiet", "--text", "--fixed-strings", FAILPOINTS]).arg(program);
+    // 0: it is there; 2: there is no such file.
+    let code = grep.status().context("running grep")?.code();
+    ensure!(code == Some(1), "{} has failpoints in it, or cannot be read", program.display());
+    Ok(())
 }
 
 /// Where the bench program looks for it.
@@ -266,6 +282,20 @@ mod tests {
 
     fn slices(p50: f64, p99: f64) -> BTreeMap<String, f64> {
         [("p50".to_owned(), p50), ("p99".to_owned(), p99)].into()
+    }
+
+    #[test]
+    fn a_program_that_can_be_told_to_die_is_no_release() {
+        let read = include_str!("../../runtime/src/failpoint.rs").contains(&format!("\"{FAILPOINTS}\""));
+        assert!(read, "no program reads {FAILPOINTS}");
+        let file = std::env::temp_dir().join(format!("slipway-release-{}", std::process::id()));
+        for (word, passes) in [("NOTHING", true), (FAILPOINTS, false)] {
+            let bytes = [&b"\0\xff"[..], word.as_bytes(), &b"\xff\0"[..]].concat();
+            std::fs::write(&file, bytes).expect("a temporary file");
+            assert_eq!(without_failpoints(&file).is_ok(), passes, "{word}");
+        }
+        std::fs::remove_file(&file).expect("it was just written");
+        assert!(without_failpoints(&file).is_err(), "a program that is not there");
     }
 
     #[test]
