@@ -142,29 +142,85 @@ async fn a_topic_that_gets_more_partitions_is_not_read_on() {
     assert!(matches!(ended, Err(Error::PartitionCount { expected: 2, found: 3, .. })), "{ended:?}");
 }
 
-/// Adds partitions to a topic, as nobody should: in the brokers' own protocol, because `bus` has no such thing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_whose_records_are_gone_is_told_so_and_skips_nothing_that_is_left() {
+    let (topic, group, producer, notes) = (topic(1).await, unique("group"), producer(), Notes::new(true));
+    let records = |numbers: std::ops::Range<i64>| numbers.map(|number| (format!("key-{number}"), number));
+    let consumer = Consumer::start(settings(&topic, &group), &notes);
+    send(&producer, &topic, records(0..5)).await;
+    until("the first records", || notes.handled().len() == 5).await;
+    consumer.stop().await;
+    // Nobody reads for longer than records are kept: what the group would read next is gone, and what comes later is there.
+    send(&producer, &topic, records(5..10)).await;
+    forget(&topic, 7).await;
+    let mut strict = settings(&topic, &group);
+    strict.offset_reset = OffsetReset::Error;
+    for _ in 0..2 {
+        let consumer = Consumer::start(strict.clone(), &notes);
+        let ended = tokio::time::timeout(PATIENCE, consumer.task).await.unwrap().unwrap();
+        assert!(
+            matches!(&ended, Err(error @ Error::NoOffset { .. }) if error.to_string().contains("--offset-reset earliest")),
+            "{ended:?}"
+        );
+    }
+    assert_eq!(notes.handled().len(), 5, "nothing is guessed");
+    let rest = Notes::new(true);
+    let consumer = Consumer::start(settings(&topic, &group), &rest);
+    until("everything that is left", || rest.handled().len() == 3).await;
+    consumer.stop().await;
+    let mut handled = rest.handled();
+    handled.sort_unstable();
+    assert_eq!(handled, records(7..10).collect::<Vec<_>>());
+}
+
+/// Adds partitions to a topic, as nobody should.
 pub(crate) async fn grow(topic: &str, partitions: i32) {
-    let text = |text: &str| {
-        let length = i16::try_from(text.len()).unwrap();
-        [&length.to_be_bytes(), text.as_bytes()].concat()
-    };
-    // CreatePartitions, version 1, the first request, of a client without a name; one topic, placed by the broker.
-    let mut request = [37_i16.to_be_bytes(), 1_i16.to_be_bytes()].concat();
+    // CreatePartitions, version 1: one topic, placed by the broker.
+    let mut body = 1_i32.to_be_bytes().to_vec();
+    body.extend(text(topic));
+    body.extend(partitions.to_be_bytes());
+    body.extend((-1_i32).to_be_bytes());
+    body.extend(30_000_i32.to_be_bytes());
+    body.push(0);
+    let answer = ask_broker((37, 1), &body).await;
+    // Request, throttling, one topic, its name, then the error.
+    let error = &answer[12 + 2 + topic.len()..][..2];
+    assert_eq!(error, [0, 0], "{answer:?}");
+}
+
+/// Takes away all records of a topic of one partition before an offset, as retention does.
+async fn forget(topic: &str, before: i64) {
+    // DeleteRecords, version 1: one topic, one partition of it.
+    let mut body = 1_i32.to_be_bytes().to_vec();
+    body.extend(text(topic));
+    body.extend(1_i32.to_be_bytes());
+    body.extend(0_i32.to_be_bytes());
+    body.extend(before.to_be_bytes());
+    body.extend(30_000_i32.to_be_bytes());
+    let answer = ask_broker((21, 1), &body).await;
+    // Request, throttling, one topic, its name, one partition, its number, its oldest offset, then the error.
+    let left = &answer[12 + 2 + topic.len() + 8..][..10];
+    assert_eq!(left, [&before.to_be_bytes()[..], &[0, 0]].concat(), "{answer:?}");
+}
+
+/// A text as brokers read it.
+fn text(text: &str) -> Vec<u8> {
+    let length = i16::try_from(text.len()).unwrap();
+    [&length.to_be_bytes(), text.as_bytes()].concat()
+}
+
+/// Asks the broker in its own protocol, because `bus` has no such thing; its answer, the number of the request first.
+async fn ask_broker((api, version): (i16, i16), body: &[u8]) -> Vec<u8> {
+    let mut request = [api.to_be_bytes(), version.to_be_bytes()].concat();
+    // The first request, of a client without a name.
     request.extend(1_i32.to_be_bytes());
     request.extend((-1_i16).to_be_bytes());
-    request.extend(1_i32.to_be_bytes());
-    request.extend(text(topic));
-    request.extend(partitions.to_be_bytes());
-    request.extend((-1_i32).to_be_bytes());
-    request.extend(30_000_i32.to_be_bytes());
-    request.push(0);
+    request.extend(body);
     let mut broker = TcpStream::connect(&connection().bootstrap).await.unwrap();
     broker.write_u32(u32::try_from(request.len()).unwrap()).await.unwrap();
     broker.write_all(&request).await.unwrap();
     let length = usize::try_from(broker.read_u32().await.unwrap()).unwrap();
     let mut answer = vec![0; length];
     broker.read_exact(&mut answer).await.unwrap();
-    // Request, throttling, one topic, its name, then the error.
-    let error = &answer[12 + 2 + topic.len()..][..2];
-    assert_eq!(error, [0, 0], "{answer:?}");
+    answer
 }
