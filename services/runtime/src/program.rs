@@ -200,11 +200,11 @@ mod tests {
 
     #[test]
     fn the_end_of_a_process_waits_for_no_thread_that_waits_for_others() {
-        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let (hold, wait) = std::sync::mpsc::channel::<()>();
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let code = main(async move {
-                tokio::task::spawn_blocking(move || held.recv());
+                tokio::task::spawn_blocking(move || wait.recv());
                 Ok::<(), String>(())
             });
             tell.send(code).unwrap();
