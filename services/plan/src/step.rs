@@ -170,6 +170,8 @@ pub enum Step {
     CreateSecret(Manifest),
     /// Draw the key of this id, and hand its private half out in this Secret, unless that is there.
     DrawKey(Manifest, String),
+    /// Take the Secret with the credentials as it was seen from the resource, with which it would go: it stays with the disk.
+    KeepSecret(Manifest),
     /// Write other credentials, or where the same come from by now.
     SetCredentials(Box<NewCredentials>),
     /// Make an object what we intend.
@@ -287,6 +289,7 @@ impl Step {
             Self::WriteGeneration { .. } => "WriteGeneration",
             Self::CreateSecret(_) => "CreateSecret",
             Self::DrawKey(..) => "DrawKey",
+            Self::KeepSecret(_) => "KeepSecret",
             Self::SetCredentials(_) => "SetCredentials",
             Self::Apply(_) => "Apply",
             Self::Delete(_) => "Delete",

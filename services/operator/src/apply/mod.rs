@@ -145,6 +145,7 @@ impl Pass<'_> {
             | Step::RemoveFinalizer => self.on_resource(step, written).await,
             Step::CreateSecret(manifest) => secret::create(self, manifest).await,
             Step::DrawKey(manifest, id) => key::draw(self, manifest, id).await,
+            Step::KeepSecret(manifest) => secret::keep(self, manifest).await,
             Step::SetCredentials(new) => secret::set(self, new).await,
             Step::Apply(manifest) => kubernetes::apply(self, manifest).await,
             Step::Delete(target) => kubernetes::delete(self, target).await,
@@ -226,6 +227,7 @@ const fn place(step: &Step) -> &'static str {
         | Step::RemoveFinalizer
         | Step::CreateSecret(_)
         | Step::DrawKey(..)
+        | Step::KeepSecret(_)
         | Step::SetCredentials(_)
         | Step::Apply(_)
         | Step::Delete(_)

@@ -53,6 +53,15 @@ pub(super) async fn create(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), E
     write::merge(context, &api, &manifest.name, "complete the Secret", &body).await.map(drop)
 }
 
+/// Takes the Secret as it was seen from the resource, which is about to go.
+pub(super) async fn keep(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), Error> {
+    let api = dynamic(pass.context, manifest.kind, manifest.namespace.as_deref());
+    let mut metadata = manifest.body["metadata"].clone();
+    metadata["uid"] = json!(manifest.uid);
+    let body = json!({ "metadata": metadata });
+    write::merge(pass.context, &api, &manifest.name, "keep the Secret", &body).await.map(drop)
+}
+
 /// Writes other values, or where the same come from by now, over the Secret as it was read.
 pub(super) async fn set(pass: &Pass<'_>, new: &NewCredentials) -> Result<(), Error> {
     let NewCredentials { namespace, over, values, taken } = new;

@@ -7,12 +7,14 @@
 use k8s_openapi::api::core::v1::Pod;
 
 use super::World;
+use super::existing::living;
 use super::reach::leaving_node;
 use crate::change::{is_told, keyring_of_pod};
 use crate::matches::covers;
 use crate::secrets::{NewCredentials, Taking};
-use crate::{Part, Plan, State, Step, build};
+use crate::{Goal, Part, Plan, State, Step, Validated, build};
 use resources::names;
+use serde_json::json;
 
 /// The keys that a Secret must have.
 const KEYS: [&str; 4] = [
@@ -100,6 +102,29 @@ fn drawn(world: &World<'_>, plan: &mut Plan) -> bool {
     plan.act(Part::Credentials, Step::CreateSecret(intended), "the Secret lacks some of its keys");
     plan.wait(Part::Credentials, "missing credentials are being made");
     false
+}
+
+/// Whether the Secret stays although its resource goes: without it nobody could log in again to what its disk holds.
+pub(super) fn stay(world: &World<'_>) -> bool {
+    let Validated { goal, removing, .. } = world.validated;
+    *goal == Goal::Retire && *removing && living(&world.observed.account.volumes).next().is_some()
+}
+
+/// Takes the Secret from its resource, with which Kubernetes would remove it; nothing where that is done. Without an owner it is
+/// known by its labels alone, so they are written too. Whoever returns to the disk takes it over ([`drawn`]).
+pub(super) fn disown(world: &World<'_>) -> Option<Step> {
+    let secret = world.observed.children.secret.as_deref()?;
+    let subject = &world.validated.subject;
+    let owners = || secret.metadata.owner_references.iter().flatten();
+    if owners().all(|owner| owner.uid != subject.uid) {
+        return None;
+    }
+    let others: Vec<_> = owners().filter(|owner| owner.uid != subject.uid).collect();
+    let mut kept = build::secret(subject);
+    kept.uid.clone_from(&secret.metadata.uid);
+    kept.body["metadata"]["ownerReferences"] = json!(others);
+    kept.body["metadata"]["resourceVersion"] = json!(secret.metadata.resource_version);
+    Some(Step::KeepSecret(kept))
 }
 
 /// Writes other values. *Invariant:* while there is a pod, only where its restart is decided ([`super::workload`]), so that

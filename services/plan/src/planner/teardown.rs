@@ -20,7 +20,7 @@ use super::existing::living;
 use super::left;
 use super::machine::{is_ready, of_instance};
 use super::ready::is_abandoned;
-use super::{disk, last_copy, machine, name, released, workload};
+use super::{credentials, disk, last_copy, machine, name, released, workload};
 use crate::secrets::handed_out;
 use crate::{Account, Goal, Kind, Part, Plan, State, Step, Target};
 
@@ -282,10 +282,18 @@ fn clean_up(world: &World<'_>, plan: &mut Plan, reached: bool) {
             plan.act(
                 Part::Cleanup,
                 Step::Delete(secret),
-                "the key that was handed out in it opens nothing any more",
+                "the private half of a key that was handed out goes",
             );
         }
         left.extend(lasting(world));
+    }
+    if credentials::stay(world) {
+        left.retain(|(kind, _)| *kind != Kind::Secret);
+        if let Some(step) = credentials::disown(world) {
+            plan.act(Part::Cleanup, step, "the disk stays, and with it the credentials that open it");
+            plan.wait(Part::Cleanup, "the credentials are being kept beside the disk");
+            return;
+        }
     }
     if !left.is_empty() {
         for (kind, metadata) in left {

@@ -5,13 +5,30 @@ use std::sync::Arc;
 
 use cloud::InstanceState;
 use kube::Resource;
-use resources::{DeletionPolicy, QuestDBStatus, names};
+use kube::core::ObjectMeta;
+use resources::{DeletionPolicy, QuestDBStatus, RunState, names};
 use serde_json::json;
 
 use super::model::World;
+use super::operations::change;
 use super::{ENOUGH, check_serving, pass, settle, wish};
 use crate::fixture::{DATABASE, plain, settings, subject};
+use crate::identity::is_controlled_by;
 use crate::{Identity, Kind, Step, Trace, identify, trace_of, traces_in_aws};
+
+impl World {
+    /// The resource is let go, and Kubernetes removes what it owns.
+    pub(super) fn release(&mut self) {
+        self.released = true;
+        let secret = self.children.secret.take();
+        self.children.secret = secret.filter(|found| !is_owned(&found.metadata));
+    }
+}
+
+/// Whether something goes with its owner.
+pub(super) fn is_owned(object: &ObjectMeta) -> bool {
+    object.owner_references.iter().flatten().next().is_some()
+}
 
 /// A database of a resource that people wrote, with a disk that goes with it.
 fn served() -> World {
@@ -87,7 +104,7 @@ fn each_step_after_a_replacement_may_be_the_last_before_the_deletion() {
 /// What an operator finds that knows nothing but the resource's name.
 fn traces(world: &World) -> Vec<Trace> {
     let children = &world.children;
-    let of = |kind: Kind, found: Option<&kube::core::ObjectMeta>| {
+    let of = |kind: Kind, found: Option<&ObjectMeta>| {
         found.and_then(|found| trace_of(&world.resource, kind.as_str(), found))
     };
     let found = [
@@ -128,7 +145,7 @@ fn a_resource_that_lost_even_its_status_is_found_again_by_whatever_is_left() {
 }
 
 #[test]
-fn a_resource_that_is_made_again_returns_to_the_disk_that_was_kept() {
+fn a_resource_that_is_made_again_returns_to_the_disk_and_the_credentials_that_were_kept() {
     let mut world = served();
     world.resource.spec.storage.deletion_policy = DeletionPolicy::Retain;
     let disk = world.volumes[0].id.clone();
@@ -136,6 +153,8 @@ fn a_resource_that_is_made_again_returns_to_the_disk_that_was_kept() {
         serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
     settle(&mut world, None, false);
     assert!(world.released);
+    let secret = world.children.secret.clone().expect("nobody can log in again to what the disk holds");
+    assert!(!is_owned(&secret.metadata));
 
     let mut again = plain();
     again.metadata.uid = Some("uid-2".to_owned());
@@ -143,12 +162,56 @@ fn a_resource_that_is_made_again_returns_to_the_disk_that_was_kept() {
     again.status = None;
     world.resource = again;
     world.released = false;
-    let found = identify(&world.resource, &traces(&world));
-    assert!(matches!(&found, Identity::Found(trace) if trace.what == disk.as_str()), "{found:?}");
+    let found = traces(&world);
+    assert!(found.iter().any(|trace| trace.what == disk.as_str()), "{found:?}");
+    let found = identify(&world.resource, &found);
+    assert!(matches!(&found, Identity::Found(trace) if trace.database == DATABASE), "{found:?}");
     let status = QuestDBStatus { database_id: Some(DATABASE.to_owned()), ..QuestDBStatus::default() };
     world.resource.status = Some(status);
     settle(&mut world, None, false);
     assert_eq!((world.volumes.len(), &world.volumes[0].id), (1, &disk));
+    let adopted = world.children.secret.as_deref().unwrap();
+    assert_eq!((&adopted.metadata.uid, &adopted.data), (&secret.metadata.uid, &secret.data));
+    assert!(is_controlled_by(&adopted.metadata, "uid-2"), "it would not go with its resource");
+}
+
+/// Whoever takes the labels off leaves the owner alone to tell whose the Secret is.
+#[test]
+fn credentials_that_are_kept_are_known_by_their_labels_and_keep_their_other_owners() {
+    let mut world = served();
+    world.resource.spec.storage.deletion_policy = DeletionPolicy::Retain;
+    let metadata = &mut Arc::make_mut(world.children.secret.as_mut().unwrap()).metadata;
+    let other = json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "of-people", "uid": "theirs" });
+    metadata.owner_references.as_mut().unwrap().push(serde_json::from_value(other).unwrap());
+    metadata.labels = None;
+    world.resource.metadata.deletion_timestamp =
+        serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    let mut kept = None;
+    for _ in 0..ENOUGH {
+        let planned = pass(&mut world, &mut 0, None, false);
+        if planned.actions.iter().any(|action| matches!(action.step, Step::KeepSecret(_))) {
+            kept = world.children.secret.clone();
+            break;
+        }
+        world.tick();
+    }
+    let metadata = &kept.expect("it is not kept").metadata;
+    assert!(subject().owns(metadata.labels.as_ref()), "{metadata:?}");
+    let owners: Vec<_> = metadata.owner_references.iter().flatten().map(|owner| owner.uid.as_str()).collect();
+    assert_eq!(owners, ["theirs"]);
+}
+
+#[test]
+fn credentials_go_where_no_disk_stays() {
+    let mut world = served();
+    world.resource.spec.storage.deletion_policy = DeletionPolicy::Retain;
+    change(&mut world, |spec| spec.run_state = RunState::Deleted);
+    settle(&mut world, None, false);
+    world.volumes.clear();
+    world.resource.metadata.deletion_timestamp =
+        serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    settle(&mut world, None, false);
+    assert!(world.released && world.children.secret.is_none());
 }
 
 /// Takes our labels off an object of a kind.

@@ -26,7 +26,7 @@ pub(super) const GRACE: SignedDuration = SignedDuration::from_mins(2);
 impl World {
     pub(super) fn on_kubernetes(&mut self, step: &Step) -> Result<(), Refusal> {
         match step {
-            Step::CreateSecret(manifest) => {
+            Step::CreateSecret(manifest) | Step::KeepSecret(manifest) => {
                 self.create_secret(manifest);
                 Ok(())
             }

@@ -371,6 +371,7 @@ impl World {
         match step {
             Step::CreateSecret(_)
             | Step::DrawKey(..)
+            | Step::KeepSecret(_)
             | Step::SetCredentials(_)
             | Step::Apply(_)
             | Step::Delete(_)
@@ -422,7 +423,7 @@ impl World {
             }
             // Looked for once more, as the operator does.
             Step::RemoveFinalizer if !self.children.nodes.is_empty() => return Err("a Node is still there"),
-            Step::RemoveFinalizer => self.released = true,
+            Step::RemoveFinalizer => self.release(),
             other => panic!("{} does not write the resource", other.name()),
         }
         self.touch();

@@ -10,6 +10,7 @@ use resources::{CopyPolicy, DnsState, DnsStatus, Phase, QuestDB, QuestDBStatus};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::identity::is_owned;
 use super::model::World;
 use super::runner::{pass, settle};
 use crate::Goal;
@@ -106,9 +107,11 @@ fn check_counts(world: &World, what: &str) {
         assert!(none, "{what}: {children:#?}");
     }
     if goal == Goal::Purge || world.released {
-        let none =
-            children.claim.is_none() && children.persistent_volumes.is_empty() && children.secret.is_none();
+        let none = children.claim.is_none() && children.persistent_volumes.is_empty();
         assert!(none && children.config.is_none() && children.service.is_none(), "{what}: {children:#?}");
+        // What opens a disk that stays, stays with it.
+        let secret = children.secret.as_deref();
+        assert!(secret.is_none_or(|found| disks > 0 && !is_owned(&found.metadata)), "{what}: {secret:#?}");
     }
 }
 

@@ -1,7 +1,10 @@
-//! The resource of a database that serves is deleted by hand: it comes back by itself, with the disk that it had and one machine.
+//! The resource of a database that serves is deleted by hand: it comes back by itself, with the disk and the credentials that it
+//! had, and one machine.
 
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use resources::Phase;
+use resources::{Phase, names};
 use serde_json::json;
 use testkit::eventually;
 
@@ -18,6 +21,9 @@ async fn a_resource_that_is_deleted_by_hand_comes_back_with_its_disk_and_one_mac
     let before = circle.carried_out(&made, 1, Phase::Ready).await;
     let (disk, machines) = (circle.disk(&made).await, circle.machines(&made).await);
     assert_eq!(machines.len(), 1, "{machines:?}");
+    let secrets: Api<Secret> = Api::namespaced(circle.rig.admin.clone(), &circle.rig.namespace);
+    let secret = async || secrets.get(&names::credentials(&made.resource)).await.unwrap();
+    let opens = secret().await;
     let api = circle.rig.as_admin();
     // The policy lets it go only where it seems to be of a deleted database; the operator says again that it is not.
     let seems = Patch::Merge(json!({ "status": { "phase": "Deleted" } }));
@@ -39,6 +45,11 @@ async fn a_resource_that_is_deleted_by_hand_comes_back_with_its_disk_and_one_mac
     assert_eq!(json!(again.spec), json!(before.spec), "the same state at the same position");
     circle.carried_out(&made, 1, Phase::Ready).await;
 
+    let opened = secret().await;
+    assert_eq!(opened.metadata.uid, opens.metadata.uid, "other credentials were drawn");
+    assert!(opened.data == opens.data, "other values were written");
+    let owners: Vec<_> = opened.metadata.owner_references.iter().flatten().map(|owner| &owner.uid).collect();
+    assert_eq!(owners, Vec::from_iter(again.metadata.uid.as_ref()), "it is taken over again");
     let now = circle.machines(&made).await;
     assert!(now.len() == 1 && now != machines, "{machines:?}, then {now:?}");
     assert_eq!(circle.disk(&made).await, disk);
