@@ -256,17 +256,17 @@ mod tests {
             let used: BTreeMap<u32, f64> = used.iter().copied().collect();
             connections.look(pids, |pid| used.get(&pid).copied()).unwrap()
         };
-        let table: [(&str, &[(u32, f64)], f64); 5] = [
-            ("", &[], 0.0),
-            ("7\n8", &[(7, 1.0), (8, 2.0)], 3.0),
+        let table = [
+            ("", vec![], 0.0),
+            ("7\n8", vec![(7, 1.0), (8, 2.0)], 3.0),
             // One has ended, and another began.
-            ("7\n9", &[(7, 1.5), (9, 0.5)], 4.0),
+            ("7\n9", vec![(7, 1.5), (9, 0.5)], 4.0),
             // One ended after it was named.
-            ("7\n9", &[(9, 1.0)], 4.5),
-            ("", &[], 4.5),
+            ("7\n9", vec![(9, 1.0)], 4.5),
+            ("", vec![], 4.5),
         ];
         for (pids, used, expected) in table {
-            let sum = sum(&mut connections, pids, used);
+            let sum = sum(&mut connections, pids, &used);
             assert!((sum - expected).abs() < f64::EPSILON, "{sum} after '{pids}'");
         }
         assert!(connections.look("nobody", |_| None).is_err());
