@@ -76,7 +76,7 @@ async fn everything(
 pub(crate) fn is_settled(resource: &QuestDB) -> bool {
     let Some(status) = &resource.status else { return false };
     let at_rest = matches!(status.phase, Some(Phase::Ready | Phase::Deleted | Phase::Paused));
-    at_rest && status.observed_generation == resource.metadata.generation && !plan::is_leaving(resource)
+    at_rest && plan::is_judged(resource) && !plan::is_leaving(resource)
 }
 
 async fn account(context: &Context, validated: &Validated, settled: bool) -> Result<Account, Error> {

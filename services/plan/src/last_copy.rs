@@ -167,11 +167,7 @@ pub fn is_name_known_released(resource: &QuestDB, validated: &Validated) -> bool
         StepState::Running | StepState::Failed => true,
         StepState::Pending | StepState::Succeeded => false,
     });
-    validated.goal == Goal::Purge
-        && released
-        && copying
-        && status.dns.is_none()
-        && status.observed_generation == resource.metadata.generation
+    validated.goal == Goal::Purge && released && copying && status.dns.is_none() && crate::is_judged(resource)
 }
 
 #[cfg(test)]

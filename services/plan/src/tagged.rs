@@ -75,7 +75,7 @@ fn is_group_removed(resource: &QuestDB) -> bool {
         .steps
         .iter()
         .any(|step| step.name == Part::SecurityGroupRemoval.as_str() && step.state == StepState::Succeeded);
-    removed && status.observed_generation == resource.metadata.generation
+    removed && crate::is_judged(resource)
 }
 
 /// The machine that a Node of ours is: one with the label that nobody but us may give, by its provider id, which stays.

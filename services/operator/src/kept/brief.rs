@@ -172,9 +172,8 @@ fn leaving(resource: &QuestDB) -> Leaving {
     }
     let status = resource.status.as_ref();
     let ends = matches!(resource.spec.run_state, RunState::Deleted | RunState::Purged);
-    let carried_out = status.is_some_and(|status| {
-        status.phase == Some(Phase::Deleted) && status.observed_generation == resource.metadata.generation
-    });
+    let is_deleted = status.is_some_and(|status| status.phase == Some(Phase::Deleted));
+    let carried_out = is_deleted && plan::is_judged(resource);
     if !ends || carried_out {
         return Leaving::No;
     }

@@ -238,12 +238,24 @@ fn a_copy_is_of_the_newest_version_that_may_have_written() {
 
 #[test]
 fn stopped_is_what_was_reported_of_this_very_wish() {
-    let table: [(&str, Change, bool); 7] = [
+    let table: [(&str, Change, bool); 8] = [
         ("paused", |_| {}, true),
         ("deleted", |value| value["status"]["phase"] = json!("Deleted"), true),
         ("about to be", |value| value["status"]["phase"] = json!("Pausing"), false),
         ("ready", |value| value["status"]["phase"] = json!("Ready"), false),
         ("another wish came", |value| value["metadata"]["generation"] = json!(4), false),
+        (
+            "and was only seen, because nobody is to carry it out",
+            |value| {
+                value["metadata"]["generation"] = json!(4);
+                value["status"]["observedGeneration"] = json!(4);
+                value["status"]["conditions"] = json!([{
+                    "type": "Ready", "status": "False", "reason": "Paused", "message": "", "observedGeneration": 3,
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                }]);
+            },
+            false,
+        ),
         (
             "the resource goes",
             |value| value["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),

@@ -18,7 +18,8 @@ mod upgrade;
 use cloud::DnsChange;
 use domain::Violations;
 use jiff::Timestamp;
-use resources::{InstructionStatus, QuestDB, QuestDBStatus, names};
+use resources::names::{self, condition};
+use resources::{InstructionStatus, QuestDB, QuestDBStatus};
 
 pub(crate) use last_copy::are_copies_outdated;
 pub use patience::{can_wait, is_reworded};
@@ -117,11 +118,22 @@ pub fn unseen(resource: &QuestDB, why: &Unseen, now: Timestamp) -> Option<QuestD
     Some(status)
 }
 
+/// Whether the last report says how this very spec is carried out. One of a spec that was only seen, because nobody is to work on it
+/// or may, has its generation as well, and all else in it is of the spec before: so condition `Ready` counts too.
+pub fn is_judged(resource: &QuestDB) -> bool {
+    let Some(status) = &resource.status else { return false };
+    let ready = status.conditions.iter().find(|found| found.type_ == condition::READY);
+    let ready = ready.and_then(|ready| ready.observed_generation);
+    let is_this = |generation: Option<i64>| generation == resource.metadata.generation;
+    is_this(status.observed_generation) && (ready.is_none() || is_this(ready))
+}
+
 /// The status of a resource whose pass broke off because the API server does not let us do something; nothing else is said
 /// anew.
 pub fn denied(resource: &QuestDB, what: &str, now: Timestamp) -> QuestDBStatus {
     let mut status = resource.status.clone().unwrap_or_default();
     let generation = resource.metadata.generation.unwrap_or_default();
+    status.observed_generation = Some(generation);
     conditions::show(&mut status, generation, now);
     conditions::deny(&mut status, what, generation, now);
     status
@@ -162,6 +174,7 @@ pub fn suspended(resource: &QuestDB, plan: Option<&Plan>, now: Timestamp) -> Que
         text = format!("{text}; meanwhile: {}", waits.join("; "));
     }
     let generation = resource.metadata.generation.unwrap_or_default();
+    status.observed_generation = Some(generation);
     conditions::show(&mut status, generation, now);
     conditions::suspend(&mut status, &text, generation, now);
     last_copy::suspend(&mut status, resource, plan, now);

@@ -246,11 +246,13 @@ async fn a_wish_is_told_before_it_is_done_and_waits_while_nothing_is_to_be_done(
 
     annotate(&subject, names::PAUSE_RECONCILE, json!("true")).await;
     subject.wish(|spec| spec["storage"]["sizeGib"] = json!(30)).await;
-    let status = eventually(PATIENCE, "what waits to be told", async || {
-        let status = api.get(&subject.name).await.ok()?.status?;
-        (!status.pending.is_empty()).then_some(status)
+    let (generation, status) = eventually(PATIENCE, "what waits to be told", async || {
+        let found = api.get(&subject.name).await.ok()?;
+        let status = found.status.filter(|status| !status.pending.is_empty())?;
+        Some((found.metadata.generation, status))
     })
     .await;
+    assert_eq!(status.observed_generation, generation, "it was seen");
     let pending = &status.pending[0];
     assert_eq!((pending.field.as_str(), pending.means), ("/spec/storage/sizeGib", ChangeMeans::Online));
     assert_eq!(status.plan, Vec::<String>::new());

@@ -297,7 +297,7 @@ impl World {
         let status = resource.status.as_ref();
         let phase = status.and_then(|status| status.phase);
         if matches!(phase, Some(Phase::Ready | Phase::Paused | Phase::Deleted))
-            && status.and_then(|status| status.observed_generation) == resource.metadata.generation
+            && crate::is_judged(resource)
             && resource.metadata.deletion_timestamp.is_none()
         {
             let noted = name_at_rest(resource, self.now);

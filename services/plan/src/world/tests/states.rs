@@ -1,12 +1,12 @@
 //! From one run state to another and back: the disk is the same one, whatever fails on the way, and a restart is one.
 
 use resources::names::condition;
-use resources::{Phase, QuestDBStatus, RunState, names};
+use resources::{Phase, QuestDB, QuestDBStatus, RunState, names};
 
 use super::model::{Lost, World};
 use super::{Trouble, check_serving, pass, phase, serving, settle, troubles, wish};
 use crate::fixture::{resource, settings, validated};
-use crate::{Applied, Plan, Step, Unseen, denied, plan, status, suspended, unidentified, unseen};
+use crate::{Applied, Plan, Step, Unseen, denied, is_judged, plan, status, suspended, unidentified, unseen};
 
 /// A database that served, and now is at rest in a run state, with a disk that its wish knows of.
 fn resting(run_state: RunState, end: Phase) -> World {
@@ -277,4 +277,25 @@ fn what_is_denied_is_told_until_it_is_allowed() {
     // What breaks a pass off, too.
     let status = denied(&world.resource, "get secrets x", world.now);
     assert!(status.conditions.iter().any(|found| found.message == "get secrets x" && found.status == "True"));
+}
+
+#[test]
+fn a_spec_that_nobody_works_on_is_told_as_seen_and_not_taken_for_carried_out() {
+    let mut world = serving();
+    assert!(is_judged(&world.resource));
+    wish(&mut world, 2, |spec| spec.storage.size_gib = 80);
+    for status in
+        [suspended(&world.resource, None, world.now), denied(&world.resource, "get secrets x", world.now)]
+    {
+        assert_eq!(status.observed_generation, Some(2));
+        assert_eq!(
+            status.phase,
+            world.resource.status.as_ref().unwrap().phase,
+            "how it is, is not said anew"
+        );
+        let seen = QuestDB { status: Some(status), ..world.resource.clone() };
+        assert!(!is_judged(&seen));
+    }
+    settle(&mut world, None, false);
+    assert!(is_judged(&world.resource));
 }
