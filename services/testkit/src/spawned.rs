@@ -124,6 +124,17 @@ impl Spawned {
         Some(*self.ops.get_or_init(|| address))
     }
 
+    /// The most memory that it ever had resident, in bytes.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn peak_memory(&self) -> anyhow::Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.pid))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()).context("its peak is not told")?;
+        Ok(kib.parse::<u64>()? * 1_024)
+    }
+
     /// What it has logged.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()

@@ -11,6 +11,7 @@ mod clusters;
 mod coordinator;
 mod failover;
 mod former;
+mod haste;
 mod lost_rows;
 mod members;
 mod oracles;
