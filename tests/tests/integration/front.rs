@@ -1,6 +1,6 @@
 //! An HTTP server before an API server, that sees every request and falls ill on demand: it answers in the server's
-//! place, holds requests back, passes them on under another API group, or keeps to itself what open watches would tell,
-//! all of it or single events.
+//! place, holds requests back, passes them on under another API group or as a newer program would write them, or keeps to
+//! itself what open watches would tell, all of it or single events.
 
 #![cfg(test)]
 
@@ -8,7 +8,7 @@ mod events;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use futures::StreamExt as _;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use jiff::{SignedDuration, Timestamp};
 use runtime::CancellationToken;
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::telling::{FORGOTTEN, Fate, Fates};
 use testkit::{ClusterFacts, eventually, unique};
 use tokio::sync::watch;
@@ -127,6 +127,8 @@ type Rule = Arc<dyn Fn(&Seen) -> Act + Send + Sync>;
 struct Shared {
     client: kube::Client,
     group: Option<String>,
+    /// Whether what a provisioner applies is passed on as a newer one would render it.
+    newer: AtomicBool,
     rule: Mutex<Rule>,
     seen: Mutex<Vec<(Seen, Act)>>,
     released: watch::Sender<bool>,
@@ -171,6 +173,7 @@ impl Front {
         let shared = Arc::new(Shared {
             client,
             group,
+            newer: AtomicBool::new(false),
             rule: Mutex::new(pass),
             seen: Mutex::default(),
             released: watch::Sender::new(false),
@@ -217,6 +220,11 @@ impl Front {
     /// From now on this happens.
     pub(crate) fn set(&self, rule: impl Fn(&Seen) -> Act + Send + Sync + 'static) {
         *self.shared.rule.lock().unwrap() = Arc::new(rule);
+    }
+
+    /// From now on whoever comes this way seems to be of a newer version, which renders instructions otherwise.
+    pub(crate) fn render_anew(&self) {
+        self.shared.newer.store(true, Ordering::Relaxed);
     }
 
     /// Everything passes, what is held included.
@@ -366,6 +374,9 @@ async fn pass(shared: &Shared, seen: Seen, headers: &HeaderMap) -> Response {
         path = path.replace("/apis/crd.questdb.io/", &format!("/apis/{group}/"));
         body = body.replace("\"crd.questdb.io/v1\"", &format!("\"{group}/v1\""));
     }
+    if shared.newer.load(Ordering::Relaxed) {
+        body = rendered_anew(body);
+    }
     if let Some(only) = &*shared.only.lock().unwrap() {
         path = path.replace(
             "/apis/crd.questdb.io/v1/quest",
@@ -404,6 +415,15 @@ fn date(headers: &mut HeaderMap, ahead: i64) {
         let text = DateTimePrinter::new().timestamp_to_rfc9110_string(&now).unwrap();
         headers.insert(header::DATE, text.parse().unwrap());
     }
+}
+
+/// An apply of an instruction as the next version of the translator would have it: with something more in it.
+fn rendered_anew(body: String) -> String {
+    let Ok(mut object) = serde_json::from_str::<Value>(&body) else { return body };
+    let Some(render) = object["spec"]["instruction"]["render"].as_i64() else { return body };
+    object["spec"]["instruction"]["render"] = json!(render + 1);
+    object["spec"]["config"]["of.the.newer.program"] = json!("1");
+    object.to_string()
 }
 
 async fn remembered(shared: &Shared, list: String, answer: Response) -> Response {

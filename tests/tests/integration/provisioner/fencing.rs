@@ -267,3 +267,43 @@ async fn the_newer_rendering_of_an_instruction_stays() {
     rig.count("select count(*) from dead_letters", "0").await;
     running.stop().await;
 }
+
+/// Two programs in the middle of a roll, each of which reads every record: neither undoes what the other has rendered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_program_beside_a_newer_one_undoes_no_rendering() {
+    let (rig, front) = behind_a_front().await;
+    front.render_anew();
+    let older = rig.start_apart(&rig.other_credentials("bare", &testkit::bare_cluster().server));
+    let instruction = rig.instruction(4);
+    rig.publish(&instruction).await;
+    rig.outcome(&instruction, OutcomeKind::Applied).await;
+    let rendered = async |by: i64| {
+        let resource = rig.resource(&instruction, 4).await;
+        (resource.spec.instruction.as_ref()?.render == by).then_some(resource)
+    };
+    eventually(PATIENCE, "what the older one renders", async || rendered(names::RENDER).await).await;
+    let newer = rig.start(&[]);
+    let newest =
+        eventually(PATIENCE, "what the newer one renders", async || rendered(names::RENDER + 1).await).await;
+    assert!(newest.spec.config.contains_key("of.the.newer.program"), "{:?}", newest.spec.config);
+    let outcomes = || {
+        let said = rig.heard.about(instruction.database).into_iter();
+        let outcomes = said.filter_map(|gossip| match gossip.said {
+            wire::Said::Outcome(outcome) => Some(outcome.kind),
+            _ => None,
+        });
+        outcomes.collect::<Vec<_>>()
+    };
+    for round in 1..=3 {
+        let both = async || (outcomes().len() >= 2 * round).then_some(());
+        eventually(PATIENCE, "the word of both", both).await;
+        rig.publish(&instruction).await;
+    }
+    eventually(PATIENCE, "the last word of both", async || (outcomes().len() >= 8).then_some(())).await;
+    assert_eq!(outcomes(), [OutcomeKind::Applied; 8], "no conflict");
+    let stands = rig.resource(&instruction, 4).await;
+    assert_eq!(stands.metadata.resource_version, newest.metadata.resource_version, "no flapping");
+    rig.count("select count(*) from dead_letters", "0").await;
+    older.stop().await;
+    newer.stop().await;
+}
