@@ -4,16 +4,18 @@
 
 use std::time::{Duration, Instant};
 
-use testkit::how_long;
+use testkit::{eventually, how_long, partitions};
 
 use crate::recoveries::{self, recovered};
-use crate::rig::{GRACE, Rig};
+use crate::rig::{GRACE, PATIENCE, Rig};
 
 /// How long members come and go.
 const STORM: Duration = Duration::from_secs(30);
 const STORM_AT_FULL_LENGTH: Duration = Duration::from_mins(5);
-/// In this time at least one has come and gone again.
-const TURN: Duration = Duration::from_millis(7_500);
+/// In this time at least one has come and gone again. Not less: the group waits for one that was killed until its session of six
+/// seconds is over, and takes two rebalances, each of which members hear of by their next heartbeat, to give the next one its
+/// share.
+const TURN: Duration = Duration::from_secs(10);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_of_rebalances_loses_nothing() {
@@ -27,8 +29,11 @@ async fn a_storm_of_rebalances_loses_nothing() {
         let second = rig.provisioner().await;
         load.goes_on(8).await;
         if turns % 2 == 0 {
+            // As a rule before the group has given it anything.
             second.kill().await.unwrap();
         } else {
+            let has = async || (!partitions(&second.log()).is_empty()).then_some(());
+            eventually(PATIENCE, "the fault to fire: partitions of a member that came", has).await;
             second.terminate(GRACE).await.unwrap();
         }
         turns += 1;
