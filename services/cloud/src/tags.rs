@@ -27,15 +27,17 @@ pub mod key {
     pub const OBJECT: &str = "questdb.io/object";
     /// QuestDB version whose data it holds; of a disk the last one that may have opened it.
     pub const QUESTDB: &str = "questdb.io/version";
+    /// Which start of another version that was said for, by its second: of a disk.
+    pub const START: &str = "questdb.io/start";
     /// The resource, as `cluster/namespace/name`, that may make its disk of this: written by people who may do so in AWS, never by us.
     pub const FOR: &str = "questdb.io/for";
     /// What the AWS console shows.
     pub const NAME: &str = "Name";
 
     /// All of them.
-    pub(super) const ALL: [&str; 13] = [
+    pub(super) const ALL: [&str; 14] = [
         CLUSTER, DATABASE, ROLE, GENERATION, SEQ, SNAPSHOT, BASIS, CONSISTENT, NAMESPACE, OBJECT, QUESTDB,
-        FOR, NAME,
+        START, FOR, NAME,
     ];
 }
 

@@ -30,7 +30,7 @@ use crate::secrets::Choice;
 use crate::{Change, Children, Goal, Observed, State, Validated, pod_is_ready};
 
 pub(crate) use decision::Decision;
-pub(crate) use disk::{newer, reported_version};
+pub(crate) use disk::{newer, reported_version, start_of};
 pub use disk::{serves_as, understates, version_on};
 use standing::Standing;
 pub(crate) use start::has_failed;
@@ -62,9 +62,8 @@ pub(crate) fn decide(
     if validated.goal != Goal::Serve {
         return Decision::of(wish, record.map(|record| look.at_rest(record)));
     }
-    let Some(image) = image_in_force(resource, observed, record.as_ref()) else {
-        return Decision::of(wish, record);
-    };
+    let (image, record) = in_force(resource, observed, record);
+    let Some(image) = image else { return Decision::of(wish, record) };
     match look.standing(image, record) {
         Standing::Open(decision) => *decision,
         Standing::Known(image, record) => {
@@ -105,18 +104,32 @@ fn ran_last(record: &UpgradeStatus) -> &str {
     }
 }
 
-/// The image that ran last. Only a database that never served has none, or one of which there is nothing but a disk that does not
-/// say it: that of an older operator, or of a version that cannot be compared.
-fn image_in_force(resource: &QuestDB, observed: &Observed, record: Option<&UpgradeStatus>) -> Option<String> {
-    let (children, volumes) = (&observed.children, &observed.account.volumes);
-    let of_record = |record: &UpgradeStatus| ran_last(record).to_owned();
+/// The image that ran last, and the record that holds of it. Only a database that never served has none, or one of which there is
+/// nothing but a disk that does not say it: that of an older operator, or of a version that cannot be compared.
+///
+/// What the cluster tells may be older than the disk, where it was restored from a copy of before. While nothing has the disk open,
+/// that is believed where it tells of a later major version, and what is told of an earlier start says nothing of it.
+fn in_force(
+    resource: &QuestDB,
+    observed: &Observed,
+    record: Option<UpgradeStatus>,
+) -> (Option<String>, Option<UpgradeStatus>) {
+    let (children, disk) = (&observed.children, living(&observed.account.volumes).next());
     let of_status = || Some(catalogue::image_of(resource.status.as_ref()?.version.as_deref()?));
-    let of_disk = || Some(catalogue::image_of(disk::version_of_disk(living(volumes).next()?)?));
-    image_of_template(children.stateful_set.as_deref())
+    let told = image_of_template(children.stateful_set.as_deref())
         .or_else(|| image_of_pod(children.pod.as_deref()?))
-        .or_else(|| record.map(of_record))
-        .or_else(of_status)
-        .or_else(of_disk)
+        .or_else(|| record.as_ref().map(|record| ran_last(record).to_owned()))
+        .or_else(of_status);
+    let shown = disk.and_then(disk::version_of_disk);
+    let is_alone = disk.is_some_and(|disk| disk.live_attachments().next().is_none());
+    let is_explained = |disk| record.as_ref().is_some_and(|record| disk::is_of_given_up(disk, record));
+    let counts = is_alone && !pod_is_ready(observed) && !disk.is_some_and(is_explained);
+    match (told, shown) {
+        (Some(told), Some(shown)) if counts && catalogue::is_downgrade(shown, version_of(&told)) => {
+            (Some(catalogue::image_of(shown)), None)
+        }
+        (told, shown) => (told.or_else(|| shown.map(catalogue::image_of)), record),
+    }
 }
 
 /// What is said to who asks for a version that cannot read the data.

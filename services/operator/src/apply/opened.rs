@@ -2,7 +2,7 @@
 //! its tag names.
 //!
 //! *Invariant:* an older major version than EC2 shows, asked now, is written only while the API server, asked now too, says that
-//! this very version serves and that nothing starts another.
+//! this very version serves and that nothing starts another, and EC2 that the disk is on a machine.
 
 use cloud::{Tags, VolumeId, key};
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -20,15 +20,13 @@ pub(super) async fn understates(pass: &Pass<'_>, resource: &str, tags: &Tags) ->
     };
     let disk = pass.context.lookup.volume(&VolumeId::new(resource)).await;
     let disk = disk.map_err(Error::aws("look at which QuestDB the disk is"))?;
-    if disk.is_none_or(|disk| !plan::understates(&disk, version)) {
-        return Ok(false);
-    }
+    let Some(disk) = disk.filter(|disk| plan::understates(disk, version)) else { return Ok(false) };
     let (subject, context) = (&pass.validated.subject, pass.context);
     let sets: Api<StatefulSet> = Api::namespaced(context.client.clone(), &subject.namespace);
     let set = context.call("look at what starts QuestDB", sets.get_opt(&subject.name)).await?;
     let pods: Api<Pod> = Api::namespaced(context.client.clone(), &subject.namespace);
     let pod = context.call("look at the pod", pods.get_opt(&names::pod(&subject.name))).await?;
-    if plan::serves_as(version, set.as_ref(), pod.as_ref()) {
+    if plan::serves_as(version, &disk, set.as_ref(), pod.as_ref()) {
         return Ok(true);
     }
     Err(Error::Stale { what: format!("QuestDB {version} does not serve alone on {resource}") })

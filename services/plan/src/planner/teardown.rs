@@ -104,6 +104,7 @@ fn stop_pod(world: &World<'_>, plan: &mut Plan) -> bool {
     let children = &world.observed.children;
     if let Some(found) = &children.stateful_set {
         if found.metadata.deletion_timestamp.is_none() {
+            super::version::take_back(world, plan, Part::PodStop);
             let metadata = &found.metadata;
             let target = target(Kind::StatefulSet, metadata);
             plan.act(Part::PodStop, Step::Delete(target), "the pod would be made again");

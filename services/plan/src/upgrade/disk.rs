@@ -2,7 +2,8 @@
 //!
 //! *Invariant:* it never says an older major version than one that has opened the disk. It is written before another version
 //! can open it, so that a crash in between only says too much; and an older one than it says only while that serves on the disk
-//! and nothing starts another ([`serves_as`]).
+//! and nothing starts another ([`serves_as`]). What it was said for is said beside it: a start that was taken back before it had
+//! begun explains what was said for it, and for no other ([`is_of_given_up`]).
 //!
 //! Of a version that cannot be compared ([`catalogue::is_comparable`]) nothing is written, and such a tag says nothing.
 
@@ -10,7 +11,7 @@ use cloud::{Volume, key};
 use domain::catalogue;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
-use resources::QuestDB;
+use resources::{QuestDB, UpgradeResult, UpgradeStatus};
 
 use super::{ran_last, version_of};
 use crate::change::{image_of_pod, image_of_template};
@@ -46,10 +47,25 @@ pub fn understates(disk: &Volume, version: &str) -> bool {
     version_of_disk(disk).is_some_and(|shown| catalogue::is_downgrade(shown, version))
 }
 
-/// Whether QuestDB of this version serves, and nothing starts another: then no other has opened the disk since, for an older
-/// one could not serve on what that wrote.
-pub fn serves_as(version: &str, set: Option<&StatefulSet>, pod: Option<&Pod>) -> bool {
+/// How a disk says which start of another version its own is said for.
+pub(crate) fn start_of(record: &UpgradeStatus) -> String {
+    record.started_at.0.as_second().to_string()
+}
+
+/// Whether a disk says what it does for this start alone, which was taken back: one of another major version is so only before it
+/// has begun.
+pub(super) fn is_of_given_up(disk: &Volume, record: &UpgradeStatus) -> bool {
+    record.result == UpgradeResult::RolledBack
+        && disk.tags.get(key::QUESTDB) == Some(version_of(&record.to))
+        && disk.tags.get(key::START) == Some(start_of(record).as_str())
+}
+
+/// Whether QuestDB of this version serves on the disk, and nothing starts another: then no other has opened it since, for an older
+/// one could not serve on what that wrote. The word of a pod counts only while EC2 has the disk on a machine.
+pub fn serves_as(version: &str, disk: &Volume, set: Option<&StatefulSet>, pod: Option<&Pod>) -> bool {
     let is = |image: Option<String>| image.is_some_and(|image| version_of(&image) == version);
     let serves = |pod: &Pod| pod.metadata.deletion_timestamp.is_none() && pod_serves(pod);
-    is(image_of_template(set)) && pod.is_some_and(|pod| serves(pod) && is(image_of_pod(pod)))
+    disk.live_attachments().next().is_some()
+        && is(image_of_template(set))
+        && pod.is_some_and(|pod| serves(pod) && is(image_of_pod(pod)))
 }

@@ -53,8 +53,8 @@ impl World {
         let Some(version) = tags.get(key::QUESTDB) else { return Ok(()) };
         let mut disks = self.volumes.iter().filter(|disk| disk.id.as_str() == id);
         let children = &self.children;
-        let serves = serves_as(version, children.stateful_set.as_deref(), children.pod.as_deref());
-        if disks.any(|disk| understates(disk, version)) && !serves {
+        let (set, pod) = (children.stateful_set.as_deref(), children.pod.as_deref());
+        if disks.any(|disk| understates(disk, version) && !serves_as(version, disk, set, pod)) {
             return Err("a later version may have opened the disk");
         }
         Ok(())

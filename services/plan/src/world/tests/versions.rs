@@ -2,11 +2,12 @@
 
 use std::sync::LazyLock;
 
-use cloud::{Tags, Volume, key};
+use cloud::{InstanceState, Tags, Volume, key};
 use domain::catalogue;
 use jiff::SignedDuration;
 use resources::names::condition;
-use resources::{QuestDB, RunState};
+use resources::{QuestDB, RunState, UpgradeResult, UpgradeStatus};
+use serde_json::json;
 
 use super::model::World;
 use super::operations::{Operation, become_, change, deleted, operation, paused, remove};
@@ -237,6 +238,106 @@ fn nothing_older_is_said_by_who_saw_what_was() {
     other.children.pod = None;
     say(&mut other, Some("10.0.0"));
     assert!(other.apply(&step, &world.resource).is_err(), "it does not");
+}
+
+/// A start of another version than 9.3.4, at this second, and what became of it.
+fn start(to: &str, result: UpgradeResult, second: u32) -> UpgradeStatus {
+    let (from, to) = (catalogue::image_of("9.3.4"), catalogue::image_of(to));
+    let begun = result != UpgradeResult::RolledBack;
+    let started_at = format!("1970-01-01T00:00:{second:02}Z");
+    let told = json!({ "from": from, "to": to, "result": result, "begun": begun, "startedAt": started_at });
+    serde_json::from_value(told).unwrap()
+}
+
+/// A paused database, of which a cluster that was restored from a copy of before tells that 9.3.4 served, and what became of the
+/// last start; its disk tells more, for the start of the first second.
+fn restored(last: Option<UpgradeStatus>, shown: &str) -> World {
+    let mut world = paused();
+    world.resource.status.as_mut().unwrap().last_upgrade = last;
+    say(&mut world, Some(shown));
+    let tags = &mut world.volumes[0].tags;
+    *tags = tags.clone().with(key::START, "1");
+    world
+}
+
+#[test]
+fn what_is_told_of_an_older_major_version_than_the_disk_tells_of_is_of_before() {
+    use UpgradeResult::{RolledBack, Running, Succeeded};
+    for (last, shown, expected) in [
+        (None, "10.0.0", "10.0.0"),
+        (Some(start("9.4.0", Succeeded, 1)), "10.0.0", "10.0.0"),
+        (Some(start("9.4.0", Running, 1)), "10.0.0", "10.0.0"),
+        (Some(start("10.0.0", Running, 1)), "11.0.0", "11.0.0"),
+        (Some(start("10.0.0", RolledBack, 1)), "11.0.0", "11.0.0"),
+        // It is known why the disk says so, and that it did not come to it.
+        (Some(start("10.0.0", RolledBack, 1)), "10.0.0", "9.3.4"),
+        // That is known of another attempt alone.
+        (Some(start("10.0.0", RolledBack, 2)), "10.0.0", "10.0.0"),
+        // Within a major version what is told is as good, and newer.
+        (None, "9.4.0", "9.3.4"),
+    ] {
+        let what = format!("{last:?}, the disk says {shown}");
+        let mut world = restored(last, shown);
+        assert!(world.children.stateful_set.is_none() && world.children.pod.is_none());
+        become_(&mut world, RunState::Running);
+        assert_eq!(versions(&mut world), [expected], "{what}");
+        check_end(&world, &what);
+        let is_later = expected != "9.3.4";
+        assert_eq!((said(&world), is_refused(&world.resource)), (Some(expected), is_later), "{what}");
+        let status = world.resource.status.as_ref().unwrap();
+        assert_eq!(status.version.as_deref(), Some(expected), "{what}");
+        if is_later {
+            let wanted = format!("QuestDB 9.3.4 cannot read what {expected} has written");
+            assert!(refusal(&world).contains(&wanted), "{what}: {}", refusal(&world));
+            assert_eq!(status.last_upgrade, None, "{what}: of a time before");
+        }
+    }
+    let mut world = restored(None, "10.0.0");
+    wish_for(&mut world, "10.0.1");
+    become_(&mut world, RunState::Running);
+    assert_eq!(versions(&mut world), ["10.0.0", "10.0.1"]);
+    check_end(&world, "upgraded");
+    assert_eq!(world.snapshots.len(), 1, "the disk is copied first");
+}
+
+/// A cluster that was restored from a copy of before shows a StatefulSet of 9.3.4, whose machine is gone, and a pod that serves; the
+/// disk tells more.
+#[test]
+fn no_older_version_is_started_on_another_machine_by_a_stateful_set_of_before() {
+    let mut world = serving();
+    say(&mut world, Some("10.0.0"));
+    world.instances[0].state = InstanceState::Terminated;
+    world.let_go();
+    let planned = pass(&mut world, &mut 0, None, false);
+    let tells = |step: &Step| matches!(step, Step::Tag { tags, .. } if tags.get(key::QUESTDB).is_some());
+    assert!(!planned.actions.iter().any(|action| tells(&action.step)), "{:?}", planned.actions);
+    let served = |world: &World| world.children.pod.as_deref().and_then(image_of_pod);
+    world.children.pod = None;
+    for _ in 0..ENOUGH {
+        pass(&mut world, &mut 0, None, false);
+        world.tick();
+        assert!(served(&world).is_none_or(|image| image.ends_with("10.0.0")), "{:?}", served(&world));
+    }
+    settle(&mut world, None, false);
+    check_end(&world, "on another machine");
+    assert_eq!((said(&world), runs(&world).as_deref()), (Some("10.0.0"), Some("10.0.0")));
+    assert!(is_refused(&world.resource), "{}", refusal(&world));
+}
+
+/// The disk says it for a start that never came to be, and the database stops before anything else: what served is started again.
+#[test]
+fn what_was_said_too_early_is_taken_back_before_a_pause() {
+    for wish in ["9.3.4", "10.0.0"] {
+        let mut world = said_too_much();
+        wish_for(&mut world, wish);
+        become_(&mut world, RunState::Paused);
+        settle(&mut world, None, false);
+        check_end(&world, wish);
+        assert_eq!(said(&world), Some("9.3.4"), "{wish}");
+        become_(&mut world, RunState::Running);
+        assert_eq!(versions(&mut world).first().map(String::as_str), Some("9.3.4"), "{wish}");
+        assert_eq!(runs(&world).as_deref(), Some(wish));
+    }
 }
 
 /// What a copy holds is no older than its version, so nor is the disk that is made of it, though nothing started on it yet.
