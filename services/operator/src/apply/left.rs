@@ -43,21 +43,20 @@ fn stale(what: String) -> Error {
 
 async fn detached(pass: &Pass<'_>, left: &Left) -> Result<(), Error> {
     let volumes = volumes(pass, left).await?;
-    left.check_disk(&volumes).map_err(stale)?;
+    left.check_disks(&volumes).map_err(stale)?;
     let context = pass.context;
     let attachments: Api<VolumeAttachment> = Api::all(context.client.clone());
     let attachments = context.call("list attachments", attachments.list(&ListParams::default())).await?;
     attachments.items.iter().try_for_each(|one| left.check_attachment(&volumes, one).map_err(stale))
 }
 
-/// The disk by its id, which it keeps whatever becomes of its tags; by these only where nothing is known of a disk.
+/// The disks by their ids, which they keep whatever becomes of their tags; by these only where nothing is known of a disk.
 async fn volumes(pass: &Pass<'_>, left: &Left) -> Result<Vec<Volume>, Error> {
     let subject = &pass.validated.subject;
-    let select = match &left.disk {
-        Some(disk) => Select::one(disk.clone()),
-        None => {
-            Select::Tags(TagFilter::cluster(&subject.cluster).database(&subject.database).role(Role::Volume))
-        }
+    let select = if left.disks.is_empty() {
+        Select::Tags(TagFilter::cluster(&subject.cluster).database(&subject.database).role(Role::Volume))
+    } else {
+        Select::Ids(left.disks.clone())
     };
     let found = pass.context.cloud.describe_volumes(&select).await;
     found.map_err(Error::aws("look whether the disk has left the machine"))

@@ -25,8 +25,8 @@ pub struct Left {
     pub pin: String,
     /// The Node that it is, or was launched to become.
     pub node: String,
-    /// The disk, by what nobody can take off it; none where there never was one.
-    pub disk: Option<VolumeId>,
+    /// All disks that carry the database's tags, by what nobody can take off them; none where there never was one.
+    pub disks: Vec<VolumeId>,
     /// How.
     pub proof: Proof,
 }
@@ -90,14 +90,15 @@ impl Left {
         }
     }
 
-    /// What EC2 as it is now says of the disk against it. One that is not found may be anywhere.
-    pub fn check_disk(&self, found: &[Volume]) -> Result<(), String> {
-        if let Some(disk) = self.disk.as_ref().filter(|_| found.is_empty()) {
+    /// What EC2 as it is now says of the disks against it. One that is not found may be anywhere.
+    pub fn check_disks(&self, found: &[Volume]) -> Result<(), String> {
+        let is_found = |disk: &VolumeId| found.iter().any(|found| found.id == *disk);
+        if let Some(disk) = self.disks.iter().find(|disk| !is_found(disk)) {
             return Err(format!("{disk} is not found, so that it may be anywhere"));
         }
         let mut attached = found.iter().flat_map(Volume::live_attachments);
-        if attached.any(|attachment| attachment.instance == self.instance) {
-            return Err(format!("the disk is still on {}", self.instance));
+        if let Some(attachment) = attached.find(|attachment| attachment.instance == self.instance) {
+            return Err(format!("{} is still on {}", attachment.volume, self.instance));
         }
         Ok(())
     }
@@ -144,8 +145,8 @@ impl Left {
 pub(super) fn of(world: &World<'_>, instance: &Instance, proof: Proof) -> Left {
     let pin = build::node_value(&world.validated.subject, generation_of(instance).unwrap_or_default());
     let node = former::node_name(world, instance).unwrap_or_else(|| pin.clone());
-    let disk = living(&world.observed.account.volumes).next().map(|disk| disk.id.clone());
-    Left { instance: instance.id.clone(), pin, node, disk, proof }
+    let disks = living(&world.observed.account.volumes).map(|disk| disk.id.clone()).collect();
+    Left { instance: instance.id.clone(), pin, node, disks, proof }
 }
 
 /// A machine of a database that is not to run any more.
@@ -182,8 +183,8 @@ mod tests {
     const NODE: &str = "ip-10-0-0-1";
 
     fn left(proof: Proof) -> Left {
-        let (instance, disk) = (instance().id, Some(volume(50).id));
-        Left { instance, pin: PIN.to_owned(), node: NODE.to_owned(), disk, proof }
+        let (instance, disks) = (instance().id, vec![volume(50).id]);
+        Left { instance, pin: PIN.to_owned(), node: NODE.to_owned(), disks, proof }
     }
 
     fn pinned(pin: &str) -> Value {
@@ -263,10 +264,15 @@ mod tests {
             }];
             volume
         };
-        assert!(left.check_disk(&[volume(50)]).is_ok() && left.check_disk(&[on("i-2")]).is_ok());
-        assert!(left.check_disk(&[on("i-1")]).is_err(), "it is on its way, and still there");
-        assert!(left.check_disk(&[]).is_err(), "it may be anywhere");
-        assert!(Left { disk: None, ..left.clone() }.check_disk(&[]).is_ok());
+        assert!(left.check_disks(&[volume(50)]).is_ok() && left.check_disks(&[on("i-2")]).is_ok());
+        assert!(left.check_disks(&[on("i-1")]).is_err(), "it is on its way, and still there");
+        assert!(left.check_disks(&[]).is_err(), "it may be anywhere");
+        assert!(Left { disks: Vec::new(), ..left.clone() }.check_disks(&[]).is_ok());
+        let other = |found: Volume| Volume { id: VolumeId::new("vol-other"), ..found };
+        let both = Left { disks: vec![volume(50).id, other(volume(50)).id], ..left.clone() };
+        assert!(both.check_disks(&[volume(50), other(on("i-2"))]).is_ok());
+        assert!(both.check_disks(&[volume(50), other(on("i-1"))]).is_err(), "the other one is there");
+        assert!(both.check_disks(&[volume(50)]).is_err(), "the other one may be anywhere");
         let attached = |disk: &str, node: &str| {
             let source = json!({ "persistentVolumeName": names::persistent_volume(disk) });
             let spec = json!({ "attacher": "ebs", "nodeName": node, "source": source });

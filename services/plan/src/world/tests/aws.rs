@@ -132,12 +132,12 @@ impl World {
             Proof::Silent | Proof::Unattended => return Ok(()),
         }
         let subject = validated(&self.resource).subject;
-        let asked = |volume: &&Volume| match &left.disk {
-            Some(disk) => volume.id == *disk,
-            None => volume.tags.get(key::DATABASE) == Some(&subject.database),
+        let asked = |volume: &&Volume| {
+            let is_tagged = || volume.tags.get(key::DATABASE) == Some(&subject.database);
+            left.disks.contains(&volume.id) || left.disks.is_empty() && is_tagged()
         };
         let volumes: Vec<Volume> = self.volumes.iter().filter(asked).cloned().collect();
-        left.check_disk(&volumes).map_err(|_| "EC2 has the disk there")?;
+        left.check_disks(&volumes).map_err(|_| "EC2 has the disk there")?;
         let mut attachments = self.children.attachments.iter();
         let all = attachments.try_for_each(|found| left.check_attachment(&volumes, found));
         all.map_err(|_| "Kubernetes has the disk there")

@@ -180,7 +180,19 @@ fn a_disk_that_nobody_lets_go_of_hides_no_other() {
     assert!(matches!(waits, Some(State::Running(text)) if text.contains("vol-other")), "{waits:?}");
     assert!(world.instances.iter().all(|found| found.state == InstanceState::Running));
     assert_eq!(world.protected.len(), 2);
-    world.volumes[1].attachments.clear();
+    let held = std::mem::take(&mut world.volumes[1].attachments);
+    let second = world.instances[1].id.clone();
+    let proof = (0..8).find_map(|_| {
+        let before = world.clone();
+        let steps = passes(&mut world, 1).actions.into_iter().map(|action| action.step);
+        let mut of_second =
+            steps.filter(|step| matches!(step, Step::ProveLeft(left) if left.instance == second));
+        of_second.next().map(|proof| (proof, before))
+    });
+    let (proof, mut before) = proof.unwrap();
+    assert!(before.clone().apply(&proof, &before.resource).is_ok());
+    before.volumes[1].attachments = held;
+    assert!(before.clone().apply(&proof, &before.resource).is_err(), "the other disk is there again");
     passes(&mut world, 8);
     assert!(world.instances.iter().all(|found| found.state == InstanceState::Terminated));
 }
