@@ -7,7 +7,8 @@
 //! The tests show that no promise is broken in any reachable state, that from each of them the world comes to rest by
 //! itself, and that each guard is needed: without it the checker finds a history that breaks a promise.
 //!
-//! For tests only: nothing that ships uses it. `docs/protocol.md` says in words what is modelled here.
+//! For tests only: nothing that ships uses it. `docs/protocol.md` says in words what is modelled here, this crate's README in
+//! tables.
 
 pub mod bounds;
 pub mod guards;
