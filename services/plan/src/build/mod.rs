@@ -11,6 +11,7 @@ mod network_policy;
 mod overlay;
 mod persistent_volume;
 mod ports;
+mod range;
 mod restorer;
 mod secret;
 mod service;

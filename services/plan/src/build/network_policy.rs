@@ -7,6 +7,7 @@ use resources::names::{self, port};
 use serde_json::{Value, json};
 
 use super::ports::of_clients;
+use super::range::canonical;
 use crate::{Kind, Manifest, Settings, Validated};
 
 /// The `NetworkPolicy`.
@@ -74,7 +75,7 @@ fn rule(who: &[Value], ports: &[u16]) -> Value {
 }
 
 fn block(cidr: &String) -> Value {
-    json!({ "ipBlock": { "cidr": cidr } })
+    json!({ "ipBlock": { "cidr": canonical(cidr) } })
 }
 
 fn namespace(name: &String) -> Value {

@@ -1,12 +1,13 @@
 //! The two Services: one address for clients within the cluster, and the name of the pod.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use resources::ServiceType;
 use resources::names::{self, port};
 use serde_json::{Value, json};
 
 use super::ports::of_clients;
+use super::range::canonical;
 use crate::{Kind, Manifest, Subject, Validated};
 
 /// The Service of the clients.
@@ -64,7 +65,7 @@ pub fn service(validated: &Validated) -> Manifest {
         // Metrics ask for no password: they stay inside.
         ServiceType::LoadBalancer => json!({
             "type": "LoadBalancer",
-            "loadBalancerSourceRanges": validated.allowed_cidrs,
+            "loadBalancerSourceRanges": source_ranges(validated),
             // Else every client would come from an address of the cluster.
             "externalTrafficPolicy": "Local",
             "selector": selector,
@@ -72,6 +73,11 @@ pub fn service(validated: &Validated) -> Manifest {
         }),
     };
     manifest(validated, validated.subject.name.clone(), OF_CLIENTS, &wish.annotations, &spec)
+}
+
+/// Whom a load balancer lets in, each range once.
+fn source_ranges(validated: &Validated) -> BTreeSet<String> {
+    validated.allowed_cidrs.iter().map(|cidr| canonical(cidr)).collect()
 }
 
 /// The pod's own name, also while it is not ready.

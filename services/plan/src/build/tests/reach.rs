@@ -122,6 +122,32 @@ fn a_rule_without_anybody_in_it_is_left_out() {
     assert_eq!(rules.len(), 1, "the operator alone: {rules:?}");
 }
 
+/// Kubernetes 1.36 refuses any other.
+#[test]
+fn no_range_has_bits_behind_its_prefix() {
+    let texts = |texts: &[&str]| texts.iter().copied().map(str::to_owned).collect::<Vec<_>>();
+    let wish = wishing(|network| {
+        network.allowed_cidrs = texts(&["10.9.8.7/16", "10.9.0.1/16", "2001:db8::1/32"]);
+        network.egress = Some(EgressSpec { cidrs: texts(&["10.8.1.1/16"]), ..EgressSpec::default() });
+        network.service =
+            Some(ServiceSpec { service_type: ServiceType::LoadBalancer, ..ServiceSpec::default() });
+    });
+    let mut cluster = settings();
+    cluster.neighbours.operator_cidrs = texts(&["192.0.2.7/24"]);
+    let policy = network_policy(&wish, &cluster).body.to_string();
+    for (asked, written) in [
+        ("10.9.8.7/16", "10.9.0.0/16"),
+        ("10.9.0.1/16", "10.9.0.0/16"),
+        ("2001:db8::1/32", "2001:db8::/32"),
+        ("10.8.1.1/16", "10.8.0.0/16"),
+        ("192.0.2.7/24", "192.0.2.0/24"),
+    ] {
+        assert!(!policy.contains(asked) && policy.contains(written), "{asked}: {policy}");
+    }
+    let ranges = service(&wish).body["spec"]["loadBalancerSourceRanges"].clone();
+    assert_eq!(ranges, json!(["10.9.0.0/16", "2001:db8::/32"]));
+}
+
 #[test]
 fn an_open_port_without_a_password_never_leaves_the_cluster() {
     let wish = wishing(|network| {
