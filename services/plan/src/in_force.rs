@@ -30,6 +30,8 @@ impl InForce {
     pub(crate) fn pardon(&self, resource: &QuestDB, violations: &mut Violations) -> Vec<String> {
         let stands = |wrong: &Violation| {
             match wrong.pointer.as_str() {
+                // It cannot have another.
+                NAME => return wrong.rule == Rule::Format && has_disk(resource),
                 HOSTNAME => return keeps_name(resource),
                 INGRESS_HOST => return was_accepted(resource),
                 NODE_IMAGE => return is_image_of_machine(resource) || was_accepted(resource),
@@ -53,6 +55,7 @@ impl InForce {
     }
 }
 
+pub(crate) const NAME: &str = "/metadata/name";
 const HOSTNAME: &str = "/spec/network/hostname";
 const INGRESS_HOST: &str = "/spec/network/ingress/host";
 const NODE_IMAGE: &str = "/spec/compute/nodeImage";
@@ -76,6 +79,11 @@ pub(crate) fn keeps_name(resource: &QuestDB) -> bool {
         .is_some_and(|given| given.name == wish || given.next.as_ref().is_some_and(|next| next.name == wish));
     // Of one that is paused nothing is looked at before it is accepted.
     is_given || Goal::of(resource) == Goal::Serve && was_accepted(resource)
+}
+
+/// Whether something was made for it already.
+fn has_disk(resource: &QuestDB) -> bool {
+    resource.status.as_ref().is_some_and(|status| status.volume.is_some())
 }
 
 /// Whether its machine was made from the image that is asked for.
@@ -305,6 +313,28 @@ mod tests {
             change(&mut resource);
             let wrong = check(&resource, &InForce::default()).err().unwrap_or_default();
             assert_eq!(wrong, expected, "{number}");
+        }
+    }
+
+    #[test]
+    fn a_database_that_is_there_keeps_its_name() {
+        let named = |name: &str, status: Value| {
+            let mut resource = resource(1);
+            resource.metadata.name = Some(name.to_owned());
+            resource.status = Some(serde_json::from_value(status).unwrap());
+            check(&resource, &InForce::default()).err().unwrap_or_default()
+        };
+        let disk = || json!({ "volume": { "id": "vol-1", "sizeGib": 50, "state": "in-use" } });
+        let long = "a".repeat(53);
+        let table: [(&str, Value, &[&str]); 5] = [
+            ("9lives", json!({}), &[NAME]),
+            ("9lives", disk(), &[]),
+            ("a.b", json!({}), &[NAME]),
+            ("a.b", disk(), &[]),
+            (long.as_str(), disk(), &[NAME]),
+        ];
+        for (name, status, wrong) in table {
+            assert_eq!(named(name, status), wrong, "{name}");
         }
     }
 

@@ -14,7 +14,7 @@ use resources::{
 };
 
 use crate::goal::{is_held_back, is_leaving};
-use crate::in_force::keeps_name;
+use crate::in_force::{self, keeps_name};
 use crate::overrides;
 use crate::reach::{self, Reach};
 use crate::secrets::Keyring;
@@ -147,7 +147,12 @@ fn check(resource: &QuestDB, subject: &Subject, settings: &Settings, violations:
     let spec = &resource.spec;
     if subject.name.len() > NAME_LENGTH {
         let detail = format!("a resource's name may have at most {NAME_LENGTH} characters");
-        violations.push(Violation::new("/metadata/name", Rule::Range, detail));
+        violations.push(Violation::new(in_force::NAME, Rule::Range, detail));
+    }
+    if !is_name_of_service(&subject.name) {
+        let detail =
+            "a resource's name begins with a letter and has no dot, because its Service is called so too";
+        violations.push(Violation::new(in_force::NAME, Rule::Format, detail));
     }
     if !settings.versions.contains(&spec.version) && !is_in_force(resource) {
         violations.push(one_of("/spec/version", settings.versions.iter().map(String::as_str)));
@@ -190,6 +195,11 @@ fn is_in_force(resource: &QuestDB) -> bool {
         image == if rolled_back { upgrade.from.as_str() } else { upgrade.to.as_str() }
     });
     status.version.as_ref() == version || started
+}
+
+/// Whether a Service may have the name of a resource: Kubernetes before 1.36 takes none that begins with a digit.
+fn is_name_of_service(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_lowercase()) && !name.contains('.')
 }
 
 /// Longest name of a resource: StatefulSet's labels and the DNS label need room.

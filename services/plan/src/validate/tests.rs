@@ -30,6 +30,8 @@ type Wrong = (&'static str, Value, &'static str, &'static str);
 fn wrong_fields() -> Vec<Wrong> {
     vec![
         ("/metadata/name", json!("a".repeat(53)), "/metadata/name", "range"),
+        ("/metadata/name", json!("9lives"), "/metadata/name", "format"),
+        ("/metadata/name", json!("a.b"), "/metadata/name", "format"),
         ("/spec/version", json!("1.0.0"), "/spec/version", "unknown"),
         ("/spec/image", json!("evil/questdb:9.3.4"), "/spec/image", "unknown"),
         ("/spec/compute/instanceType", json!("t2.nano"), "/spec/compute/instanceType", "unknown"),
