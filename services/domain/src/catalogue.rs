@@ -60,6 +60,8 @@ pub const RESERVED_CONFIG_PREFIXES: &[&str] = &[
     "cairo.snapshot.",
     // A restore that is put off would be done later, over newer data.
     "cairo.checkpoint.",
+    // Health would fail for good after any error that QuestDB did not expect, and by that the kubelet restarts it.
+    "http.pessimistic.",
     "metrics.enabled",
     "config.validation.strict",
 ];
@@ -67,6 +69,29 @@ pub const RESERVED_CONFIG_PREFIXES: &[&str] = &[
 /// Whether a key of server.conf belongs to Slipway.
 pub fn is_reserved(key: &str) -> bool {
     RESERVED_CONFIG_PREFIXES.iter().any(|prefix| key.starts_with(prefix))
+}
+
+/// Keys of server.conf that Slipway itself writes, with the values that it gives them, which win: health and metrics on their own
+/// port with one worker (more would only starve the probes of small machines), and a start that fails on a key that QuestDB does not
+/// know.
+///
+/// The line protocol over TCP asks for nothing unless there are keys: it stays off here, and the pod's environment, which wins,
+/// turns it on together with them. Over HTTP it asks for a password.
+///
+/// Probes carry no password, so health and metrics (on a port that the firewall lets nobody reach) ask for none.
+pub const OWN_CONFIG: [(&str, &str); 7] = [
+    ("config.validation.strict", "true"),
+    ("http.health.check.authentication.required", "false"),
+    ("http.min.enabled", "true"),
+    ("http.min.worker.count", "1"),
+    ("line.tcp.enabled", "false"),
+    ("metrics.enabled", "true"),
+    ("telemetry.enabled", "false"),
+];
+
+/// Whether nobody would heed this value of a key of server.conf, because Slipway writes another one.
+pub fn is_overruled(key: &str, value: &str) -> bool {
+    OWN_CONFIG.iter().any(|(own, written)| *own == key && *written != value)
 }
 
 /// Keys of server.conf that a running QuestDB takes over when it is told to read the file again, as `SHOW PARAMETERS` of 9.3.4
@@ -264,6 +289,15 @@ mod tests {
         }
         let is_ours = |key: &&&str| RESERVED_CONFIG_PREFIXES.iter().any(|prefix| key.starts_with(prefix));
         assert_eq!(RELOADABLE.iter().find(is_ours), None);
+    }
+
+    #[test]
+    fn what_slipway_writes_itself_is_heeded_with_that_value_alone() {
+        for (key, value) in OWN_CONFIG {
+            assert!(!is_overruled(key, value) && is_overruled(key, "another"), "{key}");
+        }
+        assert!(!is_overruled("shared.worker.count", "2"));
+        assert!(is_reserved("http.pessimistic.health.check.enabled"));
     }
 
     #[test]

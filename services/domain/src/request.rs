@@ -295,7 +295,9 @@ fn check_config(config: &Keys, before: &Keys, wrong: &mut Violations) {
                 Rule::Format,
                 "a key of server.conf has lower-case letters, digits, '.', '_' and '-'",
             ));
-        } else if before.get(key) != Some(value) && catalogue::is_reserved(key) {
+        } else if before.get(key) != Some(value)
+            && (catalogue::is_reserved(key) || catalogue::is_overruled(key, value))
+        {
             wrong.push(Violation::new(&pointer, Rule::Conflict, "belongs to Slipway and cannot be set"));
         }
         if value.len() > catalogue::CONFIG_VALUE_LENGTH || value.chars().any(char::is_control) {

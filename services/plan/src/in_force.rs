@@ -5,7 +5,7 @@
 //! the zone of the disk, and a spec as it was accepted. Whoever changes it is judged anew. What a pod is made of is known to us by short digests alone, which two
 //! texts may share: they say that something changed, and never that something is allowed.
 
-use domain::{Rule, Violation, Violations};
+use domain::{Rule, Violation, Violations, catalogue};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
 use resources::names::{self, condition};
@@ -41,7 +41,9 @@ impl InForce {
             let belongs = wrong.rule == Rule::Conflict && is_about_questdb(&wrong.pointer);
             // What we say of a pod is not for others to say, whoever accepted it.
             let is_ours = wrong.pointer.starts_with(ANNOTATIONS) || wrong.pointer.starts_with(LABELS);
-            belongs && !is_ours && (was_accepted(resource) || self.has(&resource.spec, &wrong.pointer))
+            let (spec, pointer) = (&resource.spec, wrong.pointer.as_str());
+            let stays = || was_accepted(resource) || self.has(spec, pointer) || self.overrules(spec, pointer);
+            belongs && !is_ours && stays()
         };
         let (kept, wrong): (Vec<_>, Vec<_>) = std::mem::take(&mut violations.0).into_iter().partition(stands);
         violations.0 = wrong;
@@ -50,9 +52,24 @@ impl InForce {
 
     /// Whether what a pointer leads to is a key of server.conf that runs as it is asked for.
     fn has(&self, spec: &QuestDBSpec, pointer: &str) -> bool {
-        let mut keys = spec.config.iter().filter(|(key, _)| field_of(key) == pointer);
-        keys.next().is_some_and(|(key, value)| self.0.iter().any(|running| running.has_key(key, value)))
+        let key = key_of(spec, pointer);
+        key.is_some_and(|(key, value)| self.0.iter().any(|running| running.has_key(key, value)))
     }
+
+    /// Whether it is a key that nobody heeds where something runs: whoever asked for it before it was refused is told so, and loses
+    /// nothing.
+    fn overrules(&self, spec: &QuestDBSpec, pointer: &str) -> bool {
+        let key = key_of(spec, pointer);
+        let is_overruled =
+            |key: &str, value| !catalogue::is_reserved(key) && catalogue::is_overruled(key, value);
+        !self.0.is_empty() && key.is_some_and(|(key, value)| is_overruled(key, value))
+    }
+}
+
+/// The key of server.conf that a pointer leads to, with the value that is asked for.
+fn key_of<'a>(spec: &'a QuestDBSpec, pointer: &str) -> Option<(&'a str, &'a str)> {
+    let found = spec.config.iter().find(|(key, _)| field_of(key) == pointer);
+    found.map(|(key, value)| (key.as_str(), value.as_str()))
 }
 
 pub(crate) const NAME: &str = "/metadata/name";
@@ -199,6 +216,26 @@ mod tests {
         let mut format = of_before();
         format.spec.config.insert("Odd".to_owned(), "7".to_owned());
         assert_eq!(check(&format, &in_force).unwrap_err(), ["/spec/config/Odd"]);
+    }
+
+    #[test]
+    fn what_nobody_heeds_is_refused_and_told_where_something_runs() {
+        let mut resource = resource(1);
+        let in_force = InForce::of(Some(&set(&resource)), None);
+        let told = |resource: &QuestDB| check(resource, &in_force).map(|validated| validated.kept);
+        for (key, value) in
+            [("telemetry.enabled", "true"), ("line.tcp.enabled", "true"), ("telemetry.enabled", "false")]
+        {
+            resource.spec.config = [(key.to_owned(), value.to_owned())].into();
+            let field = field_of(key);
+            let heeded = value == "false";
+            let refused = check(&resource, &InForce::default()).err().unwrap_or_default();
+            assert_eq!(refused.contains(&field), !heeded, "{key}={value}: {refused:?}");
+            let told = told(&resource).unwrap();
+            assert!(if heeded { told.is_empty() } else { told[0].starts_with(&field) }, "{told:?}");
+        }
+        resource.spec.config = [("metrics.enabled".to_owned(), "false".to_owned())].into();
+        assert_eq!(told(&resource).unwrap_err(), ["/spec/config/metrics.enabled"]);
     }
 
     #[test]

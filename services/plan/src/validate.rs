@@ -229,6 +229,9 @@ fn check_config(config: &BTreeMap<String, String>, violations: &mut Violations) 
         {
             let detail = format!("keys that begin with {prefix} belong to Slipway");
             violations.push(Violation::new(&pointer, Rule::Conflict, detail));
+        } else if catalogue::is_overruled(key, value) {
+            let detail = "Slipway writes another value, whatever is asked for";
+            violations.push(Violation::new(&pointer, Rule::Conflict, detail));
         }
     }
 }

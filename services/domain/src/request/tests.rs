@@ -69,6 +69,11 @@ fn every_broken_field_is_named() {
             Rule::Conflict,
         ),
         (
+            |c| c.change.config = Some(BTreeMap::from([("telemetry.enabled".to_owned(), "true".to_owned())])),
+            "/config/telemetry.enabled",
+            Rule::Conflict,
+        ),
+        (
             |c| c.change.config = Some(BTreeMap::from([("A b".to_owned(), "x".to_owned())])),
             "/config/A b",
             Rule::Format,
@@ -174,7 +179,8 @@ fn a_key_that_belongs_to_slipway_by_now_may_stay_and_not_change() {
     };
     let kept = change("cairo.other", "1").unwrap();
     assert_eq!(kept.config.get("pg.user.of.before").map(String::as_str), Some("7"));
-    for (key, value) in [("pg.user.of.before", "8"), ("pg.user.other", "7")] {
+    for (key, value) in [("pg.user.of.before", "8"), ("pg.user.other", "7"), ("telemetry.enabled", "true")] {
         assert_eq!(change(key, value).unwrap_err(), format!("/config/{key}"));
     }
+    assert!(change("telemetry.enabled", "false").is_ok(), "it is so");
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use domain::catalogue::OWN_CONFIG;
 use resources::{PodOverrides, names};
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -13,34 +14,17 @@ use crate::{Kind, Manifest, Validated};
 /// its port shut, and nobody is stopped for it.
 const LATE: &str = "line.tcp.enabled";
 
-/// Keys of ours: health and metrics on their own port with one worker (more would only starve the probes of small
-/// machines), and a start that fails on a key that QuestDB does not know.
-///
-/// The line protocol over TCP asks for nothing unless there are keys: it stays off here, and the pod's environment, which
-/// wins, turns it on together with them. Over HTTP it asks for a password.
-///
-/// Probes carry no password, so health and metrics (on a port that the firewall lets nobody reach) ask for none.
-const FIXED: [(&str, &str); 7] = [
-    ("config.validation.strict", "true"),
-    ("http.health.check.authentication.required", "false"),
-    ("http.min.enabled", "true"),
-    ("http.min.worker.count", "1"),
-    (LATE, "false"),
-    ("metrics.enabled", "true"),
-    ("telemetry.enabled", "false"),
-];
-
 /// The keys of server.conf with their values: the user's and ours, which win.
 pub(crate) fn server_keys(validated: &Validated) -> BTreeMap<&str, &str> {
     let mut keys: BTreeMap<&str, &str> =
         validated.config.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-    keys.extend(FIXED);
+    keys.extend(OWN_CONFIG);
     keys
 }
 
 /// Whether a key of server.conf is written by us, whatever anybody asks for.
 pub(crate) fn is_fixed(key: &str) -> bool {
-    FIXED.iter().any(|(fixed, _)| *fixed == key)
+    OWN_CONFIG.iter().any(|(own, _)| *own == key)
 }
 
 /// Whether a pod is restarted for a key of server.conf.

@@ -50,6 +50,13 @@ fn wrong_fields() -> Vec<Wrong> {
         ("/spec/config", json!({ "pg.password": "x" }), "/spec/config/pg.password", "conflict"),
         (
             "/spec/config",
+            json!({ "telemetry.enabled": "true" }),
+            "/spec/config/telemetry.enabled",
+            "conflict",
+        ),
+        ("/spec/config", json!({ "line.tcp.enabled": "true" }), "/spec/config/line.tcp.enabled", "conflict"),
+        (
+            "/spec/config",
             json!({ "http.static.public.directory": "/etc" }),
             "/spec/config/http.static.public.directory",
             "conflict",
