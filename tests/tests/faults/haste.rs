@@ -50,13 +50,13 @@ async fn a_tenant_in_haste_gets_its_share_and_nobody_else_notices() {
     others.goes_on(20).await;
     let before = asked(&others);
     let plan = Plan { users: HASTY, databases: 2, pause: Duration::ZERO, ..Plan::new(132, &[NEAR, FAR]) };
-    let haste = Load::start(&hasty, &plan);
+    let crowd = Load::start(&hasty, &plan);
     others.goes_on(100).await;
     let passed = rig.recovery().await;
-    let (much, little) = (asked(&haste), asked(&others) - before);
-    println!("{much} requests in haste, {} of them refused, beside {little}", haste.unanswered());
+    let (much, little) = (asked(&crowd), asked(&others) - before);
+    println!("{much} requests in haste, {} of them refused, beside {little}", crowd.unanswered());
     assert!(much >= TIMES * little, "the fault did not fire: {much} requests beside {little} are no haste");
-    assert!(haste.unanswered() > 0, "the fault did not fire: the share was enough");
+    assert!(crowd.unanswered() > 0, "the fault did not fire: the share was enough");
     assert_eq!(others.unanswered(), 0, "others notice");
     for program in [&backend, &provisioner] {
         let peak = program.peak_memory().unwrap();
@@ -64,7 +64,7 @@ async fn a_tenant_in_haste_gets_its_share_and_nobody_else_notices() {
         assert!(peak < MEMORY, "{peak} bytes of memory");
     }
     let mut ledger = others.stop().await.unwrap();
-    ledger.merge(haste.stop().await.unwrap());
+    ledger.merge(crowd.stop().await.unwrap());
     rig.proven_of(&ledger, &[]).await;
     backend.lives().unwrap();
     provisioner.lives().unwrap();

@@ -36,12 +36,12 @@ pub fn network_policy(validated: &Validated, settings: &Settings) -> Manifest {
 fn ingress(validated: &Validated, settings: &Settings) -> Vec<Value> {
     let neighbours = &settings.neighbours;
     let clients: Vec<u16> = of_clients(validated).into_iter().map(|(_, port)| port).collect();
-    let mut operator: Vec<Value> = neighbours.operator_cidrs.iter().map(block).collect();
+    let mut operator: Vec<Value> = neighbours.operator_cidrs.iter().map(|cidr| block(cidr)).collect();
     operator.push(json!({
         "namespaceSelector": { "matchLabels": { names::LABEL_NAMESPACE_NAME: neighbours.operator_namespace } },
         "podSelector": { "matchLabels": { "app.kubernetes.io/name": names::OPERATOR } },
     }));
-    let allowed = validated.allowed_cidrs.iter().map(block);
+    let allowed = validated.allowed_cidrs.iter().map(|cidr| block(cidr));
     let allowed = allowed.chain(validated.reach.namespaces.iter().map(namespace)).collect();
     let routed =
         if validated.reach.ingress.is_some() { neighbours.ingress_namespaces.as_slice() } else { &[] };
@@ -61,7 +61,7 @@ fn egress(validated: &Validated) -> Vec<Value> {
     let names = ["UDP", "TCP"].map(|protocol| json!({ "port": port::DNS, "protocol": protocol }));
     let mut rules = vec![json!({ "ports": names })];
     let who: Vec<Value> =
-        called.cidrs.iter().map(block).chain(called.namespaces.iter().map(namespace)).collect();
+        called.cidrs.iter().map(|cidr| block(cidr)).chain(called.namespaces.iter().map(namespace)).collect();
     // A rule without anybody in it would let everybody be called.
     if !who.is_empty() {
         rules.push(json!({ "to": who }));
@@ -74,7 +74,7 @@ fn rule(who: &[Value], ports: &[u16]) -> Value {
     json!({ "from": who, "ports": ports })
 }
 
-fn block(cidr: &String) -> Value {
+fn block(cidr: &str) -> Value {
     json!({ "ipBlock": { "cidr": canonical(cidr) } })
 }
 

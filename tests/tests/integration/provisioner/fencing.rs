@@ -290,7 +290,7 @@ async fn an_older_program_beside_a_newer_one_undoes_no_rendering() {
         let said = rig.heard.about(instruction.database).into_iter();
         let outcomes = said.filter_map(|gossip| match gossip.said {
             wire::Said::Outcome(outcome) => Some(outcome.kind),
-            _ => None,
+            wire::Said::Observation(_) => None,
         });
         outcomes.collect::<Vec<_>>()
     };
