@@ -67,6 +67,12 @@ fn wrong_fields() -> Vec<Wrong> {
             "/spec/config/cairo.sql.copy.root",
             "conflict",
         ),
+    ]
+}
+
+/// Credentials from a Secret that is Slipway's own.
+fn wrong_credentials() -> Vec<Wrong> {
+    vec![
         (
             "/spec/credentials",
             json!({ "psql": { "secretName": "trades-33445566-credentials" } }),
@@ -152,7 +158,7 @@ fn wrong_reach() -> Vec<Wrong> {
 
 #[test]
 fn each_rule_names_its_field() {
-    let all = [wrong_fields(), wrong_names(), wrong_reach()];
+    let all = [wrong_fields(), wrong_credentials(), wrong_names(), wrong_reach()];
     for (pointer, value, expected, rule) in all.into_iter().flatten() {
         let mut subject = subject();
         let changed = with(pointer, value.clone());
