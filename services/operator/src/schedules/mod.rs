@@ -1,12 +1,15 @@
 //! The controller of `QuestDBSnapshotSchedule`: makes snapshots by the clock and removes those that retention lets go.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cloud::{Select, SnapshotId};
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
 use plan::schedule::{self, Clock, Due};
+use plan::snapshot;
 use resources::names::snapshot::LABEL_SCHEDULE;
 use resources::{QuestDBSnapshot, QuestDBSnapshotSchedule, QuestDBSnapshotScheduleStatus};
 
@@ -37,18 +40,27 @@ impl Schedules {
             return Ok(Next::Change);
         }
         let now = self.context.clock.now();
-        let own = self.own(resource);
-        let own: Vec<&QuestDBSnapshot> = own.iter().map(AsRef::as_ref).collect();
+        let mut found = self.own(resource);
         let spec = &resource.spec;
         let clock = match Clock::new(&spec.schedule, &spec.time_zone, now) {
             Ok(clock) => clock,
             Err(error) => {
-                self.report(resource, &schedule::status(resource, &own, Err(&error), now)).await?;
+                self.report(resource, &schedule::status(resource, &all_of(&found), Err(&error), now)).await?;
                 return Ok(Next::Change);
             }
         };
-        let due = schedule::due(resource, &clock, &own, now);
-        if let Err(error) = self.act(resource, &own, &due).await {
+        let mut due = schedule::due(resource, &clock, &all_of(&found), now);
+        let mut looked = Ok(());
+        if !due.remove.is_empty() {
+            // What is kept instead has to be there.
+            looked = self.mark_gone(&mut found, now).await;
+            due = schedule::due(resource, &clock, &all_of(&found), now);
+        }
+        if looked.is_err() {
+            due.remove.clear();
+        }
+        let own = all_of(&found);
+        if let Err(error) = self.act(resource, &own, &due).await.and(looked) {
             if !error.is_conflict() {
                 let text = error.stable();
                 self.report(resource, &schedule::failed(resource, &due, &text, now)).await?;
@@ -80,6 +92,20 @@ impl Schedules {
         if let Some(time) = due.create {
             self.create(resource, &schedule::snapshot(resource, time)).await?;
             done(resource).await;
+        }
+        Ok(())
+    }
+
+    /// Asks EC2 for the copies of all that succeeded, and marks those as without one that it does not show.
+    async fn mark_gone(&self, own: &mut [Arc<QuestDBSnapshot>], now: Timestamp) -> Result<(), Error> {
+        let copy = |one: &QuestDBSnapshot| snapshot::whole_copy(one).map(|(id, _)| id);
+        let ids = own.iter().filter_map(|one| copy(one)).collect();
+        let there = self.context.cloud.describe_snapshots(&Select::Ids(ids)).await;
+        let there = there.map_err(Error::aws("look for the copies that are kept"))?;
+        let there: HashSet<SnapshotId> = there.into_iter().map(|copy| copy.id).collect();
+        for one in own.iter_mut().filter(|one| copy(one).is_some_and(|id| !there.contains(&id))) {
+            let status = Some(snapshot::looked_after(one, false, now));
+            *one = Arc::new(QuestDBSnapshot { status, ..(**one).clone() });
         }
         Ok(())
     }
@@ -163,6 +189,10 @@ impl Schedules {
 /// Where a test may end the process: right after a write.
 async fn done(resource: &QuestDBSnapshotSchedule) {
     runtime::failpoint::hit(STEP, resource.metadata.name.as_deref().unwrap_or_default()).await;
+}
+
+fn all_of(own: &[Arc<QuestDBSnapshot>]) -> Vec<&QuestDBSnapshot> {
+    own.iter().map(AsRef::as_ref).collect()
 }
 
 /// In how long the next time comes.

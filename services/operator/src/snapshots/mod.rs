@@ -1,7 +1,7 @@
 //! The controller of `QuestDBSnapshot`: looks, lets `plan::snapshot` decide, does one thing, and says how it stands.
 //!
-//! *Invariant:* a pass over a snapshot that is whole or has failed, and owes nothing, sends no request; one over a snapshot
-//! that EBS only copies asks EC2 alone, once, together with others.
+//! *Invariant:* a pass over a snapshot that is whole or has failed, and owes nothing, sends no request, but for one list of all copies
+//! that those which were whole share in a round; one over a snapshot that EBS only copies asks EC2 alone, once, together with others.
 
 mod act;
 mod copies;
@@ -24,6 +24,7 @@ use self::pace::Rests;
 use crate::context::Context;
 use crate::error::Error;
 use crate::memory::Memories;
+use crate::slot::Slot;
 use crate::turn::Next;
 use crate::write;
 
@@ -67,7 +68,7 @@ impl Snapshots {
     /// One pass.
     pub(crate) async fn pass(&self, resource: &QuestDBSnapshot) -> Result<Next, Error> {
         if snapshot::is_settled(resource) {
-            return Ok(Next::Change);
+            return self.look_after(resource).await;
         }
         let uid = resource.metadata.uid.as_deref().unwrap_or_default();
         let looked = Instant::now();
@@ -116,6 +117,28 @@ impl Snapshots {
         };
         let failure = failure.or(unseen);
         self.conclude(resource, &seen, &plan, failure).await
+    }
+
+    /// Looks once a round whether a copy that was whole is still there: who destroys one in EC2 tells nobody here.
+    async fn look_after(&self, resource: &QuestDBSnapshot) -> Result<Next, Error> {
+        let Some((copy, since)) = snapshot::whole_copy(resource) else { return Ok(Next::Change) };
+        let (round, now) = (self.context.resync, self.context.clock.now());
+        let uid = resource.metadata.uid.as_deref().unwrap_or_default();
+        let next = Next::Rest(Slot::of(uid, &self.memories).within(round));
+        // A list may be as old as half a round, and must not be from before the copy was seen whole.
+        let whole_for = since.map(|since| Duration::try_from(now.duration_since(since)).unwrap_or_default());
+        if whole_for.is_some_and(|whole_for| whole_for < round) {
+            return Ok(next);
+        }
+        let Some(is_there) = self.copies.has(&copy, round / 2).await else { return Ok(next) };
+        let (was_gone, status) =
+            (snapshot::is_gone(resource), snapshot::looked_after(resource, is_there, now));
+        self.report(resource, &status).await?;
+        if !is_there && !was_gone {
+            let note = status.message().unwrap_or_default().to_owned();
+            self.context.events.wrong(resource, snapshot::COPY_GONE, note).await;
+        }
+        Ok(next)
     }
 
     /// Says what went wrong, if anything did, and when to look again.

@@ -1,7 +1,7 @@
 //! When a schedule's next snapshot is due, and which of its snapshots are to go.
 //!
 //! *Invariant:* the name of a snapshot is made of the schedule's and the time it is for, so that one time makes no two.
-//! *Invariant:* only snapshots that succeeded count as kept, and the newest of them is never removed.
+//! *Invariant:* only snapshots that succeeded and have their copy count as kept, and the newest of them is never removed.
 //! *Invariant:* a clock that is wrong for a while neither stops a schedule nor makes all copies old: times that lie ahead count
 //! for nothing, and ages are measured by what the API server dated, too.
 
@@ -122,7 +122,11 @@ fn is_final(one: &QuestDBSnapshot) -> bool {
         || is_unread(one)
 }
 
-/// What is not known in whole neither counts as kept nor is it removed.
+/// What is not known in whole, or has lost its copy, neither counts as kept nor is it removed.
+fn counts_for_nothing(one: &QuestDBSnapshot) -> bool {
+    is_unread(one) || crate::snapshot::is_gone(one)
+}
+
 fn is_unread(one: &QuestDBSnapshot) -> bool {
     resources::unread(&one.metadata).is_some()
 }
@@ -138,7 +142,7 @@ fn moment(one: &QuestDBSnapshot) -> Option<Timestamp> {
 /// Those of a phase that are not on their way out, newest first.
 fn newest_first<'a>(own: &[&'a QuestDBSnapshot], wanted: SnapshotPhase) -> Vec<&'a QuestDBSnapshot> {
     let of_phase = |one: &&&QuestDBSnapshot| {
-        phase(one) == Some(wanted) && one.metadata.deletion_timestamp.is_none() && !is_unread(one)
+        phase(one) == Some(wanted) && one.metadata.deletion_timestamp.is_none() && !counts_for_nothing(one)
     };
     let mut found: Vec<_> = own.iter().filter(of_phase).copied().collect();
     found.sort_by(|one, other| (moment(other), &other.metadata.name).cmp(&(moment(one), &one.metadata.name)));

@@ -122,6 +122,20 @@ fn one_that_cannot_be_read_holds_nothing_up_and_is_neither_counted_nor_removed()
 }
 
 #[test]
+fn one_whose_copy_is_gone_is_neither_counted_nor_removed() {
+    let schedule = schedule(&json!({ "retention": { "keepLast": 1 } }));
+    let [old, new] =
+        ["2026-01-01T03:00:00Z", "2026-01-01T04:00:00Z"].map(|time| made(&schedule, time, SUCCEEDED));
+    let now = "2026-01-01T04:30:00Z";
+    assert_eq!(decide(&schedule, &[old.clone(), new.clone()], now).remove, ["hourly-202601010300"]);
+    let status_without = Some(crate::snapshot::looked_after(&new, false, at(now)));
+    let gone = QuestDBSnapshot { status: status_without, ..new };
+    let due = decide(&schedule, &[old.clone(), gone.clone()], now);
+    assert_eq!(due.remove, Vec::<String>::new(), "the last that is there stays");
+    assert_eq!(status(&schedule, &[&old, &gone], Ok(&due), at(now)).kept, Some(1));
+}
+
+#[test]
 fn the_time_before_a_schedule_was_made_is_not_its_own() {
     let mut young = schedule(&json!({}));
     young.metadata.creation_timestamp = Some(Time(at("2026-01-01T05:00:01Z")));

@@ -4,13 +4,21 @@ use cloud::{NewSnapshot, Owner, Role, SnapshotState, VolumeSnapshot, key};
 use jiff::{SignedDuration, Timestamp};
 use resources::{CopyPolicy, QuestDBSnapshot, SnapshotPhase};
 
-use super::{Checkpoint, Disk, Ground, Plan, Seen, Step, identity, is_held, owes};
+use super::{
+    COPY_GONE, Checkpoint, Disk, Ground, Plan, Seen, Step, WHOLE, gone_text, identity, is_gone, is_held, owes,
+};
 
 /// Whether what is done next rests on the database, so that it has to be looked at. Nothing does while a copy that is
 /// trusted is only seen through, nor at the end of an object that owes nothing.
 pub fn rests_on_database(resource: &QuestDBSnapshot, copies: &[VolumeSnapshot]) -> bool {
     let ends = resource.metadata.deletion_timestamp.is_some();
-    owes(resource) || (!ends && is_held(resource) && trusted(resource, copies).is_none())
+    let begins = trusted(resource, copies).is_none() && !has_succeeded(resource);
+    owes(resource) || (!ends && is_held(resource) && begins)
+}
+
+/// Whether the last report says that the copy was whole.
+fn has_succeeded(resource: &QuestDBSnapshot) -> bool {
+    resource.status.as_ref().and_then(|status| status.phase) == Some(SnapshotPhase::Succeeded)
 }
 
 /// What to do next. One step at a time: each is followed by another look.
@@ -20,6 +28,9 @@ pub fn plan(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
     }
     if !is_held(resource) {
         return act(Step::Hold, SnapshotPhase::Pending, "Accepted", "it is being taken in hand");
+    }
+    if trusted(resource, &seen.copies).is_none() && has_succeeded(resource) && !owes(resource) {
+        return miss(resource, seen);
     }
     let plan = match trusted(resource, &seen.copies) {
         Some(copy) => follow(resource, seen, copy),
@@ -93,13 +104,21 @@ fn follow(resource: &QuestDBSnapshot, seen: &Seen, copy: &VolumeSnapshot) -> Pla
         return act(Step::Discard(surplus.id.clone()), SnapshotPhase::Copying, "Copying", message);
     }
     match &copy.state {
-        SnapshotState::Completed => rest(SnapshotPhase::Succeeded, "Completed", "the copy is whole"),
+        SnapshotState::Completed => rest(SnapshotPhase::Succeeded, WHOLE.0, WHOLE.1),
         SnapshotState::Error => unfinished(copy),
         SnapshotState::Pending => {
             wait(SnapshotPhase::Copying, "Copying", "EBS copies in its own time; the database is free")
         }
         other => wait(SnapshotPhase::Copying, "Copying", format!("EC2 says that the copy is {other}")),
     }
+}
+
+/// The copy was whole, and is not there any more. Another one would be of another moment: it is for people to ask for.
+fn miss(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
+    if !seen.conclusive && !is_gone(resource) {
+        return wait(SnapshotPhase::Succeeded, WHOLE.0, WHOLE.1);
+    }
+    Plan { settled: seen.conclusive, ..rest(SnapshotPhase::Succeeded, COPY_GONE, gone_text(resource)) }
 }
 
 fn unfinished(copy: &VolumeSnapshot) -> Plan {

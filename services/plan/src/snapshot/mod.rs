@@ -25,10 +25,16 @@ mod tests;
 
 use cloud::{NewSnapshot, SnapshotId, Tags, VolumeId, VolumeSnapshot, key};
 use jiff::Timestamp;
+use resources::names::condition;
 use resources::{QuestDBSnapshot, SnapshotPhase, names};
 
 pub use decide::{plan, rests_on_database};
-pub use report::status;
+pub use report::{looked_after, status};
+
+/// Reason of condition `Ready` of a snapshot that had succeeded, and whose copy is not in EC2 any more.
+pub const COPY_GONE: &str = "CopyGone";
+/// Reason and message of condition `Ready` of one whose copy is there.
+const WHOLE: (&str, &str) = ("Completed", "the copy is whole");
 
 /// Everything that is known when a snapshot is looked at.
 #[derive(Clone, Debug)]
@@ -234,6 +240,29 @@ pub fn unfinished(resource: &QuestDBSnapshot) -> Option<String> {
         )),
         phase => Some(format!("waiting for snapshot {name}: {}", phase.as_str())),
     }
+}
+
+/// The copy of a snapshot that has succeeded, and since when it is known to be whole where that is told.
+pub fn whole_copy(resource: &QuestDBSnapshot) -> Option<(SnapshotId, Option<Timestamp>)> {
+    let status = resource.status.as_ref().filter(|status| status.phase == Some(SnapshotPhase::Succeeded))?;
+    let id = status.snapshot_id.as_ref()?;
+    Some((SnapshotId::new(id), status.ended_at.as_ref().map(|ended| ended.0)))
+}
+
+/// Whether a snapshot that had succeeded was told to have no copy any more.
+pub fn is_gone(resource: &QuestDBSnapshot) -> bool {
+    let mut conditions = resource.status.iter().flat_map(|status| &status.conditions);
+    let ready = conditions.find(|found| found.type_ == condition::READY);
+    ready.is_some_and(|ready| ready.status == "False" && ready.reason == COPY_GONE)
+}
+
+/// What is said of one without its copy.
+fn gone_text(resource: &QuestDBSnapshot) -> String {
+    let id = whole_copy(resource).map_or_else(|| "its copy".to_owned(), |(id, _)| id.to_string());
+    format!(
+        "EC2 does not show {id} any more: somebody destroyed it, or it lies in the Recycle Bin. It counts as no copy, and no disk can \
+         be made from it: take it out of the Recycle Bin, or delete this QuestDBSnapshot and make another"
+    )
 }
 
 /// Whether the database may be held for this snapshot.

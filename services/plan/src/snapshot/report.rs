@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::names::condition;
 use resources::{QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase};
 
-use super::{Plan, Seen, identity, owes};
+use super::{COPY_GONE, Plan, Seen, WHOLE, gone_text, identity, is_gone, owes};
 use crate::report::conditions::{Word, no, put, yes};
 
 /// The status of a snapshot after a pass; `failure` is what went wrong in it.
@@ -23,6 +23,12 @@ pub fn status(
         None => plan.message.clone(),
     };
     let ended = plan.phase.is_final().then(|| before.ended_at.clone().unwrap_or(Time(seen.now)));
+    // What a copy was that is gone stays told.
+    let told = if plan.phase == SnapshotPhase::Succeeded {
+        before.clone()
+    } else {
+        QuestDBSnapshotStatus::default()
+    };
     let mut status = QuestDBSnapshotStatus {
         phase: Some(plan.phase),
         observed_generation: Some(generation),
@@ -30,7 +36,7 @@ pub fn status(
         database_id: seen.ground.disk().map(|disk| disk.database.clone()).or(before.database_id),
         ended_at: ended,
         conditions: before.conditions,
-        ..QuestDBSnapshotStatus::default()
+        ..told
     };
     if let Some(copy) = &plan.copy {
         let tag = |key| copy.tags.get(key).map(str::to_owned);
@@ -54,8 +60,22 @@ pub fn status(
     status
 }
 
+/// The status of a snapshot that had succeeded, once EC2 was asked whether its copy is still there.
+pub fn looked_after(resource: &QuestDBSnapshot, is_there: bool, now: Timestamp) -> QuestDBSnapshotStatus {
+    let mut status = resource.status.clone().unwrap_or_default();
+    if is_there != is_gone(resource) {
+        // It was told.
+        return status;
+    }
+    let word = if is_there { yes(WHOLE.0, WHOLE.1) } else { no(COPY_GONE, &gone_text(resource)) };
+    let at = (resource.metadata.generation.unwrap_or_default(), now);
+    put(&mut status.conditions, condition::READY, word, at);
+    status
+}
+
 fn ready(plan: &Plan, message: &str) -> Word {
-    if plan.phase == SnapshotPhase::Succeeded { yes(plan.reason, message) } else { no(plan.reason, message) }
+    let is_whole = plan.phase == SnapshotPhase::Succeeded && plan.reason != COPY_GONE;
+    if is_whole { yes(plan.reason, message) } else { no(plan.reason, message) }
 }
 
 fn progressing(plan: &Plan, failure: Option<&str>, message: &str) -> Word {

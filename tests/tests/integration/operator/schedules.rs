@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use cloud::SnapshotId;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use resources::names::snapshot::{LABEL_SCHEDULE, SCHEDULED_FOR};
 use resources::{QuestDBSnapshotSchedule, SnapshotPhase};
 use serde_json::json;
-use testkit::eventually;
+use testkit::{Failpoint, eventually};
 
 use super::rig::PATIENCE;
 use super::snapshots::{Stage, api, copies, make, operator, settled};
@@ -95,15 +96,47 @@ async fn a_time_that_is_let_pass_is_told_by_an_event() {
     rig.end().await;
 }
 
+/// Two snapshots of the schedule `clock`, of the first and the second hour of a year.
+async fn taken_before(subject: &Subject) {
+    for hour in ["01", "02"] {
+        let name = make_earlier(subject, "clock", hour).await;
+        settled(subject, &name, SnapshotPhase::Succeeded).await;
+    }
+}
+
+/// What is removed goes before anything is made, so that what is there beside the third was not removed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_removed_for_a_copy_that_somebody_destroyed() {
+    let stage = Stage::new().await;
+    let subject = &stage.subject;
+    let begins = Failpoint::hold("operator.snapshot.before", "CreateCheckpoint", &testkit::scratch());
+    let first = stage.operator(&[]).await;
+    taken_before(subject).await;
+    drop(first);
+    let (oldest, newest) = ("clock-202601010001", "clock-202601010002");
+    let lost = api(subject).get(newest).await.unwrap().status.unwrap().snapshot_id.unwrap();
+    subject.rig.aws.delete_snapshot(&SnapshotId::new(lost.as_str())).await.unwrap();
+    let operator = stage.operator(&[&begins]).await;
+    make_schedule(subject, "clock", 1).await;
+    begins.fired().await;
+    let kept = api(subject).get(oldest).await.unwrap().metadata;
+    assert_eq!(kept.deletion_timestamp, None, "it has the last copy that is there");
+    assert_eq!(copies(subject).await.len(), 1);
+    begins.release().unwrap();
+    eventually(2 * PATIENCE, "another copy to take its place", async || {
+        api(subject).get_opt(oldest).await.unwrap().is_none().then_some(())
+    })
+    .await;
+    assert_eq!(copies(subject).await.len(), 1);
+    stage.end(operator).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_schedule_makes_what_it_missed_once_and_keeps_what_it_says() {
     let stage = Stage::new().await;
     let subject = &stage.subject;
     let operator = stage.operator(&[]).await;
-    for hour in ["01", "02"] {
-        let name = make_earlier(subject, "clock", hour).await;
-        settled(subject, &name, SnapshotPhase::Succeeded).await;
-    }
+    taken_before(subject).await;
     make_schedule(subject, "clock", 2).await;
     let schedules = schedules(subject);
     // The two that were there before are its own: the time since then is made up for, once, and the oldest goes.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cloud::{Select, SnapshotState, TagFilter, VolumeSnapshot, key};
+use cloud::{Select, SnapshotId, SnapshotState, TagFilter, VolumeSnapshot, key};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -433,4 +433,47 @@ async fn a_paused_database_is_copied_as_it_lies() {
     assert_eq!(copies(&subject).await.len(), 1);
     subject.purge_with_others().await;
     drop(others);
+}
+
+/// EC2 is asked about them as often as databases at rest are looked at.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_somebody_destroys_is_told() {
+    let stage = Stage::new().await;
+    let subject = &stage.subject;
+    let operator = stage.operator(&[]).await;
+    for name in ["lost", "kept"] {
+        take(subject, name, "Delete").await;
+        settled(subject, name, SnapshotPhase::Succeeded).await;
+    }
+    drop(operator);
+    let lost = api(subject).get("lost").await.unwrap().status.unwrap().snapshot_id.unwrap();
+    subject.rig.aws.delete_snapshot(&SnapshotId::new(lost.as_str())).await.unwrap();
+    let lease = subject.rig.lease().await;
+    let kubeconfig = subject.rig.rights(&lease).await;
+    let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]);
+    let told = eventually(PATIENCE, "a word about the copy", async || {
+        let status = api(subject).get("lost").await.ok()?.status?;
+        let ready = status.conditions.iter().find(|one| one.type_ == "Ready")?;
+        (ready.reason == "CopyGone").then(|| (ready.status.clone(), ready.message.clone()))
+    })
+    .await;
+    assert!(told.0 == "False" && told.1.contains(&lost), "{told:?}");
+    let kept = api(subject).get("kept").await.unwrap().status.unwrap();
+    assert!(kept.conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True"), "{kept:?}");
+    // Another wish for it makes no other copy.
+    let retain = Patch::Merge(json!({ "spec": { "deletionPolicy": "Retain" } }));
+    let changed = api(subject).patch("lost", &PatchParams::default(), &retain).await.unwrap();
+    eventually(PATIENCE, "a report on the other wish", async || {
+        let status = api(subject).get("lost").await.ok()?.status?;
+        (status.observed_generation == changed.metadata.generation).then_some(())
+    })
+    .await;
+    let again = settled(subject, "lost", SnapshotPhase::Succeeded).await;
+    assert!(is_told_gone(&again) && copies(subject).await.len() == 1, "{again:?}");
+    stage.end(operator).await;
+}
+
+fn is_told_gone(snapshot: &QuestDBSnapshot) -> bool {
+    let mut conditions = snapshot.status.iter().flat_map(|status| &status.conditions);
+    conditions.any(|one| one.type_ == "Ready" && one.status == "False" && one.reason == "CopyGone")
 }

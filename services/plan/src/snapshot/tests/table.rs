@@ -7,8 +7,8 @@ use resources::{QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase};
 
 use super::world::World;
 use crate::snapshot::{
-    Checkpoint, Ground, Seen, Step, comes_before, identity, is_copying, is_of, owes, plan, rests_on_database,
-    status, unfinished,
+    COPY_GONE, Checkpoint, Ground, Seen, Step, comes_before, identity, is_copying, is_gone, is_of,
+    is_settled, looked_after, owes, plan, rests_on_database, status, unfinished,
 };
 
 /// An object in hand and what is seen of it after so many undisturbed passes.
@@ -319,4 +319,47 @@ fn an_identity_is_one_that_was_minted() {
             "{annotated:?} {reported:?}"
         );
     }
+}
+
+#[test]
+fn a_copy_that_is_gone_is_told_and_not_taken_again() {
+    let (mut world, _) = after(7);
+    while !world.pass(0, None).settled {
+        world.tick();
+    }
+    let (object, mut seen) = (&world.objects[0], world.seen(0));
+    let told = object.status.clone().unwrap();
+    seen.copies.clear();
+    seen.conclusive = false;
+    let planned = plan(object, &seen);
+    assert_eq!(
+        (&planned.step, planned.reason, planned.settled),
+        (&None, "Completed", false),
+        "EC2 may be late"
+    );
+    seen.conclusive = true;
+    assert!(!rests_on_database(object, &seen.copies));
+    let planned = plan(object, &seen);
+    assert_eq!((&planned.step, planned.reason, planned.settled), (&None, COPY_GONE, true));
+    let gone = status(object, &seen, &planned, None);
+    let (state, reason, message) = said(&gone, condition::READY);
+    assert_eq!((state.as_str(), reason.as_str()), ("False", COPY_GONE));
+    assert!(message.contains(told.snapshot_id.as_deref().unwrap()), "{message}");
+    assert_eq!(
+        (gone.phase, &gone.snapshot_id, gone.size_gib, &gone.ended_at),
+        (told.phase, &told.snapshot_id, told.size_gib, &told.ended_at),
+        "what it was stays told"
+    );
+
+    // A look of a round says the same, once, and takes it back.
+    let of_round = looked_after(object, false, seen.now);
+    assert_eq!(said(&of_round, condition::READY), (state, reason, message));
+    assert_eq!(looked_after(object, true, seen.now), told);
+    let without = QuestDBSnapshot { status: Some(of_round.clone()), ..object.clone() };
+    assert!(is_gone(&without) && is_settled(&without) && !is_gone(object));
+    assert_eq!(looked_after(&without, false, seen.now), of_round);
+    assert_eq!(
+        said(&looked_after(&without, true, seen.now), condition::READY),
+        said(&told, condition::READY)
+    );
 }
