@@ -1,10 +1,10 @@
 //! The last look before a resource is let go: afterwards nobody looks for what belonged to its database.
 //!
 //! *Invariant:* what plans the end saw a shared picture and caches, which may be behind; this asks EC2 and the API server
-//! themselves. What only Kubernetes' garbage collector has to remove is not asked for.
+//! themselves. What only Kubernetes' garbage collector has to remove is not asked for, but for what it must not remove.
 
 use cloud::{Role, Select, Volume, VolumeId};
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Secret};
 use kube::api::{ListParams, PartialObjectMeta};
 use kube::{Api, ResourceExt as _};
 use plan::Goal;
@@ -85,5 +85,22 @@ async fn in_kubernetes(pass: &Pass<'_>) -> Result<Option<String>, Error> {
     }
     let nodes: Api<Node> = Api::all(context.client.clone());
     let nodes = context.call("look for Nodes", nodes.list_metadata(&ours)).await?.items;
-    Ok(nodes.first().map(|node| format!("Node {}", node.name_any())))
+    if let Some(node) = nodes.first() {
+        return Ok(Some(format!("Node {}", node.name_any())));
+    }
+    owned_secret(pass).await
+}
+
+/// The Secret with the credentials of a disk that stays: it is taken from the resource first, or would go with it.
+async fn owned_secret(pass: &Pass<'_>) -> Result<Option<String>, Error> {
+    if pass.validated.goal == Goal::Purge {
+        return Ok(None);
+    }
+    let (subject, context) = (&pass.validated.subject, pass.context);
+    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &subject.namespace);
+    let name = names::credentials(&subject.name);
+    let secret = context.call("look for the Secret", secrets.get_metadata_opt(&name)).await?;
+    let mut owners = secret.iter().flat_map(|found| found.metadata.owner_references.iter().flatten());
+    let owned = owners.any(|owner| owner.uid == subject.uid);
+    Ok(owned.then(|| format!("Secret {name}, which the resource owns,")))
 }

@@ -195,7 +195,8 @@ fn credentials_that_are_kept_are_known_by_their_labels_and_keep_their_other_owne
         }
         world.tick();
     }
-    let metadata = &kept.expect("it is not kept").metadata;
+    let kept = kept.expect("it is not kept");
+    let metadata = &kept.metadata;
     assert!(subject().owns(metadata.labels.as_ref()), "{metadata:?}");
     let owners: Vec<_> = metadata.owner_references.iter().flatten().map(|owner| owner.uid.as_str()).collect();
     assert_eq!(owners, ["theirs"]);
