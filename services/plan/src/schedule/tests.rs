@@ -75,6 +75,50 @@ fn a_day_has_one_time_however_long_it_is() {
     assert_eq!(seen, ["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"]);
 }
 
+/// Snapshots are made for the time that came last: it is none that was not to come, on whatever day.
+#[test]
+fn the_time_that_came_last_is_the_one_that_was_to_come() {
+    const HOURS: i64 = 72;
+    for (schedule, day) in [
+        ("30 2 * * *", "2026-03-28"),
+        ("30 2 * * *", "2026-10-24"),
+        ("30 2,14 * * *", "2026-03-28"),
+        ("30 2,14 * * *", "2026-10-24"),
+        ("0 * * * *", "2026-03-28"),
+        ("0 * * * *", "2026-10-24"),
+    ] {
+        let clock = clock(schedule, "Europe/Berlin");
+        let begin = at(&format!("{day}T00:00:00Z"));
+        let end = begin.checked_add(SignedDuration::from_hours(HOURS)).unwrap();
+        let times = std::iter::successors(clock.after(begin), |time| clock.after(*time));
+        let times: Vec<_> = times.take_while(|time| *time <= end).collect();
+        for minutes in (0..HOURS * 60).step_by(10) {
+            let now = begin.checked_add(SignedDuration::from_mins(minutes)).unwrap();
+            // Before the first of them another one came.
+            let Some(last) = times.iter().rfind(|time| **time <= now) else { continue };
+            assert_eq!(clock.until(now), Some(*last), "{schedule} {now}");
+        }
+    }
+}
+
+#[test]
+fn each_of_several_times_of_a_day_comes_once_too() {
+    let twice = clock("30 2,14 * * *", "Europe/Berlin");
+    for (before, expected) in [
+        ("2026-03-28T20:00:00Z", ["2026-03-29T01:00:00Z", "2026-03-29T12:30:00Z", "2026-03-30T00:30:00Z"]),
+        ("2026-10-24T20:00:00Z", ["2026-10-25T00:30:00Z", "2026-10-25T13:30:00Z", "2026-10-26T01:30:00Z"]),
+    ] {
+        let mut moment = at(before);
+        for expected in expected {
+            moment = twice.after(moment).unwrap();
+            assert_eq!(moment, at(expected), "{before}");
+        }
+    }
+    // What counts through the day goes on counting.
+    let hourly = clock("0 * * * *", "Europe/Berlin");
+    assert_eq!(hourly.after(at("2026-10-25T00:00:00Z")), Some(at("2026-10-25T01:00:00Z")));
+}
+
 #[test]
 fn what_cannot_be_followed_says_why() {
     let now = at("2026-01-01T00:00:00Z");
@@ -140,6 +184,15 @@ fn the_time_before_a_schedule_was_made_is_not_its_own() {
     let mut young = schedule(&json!({}));
     young.metadata.creation_timestamp = Some(Time(at("2026-01-01T05:00:01Z")));
     assert_eq!(decide(&young, &[], "2026-01-01T05:30:00Z").create, None);
+}
+
+#[test]
+fn one_that_is_made_again_makes_up_for_nothing_of_before() {
+    let mut again = schedule(&json!({}));
+    let own = [made(&again, "2026-01-01T02:00:00Z", SUCCEEDED)];
+    again.metadata.creation_timestamp = Some(Time(at("2026-01-03T10:20:00Z")));
+    assert_eq!(decide(&again, &own, "2026-01-03T10:30:00Z").create, None);
+    assert_eq!(decide(&again, &own, "2026-01-03T11:00:00Z").create, Some(at("2026-01-03T11:00:00Z")));
 }
 
 #[test]

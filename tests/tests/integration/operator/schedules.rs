@@ -113,7 +113,7 @@ async fn nothing_is_removed_for_a_copy_that_somebody_destroyed() {
     let first = stage.operator(&[]).await;
     taken_before(subject).await;
     drop(first);
-    let (oldest, newest) = ("clock-202601010001", "clock-202601010002");
+    let (oldest, newest) = ("clock-202601010100", "clock-202601010200");
     let lost = api(subject).get(newest).await.unwrap().status.unwrap().snapshot_id.unwrap();
     subject.rig.aws.delete_snapshot(&SnapshotId::new(lost.as_str())).await.unwrap();
     let operator = stage.operator(&[&begins]).await;
@@ -144,7 +144,7 @@ async fn a_schedule_makes_what_it_missed_once_and_keeps_what_it_says() {
         let all = api(subject).list(&ListParams::default()).await.unwrap().items;
         let mut names: Vec<_> = all.into_iter().filter_map(|one| one.metadata.name).collect();
         names.sort();
-        (names.len() == 2 && names[0] == "clock-202601010002").then(|| names.remove(1))
+        (names.len() == 2 && names[0] == "clock-202601010200").then(|| names.remove(1))
     })
     .await;
     settled(subject, &latest, SnapshotPhase::Succeeded).await;
