@@ -80,9 +80,9 @@ pub fn due(
     Due { create: Some(time), considered: Some(time), ..due }
 }
 
-/// The latest time that was dealt with: told by the status, or else by the snapshots themselves, and nothing of before the
-/// schedule's own beginning: one that is made again under its name makes up for nothing. What lies ahead was not dealt with: a clock
-/// was wrong, or somebody wrote it there.
+/// The latest time that was dealt with: told by the status, or else by the snapshots themselves, which a schedule that is made
+/// again under its name goes on with; before any, the schedule's own beginning. What lies ahead was not dealt with: a clock was
+/// wrong, or somebody wrote it there.
 fn considered(
     schedule: &QuestDBSnapshotSchedule,
     own: &[&QuestDBSnapshot],
@@ -91,8 +91,7 @@ fn considered(
     let told = schedule.status.as_ref().and_then(|status| status.last_time.as_ref()).map(|time| time.0);
     let made = own.iter().filter_map(|one| scheduled_for(one));
     let begun = schedule.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    let dealt_with =
-        told.into_iter().chain(made).chain(begun).filter(|time| time.duration_since(now) <= SKEW);
+    let dealt_with = told.into_iter().chain(made).filter(|time| time.duration_since(now) <= SKEW);
     dealt_with.max().or(begun)
 }
 

@@ -187,12 +187,12 @@ fn the_time_before_a_schedule_was_made_is_not_its_own() {
 }
 
 #[test]
-fn one_that_is_made_again_makes_up_for_nothing_of_before() {
+fn one_that_is_made_again_goes_on_with_the_snapshots_that_are_there() {
     let mut again = schedule(&json!({}));
     let own = [made(&again, "2026-01-01T02:00:00Z", SUCCEEDED)];
     again.metadata.creation_timestamp = Some(Time(at("2026-01-03T10:20:00Z")));
-    assert_eq!(decide(&again, &own, "2026-01-03T10:30:00Z").create, None);
-    assert_eq!(decide(&again, &own, "2026-01-03T11:00:00Z").create, Some(at("2026-01-03T11:00:00Z")));
+    assert_eq!(decide(&again, &own, "2026-01-03T10:30:00Z").create, Some(at("2026-01-03T10:00:00Z")));
+    assert_eq!(decide(&again, &[], "2026-01-03T10:30:00Z").create, None);
 }
 
 #[test]
