@@ -16,6 +16,7 @@ fn the_document_has_every_metric_and_no_other() {
     metrics.unreadable("databases");
     metrics.pruned("audit", 1);
     metrics.unclaimed("ahead");
+    metrics.unbelieved("other_cluster");
     metrics.lag("provisioning.gossip", [(&0, &1)]);
     metrics.diverged(&[]);
     metrics.left(Some(Divergence::Missing), Why::Young);
