@@ -1,5 +1,6 @@
 //! Secrets that others made for databases, by their metadata alone: those that name a database by annotation, seen by one
-//! watch, and those that a spec names, each by a watch of its own; and in the same way the `ConfigMaps` that it names.
+//! watch, and those that a spec names, each by a watch of its own; and in the same way whatever
+//! else its pod is made with: `ConfigMaps`, its service account, its priority class.
 //!
 //! *Invariant:* no value comes over a watch, and of a Secret that concerns no database nothing is kept. Values are read live,
 //! of one Secret at a time, when metadata say that it is another than was taken over.

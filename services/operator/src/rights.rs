@@ -44,6 +44,8 @@ const NAMESPACED: &[Right] = &[
     Right { group: "", kinds: &["secrets", "configmaps", "services", "persistentvolumeclaims"], verbs: KEPT },
     Right { group: "apps", kinds: &["statefulsets"], verbs: KEPT },
     Right { group: "", kinds: &["pods"], verbs: FOUND },
+    // One that a spec names, by its metadata: without it no pod is made.
+    Right { group: "", kinds: &["serviceaccounts"], verbs: &["list", "watch"] },
     Right { group: "networking.k8s.io", kinds: &["networkpolicies"], verbs: KEPT },
     Right { group: "policy", kinds: &["poddisruptionbudgets"], verbs: KEPT },
     // Where the cluster has them; rights to what is not there harm nobody.
@@ -57,6 +59,7 @@ const CLUSTERED: &[Right] = &[
     Right { group: "", kinds: &["persistentvolumes"], verbs: KEPT },
     Right { group: "", kinds: &["nodes"], verbs: FOUND },
     Right { group: "storage.k8s.io", kinds: &["volumeattachments"], verbs: &["list", "watch"] },
+    Right { group: "scheduling.k8s.io", kinds: &["priorityclasses"], verbs: &["list", "watch"] },
 ];
 
 /// Prints the rights that the operator needs, for kubectl apply
@@ -113,7 +116,7 @@ fn heading(scope: &Scope) -> String {
         }
         Scope::Only(_) => {
             "What the operator may do in its cluster when it looks after some namespaces. In no other one it may read or write\n\
-             # anything; Nodes, PersistentVolumes and VolumeAttachments lie in none."
+             # anything; Nodes, PersistentVolumes, VolumeAttachments and PriorityClasses lie in none."
         }
     };
     format!("# {why}\n# Printed by 'slipway-operator rbac', which prints it for other namespaces too.\n")

@@ -1,5 +1,5 @@
-//! Secrets and `ConfigMaps` of others that a pod names. It does not start without them, and a variable that is read from one
-//! has the value of the moment when its container started.
+//! What of others a pod names: Secrets and `ConfigMaps`, its service account, its priority class. It does not start without them,
+//! or is not even made, and a variable that is read from one has the value of the moment when its container started.
 //!
 //! They are known by their metadata alone: what is in them is nobody's business here. So a key that is missing in one is not
 //! seen, and whoever writes to one, be it only a label, has written to it.
@@ -25,9 +25,13 @@ pub enum ReferenceKind {
     ConfigMap,
     /// A Secret.
     Secret,
+    /// A `ServiceAccount`.
+    ServiceAccount,
+    /// A `PriorityClass`, which lies in no namespace.
+    PriorityClass,
 }
 
-/// An object of the same namespace that a pod names.
+/// An object that a pod names: of the same namespace, where its kind lies in one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference {
     /// Its kind.
@@ -46,6 +50,16 @@ impl Reference {
     pub fn config_map(name: &str) -> Self {
         Self { kind: ReferenceKind::ConfigMap, name: name.to_owned() }
     }
+
+    /// A service account of this name.
+    pub fn service_account(name: &str) -> Self {
+        Self { kind: ReferenceKind::ServiceAccount, name: name.to_owned() }
+    }
+
+    /// A priority class of this name.
+    pub fn priority_class(name: &str) -> Self {
+        Self { kind: ReferenceKind::PriorityClass, name: name.to_owned() }
+    }
 }
 
 impl fmt::Display for Reference {
@@ -53,6 +67,8 @@ impl fmt::Display for Reference {
         let kind = match self.kind {
             ReferenceKind::ConfigMap => "ConfigMap",
             ReferenceKind::Secret => "Secret",
+            ReferenceKind::ServiceAccount => "ServiceAccount",
+            ReferenceKind::PriorityClass => "PriorityClass",
         };
         write!(f, "{kind} {}", self.name)
     }
@@ -74,6 +90,8 @@ enum Purpose {
     Variable,
     /// It is mounted before the container starts, and follows what is written.
     Folder,
+    /// The API server takes no pod without it.
+    Admission,
     /// Images are pulled with it. Where it is not there they are pulled without it, which may do.
     Pulling,
 }
@@ -95,6 +113,15 @@ fn namings(validated: &Validated) -> Vec<Naming> {
         let field = format!("/spec/pod/imagePullSecrets/{index}");
         all.push(Naming { what: Reference::secret(&secret.name), field, purpose: Purpose::Pulling });
     }
+    let account = overrides.service_account_name.iter().map(|name| Reference::service_account(name));
+    let class = overrides.priority_class_name.iter().map(|name| Reference::priority_class(name));
+    let account = account.map(|what| (what, "/spec/pod/serviceAccountName"));
+    let named = account.chain(class.map(|what| (what, "/spec/pod/priorityClassName")));
+    all.extend(named.map(|(what, field)| Naming {
+        what,
+        field: field.to_owned(),
+        purpose: Purpose::Admission,
+    }));
     all
 }
 

@@ -1,11 +1,11 @@
-//! Secrets and `ConfigMaps` that specs name: each is watched by itself, by its metadata, for as long as somebody names it.
+//! What specs name, such as Secrets and `ConfigMaps`: each is watched by itself, by its metadata, for as long as somebody names it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::core::{ObjectMeta, PartialObjectMeta};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
@@ -18,7 +18,7 @@ use runtime::CancellationToken;
 
 use crate::watch::{self, Need, Source, Upkeep, Wiring};
 
-/// One of them, in its namespace.
+/// One of them, in the namespace of those who name it.
 type Key = (String, Reference);
 
 /// A watch that is to be begun, the how manieth of all it is, and how it ends.
@@ -70,14 +70,18 @@ impl Named {
     /// While the table is held: of two watches of one object the later is begun after the earlier.
     fn begin(&self, begun: Begun) {
         match begun.0.1.kind {
-            ReferenceKind::Secret => self.begin_of::<Secret>(begun),
-            ReferenceKind::ConfigMap => self.begin_of::<ConfigMap>(begun),
+            ReferenceKind::Secret => self.begin_of::<Secret>(begun, Api::namespaced),
+            ReferenceKind::ConfigMap => self.begin_of::<ConfigMap>(begun, Api::namespaced),
+            ReferenceKind::ServiceAccount => self.begin_of::<ServiceAccount>(begun, Api::namespaced),
+            ReferenceKind::PriorityClass => {
+                self.begin_of::<PriorityClass>(begun, |client, _| Api::all(client));
+            }
         }
     }
 
-    fn begin_of<K>(&self, (key, number, stop): Begun)
+    fn begin_of<K>(&self, (key, number, stop): Begun, api: fn(Client, &str) -> Api<PartialObjectMeta<K>>)
     where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Send + Sync + Clone + Debug + 'static,
+        K: Resource<DynamicType = ()> + Send + Sync + Clone + Debug + 'static,
     {
         let named = self.clone();
         let life = self.wiring.upkeep.watches.begun(&of_named(&key), Need::Wish);
@@ -86,7 +90,7 @@ impl Named {
             let upkeep = Upkeep { need: Need::Wish, ..named.wiring.upkeep.clone() };
             let place = Some(key.0.clone());
             let source: Source<PartialObjectMeta<K>> =
-                Source::new(&named.client, place, |client, _| Api::namespaced(client, &key.0));
+                Source::new(&named.client, place, |client, _| api(client, &key.0));
             let one = watcher::Config::default().fields(&format!("metadata.name={}", key.1.name));
             let (watched, seen) = (of_named(&key), Mutex::default());
             let told = watch::hear_out(&upkeep, &watched, source, one, |event| {
@@ -138,6 +142,14 @@ fn of_named((namespace, named): &Key) -> watch::Watched {
     let all = match named.kind {
         ReferenceKind::Secret => watch::Watched::named::<Secret>("named Secret", place),
         ReferenceKind::ConfigMap => watch::Watched::named::<ConfigMap>("named ConfigMap", place),
+        ReferenceKind::ServiceAccount => {
+            watch::Watched::named::<ServiceAccount>("named ServiceAccount", place)
+        }
+        // By who names it, or the watch of one namespace would speak for that of another.
+        ReferenceKind::PriorityClass => {
+            let kind = ("priorityclasses", "scheduling.k8s.io");
+            watch::Watched::new("named PriorityClass", kind, place)
+        }
     };
     all.one(&named.name)
 }
@@ -286,6 +298,8 @@ mod tests {
         assert!(x != y && x.to_string() == "named Secret x in namespace n", "{x}");
         let map = of_named(&("n".to_owned(), Reference::config_map("x")));
         assert!(map != x && map.to_string() == "named ConfigMap x in namespace n", "{map}");
+        let class = |namespace: &str| of_named(&(namespace.to_owned(), Reference::priority_class("x")));
+        assert_ne!(class("n"), class("m"), "each is begun and ended by itself");
     }
 
     #[test]

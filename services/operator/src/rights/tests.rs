@@ -63,6 +63,8 @@ type Part<'a> = (Option<&'a str>, &'a [(&'a str, &'a str)]);
 
 const ALL: &str = "create delete get list patch watch";
 const OF_OTHERS: &str = "delete get list patch watch";
+/// Kinds of which nothing is watched before a spec names one.
+const NAMED: [&str; 2] = ["/serviceaccounts", "scheduling.k8s.io/priorityclasses"];
 
 /// What the operator does in the namespaces that it looks after.
 const IN_NAMESPACES: &[(&str, &str)] = &[
@@ -78,6 +80,7 @@ const IN_NAMESPACES: &[(&str, &str)] = &[
     ("/persistentvolumeclaims", ALL),
     ("apps/statefulsets", ALL),
     ("/pods", OF_OTHERS),
+    (NAMED[0], "list watch"),
     ("networking.k8s.io/networkpolicies", ALL),
     ("policy/poddisruptionbudgets", ALL),
     ("monitoring.coreos.com/servicemonitors", ALL),
@@ -87,8 +90,12 @@ const IN_NAMESPACES: &[(&str, &str)] = &[
     ("events.k8s.io/events", "create patch"),
 ];
 /// What it does with what lies in no namespace.
-const IN_THE_CLUSTER: &[(&str, &str)] =
-    &[("/persistentvolumes", ALL), ("/nodes", OF_OTHERS), ("storage.k8s.io/volumeattachments", "list watch")];
+const IN_THE_CLUSTER: &[(&str, &str)] = &[
+    ("/persistentvolumes", ALL),
+    ("/nodes", OF_OTHERS),
+    ("storage.k8s.io/volumeattachments", "list watch"),
+    (NAMED[1], "list watch"),
+];
 /// What it does in its own namespace.
 const AT_HOME: &[(&str, &str)] = &[
     ("coordination.k8s.io/leases", "create"),
@@ -232,11 +239,12 @@ fn served(kinds: &[&str]) -> Value {
     json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "g/v1", "resources": kinds })
 }
 
-/// Kinds that may be listed and watched.
+/// Kinds that may be listed and watched, and are from the start.
 fn watched<'a>(rights: &'a [(&'a str, &'a str)]) -> impl Iterator<Item = &'a str> {
     let is_watched =
         |verbs: &str| ["list", "watch"].iter().all(|verb| verbs.split(' ').any(|one| one == *verb));
-    rights.iter().filter(move |(_, verbs)| is_watched(verbs)).map(|(kind, _)| *kind)
+    let rights = rights.iter().filter(move |(kind, verbs)| is_watched(verbs) && !NAMED.contains(kind));
+    rights.map(|(kind, _)| *kind)
 }
 
 #[tokio::test]

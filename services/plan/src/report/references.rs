@@ -1,4 +1,4 @@
-//! What is said of Secrets and `ConfigMaps` that the pod names.
+//! What is said of what the pod names.
 
 use resources::QuestDBStatus;
 use resources::names::condition;

@@ -78,7 +78,7 @@ async fn make_secret(subject: &Subject, name: &str, value: &str) {
     secrets.patch(name, &PatchParams::apply("people"), &Patch::Apply(secret)).await.unwrap();
 }
 
-/// The pod names a `ConfigMap` that nobody has made yet: QuestDB runs on until somebody has.
+/// The pod names a `ConfigMap` and a service account that nobody has made yet: QuestDB runs on until somebody has.
 async fn what_would_not_start_is_not_restarted(
     subject: &Subject,
     operator: &Spawned,
@@ -91,10 +91,9 @@ async fn what_would_not_start_is_not_restarted(
         (found.status == "False").then_some(found.message)
     };
     let message = eventually(PATIENCE, "what is missing to be told", missing).await;
-    assert!(
-        message.starts_with("ConfigMap ca, which /spec/pod/volumes/1 names, is not there. "),
-        "{message}"
-    );
+    let account = "ServiceAccount desk, which /spec/pod/serviceAccountName names, is not there. ";
+    let both = format!("ConfigMap ca, which /spec/pod/volumes/1 names, is not there; {account}");
+    assert!(message.starts_with(&both), "{message}");
     for number in 0..3 {
         // Nothing else would make it look.
         let note = json!({ "metadata": { "annotations": { "example.com/look": number.to_string() } } });
@@ -105,6 +104,14 @@ async fn what_would_not_start_is_not_restarted(
     let maps: Api<ConfigMap> = Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace);
     let map = serde_json::from_value(json!({ "metadata": { "name": "ca" } })).unwrap();
     maps.create(&PostParams::default(), &map).await.unwrap();
+    eventually(PATIENCE, "the account alone to be missing", async || {
+        missing().await.filter(|message| message.starts_with(account))
+    })
+    .await;
+    assert_eq!(uid_of_pod(subject).await.as_ref(), before);
+    let accounts: Api<ServiceAccount> = Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace);
+    let account = serde_json::from_value(json!({ "metadata": { "name": "desk" } })).unwrap();
+    accounts.create(&PostParams::default(), &account).await.unwrap();
     eventually(PATIENCE, "it to be found", async || missing().await.is_none().then_some(())).await;
 }
 
@@ -137,9 +144,6 @@ async fn a_pod_is_as_it_was_chosen_and_the_usual_one_again_when_nothing_is() {
     subject.wish_run_state("Running").await;
     subject.carried_out(Phase::Ready).await;
     let usual = template(&set(&subject).await);
-    let accounts: Api<ServiceAccount> = Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace);
-    let account = serde_json::from_value(json!({ "metadata": { "name": "desk" } })).unwrap();
-    accounts.create(&PostParams::default(), &account).await.unwrap();
 
     let (name, api) = (subject.name.clone(), subject.rig.as_admin());
     let told = eventually(PATIENCE, "the restart to be told", async || {

@@ -98,6 +98,35 @@ fn what_serves_is_not_stopped_for_a_pod_that_would_not_start() {
     assert!(!template.contains(resources::names::READ_AT_START), "{template}");
 }
 
+/// Without them the API server takes no pod at all: the one that serves would be stopped, and none would follow.
+#[test]
+fn what_serves_is_not_stopped_for_a_pod_that_nobody_would_take() {
+    for (what, chosen, told) in [
+        (
+            Reference::service_account("desk"),
+            json!({ "serviceAccountName": "desk" }),
+            "ServiceAccount desk, which /spec/pod/serviceAccountName names",
+        ),
+        (
+            Reference::priority_class("databases"),
+            json!({ "priorityClassName": "databases" }),
+            "PriorityClass databases, which /spec/pod/priorityClassName names",
+        ),
+    ] {
+        let mut world = serving();
+        let before = pod(&world);
+        change(&mut world, |spec| spec.pod = Some(serde_json::from_value(chosen).unwrap()));
+        let state = passes(&mut world);
+        let text = format!("the restart waits: {told}, is not there: make it, or take it out of the spec");
+        assert_eq!(state, Some(State::Running(text)));
+        assert_eq!(pod(&world), before);
+        give(&mut world, what, "1");
+        settle(&mut world, None, false);
+        check_serving(&world, None);
+        assert_ne!(pod(&world), before);
+    }
+}
+
 #[test]
 fn what_is_not_known_yet_is_not_taken_for_there() {
     let mut world = serving();
