@@ -4,6 +4,7 @@
 //! QuestDB has, or asks for more than the machine gives.
 
 mod amounts;
+mod spelling;
 #[cfg(test)]
 mod tests;
 
@@ -12,7 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use domain::catalogue;
 use domain::{Rule, Violation, Violations};
 use resources::names::{self, port};
-use resources::{ContainerSpec, EnvSpec, MountSpec, PodOverrides, ProbesSpec, TolerationSpec, VolumeSpec};
+use resources::{
+    ContainerSpec, EnvSourceSpec, EnvSpec, MountSpec, PodOverrides, ProbesSpec, TolerationSpec, VolumeSpec,
+};
 
 use self::amounts::{LEAST, beside};
 use crate::pod;
@@ -156,6 +159,22 @@ impl Checks<'_> {
         self.unless(!ours, pointer, "a name that credentials of databases have");
     }
 
+    /// Says that a text is not spelt as it has to be, unless it is.
+    fn spelt(&mut self, good: bool, pointer: String) {
+        if !good {
+            self.say(pointer, Rule::Format, "Kubernetes takes no such name there");
+        }
+    }
+
+    fn source(&mut self, pointer: &str, from: &EnvSourceSpec) {
+        for (kind, key) in
+            [("secretKeyRef", &from.secret_key_ref), ("configMapKeyRef", &from.config_map_key_ref)]
+        {
+            let good = key.as_ref().is_none_or(|key| spelling::is_entry(&key.key));
+            self.spelt(good, format!("{pointer}/valueFrom/{kind}/key"));
+        }
+    }
+
     fn env(&mut self, pointer: &str, env: &[EnvSpec], of_questdb: bool) {
         let mut names = BTreeSet::new();
         for (index, variable) in env.iter().enumerate() {
@@ -170,6 +189,9 @@ impl Checks<'_> {
             }
             if let Some(key) = variable.value_from.as_ref().and_then(|from| from.secret_key_ref.as_ref()) {
                 self.secret(format!("{pointer}/valueFrom/secretKeyRef/name"), &key.name);
+            }
+            if let Some(from) = &variable.value_from {
+                self.source(&pointer, from);
             }
             if of_questdb && is_of_questdb(name) {
                 let detail = "settings of QuestDB belong to /spec/config, and some to the operator";
@@ -242,8 +264,10 @@ impl Checks<'_> {
                     "a container of this name is there already",
                 );
             }
+            self.spelt(spelling::is_image(&container.image), format!("{pointer}/image"));
             for (index, port) in container.ports.iter().enumerate() {
                 let pointer = format!("{pointer}/ports/{index}");
+                self.spelt(spelling::is_port(&port.name), format!("{pointer}/name"));
                 let free = ports.insert(port.container_port);
                 self.unless(free, format!("{pointer}/containerPort"), "the port is taken");
                 let free = port_names.insert(port.name.as_str());
@@ -257,6 +281,8 @@ impl Checks<'_> {
     fn tolerations(&mut self, tolerations: &[TolerationSpec]) {
         for (index, toleration) in tolerations.iter().enumerate() {
             let key = toleration.key.as_str();
+            let good = spelling::is_taint(key, toleration.value.as_deref());
+            self.spelt(good, format!("/spec/pod/tolerations/{index}"));
             if key == names::TAINT || key.starts_with("node.kubernetes.io/") {
                 let detail = "the operator decides what the pod bears of its machine's state";
                 self.say(format!("/spec/pod/tolerations/{index}/key"), Rule::Conflict, detail);

@@ -118,18 +118,25 @@ fn is_below(name: &str, suffix: &str) -> bool {
 pub(crate) fn check_keys(pointer: &str, keys: &BTreeMap<String, String>, violations: &mut Violations) {
     for key in keys.keys() {
         let pointer = format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1"));
-        let (prefix, name) = key.split_once('/').unwrap_or(("", key));
+        let prefix = key.split_once('/').map_or("", |(prefix, _)| prefix);
         if prefix == names::GROUP || key == names::LABEL_MANAGED_BY {
             let detail = format!("keys below {} belong to the operator", names::GROUP);
             violations.push(Violation::new(&pointer, Rule::Conflict, detail));
-        } else if !is_name(name) || (key.contains('/') && !is_prefix(prefix)) {
+        } else if !is_key(key) {
             let detail = "must be a key such as name or example.com/name";
             violations.push(Violation::new(&pointer, Rule::Format, detail));
         }
     }
 }
 
-fn is_name(name: &str) -> bool {
+/// Whether a text can be the key of a label, an annotation or a taint.
+pub(crate) fn is_key(key: &str) -> bool {
+    let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
+    is_name(name) && prefix.is_none_or(is_prefix)
+}
+
+/// Whether it can be one without a prefix, or the value of a label.
+pub(crate) fn is_name(name: &str) -> bool {
     let bytes = name.as_bytes();
     let end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let good = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);

@@ -251,6 +251,20 @@ fn containers_and_accounts_take_nothing_of_ours() {
 }
 
 #[test]
+fn what_the_api_server_would_refuse_of_the_pod_is_refused_before() {
+    check("/containers/0/image", json!("example.com/shipper:1 "), "/containers/0/image", "format");
+    let port = json!({ "name": "80", "containerPort": 8_081 });
+    check("/containers/0/ports/-", port, "/containers/0/ports/1/name", "format");
+    for kind in ["secretKeyRef", "configMapKeyRef"] {
+        let variable = json!({ "name": "A", "valueFrom": { kind: { "name": "a", "key": "a b" } } });
+        check("/env/-", variable, &format!("/env/3/valueFrom/{kind}/key"), "format");
+    }
+    for toleration in [json!({ "key": "a b" }), json!({ "key": "a", "value": "a b" })] {
+        check("/tolerations/-", toleration, "/tolerations/1", "format");
+    }
+}
+
+#[test]
 fn what_others_need_is_not_questdbs() {
     let pod = |overrides: Value| {
         build::stateful_set(&validated(&chosen(&overrides)), "n", None).body["spec"]["template"]["spec"]
