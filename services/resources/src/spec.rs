@@ -65,7 +65,7 @@ pub struct QuestDBSpec {
     #[serde(default = "default_version")]
     #[schemars(length(min = 1, max = 32))]
     pub version: String,
-    /// Container image, in place of the one of the version.
+    /// Container image. None but that of the version is accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub image: Option<String>,
