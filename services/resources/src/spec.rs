@@ -184,7 +184,7 @@ pub struct StorageSpec {
     #[serde(default = "default_iops")]
     #[schemars(range(min = 100, max = 256_000))]
     pub iops: u32,
-    /// Throughput in MiB/s.
+    /// Throughput in MiB/s, of `gp3` alone.
     #[serde(default = "default_throughput")]
     #[schemars(range(min = 125, max = 2_000))]
     pub throughput: u32,
