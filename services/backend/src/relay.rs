@@ -168,7 +168,11 @@ impl Relay {
 
     /// One round: reads, publishes, marks; and reads ahead meanwhile if there is more. What is in doubt is left out.
     pub async fn step(&self) -> Result<Step, Error> {
-        let unsent = self.resolve();
+        let (heard, unsent) = self.resolve();
+        // Before anything is read: a portion may hold fewer than these, and the others would be sent again.
+        for stretch in heard.chunks(STRETCH) {
+            self.mark(stretch).await?;
+        }
         let (in_doubt, full) = {
             let doubts = self.doubts();
             (doubts.databases(), doubts.is_full())

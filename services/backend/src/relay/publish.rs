@@ -108,27 +108,28 @@ impl Relay {
         self.metrics.in_doubt.set(i64::try_from(self.doubts().len()).unwrap_or(i64::MAX));
     }
 
-    /// Hears what became of what was in doubt. What Kafka took is marked in this round; the rest is sent again, and why is given.
-    pub(super) fn resolve(&self) -> Vec<bus::Error> {
+    /// Hears what became of what was in doubt: what Kafka took, to be marked, and why the rest is sent again.
+    pub(super) fn resolve(&self) -> (Vec<Asked>, Vec<bus::Error>) {
         let answered = self.doubts().answered();
         if !answered.is_empty() {
             // These wait longest, and nothing that was read ahead has them.
             self.reading.forget();
         }
-        let mut failures = Vec::new();
+        let (mut heard, mut failures) = (Vec::new(), Vec::new());
         for (asked, word) in answered {
             match word {
                 Ok(delivered) => {
-                    let (database, position) = told(asked, delivered, true);
+                    heard.push(told(asked, delivered, true));
                     self.metrics.published.inc();
-                    self.delivered().insert(database, position);
                 }
                 // Of this the next round makes sure.
                 Err(bus::Error::TooLarge { .. }) => {}
                 Err(error) => failures.push(error),
             }
         }
+        // If Postgres does not take them now, they are remembered like all others.
+        self.delivered().extend(heard.iter().copied());
         self.count_doubts();
-        failures
+        (heard, failures)
     }
 }

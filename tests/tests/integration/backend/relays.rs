@@ -262,17 +262,41 @@ async fn what_waits_is_shown_and_sent_while_kafka_gives_no_word_on_something() {
     assert_eq!(metrics.publish_failures.get(), 0, "the word on the first is still waited for");
 }
 
-/// The library's own broker, each of whose answers takes 2 s: the word on a record comes after three of them at least.
+/// To the library's own broker, each of whose answers takes 2 s: the word on a record comes after three of them at least.
+fn slow_producer() -> Producer {
+    let mut connection = Connection::new("", "test");
+    for (name, value) in [("test.mock.num.brokers", "1"), ("test.mock.broker.rtt", "2000")] {
+        connection.properties.push((name.to_owned(), value.to_owned()));
+    }
+    Producer::new(&connection).unwrap()
+}
+
+#[tokio::test]
+async fn what_is_heard_of_late_is_marked_before_anything_is_read() {
+    let road = Road::new().await;
+    let app = &road.app;
+    app.created("first").await;
+    let relay = road.relay_with(slow_producer());
+    assert_eq!(relay.step().await.unwrap(), Step::Published { count: 0, more: false });
+    let last = eventually(PATIENCE, "it is marked", async || {
+        let step = relay.step().await.unwrap();
+        (waiting(app).await == 0).then_some(step)
+    })
+    .await;
+    assert_eq!(
+        last,
+        Step::Idle,
+        "it was read once more, and what a portion has no room for would be sent again"
+    );
+    assert_eq!(app.metrics.published.get(), 1);
+}
+
 #[tokio::test]
 async fn a_broker_that_is_slow_holds_up_no_round_and_what_it_takes_is_sent_once_and_marked() {
     let road = Road::new().await;
     let app = &road.app;
     let first = app.created("first").await;
-    let mut connection = Connection::new("", "test");
-    for (name, value) in [("test.mock.num.brokers", "1"), ("test.mock.broker.rtt", "2000")] {
-        connection.properties.push((name.to_owned(), value.to_owned()));
-    }
-    let producer = Producer::new(&connection).unwrap();
+    let producer = slow_producer();
     let relay = road.relay_with(producer.clone());
     assert_eq!(relay.step().await.unwrap(), Step::Published { count: 0, more: false });
     assert_eq!(relay.step().await.unwrap(), Step::Idle, "what is in doubt is not sent again");
