@@ -14,9 +14,10 @@ use crate::{Error, Store};
 impl Store {
     /// Takes away operations that ended longer ago than this, of which all that follows was done, with their last events: of the next
     /// ones after an operation, as many as one statement may look at. Those stay whose state is kept (`prune_instructions`), and
-    /// those that another one names as what it took back, or as what took its place. Says how many went, and where older ones may go
-    /// on; `None` where no more are that old.
-    // By identity, which rises as time does: behind one that was asked for lately none has ended long ago.
+    /// those that one that stays names as what it took back, or as what took its place. Says how many went, and where older ones may
+    /// go on; `None` where no more are that old.
+    // By identity, which rises as time does: behind one that was asked for lately none has ended long ago. Those that name each other
+    // go together: one by one a long row of them would take as many turns.
     pub async fn prune_operations(
         &self,
         after: Option<OperationId>,
@@ -24,15 +25,21 @@ impl Store {
         limit: u32,
     ) -> Result<(u64, Option<OperationId>), Error> {
         let (gone, next): (i64, Option<Uuid>) = sqlx::query_as(
-            "with page as materialized (select id, created_at < now() - make_interval(secs => $3) as old from operations \
-             where id > $1 order by id limit $2), \
-             due as materialized (select o.id from operations o join page p on p.id = o.id where p.old \
-             and o.ended_at is not null and (o.state <> 'failed' or o.settled_at is not null) \
+            "with recursive page as materialized (select id, created_at < now() - make_interval(secs => $3) as old \
+             from operations where id > $1 order by id limit $2), \
+             free as materialized (select o.id, o.reverts, o.superseded_by from operations o \
+             join page p on p.id = o.id where p.old and o.ended_at is not null \
+             and (o.state <> 'failed' or o.settled_at is not null) \
              and greatest(o.ended_at, o.settled_at) < now() - make_interval(secs => $3) \
              and not exists (select from instructions i where i.operation_id = o.id) \
-             and not exists (select from operations r where r.reverts = o.id) \
-             and not exists (select from operations r where r.superseded_by = o.id) \
              for update of o skip locked), \
+             named as (select f.id, f.reverts, f.superseded_by from free f where exists (select from operations r \
+             where r.reverts = f.id and not exists (select from free g where g.id = r.id)) \
+             or exists (select from operations r where r.superseded_by = f.id \
+             and not exists (select from free g where g.id = r.id)) \
+             union select f.id, f.reverts, f.superseded_by from free f join named n \
+             on f.id = n.reverts or f.id = n.superseded_by), \
+             due as materialized (select f.id from free f where not exists (select from named n where n.id = f.id)), \
              events as (delete from operation_events e using due d where e.operation_id = d.id), \
              gone as (delete from operations o using due d where o.id = d.id returning 1) \
              select (select count(*) from gone), case when count(*) = $2 and bool_and(old) \

@@ -173,9 +173,18 @@ async fn operations_go_when_their_states_are_gone_and_nobody_names_them() {
     assert_eq!((app.ask(STATES).await.as_str(), app.ask(OPERATIONS).await.as_str()), ("5,6", "1,2,3,4,5,6"));
 
     let ended = Retention { operations: at_once, ..FOR_EVER };
-    assert_eq!(app.prune(ended).await, 3);
-    assert_eq!(app.ask(OPERATIONS).await, "3,5,6", "the third took the place of the second");
+    let name = async |seq: u8, named: &str| {
+        let named = format!("(select o.id from operations o where o.seq::text = '{named}')");
+        app.ask(&format!("update operations set reverts = {named} where seq = {seq}")).await
+    };
+    name(6, "4").await;
+    name(4, "1").await;
+    assert_eq!(app.prune(ended).await, 2, "the second goes with the third, which took its place");
+    assert_eq!(app.ask(OPERATIONS).await, "1,4,5,6", "the sixth stays, and so do those that it leads to");
+    name(6, "none").await;
     assert_eq!(turn(&app.pruner(ended, 1)).await, 1);
+    assert_eq!(app.ask(OPERATIONS).await, "1,5,6", "the first was looked at before the one that named it");
+    assert_eq!(app.prune(ended).await, 1);
     assert_eq!(app.ask(OPERATIONS).await, "5,6");
     assert_eq!((app.prune(ended).await, app.ask(UNENDED).await.as_str()), (0, "0"));
     assert_eq!(app.get(&app.acme, &path_of(&made)).await.status, 404);
