@@ -1,0 +1,4 @@
+-- Whoever takes an operation away asks, as Postgres itself does, whether anything refers to it. One index a file: writers wait for one
+-- at a time, and for no other.
+
+create index instructions_operation_idx on instructions (operation_id);
