@@ -262,10 +262,10 @@ async fn what_waits_is_shown_and_sent_while_kafka_gives_no_word_on_something() {
     assert_eq!(metrics.publish_failures.get(), 0, "the word on the first is still waited for");
 }
 
-/// To the library's own broker, each of whose answers takes 2 s: the word on a record comes after three of them at least.
+/// To the library's own broker, each of whose answers takes 1.2 s: the word on a record comes after four of them at least.
 fn slow_producer() -> Producer {
     let mut connection = Connection::new("", "test");
-    for (name, value) in [("test.mock.num.brokers", "1"), ("test.mock.broker.rtt", "2000")] {
+    for (name, value) in [("test.mock.num.brokers", "1"), ("test.mock.broker.rtt", "1200")] {
         connection.properties.push((name.to_owned(), value.to_owned()));
     }
     Producer::new(&connection).unwrap()
