@@ -1,13 +1,18 @@
-//! What is told of a kubeconfig that is of no use: where it stops being one, and how the program that it names for tokens ended.
+//! What is told of a kubeconfig that is of no use: where it stops being one, and how the program that it names for tokens ended. And
+//! that program itself, run so that it ends.
 //!
 //! Shared by the programs that are given kubeconfigs. *Invariant:* nothing of what stands in a kubeconfig, and nothing of what such a
 //! program said or was called with: either may be the token, and what is told becomes lines in logs, reasons in rows, and answers.
 //! The library repeats all of it in its errors, so that they end here.
 
+mod credential;
+mod program;
 mod token;
 
 use kube::config::KubeconfigError;
 
+pub use credential::Credential;
+pub use program::Program;
 pub use token::{NoClient, NoToken, hidden};
 
 /// Where a text stops being a kubeconfig, to be put behind its name; `None` for an error that is not about the text.

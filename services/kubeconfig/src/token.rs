@@ -1,6 +1,6 @@
 //! What is told of a program for tokens that a kubeconfig names and that does not give one.
 
-use kube::client::AuthError;
+use kube::client::{AuthError, RustlsTlsError};
 use tower::BoxError;
 use tower::util::MapErrLayer;
 
@@ -16,6 +16,11 @@ pub struct NoToken {
 }
 
 impl NoToken {
+    /// `what` became of the program; nothing of what it printed or was called with.
+    pub(crate) fn because(what: impl Into<String>) -> Self {
+        Self { what: what.into() }
+    }
+
     /// What is told instead of the error of making a client, for which tokens are asked for at once; `None` for one that repeats
     /// nothing.
     pub fn of(error: &kube::Error) -> Option<Self> {
@@ -30,6 +35,9 @@ pub enum NoClient {
     /// The program for tokens gives none.
     #[error(transparent)]
     Token(NoToken),
+    /// The client's certificate or key is no PEM. The library repeats the line.
+    #[error("the client certificate or its key is not in PEM")]
+    Identity,
     /// Certificates or keys cannot be used.
     #[error(transparent)]
     Other(kube::Error),
@@ -37,6 +45,9 @@ pub enum NoClient {
 
 impl From<kube::Error> for NoClient {
     fn from(error: kube::Error) -> Self {
+        if matches!(error, kube::Error::RustlsTls(RustlsTlsError::InvalidIdentityPem(_))) {
+            return Self::Identity;
+        }
         NoToken::of(&error).map_or(Self::Other(error), Self::Token)
     }
 }
@@ -64,7 +75,7 @@ fn told(error: &AuthError) -> Option<NoToken> {
         AuthError::MalformedTokenExpirationDate(_) => "gave a credential whose end is no time".to_owned(),
         _ => return None,
     };
-    Some(NoToken { what })
+    Some(NoToken::because(what))
 }
 
 #[cfg(test)]
