@@ -1,8 +1,9 @@
 //! Clients of one cluster, made so that no call can last for ever: the library's own retries, which sleep for minutes,
 //! are off, and every wait has a limit. A server's wish for patience is passed on to the cluster's guard, whichever call
-//! it was said to.
+//! it was said to; so is that it does not know us, to whoever reads the credentials.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kube::client::ClientBuilder;
@@ -25,6 +26,15 @@ pub struct Clients {
     pub calls: kube::Client,
     /// For watches.
     pub watches: kube::Client,
+    /// Whether the server has said that it does not know us by these.
+    refused: Arc<AtomicBool>,
+}
+
+impl Clients {
+    /// Whether the server has said since the last question that it does not know us by these.
+    pub fn were_refused(&self) -> bool {
+        self.refused.swap(false, Ordering::Relaxed)
+    }
 }
 
 impl std::fmt::Debug for Clients {
@@ -39,36 +49,22 @@ pub enum Error {
     /// A kubeconfig that does not lead to a server.
     #[error("use the kubeconfig")]
     Config(#[source] kube::config::KubeconfigError),
-    /// Keys or certificates are wrong, or a program that the kubeconfig names gives no token.
+    /// Keys or certificates are wrong.
     #[error("create a client")]
     Client(#[source] NoClient),
-    /// It took too long, as a program that is asked for a token may.
+    /// It took too long, as files may that are read.
     #[error("create a client")]
     Late(#[source] runtime::DeadlineExceeded),
-    /// One that was begun before is still being made.
-    #[error(
-        "create a client: what was begun before has not ended, as a program that the kubeconfig names for tokens may not"
-    )]
-    Begun,
     /// The task that made it broke.
     #[error("create a client")]
     Broken(#[source] tokio::task::JoinError),
 }
 
-/// Makes clients of a kubeconfig. A program that it names for tokens goes on after `limit`: `made` lives until it has ended.
-pub async fn make(
-    kubeconfig: Kubeconfig,
-    guard: Arc<Guard>,
-    limit: Duration,
-    made: Arc<()>,
-) -> Result<Clients, Error> {
+/// Makes clients of a kubeconfig, in which a token stands instead of the program that gives it: here such a program would have no end.
+pub async fn make(kubeconfig: Kubeconfig, guard: Arc<Guard>, limit: Duration) -> Result<Clients, Error> {
     let config = config(kubeconfig, limit).await?;
-    // Files are read here, and programs are run that a kubeconfig may name: not on a thread that others wait for.
-    let made = tokio::task::spawn_blocking(move || {
-        let clients = both(config, &guard);
-        drop(made);
-        clients
-    });
+    // Files are read here: not on a thread that others wait for.
+    let made = tokio::task::spawn_blocking(move || both(config, &guard));
     runtime::deadline(limit, "a client", made).await.map_err(Error::Late)?.map_err(Error::Broken)?
 }
 
@@ -89,17 +85,22 @@ fn both(calls: kube::Config, guard: &Arc<Guard>) -> Result<Clients, Error> {
     let mut watches = calls.clone();
     // A watch may be silent until the server ends it, after less than this; a list that is never answered ends here too.
     watches.read_timeout = Some(Duration::from_mins(5));
+    let refused = Arc::new(AtomicBool::new(false));
     let client = |config| -> Result<kube::Client, Error> {
         let builder =
             ClientBuilder::try_from(config).map_err(|error: kube::Error| Error::Client(error.into()))?;
-        let guard = Arc::clone(guard);
-        let listen = move |response| listen(&guard, response);
+        let (guard, refused) = (Arc::clone(guard), Arc::clone(&refused));
+        let listen = move |response| listen(&guard, &refused, response);
         Ok(builder.with_layer(&MapResponseLayer::new(listen)).with_layer(&kubeconfig::hidden()).build())
     };
-    Ok(Clients { calls: client(calls)?, watches: client(watches)? })
+    let (calls, watches) = (client(calls)?, client(watches)?);
+    Ok(Clients { calls, watches, refused })
 }
 
-fn listen<B>(guard: &Guard, response: http::Response<B>) -> http::Response<B> {
+fn listen<B>(guard: &Guard, refused: &AtomicBool, response: http::Response<B>) -> http::Response<B> {
+    if response.status() == http::StatusCode::UNAUTHORIZED {
+        refused.store(true, Ordering::Relaxed);
+    }
     let header = response.headers().get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok());
     if let Some(patience) = patience(response.status().as_u16(), header) {
         guard.rest(patience);
@@ -141,34 +142,24 @@ mod tests {
         }
     }
 
-    /// A kubeconfig whose token is given by a line of a shell.
-    fn with_program(line: &str) -> Kubeconfig {
-        let user = serde_json::json!({"exec": {
-            "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", line],
-            "env": [{"name": "TOKEN", "value": "swordfish"}], "interactiveMode": "Never",
-        }});
-        let config = serde_json::json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "a",
-            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
-            "clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:1"}}],
-            "users": [{"name": "a", "user": user}],
-        });
-        Kubeconfig::from_yaml(&config.to_string()).unwrap()
-    }
-
+    /// The library would repeat the line.
     #[tokio::test]
-    async fn a_program_for_tokens_that_fails_is_not_repeated_in_the_error() {
-        for (line, expected) in [
-            ("echo swordfish; echo swordfish >&2; exit 3", "exit status: 3"),
-            ("echo '{\"token\": \"swordfish\"'", "something else than a credential"),
-            ("echo swordfish", "something else than a credential"),
-        ] {
-            let (guard, limit) = (Arc::new(Guard::new(1)), Duration::from_secs(20));
-            let error = make(with_program(line), guard, limit, Arc::default()).await.unwrap_err();
-            let (told, shown) = (crate::classify::chain(&error), format!("{error:?}"));
-            assert!(!told.contains("swordfish") && !shown.contains("swordfish"), "{line}\n{told}\n{shown}");
-            assert!(told.contains(expected) && told.contains("by hand"), "{told}");
-        }
+    async fn a_key_that_is_not_in_pem_is_not_repeated_in_the_error() {
+        runtime::install_crypto();
+        // A key that says swordfish, without a line of its own for what is in it.
+        let key = "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tc3dvcmRmaXNo";
+        let text = format!(
+            "{{apiVersion: v1, kind: Config, current-context: a, \
+             contexts: [{{name: a, context: {{cluster: a, user: a}}}}], \
+             clusters: [{{name: a, cluster: {{server: 'http://127.0.0.1:1'}}}}], \
+             users: [{{name: a, user: {{client-certificate-data: {key}, client-key-data: {key}}}}}]}}"
+        );
+        let (kubeconfig, guard) = (Kubeconfig::from_yaml(&text).unwrap(), Arc::new(Guard::new(1)));
+        let error = make(kubeconfig, guard, Duration::from_secs(20)).await.unwrap_err();
+        assert_eq!(
+            crate::classify::chain(&error),
+            "create a client: the client certificate or its key is not in PEM"
+        );
     }
 
     /// What the library would do by itself is minutes of retries and reads without end.

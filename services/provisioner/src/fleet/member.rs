@@ -1,13 +1,15 @@
 //! One cluster: its registration, its clients as its credentials give them, and its guard.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use domain::Cluster;
+use jiff::Timestamp;
 use runtime::CancellationToken;
 
 use super::breaker::Answer;
 use super::client::{self, Clients};
+use super::given::Given;
 use super::guard::Guard;
 use super::{Settings, credentials};
 use crate::classify::{Trouble, answer, code};
@@ -22,17 +24,8 @@ pub struct Member {
     /// What every call goes through.
     pub guard: Arc<Guard>,
     access: Mutex<Access>,
-    making: Mutex<Making>,
-}
-
-/// The clients that were begun last. A program for tokens that hangs cannot be called off, and another one of the same kind would
-/// only hang beside it.
-#[derive(Debug, Default)]
-struct Making {
-    /// What they are made of.
-    source: Vec<u8>,
-    /// Alive until they are made.
-    lasts: Weak<()>,
+    /// What its program for tokens gave. Held while the credentials are read: one at a time, and so one program at a time.
+    given: Arc<tokio::sync::Mutex<Given>>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -40,6 +33,8 @@ struct Access {
     /// What the clients were made of.
     source: Option<Vec<u8>>,
     clients: Option<Clients>,
+    /// Until when they hold, by what a program for tokens said.
+    until: Option<Timestamp>,
     trouble: Option<String>,
 }
 
@@ -51,7 +46,7 @@ impl Member {
             left: CancellationToken::new(),
             guard: Arc::new(Guard::new(bound)),
             access: Mutex::default(),
-            making: Mutex::default(),
+            given: Arc::default(),
         }
     }
 
@@ -63,14 +58,16 @@ impl Member {
             left: CancellationToken::new(),
             guard: Arc::clone(&self.guard),
             access: Mutex::new(lock(&self.access).clone()),
-            making: Mutex::default(),
+            given: Arc::clone(&self.given),
         }
     }
 
-    /// The clients, or why there are none.
+    /// The clients, or why there are none. Those whose token is over and that nothing gives another one for are none: the server would
+    /// say less of why. By our clock alone nothing is over, which may be wrong.
     pub fn clients(&self) -> Result<Clients, Trouble> {
         let access = lock(&self.access);
-        access.clients.clone().ok_or_else(|| {
+        let is_over = access.trouble.is_some() && access.until.is_some_and(|until| until <= Timestamp::now());
+        access.clients.clone().filter(|_| !is_over).ok_or_else(|| {
             let reason = access.trouble.as_deref().unwrap_or("the credentials were not read yet");
             Trouble::of_cluster(code::CREDENTIALS, reason)
         })
@@ -94,47 +91,42 @@ impl Member {
     }
 
     /// Reads the credentials again and makes new clients if they changed. Unreadable credentials keep the old clients:
-    /// a file that is being replaced must not stop the work.
+    /// a file that is being replaced must not stop the work. Does nothing while somebody else is at it.
     pub async fn reread_credentials(&self, settings: &Settings) {
+        let Ok(mut given) = self.given.try_lock() else { return };
+        let limit = settings.call_timeout;
         let read = credentials::read(&settings.credentials_dir, &self.cluster.credentials);
-        let read = match runtime::deadline(settings.call_timeout, "the credentials", read).await {
+        let mut read = match runtime::deadline(limit, "the credentials", read).await {
             Ok(Ok(read)) => read,
             Ok(Err(error)) => return self.refuse(&error),
             Err(late) => return self.refuse(&late),
+        };
+        let refused = lock(&self.access).clients.as_ref().is_some_and(Clients::were_refused);
+        let until = match given.put_into(&mut read, refused, limit).await {
+            Ok(until) => until,
+            Err(error) => return self.refuse(&error),
         };
         {
             let mut access = lock(&self.access);
             if access.source.as_ref() == Some(&read.source) {
                 // What was wrong meanwhile is over, and is told again when it comes again.
-                access.trouble = None;
+                (access.until, access.trouble) = (until, None);
                 return;
             }
         }
-        let Some(making) = self.begin_making(&read.source) else {
-            return self.refuse(&client::Error::Begun);
-        };
-        match client::make(read.kubeconfig, Arc::clone(&self.guard), settings.call_timeout, making).await {
-            // Newer ones were begun meanwhile.
-            Ok(_) if lock(&self.making).source != read.source => {}
+        match client::make(read.kubeconfig, Arc::clone(&self.guard), limit).await {
             Ok(clients) => {
                 tracing::info!(cluster.name = %self.cluster.id, "credentials read");
                 *lock(&self.access) =
-                    Access { source: Some(read.source), clients: Some(clients), trouble: None };
+                    Access { source: Some(read.source), clients: Some(clients), until, trouble: None };
                 self.guard.look_again();
             }
-            Err(error) => self.refuse(&error),
+            Err(error) => {
+                // Another one may be of more use.
+                *given = Given::default();
+                self.refuse(&error);
+            }
         }
-    }
-
-    /// To be kept as long as it is at making clients of this; `None` while somebody else is.
-    fn begin_making(&self, source: &[u8]) -> Option<Arc<()>> {
-        let mut making = lock(&self.making);
-        if making.source == source && making.lasts.strong_count() > 0 {
-            return None;
-        }
-        let lasts = Arc::new(());
-        *making = Making { source: source.to_owned(), lasts: Arc::downgrade(&lasts) };
-        Some(lasts)
     }
 
     fn refuse(&self, error: &(dyn std::error::Error + 'static)) {

@@ -8,6 +8,7 @@
 pub mod breaker;
 pub mod client;
 pub mod credentials;
+mod given;
 pub mod guard;
 mod member;
 

@@ -1,19 +1,25 @@
 //! Credentials by way of a program that a kubeconfig names: it fails, its tokens run out, and nobody starts anything anew.
 
+use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use domain::ClusterState;
 use serde_json::{Value, json};
+use testkit::eventually;
 use wire::OutcomeKind;
 
 use super::rig::{PATIENCE, Rig, kubeconfig};
 use crate::front::{Act, Front, Seen};
 
-/// Gives the token in a file for a moment; without the file it fails.
+/// Gives the token in a file, without an end; without the file it fails.
 const PROGRAM: &str = r#"token=$(cat "$0") || exit 3
-until=$(date -u -d '+20 seconds' +%Y-%m-%dT%H:%M:%SZ)
-printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s","expirationTimestamp":"%s"}}' "$token" "$until"
+printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s"}}' "$token"
+"#;
+
+/// Gives a token whose time is over at once. While a file is there it hangs, as a shell whose child does; both leave their numbers in it.
+const HANGS_LATER: &str = r#"if [ -e "$0" ]; then tail --pid=$PPID -f /dev/null & echo $$ $! >> "$0"; wait; fi
+printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"one","expirationTimestamp":"2020-01-01T00:00:00Z"}}'
 "#;
 
 /// Lasts as long as whoever asks it for a token.
@@ -50,7 +56,7 @@ async fn a_program_for_tokens_that_fails_parks_until_it_works_again() {
     assert_eq!(front.applies(), 0, "nobody asks without a token");
     rig.write_credentials("token-of-the-program", "one");
     rig.outcome(&early, OutcomeKind::Applied).await;
-    // Another token counts from now on, and the program knows it.
+    // Another token counts from now on, and the program knows it: it is asked because the server refuses the one before.
     *good.lock().unwrap() = "two";
     rig.write_credentials("token-of-the-program", "two");
     let second = rig.instruction(1);
@@ -58,10 +64,11 @@ async fn a_program_for_tokens_that_fails_parks_until_it_works_again() {
     rig.outcome(&second, OutcomeKind::Applied).await;
     // It breaks while it is needed.
     std::fs::remove_file(&file).unwrap();
+    *good.lock().unwrap() = "three";
     let late = rig.instruction(1);
     rig.publish(&late).await;
     assert_eq!(rig.outcome(&late, OutcomeKind::Parked).await.code, "credentials");
-    rig.write_credentials("token-of-the-program", "two");
+    rig.write_credentials("token-of-the-program", "three");
     rig.outcome(&late, OutcomeKind::Applied).await;
     rig.count("select count(*) from parked_instructions", "0").await;
     rig.count("select count(*) from dead_letters", "0").await;
@@ -90,4 +97,61 @@ async fn a_program_for_tokens_that_hangs_holds_up_neither_other_clusters_nor_the
     assert!(asked.success(), "{asked}");
     let ended = tokio::time::timeout(PATIENCE, process.wait()).await.expect("it ends").unwrap();
     assert!(ended.success(), "{ended}");
+}
+
+/// The numbers of all processes that hung, once there were so many runs.
+async fn hung(file: &Path, runs: usize) -> Vec<String> {
+    eventually(PATIENCE, &format!("{runs} runs that hang"), async || {
+        let numbers = std::fs::read_to_string(file).unwrap();
+        let numbers = Some(numbers).filter(|numbers| numbers.lines().count() >= runs)?;
+        Some(numbers.split_whitespace().map(str::to_owned).collect())
+    })
+    .await
+}
+
+/// How many of these processes have not ended.
+fn living(numbers: &[String]) -> usize {
+    let line = |number: &String| std::fs::read(format!("/proc/{number}/cmdline"));
+    numbers.iter().filter(|number| line(number).is_ok_and(|line| !line.is_empty())).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_for_tokens_that_hangs_later_is_run_once_at_a_time_and_ended() {
+    let rig = Rig::new().await;
+    let front = Front::of(testkit::bare_cluster()).await;
+    front.set(|seen| if seen.authorization == "Bearer one" { Act::Pass } else { Act::Answer(401, None) });
+    let file = rig.credentials.join("numbers");
+    let config = with_program(front.url(), &["-c", HANGS_LATER, &file.display().to_string()]);
+    rig.write_credentials("bare.kubeconfig", &config);
+    rig.credentials_at("well", &testkit::bare_cluster().server);
+    rig.register_as("well", ClusterState::Active).await;
+    let running = rig.start(&["--call-timeout", "3"]);
+    let early = rig.instruction(1);
+    rig.publish(&early).await;
+    rig.outcome(&early, OutcomeKind::Applied).await;
+    rig.write_credentials("numbers", "");
+    // The first of them was given up.
+    hung(&file, 2).await;
+    let late: Vec<_> = (0..20).map(|_| rig.instruction(1)).collect();
+    let mut well = rig.instruction(1);
+    well.cluster = "well".parse().unwrap();
+    for instruction in late.iter().chain([&well]) {
+        rig.publish(instruction).await;
+    }
+    for instruction in &late {
+        let outcome = rig.outcome(instruction, OutcomeKind::Parked).await;
+        let reason = outcome.message.contains("gave nothing within 3s");
+        assert!(outcome.code == "credentials" && reason, "{outcome:?}");
+    }
+    rig.outcome(&well, OutcomeKind::Applied).await;
+    let numbers = hung(&file, 4).await;
+    let ended = async || (living(&numbers) <= 2).then_some(());
+    eventually(PATIENCE, "the end of all but one shell and its child", ended).await;
+    std::fs::remove_file(&file).unwrap();
+    for instruction in &late {
+        rig.outcome(instruction, OutcomeKind::Applied).await;
+    }
+    rig.count("select count(*) from parked_instructions", "0").await;
+    running.stop().await;
+    eventually(PATIENCE, "the end of all", async || (living(&numbers) == 0).then_some(())).await;
 }
