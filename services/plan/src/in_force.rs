@@ -42,7 +42,8 @@ impl InForce {
             // What we say of a pod is not for others to say, whoever accepted it.
             let is_ours = wrong.pointer.starts_with(ANNOTATIONS) || wrong.pointer.starts_with(LABELS);
             let (spec, pointer) = (&resource.spec, wrong.pointer.as_str());
-            let stays = || was_accepted(resource) || self.has(spec, pointer) || self.overrules(spec, pointer);
+            let stays =
+                || was_accepted(resource) || self.has(spec, pointer) || self.overrules(resource, pointer);
             belongs && !is_ours && stays()
         };
         let (kept, wrong): (Vec<_>, Vec<_>) = std::mem::take(&mut violations.0).into_iter().partition(stands);
@@ -56,13 +57,14 @@ impl InForce {
         key.is_some_and(|(key, value)| self.0.iter().any(|running| running.has_key(key, value)))
     }
 
-    /// Whether it is a key that nobody heeds where something runs: whoever asked for it before it was refused is told so, and loses
-    /// nothing.
-    fn overrules(&self, spec: &QuestDBSpec, pointer: &str) -> bool {
-        let key = key_of(spec, pointer);
+    /// Whether it is a key that nobody heeds, of a database that is there: whoever asked for it before it was refused is told so, and
+    /// loses nothing. One that is paused is resumed all the same.
+    fn overrules(&self, resource: &QuestDB, pointer: &str) -> bool {
+        let key = key_of(&resource.spec, pointer);
         let is_overruled =
             |key: &str, value| !catalogue::is_reserved(key) && catalogue::is_overruled(key, value);
-        !self.0.is_empty() && key.is_some_and(|(key, value)| is_overruled(key, value))
+        let is_there = !self.0.is_empty() || has_disk(resource);
+        is_there && key.is_some_and(|(key, value)| is_overruled(key, value))
     }
 }
 
@@ -219,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_heeds_is_refused_and_told_where_something_runs() {
+    fn what_nobody_heeds_is_refused_and_told_where_there_is_a_database() {
         let mut resource = resource(1);
         let in_force = InForce::of(Some(&set(&resource)), None);
         let told = |resource: &QuestDB| check(resource, &in_force).map(|validated| validated.kept);
@@ -231,8 +233,13 @@ mod tests {
             let heeded = value == "false";
             let refused = check(&resource, &InForce::default()).err().unwrap_or_default();
             assert_eq!(refused.contains(&field), !heeded, "{key}={value}: {refused:?}");
-            let told = told(&resource).unwrap();
-            assert!(if heeded { told.is_empty() } else { told[0].starts_with(&field) }, "{told:?}");
+            let mut paused = resource.clone();
+            let disk = json!({ "volume": { "id": "vol-1", "sizeGib": 50, "state": "available" } });
+            paused.status = Some(serde_json::from_value(disk).unwrap());
+            let resumed = check(&paused, &InForce::default()).unwrap().kept;
+            for told in [told(&resource).unwrap(), resumed] {
+                assert!(if heeded { told.is_empty() } else { told[0].starts_with(&field) }, "{told:?}");
+            }
         }
         resource.spec.config = [("metrics.enabled".to_owned(), "false".to_owned())].into();
         assert_eq!(told(&resource).unwrap_err(), ["/spec/config/metrics.enabled"]);
