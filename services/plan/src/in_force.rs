@@ -31,7 +31,7 @@ impl InForce {
         let stands = |wrong: &Violation| {
             match wrong.pointer.as_str() {
                 // It cannot have another.
-                NAME => return wrong.rule == Rule::Format && has_disk(resource),
+                NAME => return wrong.rule == Rule::Format && self.is_there(resource),
                 HOSTNAME => return keeps_name(resource),
                 INGRESS_HOST => return was_accepted(resource),
                 NODE_IMAGE => return is_image_of_machine(resource) || was_accepted(resource),
@@ -63,8 +63,15 @@ impl InForce {
         let key = key_of(&resource.spec, pointer);
         let is_overruled =
             |key: &str, value| !catalogue::is_reserved(key) && catalogue::is_overruled(key, value);
-        let is_there = !self.0.is_empty() || has_disk(resource);
-        is_there && key.is_some_and(|(key, value)| is_overruled(key, value))
+        self.is_there(resource) && key.is_some_and(|(key, value)| is_overruled(key, value))
+    }
+
+    /// Whether something was made for a resource already: it runs, has a disk, or was given a machine. Its status may be lost.
+    fn is_there(&self, resource: &QuestDB) -> bool {
+        let has_disk = resource.status.as_ref().is_some_and(|status| status.volume.is_some());
+        let annotations = resource.metadata.annotations.as_ref();
+        let has_machine = annotations.is_some_and(|found| found.contains_key(names::GENERATION));
+        !self.0.is_empty() || has_disk || has_machine
     }
 }
 
@@ -98,11 +105,6 @@ pub(crate) fn keeps_name(resource: &QuestDB) -> bool {
         .is_some_and(|given| given.name == wish || given.next.as_ref().is_some_and(|next| next.name == wish));
     // Of one that is paused nothing is looked at before it is accepted.
     is_given || Goal::of(resource) == Goal::Serve && was_accepted(resource)
-}
-
-/// Whether something was made for it already.
-fn has_disk(resource: &QuestDB) -> bool {
-    resource.status.as_ref().is_some_and(|status| status.volume.is_some())
 }
 
 /// Whether its machine was made from the image that is asked for.
@@ -380,6 +382,13 @@ mod tests {
         for (name, status, wrong) in table {
             assert_eq!(named(name, status), wrong, "{name}");
         }
+        let mut unsaid = resource(1);
+        unsaid.metadata.name = Some("9lives".to_owned());
+        let in_force = InForce::of(Some(&set(&resource(1))), None);
+        assert!(check(&unsaid, &in_force).is_ok(), "it runs, and its status was lost");
+        let annotations = unsaid.metadata.annotations.get_or_insert_default();
+        annotations.insert(names::GENERATION.to_owned(), "1".to_owned());
+        assert!(check(&unsaid, &InForce::default()).is_ok(), "it had a machine, and its status was lost");
     }
 
     fn status(resource: &mut QuestDB) -> &mut resources::QuestDBStatus {
