@@ -15,6 +15,14 @@ const LOOKING: &[(&str, &str)] = &[
         "services/provisioner/src/gossip.rs",
         "what is said says when; position, term and version come before that",
     ),
+    (
+        "services/provisioner/src/fleet/given.rs",
+        "a token's own end: another one is asked for before; a server that refuses it has that done at any time",
+    ),
+    (
+        "services/provisioner/src/fleet/member.rs",
+        "the same, where no other one was given: it is told so instead of asking the server",
+    ),
     ("services/provisioner/src/drain.rs", "a line of the log says how long something waited"),
     ("services/provisioner/src/work.rs", "a row that is not written yet: Postgres dates it"),
     ("services/provisioner/src/work/about.rs", "a row that is not written yet: Postgres dates it"),
