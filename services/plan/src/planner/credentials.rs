@@ -4,7 +4,7 @@
 //! the restart that they need has been told and can be had: until then the old ones are both what is written and what is in
 //! force. What a running QuestDB could be made to read again without a restart would be decided here.
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 
 use super::World;
 use super::existing::living;
@@ -89,6 +89,10 @@ fn drawn(world: &World<'_>, plan: &mut Plan) -> bool {
         plan.wait(Part::Credentials, "credentials are being made");
         return false;
     };
+    if is_left_alone(secret) && living(&world.observed.account.volumes).next().is_none() {
+        plan.wait(Part::Credentials, "the disk that they were kept beside is missing");
+        return false;
+    }
     let has = |key: &&str| secret.data.as_ref().is_some_and(|data| data.contains_key(*key));
     intended.uid.clone_from(&secret.metadata.uid);
     if KEYS.iter().all(has) {
@@ -102,6 +106,11 @@ fn drawn(world: &World<'_>, plan: &mut Plan) -> bool {
     plan.act(Part::Credentials, Step::CreateSecret(intended), "the Secret lacks some of its keys");
     plan.wait(Part::Credentials, "missing credentials are being made");
     false
+}
+
+/// Whether nobody owns a Secret, as one that was kept beside a disk, until somebody returns to that.
+pub(super) fn is_left_alone(secret: &Secret) -> bool {
+    secret.metadata.owner_references.as_ref().is_none_or(Vec::is_empty)
 }
 
 /// Whether the Secret stays although its resource goes: without it nobody could log in again to what its disk holds.

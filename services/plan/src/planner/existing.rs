@@ -5,6 +5,7 @@ use cloud::Volume;
 use resources::QuestDB;
 
 use super::World;
+use super::credentials::is_left_alone;
 use super::source::{self, Start};
 use crate::{Observed, Part, Plan, State, Validated};
 
@@ -78,6 +79,11 @@ pub(super) fn trace_of_a_disk(
     if let Some(name) = bound.and_then(|volume| volume.metadata.name.as_deref()) {
         return Some(format!("PersistentVolume {name} stands for it"));
     }
-    let status = resource.status.as_ref()?.volume.as_ref()?;
-    (status.state != "deleted").then(|| format!("status names {}", status.id))
+    if let Some(volume) = resource.status.as_ref().and_then(|status| status.volume.as_ref()) {
+        return (volume.state != "deleted").then(|| format!("status names {}", volume.id));
+    }
+    // The resource before it went, and left both.
+    let kept = observed.children.secret.as_deref().filter(|secret| is_left_alone(secret));
+    let name = kept?.metadata.name.as_deref().unwrap_or_default();
+    Some(format!("Secret {name} was kept beside it (without that, it begins anew with an empty disk)"))
 }

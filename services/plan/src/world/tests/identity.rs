@@ -14,7 +14,7 @@ use super::operations::change;
 use super::{ENOUGH, check_serving, pass, settle, wish};
 use crate::fixture::{DATABASE, plain, settings, subject};
 use crate::identity::is_controlled_by;
-use crate::{Identity, Kind, Step, Trace, identify, trace_of, traces_in_aws};
+use crate::{Identity, Kind, Part, State, Step, Trace, identify, trace_of, traces_in_aws};
 
 impl World {
     /// The resource is let go, and Kubernetes removes what it owns.
@@ -173,6 +173,30 @@ fn a_resource_that_is_made_again_returns_to_the_disk_and_the_credentials_that_we
     let adopted = world.children.secret.as_deref().unwrap();
     assert_eq!((&adopted.metadata.uid, &adopted.data), (&secret.metadata.uid, &secret.data));
     assert!(is_controlled_by(&adopted.metadata, "uid-2"), "it would not go with its resource");
+}
+
+/// The Secret alone tells of a disk that there was: nothing empty takes its place, and nobody takes the Secret over.
+#[test]
+fn without_the_disk_that_they_were_kept_beside_credentials_begin_no_other() {
+    let mut world = served();
+    world.resource.spec.storage.deletion_policy = DeletionPolicy::Retain;
+    world.resource.metadata.deletion_timestamp =
+        serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    settle(&mut world, None, false);
+    assert!(world.released);
+    world.volumes.clear();
+    let mut again = plain();
+    again.metadata.uid = Some("uid-2".to_owned());
+    world.resource = again;
+    world.released = false;
+    for _ in 0..5 {
+        pass(&mut world, &mut 0, None, false);
+        world.tick();
+    }
+    let planned = pass(&mut world, &mut 0, None, false);
+    let told = planned.state(Part::Volume);
+    assert!(matches!(told, Some(State::Broken(text)) if text.contains("was kept beside it")), "{told:?}");
+    assert!(world.volumes.is_empty() && !is_owned(&world.children.secret.as_deref().unwrap().metadata));
 }
 
 /// Whoever takes the labels off leaves the owner alone to tell whose the Secret is.
