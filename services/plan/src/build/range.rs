@@ -11,6 +11,10 @@ pub(super) fn canonical(cidr: &str) -> String {
             let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
             format!("{}/{length}", Ipv4Addr::from_bits(address.to_bits() & mask))
         }
+        // An IPv4 range in other clothes, in which Kubernetes takes none either.
+        (Ok(IpAddr::V6(address)), Ok(length @ 96..=128)) if address.to_ipv4_mapped().is_some() => {
+            canonical(&format!("{}/{}", address.to_canonical(), length - 96))
+        }
         (Ok(IpAddr::V6(address)), Ok(length @ 0..=128)) => {
             let mask = u128::MAX.checked_shl(128 - length).unwrap_or(0);
             format!("{}/{length}", Ipv6Addr::from_bits(address.to_bits() & mask))
@@ -33,6 +37,8 @@ mod tests {
             ("1.2.3.4/32", "1.2.3.4/32"),
             ("2001:db8::1/32", "2001:db8::/32"),
             ("2001:DB8::/0", "::/0"),
+            ("::ffff:10.0.1.7/112", "10.0.0.0/16"),
+            ("::ffff:10.0.1.7/64", "::/64"),
             ("no range", "no range"),
         ] {
             assert_eq!(canonical(text), kept);
