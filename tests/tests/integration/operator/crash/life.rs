@@ -22,7 +22,7 @@ use super::super::truth::plain;
 use super::super::unobserved::left;
 use super::origin::Origin;
 use super::sweep::{Least, Place, Road};
-use super::{Left, NOTHING, OTHER_VERSION, has, secret};
+use super::{KEPT, Left, NOTHING, OTHER_VERSION, has, secret};
 
 /// How long a life may be waited for between two deaths, when many are led at once.
 const LONG: Duration = Duration::from_mins(2);
@@ -333,8 +333,11 @@ impl Life<'_> {
     async fn judge(&self, turn: &Turn, wanted: usize, what: &str) -> Option<VolumeId> {
         let disk = has(&self.subject, turn.left, what).await;
         if turn.left == NOTHING || matches!(turn.act, Act::Delete) {
-            let is_gone = async || left(&self.subject).await.is_empty().then_some(());
-            eventually(PATIENCE, &format!("{what}: nothing left in Kubernetes"), is_gone).await;
+            // Beside a disk that is kept its credentials are.
+            let credentials = format!("Secret {}-credentials", self.subject.name);
+            let kept = if turn.left == KEPT { vec![credentials] } else { Vec::new() };
+            let is_left = async || (left(&self.subject).await == kept).then_some(());
+            eventually(PATIENCE, &format!("{what}: {kept:?} left in Kubernetes"), is_left).await;
         }
         let Some(processes) = &self.processes else { return disk };
         eventually(PATIENCE, &format!("{what}: {wanted} copies and no checkpoint"), async || {

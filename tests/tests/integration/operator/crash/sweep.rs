@@ -105,8 +105,13 @@ impl Shape {
     }
 }
 
-/// What is led of the roads that are led less often: all of them where all is gone through, anywhere else one that is drawn.
-pub(super) fn some_of(mut roads: Vec<Road>) -> Vec<Road> {
+/// What is led of the roads that are led less often: all of them where all is gone through, none anywhere else.
+pub(super) fn all_or_none(roads: Vec<Road>) -> Vec<Road> {
+    if testkit::setting(EVERY) == Some(1) { roads } else { Vec::new() }
+}
+
+/// The same, but for one that is drawn instead of none.
+pub(super) fn all_or_one(mut roads: Vec<Road>) -> Vec<Road> {
     if testkit::setting(EVERY) == Some(1) {
         return roads;
     }

@@ -162,7 +162,7 @@ fn group(found: &SecurityGroup) -> Value {
 
 /// Generation and position count what was before.
 fn tags(tags: &Tags) -> Value {
-    let kept = tags.iter().filter(|(name, _)| ![key::GENERATION, key::SEQ].contains(name));
+    let kept = tags.iter().filter(|(name, _)| ![key::GENERATION, key::SEQ, key::START].contains(name));
     kept.map(|(name, value)| (name.to_owned(), json!(value))).collect::<Map<_, _>>().into()
 }
 
