@@ -7,7 +7,7 @@ use ::backend::relay::{Error, Relay, Step};
 use ::bus::{Connection, Producer};
 use serde_json::json;
 use testkit::postgres::Session;
-use testkit::{Spawned, eventually};
+use testkit::{Mode, Proxy, Spawned, eventually, stack};
 use wire::Instruction;
 
 use super::road::{LIMIT, Road, id};
@@ -262,13 +262,12 @@ async fn what_waits_is_shown_and_sent_while_kafka_gives_no_word_on_something() {
     assert_eq!(metrics.publish_failures.get(), 0, "the word on the first is still waited for");
 }
 
-/// To the library's own broker, each of whose answers takes 1.2 s: the word on a record comes after four of them at least.
-fn slow_producer() -> Producer {
-    let mut connection = Connection::new("", "test");
-    for (name, value) in [("test.mock.num.brokers", "1"), ("test.mock.broker.rtt", "1200")] {
-        connection.properties.push((name.to_owned(), value.to_owned()));
-    }
-    Producer::new(&connection).unwrap()
+/// To the brokers by way of a proxy that holds what is said to them, until it is told to pass it on.
+async fn held_up() -> (Proxy, Producer) {
+    let proxy = Proxy::to(stack().kafka_bootstrap.parse().unwrap()).await.unwrap();
+    proxy.set(Mode::Hold);
+    let producer = Producer::new(&Connection::new(&proxy.address().to_string(), "test")).unwrap();
+    (proxy, producer)
 }
 
 #[tokio::test]
@@ -276,8 +275,10 @@ async fn what_is_heard_of_late_is_marked_before_anything_is_read() {
     let road = Road::new().await;
     let app = &road.app;
     app.created("first").await;
-    let relay = road.relay_with(slow_producer());
+    let (proxy, producer) = held_up().await;
+    let relay = road.relay_with(producer);
     assert_eq!(relay.step().await.unwrap(), Step::Published { count: 0, more: false });
+    proxy.set(Mode::Pass);
     let last = eventually(PATIENCE, "it is marked", async || {
         let step = relay.step().await.unwrap();
         (waiting(app).await == 0).then_some(step)
@@ -292,11 +293,11 @@ async fn what_is_heard_of_late_is_marked_before_anything_is_read() {
 }
 
 #[tokio::test]
-async fn a_broker_that_is_slow_holds_up_no_round_and_what_it_takes_is_sent_once_and_marked() {
+async fn brokers_that_say_nothing_hold_up_no_round_and_what_they_take_is_sent_once_and_marked() {
     let road = Road::new().await;
     let app = &road.app;
     let first = app.created("first").await;
-    let producer = slow_producer();
+    let (proxy, producer) = held_up().await;
     let relay = road.relay_with(producer.clone());
     assert_eq!(relay.step().await.unwrap(), Step::Published { count: 0, more: false });
     assert_eq!(relay.step().await.unwrap(), Step::Idle, "what is in doubt is not sent again");
@@ -305,6 +306,7 @@ async fn a_broker_that_is_slow_holds_up_no_round_and_what_it_takes_is_sent_once_
     grow(app, &id(&first).to_string(), 200).await;
     assert_eq!(relay.step().await.unwrap(), Step::Published { count: 0, more: false });
     assert_eq!((producer.in_flight(), app.metrics.in_doubt.get()), (2, 2));
+    proxy.set(Mode::Pass);
     eventually(PATIENCE, "all marked", async || {
         relay.step().await.unwrap();
         (waiting(app).await == 0).then_some(())

@@ -120,7 +120,12 @@ async fn a_database_outlives_a_newer_and_an_older_definition() {
 
     // With the operator's own it is said again, and goes as a managed one goes: its disk stays.
     install(&rig.admin, definition(|_| ())).await;
-    eventually(PATIENCE, "the operator's own definition", async || rig.provision(&kept).await.ok()).await;
+    eventually(PATIENCE, "the operator's own definition", async || {
+        rig.provision(&kept).await.ok()?;
+        // A server that still goes by the older one takes it too, and drops what that does not know.
+        resources.get(&name).await.ok()?.spec.instruction.map(|_| ())
+    })
+    .await;
     let _others = Others::of(&rig);
     eventually(2 * PATIENCE, "the resource to be let go", async || {
         resources.get_opt(&name).await.ok()?.is_none().then_some(())
