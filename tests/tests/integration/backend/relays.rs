@@ -266,7 +266,7 @@ async fn what_waits_is_shown_and_sent_while_kafka_gives_no_word_on_something() {
 async fn held_up() -> (Proxy, Producer) {
     let proxy = Proxy::to(stack().kafka_bootstrap.parse().unwrap()).await.unwrap();
     proxy.set(Mode::Hold);
-    let producer = Producer::new(&Connection::new(&proxy.address().to_string(), "test")).unwrap();
+    let producer = Producer::new(&Connection::new(proxy.address().to_string(), "test")).unwrap();
     (proxy, producer)
 }
 
