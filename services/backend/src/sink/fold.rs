@@ -112,16 +112,9 @@ mod tests {
                 cluster: cluster.parse().unwrap(),
                 position: Position { epoch, seq },
                 term,
-                resource_version,
-                present: true,
-                content_hash: String::new(),
                 phase: format!("{epoch}/{seq}/{term}/{resource_version}/{second}"),
-                carried_out: None,
-                volume: false,
-                steps: Vec::new(),
-                body: serde_json::Value::Null.into(),
-                body_schema: 1,
                 said_at: Timestamp::from_second(second).unwrap(),
+                ..seen(seq, resource_version, true)
             },
         )
     }
