@@ -68,6 +68,7 @@ impl Caches {
         );
         let resources = hosts.store.clone();
         watch::look_again(wiring, &resources);
+        watch::look_at_definitions(client, &wiring.upkeep);
         Self {
             reach: Reach::start(client, wiring, &resources),
             given: Given::start(client, wiring),

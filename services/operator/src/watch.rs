@@ -3,6 +3,7 @@
 
 mod again;
 mod answer;
+mod definition;
 mod ear;
 mod merge;
 mod merged;
@@ -38,6 +39,7 @@ use crate::store::{self, Key, Store};
 use crate::strays::Strays;
 
 pub(crate) use self::again::look_again;
+pub(crate) use self::definition::look_at_definitions;
 use self::ear::Said;
 pub(crate) use self::merged::{Change, Heard, Merged, News, Source};
 pub(crate) use self::standing::{Anew, watch as begin};

@@ -10,6 +10,17 @@ use crate::{definition, names};
 /// Where an API server tells it: in the document of our group.
 pub const DOCUMENT: &str = "/openapi/v3/apis/crd.questdb.io/v1";
 
+/// Where an API server tells which documents there are.
+pub const DOCUMENTS: &str = "/openapi/v3";
+
+/// A word that is another one once our kinds are defined otherwise, out of what an API server tells of its documents; nothing when it
+/// tells of none of our group.
+pub fn state(documents: &Value) -> Option<String> {
+    let ours = DOCUMENT.strip_prefix(DOCUMENTS)?.trim_start_matches('/');
+    // It ends in a hash of the document.
+    documents.get("paths")?.get(ours)?.get("serverRelativeURL")?.as_str().map(str::to_owned)
+}
+
 /// Fields of our spec, by path, that the definition in force drops; nothing when the document does not tell of our kind.
 pub fn lacking(document: &Value) -> Option<Vec<String>> {
     let schemas = document.pointer("/components/schemas")?.as_object()?;
@@ -66,6 +77,18 @@ mod tests {
             let (parent, name) = pointer.rsplit_once('/').unwrap();
             spec.pointer_mut(parent).unwrap().as_object_mut().unwrap().remove(name).unwrap();
         }
+    }
+
+    #[test]
+    fn the_state_of_our_documents_is_told_apart_from_others() {
+        let told = |hash: &str| {
+            let at = |path: &str| json!({ "serverRelativeURL": format!("/openapi/v3/{path}?hash={hash}") });
+            json!({ "paths": { "api/v1": at("api/v1"), "apis/crd.questdb.io/v1": at("apis/crd.questdb.io/v1") } })
+        };
+        assert_eq!(state(&told("A")).unwrap(), "/openapi/v3/apis/crd.questdb.io/v1?hash=A");
+        assert_ne!(state(&told("A")), state(&told("B")));
+        assert_eq!(state(&json!({ "paths": { "api/v1": {} } })), None);
+        assert_eq!(state(&json!("nothing")), None);
     }
 
     #[test]

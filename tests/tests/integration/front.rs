@@ -111,8 +111,11 @@ impl Seen {
         self.about().ends_with("/questdbs") && query.split('&').any(|part| part == "limit=1")
     }
 
-    /// Whether it asks which kinds there are.
+    /// Whether it asks which kinds there are, or how they are defined.
     pub(crate) fn is_discovery(&self) -> bool {
+        if self.path == "/openapi/v3" {
+            return true;
+        }
         self.path.starts_with("/apis/") && self.path.matches('/').count() == 3
     }
 

@@ -94,7 +94,7 @@ impl Standing {
                 "the leader's lease is {doubt}: the API server may have been restored from a copy, or somebody deleted the lease, \
                  or another operator leads now; everything is listed again"
             );
-            self.anew.send_modify(|times| *times += 1);
+            self.begin_anew();
         }
         *last = now;
         doubt.is_some()
@@ -105,6 +105,22 @@ impl Standing {
         if let Some(at) = At::of(lease) {
             *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
         }
+    }
+
+    /// Takes in that our kinds are defined otherwise than they were; then all watches are begun anew.
+    pub(super) fn redefined(&self) {
+        tracing::info!("the definitions of our kinds are others than they were; everything is listed again");
+        self.begin_anew();
+    }
+
+    fn begin_anew(&self) {
+        self.anew.send_modify(|times| *times += 1);
+    }
+
+    /// How often all watches were begun anew.
+    #[cfg(test)]
+    pub(super) fn times(&self) -> u64 {
+        *self.anew.borrow()
     }
 
     /// Each request of a watch that begins from now on is served for so many seconds.

@@ -4,7 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloud::{ClientToken, Instance, InstanceState, Launch, Protection, Role, Tags, UserData, Volume, key};
+use cloud::{
+    AttachmentState, ClientToken, Instance, InstanceState, Launch, Protection, Role, Tags, UserData, Volume,
+    key,
+};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -112,13 +115,15 @@ async fn control(
             }
             attach(rig, machine, volumes).await;
         }
+        // A disk that is on its way from or to a machine is there for nobody yet.
+        Some(_) if !is_attached(machine, volumes) => attach(rig, machine, volumes).await,
         Some(pod) if !is_ready(&pod) => {
             let condition = |kind: &str| json!({ "type": kind, "status": "True" });
             let status =
                 json!({ "status": { "conditions": [condition("PodScheduled"), condition("Ready")] } });
             pods.patch_status(&name, &PatchParams::default(), &Patch::Strategic(&status)).await?;
         }
-        Some(_) => attach(rig, machine, volumes).await,
+        Some(_) => {}
     }
     Ok(())
 }
@@ -172,12 +177,21 @@ async fn end_pods(
 }
 
 async fn attach(rig: &Rig, machine: &Instance, volumes: &[Volume]) {
-    for volume in volumes {
-        let same = volume.tags.get(key::DATABASE) == machine.tags.get(key::DATABASE);
-        if same && volume.is_detached() {
+    for volume in disks(machine, volumes) {
+        if volume.is_detached() {
             let _ = rig.aws.attach_volume(&volume.id, &machine.id, "/dev/sdf").await;
         }
     }
+}
+
+fn is_attached(machine: &Instance, volumes: &[Volume]) -> bool {
+    let mut attachments = disks(machine, volumes).flat_map(|volume| &volume.attachments);
+    attachments.any(|found| found.instance == machine.id && found.state == AttachmentState::Attached)
+}
+
+/// The disks of a machine's database.
+fn disks<'a>(machine: &'a Instance, volumes: &'a [Volume]) -> impl Iterator<Item = &'a Volume> {
+    volumes.iter().filter(|volume| volume.tags.get(key::DATABASE) == machine.tags.get(key::DATABASE))
 }
 
 /// Objects that are being deleted go: nothing here uses them.
