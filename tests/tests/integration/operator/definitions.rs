@@ -13,9 +13,10 @@ use serde_json::{Value, json};
 use testkit::{eventually, unique};
 
 use super::others::Others;
-use super::rig::{PATIENCE, Rig};
+use super::rig::{PATIENCE, Rig, apply};
 use super::rights::grant_at;
 use super::truth::{made, plain};
+use crate::front::{Front, Watches};
 use crate::own::Own;
 
 /// The operator's own definition with another schema.
@@ -198,4 +199,38 @@ async fn a_snapshot_or_schedule_that_cannot_be_read_stops_no_other() {
     assert!(told(&rig, "nightly").await.contains("at night"));
     let after = snapshots.get("archived").await.unwrap().metadata.resource_version;
     assert_eq!(after, asleep.metadata.resource_version, "nothing is written to it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_watch_lost_beside_another_definition_is_listed() {
+    let own = Own::start().await;
+    let rig = Arc::new(Rig::at([&own.admin, &own.provisioner, &own.operator]).await);
+    let lease = rig.lease().await;
+    let way = grant_at(&own.admin, &rig.admin, &[&rig.namespace], &lease).await;
+    let front = Front::before(&way).await;
+    let _operator = rig.spawn((&lease, &front.kubeconfig(&testkit::scratch())), &[], &[]);
+    let mut asleep = plain(&rig, "asleep", "Delete");
+    asleep["spec"]["runState"] = json!("Paused");
+    apply(&rig.as_admin(), &asleep).await.unwrap();
+    let resources = rig.as_admin();
+    let seen = async || {
+        let found = resources.get("asleep").await.ok()?;
+        (found.status?.observed_generation == found.metadata.generation).then_some(())
+    };
+    eventually(PATIENCE, "the first wish to be seen", seen).await;
+    // Who began by one definition is to know of it before there is another.
+    eventually(PATIENCE, "the definitions to be asked for", async || {
+        (!front.seen(|seen| seen.path == "/openapi/v3").is_empty()).then_some(())
+    })
+    .await;
+
+    // As a watch by an older definition loses it: silently, and nothing comes after.
+    front.set_watches(Watches::Silent);
+    asleep["spec"]["restartNonce"] = json!("one");
+    apply(&resources, &asleep).await.unwrap();
+    eventually(PATIENCE, "something lost", async || (front.lost() > 0).then_some(())).await;
+    front.set_watches(Watches::Told);
+    assert_eq!(seen().await, None);
+    install(&rig.admin, definition(newer)).await;
+    eventually(3 * PATIENCE, "what was lost to be seen", seen).await;
 }
