@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::alarm::Alarm;
 use crate::meter::{Running, Work, real};
+use crate::pretence::Pretence;
 use crate::{Results, Slice, topic};
 
 /// Different keys.
@@ -72,13 +72,13 @@ pub(crate) async fn product(partitions: i32, latency: Duration, time: Duration) 
 }
 
 async fn anchor(latency: Duration, time: Duration) -> f64 {
-    let (alarm, done) = (Alarm::start(), Arc::new(AtomicUsize::new(0)));
+    let (pretence, done) = (Arc::new(Pretence::default()), Arc::new(AtomicUsize::new(0)));
     let tasks: Vec<_> = (0..IN_FLIGHT)
         .map(|_| {
-            let (alarm, done) = (alarm.clone(), Arc::clone(&done));
+            let (pretence, done) = (Arc::clone(&pretence), Arc::clone(&done));
             tokio::spawn(async move {
                 loop {
-                    alarm.sleep(latency).await;
+                    pretence.work(latency).await;
                     done.fetch_add(1, Ordering::Relaxed);
                 }
             })

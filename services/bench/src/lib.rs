@@ -17,7 +17,6 @@
 //! in an AWS that is none.
 
 mod account;
-mod alarm;
 pub mod apply;
 mod aws;
 pub mod backend;
@@ -46,6 +45,7 @@ pub mod partitions;
 pub mod passes;
 mod pgbench;
 mod populate;
+mod pretence;
 mod process;
 mod processors;
 mod program;

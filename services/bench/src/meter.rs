@@ -13,8 +13,8 @@ use bus::{Disposition, Error, Record};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::alarm::Alarm;
 use crate::pace::until;
+use crate::pretence::Pretence;
 use crate::topic;
 
 /// How long the joining of a group may take.
@@ -45,7 +45,7 @@ impl Work {
 /// Works, counts and takes the time.
 #[derive(Debug)]
 struct Meter {
-    alarm: Alarm,
+    pretence: Pretence,
     work: Work,
     handled: AtomicUsize,
     times: Mutex<Option<(Instant, Instant)>>,
@@ -62,7 +62,7 @@ impl Running {
     /// Begins to consume a topic from its start, in a group of its own, with these properties of the Kafka library.
     pub(crate) fn start(topic: &str, in_flight: usize, work: Work, properties: &[(&str, &str)]) -> Self {
         let meter = Arc::new(Meter {
-            alarm: Alarm::start(),
+            pretence: Pretence::default(),
             work,
             handled: AtomicUsize::new(0),
             times: Mutex::new(None),
@@ -143,7 +143,7 @@ impl Handler for Meter {
 
     async fn handle(&self, offset: Arc<i64>, _: u32, _: &Turn) -> Disposition {
         let start = Instant::now();
-        self.alarm.sleep(self.work.time(*offset)).await;
+        self.pretence.work(self.work.time(*offset)).await;
         let end = Instant::now();
         self.handled.fetch_add(1, Ordering::Relaxed);
         let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
