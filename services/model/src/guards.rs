@@ -9,7 +9,7 @@ use domain::operation::{Progress, judge};
 use domain::{OperationState, Position, RunState};
 
 use crate::product;
-use crate::state::{Ended, Instruction, Object, Operation, Row, Seen};
+use crate::state::{Ended, Instruction, Object, Operation, Row, Said, Seen};
 
 /// Every guard of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -52,6 +52,8 @@ pub enum Guard {
     BelieveNewer,
     /// A cluster is believed about its own databases only.
     OwnClusterOnly,
+    /// What another cluster says became of an instruction moves no operation.
+    OwnOutcomesOnly,
     /// Rows and offset of the sink move in one transaction.
     OffsetWithRows,
     /// The sink's offset moves by compare-and-set.
@@ -90,6 +92,7 @@ impl Guard {
         Self::FoldNewest,
         Self::BelieveNewer,
         Self::OwnClusterOnly,
+        Self::OwnOutcomesOnly,
         Self::OffsetWithRows,
         Self::OffsetCompared,
         Self::EndsAreFinal,
@@ -229,7 +232,7 @@ pub fn fold(batch: Vec<Seen>, guards: Guards) -> Vec<Seen> {
     product::fold(&batch)
 }
 
-/// Whether an observation replaces what is believed: mirrors `doubt` in store/src/sink.rs and the upsert in
+/// Whether an observation replaces what is believed: mirrors `doubt` in store/src/sink/owner.rs and the upsert in
 /// store/src/observations.rs where nothing was ever gone, `(excluded.epoch, …, excluded.resource_version) > (t.epoch, …)`.
 pub fn believes(row: &Row, seen: &Seen, guards: Guards) -> bool {
     if row.desired.is_none() || (seen.foreign && guards.hold(Guard::OwnClusterOnly)) {
@@ -248,6 +251,17 @@ pub fn raised(term: usize, rows: &[Row], guards: Guards) -> Option<usize> {
 /// The order of beliefs.
 pub fn order(seen: &Seen) -> (Position, usize, usize) {
     (seen.position, seen.term, seen.version)
+}
+
+/// Whether an operation's instruction will never be taken by the word of this: mirrors `hear` in store/src/sink.rs, which passes
+/// over what another cluster says.
+pub fn refuses(said: &Said, (database, position): (usize, Position), guards: Guards) -> bool {
+    let one = match said {
+        Said::Refused(one) => one,
+        Said::Foreign(one) if !guards.hold(Guard::OwnOutcomesOnly) => one,
+        Said::Applied(_) | Said::Foreign(_) | Said::Seen(_) => return false,
+    };
+    (one.database, one.position) == (database, position)
 }
 
 /// Where an operation goes: the real table, fed as store/src/progress.rs feeds it.

@@ -101,7 +101,7 @@ fn is_minted_twice(before: &State, after: &State) -> bool {
 }
 
 fn row(before: &Row, after: &Row) -> Option<Promise> {
-    if after.belief.is_some_and(|belief| belief.foreign) {
+    if after.misled || after.belief.is_some_and(|belief| belief.foreign) {
         return Some(Promise::OnlyTheOwnClusterIsBelieved);
     }
     let believed = |belief: &Seen| (order(belief), belief.carried);

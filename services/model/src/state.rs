@@ -56,6 +56,8 @@ pub enum Said {
     Applied(Instruction),
     /// The provisioner: this instruction will never be taken.
     Refused(Instruction),
+    /// Another cluster's provisioner says the same.
+    Foreign(Instruction),
     /// An observer.
     Seen(Seen),
 }
@@ -84,6 +86,8 @@ pub struct Row {
     pub operations: Vec<Operation>,
     /// Whether its tombstone was removed, long after its end.
     pub closed: bool,
+    /// Whether an operation failed by another cluster's word: for the checker alone.
+    pub misled: bool,
 }
 
 /// All of Postgres.

@@ -184,6 +184,11 @@ pub enum Step {
         /// Of which database.
         database: usize,
     },
+    /// Fault: another cluster says that an instruction will never be taken.
+    StrangerRefuses {
+        /// Of which database.
+        database: usize,
+    },
 }
 
 /// What the programs do by themselves.
@@ -203,7 +208,7 @@ pub fn chance(protocol: &Protocol, state: &State) -> Vec<Step> {
     let mut steps = Vec::new();
     backend::chance(protocol, state, &mut steps);
     provisioner::chance(state, &mut steps);
-    cluster::chance(state, &mut steps);
+    cluster::chance(protocol, state, &mut steps);
     steps.extend(state.late.iter().cloned().map(Step::Wake));
     steps
 }

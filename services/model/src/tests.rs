@@ -177,6 +177,7 @@ const NEEDED: &[(Guard, Bounds, Promise)] = &[
     (Guard::FoldNewest, Bounds::SLEEPERS, Promise::TheNewestIsBelieved),
     (Guard::BelieveNewer, Bounds::SLEEPERS, Promise::StatusNeverGoesBack),
     (Guard::OwnClusterOnly, Bounds::STRANGERS, Promise::OnlyTheOwnClusterIsBelieved),
+    (Guard::OwnOutcomesOnly, Bounds::STRANGERS, Promise::OnlyTheOwnClusterIsBelieved),
     (Guard::OffsetWithRows, Bounds::SLEEPERS, Promise::TheNewestIsBelieved),
     (Guard::OffsetCompared, Bounds::SLEEPERS, Promise::GossipIsTakenInOnce),
     (Guard::EndsAreFinal, Bounds::SLEEPERS, Promise::EndsAreFinal),

@@ -264,7 +264,7 @@ pub(super) fn store(protocol: &Protocol, state: &mut State, from: usize, count: 
         }
     }
     touched.extend(batch.iter().filter_map(|said| match said {
-        Said::Applied(one) | Said::Refused(one) => Some(one.database),
+        Said::Applied(one) | Said::Refused(one) | Said::Foreign(one) => Some(one.database),
         Said::Seen(_) => None,
     }));
     for database in touched {
@@ -283,10 +283,10 @@ fn move_operations(protocol: &Protocol, row: &mut Row, database: usize, batch: &
         applied: applied.chain(held).max(),
     };
     for operation in &mut row.operations {
-        let refused = batch.iter().any(|said| {
-            matches!(said, Said::Refused(one) if (one.database, one.position) == (database, operation.position))
-        });
-        if let Some(next) = guards::judged(operation, progress, refused, protocol.guards) {
+        let which = (database, operation.position);
+        let refused = batch.iter().find(|said| guards::refuses(said, which, protocol.guards));
+        if let Some(next) = guards::judged(operation, progress, refused.is_some(), protocol.guards) {
+            row.misled |= next == OperationState::Failed && matches!(refused, Some(Said::Foreign(_)));
             operation.state = next;
         }
     }

@@ -29,14 +29,19 @@ pub(super) fn progress(protocol: &Protocol, state: &State, steps: &mut Vec<Step>
     }
 }
 
-pub(super) fn chance(state: &State, steps: &mut Vec<Step>) {
+pub(super) fn chance(protocol: &Protocol, state: &State, steps: &mut Vec<Step>) {
     if state.left.outages > 0 && !state.away {
         steps.push(Step::Leave);
     }
+    // With the guard it moves nothing.
+    let refused = state.left.strangers > 0 && !protocol.guards.hold(Guard::OwnOutcomesOnly);
     for (database, resource) in state.resources.iter().enumerate() {
         let Some(object) = resource.object else { continue };
         if state.left.strangers > 0 {
             steps.push(Step::StrangerSpeaks { database });
+        }
+        if refused {
+            steps.push(Step::StrangerRefuses { database });
         }
         if state.left.sleepers > 0 {
             steps.push(Step::ObserverSleeps { database });
@@ -81,6 +86,10 @@ pub(super) fn apply(protocol: &Protocol, state: &mut State, step: &Step) {
             let Some(seen) = state.look(*database) else { return };
             let made_up = Seen { position: FAR, carried: Some(FAR), foreign: true, ..seen };
             state.gossip.push(Said::Seen(made_up));
+        }
+        Step::StrangerRefuses { database } => {
+            state.left.strangers -= 1;
+            state.gossip.extend(state.postgres.rows[*database].desired.map(Said::Foreign));
         }
         _ => {}
     }
