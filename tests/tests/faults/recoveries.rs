@@ -93,6 +93,7 @@ pub(crate) const API_SERVER_KILLED: Recovery =
 pub(crate) const TOO_MANY_REQUESTS: Recovery = within(25, "API server answers 429");
 pub(crate) const UNAVAILABLE: Recovery = within(25, "API server answers 503");
 
+pub(crate) const CLOCKS_JUMP: Recovery = within(25, "clocks that are wrong and jump: others pass");
 pub(crate) const BESIDE_HASTE: Recovery = within(20, "a tenant asks for ten times as much: others pass");
 pub(crate) const NONSENSE: Recovery = within(25, "nonsense on both topics: others pass");
 pub(crate) const SAID_AGAIN: Recovery = within(30, "every record once more, twice, in another order");
