@@ -193,6 +193,8 @@ async fn restarts_in_turn_are_not_noticed() {
     let (mut longest, mut slowest) = (Duration::ZERO, Duration::ZERO);
     for _ in 0..3 {
         load.goes_on(10).await;
+        let at_work = async || (!partitions(&provisioner.log()).is_empty()).then_some(());
+        eventually(PATIENCE, "the fault to fire: a member with partitions", at_work).await;
         let next = rig.provisioner().await;
         slowest = slowest.max(provisioner.terminate(GRACE).await.unwrap());
         longest = longest.max(rig.recovery().await);
