@@ -158,8 +158,13 @@ impl Kept for Secret {
         for value in self.data.iter_mut().flat_map(|data| data.values_mut()) {
             *value = ByteString::default();
         }
-        let said =
-            [names::SECRET_OF, names::secret::TYPE, names::secret::TAKEN_FROM, names::secret::REVISION];
+        let said = [
+            names::SECRET_OF,
+            names::RESOURCE,
+            names::secret::TYPE,
+            names::secret::TAKEN_FROM,
+            names::secret::REVISION,
+        ];
         if let Some(annotations) = &mut self.metadata.annotations {
             annotations.retain(|key, _| said.contains(&key.as_str()));
         }
@@ -292,8 +297,13 @@ mod tests {
 
     #[test]
     fn no_password_and_nothing_large_is_kept() {
-        let secret = stripped::<Secret>(json!({ "data": { "pg-password": "c2VjcmV0" } }));
+        let mark = json!({ names::RESOURCE: "uid-1" });
+        let annotations = json!({ names::RESOURCE: "uid-1", "example.com/large": "x" });
+        let secret =
+            json!({ "metadata": { "annotations": annotations }, "data": { "pg-password": "c2VjcmV0" } });
+        let secret = stripped::<Secret>(secret);
         assert_eq!(secret["data"], json!({ "pg-password": "" }));
+        assert_eq!(secret["metadata"]["annotations"], mark, "by it the Secret is known to be taken over");
         let node = stripped::<Node>(json!({
             "metadata": { "name": "n", "labels": { "a": "b" }, "annotations": { "a": "b" } },
             "spec": { "providerID": "aws:///z/i-1", "unschedulable": true },

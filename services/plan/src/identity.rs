@@ -59,16 +59,16 @@ pub fn annotated(resource: &QuestDB) -> Option<&str> {
     resource.metadata.annotations.as_ref()?.get(names::ADOPTED_ID).map(String::as_str)
 }
 
-/// What a Kubernetes object knows: one that names the resource as its controller, or carries its name in our labels.
+/// What a Kubernetes object knows: one that goes with the resource, or carries its name in our labels and goes with none.
 pub fn trace_of(resource: &QuestDB, kind: &str, object: &ObjectMeta) -> Option<Trace> {
     let labels = object.labels.as_ref()?;
     let named = |key: &str, value: &Option<String>| labels.get(key) == value.as_ref();
     let of_resource = named(names::LABEL_NAME, &resource.metadata.name)
         && named(names::LABEL_NAMESPACE, &resource.metadata.namespace);
-    let alone = object.owner_references.as_ref().is_none_or(Vec::is_empty);
-    let controlled = resource.metadata.uid.as_deref().is_some_and(|uid| is_controlled_by(object, uid));
-    // Of an object that another resource of this name controls, the end is near.
-    let knows = controlled || (of_resource && alone && object.deletion_timestamp.is_none());
+    let goes = resource.metadata.uid.as_deref().is_some_and(|uid| goes_with(object, uid));
+    let alone = mark(object).is_none() && object.owner_references.as_ref().is_none_or(Vec::is_empty);
+    // Of what goes with another resource of this name the end is near, or was missed.
+    let knows = goes || (of_resource && alone && object.deletion_timestamp.is_none());
     let database = labels.get(names::LABEL_DATABASE).filter(|_| knows)?;
     let what = format!("{kind} {}", object.name.as_deref().unwrap_or_default());
     Some(Trace { database: database.clone(), what })
@@ -99,10 +99,14 @@ pub(crate) fn display(cluster: &str, namespace: &str, name: &str) -> String {
     format!("{cluster}/{namespace}/{name}")
 }
 
-/// Whether an object names a resource, by uid, as its controller.
-pub(crate) fn is_controlled_by(object: &ObjectMeta, uid: &str) -> bool {
+/// Whether an object says, by uid, that it goes with a resource: by our mark or, as older operators wrote, by its controller.
+pub(crate) fn goes_with(object: &ObjectMeta, uid: &str) -> bool {
     let mut owners = object.owner_references.iter().flatten();
-    owners.any(|owner| owner.controller == Some(true) && owner.uid == uid)
+    mark(object) == Some(uid) || owners.any(|owner| owner.controller == Some(true) && owner.uid == uid)
+}
+
+fn mark(object: &ObjectMeta) -> Option<&str> {
+    object.annotations.as_ref()?.get(names::RESOURCE).map(String::as_str)
 }
 
 /// Decides. `traces` were looked for everywhere, unless the annotation names one. Whether what was found may be acted upon is for
@@ -236,7 +240,7 @@ mod tests {
             assert_eq!(found.map(|found| found.database).as_deref() == Some(DATABASE), expected, "{object}");
         };
         let owner = |uid: &str| json!([{ "apiVersion": "v1", "kind": "K", "name": "n", "uid": uid, "controller": true }]);
-        assert!(is_controlled_by(
+        assert!(goes_with(
             &serde_json::from_value(json!({ "ownerReferences": owner("uid-1") })).unwrap(),
             "uid-1"
         ));
@@ -245,15 +249,18 @@ mod tests {
         check(|object| object["labels"][names::LABEL_NAME] = json!("b"), false);
         check(|object| object["labels"][names::LABEL_NAMESPACE] = json!("b"), false);
         check(|object| object["labels"] = json!({ names::LABEL_DATABASE: DATABASE }), false);
-        let controlled = |uid: &str, labels: Value| {
-            let object = json!({ "name": "a", "labels": labels, "ownerReferences": owner(uid) });
+        let marked = |uid: &str| json!({ "annotations": { names::RESOURCE: uid } });
+        let controlled = |uid: &str| json!({ "ownerReferences": owner(uid) });
+        let knows = |mut object: Value, labels: &Value| {
+            object["name"] = json!("a");
+            object["labels"] = labels.clone();
             trace_of(&resource, "Secret", &serde_json::from_value(object).unwrap()).is_some()
         };
         let labels = json!(crate::fixture::subject().labels());
-        assert!(controlled("uid-1", json!({ names::LABEL_DATABASE: DATABASE })));
-        assert!(
-            controlled("uid-1", labels.clone()) && !controlled("uid-2", labels),
-            "of its namesake before"
-        );
+        let ways: [&dyn Fn(&str) -> Value; 2] = [&marked, &controlled];
+        for of in ways {
+            assert!(knows(of("uid-1"), &json!({ names::LABEL_DATABASE: DATABASE })));
+            assert!(knows(of("uid-1"), &labels) && !knows(of("uid-2"), &labels), "of its namesake before");
+        }
     }
 }

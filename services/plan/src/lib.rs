@@ -7,6 +7,7 @@
 //! *Invariant:* every step can be carried out twice, and a crash between any two leads to the same end: what is planned
 //! depends on what is observed alone, never on what was planned before.
 
+mod beside;
 pub mod build;
 mod change;
 mod contest;
@@ -40,6 +41,7 @@ mod unclaimed;
 mod upgrade;
 mod validate;
 
+pub use beside::{beside, is_owned, left_beside};
 pub use change::{Change, Reload, Setting};
 pub use contest::{Contest, contests};
 pub use goal::{Goal, is_leaving};

@@ -170,7 +170,8 @@ pub enum Step {
     CreateSecret(Manifest),
     /// Draw the key of this id, and hand its private half out in this Secret, unless that is there.
     DrawKey(Manifest, String),
-    /// Take the Secret with the credentials as it was seen from the resource, with which it would go: it stays with the disk.
+    /// Write over the Secret with the credentials, as it was seen, by what it is known, so that it does not go with its resource
+    /// before its time, or at all: it stays with the disk.
     KeepSecret(Manifest),
     /// Write other credentials, or where the same come from by now.
     SetCredentials(Box<NewCredentials>),

@@ -7,7 +7,7 @@ use kube::core::ObjectMeta;
 use resources::{QuestDB, names};
 use serde_json::{Value, json};
 
-use crate::identity::{display, is_controlled_by, settled_identity};
+use crate::identity::{display, goes_with, settled_identity};
 use crate::{Kind, Manifest, Settings};
 
 /// A database and its custom resource.
@@ -19,7 +19,7 @@ pub struct Subject {
     pub namespace: String,
     /// Name of the resource.
     pub name: String,
-    /// Uid of the resource: for owner references and nothing else.
+    /// Uid of the resource: for the mark on what goes with it and nothing else.
     pub uid: String,
     /// Identity of the database, hyphenated. *Invariant:* never a Kubernetes uid.
     pub database: String,
@@ -66,17 +66,12 @@ impl Subject {
         ])
     }
 
-    /// Metadata of a namespaced child that goes when the resource goes.
+    /// Metadata of a namespaced child that the operator takes away before it lets the resource go. *Invariant:* it has no
+    /// `ownerReference`: of a resource that is deleted in the foreground Kubernetes takes away whatever has one at once, and asks
+    /// neither the protection of a database nor the policy for its disk.
     pub(crate) fn owned(&self, name: &str) -> Value {
         let mut metadata = self.unowned(name);
-        metadata["ownerReferences"] = json!([{
-            "apiVersion": format!("{}/{}", names::GROUP, names::VERSION),
-            "kind": names::KIND,
-            "name": self.name,
-            "uid": self.uid,
-            "controller": true,
-            "blockOwnerDeletion": false,
-        }]);
+        metadata["annotations"] = json!({ names::RESOURCE: self.uid });
         metadata
     }
 
@@ -104,8 +99,8 @@ impl Subject {
         })
     }
 
-    /// Whether an object is of this database: by its labels, or, should somebody have taken those off, because our resource
-    /// or its StatefulSet controls it.
+    /// Whether an object is of this database: by its labels, or, should somebody have taken those off, because it goes with our
+    /// resource or is controlled by its StatefulSet.
     pub fn holds(&self, object: &ObjectMeta) -> bool {
         let mut owners = object.owner_references.iter().flatten();
         let of_set = owners.any(|owner| {
@@ -113,7 +108,7 @@ impl Subject {
                 && owner.kind == Kind::StatefulSet.as_str()
                 && owner.name == self.name
         });
-        self.owns(object.labels.as_ref()) || is_controlled_by(object, &self.uid) || of_set
+        self.owns(object.labels.as_ref()) || goes_with(object, &self.uid) || of_set
     }
 
     /// Whether what is to be made is there and was not seen yet, although whoever sees our objects sees it soon. A StatefulSet says
@@ -122,7 +117,7 @@ impl Subject {
         intended.kind == Kind::StatefulSet && intended.uid.is_none() && self.owns(found.labels.as_ref())
     }
 
-    /// Whether what was found under the name of one of our objects is that object. What has no controller is known by what
+    /// Whether what was found under the name of one of our objects is that object. What bears no mark is known by what
     /// it leads to: claim, disk and pod each to the next.
     pub fn recognises(&self, intended: &Manifest, found: &Value) -> bool {
         let metadata = found.get("metadata").cloned().unwrap_or_default();
@@ -165,11 +160,12 @@ mod tests {
     }
 
     #[test]
-    fn an_object_without_labels_is_known_by_its_controller_or_its_disk() {
+    fn an_object_without_labels_is_known_by_its_mark_or_its_disk() {
         let subject = subject();
+        let mark = format!("/metadata/annotations/{}", names::RESOURCE.replace('/', "~1"));
         let table = [
-            (build::config_map(&validated(&resource(1))), "/metadata/ownerReferences/0/uid"),
-            (build::secret(&subject), "/metadata/ownerReferences/0/controller"),
+            (build::config_map(&validated(&resource(1))), mark.as_str()),
+            (build::secret(&subject), mark.as_str()),
             (build::claim(&subject, &volume(50)), "/spec/volumeName"),
             (build::persistent_volume(&subject, &volume(50)), "/spec/csi/volumeHandle"),
             (build::persistent_volume(&subject, &volume(50)), "/spec/claimRef/name"),
@@ -180,9 +176,24 @@ mod tests {
             assert!(subject.recognises(&intended, &found), "{field}");
             found["metadata"]["labels"] = json!({});
             assert!(subject.recognises(&intended, &found), "{field}: labels taken off");
-            *found.pointer_mut(field).unwrap() =
-                if field.ends_with("controller") { json!(false) } else { json!("other") };
+            *found.pointer_mut(field).unwrap() = json!("other");
             assert!(!subject.recognises(&intended, &found), "{field}: somebody else's");
         }
+    }
+
+    #[test]
+    fn what_an_older_operator_made_is_known_by_its_controller() {
+        let (subject, intended) = (subject(), build::config_map(&validated(&resource(1))));
+        let known = |uid: &str, controls: bool| {
+            let owner = json!({
+                "apiVersion": "crd.questdb.io/v1", "kind": names::KIND, "name": subject.name, "uid": uid,
+                "controller": controls, "blockOwnerDeletion": false,
+            });
+            let mut found = intended.body.clone();
+            found["metadata"] = json!({ "name": intended.name, "ownerReferences": [owner] });
+            subject.recognises(&intended, &found)
+        };
+        assert!(known(&subject.uid, true));
+        assert!(!known(&subject.uid, false) && !known("other", true));
     }
 }

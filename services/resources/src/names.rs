@@ -38,6 +38,9 @@ pub const RELEASED: &str = "crd.questdb.io/instance-released";
 pub const UNJOINED: &str = "crd.questdb.io/instance-unjoined";
 /// Annotation of a Secret: name of the resource that it belongs to.
 pub const SECRET_OF: &str = "crd.questdb.io/name";
+/// Annotation of a child: uid of the resource that it goes with. It stands in for an `ownerReference`, by which Kubernetes would
+/// take the child away as soon as somebody deletes its resource in the foreground, whatever protects its database.
+pub const RESOURCE: &str = "crd.questdb.io/resource-uid";
 /// Annotation of a child: hash of what the operator applied last.
 pub const APPLIED: &str = "crd.questdb.io/applied";
 /// Annotation of a pod template: hash of everything that needs a restart to be heeded.

@@ -18,6 +18,7 @@ mod exact;
 mod fence;
 mod fields;
 mod firewall;
+mod foreground;
 mod foreign;
 mod frugal;
 mod guide;

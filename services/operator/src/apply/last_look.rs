@@ -1,7 +1,8 @@
 //! The last look before a resource is let go: afterwards nobody looks for what belonged to its database.
 //!
 //! *Invariant:* what plans the end saw a shared picture and caches, which may be behind; this asks EC2 and the API server
-//! themselves. What only Kubernetes' garbage collector has to remove is not asked for, but for what it must not remove.
+//! themselves. Nor does Kubernetes' garbage collector know of what lies beside the resource: what of that is there still, because
+//! nobody saw it, is deleted here.
 
 use cloud::{Role, Select, Volume, VolumeId};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Secret};
@@ -10,7 +11,7 @@ use kube::{Api, ResourceExt as _};
 use plan::Goal;
 use resources::names;
 
-use super::{Pass, aws};
+use super::{Pass, aws, kubernetes};
 use crate::error::Error;
 
 /// An error while anything is left.
@@ -88,10 +89,36 @@ async fn in_kubernetes(pass: &Pass<'_>) -> Result<Option<String>, Error> {
     if let Some(node) = nodes.first() {
         return Ok(Some(format!("Node {}", node.name_any())));
     }
-    owned_secret(pass).await
+    match beside(pass).await? {
+        Some(left) => Ok(Some(left)),
+        None => owned_secret(pass).await,
+    }
 }
 
-/// The Secret with the credentials of a disk that stays: it is taken from the resource first, or would go with it.
+/// What lies beside the resource; it is told to go.
+async fn beside(pass: &Pass<'_>) -> Result<Option<String>, Error> {
+    let (subject, context) = (&pass.validated.subject, pass.context);
+    let served = context.caches.children(subject).served;
+    let mut left = None;
+    for (kind, name) in plan::beside(pass.validated) {
+        // What we may not see of a kind that a cluster may lack holds nothing up.
+        if kind.definition().is_some() && !served.contains(&kind) {
+            continue;
+        }
+        let api = kubernetes::dynamic(context, kind, Some(&subject.namespace));
+        let found =
+            context.call("look for what lies beside the resource", api.get_metadata_opt(&name)).await?;
+        let Some(found) = found.map(|found| found.metadata) else { continue };
+        let Some(target) = plan::left_beside(subject, kind, &found) else { continue };
+        if found.deletion_timestamp.is_none() {
+            kubernetes::delete(pass, &target).await?;
+        }
+        left.get_or_insert_with(|| format!("{} {name}", kind.as_str()));
+    }
+    Ok(left)
+}
+
+/// The Secret with the credentials of a disk that stays: it is taken from the resource first, or would not be known to be kept.
 async fn owned_secret(pass: &Pass<'_>) -> Result<Option<String>, Error> {
     if pass.validated.goal == Goal::Purge {
         return Ok(None);
@@ -100,7 +127,6 @@ async fn owned_secret(pass: &Pass<'_>) -> Result<Option<String>, Error> {
     let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &subject.namespace);
     let name = names::credentials(&subject.name);
     let secret = context.call("look for the Secret", secrets.get_metadata_opt(&name)).await?;
-    let mut owners = secret.iter().flat_map(|found| found.metadata.owner_references.iter().flatten());
-    let owned = owners.any(|owner| owner.uid == subject.uid);
-    Ok(owned.then(|| format!("Secret {name}, which the resource owns,")))
+    let owned = secret.is_some_and(|found| plan::is_owned(&found.metadata, &subject.uid));
+    Ok(owned.then(|| format!("Secret {name}, which goes with the resource,")))
 }

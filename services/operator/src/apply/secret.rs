@@ -41,7 +41,7 @@ pub(super) async fn create(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), E
     };
     let there = found.data.get("data").and_then(Value::as_object).cloned().unwrap_or_default();
     let missing = data(&there)?;
-    // Labels and owner too: it may be here because somebody took them off.
+    // Labels and mark too: it may be here because somebody took them off.
     let mut metadata = manifest.body["metadata"].clone();
     metadata["resourceVersion"] = json!(found.metadata.resource_version);
     if !missing.is_empty() {
@@ -53,7 +53,7 @@ pub(super) async fn create(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), E
     write::merge(context, &api, &manifest.name, "complete the Secret", &body).await.map(drop)
 }
 
-/// Takes the Secret as it was seen from the resource, which is about to go.
+/// Takes the Secret, as it was seen, from the resource, or from who would take it away with that.
 pub(super) async fn keep(pass: &Pass<'_>, manifest: &Manifest) -> Result<(), Error> {
     let api = dynamic(pass.context, manifest.kind, manifest.namespace.as_deref());
     let mut metadata = manifest.body["metadata"].clone();

@@ -9,7 +9,8 @@ use crate::{Kind, Manifest, Subject};
 pub fn secret(subject: &Subject) -> Manifest {
     let name = names::credentials(&subject.name);
     let mut metadata = subject.owned(&name);
-    metadata["annotations"] = json!({ names::SECRET_OF: subject.name, names::secret::TYPE: "psql" });
+    metadata["annotations"][names::SECRET_OF] = json!(subject.name);
+    metadata["annotations"][names::secret::TYPE] = json!("psql");
     Manifest {
         kind: Kind::Secret,
         namespace: Some(subject.namespace.clone()),
@@ -24,7 +25,7 @@ pub fn secret(subject: &Subject) -> Manifest {
 pub fn drawn_key(subject: &Subject, id: &str) -> Manifest {
     let name = names::drawn_key(&subject.name, id);
     let mut metadata = subject.owned(&name);
-    // Known by its owner alone: nothing with a private key comes over the watch of what has our labels.
+    // Known by its mark alone: nothing with a private key comes over the watch of what has our labels.
     metadata["labels"] = json!({});
     Manifest {
         kind: Kind::Secret,

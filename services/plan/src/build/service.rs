@@ -42,8 +42,8 @@ fn manifest(
     let subject = &validated.subject;
     let mut metadata = subject.owned(&name);
     metadata["labels"][names::LABEL_SERVICE] = json!(role);
-    if !annotations.is_empty() {
-        metadata["annotations"] = json!(annotations);
+    for (key, value) in annotations {
+        metadata["annotations"][key] = json!(value);
     }
     Manifest {
         kind: Kind::Service,

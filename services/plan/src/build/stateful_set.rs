@@ -28,7 +28,7 @@ pub fn stateful_set(validated: &Validated, node: &str, copied: Option<&Copied>) 
     let mut metadata = subject.owned(&subject.name);
     if !validated.keyring.drawn.is_empty() {
         // A second place for what nobody could draw again.
-        metadata["annotations"] = json!({ names::secret::DRAWN: json!(validated.keyring.drawn).to_string() });
+        metadata["annotations"][names::secret::DRAWN] = json!(json!(validated.keyring.drawn).to_string());
     }
     Manifest {
         kind: Kind::StatefulSet,

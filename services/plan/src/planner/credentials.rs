@@ -9,12 +9,14 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use super::World;
 use super::existing::living;
 use super::reach::leaving_node;
+use crate::beside::{is_owned, refers};
 use crate::change::{is_told, keyring_of_pod};
+use crate::identity::goes_with;
 use crate::matches::covers;
 use crate::secrets::{NewCredentials, Taking};
-use crate::{Goal, Part, Plan, State, Step, Validated, build};
+use crate::{Goal, Manifest, Part, Plan, State, Step, Subject, Validated, build};
 use resources::names;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// The keys that a Secret must have.
 const KEYS: [&str; 4] = [
@@ -89,8 +91,13 @@ fn drawn(world: &World<'_>, plan: &mut Plan) -> bool {
         plan.wait(Part::Credentials, "credentials are being made");
         return false;
     };
-    if is_left_alone(secret) && living(&world.observed.account.volumes).next().is_none() {
+    let is_kept = is_left_alone(secret, &world.validated.subject.uid);
+    if is_kept && living(&world.observed.account.volumes).next().is_none() {
         plan.wait(Part::Credentials, "the disk that they were kept beside is missing");
+        return false;
+    }
+    if free(world, plan) {
+        plan.wait(Part::Credentials, "the credentials are being taken from their resource");
         return false;
     }
     let has = |key: &&str| secret.data.as_ref().is_some_and(|data| data.contains_key(*key));
@@ -108,9 +115,11 @@ fn drawn(world: &World<'_>, plan: &mut Plan) -> bool {
     false
 }
 
-/// Whether nobody owns a Secret, as one that was kept beside a disk, until somebody returns to that.
-pub(super) fn is_left_alone(secret: &Secret) -> bool {
-    secret.metadata.owner_references.as_ref().is_none_or(Vec::is_empty)
+/// Whether a Secret goes neither with the resource of this uid nor with anything else, as one that was kept beside a disk, until
+/// somebody returns to that; or went with a resource that is not there any more.
+pub(super) fn is_left_alone(secret: &Secret, uid: &str) -> bool {
+    let metadata = &secret.metadata;
+    metadata.owner_references.as_ref().is_none_or(Vec::is_empty) && !goes_with(metadata, uid)
 }
 
 /// Whether the Secret stays although its resource goes: without it nobody could log in again to what its disk holds.
@@ -119,21 +128,41 @@ pub(super) fn stay(world: &World<'_>) -> bool {
     *goal == Goal::Retire && *removing && living(&world.observed.account.volumes).next().is_some()
 }
 
-/// Takes the Secret from its resource, with which Kubernetes would remove it; nothing where that is done. Without an owner it is
-/// known by its labels alone, so they are written too. Whoever returns to the disk takes it over ([`drawn`]).
+/// Lets the Secret go with no resource any more; nothing where that is done. Then it is known by its labels alone, so they are
+/// written too. Whoever returns to the disk takes it over ([`drawn`]).
 pub(super) fn disown(world: &World<'_>) -> Option<Step> {
     let secret = world.observed.children.secret.as_deref()?;
     let subject = &world.validated.subject;
-    let owners = || secret.metadata.owner_references.iter().flatten();
-    if owners().all(|owner| owner.uid != subject.uid) {
+    if !is_owned(&secret.metadata, &subject.uid) {
         return None;
     }
-    let others: Vec<_> = owners().filter(|owner| owner.uid != subject.uid).collect();
+    let mut kept = without_owner(subject, secret);
+    kept.body["metadata"]["annotations"][names::RESOURCE] = Value::Null;
+    Some(Step::KeepSecret(kept))
+}
+
+/// Takes off the reference that older operators gave the Secret: by that Kubernetes would take it away as soon as its resource is
+/// deleted in the foreground, before anybody can say that it stays. Whether there is one.
+pub(super) fn free(world: &World<'_>, plan: &mut Plan) -> bool {
+    let subject = &world.validated.subject;
+    let secret = world.observed.children.secret.as_deref();
+    let secret = secret.filter(|secret| refers(&secret.metadata, &subject.uid));
+    if let Some(secret) = secret {
+        let reason = "Kubernetes would not wait for the operator before it takes the credentials away";
+        plan.act(Part::Credentials, Step::KeepSecret(without_owner(subject, secret)), reason);
+    }
+    secret.is_some()
+}
+
+/// What the Secret is known by, over the version that was seen, and without its resource as its owner.
+fn without_owner(subject: &Subject, secret: &Secret) -> Manifest {
+    let owners = secret.metadata.owner_references.iter().flatten();
+    let others: Vec<_> = owners.filter(|owner| owner.uid != subject.uid).collect();
     let mut kept = build::secret(subject);
     kept.uid.clone_from(&secret.metadata.uid);
     kept.body["metadata"]["ownerReferences"] = json!(others);
     kept.body["metadata"]["resourceVersion"] = json!(secret.metadata.resource_version);
-    Some(Step::KeepSecret(kept))
+    kept
 }
 
 /// Writes other values. *Invariant:* while there is a pod, only where its restart is decided ([`super::workload`]), so that

@@ -83,7 +83,8 @@ pub(super) fn trace_of_a_disk(
         return (volume.state != "deleted").then(|| format!("status names {}", volume.id));
     }
     // The resource before it went, and left both.
-    let kept = observed.children.secret.as_deref().filter(|secret| is_left_alone(secret));
+    let uid = &validated.subject.uid;
+    let kept = observed.children.secret.as_deref().filter(|secret| is_left_alone(secret, uid));
     let name = kept?.metadata.name.as_deref().unwrap_or_default();
     Some(format!("Secret {name} was kept beside it (without that, it begins anew with an empty disk)"))
 }

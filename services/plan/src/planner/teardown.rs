@@ -39,6 +39,8 @@ pub(super) fn plan(world: &World<'_>, plan: &mut Plan) {
     let goal = world.validated.goal;
     last_copy::remember(world, plan);
     super::retag(world, plan, ending_part);
+    // Before all else: it may go any moment.
+    let freed = credentials::free(world, plan);
     let mut go_on = true;
     for (step, part) in order.into_iter().zip(parts) {
         let skipped = match part {
@@ -60,7 +62,7 @@ pub(super) fn plan(world: &World<'_>, plan: &mut Plan) {
         }
     }
     if goal != Goal::Pause {
-        clean_up(world, plan, go_on);
+        clean_up(world, plan, go_on && !freed);
     }
 }
 
@@ -105,8 +107,7 @@ fn stop_pod(world: &World<'_>, plan: &mut Plan) -> bool {
     if let Some(found) = &children.stateful_set {
         if found.metadata.deletion_timestamp.is_none() {
             super::version::take_back(world, plan, Part::PodStop);
-            let metadata = &found.metadata;
-            let target = target(Kind::StatefulSet, metadata);
+            let target = target(Kind::StatefulSet, &found.metadata);
             plan.act(Part::PodStop, Step::Delete(target), "the pod would be made again");
         }
         plan.wait(Part::PodStop, "the StatefulSet is being removed");

@@ -12,6 +12,7 @@ mod disk;
 mod drift;
 mod ends;
 mod enumerated;
+mod foreground;
 mod held;
 mod identity;
 mod kubernetes;

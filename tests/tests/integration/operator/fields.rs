@@ -75,9 +75,8 @@ pub(super) async fn meddle(client: &Client, api: &Api<DynamicObject>, name: &str
     let mut done = 0;
     let all = owned(&api.get(name).await.unwrap());
     assert!(all.len() > 5, "{name}: {all:?}");
-    // By its labels and its owner an object is found: who takes those off is looked for in another way.
-    let marks = ["/metadata/labels/", "/metadata/ownerReferences"];
-    for pointer in all.iter().filter(|pointer| !marks.iter().any(|mark| pointer.starts_with(mark))) {
+    // By its labels an object is found: who takes those off is looked for in another way.
+    for pointer in all.iter().filter(|pointer| !pointer.starts_with("/metadata/labels/")) {
         // What is empty is owned and not shown.
         let Some(value) = before.pointer(pointer) else { continue };
         let is_back = async || (read().await.pointer(pointer) == Some(value)).then_some(());

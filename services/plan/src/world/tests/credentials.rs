@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use kube::core::ObjectMeta;
 use resources::names::condition;
 use resources::{CredentialsSpec, IlpSpec, QuestDB, SecretSpec, names};
 use serde_json::json;
@@ -106,6 +107,33 @@ impl World {
                 && found.metadata.uid.as_ref() == Some(&target.uid)
         };
         self.secrets.retain(|found| !same(found));
+    }
+
+    /// Makes the Secret, or writes over what it says of itself as a merge does.
+    pub(super) fn create_secret(&mut self, manifest: &Manifest) {
+        let mut body = manifest.body.clone();
+        let Some(found) = &mut self.children.secret else {
+            self.secrets_drawn += 1;
+            body["metadata"]["uid"] = json!(format!("secret-{}", self.secrets_drawn));
+            body["metadata"]["resourceVersion"] = json!(self.next().to_string());
+            let drawn = format!("drawn-{}", self.secrets_drawn);
+            body["metadata"]["annotations"][names::secret::REVISION] = json!(drawn);
+            let [user, password] = [json!("YQ=="), json!(ByteString(drawn.into_bytes()))];
+            body["data"] = json!({ "pg-user": user, "pg-password": password, "http-user": user, "http-password": password });
+            self.children.secret = Some(Arc::new(serde_json::from_value(body).unwrap()));
+            return;
+        };
+        let found = &mut Arc::make_mut(found).metadata;
+        let annotations = found.annotations.get_or_insert_default();
+        for (key, value) in body["metadata"]["annotations"].take().as_object().into_iter().flatten() {
+            annotations.remove(key);
+            annotations.extend(value.as_str().map(|value| (key.clone(), value.to_owned())));
+        }
+        let ours: ObjectMeta = serde_json::from_value(body["metadata"].take()).unwrap();
+        found.labels.get_or_insert_default().extend(ours.labels.unwrap_or_default());
+        if ours.owner_references.is_some() {
+            found.owner_references = ours.owner_references.filter(|owners| !owners.is_empty());
+        }
     }
 
     pub(super) fn draw_key(&mut self, manifest: &Manifest, id: &str) {

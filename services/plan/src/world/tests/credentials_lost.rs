@@ -109,7 +109,7 @@ fn labels_and_keys_that_were_taken_off_come_back() {
     let before = world.children.secret.as_ref().unwrap().metadata.clone();
     let hands: [fn(&mut ObjectMeta); 4] = [
         |metadata| metadata.labels = None,
-        |metadata| metadata.owner_references = None,
+        |metadata| drop(metadata.annotations.as_mut().unwrap().remove(names::RESOURCE).unwrap()),
         |metadata| drop(metadata.annotations.as_mut().unwrap().remove(names::SECRET_OF).unwrap()),
         |metadata| drop(metadata.labels.as_mut().unwrap().remove(names::LABEL_MANAGED_BY).unwrap()),
     ];

@@ -102,7 +102,7 @@ fn each_field_of_ours_comes_back_by_one_apply() {
         }),
         (Kind::Service, |world| edit(service(world), |value| value["spec"]["ports"][1]["port"] = json!(7))),
         (Kind::Service, |world| {
-            edit(service(world), |value| value["metadata"]["ownerReferences"] = json!([]));
+            edit(service(world), |value| value["metadata"]["annotations"][names::RESOURCE] = json!("x"));
         }),
         // It would send nobody to the pod.
         (Kind::Service, |world| edit(service(world), |value| value["spec"]["selector"]["app"] = json!("x"))),

@@ -9,25 +9,29 @@ use kube::core::ObjectMeta;
 use resources::{DeletionPolicy, QuestDBStatus, RunState, names};
 use serde_json::json;
 
-use super::model::World;
+use super::model::{Refusal, World};
 use super::operations::change;
 use super::{ENOUGH, check_serving, pass, settle, wish};
 use crate::fixture::{DATABASE, plain, settings, subject};
-use crate::identity::is_controlled_by;
-use crate::{Identity, Kind, Part, State, Step, Trace, identify, trace_of, traces_in_aws};
+use crate::{Goal, Identity, Kind, Part, State, Step, Trace, identify, trace_of, traces_in_aws};
 
 impl World {
-    /// The resource is let go, and Kubernetes removes what it owns.
-    pub(super) fn release(&mut self) {
+    /// The resource is let go, after the operator's last look.
+    pub(super) fn release(&mut self) -> Result<(), Refusal> {
+        if self.children.secret.as_deref().is_some_and(|found| is_owned(&found.metadata)) {
+            if Goal::of(&self.resource) == Goal::Purge {
+                self.children.secret = None;
+            }
+            return Err("the Secret is still there");
+        }
         self.released = true;
-        let secret = self.children.secret.take();
-        self.children.secret = secret.filter(|found| !is_owned(&found.metadata));
+        Ok(())
     }
 }
 
-/// Whether something goes with its owner.
+/// Whether something is to go with its resource.
 pub(super) fn is_owned(object: &ObjectMeta) -> bool {
-    object.owner_references.iter().flatten().next().is_some()
+    crate::is_owned(object, "uid-1") || crate::is_owned(object, "uid-2")
 }
 
 /// A database of a resource that people wrote, with a disk that goes with it.
@@ -172,7 +176,7 @@ fn a_resource_that_is_made_again_returns_to_the_disk_and_the_credentials_that_we
     assert_eq!((world.volumes.len(), &world.volumes[0].id), (1, &disk));
     let adopted = world.children.secret.as_deref().unwrap();
     assert_eq!((&adopted.metadata.uid, &adopted.data), (&secret.metadata.uid, &secret.data));
-    assert!(is_controlled_by(&adopted.metadata, "uid-2"), "it would not go with its resource");
+    assert!(crate::is_owned(&adopted.metadata, "uid-2"), "it would not go with its resource");
 }
 
 /// The Secret alone tells of a disk that there was: nothing empty takes its place, and nobody takes the Secret over.
@@ -199,14 +203,14 @@ fn without_the_disk_that_they_were_kept_beside_credentials_begin_no_other() {
     assert!(world.volumes.is_empty() && !is_owned(&world.children.secret.as_deref().unwrap().metadata));
 }
 
-/// Whoever takes the labels off leaves the owner alone to tell whose the Secret is.
+/// Whoever takes the labels off leaves the mark alone to tell whose the Secret is.
 #[test]
 fn credentials_that_are_kept_are_known_by_their_labels_and_keep_their_other_owners() {
     let mut world = served();
     world.resource.spec.storage.deletion_policy = DeletionPolicy::Retain;
     let metadata = &mut Arc::make_mut(world.children.secret.as_mut().unwrap()).metadata;
     let other = json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "of-people", "uid": "theirs" });
-    metadata.owner_references.as_mut().unwrap().push(serde_json::from_value(other).unwrap());
+    metadata.owner_references = Some(vec![serde_json::from_value(other).unwrap()]);
     metadata.labels = None;
     world.resource.metadata.deletion_timestamp =
         serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();

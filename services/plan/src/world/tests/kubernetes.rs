@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use cloud::{Attachment, AttachmentState, Instance, InstanceState, key};
 use jiff::SignedDuration;
-use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -72,26 +71,6 @@ impl World {
                 let mut metadata = of_kind.map(|(_, found)| &found.metadata);
                 metadata.find(|metadata| metadata.name.as_deref() == Some(name))
             }
-        }
-    }
-
-    fn create_secret(&mut self, manifest: &Manifest) {
-        if let Some(found) = &mut self.children.secret {
-            let ours: ObjectMeta = parse(&manifest.body["metadata"]);
-            let found = &mut Arc::make_mut(found).metadata;
-            found.labels.get_or_insert_default().extend(ours.labels.unwrap_or_default());
-            found.annotations.get_or_insert_default().extend(ours.annotations.unwrap_or_default());
-            found.owner_references = ours.owner_references;
-        } else {
-            self.secrets_drawn += 1;
-            let mut body = manifest.body.clone();
-            body["metadata"]["uid"] = json!(format!("secret-{}", self.secrets_drawn));
-            body["metadata"]["resourceVersion"] = json!(self.next().to_string());
-            let drawn = format!("drawn-{}", self.secrets_drawn);
-            body["metadata"]["annotations"][names::secret::REVISION] = json!(drawn);
-            let [user, password] = [json!("YQ=="), json!(ByteString(drawn.into_bytes()))];
-            body["data"] = json!({ "pg-user": user, "pg-password": password, "http-user": user, "http-password": password });
-            self.children.secret = Some(Arc::new(parse(&body)));
         }
     }
 

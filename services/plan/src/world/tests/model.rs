@@ -423,7 +423,7 @@ impl World {
             }
             // Looked for once more, as the operator does.
             Step::RemoveFinalizer if !self.children.nodes.is_empty() => return Err("a Node is still there"),
-            Step::RemoveFinalizer => self.release(),
+            Step::RemoveFinalizer => self.release()?,
             other => panic!("{} does not write the resource", other.name()),
         }
         self.touch();

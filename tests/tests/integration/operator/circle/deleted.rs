@@ -48,8 +48,8 @@ async fn a_resource_that_is_deleted_by_hand_comes_back_with_its_disk_and_one_mac
     let opened = secret().await;
     assert_eq!(opened.metadata.uid, opens.metadata.uid, "other credentials were drawn");
     assert!(opened.data == opens.data, "other values were written");
-    let owners: Vec<_> = opened.metadata.owner_references.iter().flatten().map(|owner| &owner.uid).collect();
-    assert_eq!(owners, Vec::from_iter(again.metadata.uid.as_ref()), "it is taken over again");
+    let of = opened.metadata.annotations.as_ref().and_then(|annotations| annotations.get(names::RESOURCE));
+    assert_eq!(of, again.metadata.uid.as_ref(), "it is taken over again");
     let now = circle.machines(&made).await;
     assert!(now.len() == 1 && now != machines, "{machines:?}, then {now:?}");
     assert_eq!(circle.disk(&made).await, disk);

@@ -107,7 +107,7 @@ async fn there(api: &Api<DynamicObject>, name: &str) -> DynamicObject {
     eventually(PATIENCE, &format!("{name} to be there"), async || api.get_opt(name).await.unwrap()).await
 }
 
-/// Another object of the same name and owner.
+/// Another object of the same name and labels.
 fn another(found: DynamicObject, kind: &str) -> DynamicObject {
     let DynamicObject { types, metadata, mut data } = found;
     let fields = data.as_object_mut().unwrap();
@@ -120,7 +120,7 @@ fn another(found: DynamicObject, kind: &str) -> DynamicObject {
     }
     let (place, field, value) = theirs(kind);
     data.pointer_mut(place).unwrap()[field] = value;
-    let ObjectMeta { name, namespace, labels, owner_references, .. } = metadata;
-    let metadata = ObjectMeta { name, namespace, labels, owner_references, ..ObjectMeta::default() };
+    let ObjectMeta { name, namespace, labels, .. } = metadata;
+    let metadata = ObjectMeta { name, namespace, labels, ..ObjectMeta::default() };
     DynamicObject { types, metadata, data }
 }

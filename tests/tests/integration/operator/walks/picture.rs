@@ -1,5 +1,5 @@
 //! All that there is of a database, without what tells it from another one with the same wish: every object of every kind that
-//! is its own by label or owner, what it has in AWS, and what its status says.
+//! is its own by label or mark, what it has in AWS, and what its status says.
 //!
 //! What is taken out of a picture is named one by one, with the reason, here and in [`plain`](super::plain); all else counts.
 
@@ -50,7 +50,7 @@ impl Found {
     ) -> impl Iterator<Item = &(String, DynamicObject)> {
         let uid = resource.uid().unwrap();
         self.objects.iter().filter(move |(_, object)| {
-            let owned = object.owner_references().iter().any(|owner| owner.uid == uid);
+            let owned = object.annotations().get(names::RESOURCE) == Some(&uid);
             owned || object.labels().get(names::LABEL_DATABASE).is_some_and(|found| found == database)
         })
     }
