@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use domain::catalogue::InstanceTypes;
 use domain::recovery::Deadlines;
 use runtime::{OpsArgs, TelemetryArgs};
 use secrecy::SecretString;
@@ -97,9 +98,9 @@ pub struct Serve {
     /// Health and metrics.
     #[command(flatten)]
     pub ops: OpsArgs,
-    /// Address of the API; port 0 takes a free one and logs it
-    #[arg(long, env = "SLIPWAY_API_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
-    pub api_listen: SocketAddr,
+    /// What the API is told.
+    #[command(flatten)]
+    pub api: ApiArgs,
     /// How long operations may take.
     #[command(flatten)]
     pub deadlines: DeadlineArgs,
@@ -121,6 +122,19 @@ pub struct Serve {
     /// Consumer group of the sink, and the name under which its offsets are kept
     #[arg(long, env = "SLIPWAY_SINK_GROUP", value_name = "NAME", default_value = "slipway-backend")]
     pub sink_group: String,
+}
+
+/// Where the API is, and what it offers.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "API", about = None, long_about = None)]
+pub struct ApiArgs {
+    /// Address of the API; port 0 takes a free one and logs it
+    #[arg(long, env = "SLIPWAY_API_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    pub api_listen: SocketAddr,
+    /// EC2 instance types that databases may be asked for with, separated by commas; one that is not known with its memory and
+    /// its virtual processors. All that are known when absent. The operator of each cluster has to offer them as well
+    #[arg(long, env = "SLIPWAY_INSTANCE_TYPES", value_name = "TYPE[:MIB:PROCESSORS]")]
+    pub instance_types: Option<InstanceTypes>,
 }
 
 /// How long operations may take.
@@ -473,6 +487,7 @@ mod tests {
         let least = ["slipway-backend", "serve", "--database-url=postgres://x/y", "--kafka-bootstrap=x:1"];
         let Command::Serve(serve) = Cli::try_parse_from(least).unwrap().command else { panic!("serve") };
         assert_eq!(serve.deadlines.deadlines(), Deadlines::default());
+        assert_eq!(serve.api.instance_types, None, "all that are known");
         assert_eq!(Connections::from(serve.bounds.connections), Connections::default());
     }
 }

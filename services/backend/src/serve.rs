@@ -70,7 +70,7 @@ pub fn store(database: &crate::args::Database, application: &str) -> Result<Stor
 
 /// Runs until a signal.
 pub async fn run(args: Serve) -> Result<(), Error> {
-    let Serve { database, kafka, telemetry, ops, api_listen, deadlines, bounds, roles, sink_group, sweep } =
+    let Serve { database, kafka, telemetry, ops, api: told, deadlines, bounds, roles, sink_group, sweep } =
         args;
     let service = runtime::service!("slipway-backend");
     let program = Program::start(service, &telemetry, &ops).await.map_err(Error::Program)?;
@@ -112,7 +112,8 @@ pub async fn run(args: Serve) -> Result<(), Error> {
         let api = Api::new(store.clone(), doorbell.clone(), streams, metrics.clone(), pages);
         let api = api.behind(gate).with_deadlines(deadlines.deadlines()).with_hearing(hearing.clone());
         let api = api.with_shares(Shares::of(bounds.share.into(), metrics.clone()));
-        start_api(&program, (api_listen, bounds.connections.into()), api).await?;
+        let api = api.offering(told.instance_types.unwrap_or_default());
+        start_api(&program, (told.api_listen, bounds.connections.into()), api).await?;
     }
     start_tidying(&program, &store, &metrics, bounds);
     let judge = Judge {

@@ -1,18 +1,19 @@
 //! What is on offer: QuestDB versions, instance types, limits. Checked here, so that a wrong wish never leaves the API.
 
+mod instance_types;
+mod repository;
+
+pub use instance_types::{InstanceType, InstanceTypes, InvalidInstanceTypes, instance_type};
+pub use repository::{InvalidRepository, Repository};
+
 /// QuestDB versions on offer, oldest first.
 pub const VERSIONS: &[&str] = &["9.3.4"];
 
 /// The version of a database that names none.
 pub const DEFAULT_VERSION: &str = "9.3.4";
 
-/// EC2 instance types on offer with their memory in MiB and processors.
-pub const INSTANCE_TYPES: &[InstanceType] = &[
-    InstanceType { name: "m7i.large", memory_mib: 8_192, processors: 2 },
-    InstanceType { name: "m7i.xlarge", memory_mib: 16_384, processors: 4 },
-    InstanceType { name: "r7i.2xlarge", memory_mib: 65_536, processors: 8 },
-    InstanceType { name: "r7i.4xlarge", memory_mib: 131_072, processors: 16 },
-];
+/// The repository of QuestDB's images where no setting names another.
+pub const QUESTDB_IMAGE: &str = "questdb/questdb";
 
 /// The instance type of a database that names none.
 pub const DEFAULT_INSTANCE_TYPE: &str = "m7i.large";
@@ -195,30 +196,15 @@ pub fn volume_limits(name: &str) -> Option<&'static VolumeLimits> {
     VOLUMES.iter().find(|limits| limits.name == name)
 }
 
-/// An EC2 instance type on offer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct InstanceType {
-    /// EC2's name.
-    pub name: &'static str,
-    /// Memory in MiB.
-    pub memory_mib: u32,
-    /// Virtual processors.
-    pub processors: u32,
-}
-
-/// The instance type of that name.
-pub fn instance_type(name: &str) -> Option<&'static InstanceType> {
-    INSTANCE_TYPES.iter().find(|kind| kind.name == name)
-}
-
 /// The container image of a version on offer.
 pub fn image(version: &str) -> Option<String> {
     VERSIONS.contains(&version).then(|| image_of(version))
 }
 
-/// The container image of a version, whether it is on offer or not.
+/// The container image of a version, whether it is on offer or not, by its well-known name: by that one image is told from
+/// another, whichever [`Repository`] it comes from.
 pub fn image_of(version: &str) -> String {
-    format!("questdb/questdb:{version}")
+    format!("{QUESTDB_IMAGE}:{version}")
 }
 
 /// The major version of a QuestDB version.

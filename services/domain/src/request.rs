@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crate::catalogue;
+use crate::catalogue::{self, InstanceTypes};
 use crate::cluster::Cluster;
 use crate::desired::{Compute, DeletionPolicy, Desired, Exposure, Network, RunState, Storage, VolumeType};
 use crate::id::{DatabaseId, DatabaseName};
@@ -75,8 +75,8 @@ struct Fields {
 }
 
 impl Create {
-    /// Checks every rule and tells all that is wrong.
-    pub fn validate(&self) -> Result<Valid, Violations> {
+    /// Checks every rule and tells all that is wrong; `types` are on offer.
+    pub fn validate(&self, types: &InstanceTypes) -> Result<Valid, Violations> {
         let mut wrong = Violations::default();
         let name = wrong.keep(
             self.name
@@ -84,6 +84,8 @@ impl Create {
                 .map_err(|error| Violation::new("/name", Rule::Format, error.to_string())),
         );
         let fields = self.change.over(&Fields::defaults(), &mut wrong);
+        // One that nobody named may not be on offer either.
+        wrong.0.extend(types.refusal("/compute/instance_type", &fields.instance_type));
         if self.region.is_empty() {
             wrong.push(Violation::new("/region", Rule::Required, "name the AWS region, such as eu-west-1"));
         }
@@ -120,8 +122,9 @@ impl Change {
         self.on_failure.as_deref().and_then(OnFailure::parse).unwrap_or(OnFailure::Revert)
     }
 
-    /// The desired state that follows `current`; equal to it when nothing changes.
-    pub fn apply(&self, current: &Desired) -> Result<Desired, Violations> {
+    /// The desired state that follows `current`; equal to it when nothing changes. `types` are on offer, and whatever the database
+    /// has may stay.
+    pub fn apply(&self, current: &Desired, types: &InstanceTypes) -> Result<Desired, Violations> {
         let mut wrong = Violations::default();
         if matches!(current.run_state, RunState::Deleted | RunState::Purged) {
             wrong.push(Violation::new(
@@ -131,6 +134,9 @@ impl Change {
             ));
         }
         let fields = self.over(&Fields::of(current), &mut wrong);
+        if fields.instance_type != current.compute.instance_type {
+            wrong.0.extend(types.refusal("/compute/instance_type", &fields.instance_type));
+        }
         if fields.storage.size_gib < current.storage.size_gib {
             let size = current.storage.size_gib;
             wrong.push(Violation::new(
@@ -155,6 +161,7 @@ impl Change {
         Ok(next)
     }
 
+    /// What is asked for over what there was; which instance type may be, is checked by who asks.
     fn over(&self, base: &Fields, wrong: &mut Violations) -> Fields {
         let mut fields = base.clone();
         if let Some(version) = &self.version {
@@ -162,9 +169,7 @@ impl Change {
             fields.version = wrong.keep(found).unwrap_or_default();
         }
         if let Some(instance_type) = &self.instance_type {
-            let names: Vec<&str> = catalogue::INSTANCE_TYPES.iter().map(|kind| kind.name).collect();
-            fields.instance_type =
-                wrong.keep(on_offer("/compute/instance_type", instance_type, &names)).unwrap_or_default();
+            fields.instance_type.clone_from(instance_type);
         }
         self.storage_over(&mut fields.storage, wrong);
         if let Some(config) = &self.config {

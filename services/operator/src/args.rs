@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cloud::{Family, Rate};
+use domain::catalogue::{self, InstanceTypes, Repository};
 use plan::Settings;
 
 use crate::neighbours::NeighbourArgs;
@@ -71,8 +72,15 @@ pub struct Args {
     #[arg(long, env = "SLIPWAY_WATCH_TIMEOUT", default_value_t = 290, value_parser = clap::value_parser!(u32).range(1..=290), value_name = "SECONDS")]
     pub watch_timeout: u32,
     /// QuestDB versions that databases may have
-    #[arg(long = "questdb-versions", env = "SLIPWAY_QUESTDB_VERSIONS", value_delimiter = ',', default_values = domain::catalogue::VERSIONS, value_name = "VERSION")]
+    #[arg(long = "questdb-versions", env = "SLIPWAY_QUESTDB_VERSIONS", value_delimiter = ',', default_values = catalogue::VERSIONS, value_name = "VERSION")]
     pub versions: Vec<String>,
+    /// Repository of QuestDB's images, without a tag: that is the version. Nobody is restarted for another one
+    #[arg(long, env = "SLIPWAY_QUESTDB_IMAGE", default_value = catalogue::QUESTDB_IMAGE, value_name = "REPOSITORY")]
+    pub questdb_image: Repository,
+    /// EC2 instance types that databases may have, separated by commas; one that is not known with its memory and its virtual
+    /// processors. All that are known when absent
+    #[arg(long, env = "SLIPWAY_INSTANCE_TYPES", value_name = "TYPE[:MIB:PROCESSORS]")]
+    pub instance_types: Option<InstanceTypes>,
     /// Who else lives in the cluster.
     #[command(flatten)]
     pub neighbours: NeighbourArgs,
@@ -101,6 +109,8 @@ impl Args {
             zones: self.zones.iter().cloned().collect::<BTreeMap<_, _>>(),
             node_image: self.node_image.clone(),
             versions: self.versions.clone(),
+            questdb_image: self.questdb_image.clone(),
+            instance_types: self.instance_types.clone().unwrap_or_default(),
             neighbours: self.neighbours.settings(&self.lease_namespace, &self.dns_suffix),
         }
     }
@@ -184,6 +194,18 @@ mod tests {
     }
 
     #[test]
+    fn images_and_machines_are_the_well_known_ones_unless_others_are_named() {
+        let settings = |more: &[&str]| Args::try_parse_from(least().iter().chain(more)).unwrap().settings();
+        let usual = settings(&[]);
+        assert_eq!(usual.questdb_image.image("9.3.4"), catalogue::image_of("9.3.4"));
+        assert_eq!(usual.instance_types, InstanceTypes::default());
+        let named =
+            settings(&["--questdb-image=mirror:5000/questdb", "--instance-types=r8i.2xlarge:65536:8"]);
+        assert_eq!(named.questdb_image.image("9.3.4"), "mirror:5000/questdb:9.3.4");
+        assert_eq!(named.instance_types.told(), "must be one of: r8i.2xlarge");
+    }
+
+    #[test]
     fn an_image_is_named_by_its_id() {
         assert!(image("ami-0123456789abcdef0").is_ok());
         assert!(image("resolve:ssm:/images/latest").is_err() && image("ami-").is_err() && image("").is_err());
@@ -206,6 +228,8 @@ mod tests {
             ("--watch-timeout", "291"),
             ("--watch-namespace", "a,*"),
             ("--aws-rates", "launch=2"),
+            ("--questdb-image", "questdb/questdb:9.3.4"),
+            ("--instance-types", "r8i.2xlarge"),
         ] {
             let arguments = least().into_iter().chain([flag, value]);
             assert!(Args::try_parse_from(arguments).is_err(), "{flag} {value}");

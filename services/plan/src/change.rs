@@ -21,7 +21,8 @@ pub use reload::{Reload, Setting};
 
 pub(crate) use reload::reload;
 pub(crate) use running::{
-    Running, field_of, image_of_pod, image_of_template, keyring_of_pod, keyring_of_template, template_digest,
+    Running, field_of, image_of_pod, image_of_template, is_stranded, keyring_of_pod, keyring_of_template,
+    template_digest,
 };
 
 /// A difference between what is asked for and what is.
@@ -92,6 +93,10 @@ fn restarts(world: &World<'_>) -> Vec<Change> {
             ChangeMeans::Restart,
             "QuestDB runs under an older configuration or machine",
         ));
+    }
+    if changes.is_empty() && is_stranded(world.validated, pod) {
+        let why = "its image is waited for from a repository from which images do not come any more";
+        changes.push(Change::new("/spec/image", ChangeMeans::Restart, why));
     }
     if changes.is_empty() {
         changes.extend(read_anew(world.validated, annotations, template));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use cloud::{Instance, InstanceId, InstanceState, Role, Volume, VolumeId, VolumeKind, VolumeState};
+use domain::catalogue::{InstanceTypes, Repository};
 use resources::{QuestDB, QuestDBStatus, names};
 use serde_json::{Value, json};
 
@@ -24,6 +25,8 @@ pub(crate) fn settings() -> Settings {
         versions: ["9.3.4", "9.3.5", "9.4.0", "9.4.1", "10.0.0", "10.0.1", "10.0.2"]
             .map(str::to_owned)
             .to_vec(),
+        questdb_image: Repository::default(),
+        instance_types: InstanceTypes::default(),
         neighbours: Neighbours {
             operator_namespace: "slipway-system".to_owned(),
             operator_cidrs: Vec::new(),

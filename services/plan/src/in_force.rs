@@ -2,8 +2,9 @@
 //! database out of anybody's care.
 //!
 //! *Invariant:* only what is exactly as it is in force stands against a rule: a key of server.conf, the name that clients know,
-//! the zone of the disk, and a spec as it was accepted. Whoever changes it is judged anew. What a pod is made of is known to us by short digests alone, which two
-//! texts may share: they say that something changed, and never that something is allowed.
+//! the zone of the disk, the type and the image of the machine, and a spec as it was accepted. Whoever changes it is judged anew.
+//! What a pod is made of is known to us by short digests alone, which two texts may share: they say that something changed, and
+//! never that something is allowed.
 
 use domain::{Rule, Violation, Violations, catalogue};
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -35,6 +36,8 @@ impl InForce {
                 HOSTNAME => return keeps_name(resource),
                 INGRESS_HOST => return was_accepted(resource),
                 NODE_IMAGE => return is_image_of_machine(resource) || was_accepted(resource),
+                IMAGE => return was_accepted(resource),
+                INSTANCE_TYPE => return is_type_of_machine(resource),
                 ZONE => return is_placed(resource) || was_accepted(resource),
                 _ => {}
             }
@@ -84,6 +87,8 @@ fn key_of<'a>(spec: &'a QuestDBSpec, pointer: &str) -> Option<(&'a str, &'a str)
 pub(crate) const NAME: &str = "/metadata/name";
 const HOSTNAME: &str = "/spec/network/hostname";
 const INGRESS_HOST: &str = "/spec/network/ingress/host";
+pub(crate) const IMAGE: &str = "/spec/image";
+pub(crate) const INSTANCE_TYPE: &str = "/spec/compute/instanceType";
 const NODE_IMAGE: &str = "/spec/compute/nodeImage";
 const ZONE: &str = "/spec/zone";
 const POD: &str = "/spec/pod/";
@@ -111,6 +116,14 @@ pub(crate) fn keeps_name(resource: &QuestDB) -> bool {
 fn is_image_of_machine(resource: &QuestDB) -> bool {
     let image = resource.spec.compute.node_image.as_ref();
     image.is_some() && node(resource).is_some_and(|node| node.image.as_ref() == image)
+}
+
+/// Whether its machine is of the type that is asked for, or was asked for as such. What that has must be known, though it is on
+/// offer no more.
+fn is_type_of_machine(resource: &QuestDB) -> bool {
+    let wish = &resource.spec.compute.instance_type;
+    let is_of_node = node(resource).is_some_and(|node| node.instance_type.as_ref() == Some(wish));
+    catalogue::instance_type(wish).is_some() && (is_of_node || was_accepted(resource))
 }
 
 /// Whether its machine is in the zone that it is bound to, or was asked for there: no disk leaves its zone.
@@ -145,7 +158,7 @@ mod tests {
 
     use super::*;
     use crate::fixture::{resource, settings};
-    use crate::{Subject, Validated, build, validate_over};
+    use crate::{Settings, Subject, Validated, build, validate_over};
 
     const KEY: &str = "pg.user.of.before";
 
@@ -362,6 +375,62 @@ mod tests {
             let wrong = check(&resource, &InForce::default()).err().unwrap_or_default();
             assert_eq!(wrong, expected, "{number}");
         }
+    }
+
+    #[test]
+    fn fewer_machines_on_offer_and_another_repository_take_no_database_out_of_care() {
+        let offer = "m7i.xlarge,r8i.large:16384:2".parse().unwrap();
+        let questdb_image = "mirror/questdb".parse().unwrap();
+        let settings = Settings { instance_types: offer, questdb_image, ..settings() };
+        let wrong = |change: Change| {
+            let mut resource = of_other_settings();
+            for value in [&mut resource.spec.zone, &mut resource.spec.compute.node_image] {
+                *value = None;
+            }
+            resource.spec.network.hostname = None;
+            resource.spec.image = Some("questdb/questdb:9.3.4".to_owned());
+            node(&mut resource).instance_type = Some("m7i.large".to_owned());
+            change(&mut resource);
+            let subject = Subject::of(&resource, &settings).unwrap();
+            let checked = validate_over(&resource, subject, &settings, &InForce::default());
+            let checked = checked.map(|found| (found.container_image(), found.instance_type.memory_mib));
+            checked.map_err(|wrong| wrong.0.into_iter().map(|wrong| wrong.pointer).collect::<Vec<_>>())
+        };
+        let kept = |image: &str| Ok((image.to_owned(), 8_192));
+        assert_eq!(wrong(|_| {}), kept("questdb/questdb:9.3.4"), "the very spec was accepted");
+        let later = |resource: &mut QuestDB| resource.metadata.generation = Some(2);
+        assert_eq!(wrong(later), Err(vec![IMAGE.to_owned()]));
+        assert_eq!(wrong(other), kept("mirror/questdb:9.3.4"), "it has the machine");
+        let table: [Change; 4] = [
+            |resource| {
+                other(resource);
+                node(resource).instance_type = Some("m7i.xlarge".to_owned());
+            },
+            |resource| {
+                other(resource);
+                resource.spec.compute.instance_type = "m7i.2xlarge".to_owned();
+            },
+            // On offer once, by a setting that is gone: nobody knows what it has.
+            |resource| {
+                other(resource);
+                gone(resource);
+            },
+            gone,
+        ];
+        for (number, change) in table.into_iter().enumerate() {
+            assert_eq!(wrong(change), Err(vec![INSTANCE_TYPE.to_owned()]), "{number}");
+        }
+    }
+
+    /// Another spec, which names no image.
+    fn other(resource: &mut QuestDB) {
+        resource.metadata.generation = Some(2);
+        resource.spec.image = None;
+    }
+
+    fn gone(resource: &mut QuestDB) {
+        resource.spec.compute.instance_type = "r8i.xlarge".to_owned();
+        node(resource).instance_type = Some("r8i.xlarge".to_owned());
     }
 
     #[test]

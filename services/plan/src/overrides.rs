@@ -10,7 +10,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use domain::catalogue;
+use domain::catalogue::InstanceType;
 use domain::{Rule, Violation, Violations};
 use resources::names::{self, port};
 use resources::{
@@ -58,8 +58,12 @@ const LOADER_NAMES: [&str; 9] =
 /// namespace. A Secret of people that is called so cannot be told from them by its name, and is to have another.
 const OF_OPERATOR: (&str, &str) = ("-credentials", ".ilp.");
 
-/// What the API server cannot know of a wish.
-pub(crate) fn check(overrides: &PodOverrides, instance_type: &str, violations: &mut Violations) {
+/// What the API server cannot know of a wish; of a type of machine that is not known nothing is asked.
+pub(crate) fn check(
+    overrides: &PodOverrides,
+    instance_type: Option<&InstanceType>,
+    violations: &mut Violations,
+) {
     let mut checks = Checks { violations };
     checks.keys(overrides);
     checks.amounts(overrides, instance_type);
@@ -119,8 +123,8 @@ impl Checks<'_> {
         }
     }
 
-    fn amounts(&mut self, overrides: &PodOverrides, instance_type: &str) {
-        let Some(kind) = catalogue::instance_type(instance_type) else { return };
+    fn amounts(&mut self, overrides: &PodOverrides, instance_type: Option<&InstanceType>) {
+        let Some(kind) = instance_type else { return };
         let room = Amounts::of_machine(kind);
         let beside = beside(overrides);
         if let Some(chosen) = overrides.resources.as_ref().map(Amounts::read) {
@@ -128,10 +132,10 @@ impl Checks<'_> {
                 self.say("/spec/pod/resources", Rule::Range, "QuestDB needs 500m and 1Gi at least");
             }
             if !chosen.plus(beside).fits(room) {
-                self.say("/spec/pod/resources", Rule::Range, too_much(room, instance_type));
+                self.say("/spec/pod/resources", Rule::Range, too_much(room, &kind.name));
             }
         } else if !LEAST.plus(beside).fits(room) {
-            self.say("/spec/pod/containers", Rule::Range, too_much(room, instance_type));
+            self.say("/spec/pod/containers", Rule::Range, too_much(room, &kind.name));
         }
     }
 

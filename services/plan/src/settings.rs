@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use domain::catalogue::{InstanceTypes, Repository};
+
 /// The cluster's place in the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -19,6 +21,10 @@ pub struct Settings {
     pub node_image: String,
     /// QuestDB versions that databases may have.
     pub versions: Vec<String>,
+    /// Where QuestDB's images come from.
+    pub questdb_image: Repository,
+    /// EC2 instance types that databases may have.
+    pub instance_types: InstanceTypes,
     /// Who else lives in the cluster.
     pub neighbours: Neighbours,
 }

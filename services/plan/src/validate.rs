@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use domain::catalogue;
+use domain::catalogue::{self, InstanceType, InstanceTypes, Repository};
 use domain::{Rule, Violation, Violations};
 use resources::render::sorted;
 use resources::{
@@ -18,6 +18,7 @@ use crate::in_force::{self, keeps_name};
 use crate::overrides;
 use crate::reach::{self, Reach};
 use crate::secrets::Keyring;
+use crate::upgrade::version_of;
 use crate::{Goal, InForce, Settings, Subject};
 
 /// A wish that can be carried out.
@@ -37,10 +38,12 @@ pub struct Validated {
     pub generation: i64,
     /// QuestDB version.
     pub version: String,
-    /// Container image.
+    /// Container image by its well-known name, which tells one QuestDB from another.
     pub image: String,
+    /// Where that image comes from.
+    pub repository: Repository,
     /// EC2 instance type.
-    pub instance_type: &'static catalogue::InstanceType,
+    pub instance_type: InstanceType,
     /// Machine image.
     pub node_image: String,
     /// Disk.
@@ -68,6 +71,11 @@ pub struct Validated {
 }
 
 impl Validated {
+    /// The container image by the name under which it is pulled. Nobody is restarted for another of the same version.
+    pub fn container_image(&self) -> String {
+        self.repository.image(version_of(&self.image))
+    }
+
     /// Whether the disk is destroyed only once a last copy of it is complete.
     pub fn keeps_copy(&self) -> bool {
         self.goal == Goal::Purge && self.storage.deletion_policy == DeletionPolicy::Snapshot
@@ -93,10 +101,10 @@ pub fn validate_over(
         check(resource, &subject, settings, &mut violations);
     }
     let kept = in_force.pardon(resource, &mut violations);
-    let fallback = || catalogue::instance_type(catalogue::DEFAULT_INSTANCE_TYPE);
-    let instance_type = catalogue::instance_type(&spec.compute.instance_type).or_else(fallback);
-    let Some(instance_type) = instance_type else {
-        violations.push(unknown("/spec/compute/instanceType", "the catalogue is empty"));
+    let known = settings.instance_types.known(&spec.compute.instance_type);
+    let known = known.or_else(|| catalogue::instance_type(catalogue::DEFAULT_INSTANCE_TYPE));
+    let Some(instance_type) = known.cloned() else {
+        violations.push(unknown(in_force::INSTANCE_TYPE, "the catalogue is empty"));
         return Err(violations);
     };
     violations.into_result()?;
@@ -108,7 +116,8 @@ pub fn validate_over(
         instruction: spec.instruction.clone(),
         generation: resource.metadata.generation.unwrap_or_default(),
         version: spec.version.clone(),
-        image: spec.image.clone().unwrap_or_else(|| catalogue::image_of(&spec.version)),
+        image: catalogue::image_of(&spec.version),
+        repository: repository(spec, settings),
         instance_type,
         node_image: spec.compute.node_image.clone().unwrap_or_else(|| settings.node_image.clone()),
         storage: spec.storage.clone(),
@@ -124,6 +133,15 @@ pub fn validate_over(
         kept,
         subject,
     })
+}
+
+/// Where the image comes from: one that is named was accepted, be it from a repository of before.
+fn repository(spec: &QuestDBSpec, settings: &Settings) -> Repository {
+    let named = spec.image.as_deref().and_then(|image| {
+        let repository = image.strip_suffix(spec.version.as_str())?.strip_suffix(':')?;
+        repository.parse().ok()
+    });
+    named.unwrap_or_else(|| settings.questdb_image.clone())
 }
 
 /// The name that a database was given, by its own name if it asks for none: another suffix of the operator is for those that come
@@ -157,13 +175,13 @@ fn check(resource: &QuestDB, subject: &Subject, settings: &Settings, violations:
     if !settings.versions.contains(&spec.version) && !is_in_force(resource) {
         violations.push(one_of("/spec/version", settings.versions.iter().map(String::as_str)));
     }
-    let image = catalogue::image_of(&spec.version);
+    let image = settings.questdb_image.image(&spec.version);
     if spec.image.as_ref().is_some_and(|wished| *wished != image) {
-        violations.push(one_of("/spec/image", std::iter::once(image.as_str())));
+        violations.push(one_of(in_force::IMAGE, std::iter::once(image.as_str())));
     }
-    if catalogue::instance_type(&spec.compute.instance_type).is_none() {
-        let names = catalogue::INSTANCE_TYPES.iter().map(|kind| kind.name);
-        violations.push(one_of("/spec/compute/instanceType", names));
+    let types = &settings.instance_types;
+    if types.get(&spec.compute.instance_type).is_none() {
+        violations.push(unknown(in_force::INSTANCE_TYPE, &not_on_offer(types)));
     }
     if let Some(image) = &spec.compute.node_image
         && *image != settings.node_image
@@ -181,8 +199,16 @@ fn check(resource: &QuestDB, subject: &Subject, settings: &Settings, violations:
     check_credentials(spec.credentials.as_ref(), subject, violations);
     reach::check(&spec.network, subject, settings, violations);
     if let Some(overrides) = &spec.pod {
-        overrides::check(overrides, &spec.compute.instance_type, violations);
+        overrides::check(overrides, types.known(&spec.compute.instance_type), violations);
     }
+}
+
+/// What is said to who asks for another machine than there is, and to who told a backend of it and not the operator.
+fn not_on_offer(types: &InstanceTypes) -> String {
+    let named = types.told();
+    format!(
+        "{named}; SLIPWAY_INSTANCE_TYPES of this cluster's operator says which, and that of the backend must name no others"
+    )
 }
 
 /// Whether the version that is asked for is the one that the database has, which may be on offer no more.

@@ -31,6 +31,7 @@ pub use router::{openapi, router};
 pub use shares::{Share, Shares};
 pub use streams::Streams;
 
+use domain::catalogue::InstanceTypes;
 use domain::recovery::Deadlines;
 use runtime::ops::Pages;
 
@@ -54,6 +55,7 @@ struct Inner {
     hearing: Hearing,
     shares: Shares,
     told: unreadable::Told,
+    instance_types: InstanceTypes,
 }
 
 impl Api {
@@ -83,6 +85,7 @@ impl Api {
             hearing,
             shares,
             told,
+            instance_types: InstanceTypes::default(),
         }))
     }
 
@@ -113,6 +116,17 @@ impl Api {
     pub fn with_deadlines(mut self, deadlines: Deadlines) -> Self {
         Arc::make_mut(&mut self.0).deadlines = deadlines;
         self
+    }
+
+    /// The same API with other instance types on offer; its own ones are all that are known.
+    #[must_use]
+    pub fn offering(mut self, instance_types: InstanceTypes) -> Self {
+        Arc::make_mut(&mut self.0).instance_types = instance_types;
+        self
+    }
+
+    fn instance_types(&self) -> &InstanceTypes {
+        &self.0.instance_types
     }
 
     fn deadlines(&self) -> &Deadlines {

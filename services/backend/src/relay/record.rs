@@ -71,6 +71,7 @@ fn is_ours(actor: &str) -> bool {
 mod tests {
     use std::collections::BTreeMap;
 
+    use domain::catalogue::InstanceTypes;
     use domain::request::{Change, Create};
 
     use super::*;
@@ -88,7 +89,8 @@ mod tests {
             credentials: "file:x".to_owned(),
         };
         let (name, region) = ("trades".to_owned(), cluster.region.clone());
-        let wish = Create { name, region, change: Change::default() }.validate().unwrap();
+        let wish =
+            Create { name, region, change: Change::default() }.validate(&InstanceTypes::default()).unwrap();
         let database = DatabaseId::mint();
         Instruction {
             id: InstructionId::mint(),

@@ -6,6 +6,10 @@ fn good() -> Create {
     Create { name: "trades".to_owned(), region: "eu-west-1".to_owned(), change: Change::default() }
 }
 
+fn offer() -> InstanceTypes {
+    InstanceTypes::default()
+}
+
 fn desired() -> Desired {
     let cluster = Cluster {
         id: "eu-west-1".parse().unwrap(),
@@ -18,7 +22,7 @@ fn desired() -> Desired {
         state: crate::ClusterState::Active,
         credentials: "file:x".to_owned(),
     };
-    good().validate().unwrap().place(DatabaseId::mint(), &cluster)
+    good().validate(&offer()).unwrap().place(DatabaseId::mint(), &cluster)
 }
 
 #[test]
@@ -87,7 +91,7 @@ fn every_broken_field_is_named() {
     for (break_it, pointer, rule) in cases {
         let mut create = good();
         break_it(&mut create);
-        let wrong = create.validate().unwrap_err();
+        let wrong = create.validate(&offer()).unwrap_err();
         assert_eq!(wrong.0.len(), 1, "{wrong}");
         assert_eq!((wrong.0[0].pointer.as_str(), wrong.0[0].rule), (*pointer, *rule), "{wrong}");
     }
@@ -98,25 +102,25 @@ fn all_that_is_wrong_is_told_at_once() {
     let mut create = good();
     create.name = "-".to_owned();
     create.change.size_gib = Some(0);
-    assert_eq!(create.validate().unwrap_err().0.len(), 2);
+    assert_eq!(create.validate(&offer()).unwrap_err().0.len(), 2);
 }
 
 #[test]
 fn sizes_only_grow() {
     let current = desired();
     let shrink = Change { size_gib: Some(20), ..Change::default() };
-    assert_eq!(shrink.apply(&current).unwrap_err().0[0].rule, Rule::Shrinks);
+    assert_eq!(shrink.apply(&current, &offer()).unwrap_err().0[0].rule, Rule::Shrinks);
     let grow = Change { size_gib: Some(100), ..Change::default() };
-    assert_eq!(grow.apply(&current).unwrap().storage.size_gib, 100);
+    assert_eq!(grow.apply(&current, &offer()).unwrap().storage.size_gib, 100);
 }
 
 #[test]
 fn a_disk_that_was_allowed_once_is_in_the_way_of_no_other_change() {
     let mut current = desired();
     current.storage.throughput = 2_000;
-    assert!(Change { config: Some(BTreeMap::new()), ..Change::default() }.apply(&current).is_ok());
-    assert!(Change { iops: Some(8_000), ..Change::default() }.apply(&current).is_ok());
-    let slower = Change { iops: Some(7_999), ..Change::default() }.apply(&current).unwrap_err();
+    assert!(Change { config: Some(BTreeMap::new()), ..Change::default() }.apply(&current, &offer()).is_ok());
+    assert!(Change { iops: Some(8_000), ..Change::default() }.apply(&current, &offer()).is_ok());
+    let slower = Change { iops: Some(7_999), ..Change::default() }.apply(&current, &offer()).unwrap_err();
     assert_eq!(slower.0[0].pointer, "/storage/throughput");
 }
 
@@ -124,12 +128,43 @@ fn a_disk_that_was_allowed_once_is_in_the_way_of_no_other_change() {
 fn a_living_database_may_have_another_machine_and_version_but_no_older_major_one() {
     let mut current = desired();
     let machine = Change { instance_type: Some("m7i.xlarge".to_owned()), ..Change::default() };
-    assert_eq!(machine.apply(&current).unwrap().compute.instance_type, "m7i.xlarge");
+    assert_eq!(machine.apply(&current, &offer()).unwrap().compute.instance_type, "m7i.xlarge");
     let older = Change { version: Some("9.3.4".to_owned()), ..Change::default() };
     for (now, expected) in [("9.3.5", None), ("10.0.1", Some(("/version".to_owned(), Rule::Conflict)))] {
         current.version = now.to_owned();
-        let wrong = older.apply(&current).err().map(|mut wrong| wrong.0.remove(0));
+        let wrong = older.apply(&current, &offer()).err().map(|mut wrong| wrong.0.remove(0));
         assert_eq!(wrong.map(|wrong| (wrong.pointer, wrong.rule)), expected, "from {now}");
+    }
+}
+
+#[test]
+fn a_machine_is_one_of_those_on_offer_or_the_one_that_is_there() {
+    let offer: InstanceTypes = "m7i.xlarge,r8i.2xlarge:65536:8".parse().unwrap();
+    let wish = |kind: Option<&str>| Change { instance_type: kind.map(str::to_owned), ..Change::default() };
+    let told = |wrong: &Violations| {
+        let [wrong] = wrong.0.as_slice() else { panic!("{wrong}") };
+        assert_eq!((wrong.pointer.as_str(), wrong.rule), ("/compute/instance_type", Rule::Unknown));
+        assert_eq!(wrong.detail, "must be one of: m7i.xlarge, r8i.2xlarge");
+    };
+    let current = desired();
+    assert_eq!(current.compute.instance_type, "m7i.large");
+    for (kind, new, changed) in [
+        (None, false, true),
+        (Some("m7i.large"), false, true),
+        (Some("m7i.xlarge"), true, true),
+        (Some("r8i.2xlarge"), true, true),
+        (Some("m7i.2xlarge"), false, false),
+    ] {
+        let create = Create { change: wish(kind), ..good() }.validate(&offer);
+        assert_eq!(create.is_ok(), new, "{kind:?}");
+        if let Some(wrong) = create.err() {
+            told(&wrong);
+        }
+        let change = wish(kind).apply(&current, &offer);
+        assert_eq!(change.is_ok(), changed, "{kind:?}");
+        if let Some(wrong) = change.err() {
+            told(&wrong);
+        }
     }
 }
 
@@ -139,7 +174,7 @@ fn a_protection_is_put_on_and_off_and_stays_otherwise() {
     let mut current = desired();
     assert!(!current.deletion_protection, "only who asks for it has it");
     for (wish, expected) in [(Some(true), true), (None, true), (Some(false), false), (None, false)] {
-        current = change(wish).apply(&current).unwrap();
+        current = change(wish).apply(&current, &offer()).unwrap();
         assert_eq!(current.deletion_protection, expected, "{wish:?}");
     }
 }
@@ -147,14 +182,14 @@ fn a_protection_is_put_on_and_off_and_stays_otherwise() {
 #[test]
 fn an_empty_change_changes_nothing() {
     let current = desired();
-    assert_eq!(Change::default().apply(&current).unwrap(), current);
+    assert_eq!(Change::default().apply(&current, &offer()).unwrap(), current);
 }
 
 #[test]
 fn the_deleted_do_not_change() {
     let mut current = desired();
     current.run_state = RunState::Deleted;
-    assert_eq!(Change::default().apply(&current).unwrap_err().0[0].rule, Rule::Conflict);
+    assert_eq!(Change::default().apply(&current, &offer()).unwrap_err().0[0].rule, Rule::Conflict);
 }
 
 #[test]
@@ -175,7 +210,7 @@ fn a_key_that_belongs_to_slipway_by_now_may_stay_and_not_change() {
         let mut config = current.config.clone();
         config.insert(key.to_owned(), value.to_owned());
         let change = Change { config: Some(config), ..Change::default() };
-        change.apply(&current).map_err(|wrong| wrong.0[0].pointer.clone())
+        change.apply(&current, &offer()).map_err(|wrong| wrong.0[0].pointer.clone())
     };
     let kept = change("cairo.other", "1").unwrap();
     assert_eq!(kept.config.get("pg.user.of.before").map(String::as_str), Some("7"));

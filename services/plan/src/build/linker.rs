@@ -23,7 +23,7 @@ ln -sfn "$SHOWN/server.conf" "$ROOT/conf/server.conf"
 pub(super) fn linker(validated: &Validated) -> Value {
     json!({
         "name": LINK_CONFIG,
-        "image": validated.image,
+        "image": validated.container_image(),
         "imagePullPolicy": "IfNotPresent",
         "command": ["/bin/sh", "-ec", LINK],
         "env": [{ "name": "ROOT", "value": ROOT }, { "name": "SHOWN", "value": SHOWN }],

@@ -82,7 +82,7 @@ pub fn launch(
     });
     Launch {
         image: validated.node_image.clone(),
-        instance_type: validated.instance_type.name.to_owned(),
+        instance_type: validated.instance_type.name.to_string(),
         subnet: settings.zones.get(zone).cloned().unwrap_or_default(),
         security_groups: vec![group.clone()],
         user_data: UserData::new(user_data.to_string()),

@@ -58,7 +58,7 @@ pub(super) fn restorer(validated: &Validated, copied: &Copied) -> Value {
     };
     json!({
         "name": pod::RESTORE,
-        "image": validated.image,
+        "image": validated.container_image(),
         "imagePullPolicy": "IfNotPresent",
         "command": ["/bin/sh", "-ec", RESTORE],
         "env": [

@@ -146,7 +146,7 @@ fn container(validated: &Validated, copied: Option<&Copied>) -> Value {
         .map(|(name, port)| json!({ "name": name, "containerPort": port, "protocol": "TCP" }));
     json!({
         "name": QUESTDB,
-        "image": validated.image,
+        "image": validated.container_image(),
         "imagePullPolicy": "IfNotPresent",
         "env": environment(validated),
         "ports": ports.collect::<Vec<_>>(),

@@ -11,7 +11,7 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use resources::{ChangeMeans, names};
 
-use super::running::{Running, digest};
+use super::running::{Running, digest, is_stranded};
 use crate::planner::World;
 use crate::secrets::Taking;
 use crate::upgrade::has_failed;
@@ -52,6 +52,10 @@ pub(crate) fn reload(world: &World<'_>) -> Option<Reload> {
     let pod = world.observed.children.pod.as_deref()?;
     let is_given = matches!(world.choice.taking, Taking::Nothing | Taking::Note(_));
     if !is_given || pod.metadata.deletion_timestamp.is_some() || has_failed(pod) {
+        return None;
+    }
+    // It is made anew, and reads the file then.
+    if is_stranded(world.validated, pod) {
         return None;
     }
     let pin = pin_of(world, pod)?;

@@ -23,7 +23,7 @@ pub(super) const CREDENTIALS: &str = "/spec/credentials";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Running {
-    /// Container image.
+    /// Container image by its well-known name.
     image: String,
     /// The restart that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -162,7 +162,8 @@ pub(crate) fn keyring_of_pod(pod: &Pod) -> Option<Keyring> {
     Running::read(pod.metadata.annotations.as_ref()).map(Running::keyring)
 }
 
-/// The image that a pod was started with: one that an older operator had made does not say it in so many words.
+/// The image that a pod was started with, by its well-known name: one that an older operator had made does not say it in so many
+/// words.
 pub(crate) fn image_of_pod(pod: &Pod) -> Option<String> {
     let running = Running::read(pod.metadata.annotations.as_ref()).map(|running| running.image);
     let asked = || pod.spec.as_ref().and_then(image_of_spec);
@@ -174,14 +175,35 @@ pub(crate) fn image_of_pod(pod: &Pod) -> Option<String> {
     running.or_else(asked).or_else(told)
 }
 
-/// The image that the pods of a StatefulSet are started with.
+/// The image that the pods of a StatefulSet are started with, by its well-known name.
 pub(crate) fn image_of_template(set: Option<&StatefulSet>) -> Option<String> {
     let running = Running::read(of_template(set)).map(|running| running.image);
     running.or_else(|| image_of_spec(set?.spec.as_ref()?.template.spec.as_ref()?))
 }
 
+/// The same of what a pod is made of, whose image may come from any repository.
 fn image_of_spec(pod: &PodSpec) -> Option<String> {
-    pod.containers.iter().find(|found| found.name == pod::QUESTDB)?.image.clone()
+    let image = named(pod)?;
+    let version = image.rsplit_once(':').filter(|(name, version)| {
+        let is_digest = name.contains('@');
+        !is_digest && catalogue::is_comparable(version)
+    });
+    Some(version.map_or_else(|| image.clone(), |(_, version)| catalogue::image_of(version)))
+}
+
+/// The image that QuestDB's container names.
+fn named(pod: &PodSpec) -> Option<&String> {
+    pod.containers.iter().find(|found| found.name == pod::QUESTDB)?.image.as_ref()
+}
+
+/// Whether a pod waits for its image under another name than that under which it is pulled by now: nothing of it runs, and it
+/// would wait for ever.
+pub(crate) fn is_stranded(validated: &Validated, pod: &Pod) -> bool {
+    let mut containers = pod::preparing(pod).chain(pod::questdb(pod));
+    let waits =
+        containers.any(|found| pod::waiting_for(found).is_some_and(|reason| reason.contains("Image")));
+    let named = pod.spec.as_ref().and_then(named);
+    waits && named.is_some_and(|named| *named != validated.container_image())
 }
 
 /// Annotations of a pod or of a template.

@@ -99,7 +99,7 @@ pub(crate) fn amounts(container: &ContainerSpec) -> Amounts {
 /// What QuestDB's container gets: what was chosen, and no more than the machine has beside the other containers.
 pub(crate) fn amounts_of_questdb(validated: &Validated) -> Amounts {
     let beside = beside(&validated.overrides);
-    let room = Amounts::of_machine(validated.instance_type).minus(beside);
+    let room = Amounts::of_machine(&validated.instance_type).minus(beside);
     match validated.overrides.resources.as_ref().map(Amounts::read) {
         Some(chosen) => Amounts {
             millicores: chosen.millicores.min(room.millicores),

@@ -4,14 +4,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use cloud::AttachmentState;
-use domain::catalogue;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use resources::names;
 
 use super::World;
 use super::child::{ensure, lost_labels};
 use super::{home, ready, version};
-use crate::change::{image_of_template, is_told, reload};
+use crate::change::{image_of_template, is_stranded, is_told, reload};
 use crate::few::few;
 use crate::secrets::Taking;
 use crate::{Kind, Observed, Part, Plan, State, Step, Target, Validated, build, overrides, pod, references};
@@ -90,7 +89,7 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
     let checksum = build::checksum(world.validated, value);
     // A pod that only has to read again what it can serves as it is.
     let reload = reload(world).filter(|_| at_home);
-    let is_current = reload.is_some() || is_current(pod, &checksum);
+    let is_current = (reload.is_some() || is_current(pod, &checksum)) && !is_stranded(world.validated, pod);
     restart(world, plan, (pod, is_current), node);
     if let Some(reload) = reload.filter(|_| pod_is_ready(world.observed)) {
         let reason = "QuestDB takes other values of these keys over while it serves";
@@ -156,8 +155,9 @@ fn fitted(world: &World<'_>, node: &Node) -> Validated {
     let mut fitted = world.validated.clone();
     let instance =
         world.observed.account.instances.iter().find(|instance| super::machine::is_of(node, instance));
-    if let Some(kind) = instance.and_then(|instance| catalogue::instance_type(&instance.instance_type)) {
-        fitted.instance_type = kind;
+    let types = &world.settings.instance_types;
+    if let Some(kind) = instance.and_then(|instance| types.known(&instance.instance_type)) {
+        fitted.instance_type = kind.clone();
     }
     fitted
 }
@@ -170,7 +170,7 @@ fn takes_back(world: &World<'_>) -> bool {
 
 /// Whether a machine has no room for what is asked for beside QuestDB.
 fn is_cramped(world: &World<'_>, node: &Node) -> bool {
-    !overrides::fit(&world.validated.overrides, fitted(world, node).instance_type)
+    !overrides::fit(&world.validated.overrides, &fitted(world, node).instance_type)
 }
 
 pub(super) fn target(pod: &Pod) -> Target {

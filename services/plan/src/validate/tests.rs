@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::fixture::{resource, settings, subject, with};
-use crate::{Goal, validate};
+use crate::{Goal, Settings, validate};
 
 fn refusals(resource: &resources::QuestDB) -> Vec<(String, &'static str)> {
     match validate(resource, subject(), &settings()) {
@@ -214,6 +214,45 @@ fn routes_have_a_host_of_their_namespace() {
     };
     assert_eq!(host(json!({})), "trades-33445566.qdb-acme.apps.example.com");
     assert_eq!(host(json!({ "host": "a.b.qdb-acme.apps.example.com" })), "a.b.qdb-acme.apps.example.com");
+}
+
+#[test]
+fn an_image_comes_from_the_repository_of_the_cluster() {
+    let mirrored = Settings { questdb_image: "mirror:5000/questdb".parse().unwrap(), ..settings() };
+    for (named, settings, expected) in [
+        (None, settings(), Ok("questdb/questdb:9.3.4")),
+        (None, mirrored.clone(), Ok("mirror:5000/questdb:9.3.4")),
+        (Some("mirror:5000/questdb:9.3.4"), mirrored.clone(), Ok("mirror:5000/questdb:9.3.4")),
+        (Some("questdb/questdb:9.3.4"), mirrored, Err("must be one of: mirror:5000/questdb:9.3.4")),
+        (Some("mirror:5000/questdb:9.3.4"), settings(), Err("must be one of: questdb/questdb:9.3.4")),
+    ] {
+        let found = validate(&with("/spec/image", json!(named)), subject(), &settings);
+        let found = found.map(|found| (found.container_image(), found.image));
+        let found = found.map_err(|wrong| wrong.0[0].detail.clone());
+        let expected = expected.map(|image| (image.to_owned(), "questdb/questdb:9.3.4".to_owned()));
+        assert_eq!(found, expected.map_err(str::to_owned), "{named:?}");
+    }
+}
+
+#[test]
+fn a_machine_is_one_of_those_on_offer_and_has_what_is_said_of_it() {
+    let offer = "m7i.xlarge,r8i.large:16384:2".parse().unwrap();
+    let settings = Settings { instance_types: offer, ..settings() };
+    for (name, memory) in [("m7i.xlarge", Some(16_384)), ("r8i.large", Some(16_384)), ("m7i.large", None)] {
+        let found = validate(&with("/spec/compute/instanceType", json!(name)), subject(), &settings);
+        let found = found.map(|found| found.instance_type.memory_mib);
+        let found = found.map_err(|wrong| wrong.0[0].detail.clone());
+        let told = "must be one of: m7i.xlarge, r8i.large; SLIPWAY_INSTANCE_TYPES of this cluster's operator";
+        match (&found, memory) {
+            (Err(detail), None) => assert!(detail.starts_with(told), "{detail}"),
+            _ => assert_eq!(found.as_ref().ok().copied(), memory, "{name}"),
+        }
+    }
+    let mut greedy = with("/spec/compute/instanceType", json!("r8i.large"));
+    let pod = json!({ "resources": { "cpu": "1", "memory": "15Gi" } });
+    greedy.spec.pod = Some(serde_json::from_value(pod).unwrap());
+    let wrong = validate(&greedy, subject(), &settings).unwrap_err();
+    assert_eq!(wrong.0[0].detail, "r8i.large has 1500m and 13855Mi for all containers together");
 }
 
 #[test]

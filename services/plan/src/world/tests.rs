@@ -29,6 +29,7 @@ mod references;
 mod rehearsal;
 mod reload;
 mod rename;
+mod repositories;
 mod rivals;
 mod runner;
 mod sequences;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::build::{Copied, drawn_key, launch, routes, security_group, snapshot_order, stateful_set};
 use crate::fixture::{resource, settings, subject, validated, volume};
-use crate::pod;
+use crate::{Validated, pod};
 
 #[test]
 fn a_key_is_handed_out_in_a_secret_as_recorded() {
@@ -58,6 +58,27 @@ fn what_restores_a_disk_is_as_recorded() {
     let command = restorer.as_object_mut().unwrap().remove("command").unwrap();
     assert_eq!(command.as_array().unwrap()[..2], [json!("/bin/sh"), json!("-ec")]);
     insta::assert_yaml_snapshot!("restorer", restorer);
+}
+
+#[test]
+fn another_repository_is_another_template_and_no_reason_for_a_restart() {
+    let mut disk = volume(50);
+    disk.snapshot = Some("snap-1".to_owned());
+    let copied = Copied::of(&disk);
+    let wish = validated(&resource(1));
+    let mirrored = Validated { repository: "mirror:5000/questdb".parse().unwrap(), ..wish.clone() };
+    let template = |wish: &Validated| {
+        let mut body = stateful_set(wish, "n", copied.as_ref()).body;
+        body["spec"]["template"].take()
+    };
+    let (before, after) = (template(&wish), template(&mirrored));
+    let of = |list: &str| after["spec"][list].as_array().unwrap().iter().map(|found| found["image"].clone());
+    let images: Vec<Value> = of("initContainers").chain(of("containers")).collect();
+    assert_eq!(images, vec![json!("mirror:5000/questdb:9.3.4"); 3], "whatever runs in the pod by itself");
+    for (key, stays) in [(names::CHECKSUM, true), (names::RUNNING, true), (names::TEMPLATE, false)] {
+        let [before, after] = [&before, &after].map(|template| &template["metadata"]["annotations"][key]);
+        assert_eq!(before == after, stays, "{key}");
+    }
 }
 
 #[test]

@@ -285,7 +285,7 @@ impl World {
     fn play(&self, mut pod: Pod, before: Option<&Pod>) -> Pod {
         let image = crate::change::image_of_pod(&pod).unwrap_or_default();
         super::copies::check_told(self.volumes.first().filter(|_| before.is_none()), &image);
-        if self.unpulled.contains(&image) {
+        if super::repositories::is_out_of_reach(&self.unpulled, &pod, &image) {
             let made = pod.metadata.creation_timestamp.clone();
             pod.status = parse(&json!({
                 "conditions": [

@@ -5,7 +5,10 @@ use resources::names::condition;
 
 use super::model::{Lost, Refusal, Renamed, World};
 use crate::fixture::{settings, validated};
-use crate::{Applied, Failure, Part, Plan, State, Step, is_believed, machine_to_check, plan, status};
+use crate::{
+    Applied, Failure, Part, Plan, Settings, State, Step, Subject, is_believed, machine_to_check, plan,
+    status, validate,
+};
 
 impl World {
     /// What speaks against the identity, by what there is.
@@ -47,6 +50,16 @@ pub(super) fn troubles_at(at: usize) -> impl Iterator<Item = Trouble> {
 
 /// One pass; the number of steps begun so far goes up.
 pub(super) fn pass(world: &mut World, taken: &mut usize, trouble: Option<Trouble>, twice: bool) -> Plan {
+    pass_under(&settings(), world, taken, (trouble, twice))
+}
+
+/// The same of an operator with other settings.
+pub(super) fn pass_under(
+    settings: &Settings,
+    world: &mut World,
+    taken: &mut usize,
+    (trouble, twice): (Option<Trouble>, bool),
+) -> Plan {
     if world.wiped > 0 {
         world.wiped -= 1;
         world.wipe();
@@ -55,11 +68,11 @@ pub(super) fn pass(world: &mut World, taken: &mut usize, trouble: Option<Trouble
     if !is_believed(&seen) {
         assert_eq!(world.doubt(), None, "what was made for it is its own, whatever was lost");
     }
-    let validated = validated(&seen);
-    let mut planned = plan(&seen, &validated, &observed, &settings());
+    let validated = validate(&seen, Subject::of(&seen, settings).unwrap(), settings).unwrap();
+    let mut planned = plan(&seen, &validated, &observed, settings);
     if let Some(instance) = machine_to_check(&seen, &validated, &observed, &planned) {
         observed.account.protection = Some(world.protection(&instance.id));
-        planned = plan(&seen, &validated, &observed, &settings());
+        planned = plan(&seen, &validated, &observed, settings);
     }
     let mut applied = Applied::default();
     // The version that our own last write gave it, else the one that was seen.

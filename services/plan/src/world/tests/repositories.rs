@@ -1,0 +1,81 @@
+//! Images come from another repository from some time on: what runs goes on, and what waits for one that is not to be had is made
+//! anew.
+
+use k8s_openapi::api::core::v1::Pod;
+use resources::{ChangeMeans, Phase, UpgradeResult};
+
+use super::model::World;
+use super::operations::change;
+use super::runner::{ENOUGH, pass_under};
+use super::{check_serving, phase, serving};
+use crate::fixture::{resource, settings};
+use crate::{Settings, pod};
+
+/// An operator that has images pulled from elsewhere.
+fn mirrored() -> Settings {
+    Settings { questdb_image: "mirror:5000/questdb".parse().unwrap(), ..settings() }
+}
+
+fn passes(world: &mut World, settings: &Settings) {
+    for _ in 0..ENOUGH {
+        pass_under(settings, world, &mut 0, (None, false));
+        world.tick();
+    }
+}
+
+/// The image that a pod is made with.
+fn asked(pod: &Pod) -> Option<&str> {
+    let mut containers = pod.spec.as_ref()?.containers.iter();
+    containers.find(|found| found.name == pod::QUESTDB)?.image.as_deref()
+}
+
+/// Whether an image is not to be had under the name by which a pod asks for it, or by its well-known one where that is all that
+/// is known.
+pub(super) fn is_out_of_reach(names: &[String], pod: &Pod, known: &str) -> bool {
+    let asked = asked(pod).unwrap_or(known);
+    names.iter().any(|name| name == asked)
+}
+
+fn runs(world: &World) -> Option<&str> {
+    asked(world.children.pod.as_deref()?)
+}
+
+fn pending(world: &World) -> Vec<(&str, ChangeMeans)> {
+    let pending = &world.resource.status.as_ref().unwrap().pending;
+    pending.iter().map(|found| (found.field.as_str(), found.means)).collect()
+}
+
+#[test]
+fn another_repository_is_for_the_next_start_of_each_pod() {
+    let mut world = serving();
+    let before = world.pod_uid();
+    passes(&mut world, &mirrored());
+    assert_eq!((world.pod_uid(), runs(&world)), (before, Some("questdb/questdb:9.3.4")), "it runs on");
+    assert_eq!(pending(&world), [("/spec", ChangeMeans::Restart)], "it is told");
+    check_serving(&world, None);
+    change(&mut world, |spec| spec.restart_nonce = Some("once".to_owned()));
+    passes(&mut world, &mirrored());
+    assert_eq!((runs(&world), pending(&world)), (Some("mirror:5000/questdb:9.3.4"), Vec::new()));
+    assert!(world.snapshots.is_empty(), "the same version is no upgrade");
+    change(&mut world, |spec| "9.4.0".clone_into(&mut spec.version));
+    passes(&mut world, &mirrored());
+    assert_eq!(runs(&world), Some("mirror:5000/questdb:9.4.0"));
+    let status = world.resource.status.as_ref().unwrap();
+    assert_eq!(status.last_upgrade.as_ref().map(|last| last.result), Some(UpgradeResult::Succeeded));
+    check_serving(&world, None);
+}
+
+#[test]
+fn a_pod_that_waits_for_an_image_from_elsewhere_is_made_anew() {
+    let mut world = World::new(resource(1));
+    world.unpulled = vec!["questdb/questdb:9.3.4".to_owned()];
+    passes(&mut world, &settings());
+    assert_ne!(phase(&world), Some(Phase::Ready), "its image is not to be had");
+    let before = world.pod_uid();
+    assert!(before.is_some());
+    passes(&mut world, &settings());
+    assert_eq!(world.pod_uid(), before, "it waits where it should");
+    passes(&mut world, &mirrored());
+    assert_ne!(world.pod_uid(), before);
+    check_serving(&world, None);
+}
