@@ -4,7 +4,7 @@ use futures::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{App, text};
+use super::{App, serve_as, text};
 
 #[tokio::test]
 async fn an_accepted_database_is_there_with_its_operation() {
@@ -23,6 +23,24 @@ async fn an_accepted_database_is_there_with_its_operation() {
     assert_eq!((&shown.body, shown.header("etag")), (database, "\"1-1\""));
     let followed = app.get(&app.acme, answer.header("location")).await;
     assert_eq!(&followed.body, operation);
+}
+
+#[tokio::test]
+async fn a_machine_is_one_of_those_that_the_api_is_told_to_offer() {
+    let mut app = App::new().await;
+    let offer = "m7i.xlarge,r8i.2xlarge:65536:8".parse().unwrap();
+    app.base = serve_as(app.parts(), |api| api.offering(offer)).await;
+    let wish =
+        |kind: Value| json!({"name": "trades", "region": "eu-west-1", "compute": {"instance_type": kind}});
+    // Without a name it is the usual one.
+    for kind in [Value::Null, json!("m7i.large"), json!("m7i.2xlarge")] {
+        let refused = app.create(&app.acme, &wish(kind)).await;
+        let said = (refused.status.as_u16(), refused.errors());
+        assert_eq!(said, (422, vec![("/compute/instance_type", "unknown")]), "{refused:?}");
+        assert!(refused.body.to_string().contains("must be one of: m7i.xlarge, r8i.2xlarge"), "{refused:?}");
+    }
+    let accepted = app.create(&app.acme, &wish(json!("r8i.2xlarge"))).await;
+    assert_eq!(accepted.status, 202, "{accepted:?}");
 }
 
 #[tokio::test]

@@ -20,6 +20,8 @@ use crate::endpoint::{control, fault, serial};
 const FIRST: &str = "m7i.large";
 /// The machine that it moves to.
 const OTHER: &str = "m7i.xlarge";
+/// Where images come from for an operator that is told so.
+const MIRROR: &str = "registry.example.com:5000/mirror/questdb";
 
 async fn begin(word: &str) -> (Subject, Others, tokio::process::Child) {
     let mut subject = Subject::new(&unique(word)).await;
@@ -215,5 +217,52 @@ async fn a_wish_that_turns_back_before_the_pin_leaves_the_old_machine_and_after_
     let left = machines(&subject).await;
     assert!(left.len() == 1 && left[0].1 == FIRST, "{left:?}");
     subject.exists_once(&back).await;
+    subject.purge_with_others().await;
+}
+
+/// The image of QuestDB that a pod is made with, and the pod.
+async fn runs(subject: &Subject) -> (Option<String>, Option<String>) {
+    let pod = subject.pod().await;
+    (pod.spec.unwrap().containers.remove(0).image, pod.metadata.uid)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_that_is_told_of_other_machines_and_another_registry_restarts_nobody_for_it() {
+    let (mut subject, _others, mut operator) = begin("told").await;
+    let before = runs(&subject).await;
+    operator.kill().await.unwrap();
+    let lease = subject.rig.lease().await;
+    let kubeconfig = subject.rig.rights(&lease).await;
+    let more = [
+        ("SLIPWAY_QUESTDB_IMAGE", MIRROR),
+        ("SLIPWAY_INSTANCE_TYPES", "m7i.large,m5.xlarge:16384:4"),
+        ("SLIPWAY_RESYNC", "1s"),
+    ];
+    let _operator = subject.rig.spawn((&lease, &kubeconfig), &[], &more);
+    let image = format!("{MIRROR}:{}", domain::catalogue::DEFAULT_VERSION);
+    eventually(PATIENCE, "the next pod to be of the other registry", async || {
+        let set = subject.sets().get(&subject.name).await.unwrap();
+        let asked = set.spec?.template.spec?.containers.remove(0).image;
+        let pending = resource(&subject).await.status?.pending;
+        let is_told = pending.iter().any(|found| found.means == ChangeMeans::Restart);
+        (asked.as_ref() == Some(&image) && is_told).then_some(())
+    })
+    .await;
+    assert_eq!(runs(&subject).await, before, "it runs on");
+
+    wish_for(&mut subject, "m5.xlarge").await;
+    subject.carried_out(Phase::Ready).await;
+    assert_eq!(machines(&subject).await, [machine("2", "m5.xlarge")]);
+    assert_eq!(runs(&subject).await.0, Some(image));
+
+    wish_for(&mut subject, OTHER).await;
+    let text = eventually(PATIENCE, "a word on the machine", async || {
+        let (status, _, text) = told(&resource(&subject).await, condition::CONFIG_ACCEPTED)?;
+        (status == "False").then_some(text)
+    })
+    .await;
+    let words = ["/spec/compute/instanceType", "m7i.large, m5.xlarge", "SLIPWAY_INSTANCE_TYPES"];
+    assert!(words.iter().all(|word| text.contains(word)), "{text}");
+    assert_eq!(machines(&subject).await, [machine("2", "m5.xlarge")]);
     subject.purge_with_others().await;
 }

@@ -3,11 +3,13 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use resources::{ChangeMeans, Phase, UpgradeResult};
+use serde_json::json;
 
 use super::model::World;
 use super::operations::change;
 use super::runner::{ENOUGH, pass_under};
 use super::{check_serving, phase, serving};
+use crate::change::image_of_pod;
 use crate::fixture::{resource, settings};
 use crate::{Settings, pod};
 
@@ -78,4 +80,20 @@ fn a_pod_that_waits_for_an_image_from_elsewhere_is_made_anew() {
     passes(&mut world, &mirrored());
     assert_ne!(world.pod_uid(), before);
     check_serving(&world, None);
+}
+
+#[test]
+fn an_image_is_known_by_its_version_wherever_it_comes_from() {
+    let known = "questdb/questdb:9.3.4";
+    for (image, expected) in [
+        (known, known),
+        ("mirror:5000/questdb:9.3.4", known),
+        ("questdb/questdb:nightly", "questdb/questdb:nightly"),
+        ("mirror:5000/questdb", "mirror:5000/questdb"),
+        ("mirror/questdb@sha256:0123", "mirror/questdb@sha256:0123"),
+    ] {
+        let pod = json!({ "spec": { "containers": [{ "name": "questdb", "image": image }] } });
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        assert_eq!(image_of_pod(&pod).as_deref(), Some(expected), "{image}");
+    }
 }
