@@ -34,25 +34,36 @@ pub(super) async fn look(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> R
     let context = &snapshots.context;
     let namespace = resource.metadata.namespace.as_deref().unwrap_or_default();
     let name = resource.spec.database.as_str();
+    if name.is_empty() {
+        // Of one that cannot be read in whole. That a database is not named does not say that it is gone.
+        return Ok(Look::unclear("it does not say of which QuestDB it is"));
+    }
     let key = Key::new(Some(namespace), name);
     let Some(database) = context.caches.resources.get(&key) else {
         let ground = unread(name, context.caches.resources.has(&key));
         return Ok(Look { ground, door: None, blind: None });
     };
-    if let Some(what) = plan::misread(&database) {
-        return Ok(Look::unclear(format!("of QuestDB {name}: {what}")));
+    let owes = plan::snapshot::owes(resource);
+    let misread = plan::misread(&database).map(|what| format!("of QuestDB {name}: {what}"));
+    if let Some(what) = misread.as_ref().filter(|_| !owes) {
+        return Ok(Look::unclear(what));
     }
     let Some(subject) = believed(&database, &context.settings) else {
         return Ok(Look::unclear(format!("QuestDB {name} has no identity yet")));
     };
     let pods: Api<Pod> = Api::namespaced(context.client.clone(), namespace);
     let pod = context.call("look at the pod", pods.get_opt(&names::pod(name))).await?;
-    let owes = plan::snapshot::owes(resource);
-    match way(plan::snapshot::last_copy_of(resource), owes, pod.as_ref()) {
-        Way::Shut => Ok(Look::unclear(format!("QuestDB {name} still has its pod"))),
-        Way::Ended(number) => ended::look(snapshots, &database, number).await,
-        Way::Serving(pod) => serving(snapshots, (&database, &subject), pod, owes).await,
-        Way::Stopped => stopped(snapshots, &database, &subject).await,
+    match (way(plan::snapshot::last_copy_of(resource), owes, pod.as_ref()), misread) {
+        // The answer of its process is enough to let it go, and nothing new may rest on what cannot be read in whole.
+        (Way::Serving(pod), misread) => {
+            let look = serving(snapshots, (&database, &subject), pod, owes).await?;
+            let blind = look.blind.or(misread.map(|what| Error::Definition { what }));
+            Ok(Look { blind, ..look })
+        }
+        (_, Some(what)) => Ok(Look::unclear(what)),
+        (Way::Shut, None) => Ok(Look::unclear(format!("QuestDB {name} still has its pod"))),
+        (Way::Ended(number), None) => ended::look(snapshots, &database, number).await,
+        (Way::Stopped, None) => stopped(snapshots, &database, &subject).await,
     }
 }
 

@@ -14,7 +14,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plan::snapshot::{self, Checkpoint, Plan, Seen};
+use plan::snapshot::{self, Checkpoint, Debt, Plan, Seen, Step};
 use resources::{QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase};
 use tokio::sync::Mutex;
 
@@ -65,8 +65,11 @@ impl Snapshots {
         self.memories.retain(known);
     }
 
-    /// One pass.
+    /// One pass. Of those that cannot be read in whole, over such as owe a release alone.
     pub(crate) async fn pass(&self, resource: &QuestDBSnapshot) -> Result<Next, Error> {
+        if let Some(what) = plan::unread(resource) {
+            return self.let_go(resource, what).await;
+        }
         if snapshot::is_settled(resource) {
             return self.look_after(resource).await;
         }
@@ -117,6 +120,36 @@ impl Snapshots {
         };
         let failure = failure.or(unseen);
         self.conclude(resource, &seen, &plan, failure).await
+    }
+
+    /// Lets the database go that is held for one which cannot be read in whole, once that is overdue. `what` says why nothing else is
+    /// done for it: it is not written to, so its debt stays written down.
+    async fn let_go(&self, resource: &QuestDBSnapshot, what: String) -> Result<Next, Error> {
+        let uid = resource.metadata.uid.as_deref().unwrap_or_default();
+        // Once it was seen that nothing holds the database under this debt, nothing comes to hold it.
+        let is_free = self.checkpoint(uid) == Checkpoint::Unmade;
+        if is_free || !snapshot::is_overdue(resource, self.context.clock.now()) {
+            return Err(Error::Definition { what });
+        }
+        let look = ground::look(self, resource).await?;
+        match snapshot::debt(&look.ground, self.checkpoint(uid)) {
+            Debt::Due => {
+                act::carry_out(self, resource, &Step::Release, look.door.as_ref()).await?;
+                let note =
+                    "its time is over: the checkpoint under which its database may be held is released";
+                self.context.events.done(resource, "Released", note.to_owned()).await;
+                Ok(Next::Soon(AFTER_STEP))
+            }
+            Debt::Void => {
+                self.remember(uid, Checkpoint::Unmade);
+                Err(Error::Definition { what })
+            }
+            Debt::Unclear(why) => {
+                let note = format!("the database may still be held, and is let go once it answers: {why}");
+                self.context.events.wrong(resource, "ReleaseOwed", note.clone()).await;
+                Err(Error::Definition { what: format!("{what}; {note}") })
+            }
+        }
     }
 
     /// Looks once a round whether a copy that was whole is still there: who destroys one in EC2 tells nobody here.

@@ -1,9 +1,10 @@
 //! The one place that decides what is done next for a snapshot.
 
 use cloud::{NewSnapshot, Owner, Role, SnapshotState, VolumeSnapshot, key};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use resources::{CopyPolicy, QuestDBSnapshot, SnapshotPhase};
 
+use super::debt::{Debt, debt, is_late};
 use super::{
     COPY_GONE, Checkpoint, Disk, Ground, Plan, Seen, Step, WHOLE, gone_text, identity, is_gone, is_held, owes,
 };
@@ -252,15 +253,10 @@ fn obstacle(resource: &QuestDBSnapshot, seen: &Seen) -> String {
 
 /// Frees the database, or strikes the debt when nothing of ours holds it.
 fn pay(seen: &Seen, phase: SnapshotPhase, reason: &'static str, message: &str) -> Plan {
-    match &seen.ground {
-        Ground::Serving { held_since: Some(since), .. } if seen.checkpoint.may_be(*since) => {
-            act(Step::Release, phase, reason, message)
-        }
-        // A checkpoint lives in the process: without one there is none. Another one's is not ours to release.
-        Ground::Serving { .. } | Ground::Stopped { .. } | Ground::Ended { .. } | Ground::Absent => {
-            act(Step::Strike, phase, reason, message)
-        }
-        Ground::Unclear(what) => wait(
+    match debt(&seen.ground, seen.checkpoint) {
+        Debt::Due => act(Step::Release, phase, reason, message),
+        Debt::Void => act(Step::Strike, phase, reason, message),
+        Debt::Unclear(what) => wait(
             phase,
             reason,
             format!("{message}; the database may still be held, and is freed once it answers: {what}"),
@@ -293,11 +289,6 @@ fn end(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
 
 fn under_way(resource: &QuestDBSnapshot) -> SnapshotPhase {
     if owes(resource) { SnapshotPhase::Checkpointing } else { SnapshotPhase::Pending }
-}
-
-fn is_late(resource: &QuestDBSnapshot, now: Timestamp) -> bool {
-    let Some(made) = &resource.metadata.creation_timestamp else { return false };
-    now.duration_since(made.0) > SignedDuration::from_secs(i64::from(resource.spec.deadline_seconds))
 }
 
 /// What is asked of EC2: everything that anybody will ever have to know of the copy is in its tags.

@@ -12,12 +12,14 @@
 //! number of the disk it is: no other snapshot is taken of it then, and no checkpoint is asked for.
 //!
 //! *Invariant:* while a database may be held, its snapshot carries the finalizer that says so; whatever fails, the debt
-//! is paid or waits for a database that answers.
+//! is paid or waits for a database that answers. One that cannot be read in whole has its debt paid too, once it is overdue; that is
+//! all that is done for it, and its debt stays written down.
 //!
 //! *Invariant:* a checkpoint that no snapshot owes the release of is somebody else's: it is told, waited for and never
 //! released. So that this can be known, the debt is written down before anything is asked of QuestDB, and only while
 //! nothing holds the database.
 
+mod debt;
 mod decide;
 mod report;
 #[cfg(test)]
@@ -28,6 +30,7 @@ use jiff::Timestamp;
 use resources::names::condition;
 use resources::{QuestDBSnapshot, SnapshotPhase, names};
 
+pub use debt::{Debt, debt, is_overdue};
 pub use decide::{plan, rests_on_database};
 pub use report::{looked_after, status};
 
@@ -59,7 +62,8 @@ pub enum Checkpoint {
     /// Somebody may have asked for one under the debt: whatever holds the database counts as ours, and is made anew.
     #[default]
     Unknown,
-    /// This process wrote the debt down, and whatever it asked for since was clearly refused.
+    /// This process wrote the debt down, and whatever it asked for since was clearly refused; or it saw that nothing of ours holds the
+    /// database, and asks for nothing under this debt.
     Unmade,
     /// This process made the one that began then.
     Made(Timestamp),

@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::discovery::ApiResource;
 use kube::{Api, Client, CustomResourceExt as _};
-use resources::{QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule, names};
+use resources::{QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule, SnapshotPhase, names};
 use serde_json::{Value, json};
-use testkit::{eventually, unique};
+use testkit::{Failpoint, eventually, unique};
 
 use super::others::Others;
 use super::rig::{PATIENCE, Rig, apply};
 use super::rights::grant_at;
+use super::snapshots::{Stage, make, settled};
+use super::subject::Subject;
 use super::truth::{made, plain};
 use crate::front::{Front, Watches};
 use crate::own::Own;
@@ -233,4 +235,67 @@ async fn what_a_watch_lost_beside_another_definition_is_listed() {
     assert_eq!(seen().await, None);
     install(&rig.admin, definition(newer)).await;
     eventually(3 * PATIENCE, "what was lost to be seen", seen).await;
+}
+
+/// Nor can its database, whose definition is an older one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_is_not_held_for_ever_for_a_snapshot_that_cannot_be_read() {
+    let own = Own::start().await;
+    let rig = Arc::new(Rig::at([&own.admin, &own.provisioner, &own.operator]).await);
+    let operator = async |places: &[&Failpoint]| {
+        let lease = rig.lease().await;
+        let way = grant_at(&own.admin, &rig.admin, &[&rig.namespace], &lease).await;
+        rig.spawn((&lease, &way), places, &[])
+    };
+    let dies = Failpoint::abort("operator.snapshot.after", "CreateCheckpoint", &testkit::scratch());
+    let mortal = operator(&[&dies]).await;
+    let mut subject = Subject::within(&rig, &unique("held"));
+    subject.serving().await;
+    let stage = Stage::of(subject).await;
+    let snapshot = json!({
+        "metadata": { "name": "archived" },
+        "spec": { "database": stage.subject.name, "deadlineSeconds": 30 },
+    });
+    make(&stage.subject, snapshot).await;
+    dies.fired().await;
+    drop(mortal);
+    assert!(stage.questdb.held_since().await.is_some());
+
+    install_newer_of_snapshots(&rig.admin).await;
+    install(&rig.admin, definition(older)).await;
+    let kind = ApiResource::erase::<QuestDBSnapshot>(&());
+    let raw: Api<DynamicObject> = Api::namespaced_with(rig.admin.clone(), &rig.namespace, &kind);
+    let policy = async |policy: &str| {
+        let change = Patch::Merge(json!({ "spec": { "deletionPolicy": policy } }));
+        eventually(PATIENCE, &format!("policy {policy} to be taken"), async || {
+            raw.patch("archived", &PatchParams::default(), &change).await.ok()
+        })
+        .await
+    };
+    let written = policy("Archive").await;
+    let resources = rig.as_admin();
+    eventually(PATIENCE, "the older definition", async || {
+        resources.get(&stage.subject.name).await.ok()?.spec.instruction.is_none().then_some(())
+    })
+    .await;
+    let heir = operator(&[]).await;
+    assert!(told(&rig, "archived").await.contains("Archive"));
+    eventually(3 * PATIENCE, "the release", async || {
+        stage.questdb.held_since().await.is_none().then_some(())
+    })
+    .await;
+    let after = raw.get("archived").await.unwrap().metadata.resource_version;
+    assert_eq!(after, written.metadata.resource_version, "nothing is written to it");
+
+    // Read again, it is told how it ended, and its debt is struck.
+    install(&rig.admin, definition(|_| ())).await;
+    install(&rig.admin, QuestDBSnapshot::crd()).await;
+    policy("Retain").await;
+    let failed = settled(&stage.subject, "archived", SnapshotPhase::Failed).await;
+    stage.is_free(&failed).await;
+    eventually(PATIENCE, "the operator's own definition", async || {
+        resources.get(&stage.subject.name).await.ok()?.spec.instruction.map(|_| ())
+    })
+    .await;
+    stage.end(heir).await;
 }

@@ -30,12 +30,16 @@ impl Stage {
     /// Served by an operator that ends here.
     pub(super) async fn new() -> Self {
         // Names of hosts are everybody's.
-        let name = &unique("kept");
-        let mut subject = Subject::new(name).await;
+        let mut subject = Subject::new(&unique("kept")).await;
         let operator = subject.rig.start().await;
         subject.serving().await;
         drop(operator);
-        let rig = &subject.rig;
+        Self::of(subject).await
+    }
+
+    /// A process behind a database that serves.
+    pub(super) async fn of(subject: Subject) -> Self {
+        let (rig, name) = (&subject.rig, subject.name.as_str());
         let secrets: Api<Secret> = Api::namespaced(rig.admin.clone(), &rig.namespace);
         let secret = secrets.get(&names::credentials(name)).await.unwrap();
         let text = |key: &str| String::from_utf8(secret.data.as_ref().unwrap()[key].0.clone()).unwrap();
@@ -55,7 +59,7 @@ impl Stage {
     }
 
     /// Nothing holds the database, and nobody says that something may.
-    async fn is_free(&self, snapshot: &QuestDBSnapshot) {
+    pub(super) async fn is_free(&self, snapshot: &QuestDBSnapshot) {
         assert_eq!(self.questdb.held_since().await, None);
         assert_eq!(snapshot.metadata.finalizers.as_deref(), Some(&[FINALIZER.to_owned()][..]));
     }

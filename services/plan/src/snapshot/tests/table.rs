@@ -7,8 +7,8 @@ use resources::{QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase};
 
 use super::world::World;
 use crate::snapshot::{
-    COPY_GONE, Checkpoint, Ground, Seen, Step, comes_before, identity, is_copying, is_gone, is_of,
-    is_settled, looked_after, owes, plan, rests_on_database, status, unfinished,
+    COPY_GONE, Checkpoint, Debt, Ground, Seen, Step, comes_before, debt, identity, is_copying, is_gone,
+    is_of, is_overdue, is_settled, looked_after, owes, plan, rests_on_database, status, unfinished,
 };
 
 /// An object in hand and what is seen of it after so many undisturbed passes.
@@ -260,6 +260,49 @@ fn nobody_waits_for_one_that_cannot_be_read_unless_it_owes_a_release() {
         unfinished(&world.objects[0]).is_some_and(|why| why.contains("Archive")),
         "no disk is made from it"
     );
+}
+
+#[test]
+fn one_that_cannot_be_read_has_its_own_deadline_where_that_can_be_and_else_the_usual_one() {
+    let (world, _) = after(3);
+    let made = world.objects[0].metadata.creation_timestamp.clone().unwrap().0;
+    let mut shown = serde_json::to_value(&world.objects[0]).unwrap();
+    shown["spec"]["deletionPolicy"] = "Archive".into();
+    let check = |shown: &serde_json::Value, seconds: i64, expected: bool| {
+        let seen: resources::Seen<QuestDBSnapshot> = serde_json::from_value(shown.clone()).unwrap();
+        let object = seen.marked();
+        assert!(resources::unread(&object.metadata).is_some() && owes(&object), "{shown}");
+        let now = made + jiff::SignedDuration::from_secs(seconds);
+        assert_eq!(is_overdue(&object, now), expected, "{seconds}: {shown}");
+    };
+    shown["spec"]["deadlineSeconds"] = 60.into();
+    check(&shown, 60, false);
+    check(&shown, 61, true);
+    shown["spec"]["deadlineSeconds"] = "a while".into();
+    check(&shown, 3_600, false);
+    check(&shown, 3_601, true);
+    // Who deletes it needs the database held no more.
+    shown["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    check(&shown, 0, true);
+}
+
+#[test]
+fn a_debt_is_due_while_what_holds_the_database_may_be_ours() {
+    let (_, seen) = after(3);
+    let Ground::Serving { disk, held_since: Some(since) } = seen.ground else { panic!("{seen:?}") };
+    let serving = |held_since| Ground::Serving { disk: disk.clone(), held_since };
+    let silent = Ground::Unclear("no answer".to_owned());
+    for (ground, checkpoint, expected) in [
+        (serving(Some(since)), Checkpoint::Unknown, Debt::Due),
+        (serving(Some(since)), Checkpoint::Made(since), Debt::Due),
+        (serving(Some(since)), Checkpoint::Unmade, Debt::Void),
+        (serving(None), Checkpoint::Unknown, Debt::Void),
+        (Ground::Stopped { disk: disk.clone(), wish: "1".to_owned() }, Checkpoint::Unknown, Debt::Void),
+        (Ground::Absent, Checkpoint::Unknown, Debt::Void),
+        (silent, Checkpoint::Unknown, Debt::Unclear("no answer".to_owned())),
+    ] {
+        assert_eq!(debt(&ground, checkpoint), expected, "{ground:?} {checkpoint:?}");
+    }
 }
 
 #[test]
