@@ -180,6 +180,10 @@ pub mod condition {
 pub mod reason {
     /// A machine did not become a Node of the cluster in its time.
     pub const NOT_JOINED: &str = "NotJoined";
+    /// The Node of a machine was not ready for some time.
+    pub const NOT_READY: &str = "NotReady";
+    /// All that say what a machine lacks to take its database; the first goes before the others.
+    pub const OF_MACHINES: [&str; 2] = [NOT_JOINED, NOT_READY];
 }
 
 /// Ports of QuestDB.

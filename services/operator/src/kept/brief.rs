@@ -88,17 +88,9 @@ pub(crate) struct Database {
     /// Whether it asks for any of the kinds that a cluster may lack.
     pub(crate) asks_for_others: bool,
     pub(crate) phase: Option<Phase>,
-    pub(crate) joining: Joining,
+    /// What a machine of it lacks to take it, by the reason of a condition.
+    pub(crate) lack: Option<&'static str>,
     pub(crate) leaving: Leaving,
-}
-
-/// Whether machines of a database become Nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Joining {
-    /// In time, as far as is said.
-    InTime,
-    /// One did not.
-    Late,
 }
 
 /// Since when a database is being taken away.
@@ -148,7 +140,7 @@ impl Brief<QuestDB> for Database {
             is_believed: plan::is_believed(resource),
             asks_for_others: network.ingress.is_some() || network.monitor.is_some(),
             phase: resource.status.as_ref().and_then(|status| status.phase),
-            joining: joining(resource),
+            lack: lack(resource),
             leaving: leaving(resource),
         }
     }
@@ -158,10 +150,10 @@ fn boxed(text: Option<&str>) -> Option<Box<str>> {
     text.map(Into::into)
 }
 
-fn joining(resource: &QuestDB) -> Joining {
-    let mut conditions = resource.status.iter().flat_map(|status| &status.conditions);
-    let is_late = conditions.any(|condition| condition.reason == names::reason::NOT_JOINED);
-    if is_late { Joining::Late } else { Joining::InTime }
+fn lack(resource: &QuestDB) -> Option<&'static str> {
+    let conditions = || resource.status.iter().flat_map(|status| &status.conditions);
+    let is_told = |reason: &&'static str| conditions().any(|condition| condition.reason == *reason);
+    names::reason::OF_MACHINES.into_iter().find(is_told)
 }
 
 fn leaving(resource: &QuestDB) -> Leaving {

@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use resources::Phase;
+use resources::{Phase, names};
 use runtime::Metrics;
 use runtime::prometheus_client::metrics::family::Family;
 use runtime::prometheus_client::metrics::gauge::Gauge;
 
 use super::Labels;
-use crate::kept::brief::{Database, Joining, Leaving};
+use crate::kept::brief::{Database, Leaving};
 
 /// What there is.
 #[derive(Clone)]
 pub(crate) struct Census {
     databases: Family<Labels, Gauge>,
     unseen: Gauge,
-    unjoined: Gauge,
+    unjoined: Family<Labels, Gauge>,
     deleting: Gauge,
     oldest_deleting: Gauge,
     schedules: Family<Labels, Gauge>,
@@ -34,9 +34,9 @@ impl Census {
                 "slipway_databases_unseen",
                 "Databases on which nothing is decided, because not everything of their namespace can be seen",
             ),
-            unjoined: number(
+            unjoined: family(
                 "slipway_databases_unjoined",
-                "Databases of which a machine did not become a Node in its time",
+                "Databases of which a machine cannot take the database, by what it lacks",
             ),
             deleting: number("slipway_databases_deleting", "Databases that are being taken away"),
             oldest_deleting: number(
@@ -57,11 +57,14 @@ impl Census {
 
     /// All databases.
     pub(crate) fn databases<'a>(&self, known: impl Iterator<Item = &'a Database>, now: Timestamp) {
-        let (mut unjoined, mut deleting, mut oldest) = (0, 0, 0);
+        let (mut deleting, mut oldest) = (0, 0);
         let mut phases = BTreeMap::<_, i64>::new();
+        let mut unjoined = BTreeMap::<_, i64>::from(names::reason::OF_MACHINES.map(|reason| (reason, 0)));
         for database in known {
             *phases.entry(database.phase.map_or("Pending", Phase::as_str)).or_default() += 1;
-            unjoined += i64::from(database.joining == Joining::Late);
+            if let Some(reason) = database.lack {
+                *unjoined.entry(reason).or_default() += 1;
+            }
             let age = match database.leaving {
                 Leaving::No => continue,
                 Leaving::Asked => 0,
@@ -71,7 +74,7 @@ impl Census {
             oldest = oldest.max(age);
         }
         show(&self.databases, "phase", phases);
-        self.unjoined.set(unjoined);
+        show(&self.unjoined, "reason", unjoined);
         self.deleting.set(deleting);
         self.oldest_deleting.set(oldest);
     }

@@ -161,14 +161,25 @@ fn what_is_being_taken_away_is_counted_with_its_age() {
 }
 
 #[test]
-fn machines_that_do_not_join_are_counted_by_what_is_said_of_them() {
-    let unjoined = |object: &mut Value| {
-        object["status"]["conditions"][0]["type"] = json!("NodeHealthy");
-        object["status"]["conditions"][0]["reason"] = json!("NotJoined");
+fn machines_that_cannot_take_their_database_are_counted_by_what_is_said_of_them() {
+    let told = |kind: &str, reason: &str| {
+        database(|object| {
+            object["status"]["conditions"][0]["type"] = json!(kind);
+            object["status"]["conditions"][0]["reason"] = json!(reason);
+        })
     };
-    let known = [database(|_| {}), database(unjoined)];
-    let shown = text(|measures| measures.census.databases(known.iter(), Timestamp::UNIX_EPOCH));
-    check(&shown, "slipway_databases_unjoined 1");
+    let known = [
+        database(|_| {}),
+        told("NodeHealthy", "NotJoined"),
+        told("Moving", "NotReady"),
+        told("NodeHealthy", "NotReady"),
+    ];
+    let count =
+        |known: &[Database]| text(|measures| measures.census.databases(known.iter(), Timestamp::UNIX_EPOCH));
+    let (none, shown) = (count(&known[..1]), count(&known));
+    check(&none, "slipway_databases_unjoined{reason=\"NotReady\"} 0");
+    check(&shown, "slipway_databases_unjoined{reason=\"NotJoined\"} 1");
+    check(&shown, "slipway_databases_unjoined{reason=\"NotReady\"} 2");
 }
 
 #[test]

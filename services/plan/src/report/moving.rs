@@ -2,21 +2,18 @@
 
 use resources::QuestDBStatus;
 use resources::names::condition;
-use resources::names::reason::NOT_JOINED;
+use resources::names::reason::{NOT_JOINED, NOT_READY};
 
 use super::Outcome;
 use super::conditions::{Word, no, yes};
 use crate::{Goal, Part, State};
-
-/// Reason of what waits for a machine whose Node is not ready.
-const UNREADY: &str = "NotReady";
 
 /// Why a part waits for longer than it should for what a machine has to become.
 fn overdue(outcome: &Outcome<'_>, part: Part) -> Option<&'static str> {
     if outcome.plan.unjoined == Some(part) {
         Some(NOT_JOINED)
     } else if outcome.plan.unready.contains(&part) {
-        Some(UNREADY)
+        Some(NOT_READY)
     } else {
         None
     }
