@@ -74,6 +74,8 @@ pub struct Plan {
     pub unjoined: Option<Part>,
     /// The parts that wait for a machine whose Node has not been ready for some time.
     pub unready: Vec<Part>,
+    /// The part that waits for a machine whose Node is ready and takes no pod.
+    pub closed: Option<Part>,
 }
 
 /// A name, and the address that it is given.

@@ -182,8 +182,10 @@ pub mod reason {
     pub const NOT_JOINED: &str = "NotJoined";
     /// The Node of a machine was not ready for some time.
     pub const NOT_READY: &str = "NotReady";
+    /// The Node of the machine that a database is to move to is ready and takes no pod: somebody cordoned or tainted it.
+    pub const NODE_CLOSED: &str = "NodeClosed";
     /// All that say what a machine lacks to take its database; the first goes before the others.
-    pub const OF_MACHINES: [&str; 2] = [NOT_JOINED, NOT_READY];
+    pub const OF_MACHINES: [&str; 3] = [NOT_JOINED, NOT_READY, NODE_CLOSED];
 }
 
 /// Ports of QuestDB.

@@ -30,7 +30,7 @@ pub(super) async fn prove(pass: &Pass<'_>, left: &Left) -> Result<(), Error> {
     };
     left.check_objects(set.as_ref(), (pod.as_ref(), node.as_ref()), context.clock.now()).map_err(stale)?;
     match left.proof {
-        Proof::All | Proof::Unjoined | Proof::Unready => detached(pass, left).await,
+        Proof::All | Proof::Unjoined | Proof::Unready | Proof::Closed => detached(pass, left).await,
         Proof::Down => down(pass, left).await,
         // Its disk leaves it only when it ends.
         Proof::Silent | Proof::Unattended => Ok(()),

@@ -173,6 +173,7 @@ fn machines_that_cannot_take_their_database_are_counted_by_what_is_said_of_them(
         told("NodeHealthy", "NotJoined"),
         told("Moving", "NotReady"),
         told("NodeHealthy", "NotReady"),
+        told("Moving", "NodeClosed"),
     ];
     let count =
         |known: &[Database]| text(|measures| measures.census.databases(known.iter(), Timestamp::UNIX_EPOCH));
@@ -180,6 +181,7 @@ fn machines_that_cannot_take_their_database_are_counted_by_what_is_said_of_them(
     check(&none, "slipway_databases_unjoined{reason=\"NotReady\"} 0");
     check(&shown, "slipway_databases_unjoined{reason=\"NotJoined\"} 1");
     check(&shown, "slipway_databases_unjoined{reason=\"NotReady\"} 2");
+    check(&shown, "slipway_databases_unjoined{reason=\"NodeClosed\"} 1");
 }
 
 #[test]

@@ -1,28 +1,31 @@
-//! A machine has to join the cluster as a Node, and that has to become ready. One that has not in its time is told of, and another
-//! takes its place.
+//! A machine has to join the cluster as a Node, and that has to become ready, and to take the pod. One that has not in its time is
+//! told of, and another takes its place.
 //!
 //! *Invariant:* only a machine on which nothing of the database is, or may come to be, is given up for that, and it is ended as any
 //! other, by live looks. One that something is on has been ready once: it is waited for. *Invariant:* the database is given to no
 //! machine before its Node is ready, so that one whose Node never is can be given up.
 //!
 //! *Invariant:* no more than [`MACHINES`] are made in a row, each with twice the time of the one before, whatever they lack. What
-//! keeps one from joining, or its Node from being ready, is most often its image or the network, which the next one has as well.
+//! keeps one from joining, or its Node from being ready, is most often its image or the network, which the next one has as well; and
+//! who closes one Node may close all.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cloud::{Instance, InstanceId};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
-use resources::names;
+use resources::names::{self, condition, reason};
 
 use super::left::{self, Proof};
 use super::machine::{generation_of, is_ready, of_instance, was_launched_before};
+use super::ready::Closed;
 use super::released::{self, Released};
 use super::{World, former, home, ready};
 use crate::{Part, Plan, State, Step, build};
 
-/// How long the first machine of a row has from its launch to join, and its Node to be ready again since it says that it is not.
+/// How long the first machine of a row has from its launch to join, its Node to be ready again since it says that it is not, and to
+/// be opened again since we said that it is closed.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(15);
 /// How long a Node may not be ready before people are told where to look.
 const TOLD: SignedDuration = SignedDuration::from_mins(5);
@@ -36,6 +39,8 @@ enum Lack<'a> {
     Node,
     /// Its Node is not ready.
     Readiness(&'a Node),
+    /// Its Node is ready, and this keeps the pod away, as was said first then.
+    Opening(&'a Node, Closed<'a>, Option<Timestamp>),
 }
 
 /// The Node of a machine, once it is labelled, and ready or in use already. One that is not ready is told.
@@ -67,6 +72,24 @@ pub(super) fn joined<'a>(
     }
     wait(world, plan, (part, instance), Lack::Readiness(node));
     is_in_use(world, instance, generation).then_some(node)
+}
+
+/// Waits until the Node of a next machine, which is ready, takes the pod. That it does not is told.
+pub(super) fn wait_for_opening(
+    world: &World<'_>,
+    plan: &mut Plan,
+    next: &Instance,
+    (node, by): (&Node, Closed<'_>),
+) {
+    wait(world, plan, (Part::Candidate, next), Lack::Opening(node, by, closed_since(world)));
+}
+
+/// Since when the report says that the Node of the next machine is closed: nobody else writes down since when it is.
+fn closed_since(world: &World<'_>) -> Option<Timestamp> {
+    let mut conditions = world.resource.status.iter().flat_map(|status| &status.conditions);
+    let told = conditions.find(|found| found.type_ == condition::MOVING)?;
+    let is_told = told.status == "False" && told.reason == reason::NODE_CLOSED;
+    is_told.then_some(told.last_transition_time.0)
 }
 
 /// What a Node of ours is found by, and what only we may give it.
@@ -124,7 +147,7 @@ fn wait(world: &World<'_>, plan: &mut Plan, (part, instance): (Part, &Instance),
     let before = given_up_before(world, generation);
     let is_needless = is_needless(world, instance, generation);
     let is_late = is_needless && lack.lasts(world, instance, patience(before));
-    let is_told = matches!(lack, Lack::Readiness(_)) && lack.lasts(world, instance, TOLD);
+    let is_told = lack.is_told(world, instance);
     if is_late || is_told || before > 0 {
         lack.tell(plan, part);
     }
@@ -158,14 +181,28 @@ impl Lack<'_> {
         let lasts = match self {
             Self::Node => true,
             Self::Readiness(node) => ready::is_unready_for(node, least, world.observed.at),
+            Self::Opening(.., since) => {
+                since.is_some_and(|since| world.observed.at.duration_since(since) >= least)
+            }
         };
         lasts && was_launched_before(world, instance, least)
+    }
+
+    /// Whether people are told where to look before its time is over.
+    fn is_told(self, world: &World<'_>, instance: &Instance) -> bool {
+        match self {
+            Self::Node => false,
+            Self::Readiness(_) => self.lasts(world, instance, TOLD),
+            // It is somebody's doing, and does not pass by itself.
+            Self::Opening(..) => true,
+        }
     }
 
     fn tell(self, plan: &mut Plan, part: Part) {
         match self {
             Self::Node => plan.unjoined = Some(part),
             Self::Readiness(_) => plan.unready.push(part),
+            Self::Opening(..) => plan.closed = Some(part),
         }
     }
 
@@ -173,6 +210,7 @@ impl Lack<'_> {
         match self {
             Self::Node => format!("waiting for {instance} to join the cluster as a Node"),
             Self::Readiness(node) => format!("waiting for Node {} to become ready", name_of(node)),
+            Self::Opening(node, ..) => format!("waiting for Node {} to take QuestDB", name_of(node)),
         }
     }
 
@@ -188,6 +226,17 @@ impl Lack<'_> {
                     "{instance} joined as Node {name}, which has not been ready for {minutes} minutes{reason}"
                 )
             }
+            Self::Opening(node, by, since) => {
+                let name = name_of(node);
+                let since = since.map_or_else(String::new, |since| format!(" since {since}"));
+                match by {
+                    Closed::Cordoned => format!("Node {name} of the next machine is cordoned{since}"),
+                    Closed::Tainted(taint) => format!(
+                        "Node {name} of the next machine has the taint {}, which keeps QuestDB away{since}",
+                        taint.key
+                    ),
+                }
+            }
         }
     }
 
@@ -202,6 +251,12 @@ impl Lack<'_> {
                 "look at what it says of itself (kubectl describe node {}), and at its kubelet and the network of its pods",
                 name_of(node)
             ),
+            Self::Opening(node, Closed::Cordoned, _) => {
+                format!("uncordon it (kubectl uncordon {})", name_of(node))
+            }
+            Self::Opening(_, Closed::Tainted(_), _) => {
+                "take that taint off, or have QuestDB tolerate it (spec.pod.tolerations)".to_owned()
+            }
         }
     }
 
@@ -209,6 +264,7 @@ impl Lack<'_> {
         match self {
             Self::Node => Proof::Unjoined,
             Self::Readiness(_) => Proof::Unready,
+            Self::Opening(..) => Proof::Closed,
         }
     }
 
@@ -216,6 +272,7 @@ impl Lack<'_> {
         match self {
             Self::Node => "it did not join the cluster as a Node in its time",
             Self::Readiness(_) => "its Node was not ready in its time",
+            Self::Opening(..) => "its Node was closed for too long",
         }
     }
 }

@@ -12,7 +12,7 @@ use resources::names;
 
 use super::existing::living;
 use super::machine::{generation_of, is_ready};
-use super::ready::is_abandoned;
+use super::ready::{is_abandoned, is_open};
 use super::{World, former};
 use crate::build;
 
@@ -40,6 +40,8 @@ pub enum Proof {
     Unjoined,
     /// The same, and that its Node is not ready: it is ended for that alone.
     Unready,
+    /// The same, and that its Node does not take the pod: it is ended for that alone.
+    Closed,
     /// By silence: the pod was told to stop and nobody there stops it, so that the disk leaves only when the machine ends.
     Silent,
     /// By the word that the pod is gone, and no word from the Node: nobody is there to let go of the disk.
@@ -51,7 +53,7 @@ pub enum Proof {
 impl Left {
     /// Whether what is known of the Node decides too.
     pub const fn asks_node(&self) -> bool {
-        matches!(self.proof, Proof::Silent | Proof::Unattended | Proof::Unjoined | Proof::Unready)
+        !matches!(self.proof, Proof::All | Proof::Down)
     }
 
     /// What the objects as they are now say against it.
@@ -68,7 +70,7 @@ impl Left {
         let is_there = pod.is_some_and(|pod| self.has(pod));
         let is_silent = pod.zip(node).is_some_and(|(pod, node)| is_abandoned(pod, node, at));
         match self.proof {
-            Proof::All | Proof::Unjoined | Proof::Unready | Proof::Unattended if is_there => {
+            Proof::All | Proof::Unjoined | Proof::Unready | Proof::Closed | Proof::Unattended if is_there => {
                 Err(format!("the pod is on {}", self.instance))
             }
             Proof::Unjoined if node.is_some_and(|node| self.has_become(node)) => {
@@ -77,6 +79,7 @@ impl Left {
             Proof::Unready if node.is_some_and(is_ready) => {
                 Err(format!("Node {} is ready by now", self.node))
             }
+            Proof::Closed if node.is_some_and(is_open) => Err(format!("Node {} is open by now", self.node)),
             Proof::Unattended if node.is_some_and(is_ready) => {
                 Err(format!("Node {} is ready, and lets go of the disk itself", self.node))
             }
@@ -84,6 +87,7 @@ impl Left {
             Proof::All
             | Proof::Unjoined
             | Proof::Unready
+            | Proof::Closed
             | Proof::Silent
             | Proof::Unattended
             | Proof::Down => Ok(()),
@@ -219,15 +223,22 @@ mod tests {
         };
         let (here, elsewhere) = (pod(Some(NODE), "qdb-33445566-g2"), pod(Some("other"), PIN));
         let (silent, ready) = (node("Unknown"), node("True"));
-        let all =
-            [Proof::All, Proof::Unjoined, Proof::Unready, Proof::Silent, Proof::Unattended, Proof::Down];
+        let all = [
+            Proof::All,
+            Proof::Unjoined,
+            Proof::Unready,
+            Proof::Closed,
+            Proof::Silent,
+            Proof::Unattended,
+            Proof::Down,
+        ];
         for proof in all {
             let on = (proof == Proof::Silent).then_some(&here);
             assert!(check(proof, None, on, Some(&silent)), "{proof:?}");
             assert!(check(proof, Some(&set("qdb-33445566-g2")), on, Some(&silent)), "{proof:?}");
             assert!(!check(proof, Some(&set(PIN)), on, Some(&silent)), "{proof:?}: it is pinned");
         }
-        for proof in [Proof::All, Proof::Unjoined, Proof::Unready, Proof::Unattended] {
+        for proof in [Proof::All, Proof::Unjoined, Proof::Unready, Proof::Closed, Proof::Unattended] {
             assert!(!check(proof, None, Some(&here), None), "{proof:?}");
             assert!(!check(proof, None, Some(&pod(None, PIN)), None), "{proof:?}: it can go nowhere else");
             assert!(check(proof, None, Some(&elsewhere), None), "{proof:?}");
@@ -242,6 +253,20 @@ mod tests {
         assert!(check(Proof::All, None, None, Some(&joined("i-1"))));
         assert!(!check(Proof::Unready, None, None, Some(&ready)), "it is of use after all");
         assert!(check(Proof::Unready, None, None, Some(&silent)) && check(Proof::Unready, None, None, None));
+        let closed = |spec: Value| Node { spec: serde_json::from_value(spec).unwrap(), ..ready.clone() };
+        for spec in [
+            json!({ "unschedulable": true }),
+            json!({ "taints": [{ "key": "somebody/else", "effect": "NoSchedule" }] }),
+        ] {
+            assert!(check(Proof::Closed, None, None, Some(&closed(spec.clone()))), "{spec}");
+        }
+        for spec in [
+            json!({}),
+            json!({ "taints": [{ "key": names::TAINT, "effect": "NoSchedule" }] }),
+            json!({ "taints": [{ "key": "somebody/else", "effect": "PreferNoSchedule" }] }),
+        ] {
+            assert!(!check(Proof::Closed, None, None, Some(&closed(spec.clone()))), "open after all: {spec}");
+        }
         assert!(!check(Proof::Silent, None, None, Some(&silent)), "nothing there was told to stop");
         assert!(!check(Proof::Silent, None, Some(&elsewhere), Some(&silent)));
         assert!(!check(Proof::Silent, None, Some(&here), Some(&ready)));

@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use resources::{ChangeMeans, names};
 
-use super::joined::{given_up_before, joined};
+use super::joined::{self, given_up_before};
 use super::machine::{generation_of, is_ready, launch_beside, of_instance, was_launched_before};
 use super::reach::is_leaving;
 use super::released::Released;
@@ -166,19 +166,12 @@ fn prepared<'a>(world: &World<'a>, plan: &mut Plan, next: &Instance) -> Option<&
             return None;
         }
     }
-    let node = joined(world, plan, Part::Candidate, next)?;
-    let name = node.metadata.name.as_deref().unwrap_or_default();
+    let node = joined::joined(world, plan, Part::Candidate, next)?;
     if !is_ready(node) {
         return None;
     }
-    if is_leaving(node) {
-        plan.wait(Part::Candidate, format!("Node {name} of the next machine is cordoned: uncordon it"));
-        return None;
-    }
-    if let Some(taint) = ready::repelling(world.validated, node) {
-        let text =
-            format!("Node {name} of the next machine has the taint {}, which keeps QuestDB away", taint.key);
-        plan.wait(Part::Candidate, text);
+    if let Some(by) = ready::closed(world.validated, node) {
+        joined::wait_for_opening(world, plan, next, (node, by));
         return None;
     }
     // Before the other version is prepared: a copy of the disk for nothing would be followed by another.

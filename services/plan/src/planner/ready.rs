@@ -2,7 +2,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint, Toleration};
+use resources::names;
 
+use super::machine::is_ready;
+use super::reach::is_leaving;
 use crate::{Validated, build};
 
 /// How long a kubelet may be silent before its machine is ended without its help: as long as Kubernetes itself waits.
@@ -47,16 +50,40 @@ pub(super) fn word(node: &Node) -> Option<&NodeCondition> {
     conditions.iter().find(|condition| condition.type_ == "Ready")
 }
 
+/// What keeps the pod from a Node that is ready.
+#[derive(Clone, Copy)]
+pub(super) enum Closed<'a> {
+    /// Somebody wants it empty.
+    Cordoned,
+    /// It has a taint that the pod does not tolerate.
+    Tainted(&'a Taint),
+}
+
+/// What keeps the pod from a Node, apart from its not being ready.
+pub(super) fn closed<'a>(validated: &Validated, node: &'a Node) -> Option<Closed<'a>> {
+    if is_leaving(node) {
+        return Some(Closed::Cordoned);
+    }
+    repelling(validated, node).map(Closed::Tainted)
+}
+
+/// Whether a Node is ready and keeps away nobody but other databases, whatever a pod tolerates.
+pub(super) fn is_open(node: &Node) -> bool {
+    let mut taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    is_ready(node) && !is_leaving(node) && taints.all(|taint| taint.key == names::TAINT || !repels(taint))
+}
+
 /// A taint that keeps the pod from a Node. Whether that is ready is asked of its condition.
 pub(super) fn repelling<'a>(validated: &Validated, node: &'a Node) -> Option<&'a Taint> {
     let tolerations: Vec<Toleration> =
         serde_json::from_value(build::all_tolerations(validated)).unwrap_or_default();
     let mut taints = node.spec.as_ref()?.taints.iter().flatten();
-    taints.find(|taint| {
-        matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
-            && !BORNE.contains(&taint.key.as_str())
-            && !tolerations.iter().any(|toleration| tolerates(toleration, taint))
-    })
+    taints.find(|taint| repels(taint) && !tolerations.iter().any(|toleration| tolerates(toleration, taint)))
+}
+
+/// Whether a taint keeps away who does not tolerate it.
+fn repels(taint: &Taint) -> bool {
+    matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute") && !BORNE.contains(&taint.key.as_str())
 }
 
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {

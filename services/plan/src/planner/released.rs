@@ -23,7 +23,7 @@ impl Released {
         Self::noted(resource, names::RELEASED)
     }
 
-    /// Those of them that were given up because they did not join the cluster, or their Nodes did not become ready.
+    /// Those of them that were given up because they did not join the cluster, their Nodes did not become ready, or those were closed.
     pub(super) fn unjoined(resource: &QuestDB) -> Self {
         Self::noted(resource, names::UNJOINED)
     }
@@ -60,8 +60,8 @@ pub(super) fn end(
 ) {
     let generation = generation_of(instance).unwrap_or_default();
     let known = Released::of(world.resource);
-    let unjoined =
-        matches!(left.proof, Proof::Unjoined | Proof::Unready).then(|| joined::noted(world, generation));
+    let is_of_row = matches!(left.proof, Proof::Unjoined | Proof::Unready | Proof::Closed);
+    let unjoined = is_of_row.then(|| joined::noted(world, generation));
     let is_told = unjoined.is_none() || Released::unjoined(world.resource).contains(generation);
     let is_written = known.contains(generation) && is_told;
     // One that is written down while the database serves is lost to it: not even that is done by an older look.

@@ -2,7 +2,7 @@
 
 use resources::QuestDBStatus;
 use resources::names::condition;
-use resources::names::reason::{NOT_JOINED, NOT_READY};
+use resources::names::reason::{NODE_CLOSED, NOT_JOINED, NOT_READY};
 
 use super::Outcome;
 use super::conditions::{Word, no, yes};
@@ -14,6 +14,8 @@ fn overdue(outcome: &Outcome<'_>, part: Part) -> Option<&'static str> {
         Some(NOT_JOINED)
     } else if outcome.plan.unready.contains(&part) {
         Some(NOT_READY)
+    } else if outcome.plan.closed == Some(part) {
+        Some(NODE_CLOSED)
     } else {
         None
     }
@@ -42,6 +44,8 @@ pub(super) fn moving(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Wo
     let overdue = overdue(outcome, Part::Candidate);
     let reason = |usual| overdue.unwrap_or(usual);
     match (outcome.plan.state(Part::Candidate), outcome.plan.state(Part::Former)) {
+        // Since when it is so is since when that is told: what becomes of the machine hangs on it.
+        (Some(State::Running(text)), _) if overdue == Some(NODE_CLOSED) => Some(no(NODE_CLOSED, text)),
         (Some(State::Running(text)), _) => Some(yes(reason("Preparing"), text)),
         (Some(State::Broken(text)), _) => Some(no(reason("Broken"), text)),
         (Some(_), _) => Some(yes("Going", "the next machine is ready: QuestDB and its disk go there")),

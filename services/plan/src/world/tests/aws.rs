@@ -127,7 +127,7 @@ impl World {
         let objects = left.check_objects(self.children.stateful_set.as_deref(), on, self.now);
         objects.map_err(|_| "the objects speak against it")?;
         match left.proof {
-            Proof::All | Proof::Unjoined | Proof::Unready => {}
+            Proof::All | Proof::Unjoined | Proof::Unready | Proof::Closed => {}
             Proof::Down => return left.check_down(&self.instances).map_err(|_| "it is not down"),
             Proof::Silent | Proof::Unattended => return Ok(()),
         }

@@ -1,15 +1,16 @@
-//! A machine that does not join the cluster, or whose Node does not become ready: it is told and replaced, so often and no more, and
-//! nothing of what serves is touched.
+//! A machine that does not join the cluster, whose Node does not become ready, or is closed: it is told and replaced, so often and no
+//! more, and nothing of what serves is touched.
 
 use std::sync::Arc;
 
 use cloud::{InstanceState, key};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{NodeSpec, Taint};
 use resources::names::{self, condition};
 
 use super::kubernetes::node;
 use super::model::World;
-use super::operations::{begin_move, change};
+use super::operations::{begin_move, change, half_moved};
 use super::oracle::{check_end, check_moment};
 use super::runner::{pass, settle, troubles};
 use super::serving;
@@ -43,6 +44,33 @@ fn moving(strangers: usize) -> World {
     let mut world = serving();
     (world.strangers, world.clock) = (strangers, minutes(1));
     begin_move(&mut world);
+    world
+}
+
+/// What somebody does to a Node that takes no pod of ours from then on.
+type Close = fn(&mut NodeSpec);
+
+/// With what is said to undo it.
+const CLOSES: [(&str, Close); 2] = [
+    ("uncordon it", |spec| spec.unschedulable = Some(true)),
+    ("take that taint off", |spec| {
+        let (key, effect) = ("somebody/else".to_owned(), "NoSchedule".to_owned());
+        spec.taints.get_or_insert_default().push(Taint { key, effect, ..Taint::default() });
+    }),
+];
+
+/// Somebody does so to every Node but that of the machine that serves.
+fn close_others(world: &mut World, close: Close) {
+    for node in world.children.nodes.iter_mut().skip(1) {
+        close(Arc::make_mut(node).spec.get_or_insert_default());
+    }
+}
+
+/// One that serves, and of whose next machine the Node is ready and closed.
+fn moving_to_closed(close: Close) -> World {
+    let mut world = half_moved();
+    world.clock = minutes(1);
+    close_others(&mut world, close);
     world
 }
 
@@ -279,6 +307,76 @@ fn what_serves_serves_on_while_the_node_of_the_next_machine_is_not_ready() {
 }
 
 #[test]
+fn what_serves_serves_on_while_the_node_of_the_next_machine_is_closed_and_another_takes_its_place() {
+    for (cure, close) in CLOSES {
+        let mut world = moving_to_closed(close);
+        passes(&mut world, 4);
+        let (status, reason, text) = told(&world, condition::MOVING);
+        assert_eq!((status.as_str(), reason.as_str()), ("False", "NodeClosed"), "{text}");
+        let conditions = &world.resource.status.as_ref().unwrap().conditions;
+        let since = conditions.iter().find(|found| found.type_ == condition::MOVING).unwrap();
+        let since = since.last_transition_time.0;
+        assert!(text.contains(cure) && text.contains(&format!("since {since}")), "{text}");
+        until_ended(&mut world, 1);
+        let after = world.now.duration_since(since);
+        assert!(after >= minutes(15) && after < minutes(20), "{after}");
+        assert!(world.pinned().unwrap().ends_with("-g1"));
+        assert_eq!(told(&world, condition::READY).0, "True");
+        settle(&mut world, None, false);
+        check_end(&world, "moved");
+        let ended = |generation| (generation, InstanceState::Terminated);
+        assert_eq!(machines(&world), [ended("1"), ended("2"), ("3", InstanceState::Running)]);
+    }
+}
+
+#[test]
+fn one_whose_node_is_opened_in_time_is_moved_to_and_a_wish_that_turns_back_ends_it() {
+    for (_, close) in CLOSES {
+        let mut world = moving_to_closed(close);
+        passes(&mut world, 10);
+        let mut back = world.clone();
+        change(&mut back, |spec| "m7i.large".clone_into(&mut spec.compute.instance_type));
+        settle(&mut back, None, false);
+        check_end(&back, "back before the commit point");
+        let ended = |generation| (generation, InstanceState::Terminated);
+        let runs = |generation| (generation, InstanceState::Running);
+        assert_eq!(machines(&back), [runs("1"), ended("2")]);
+
+        let spec = Arc::make_mut(&mut world.children.nodes[1]).spec.get_or_insert_default();
+        (spec.unschedulable, spec.taints) = (None, None);
+        settle(&mut world, None, false);
+        check_end(&world, "moved");
+        assert_eq!(machines(&world), [ended("1"), runs("2")]);
+    }
+}
+
+#[test]
+fn who_closes_the_nodes_of_all_next_machines_has_three_of_them() {
+    for (_, close) in CLOSES {
+        let mut world = moving_to_closed(close);
+        for _ in 0..200 {
+            close_others(&mut world, close);
+            passes(&mut world, 1);
+        }
+        let ended = |generation| (generation, InstanceState::Terminated);
+        let runs = |generation| (generation, InstanceState::Running);
+        assert_eq!(machines(&world), [runs("1"), ended("2"), ended("3"), runs("4")]);
+        let [ready, degraded] = [condition::READY, condition::DEGRADED].map(|kind| told(&world, kind).0);
+        assert_eq!((ready.as_str(), degraded.as_str()), ("True", "True"));
+        let (status, reason, text) = told(&world, condition::MOVING);
+        assert_eq!((status.as_str(), reason.as_str()), ("False", "NodeClosed"), "{text}");
+        assert!(text.contains("terminate it"), "{text}");
+        for node in &mut world.children.nodes {
+            let spec = Arc::make_mut(node).spec.get_or_insert_default();
+            (spec.unschedulable, spec.taints) = (None, None);
+        }
+        settle(&mut world, None, false);
+        check_end(&world, "opened at last");
+        assert_eq!(machines(&world)[3], runs("4"));
+    }
+}
+
+#[test]
 fn one_whose_node_is_ready_at_the_last_moment_is_not_ended() {
     let mut world = sick(1);
     let proof = (0..40).find_map(|_| {
@@ -328,6 +426,7 @@ fn every_step_on_the_way_to_another_machine_may_fail_and_be_done_twice() {
         ("moving", moving(1), 3),
         ("new and not ready", sick(1), 2),
         ("moving to one that is not ready", moving_to_sick(), 3),
+        ("moving to one that is closed", moving_to_closed(CLOSES[0].1), 3),
     ];
     for (what, start, machines) in starts {
         let mut twice = start.clone();
