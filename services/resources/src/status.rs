@@ -51,6 +51,9 @@ pub struct QuestDBStatus {
     /// Where it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoints: Option<EndpointsStatus>,
+    /// Where its load balancer answers, once the cluster has made one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub load_balancer: Vec<String>,
     /// Name of the Secret with the credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials_secret: Option<String>,

@@ -6,8 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::names;
 use resources::{NodeStatus, QuestDB, QuestDBStatus, StepState, StepStatus, VolumeStatus};
 
-use super::Outcome;
 use super::name::{self, endpoints};
+use super::{Outcome, reach};
 use crate::change::image_of_pod;
 use crate::upgrade::version_of;
 use crate::{Goal, Part, State, pod_is_ready, serving};
@@ -62,6 +62,7 @@ pub(super) fn facts(status: &mut QuestDBStatus, resource: &QuestDB, outcome: &Ou
     volume(status, outcome);
     name::facts(status, resource, outcome, instance);
     endpoints(status, outcome);
+    status.load_balancer = reach::load_balancer(outcome);
     // Of what serves, whatever is asked for and wherever its name points to.
     let serving = outcome.observed.children.pod.as_deref().filter(|_| pod_is_ready(outcome.observed));
     if let Some(image) = serving.and_then(image_of_pod) {

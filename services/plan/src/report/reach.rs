@@ -1,7 +1,7 @@
 //! Conditions about how a database is reached within its cluster.
 
 use resources::names::condition;
-use resources::{QuestDB, QuestDBStatus};
+use resources::{QuestDB, QuestDBStatus, ServiceType};
 
 use super::Outcome;
 use super::conditions::{Word, no, yes};
@@ -67,6 +67,15 @@ fn told(kind: Kind, field: &str, unseen: Option<&Unseen>) -> Option<String> {
             "{field} asks for kind {kind}, which this cluster does not know: install its definition, or take the field out"
         ),
     })
+}
+
+/// Where the load balancer answers, as whoever makes those in this cluster says of the Service. Nothing waits for it.
+pub(super) fn load_balancer(outcome: &Outcome<'_>) -> Vec<String> {
+    let is_asked = outcome.validated.reach.service.service_type == ServiceType::LoadBalancer;
+    let service = outcome.observed.children.service.as_deref().filter(|_| is_asked);
+    let told = service.and_then(|service| service.status.as_ref()?.load_balancer.as_ref()?.ingress.as_ref());
+    let answers = told.into_iter().flatten();
+    answers.filter_map(|ingress| ingress.hostname.clone().or_else(|| ingress.ip.clone())).collect()
 }
 
 fn is_known(status: &QuestDBStatus, kind: &str) -> bool {

@@ -14,8 +14,11 @@ use serde_json::{Value, json};
 use testkit::{eventually, unique};
 
 use super::foreign::{Kind, definition};
+use super::others::Others;
+use super::quiet::{asked, rounds};
 use super::rig::{PATIENCE, apply, refusal};
 use super::subject::Subject;
+use crate::front::Front;
 
 fn found<'a>(resource: &'a QuestDB, kind: &str) -> Option<(&'a str, &'a str)> {
     let conditions = &resource.status.as_ref()?.conditions;
@@ -146,6 +149,86 @@ async fn services_follow_their_type_and_annotations_there_and_back() {
     let refused = refusal(apply(&subject.rig.as_admin(), &open).await);
     assert!(refused.message.contains("everything that comes in"), "{refused:?}");
     subject.purge().await;
+}
+
+/// Keeps a Service until its load balancer is gone.
+const CLEANUP: &str = "service.kubernetes.io/load-balancer-cleanup";
+/// Where one answers.
+const BALANCER: &str = "internal-1.elb.eu-west-1.amazonaws.com";
+
+/// The cluster's controller of load balancers has made one; the Service as it is then.
+async fn balance(services: &Api<Service>, name: &str) -> Service {
+    let controller =
+        PatchParams { field_manager: Some("cloud-controller-manager".to_owned()), ..PatchParams::default() };
+    let held = json!({ "metadata": { "finalizers": [CLEANUP] } });
+    services.patch(name, &controller, &Patch::Merge(&held)).await.unwrap();
+    let status = json!({ "status": { "loadBalancer": { "ingress": [{ "hostname": BALANCER }] } } });
+    services.patch_status(name, &controller, &Patch::Merge(&status)).await.unwrap()
+}
+
+/// What of a Service is its controller's, or was given to it by the API server.
+fn of_controller(service: &Service) -> Value {
+    let spec = service.spec.as_ref().unwrap();
+    let ports: Vec<_> = spec.ports.iter().flatten().map(|port| port.node_port).collect();
+    assert!(ports.iter().all(Option::is_some) && spec.health_check_node_port.is_some(), "{spec:?}");
+    json!([ports, spec.health_check_node_port, service.metadata.finalizers, service.status])
+}
+
+/// The API server gives the Service its ports, and the test stands in for the cloud.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_balancer_is_told_and_left_to_its_controller_and_waited_for_at_the_end() {
+    let mut subject = Subject::new(&unique("balanced")).await;
+    let _others = Others::of(&subject.rig);
+    let lease = subject.rig.lease().await;
+    let front = Front::before(&subject.rig.rights(&lease).await).await;
+    let kubeconfig = front.kubeconfig(&testkit::scratch());
+    let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[("SLIPWAY_RESYNC", "1s")]);
+    let network = |note: &str| {
+        let service = json!({ "type": "LoadBalancer", "annotations": { "example.com/a": note } });
+        json!({ "allowedCidrs": ["10.9.0.0/16"], "service": service })
+    };
+    subject.wish(|spec| spec["network"] = network("1")).await;
+    subject.carried_out(Phase::Ready).await;
+    let services: Api<Service> = Api::namespaced(subject.rig.admin.clone(), &subject.rig.namespace);
+    let given = balance(&services, &subject.name).await;
+    let found = eventually(PATIENCE, "a word about the load balancer", async || {
+        let found = subject.rig.as_admin().get(&subject.name).await.ok()?;
+        (found.status.as_ref()?.load_balancer == [BALANCER]).then_some(found)
+    })
+    .await;
+    // The name leads to the machine all the same.
+    let status = found.status.unwrap();
+    assert_eq!((status.phase, status.dns.unwrap().address), (Some(Phase::Ready), status.node.unwrap().ip));
+
+    rounds(&operator, 8.0).await;
+    let before = asked(&front).len();
+    rounds(&operator, 8.0).await;
+    assert_eq!(asked(&front)[before..], *Vec::<String>::new(), "a settled database costs requests");
+    let after = services.get(&subject.name).await.unwrap();
+    assert_eq!(after.metadata.resource_version, given.metadata.resource_version, "nothing is written to it");
+
+    // Ours changes, and theirs stays.
+    subject.wish(|spec| spec["network"] = network("2")).await;
+    subject.carried_out(Phase::Ready).await;
+    let changed = services.get(&subject.name).await.unwrap();
+    assert_eq!(changed.metadata.annotations.as_ref().unwrap()["example.com/a"], "2");
+    assert_eq!(of_controller(&changed), of_controller(&given));
+
+    subject.wish_purged().await;
+    let headless = names::headless(&subject.name);
+    eventually(PATIENCE, "all but the Service to be gone", async || {
+        let is_going = services.get(&subject.name).await.ok()?.metadata.deletion_timestamp.is_some();
+        (is_going && services.get_opt(&headless).await.ok()?.is_none()).then_some(())
+    })
+    .await;
+    assert!(subject.rig.instances().await.is_empty(), "machine and disk wait for nothing");
+    assert!(subject.rig.volumes().await.iter().all(|volume| volume.state.is_ending()));
+    let held = subject.rig.as_admin().get(&subject.name).await.unwrap().status.unwrap();
+    assert_eq!(held.phase, Some(Phase::Deleting), "its load balancer is still there");
+    let let_go = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    services.patch(&subject.name, &PatchParams::default(), &let_go).await.unwrap();
+    subject.carried_out(Phase::Deleted).await;
+    subject.rig.end().await;
 }
 
 /// Kinds of others.

@@ -95,6 +95,31 @@ fn every_step_may_fail_once_with_everything_asked_for() {
 }
 
 #[test]
+fn where_a_load_balancer_answers_is_told_while_one_is_asked_for_and_nothing_waits_for_it() {
+    let mut world = wanting(&OTHERS);
+    settle(&mut world, None, false);
+    let told = |world: &World| world.resource.status.as_ref().unwrap().load_balancer.clone();
+    assert_eq!((phase(&world), told(&world)), (Some(Phase::Ready), Vec::new()));
+    // What its controller, and the API server for it, write beside what is ours.
+    let service = Arc::make_mut(world.children.service.as_mut().unwrap());
+    let ingress = json!([{ "hostname": "lb.example.com" }, { "ip": "10.9.9.9" }, {}]);
+    service.status = serde_json::from_value(json!({ "loadBalancer": { "ingress": ingress } })).unwrap();
+    service.metadata.finalizers = Some(vec!["service.kubernetes.io/load-balancer-cleanup".to_owned()]);
+    let spec = service.spec.get_or_insert_default();
+    spec.health_check_node_port = Some(31_000);
+    spec.ports.iter_mut().flatten().for_each(|port| port.node_port = Some(30_000));
+    assert_eq!(pass(&mut world, &mut 0, None, false).actions, []);
+    assert_eq!(
+        (phase(&world), told(&world).join(" ")),
+        (Some(Phase::Ready), "lb.example.com 10.9.9.9".to_owned())
+    );
+
+    wish(&mut world, 2, |spec| spec.network.service = None);
+    settle(&mut world, None, false);
+    assert_eq!(told(&world), Vec::<String>::new());
+}
+
+#[test]
 fn nothing_starts_before_the_rules_about_who_may_come_in() {
     let mut world = World::new(resource(1));
     world.read_only_for = Some(Kind::NetworkPolicy);
