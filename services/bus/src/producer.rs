@@ -36,7 +36,17 @@ pub struct Producer(Arc<Inner>);
 
 struct Inner {
     connection: Connection,
+    batches: Batches,
     session: Mutex<Session>,
+}
+
+/// What goes to a broker at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Batches {
+    /// As many records as wait.
+    Many,
+    /// One record, and the next after the word on it.
+    One,
 }
 
 type Client = BaseProducer<Reports>;
@@ -72,9 +82,19 @@ pub struct Pending {
 impl Producer {
     /// Makes the client; it connects in the background.
     pub fn new(connection: &Connection) -> Result<Self, Error> {
-        let client = create(connection)?;
+        Self::with(connection, Batches::Many)
+    }
+
+    /// Another client of the same brokers, whose records go one by one. Brokers refuse whole batches: what they refuse of this one's
+    /// is the record itself. Slow: a broker has one record of it at a time.
+    pub fn one_by_one(&self) -> Result<Self, Error> {
+        Self::with(&self.0.connection, Batches::One)
+    }
+
+    fn with(connection: &Connection, batches: Batches) -> Result<Self, Error> {
+        let client = create(connection, batches)?;
         let session = Mutex::new(Session { number: 1, client, failed: None });
-        Ok(Self(Arc::new(Inner { connection: connection.clone(), session })))
+        Ok(Self(Arc::new(Inner { connection: connection.clone(), batches, session })))
     }
 
     /// Sends a record and waits for the brokers' word.
@@ -146,7 +166,7 @@ impl Producer {
             return;
         }
         tracing::error!("the producer cannot go on and is made anew: {reason}");
-        match create(&self.0.connection) {
+        match create(&self.0.connection, self.0.batches) {
             Ok(client) => {
                 *session = Session { number: seen.number + 1, client, failed: None };
             }
@@ -267,8 +287,8 @@ fn poll(client: &Weak<Client>) {
     }
 }
 
-fn create(connection: &Connection) -> Result<Arc<Client>, Error> {
-    let (config, refusals) = connection.prepare(&[
+fn create(connection: &Connection, batches: Batches) -> Result<Arc<Client>, Error> {
+    let (mut config, refusals) = connection.prepare(&[
         ("enable.idempotence", "true".to_owned()),
         ("acks", "all".to_owned()),
         // Commands and status are few and waited for: never hold one back to fill a batch.
@@ -279,6 +299,10 @@ fn create(connection: &Connection) -> Result<Arc<Client>, Error> {
         ("queue.buffering.max.kbytes", "65536".to_owned()),
         (STATISTICS.0, STATISTICS.1.to_owned()),
     ])?;
+    if batches == Batches::One {
+        // Whatever else is asked for. One at a time, because what is on its way behind a refused record is refused, too.
+        config.set("batch.num.messages", "1").set("max.in.flight.requests.per.connection", "1");
+    }
     let client = config.create_with_context(Reports::new(refusals));
     let client: Arc<Client> = Arc::new(client.map_err(|source| not_made("producer", source))?);
     let weak = Arc::downgrade(&client);

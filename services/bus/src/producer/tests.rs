@@ -26,13 +26,16 @@ impl Mock {
     }
 
     async fn send(&self) -> Result<Delivered, Error> {
-        let message = Message {
-            topic: TOPIC.to_owned(),
-            key: "key".to_owned(),
-            payload: b"state".to_vec(),
-            headers: Vec::new(),
-        };
-        self.producer.send(message).await
+        self.producer.send(message()).await
+    }
+}
+
+fn message() -> Message {
+    Message {
+        topic: TOPIC.to_owned(),
+        key: "key".to_owned(),
+        payload: b"state".to_vec(),
+        headers: Vec::new(),
     }
 }
 
@@ -121,13 +124,20 @@ async fn too_few_replicas_and_a_restart_are_waited_out() {
     mock.cluster.request_errors(Api::Produce, &[few, few, few]);
     assert_eq!(mock.send().await.unwrap().offset, 0);
     mock.cluster.broker_down(1).unwrap();
-    let sent = mock.producer.enqueue(&Message {
-        topic: TOPIC.to_owned(),
-        key: "key".to_owned(),
-        payload: b"state".to_vec(),
-        headers: Vec::new(),
-    });
+    let sent = mock.producer.enqueue(&message());
     mock.cluster.broker_up(1).unwrap();
     assert_eq!(sent.unwrap().wait().await.unwrap().offset, 1, "neither lost nor doubled");
     assert_eq!(mock.producer.rebuilds(), 0);
+}
+
+#[tokio::test]
+async fn of_what_goes_one_by_one_no_record_is_refused_for_another() {
+    let mock = Mock::new(&[("batch.num.messages", "100")]);
+    let producer = mock.producer.one_by_one().unwrap();
+    mock.cluster.request_errors(Api::Produce, &[Refusal::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE]);
+    // All are queued before a broker is connected: they could go at once.
+    let queued: Vec<Pending> = (0..3).map(|_| producer.enqueue(&message()).unwrap()).collect();
+    let words = futures::future::join_all(queued.into_iter().map(Pending::wait)).await;
+    let refused = words.iter().filter(|word| matches!(word, Err(Error::TooLarge { .. }))).count();
+    assert_eq!((refused, words.iter().filter(|word| word.is_ok()).count()), (1, 2), "{words:?}");
 }
