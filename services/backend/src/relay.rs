@@ -3,8 +3,8 @@
 //! *Invariant:* a position is marked published only after Kafka's word, and only if it is still what the database should
 //! be. A crash between the two publishes twice, which readers bear: the highest position wins. So any number of relays
 //! may run. *Invariant:* nobody waits for another database: what cannot be read or sent is set aside until the next mint,
-//! what somebody holds locked is marked later, what Kafka took is marked while others still wait for its word, and no round
-//! waits for long for those.
+//! what somebody holds locked is marked later, what Kafka took is marked while others still wait for its word, no round
+//! waits for long for those, and what failed waits for itself alone.
 
 mod doubts;
 mod measure;
@@ -12,13 +12,14 @@ mod portion;
 mod publish;
 mod reading;
 mod record;
+mod refusals;
 mod round;
 mod sent;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bus::Producer;
 use domain::{DatabaseId, Position};
@@ -30,10 +31,11 @@ use tokio::sync::watch;
 
 use doubts::{Asked, Doubts};
 use reading::Reading;
+use refusals::Refusals;
 use round::Word;
-use sent::{Sent, told};
+use sent::Sent;
 
-pub(crate) use record::{message, size};
+pub(crate) use record::size;
 
 use crate::doorbell::Doorbell;
 use crate::metrics::Metrics;
@@ -56,6 +58,8 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from
 pub struct Relay {
     store: Store,
     producer: Producer,
+    /// For records that go alone; made when the first one is to.
+    one_by_one: Mutex<Option<Producer>>,
     topic: String,
     doorbell: Doorbell,
     metrics: Metrics,
@@ -63,19 +67,21 @@ pub struct Relay {
     delivered: Mutex<BTreeMap<DatabaseId, Position>>,
     /// What Kafka was not heard of in earlier rounds: nothing of these databases is sent.
     doubts: Mutex<Doubts<Word>>,
+    /// What Kafka did not take in earlier rounds: of these databases nothing is sent before they are due.
+    refusals: Mutex<Refusals>,
     reading: Reading,
 }
 
 /// What a round did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing was unpublished.
+    /// Nothing was to be sent.
     Idle,
-    /// Nothing failed; `more` says whether others wait.
+    /// Some were sent, and not all of them failed; `more` says whether others wait.
     Published {
         /// How many were tried and are not in doubt.
         count: usize,
-        /// Whether the round was full.
+        /// Whether the next round has something to do at once.
         more: bool,
     },
 }
@@ -86,7 +92,7 @@ pub enum Error {
     /// Postgres.
     #[error("read or mark what is unpublished")]
     Store(#[source] store::Error),
-    /// Kafka did not take some; the others are marked.
+    /// Kafka took none, for all that is known nobody's: all wait.
     #[error("publish {failed} of {count} instructions")]
     Publish {
         /// How many were not taken.
@@ -114,8 +120,9 @@ impl Relay {
         doorbell: Doorbell,
         metrics: Metrics,
     ) -> Self {
-        let (delivered, doubts, reading) = (Mutex::default(), Mutex::default(), Reading::of(store.clone()));
-        Self { store, producer, topic, doorbell, metrics, delivered, doubts, reading }
+        let (one_by_one, delivered, doubts) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (refusals, reading) = (Mutex::new(Refusals::new(BACKOFF)), Reading::of(store.clone()));
+        Self { store, producer, one_by_one, topic, doorbell, metrics, delivered, doubts, refusals, reading }
     }
 
     /// The topic it publishes to.
@@ -166,49 +173,61 @@ impl Relay {
         }
     }
 
-    /// One round: reads, publishes, marks; and reads ahead meanwhile if there is more. What is in doubt is left out.
+    /// One round: reads, publishes, marks; and reads ahead meanwhile if there is more. What is in doubt is left out, and what
+    /// failed until it is due.
     pub async fn step(&self) -> Result<Step, Error> {
-        let (heard, unsent) = self.resolve();
+        let was_calm = self.refusals().is_calm();
+        let (heard, before) = self.resolve();
         // Before anything is read: a portion may hold fewer than these, and the others would be sent again.
         for stretch in heard.chunks(STRETCH) {
             self.mark(stretch).await?;
         }
-        let (in_doubt, full) = {
-            let doubts = self.doubts();
-            (doubts.databases(), doubts.is_full())
-        };
+        let (left_out, full) = self.left_out();
         let waiting = if full {
             Unpublished::default()
         } else {
-            self.reading.next(&in_doubt).await.map_err(Error::Store)?
+            self.reading.next(&left_out).await.map_err(Error::Store)?
         };
         let count = waiting.instructions.len();
-        let beside = [databases(&waiting), in_doubt].concat();
+        let beside = [databases(&waiting), left_out].concat();
         let (known, fresh) = self.part(waiting.instructions);
         let ahead = self.reading.read_ahead(waiting.more, &beside);
-        let (mut sent, ()) = tokio::join!(self.publish(&known, &fresh), ahead);
+        let (sent, ()) = tokio::join!(self.publish(&known, &fresh), ahead);
         if !matches!(sent.marked, Ok(marked) if marked == count) {
             // Some are not marked: they wait longest, and Kafka may have them already.
             self.reading.forget();
         }
-        sent.failures.extend(unsent);
-        self.metrics.published.inc_by(sent.taken as u64);
-        self.metrics.publish_failures.inc_by(sent.failures.len() as u64);
+        self.take_in(&sent);
+        let sent = before.and(sent);
+        self.tell_failures(&sent, was_calm);
         let marked = sent.marked?;
         // Last, because it may have to wait for whoever holds the database.
-        for instruction in sent.too_large {
-            self.try_alone(instruction).await?;
+        for (asked, error) in sent.too_large {
+            self.set_aside(asked, SetAside::TooLarge, runtime::telemetry::chain(&error)).await?;
         }
         for unreadable in &waiting.unreadable {
             self.set_aside_unreadable(unreadable).await?;
         }
         let failed = sent.failures.len();
         match sent.failures.into_iter().next() {
-            Some(source) => Err(Error::Publish { failed, count: count.max(failed), source }),
-            None if count == 0 => Ok(Step::Idle),
+            Some((_, source)) if self.refusals().is_dark() => {
+                Err(Error::Publish { failed, count: count.max(failed), source })
+            }
+            _ if count == 0 => Ok(Step::Idle),
             // A round that moved nothing is not followed by another at once.
-            None => Ok(Step::Published { count: count - sent.in_doubt, more: waiting.more && marked > 0 }),
+            _ => Ok(Step::Published {
+                count: count - sent.in_doubt,
+                more: sent.suspected > 0 || (waiting.more && marked > 0),
+            }),
         }
+    }
+
+    /// The databases of which nothing is to be sent now, and whether they are so many that nothing is to be sent at all.
+    fn left_out(&self) -> (Vec<DatabaseId>, bool) {
+        let waiting = self.refusals().waiting(Instant::now());
+        let doubts = self.doubts();
+        let full = doubts.is_full() || Refusals::are_enough(waiting.len());
+        ([doubts.databases(), waiting].concat(), full)
     }
 
     /// What the last round sent and could not mark, and what is to be sent.
@@ -220,7 +239,7 @@ impl Relay {
     }
 
     /// Marks what Kafka took. After Postgres failed once it is only remembered, to be marked in the next round.
-    async fn note(&self, taken: &[Asked], sent: &mut Sent<'_>) {
+    async fn note(&self, taken: &[Asked], sent: &mut Sent) {
         let Ok(before) = sent.marked else {
             self.delivered().extend(taken.iter().copied());
             return;
@@ -244,24 +263,6 @@ impl Relay {
         Ok(marked.len())
     }
 
-    /// A broker refuses a whole batch when one record is too large: each is tried alone before it is set aside.
-    async fn try_alone(&self, instruction: &Instruction) -> Result<(), Error> {
-        let (database, position) = (instruction.database, instruction.position);
-        match self.producer.send(message(&self.topic, instruction)).await {
-            Ok(delivered) => {
-                told((database, position), delivered, true);
-                self.metrics.published.inc();
-                self.mark(&[(database, position)]).await?;
-                Ok(())
-            }
-            Err(error @ bus::Error::TooLarge { .. }) => {
-                let reason = runtime::telemetry::chain(&error);
-                self.set_aside((database, position), SetAside::TooLarge, reason).await
-            }
-            Err(source) => Err(Error::Publish { failed: 1, count: 1, source }),
-        }
-    }
-
     async fn set_aside_unreadable(&self, unreadable: &Unreadable) -> Result<(), Error> {
         let Unreadable { database, position, error } = unreadable;
         let reason = runtime::telemetry::chain(error);
@@ -275,7 +276,9 @@ impl Relay {
         why: SetAside,
         reason: String,
     ) -> Result<(), Error> {
-        if self.store.set_aside(database, position, why, &reason).await.map_err(Error::Store)? {
+        let is_aside = self.store.set_aside(database, position, why, &reason).await.map_err(Error::Store)?;
+        self.refusals().settled(database);
+        if is_aside {
             self.metrics.set_aside(why.as_str());
             tracing::error!(
                 db.id = %database,
@@ -292,8 +295,24 @@ impl Relay {
         self.doubts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn refusals(&self) -> MutexGuard<'_, Refusals> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn delivered(&self) -> MutexGuard<'_, BTreeMap<DatabaseId, Position>> {
         self.delivered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says once, until all are taken, that some are not; that none is says whoever waits for it.
+    fn tell_failures(&self, sent: &Sent, was_calm: bool) {
+        let told = !was_calm || self.refusals().is_dark();
+        let Some((_, error)) = sent.failures.first().filter(|_| !told) else { return };
+        tracing::warn!(
+            count = sent.failures.len(),
+            reason = runtime::telemetry::chain(error),
+            kafka.topic = self.topic,
+            "Kafka did not take some instructions: each is sent again after a while, and others go on"
+        );
     }
 
     /// Says once that rounds fail, and how long to wait.

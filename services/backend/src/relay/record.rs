@@ -68,7 +68,7 @@ fn is_ours(actor: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::BTreeMap;
 
     use domain::catalogue::InstanceTypes;
@@ -76,7 +76,8 @@ mod tests {
 
     use super::*;
 
-    fn instruction(actor: &str, said_again: bool) -> Instruction {
+    /// What somebody asks for.
+    pub(in super::super) fn instruction(actor: &str, said_again: bool) -> Instruction {
         let cluster = domain::Cluster {
             id: "eu".parse().unwrap(),
             region: "eu-west-1".to_owned(),

@@ -1,35 +1,40 @@
 //! What became of a round of the relay.
 
 use bus::Delivered;
-use store::Instruction;
+use domain::DatabaseId;
 
 use super::Error;
 use super::doubts::Asked;
 
 /// What became of a round's instructions.
 #[derive(Debug)]
-pub(super) struct Sent<'a> {
+pub(super) struct Sent {
     /// How many Kafka took.
     pub(super) taken: usize,
     /// How many were marked as long as Postgres took it.
     pub(super) marked: Result<usize, Error>,
     /// How many Kafka was not heard of.
     pub(super) in_doubt: usize,
-    pub(super) too_large: Vec<&'a Instruction>,
-    pub(super) failures: Vec<bus::Error>,
+    /// How many were in a batch that was too large, and go alone next time.
+    pub(super) suspected: usize,
+    /// Those that are too large by themselves.
+    pub(super) too_large: Vec<(Asked, bus::Error)>,
+    pub(super) failures: Vec<(DatabaseId, bus::Error)>,
 }
 
-impl Default for Sent<'_> {
+impl Default for Sent {
     fn default() -> Self {
-        Self { taken: 0, marked: Ok(0), in_doubt: 0, too_large: Vec::new(), failures: Vec::new() }
+        let (too_large, failures) = (Vec::new(), Vec::new());
+        Self { taken: 0, marked: Ok(0), in_doubt: 0, suspected: 0, too_large, failures }
     }
 }
 
-impl<'a> Sent<'a> {
+impl Sent {
     /// Both together.
     pub(super) fn and(mut self, other: Self) -> Self {
         self.taken += other.taken;
         self.in_doubt += other.in_doubt;
+        self.suspected += other.suspected;
         match (&mut self.marked, other.marked) {
             (Ok(before), Ok(marked)) => *before += marked,
             (Ok(_), Err(error)) => self.marked = Err(error),
@@ -40,10 +45,11 @@ impl<'a> Sent<'a> {
         self
     }
 
-    pub(super) fn refused(&mut self, instruction: &'a Instruction, error: bus::Error) {
+    /// Notes why one was not taken, whatever else was sent with it.
+    pub(super) fn refused(&mut self, asked: Asked, error: bus::Error) {
         match error {
-            bus::Error::TooLarge { .. } => self.too_large.push(instruction),
-            error => self.failures.push(error),
+            bus::Error::TooLarge { .. } => self.too_large.push((asked, error)),
+            error => self.failures.push((asked.0, error)),
         }
     }
 }
@@ -74,7 +80,7 @@ pub(super) fn told((database, position): Asked, delivered: Delivered, few: bool)
 mod tests {
     use super::*;
 
-    fn half(marked: Result<usize, Error>) -> Sent<'static> {
+    fn half(marked: Result<usize, Error>) -> Sent {
         Sent { taken: 3, marked, ..Sent::default() }
     }
 

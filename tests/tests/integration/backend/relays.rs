@@ -205,6 +205,36 @@ async fn a_record_that_is_too_large_is_set_aside_and_blocks_nobody() {
 }
 
 #[tokio::test]
+async fn what_brokers_find_too_large_goes_alone_and_is_not_waited_for() {
+    let road = Road::new().await;
+    let app = &road.app;
+    let (small, large) = (app.created("small").await, app.created("large").await);
+    let actor = "update instructions set actor = repeat('x', 2000000)";
+    app.ask(&format!("{actor} where database_id = '{}'", id(&large))).await;
+    // The library takes it, and whatever waits in one batch with it.
+    let mut connection = road.connection.clone();
+    for name in ["message.max.bytes", "batch.size"] {
+        connection.properties.push((name.to_owned(), "5000000".to_owned()));
+    }
+    let relay = road.relay_with(Producer::new(&connection).unwrap());
+    let aside = async || app.store.backlog().await.unwrap().set_aside;
+    relay.step().await.unwrap();
+    assert_eq!(aside().await, 0, "the others of its batch may be to blame");
+    eventually(PATIENCE, "it is set aside", async || {
+        // The first word may be that the batch before was refused.
+        let _ = relay.step().await;
+        (aside().await == 1 && waiting(app).await == 0).then_some(())
+    })
+    .await;
+    assert_eq!(app.ask("select code from unpublishable").await, "too_large");
+    let records = road.records(1).await;
+    assert!(records.iter().all(|record| record.key_text() == Some(id(&small).to_string().as_str())));
+    grow(app, &id(&large).to_string(), 200).await;
+    assert_eq!(relay.step().await.unwrap(), Step::Published { count: 1, more: false });
+    assert_eq!((aside().await, waiting(app).await), (0, 0), "the next state is smaller");
+}
+
+#[tokio::test]
 async fn a_broker_that_answers_too_late_leaves_the_row_to_be_sent_again() {
     let road = Road::new().await;
     let made = road.app.created("trades").await;
