@@ -188,9 +188,6 @@ fn keep_fleet(
     let joins = AtomicU64::new(0);
     keeper.keep(stop.clone(), move |member| {
         let name = member.cluster.id.clone();
-        // A cluster that is registered anew has two observers for a moment: each is somebody else.
-        let join = joins.fetch_add(1, Ordering::Relaxed);
-        let observer = Observer { holder: format!("{}/{join}", observer.holder), ..observer.clone() };
         tasks
             .spawn_once(format!("probe {name}"), Arc::clone(&fleet).probe(Arc::clone(&member), stop.clone()));
         tasks.spawn_once(
@@ -201,7 +198,12 @@ fn keep_fleet(
             format!("bury {name}"),
             bury::run(Arc::clone(&worker), Arc::clone(&member), stop.clone()),
         );
-        tasks.spawn_once(format!("observe {name}"), observe::run(observer, member, stop.clone()));
+        if member.is_to_be_observed() {
+            // A cluster that is registered with other credentials has two observers for a moment: each is somebody else.
+            let join = joins.fetch_add(1, Ordering::Relaxed);
+            let observer = Observer { holder: format!("{}/{join}", observer.holder), ..observer.clone() };
+            tasks.spawn_once(format!("observe {name}"), observe::run(observer, member, stop.clone()));
+        }
     })
 }
 

@@ -1,5 +1,6 @@
 //! One cluster: its registration, its clients as its credentials give them, and its guard.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,14 +22,18 @@ pub struct Member {
     pub cluster: Cluster,
     /// Cancelled when it is registered no more, or otherwise.
     pub left: CancellationToken,
+    /// Cancelled when it is registered no more, or with other credentials: nobody goes to that server any more.
+    pub gone: CancellationToken,
     /// What every call goes through.
     pub guard: Arc<Guard>,
-    access: Mutex<Access>,
+    /// Whether somebody observes the server, until it is gone.
+    is_observed: Arc<AtomicBool>,
+    access: Arc<Mutex<Access>>,
     /// What its program for tokens gave. Held while the credentials are read: one at a time, and so one program at a time.
     given: Arc<tokio::sync::Mutex<Given>>,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 struct Access {
     /// What the clients were made of.
     source: Option<Vec<u8>>,
@@ -44,8 +49,10 @@ impl Member {
         Self {
             cluster,
             left: CancellationToken::new(),
+            gone: CancellationToken::new(),
             guard: Arc::new(Guard::new(bound)),
-            access: Mutex::default(),
+            is_observed: Arc::default(),
+            access: Arc::default(),
             given: Arc::default(),
         }
     }
@@ -56,10 +63,23 @@ impl Member {
         Self {
             cluster,
             left: CancellationToken::new(),
+            gone: self.gone.clone(),
             guard: Arc::clone(&self.guard),
-            access: Mutex::new(lock(&self.access).clone()),
+            is_observed: Arc::clone(&self.is_observed),
+            access: Arc::clone(&self.access),
             given: Arc::clone(&self.given),
         }
+    }
+
+    /// Whether the other one is the same server by the same credentials.
+    pub fn is_same_server(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.guard, &other.guard)
+    }
+
+    /// Whether nobody observes the server yet: whoever asks first is to. Of that server a registration that says something else
+    /// changes nothing.
+    pub fn is_to_be_observed(&self) -> bool {
+        !self.is_observed.swap(true, Ordering::Relaxed)
     }
 
     /// The clients, or why there are none. Those whose token is over and that nothing gives another one for are none: the server would

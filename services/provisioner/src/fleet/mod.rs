@@ -238,15 +238,20 @@ impl Fleet {
         for member in &fresh {
             tracing::info!(cluster.name = %member.cluster.id, cluster.state = %member.cluster.state, "cluster registered");
         }
-        let first = fresh.iter().map(|member| member.reread_credentials(&self.settings));
-        // One that takes longer is read again later: the others are not to wait for it.
+        // Each goes on by itself: the others are not to wait for one that takes longer, nor is that one to begin anew.
+        let first =
+            fresh.iter().map(|member| tokio::spawn(reread(Arc::clone(member), self.settings.clone())));
         let _ = runtime::deadline(FIRST, "the first credentials", futures::future::join_all(first)).await;
         let registry = Arc::new(registry);
         // First of all: those who leave look at what is there now.
         *self.registry.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&registry);
         for (id, old) in &before.members {
-            if !registry.members.get(id).is_some_and(|member| Arc::ptr_eq(member, old)) {
+            let now = registry.members.get(id);
+            if !now.is_some_and(|member| Arc::ptr_eq(member, old)) {
                 old.left.cancel();
+            }
+            if !now.is_some_and(|member| member.is_same_server(old)) {
+                old.gone.cancel();
             }
         }
         self.tell_unreadable(&before, &registry);
@@ -319,13 +324,14 @@ mod tests {
 
     /// Without Postgres, where nothing listens.
     fn fleet() -> Arc<Fleet> {
+        with_credentials(std::env::temp_dir())
+    }
+
+    fn with_credentials(credentials_dir: PathBuf) -> Arc<Fleet> {
         let patience = store::Settings { acquire: Duration::from_millis(200), ..store::Settings::default() };
         let store = Store::connect("postgres://nobody@127.0.0.1:1/nothing", &patience).unwrap();
-        let settings = Settings {
-            credentials_dir: std::env::temp_dir(),
-            call_timeout: Duration::from_secs(1),
-            cluster_concurrency: 1,
-        };
+        let call_timeout = Duration::from_secs(20);
+        let settings = Settings { credentials_dir, call_timeout, cluster_concurrency: 1 };
         let metrics = Metrics::new(&runtime::Metrics::new(runtime::service!("test")));
         Fleet::new(store, settings, runtime::Health::new(), metrics)
     }
@@ -362,10 +368,50 @@ mod tests {
             fleet.take_in(registry(state, credentials)).await;
             let [member]: [Arc<Member>; 1] = fleet.members().try_into().unwrap();
             assert_eq!((member.cluster.state, member.guard.phase()), (state, phase), "{credentials}");
-            assert!(!member.left.is_cancelled() && before.is_none_or(|before| before.left.is_cancelled()));
+            assert!(!member.left.is_cancelled() && !member.gone.is_cancelled());
+            // Who observes the server goes on as long as it is the same.
+            assert_eq!(member.is_to_be_observed(), phase == Phase::Closed, "{credentials}");
+            if let Some(before) = before {
+                assert!(before.left.is_cancelled());
+                assert_eq!(before.gone.is_cancelled(), phase == Phase::Closed, "{credentials}");
+            }
             member.guard.rest(Duration::from_secs(30));
             before = Some(member);
         }
+        fleet.take_in(store::Registry::default()).await;
+        assert!(before.is_some_and(|before| before.left.is_cancelled() && before.gone.is_cancelled()));
+    }
+
+    /// They are waited for a while; what takes longer is not begun anew for that.
+    #[tokio::test]
+    async fn first_credentials_that_take_long_are_not_given_up() {
+        runtime::install_crypto();
+        let folder = std::env::temp_dir().join(format!("provisioner-slow-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let given = r#"{"apiVersion": "client.authentication.k8s.io/v1", "status": {"token": "swordfish"}}"#;
+        let line = format!("cd '{}'; until [ -e go ]; do sleep 0.1; done; echo '{given}'", folder.display());
+        let user = serde_json::json!({"exec": {
+            "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", line],
+            "interactiveMode": "Never",
+        }});
+        let config = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "a",
+            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+            "clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:1"}}],
+            "users": [{"name": "a", "user": user}],
+        });
+        std::fs::write(folder.join("slow"), config.to_string()).unwrap();
+        let fleet = with_credentials(folder.clone());
+        fleet.take_in(registry(ClusterState::Active, "file:slow")).await;
+        let [member]: [Arc<Member>; 1] = fleet.members().try_into().unwrap();
+        assert!(member.clients().is_err(), "nothing was given yet");
+        std::fs::write(folder.join("go"), "").unwrap();
+        let begun = Instant::now();
+        while member.clients().is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(15), "nobody reads them any more");
+            tokio::task::yield_now().await;
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[tokio::test]

@@ -54,7 +54,7 @@ pub struct Observer {
 /// Why an observation of a cluster ended.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
-    /// The program stops, or the cluster left.
+    /// The program stops, or nobody goes to that server any more.
     Stop,
     /// Another process speaks for the cluster, or Postgres does not say who.
     Lost,
@@ -68,10 +68,11 @@ enum End {
     Broken,
 }
 
-/// Observes a cluster until it leaves the fleet or the program stops.
+/// Observes a cluster until it leaves the fleet, is reached by other credentials, or the program stops. What else its registration says
+/// is of no matter here.
 pub async fn run(observer: Observer, member: Arc<Member>, stop: CancellationToken) {
     let mut retry = AGAIN.start();
-    while !stop.is_cancelled() && !member.left.is_cancelled() {
+    while !stop.is_cancelled() && !member.gone.is_cancelled() {
         let cluster = &member.cluster.id;
         let term = in_time(observer.store.observe_cluster(cluster, &observer.holder, LEASE)).await;
         let pause = match term {
@@ -96,7 +97,7 @@ pub async fn run(observer: Observer, member: Arc<Member>, stop: CancellationToke
         };
         tokio::select! {
             () = stop.cancelled() => {}
-            () = member.left.cancelled() => {}
+            () = member.gone.cancelled() => {}
             () = tokio::time::sleep(pause) => {}
         }
     }
@@ -110,7 +111,7 @@ async fn hold(observer: &Observer, member: &Member, mut term: Term, stop: &Cance
         let started = std::time::Instant::now();
         let end = tokio::select! {
             () = stop.cancelled() => End::Stop,
-            () = member.left.cancelled() => End::Stop,
+            () = member.gone.cancelled() => End::Stop,
             end = renew(observer, member, term) => end,
             end = watch::run(observer, member, term, &mut book) => end,
         };
@@ -132,7 +133,7 @@ async fn hold(observer: &Observer, member: &Member, mut term: Term, stop: &Cance
                 let pause = retry.next_delay().max(Duration::from_millis(100));
                 let ended = tokio::select! {
                     () = stop.cancelled() => Some(End::Stop),
-                    () = member.left.cancelled() => Some(End::Stop),
+                    () = member.gone.cancelled() => Some(End::Stop),
                     end = renew(observer, member, term) => Some(end),
                     () = tokio::time::sleep(pause) => None,
                 };

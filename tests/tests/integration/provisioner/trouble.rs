@@ -115,6 +115,8 @@ async fn a_cluster_out_of_service_parks_until_it_is_back() {
     let rig = Rig::new().await;
     rig.register(ClusterState::Disabled).await;
     let running = rig.start(&[]);
+    rig.count("select count(*) from cluster_observers", "1").await;
+    let term = testkit::query(&rig.database_url, "select term from cluster_observers").await.unwrap();
     let instruction = rig.instruction(1);
     rig.publish(&instruction).await;
     let outcome = rig.outcome(&instruction, OutcomeKind::Parked).await;
@@ -123,6 +125,8 @@ async fn a_cluster_out_of_service_parks_until_it_is_back() {
     rig.register(ClusterState::Draining).await;
     rig.outcome(&instruction, OutcomeKind::Applied).await;
     rig.count("select count(*) from parked_instructions", "0").await;
+    let seen = rig.observation(&instruction, "what was applied", |seen| seen.present).await;
+    assert_eq!(seen.term.to_string(), term, "who observes the cluster goes on, whatever its state");
     running.stop().await;
 }
 
