@@ -1,8 +1,9 @@
 //! Several servers behind one URL, of which one takes writes: which one, and when it is another.
 //!
-//! The driver knows one host. A watcher asks the chosen server every second whether it still takes writes; when it does
-//! not answer or became read-only, all servers are asked at once and the one that takes writes is chosen for every new
-//! connection. *Invariant:* of two servers that take writes the one with the newer timeline is right, and a process never
+//! The driver knows one host. A watcher asks the chosen server twice a second whether it still takes writes, and now and then
+//! the others, because one may have been promoted without the chosen one's knowledge; when it does not answer, became read-only
+//! or is no more the newest, all servers are asked at once and the one that takes writes is chosen for every new connection.
+//! *Invariant:* of two servers that take writes the one with the newer timeline is right, and a process never
 //! goes back to an older timeline than it has seen: that would be an old primary that woke.
 
 use std::sync::Arc;
@@ -17,6 +18,10 @@ use crate::Error;
 
 /// How often the chosen server is asked.
 const EVERY: Duration = Duration::from_millis(500);
+/// How often the others are asked, too.
+const OTHERS: Duration = Duration::from_secs(5);
+/// Name that Postgres shows for the connections by which servers are watched.
+const WATCHER: &str = "slipway watch";
 /// Patience with one server, opening the connection included.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long to wait when no server takes writes; short, because everything waits for this.
@@ -140,26 +145,35 @@ impl Watcher {
         }
     }
 
-    /// Asks the chosen server until it takes no writes any more.
-    async fn stay(&mut self, mut connection: PgConnection) {
+    /// Asks the chosen server until it takes no writes any more, or another one does that is newer.
+    async fn stay(&self, mut connection: PgConnection) {
+        let mut asked = Instant::now();
         while let Some(timeline) = timeline(&mut connection).await {
             self.choice.saw(&timeline);
+            if asked.elapsed() >= OTHERS {
+                let others = self.ask(|number| number != self.chosen).await;
+                if others.iter().any(|(_, other, _)| *other > timeline) {
+                    return;
+                }
+                asked = Instant::now();
+            }
             tokio::time::sleep(EVERY).await;
         }
     }
 
+    /// Asks these servers at once. Gives those that take writes, with their timelines.
+    async fn ask(&self, these: impl Fn(usize) -> bool) -> Vec<(usize, String, PgConnection)> {
+        let mut asked = JoinSet::new();
+        for (number, host) in self.hosts.iter().cloned().enumerate().filter(|(number, _)| these(*number)) {
+            asked.spawn(async move { (number, probe(host).await) });
+        }
+        let answers = asked.join_all().await.into_iter();
+        answers.filter_map(|(number, answer)| answer.map(|(timeline, it)| (number, timeline, it))).collect()
+    }
+
     /// Asks all servers and chooses.
     async fn find(&mut self) -> Option<PgConnection> {
-        let mut asked = JoinSet::new();
-        for (number, host) in self.hosts.iter().cloned().enumerate() {
-            asked.spawn(async move { (number, probe(&host).await) });
-        }
-        let mut writable: Vec<(usize, String, PgConnection)> = Vec::new();
-        for (number, answer) in asked.join_all().await {
-            if let Some((timeline, connection)) = answer {
-                writable.push((number, timeline, connection));
-            }
-        }
+        let writable = self.ask(|_| true).await;
         let timelines: Vec<(usize, &str)> =
             writable.iter().map(|(number, timeline, _)| (*number, timeline.as_str())).collect();
         let Some(number) = choose(&timelines, self.chosen, &self.choice.newest()) else {
@@ -210,7 +224,8 @@ fn choose(writable: &[(usize, &str)], chosen: usize, newest: &str) -> Option<usi
 }
 
 /// A connection to a server that takes writes, with its timeline.
-async fn probe(host: &PgConnectOptions) -> Option<(String, PgConnection)> {
+async fn probe(host: PgConnectOptions) -> Option<(String, PgConnection)> {
+    let host = host.application_name(WATCHER);
     let mut connection = tokio::time::timeout(PATIENCE, host.connect()).await.ok()?.ok()?;
     let timeline = timeline(&mut connection).await?;
     Some((timeline, connection))

@@ -158,6 +158,25 @@ async fn a_server_that_refuses_writes_is_left() {
     assert_eq!(connections(&old).await, "0");
 }
 
+/// Whoever started later would find the newer one: two processes of ours would write to two servers.
+#[tokio::test]
+async fn a_primary_that_goes_on_beside_a_newer_one_is_left() {
+    let old = Server::primary().await.unwrap();
+    let new = old.standby().await.unwrap();
+    let scene = Try::on(url_of(&[&old, &new])).await;
+    scene.create("before").await;
+    old.followed_by(&new).await.unwrap();
+    // Whoever promotes it does not reach the old one, which goes on as if nothing had happened.
+    new.promote().await.unwrap();
+    eventually(PATIENCE, "nobody at the older of two primaries", async || {
+        scene.store.clusters().await.ok()?;
+        (connections(&old).await == "0").then_some(())
+    })
+    .await;
+    let (id, ..) = scene.go_on("after").await;
+    assert!(has_all(&new, &[id]).await);
+}
+
 #[tokio::test]
 async fn behind_one_address_connections_that_became_read_only_are_closed() {
     let server = Server::primary().await.unwrap();
