@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use domain::Cluster;
 use jiff::Timestamp;
 use runtime::CancellationToken;
+use tokio::sync::Notify;
 
 use super::breaker::Answer;
 use super::client::{self, Clients};
@@ -26,6 +27,8 @@ pub struct Member {
     pub gone: CancellationToken,
     /// What every call goes through.
     pub guard: Arc<Guard>,
+    /// Rung when something else than before is wrong with the credentials.
+    pub(super) trouble: Arc<Notify>,
     /// Whether somebody observes the server, until it is gone.
     is_observed: Arc<AtomicBool>,
     access: Arc<Mutex<Access>>,
@@ -51,6 +54,7 @@ impl Member {
             left: CancellationToken::new(),
             gone: CancellationToken::new(),
             guard: Arc::new(Guard::new(bound)),
+            trouble: Arc::default(),
             is_observed: Arc::default(),
             access: Arc::default(),
             given: Arc::default(),
@@ -65,6 +69,7 @@ impl Member {
             left: CancellationToken::new(),
             gone: self.gone.clone(),
             guard: Arc::clone(&self.guard),
+            trouble: Arc::clone(&self.trouble),
             is_observed: Arc::clone(&self.is_observed),
             access: Arc::clone(&self.access),
             given: Arc::clone(&self.given),
@@ -152,10 +157,13 @@ impl Member {
     fn refuse(&self, error: &(dyn std::error::Error + 'static)) {
         let trouble = runtime::telemetry::chain(error);
         let mut access = lock(&self.access);
-        if access.trouble.as_ref() != Some(&trouble) {
-            tracing::warn!(cluster.name = %self.cluster.id, "credentials are of no use: {trouble}");
+        if access.trouble.as_ref() == Some(&trouble) {
+            return;
         }
+        tracing::warn!(cluster.name = %self.cluster.id, "credentials are of no use: {trouble}");
         access.trouble = Some(trouble);
+        drop(access);
+        self.trouble.notify_one();
     }
 }
 

@@ -171,6 +171,8 @@ impl Fleet {
                 () = stop.cancelled() => return,
                 () = member.left.cancelled() => break,
                 () = until_probe(&member, &mut phases) => {}
+                // Whoever looks is to see at once what is wrong.
+                () = member.trouble.notified() => {}
             }
         }
         // Its successor of the same name, if there is one, has registered anew by its first probe.
@@ -318,6 +320,7 @@ async fn until_probe(member: &Member, phases: &mut tokio::sync::watch::Receiver<
 #[cfg(test)]
 mod tests {
     use domain::ClusterState;
+    use runtime::health::State;
 
     use super::breaker::Phase;
     use super::*;
@@ -412,6 +415,31 @@ mod tests {
             tokio::task::yield_now().await;
         }
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_with_credentials_is_shown_at_once() {
+        let fleet = fleet();
+        let cluster = registry(ClusterState::Active, "file:nowhere").clusters.remove(0).cluster;
+        let member = Arc::new(Member::new(cluster, 1));
+        let probing = Arc::clone(&fleet).probe(Arc::clone(&member), CancellationToken::new());
+        let probing = tokio::spawn(probing);
+        let shown = async |reason: &str| {
+            let begun = Instant::now();
+            loop {
+                let report = fleet.health.readiness.report();
+                let state = report.get("cluster/eu-west-1").map(|cluster| cluster.state.clone());
+                if matches!(state, Some(State::Failing(why)) if why.contains(reason)) {
+                    return begun.elapsed();
+                }
+                assert!(begun.elapsed() < Duration::from_secs(20), "{reason} is not shown");
+                tokio::task::yield_now().await;
+            }
+        };
+        shown("not read yet").await;
+        member.reread_credentials(&fleet.settings).await;
+        assert!(shown("read the credentials").await < PROBE / 2, "only with the next probe");
+        probing.abort();
     }
 
     #[tokio::test]
