@@ -172,8 +172,9 @@ fn kind_of(code: &str) -> Kind {
     match code {
         // Serialisation failure, deadlock, lock not available, statement cancelled by its timeout.
         "40001" | "40P01" | "55P03" | "57014" => Kind::Busy,
-        // Read-only transaction (an old primary), administrator shutdown, crash shutdown, starting up, database dropped.
-        "25006" | "57P01" | "57P02" | "57P03" | "57P04" | "25P03" => Kind::Unreachable,
+        // Read-only transaction (an old primary), administrator shutdown, crash shutdown, starting up, database dropped, and
+        // sessions that the server ends because they are idle or a transaction is long.
+        "25006" | "57P01" | "57P02" | "57P03" | "57P04" | "57P05" | "25P03" | "25P04" => Kind::Unreachable,
         // Undefined table or column, schema, database.
         "42P01" | "42703" | "3F000" => Kind::Schema,
         _ if code.starts_with("08")
@@ -199,6 +200,8 @@ mod tests {
             ("57014", Kind::Busy),
             ("57P01", Kind::Unreachable),
             ("25006", Kind::Unreachable),
+            ("57P05", Kind::Unreachable),
+            ("25P04", Kind::Unreachable),
             ("08006", Kind::Unreachable),
             ("53300", Kind::Unreachable),
             ("42P01", Kind::Schema),
