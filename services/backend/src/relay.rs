@@ -201,7 +201,6 @@ impl Relay {
         let sent = before.and(sent);
         self.tell_failures(&sent, was_calm);
         let marked = sent.marked?;
-        // Last, because it may have to wait for whoever holds the database.
         for (asked, error) in sent.too_large {
             self.set_aside(asked, SetAside::TooLarge, runtime::telemetry::chain(&error)).await?;
         }
@@ -269,7 +268,8 @@ impl Relay {
         self.set_aside((*database, *position), SetAside::Unreadable, reason).await
     }
 
-    /// Nothing changes a minted state: what cannot be published now never can. The next mint is tried again.
+    /// Nothing changes a minted state: what cannot be published now never can. The next mint is tried again, and so is what somebody
+    /// holds locked.
     async fn set_aside(
         &self,
         (database, position): Asked,
@@ -277,8 +277,8 @@ impl Relay {
         reason: String,
     ) -> Result<(), Error> {
         let is_aside = self.store.set_aside(database, position, why, &reason).await.map_err(Error::Store)?;
-        self.refusals().settled(database);
         if is_aside {
+            self.refusals().settled(database);
             self.metrics.set_aside(why.as_str());
             tracing::error!(
                 db.id = %database,

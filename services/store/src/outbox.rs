@@ -116,7 +116,8 @@ impl Store {
         Ok(unpublished)
     }
 
-    /// Sets aside a state that cannot be published, unless another was minted meanwhile. Says whether it did.
+    /// Sets aside a state that cannot be published, unless another was minted meanwhile, or somebody holds the database locked:
+    /// nobody waits for that here. Says whether it did.
     pub async fn set_aside(
         &self,
         database: DatabaseId,
@@ -126,7 +127,7 @@ impl Store {
     ) -> Result<bool, Error> {
         let done = sqlx::query(
             "insert into unpublishable (database_id, epoch, seq, code, message) \
-             select id, epoch, seq, $4, $5 from databases where id = $1 and epoch = $2 and seq = $3 \
+             select id, epoch, seq, $4, $5 from databases where id = $1 and epoch = $2 and seq = $3 for key share skip locked \
              on conflict (database_id) do update set epoch = excluded.epoch, seq = excluded.seq, \
              code = excluded.code, message = excluded.message, set_aside = now() \
              where (excluded.epoch, excluded.seq) > (unpublishable.epoch, unpublishable.seq)",

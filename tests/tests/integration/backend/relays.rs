@@ -189,8 +189,14 @@ async fn a_record_that_is_too_large_is_set_aside_and_blocks_nobody() {
     let mut connection = road.connection.clone();
     connection.properties.push(("message.max.bytes".to_owned(), "2000".to_owned()));
     let relay = road.relay_with(Producer::new(&connection).unwrap());
+    let mut long = Session::open(&road.app.url).await.unwrap();
+    let lock = "begin; select 1 from databases where name = 'large' for update";
+    assert_eq!(long.run(lock).await.unwrap(), "1");
     assert_eq!(relay.step().await.unwrap(), Step::Published { count: 2, more: false });
     assert_eq!(road.records(1).await[0].key_text(), Some(id(&small).to_string().as_str()));
+    assert_eq!(road.app.store.backlog().await.unwrap().set_aside, 0, "whoever holds it is not waited for");
+    long.run("rollback").await.unwrap();
+    assert_eq!(relay.step().await.unwrap(), Step::Published { count: 1, more: false });
     assert_eq!(
         road.app.ask("select code, message from unpublishable").await.split('|').next(),
         Some("too_large")
