@@ -58,7 +58,12 @@ impl Credential {
         let other = || NoToken::because("gave something else than a credential");
         let Said { api_version, status } = serde_saphyr::from_slice(printed).map_err(|_| other())?;
         let status = status.filter(|_| VERSIONS.contains(&api_version.as_str())).ok_or_else(other)?;
-        let token = filled(status.token).map(SecretString::from);
+        let token = filled(status.token);
+        if token.as_deref().is_some_and(|token| token.bytes().any(|byte| byte.is_ascii_control())) {
+            // The library panics where it is put into a header.
+            return Err(NoToken::because("gave a token that no request can carry"));
+        }
+        let token = token.map(SecretString::from);
         let identity = match (filled(status.client_certificate_data), filled(status.client_key_data)) {
             (Some(certificate), Some(key)) => Some(Identity { certificate, key: key.into() }),
             (None, None) if token.is_some() => None,
@@ -143,6 +148,7 @@ mod tests {
             (format!("{{{version}}}"), "something else"),
             (format!(r#"{{{version}, "status": {{"token": " "}}}}"#), "something else"),
             (format!(r#"{{{version}, "status": {{"token": ["swordfish"]}}}}"#), "something else"),
+            (format!(r#"{{{version}, "status": {{"token": "a\nswordfish"}}}}"#), "no request can carry"),
             (format!(r#"{{{version}, "status": {{"clientKeyData": "swordfish"}}}}"#), "without the other"),
             (
                 format!(r#"{{{version}, "status": {{"token": "a", "expirationTimestamp": "swordfish"}}}}"#),

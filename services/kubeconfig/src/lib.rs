@@ -6,14 +6,18 @@
 //! The library repeats all of it in its errors, so that they end here.
 
 mod credential;
+#[cfg(test)]
+mod fixture;
+mod given;
 mod program;
 mod token;
 
 use kube::config::KubeconfigError;
 
 pub use credential::Credential;
+pub use given::Given;
 pub use program::Program;
-pub use token::{NoClient, NoToken, hidden};
+pub use token::{NoClient, NoToken};
 
 /// Where a text stops being a kubeconfig, to be put behind its name; `None` for an error that is not about the text.
 pub fn place(error: &KubeconfigError) -> Option<String> {

@@ -1,5 +1,6 @@
 //! The parts put together: clients, caches, leadership, the loop, and what tells their health.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use tokio::time::MissedTickBehavior;
 use crate::apply::contention::Contention;
 use crate::args::Args;
 use crate::caches::Caches;
-use crate::client;
+use crate::client::{self, Clients};
 use crate::clock::Clock;
 use crate::context::Context;
 use crate::controller;
@@ -66,7 +67,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let service = runtime::service!("slipway-operator");
     let program = Program::start(service, &args.telemetry, &args.ops).await.map_err(Error::Program)?;
     let (count, clock) = (Count::new(&program.metrics), Clock::default());
-    let clients = client::connect(args.kubeconfig.as_deref(), &count, &clock).await.map_err(Error::Client)?;
+    let clients = api_server(&program, args.kubeconfig.as_deref(), &count, &clock).await?;
     let measures = Measures::new(&program.metrics, args.concurrency);
     let cloud = connect(&args, &measures).await;
     let (queue, incoming) = Queue::new(QUEUE);
@@ -122,6 +123,21 @@ pub async fn run(args: Args) -> Result<(), Error> {
     });
     lead(&program, (context, look_again), incoming, args.concurrency, done);
     program.run(DRAIN).await.map_err(Error::Program)
+}
+
+/// Clients of the API server. What a program for tokens gives is renewed until the operator stops.
+async fn api_server(
+    program: &Program,
+    kubeconfig: Option<&Path>,
+    count: &Count,
+    clock: &Clock,
+) -> Result<Clients, Error> {
+    let (clients, renewal) = client::connect(kubeconfig, count, clock).await.map_err(Error::Client)?;
+    if let Some(renewal) = renewal {
+        let told = program.health.readiness.informative("credentials");
+        program.tasks.spawn("credentials", renewal.keep(told, program.stop()));
+    }
+    Ok(clients)
 }
 
 async fn connect(args: &Args, measures: &Measures) -> Arc<dyn Cloud> {

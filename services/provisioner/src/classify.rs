@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use domain::Position;
-use kubeconfig::NoToken;
 use resources::fence::{Holder, holder};
 
 use crate::fleet::breaker::Answer;
@@ -104,12 +103,12 @@ pub fn answer(error: &kube::Error) -> Answer {
     }
 }
 
-/// Whether a call was not made because nobody knows who we are: a program that a kubeconfig names for tokens fails as a
-/// part of the call, wrapped like any other trouble on the way.
+/// Whether a call was not made because nobody knows who we are: a token that stands under `auth-provider` ends as a part of the
+/// call, wrapped like any other trouble on the way.
 fn is_of_credentials(error: &kube::Error) -> bool {
     match error {
         kube::Error::Auth(_) => true,
-        kube::Error::Service(inner) => inner.is::<kube::client::AuthError>() || inner.is::<NoToken>(),
+        kube::Error::Service(inner) => inner.is::<kube::client::AuthError>(),
         _ => false,
     }
 }
@@ -315,14 +314,9 @@ mod tests {
     }
 
     #[test]
-    fn a_program_for_tokens_that_fails_is_no_fault_of_the_server() {
-        let unread = serde_json::from_str::<u8>("swordfish").unwrap_err();
-        let unread = kube::Error::Auth(kube::client::AuthError::ParseTokenKey(unread));
-        let hidden = NoToken::of(&unread).unwrap();
-        for error in [kube::client::AuthError::ExecPluginFailed.into(), hidden.into()] {
-            let error = kube::Error::Service(error);
-            assert_eq!(code_of(&classify(&error, AT, "aaa")), code::CREDENTIALS, "{error}");
-            assert!(matches!(answer(&error), Answer::Stranger(_)), "{error}");
-        }
+    fn a_token_that_ends_is_no_fault_of_the_server() {
+        let error = kube::Error::Service(kube::client::AuthError::AuthExec("it is over".to_owned()).into());
+        assert_eq!(code_of(&classify(&error, AT, "aaa")), code::CREDENTIALS, "{error}");
+        assert!(matches!(answer(&error), Answer::Stranger(_)), "{error}");
     }
 }

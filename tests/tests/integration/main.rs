@@ -11,3 +11,4 @@ mod own;
 mod provisioner;
 mod store;
 mod support;
+mod tokens;

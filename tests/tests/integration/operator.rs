@@ -35,6 +35,7 @@ mod moves;
 mod names;
 mod others;
 mod overrides;
+mod plugins;
 mod policies;
 mod process;
 mod questdb;

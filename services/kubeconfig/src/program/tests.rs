@@ -5,26 +5,10 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::fixture::kubeconfig;
 
 /// Longer than anything takes here.
 const LONG: Duration = Duration::from_secs(20);
-
-/// A line of a shell as the program; `more` stands beside it under exec.
-fn kubeconfig(line: &str, more: &Value) -> Kubeconfig {
-    let mut exec = json!({
-        "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", line],
-        "env": [{"name": "TOKEN", "value": "swordfish"}], "interactiveMode": "Never",
-    });
-    exec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    let cluster = json!({"server": "https://127.0.0.1:1", "certificate-authority-data": "b25l"});
-    let config = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "a",
-        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
-        "clusters": [{"name": "a", "cluster": cluster}],
-        "users": [{"name": "a", "user": {"exec": exec}}],
-    });
-    Kubeconfig::from_yaml(&config.to_string()).unwrap()
-}
 
 fn program(line: &str, more: &Value) -> Program {
     Program::of(&kubeconfig(line, more)).unwrap().unwrap()
@@ -76,6 +60,7 @@ async fn how_it_fails_is_told_and_nothing_of_what_it_said() {
         ("echo swordfish; echo swordfish >&2; exit 3", json!({}), "exit status: 3"),
         ("kill -9 $$", json!({}), "signal: 9"),
         ("echo swordfish", json!({}), "something else than a credential"),
+        ("echo '{\"token\": \"swordfish\"'", json!({}), "something else than a credential"),
         ("", json!({"command": "/nowhere/swordfish"}), "cannot be started"),
         ("", json!({"command": null}), "has no command"),
         ("", json!({"interactiveMode": "Always"}), "asks people"),

@@ -91,7 +91,7 @@ fn both(calls: kube::Config, guard: &Arc<Guard>) -> Result<Clients, Error> {
             ClientBuilder::try_from(config).map_err(|error: kube::Error| Error::Client(error.into()))?;
         let (guard, refused) = (Arc::clone(guard), Arc::clone(&refused));
         let listen = move |response| listen(&guard, &refused, response);
-        Ok(builder.with_layer(&MapResponseLayer::new(listen)).with_layer(&kubeconfig::hidden()).build())
+        Ok(builder.with_layer(&MapResponseLayer::new(listen)).build())
     };
     let (calls, watches) = (client(calls)?, client(watches)?);
     Ok(Clients { calls, watches, refused })

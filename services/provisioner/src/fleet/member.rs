@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use domain::Cluster;
 use jiff::Timestamp;
+use kubeconfig::Given;
 use runtime::CancellationToken;
 use tokio::sync::Notify;
 
 use super::breaker::Answer;
 use super::client::{self, Clients};
-use super::given::Given;
 use super::guard::Guard;
 use super::{Settings, credentials};
 use crate::classify::{Trouble, answer, code};
@@ -127,7 +127,7 @@ impl Member {
             Err(late) => return self.refuse(&late),
         };
         let refused = lock(&self.access).clients.as_ref().is_some_and(Clients::were_refused);
-        let until = match given.put_into(&mut read, refused, limit).await {
+        let until = match given.put_into((&mut read.source, &mut read.kubeconfig), refused, limit).await {
             Ok(until) => until,
             Err(error) => return self.refuse(&error),
         };

@@ -8,7 +8,6 @@
 pub mod breaker;
 pub mod client;
 pub mod credentials;
-mod given;
 pub mod guard;
 mod member;
 

@@ -4,7 +4,7 @@
 use super::{Kind, Rule, Source};
 
 /// Programs and rooms in which something is decided that cannot be undone.
-const DECIDING: &[&str] = &["store", "backend", "provisioner", "operator"];
+const DECIDING: &[&str] = &["store", "backend", "provisioner", "operator", "kubeconfig"];
 
 /// Who looks at this machine's own, and what for.
 const LOOKING: &[(&str, &str)] = &[
@@ -16,7 +16,7 @@ const LOOKING: &[(&str, &str)] = &[
         "what is said says when; position, term and version come before that",
     ),
     (
-        "services/provisioner/src/fleet/given.rs",
+        "services/kubeconfig/src/given.rs",
         "a token's own end: another one is asked for before; a server that refuses it has that done at any time",
     ),
     (

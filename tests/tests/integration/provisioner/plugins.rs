@@ -1,39 +1,15 @@
 //! Credentials by way of a program that a kubeconfig names: it fails, its tokens run out, and nobody starts anything anew.
 
-use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use domain::ClusterState;
-use serde_json::{Value, json};
 use testkit::eventually;
 use wire::OutcomeKind;
 
 use super::rig::{PATIENCE, Rig, kubeconfig};
 use crate::front::{Act, Front, Seen};
-
-/// Gives the token in a file, without an end; without the file it fails.
-const PROGRAM: &str = r#"token=$(cat "$0") || exit 3
-printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s"}}' "$token"
-"#;
-
-/// Gives a token whose time is over at once. While a file is there it hangs, as a shell whose child does; both leave their numbers in it.
-const HANGS_LATER: &str = r#"if [ -e "$0" ]; then tail --pid=$PPID -f /dev/null & echo $$ $! >> "$0"; wait; fi
-printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"one","expirationTimestamp":"2020-01-01T00:00:00Z"}}'
-"#;
-
-/// Lasts as long as whoever asks it for a token.
-const HANGS: &str = "exec tail --pid=$PPID -f /dev/null";
-
-/// The kubeconfig of `bare` with a shell for the token.
-fn with_program(server: &str, arguments: &[&str]) -> String {
-    let mut config: Value = serde_json::from_str(&kubeconfig(server)).unwrap();
-    config["users"][0]["user"] = json!({"exec": {
-        "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": arguments,
-        "interactiveMode": "Never",
-    }});
-    config.to_string()
-}
+use crate::tokens::{HANGS, HANGS_LATER, PROGRAM, hung, living, with_program};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_for_tokens_that_fails_parks_until_it_works_again() {
@@ -46,7 +22,7 @@ async fn a_program_for_tokens_that_fails_parks_until_it_works_again() {
         if seen.authorization == wanted { Act::Pass } else { Act::Answer(401, None) }
     });
     let file = rig.credentials.join("token-of-the-program");
-    let config = with_program(front.url(), &["-c", PROGRAM, &file.display().to_string()]);
+    let config = with_program(&kubeconfig(front.url()), &["-c", PROGRAM, &file.display().to_string()]);
     rig.write_credentials("bare.kubeconfig", &config);
     let running = rig.start(&[]);
     let early = rig.instruction(1);
@@ -79,7 +55,7 @@ async fn a_program_for_tokens_that_fails_parks_until_it_works_again() {
 async fn a_program_for_tokens_that_hangs_holds_up_neither_other_clusters_nor_the_end() {
     let rig = Rig::new().await;
     let server = &testkit::bare_cluster().server;
-    rig.write_credentials("bare.kubeconfig", &with_program(server, &["-c", HANGS]));
+    rig.write_credentials("bare.kubeconfig", &with_program(&kubeconfig(server), &["-c", HANGS]));
     rig.credentials_at("well", server);
     rig.register_as("well", ClusterState::Active).await;
     // Longer than anything is waited for here.
@@ -99,29 +75,13 @@ async fn a_program_for_tokens_that_hangs_holds_up_neither_other_clusters_nor_the
     assert!(ended.success(), "{ended}");
 }
 
-/// The numbers of all processes that hung, once there were so many runs.
-async fn hung(file: &Path, runs: usize) -> Vec<String> {
-    eventually(PATIENCE, &format!("{runs} runs that hang"), async || {
-        let numbers = std::fs::read_to_string(file).unwrap();
-        let numbers = Some(numbers).filter(|numbers| numbers.lines().count() >= runs)?;
-        Some(numbers.split_whitespace().map(str::to_owned).collect())
-    })
-    .await
-}
-
-/// How many of these processes have not ended.
-fn living(numbers: &[String]) -> usize {
-    let line = |number: &String| std::fs::read(format!("/proc/{number}/cmdline"));
-    numbers.iter().filter(|number| line(number).is_ok_and(|line| !line.is_empty())).count()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_for_tokens_that_hangs_later_is_run_once_at_a_time_and_ended() {
     let rig = Rig::new().await;
     let front = Front::of(testkit::bare_cluster()).await;
     front.set(|seen| if seen.authorization == "Bearer one" { Act::Pass } else { Act::Answer(401, None) });
     let file = rig.credentials.join("numbers");
-    let config = with_program(front.url(), &["-c", HANGS_LATER, &file.display().to_string()]);
+    let config = with_program(&kubeconfig(front.url()), &["-c", HANGS_LATER, &file.display().to_string()]);
     rig.write_credentials("bare.kubeconfig", &config);
     rig.credentials_at("well", &testkit::bare_cluster().server);
     rig.register_as("well", ClusterState::Active).await;
