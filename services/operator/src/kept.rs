@@ -61,35 +61,41 @@ pub(crate) trait Kept:
     }
 }
 
-impl Kept for QuestDB {
+/// A kind of our own. One that cannot be read in whole is kept as far as it can, and says so ([`resources::unread`]): else a single
+/// one would hide all others of its place.
+pub(crate) trait Own:
+    Readable
+    + Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + Serialize
+    + Send
+    + Sync
+    + 'static
+{
+    /// As in [`Kept`].
+    type Brief: Brief<Self>;
+
+    /// As in [`Kept`].
+    const IS_DATABASE: bool = false;
+}
+
+impl Own for QuestDB {
     type Brief = brief::Database;
     const IS_DATABASE: bool = true;
-
-    fn watched(
-        api: Api<Self>,
-        place: Option<&str>,
-        config: watcher::Config,
-        anew: Anew,
-    ) -> BoxStream<'static, Told<Self>> {
-        as_far_as_readable(api, place, config, anew)
-    }
 }
 
-impl Kept for QuestDBSnapshot {
+impl Own for QuestDBSnapshot {
     type Brief = brief::Uid;
-
-    fn watched(
-        api: Api<Self>,
-        place: Option<&str>,
-        config: watcher::Config,
-        anew: Anew,
-    ) -> BoxStream<'static, Told<Self>> {
-        as_far_as_readable(api, place, config, anew)
-    }
 }
 
-impl Kept for QuestDBSnapshotSchedule {
+impl Own for QuestDBSnapshotSchedule {
     type Brief = brief::Schedule;
+}
+
+impl<K: Own> Kept for K {
+    type Brief = <K as Own>::Brief;
+    const IS_DATABASE: bool = <K as Own>::IS_DATABASE;
 
     fn watched(
         api: Api<Self>,
@@ -97,27 +103,13 @@ impl Kept for QuestDBSnapshotSchedule {
         config: watcher::Config,
         anew: Anew,
     ) -> BoxStream<'static, Told<Self>> {
-        as_far_as_readable(api, place, config, anew)
+        let client = api.into_client();
+        let api: Api<Seen<K>> = match place {
+            Some(namespace) => Api::namespaced(client, namespace),
+            None => Api::all(client),
+        };
+        watch::begin(api, config, anew).map(|told| told.map(as_read)).boxed()
     }
-}
-
-/// One that cannot be read in whole is kept as far as it can, and says so ([`resources::unread`]): else a single one would hide all
-/// others of its place.
-fn as_far_as_readable<K>(
-    api: Api<K>,
-    place: Option<&str>,
-    config: watcher::Config,
-    anew: Anew,
-) -> BoxStream<'static, Told<K>>
-where
-    K: Readable + Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Send + 'static,
-{
-    let client = api.into_client();
-    let api: Api<Seen<K>> = match place {
-        Some(namespace) => Api::namespaced(client, namespace),
-        None => Api::all(client),
-    };
-    watch::begin(api, config, anew).map(|told| told.map(as_read)).boxed()
 }
 
 fn as_read<K: Readable>(event: Event<Seen<K>>) -> Event<K> {
