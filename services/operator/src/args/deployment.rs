@@ -11,6 +11,7 @@ use super::*;
 use crate::rights::Rights;
 
 const DEPLOYMENT: &str = include_str!("../../../../deploy/operator/deployment.yaml");
+const MONITOR: &str = include_str!("../../../../deploy/operator/podmonitor.yaml");
 const GUIDES: [&str; 3] = [
     include_str!("../../../../deploy/operator/README.md"),
     include_str!("../../../../deploy/operator/metrics.md"),
@@ -32,10 +33,11 @@ const CHOSEN: [(&str, &str); 8] = [
 /// Flags that a guide names by themselves and that are not the program's own: clap's, and one of `slipway databases diff`.
 const OF_OTHERS: [&str; 2] = ["--help", "--overwrite"];
 
-/// The Deployment, by its kind; beside it lies what guards its pods.
+/// The Deployment, or what guards and scrapes its pods, by its kind.
 fn object(kind: &str) -> Value {
-    let all: Vec<Value> = serde_saphyr::from_multiple(DEPLOYMENT).unwrap();
-    all.into_iter().find(|object| object["kind"] == kind).unwrap()
+    let read = |file| -> Vec<Value> { serde_saphyr::from_multiple(file).unwrap() };
+    let mut all = [DEPLOYMENT, MONITOR].into_iter().flat_map(read);
+    all.find(|object| object["kind"] == kind).unwrap()
 }
 
 fn container() -> Value {
@@ -100,13 +102,54 @@ fn probes_ask_where_the_program_listens() {
 }
 
 #[test]
-fn the_budget_guards_the_pods_of_the_deployment() {
-    let (deployment, budget) = (object("Deployment"), object("PodDisruptionBudget"));
-    let labels = &deployment["spec"]["template"]["metadata"]["labels"];
-    for selector in [&deployment["spec"]["selector"], &budget["spec"]["selector"]] {
-        for (key, value) in selector["matchLabels"].as_object().unwrap() {
-            assert_eq!(&labels[key], value, "{key}");
-        }
+fn whatever_selects_the_pods_of_the_deployment_finds_them_and_lies_beside_it() {
+    let deployment = object("Deployment");
+    let pod = &deployment["spec"]["template"];
+    let mut selectors = vec![deployment["spec"]["selector"].clone()];
+    let apart = pod["spec"]["topologySpreadConstraints"].as_array().unwrap();
+    selectors.extend(apart.iter().map(|constraint| constraint["labelSelector"].clone()));
+    for (kind, field) in
+        [("PodDisruptionBudget", "selector"), ("NetworkPolicy", "podSelector"), ("PodMonitor", "selector")]
+    {
+        let object = object(kind);
+        assert_eq!(object["metadata"]["namespace"], deployment["metadata"]["namespace"], "{kind}");
+        selectors.push(object["spec"][field].clone());
+    }
+    assert_eq!(selectors.len(), 6, "{selectors:?}");
+    for (key, value) in selectors.iter().flat_map(|selector| selector["matchLabels"].as_object().unwrap()) {
+        assert_eq!(&pod["metadata"]["labels"][key], value, "{key}");
+    }
+}
+
+#[test]
+fn who_scrapes_databases_may_scrape_the_operator_and_nobody_else_may() {
+    let (policy, monitor) = (object("NetworkPolicy"), object("PodMonitor"));
+    let container = container();
+    let port = &container["ports"][0]["name"];
+    let namespaces = started().settings().neighbours.scraper_namespaces;
+    let from = namespaces.iter().map(|namespace| {
+        let labels = serde_json::json!({ "kubernetes.io/metadata.name": namespace });
+        serde_json::json!({ "namespaceSelector": { "matchLabels": labels } })
+    });
+    let expected = serde_json::json!([{ "ports": [{ "port": port }], "from": from.collect::<Vec<_>>() }]);
+    assert_eq!(policy["spec"]["ingress"], expected);
+    assert_eq!(policy["spec"]["policyTypes"], serde_json::json!(["Ingress"]));
+    assert_eq!(&monitor["spec"]["podMetricsEndpoints"][0]["port"], port);
+}
+
+/// A namespace may ask for that (`pod-security.kubernetes.io/enforce: restricted`).
+#[test]
+fn the_pod_meets_the_restricted_standard() {
+    let (deployment, container) = (object("Deployment"), container());
+    let pod = &deployment["spec"]["template"]["spec"];
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+    assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+    let own = &container["securityContext"];
+    assert_eq!(own["allowPrivilegeEscalation"], false);
+    assert_eq!(own["readOnlyRootFilesystem"], true);
+    assert_eq!(own["capabilities"], serde_json::json!({ "drop": ["ALL"] }));
+    for shared in ["hostNetwork", "hostPID", "hostIPC", "volumes"] {
+        assert!(pod.get(shared).is_none(), "{shared}");
     }
 }
 

@@ -17,6 +17,9 @@ use super::rig::{DATABASE, Rig};
 const PROGRAM: &str = "slipway-operator --cluster eu-west-1 --region eu-west-1 --hosted-zone-id Z1 --dns-suffix eu.example.com \
     --vpc-id vpc-1 --zones eu-west-1a=subnet-1 --node-image ami-1 --questdb-versions 9.3.4,9.3.5";
 
+/// What the guide has applied beside definitions and rights.
+const DEPLOYMENT: &str = include_str!("../../../../deploy/operator/deployment.yaml");
+
 /// The database that the guide makes, and that its edits are of.
 const BASE: &str = "trades";
 
@@ -151,6 +154,19 @@ async fn nothing_that_the_guides_show_is_refused() {
     assert!(edits.len() > 10, "{edits:?}");
     for edit in &edits {
         reader.edit(edit).await;
+    }
+    rig.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_that_the_operator_is_deployed_with_is_refused() {
+    let rig = Rig::new().await;
+    let kubectl = Kubectl::new(&rig, BASE);
+    let objects: Vec<Value> = serde_saphyr::from_multiple(DEPLOYMENT).unwrap();
+    assert_eq!(objects.len(), 3);
+    for mut object in objects {
+        object["metadata"]["namespace"] = json!(rig.namespace);
+        kubectl.apply(&object, false).await;
     }
     rig.end().await;
 }
