@@ -10,6 +10,7 @@
 //! *Invariant:* a machine that serves is protected. Its protection may be off because the wish turned back after it was
 //! taken off, so nothing is called settled before it was read.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use cloud::{Instance, InstanceState, Protection, SecurityGroup, Volume, key};
@@ -153,6 +154,16 @@ fn launch(world: &World<'_>, plan: &mut Plan, group: Option<&SecurityGroup>, dis
         plan.wait(Part::Instance, text);
         return;
     }
+    if let Some(ended) = ended_unused(world, disk).filter(|_| adopted.is_none()) {
+        let text = format!(
+            "{} ended by itself before the database was given to it, as the one before it did ({}): what ends them has to be cured, \
+             and another is asked for five minutes after its launch",
+            ended.id,
+            reason_of(ended)
+        );
+        plan.say(Part::Instance, State::Broken(text));
+        return;
+    }
     let generation = match (adopted, written) {
         // The annotation was lost; the machine was not.
         (Some(instance), _) => generation_of(instance).unwrap_or_default(),
@@ -182,10 +193,10 @@ pub(super) fn launch_beside(
     (home, disk): (&Instance, &Volume),
 ) {
     if let Some(ended) = ended_at_once(world, home) {
-        let reason = ended.state_reason.as_deref().unwrap_or("EC2 does not say why");
         let text = format!(
-            "{} ended right after it was launched ({reason}): another is asked for five minutes after that",
-            ended.id
+            "{} ended right after it was launched ({}): another is asked for five minutes after that",
+            ended.id,
+            reason_of(ended)
         );
         plan.wait(Part::Candidate, text);
         return;
@@ -211,6 +222,30 @@ fn ended_at_once<'a>(world: &World<'a>, home: &Instance) -> Option<&'a Instance>
     let by_itself = last.state.is_ending() && !released.contains(generation_of(last)?);
     let launched = Timestamp::try_from(last.launched_at?).ok()?;
     (by_itself && world.observed.at.duration_since(launched) < PAUSE).then_some(last)
+}
+
+/// How the reason begins for which a machine ended that somebody ended, we among them.
+const BY_HAND: &str = "Client.UserInitiated";
+
+/// The last machine, if it was launched a moment ago, and it and the one before ended by themselves before the database was given
+/// to either: what ends both (a limit of the account, a key that may not be used) ends the next one, too. One alone is replaced at
+/// once, and whoever ends them by hand is not kept waiting.
+fn ended_unused<'a>(world: &World<'a>, disk: Option<&Volume>) -> Option<&'a Instance> {
+    let released = Released::of(world.resource);
+    let is_unused = |machine: &Instance| {
+        let is_by_hand = machine.state_reason.as_ref().is_some_and(|reason| reason.starts_with(BY_HAND));
+        let number = generation_of(machine).filter(|number| !released.contains(*number));
+        machine.state.is_ending() && !is_by_hand && number.is_some_and(|number| !was_given(number, disk))
+    };
+    let mut machines: Vec<&'a Instance> = world.observed.account.instances.iter().collect();
+    machines.sort_by_key(|machine| Reverse(generation_of(machine)));
+    let (&last, &before) = (machines.first()?, machines.get(1)?);
+    let is_recent = last.launched_at.is_some() && !was_launched_before(world, last, PAUSE);
+    (is_recent && is_unused(last) && is_unused(before)).then_some(last)
+}
+
+fn reason_of(ended: &Instance) -> &str {
+    ended.state_reason.as_deref().unwrap_or("EC2 does not say why")
 }
 
 /// Where a machine is to be, and under which number.

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use cloud::{InstanceState, key};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{NodeSpec, Taint};
+use resources::RunState;
 use resources::names::{self, condition};
 
 use super::kubernetes::node;
 use super::model::World;
-use super::operations::{begin_move, change, half_moved};
+use super::operations::{become_, begin_move, change, half_moved, paused};
 use super::oracle::{check_end, check_moment};
 use super::runner::{pass, settle, troubles};
 use super::serving;
@@ -441,4 +442,51 @@ fn every_step_on_the_way_to_another_machine_may_fail_and_be_done_twice() {
             assert_eq!(world.instances.len(), machines, "{what}");
         }
     }
+}
+
+/// As where an account may have no further disk, or not use the key of the image: EC2 takes the launch and ends the machine.
+fn end_before_they_run(world: &mut World, reason: &str) {
+    for found in world.instances.iter_mut().filter(|found| !found.state.is_ending()) {
+        found.state = InstanceState::Terminated;
+        found.state_reason = Some(reason.to_owned());
+    }
+}
+
+fn resumed() -> World {
+    let mut world = paused();
+    become_(&mut world, RunState::Running);
+    world
+}
+
+#[test]
+fn machines_that_end_before_they_run_are_told_and_not_launched_without_a_pause() {
+    for (what, mut world) in [("new", World::new(resource(1))), ("resumed", resumed())] {
+        let before = world.instances.len();
+        world.clock = SignedDuration::from_secs(10);
+        for _ in 0..40 {
+            pass(&mut world, &mut 0, None, false);
+            end_before_they_run(&mut world, "Client.VolumeLimitExceeded");
+            world.tick();
+        }
+        // The second follows the first at once, the third five minutes after it.
+        assert_eq!(world.instances.len() - before, 3, "{what}: {:#?}", world.instances);
+        let (status, reason, text) = told(&world, condition::DEGRADED);
+        assert_eq!((status.as_str(), reason.as_str()), ("True", "Instance"), "{what}");
+        assert!(text.contains("Client.VolumeLimitExceeded"), "{what}: {text}");
+        settle(&mut world, None, false);
+        check_end(&world, what);
+    }
+}
+
+#[test]
+fn whoever_ends_machines_by_hand_is_not_kept_waiting() {
+    let mut world = World::new(resource(1));
+    for _ in 0..20 {
+        pass(&mut world, &mut 0, None, false);
+        end_before_they_run(&mut world, "Client.UserInitiatedShutdown");
+        world.tick();
+    }
+    assert!(world.instances.len() > 5, "{:#?}", world.instances);
+    settle(&mut world, None, false);
+    check_end(&world, "let be");
 }
