@@ -1,4 +1,4 @@
-//! The disk: made once, in the machine's zone; grown in place; claimed for the pod.
+//! The disk: made once, in the machine's zone; grown in place.
 
 use cloud::{
     Instance, ModificationState, Owner, Role, Volume, VolumeChange, VolumeKind, VolumeModification,
@@ -8,10 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use resources::{QuestDB, VolumeType, names};
-use serde_json::Value;
 
 use super::World;
-use super::child::{ensure, ensure_with};
 use super::existing::Disk;
 use super::machine::{generation_of, is_of};
 use super::source::Start;
@@ -86,51 +84,6 @@ fn usable<'a>(
     Some(volume)
 }
 
-/// `PersistentVolume` and claim; whether both are as they should be.
-pub(super) fn claim(world: &World<'_>, plan: &mut Plan, volume: Option<&Volume>) -> bool {
-    let Some(volume) = volume else { return false };
-    let subject = &world.validated.subject;
-    let children = &world.observed.children;
-    let mut intended = build::persistent_volume(subject, volume);
-    let found = persistent_volume_of(children, volume);
-    let value = found.map(|found| serde_json::to_value(found).unwrap_or_default());
-    if let Some(size) = value.as_ref().and_then(|value| value.pointer("/spec/capacity/storage"))
-        && modification_of(&world.observed.account, volume).is_some_and(|found| found.state.is_under_way())
-    {
-        // The kubelet grows a file system once, as soon as its PersistentVolume is larger than the claim: by then the disk has to
-        // be, too.
-        intended.body["spec"]["capacity"]["storage"] = size.clone();
-    }
-    let names_claim = |body: &mut Value| {
-        if let Some(uid) = claim_to_name(children, found) {
-            body["spec"]["claimRef"]["uid"] = uid.into();
-        }
-    };
-    let first = ensure_with(plan, Part::Attachment, (intended, names_claim), value.as_ref());
-    let mut intended = build::claim(subject, volume);
-    let value = children.claim.as_deref().map(|claim| serde_json::to_value(claim).unwrap_or_default());
-    if let Some(size) = value.as_ref().and_then(|value| value.pointer("/spec/resources/requests/storage")) {
-        // A claim without a storage class cannot be expanded: it keeps the size it was made with.
-        intended.body["spec"]["resources"]["requests"]["storage"] = size.clone();
-    }
-    let second = ensure(plan, Part::Attachment, intended, value.as_ref());
-    first && second
-}
-
-/// The claim that a disk has to name once it was bound. One that somebody deleted and that was made again has another uid: until
-/// the disk names that, Kubernetes holds it for the one that is gone. A name is never left out again: whoever has written it
-/// once would take it away by that, and with it the claim's binding.
-fn claim_to_name<'a>(children: &'a Children, disk: Option<&'a PersistentVolume>) -> Option<&'a str> {
-    let claim = children.claim.as_deref();
-    let phase = claim.and_then(|claim| claim.status.as_ref()?.phase.as_deref());
-    let uid = claim.and_then(|claim| claim.metadata.uid.as_deref());
-    match disk?.spec.as_ref()?.claim_ref.as_ref()?.uid.as_deref() {
-        Some(named) => Some(uid.unwrap_or(named)),
-        // It was bound, and somebody took the name away.
-        None => uid.filter(|_| matches!(phase, Some("Bound" | "Lost"))),
-    }
-}
-
 /// Whether the state of the volume's last modification decides anything now, or is being told.
 pub fn modification_must_be_read(resource: &QuestDB, validated: &Validated, observed: &Observed) -> bool {
     if validated.goal != Goal::Serve {
@@ -144,7 +97,11 @@ pub fn modification_must_be_read(resource: &QuestDB, validated: &Validated, obse
         || super::existing::living(&observed.account.volumes).any(decides)
 }
 
-fn persistent_volume_of<'a>(children: &'a Children, volume: &Volume) -> Option<&'a PersistentVolume> {
+/// The `PersistentVolume` of a volume.
+pub(super) fn persistent_volume_of<'a>(
+    children: &'a Children,
+    volume: &Volume,
+) -> Option<&'a PersistentVolume> {
     let name = names::persistent_volume(volume.id.as_str());
     let mut all = children.persistent_volumes.iter().map(|found| &**found);
     all.find(|found| found.metadata.name.as_ref() == Some(&name))
@@ -189,7 +146,7 @@ const fn gibibytes(gib: u32) -> u64 {
 }
 
 /// The last change of this volume, where it was read.
-fn modification_of<'a>(account: &'a Account, volume: &Volume) -> Option<&'a VolumeModification> {
+pub(super) fn modification_of<'a>(account: &'a Account, volume: &Volume) -> Option<&'a VolumeModification> {
     account.modification.as_ref().filter(|found| found.volume == volume.id)
 }
 

@@ -2,6 +2,7 @@
 //! every part is. Reads top-down in the order of a machine's life.
 
 mod child;
+mod claim;
 mod credentials;
 mod disk;
 mod existing;
@@ -111,7 +112,7 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
     let configured = workload::config(world, plan);
     // What runs already is judged whatever becomes of its rules; nothing is started without them.
     let safe = reach::isolation(world, plan) || world.observed.children.pod.is_some();
-    let claimed = disk::claim(world, plan, volume);
+    let claimed = claim::keep(world, plan, volume);
     let home = instance.zip(node).filter(|_| configured && claimed && safe && keyed);
     let (is_current, on) = if let Some((instance, node)) = home {
         let target = moving::target(world, plan, &moving::Home { instance, node, group, disk: volume });

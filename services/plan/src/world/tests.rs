@@ -22,6 +22,7 @@ mod model;
 mod moves;
 mod operations;
 mod oracle;
+mod other_disk;
 mod protected;
 mod reach;
 mod records;

@@ -11,7 +11,7 @@ use resources::{Phase, RunState, VolumeType, names};
 use serde_json::{Value, json};
 
 use super::kubernetes::parse;
-use super::model::World;
+use super::model::{Refusal, World};
 use super::runner::{pass, settle};
 use super::{check_serving, phase, serving, wish};
 use crate::{Kind, Observed, Step, Validated, Work, modification_must_be_read, work};
@@ -107,11 +107,12 @@ impl World {
     /// Kubernetes' binder: a disk is for the one claim that it names by its uid, and for the next new one of that name if it names
     /// none; a claim that was bound and is named no more is lost. Whether it is bound.
     fn bind(&mut self) -> bool {
-        let Some(claim) = self.children.claim.as_ref().and_then(|claim| claim.metadata.uid.clone()) else {
-            return false;
-        };
-        let Some(volume) = self.children.persistent_volumes.first() else { return false };
-        let bound = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()?.uid.clone());
+        let Some(found) = self.children.claim.as_deref() else { return false };
+        let disk = found.spec.as_ref().and_then(|spec| spec.volume_name.as_ref());
+        let disks = &self.children.persistent_volumes;
+        let place = disks.iter().position(|found| found.metadata.name.as_ref() == disk);
+        let (Some(claim), Some(place)) = (found.metadata.uid.clone(), place) else { return false };
+        let bound = disks[place].spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()?.uid.clone());
         if bound.is_none() && self.is_bound() {
             let claim = Arc::make_mut(self.children.claim.as_mut().unwrap());
             claim.status.as_mut().unwrap().phase = Some("Lost".to_owned());
@@ -119,7 +120,7 @@ impl World {
         }
         if bound.is_none() {
             let number = self.next().to_string();
-            let volume = Arc::make_mut(&mut self.children.persistent_volumes[0]);
+            let volume = Arc::make_mut(&mut self.children.persistent_volumes[place]);
             volume.metadata.resource_version = Some(number);
             volume.spec.as_mut().and_then(|spec| spec.claim_ref.as_mut()).unwrap().uid = Some(claim.clone());
         }
@@ -129,21 +130,31 @@ impl World {
     /// An apply of the `PersistentVolume`. A field that nobody else owns goes when its owner leaves it out; the binder's stays.
     pub(super) fn write_disk(&mut self, mut body: Value) {
         let of = |found: &Arc<PersistentVolume>| found.spec.as_ref()?.claim_ref.as_ref()?.uid.clone();
-        let named = self.children.persistent_volumes.first().and_then(of);
+        let name = body["metadata"]["name"].as_str().map(str::to_owned);
+        let mut all = std::mem::take(&mut self.children.persistent_volumes);
+        let place = all.iter().position(|found| found.metadata.name == name);
+        let named = place.map(|place| all.remove(place)).as_ref().and_then(of);
         let uid = &mut body["spec"]["claimRef"]["uid"];
         if uid.is_null() && !self.names_claim {
             *uid = json!(named);
         } else if uid.as_str() != named.as_deref() {
             self.names_claim = !uid.is_null();
         }
-        self.children.persistent_volumes = vec![Arc::new(parse(&body))];
+        all.insert(0, Arc::new(parse(&body)));
+        self.children.persistent_volumes = all;
     }
 
-    /// An apply of the claim. The status is a resource of its own.
-    pub(super) fn write_claim(&mut self, body: &Value) {
-        let status = self.children.claim.as_ref().and_then(|claim| claim.status.clone());
+    /// An apply of the claim. The status is a resource of its own, and what it stands for cannot be changed.
+    pub(super) fn write_claim(&mut self, body: &Value) -> Result<(), Refusal> {
         let claim: PersistentVolumeClaim = parse(body);
+        let disk = |claim: &PersistentVolumeClaim| claim.spec.as_ref()?.volume_name.clone();
+        let found = self.children.claim.as_deref();
+        if found.is_some_and(|found| disk(found) != disk(&claim)) {
+            return Err("the spec of a claim is immutable");
+        }
+        let status = found.and_then(|found| found.status.clone());
         self.children.claim = Some(Arc::new(PersistentVolumeClaim { status, ..claim }));
+        Ok(())
     }
 
     /// Whether a pod gets the disk.

@@ -134,7 +134,7 @@ impl World {
             Kind::Service => children.service = Some(Arc::new(parse(&body))),
             Kind::StatefulSet => children.stateful_set = Some(Arc::new(parse(&body))),
             Kind::PersistentVolume => self.write_disk(body),
-            Kind::PersistentVolumeClaim => self.write_claim(&body),
+            Kind::PersistentVolumeClaim => self.write_claim(&body)?,
             Kind::Pod => {
                 let pod = Arc::make_mut(children.pod.as_mut().ok_or("no such pod")?);
                 let labels: BTreeMap<String, String> = parse(&body["metadata"]["labels"]);
