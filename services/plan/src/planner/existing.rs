@@ -1,7 +1,7 @@
 //! The disk that is already there. *Invariant:* a database that had a disk never gets an empty one in its place: a disk
 //! that is missing is told to people.
 
-use cloud::Volume;
+use cloud::{Volume, key};
 use resources::QuestDB;
 
 use super::World;
@@ -64,6 +64,21 @@ pub(super) fn volume<'a>(world: &World<'a>, plan: &mut Plan) -> Option<Disk<'a>>
 /// Volumes that are not on their way out.
 pub(crate) fn living(volumes: &[Volume]) -> impl Iterator<Item = &Volume> {
     volumes.iter().filter(|volume| !volume.state.is_ending())
+}
+
+/// Why a volume with the tags of a database is not the disk that it had, by the last report. Who restores a backup may have its
+/// tags restored with it: no order to destroy the one was given for the other.
+pub(super) fn another(world: &World<'_>, volume: &Volume) -> Option<String> {
+    let known = world.resource.status.as_ref()?.volume.as_ref()?;
+    (volume.id.as_str() != known.id).then(|| {
+        format!(
+            "{} carries this database's tags, and its disk is {}, so it is not destroyed: to keep it, take the tag {} off it; else \
+             destroy it by hand",
+            volume.id,
+            known.id,
+            key::DATABASE
+        )
+    })
 }
 
 /// Why there must be a disk.

@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::{LastCopyStatus, RunState, SnapshotPhase};
 
 use super::World;
-use super::existing::living;
+use super::existing::{another, living};
 use super::home::number_given;
 use super::machine::{generation_of_disk, next_generation};
 use super::teardown::{is_held, is_mistagged, target};
@@ -41,6 +41,10 @@ pub(super) fn keep(world: &World<'_>, plan: &mut Plan) -> bool {
             return false;
         }
     };
+    if let Some(text) = another(world, volume) {
+        plan.say(Part::LastCopy, State::Broken(text));
+        return false;
+    }
     if is_renumbered(world, plan, volume) {
         return false;
     }
@@ -165,7 +169,7 @@ fn words(snapshot: Option<&str>, id: &SnapshotId) -> String {
 
 /// What is known of the copy of a disk that is gone.
 pub(super) fn remember(world: &World<'_>, plan: &mut Plan) {
-    let gone = living(&world.observed.account.volumes).next().is_none();
+    let gone = living(&world.observed.account.volumes).all(|volume| another(world, volume).is_some());
     if world.validated.keeps_copy() && gone {
         let status = world.resource.status.as_ref();
         let noted = status.and_then(|status| status.last_copy.clone());

@@ -7,6 +7,8 @@
 //! *Invariant:* no machine is ended on the word of what was observed: caches may be behind. It is proved by live looks that the
 //! database has left it, as on a move ([`left::Left`]).
 //!
+//! *Invariant:* no other disk is destroyed than the one that the database is reported to have had, whatever its tags say.
+//!
 //! *Invariant:* what lost its tags is tagged again before anything is done to it, and before the resource is let go: a disk
 //! that stays is found by its tags alone.
 
@@ -16,7 +18,7 @@ use kube::core::ObjectMeta;
 use resources::{DnsState, names};
 
 use super::World;
-use super::existing::living;
+use super::existing::{self, living};
 use super::left;
 use super::machine::{is_ready, of_instance};
 use super::ready::is_abandoned;
@@ -229,11 +231,12 @@ fn remove_group(world: &World<'_>, plan: &mut Plan) -> bool {
 fn purge(world: &World<'_>, plan: &mut Plan) -> bool {
     let mut gone = true;
     for volume in &world.observed.account.volumes {
-        match volume.state {
-            VolumeState::Deleted => continue,
-            VolumeState::Deleting => {
+        match (&volume.state, existing::another(world, volume)) {
+            (VolumeState::Deleted, _) => continue,
+            (VolumeState::Deleting, _) => {
                 plan.wait(Part::VolumeRemoval, format!("waiting for the end of {}", volume.id));
             }
+            (_, Some(text)) => plan.say(Part::VolumeRemoval, State::Broken(text)),
             _ if is_held(world, volume) => {
                 plan.wait(Part::VolumeRemoval, format!("something still holds {}", volume.id));
             }

@@ -1,6 +1,6 @@
 //! Steps with their times, and the plain facts of a status.
 
-use cloud::Instance;
+use cloud::{Instance, Volume};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::names;
@@ -104,11 +104,18 @@ fn node(status: &mut QuestDBStatus, outcome: &Outcome<'_>, instance: Option<&Ins
 }
 
 fn volume(status: &mut QuestDBStatus, outcome: &Outcome<'_>) {
-    let found = outcome.observed.account.volumes.first();
-    if let Some(volume) = found {
+    let (volumes, purges) = (&outcome.observed.account.volumes, outcome.validated.goal == Goal::Purge);
+    let noted = status.volume.as_ref().map(|noted| noted.id.clone());
+    let lives = |volume: &&Volume| !volume.state.is_ending();
+    let is_known = |volume: &&Volume| noted.as_deref() == Some(volume.id.as_str());
+    let known = volumes.iter().find(|volume| is_known(volume) && (purges || lives(volume)));
+    // Of one that is purged the report says to the end which disk it had: that one is destroyed, and no other.
+    let first = || volumes.iter().filter(lives).chain(volumes).next();
+    let other = || first().filter(|_| !purges || noted.is_none());
+    if let Some(volume) = known.or_else(other) {
         let (id, state) = (volume.id.to_string(), volume.state.to_string());
         status.volume = Some(VolumeStatus { id, size_gib: volume.size_gib, state });
-    } else if outcome.validated.goal == Goal::Purge
+    } else if purges
         && outcome.observed.account.conclusive
         && let Some(volume) = &mut status.volume
     {

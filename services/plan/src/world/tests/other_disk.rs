@@ -1,12 +1,14 @@
-//! A disk that somebody else brings with the tags of a database: it takes the place of one that is missing.
+//! A disk that somebody else brings with the tags of a database: it takes the place of one that is missing, and is not destroyed in
+//! the place of one that is purged.
 
 use cloud::{Role, Volume, VolumeId, VolumeState};
-use resources::{RunState, names};
+use resources::names::{self, condition};
+use resources::{DeletionPolicy, RunState};
 
 use super::model::World;
 use super::operations::{become_, deleted, end_machine, paused};
 use super::runner::{pass, settle};
-use super::{check_serving, serving};
+use super::{check_gone, check_serving, serving};
 use crate::fixture::subject;
 use crate::{Part, Plan, State};
 
@@ -78,4 +80,52 @@ fn a_claim_is_not_taken_from_under_a_pod_and_people_are_told_how_it_goes_on() {
     settle(&mut world, None, false);
     check_serving(&world, None);
     assert_eq!(claimed(&world).0, Some(names::persistent_volume(RESTORED)));
+}
+
+fn purge(world: &mut World, policy: DeletionPolicy) {
+    world.clock = jiff::SignedDuration::from_secs(20);
+    become_(world, RunState::Purged);
+    world.resource.spec.storage.deletion_policy = policy;
+}
+
+fn ids(world: &World) -> Vec<&str> {
+    world.volumes.iter().map(|found| found.id.as_str()).collect()
+}
+
+#[test]
+fn a_disk_that_comes_with_the_tags_of_a_purged_database_is_told_and_stays() {
+    for policy in [DeletionPolicy::Delete, DeletionPolicy::Snapshot] {
+        let mut world = serving();
+        let disk = world.volumes[0].clone();
+        purge(&mut world, policy);
+        settle(&mut world, None, false);
+        let copy = world.resource.status.as_ref().unwrap().last_copy.clone();
+        assert_eq!((world.volumes.len(), copy.is_some()), (0, policy == DeletionPolicy::Snapshot));
+        world.volumes.push(restored(&disk));
+        passes(&mut world, 20);
+        assert_eq!(ids(&world), [RESTORED], "{policy:?}");
+        let status = world.resource.status.as_ref().unwrap();
+        let degraded = status.conditions.iter().find(|found| found.type_ == condition::DEGRADED).unwrap();
+        let text = &degraded.message;
+        assert_eq!(degraded.status, "True", "{policy:?}");
+        assert!(text.contains(RESTORED) && text.contains(disk.id.as_str()), "{policy:?}: {text}");
+        assert_eq!(status.last_copy, copy, "{policy:?}");
+        // Whoever keeps it takes the tags off.
+        world.volumes.clear();
+        settle(&mut world, None, false);
+        check_gone(&world, None);
+    }
+}
+
+#[test]
+fn beside_a_disk_that_is_purged_another_one_stays() {
+    for first in [false, true] {
+        let mut world = serving();
+        let other = restored(&world.volumes[0]);
+        purge(&mut world, DeletionPolicy::Delete);
+        passes(&mut world, 1);
+        world.volumes.insert(usize::from(!first), other);
+        passes(&mut world, 40);
+        assert_eq!(ids(&world), [RESTORED], "in whatever order EC2 shows them");
+    }
 }
