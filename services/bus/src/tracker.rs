@@ -235,6 +235,11 @@ impl Assignments {
         }
     }
 
+    /// The partitions that are ours, and the numbers of their assignments.
+    pub fn ours(&self) -> Vec<(i32, u64)> {
+        self.partitions.iter().map(|(&partition, assigned)| (partition, assigned.epoch)).collect()
+    }
+
     /// The partitions that are ours.
     pub fn partitions(&self) -> Vec<i32> {
         self.partitions.keys().copied().collect()

@@ -4,18 +4,19 @@
 //! need not be woken for it. A partition that was just assigned is not worked on before it is known what its last commit
 //! says of records that are finished; what is read of it meanwhile is put by.
 
+mod running;
+
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::FutureExt as _;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
+use super::load::{Bound, Load};
 use super::state::{Snapshot, State};
-use super::{Disposition, Handler, Limits, Placed, Turn};
-use crate::lanes::{Entry, Lanes, Place};
+use super::{Handler, Limits, Placed};
+use crate::lanes::{Entry, Lanes};
 use crate::polling::{End, Membership};
 use crate::tracker::{Assignments, Begun, Mark, Ticket};
 use crate::{Record, lock};
@@ -28,7 +29,7 @@ pub(crate) struct Engine<H: Handler> {
     /// Told to those who work when their consumer ends without them.
     abandoned: CancellationToken,
     inner: Mutex<Inner<H::Work>>,
-    /// Told of each record that is dealt with while somebody waits for that.
+    /// Told once there is less to do than somebody waits for.
     less: Condvar,
 }
 
@@ -38,8 +39,9 @@ struct Inner<W> {
     /// Partitions whose last commit is not known yet.
     put_by: BTreeMap<i32, PutBy>,
     ends: BTreeMap<i32, End>,
-    /// Whether somebody waits for less to do: to tell nobody would be a call of the kernel for each record all the same.
-    waits: bool,
+    /// Somebody waits for less to do than this. To be told of each record would wake a thread for each, to no purpose; and to
+    /// tell nobody would be a call of the kernel all the same.
+    waits_for: Option<Bound>,
     /// Cleared at a stop: what runs goes on, nothing else starts.
     open: bool,
 }
@@ -50,14 +52,6 @@ struct PutBy {
     asked: bool,
     records: Vec<Record>,
     bytes: usize,
-}
-
-/// How much there is to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Load {
-    pub(crate) in_memory: usize,
-    pub(crate) bytes: usize,
-    pub(crate) running: usize,
 }
 
 impl<W> Inner<W> {
@@ -80,7 +74,7 @@ impl<H: Handler> Engine<H> {
             assignments: Assignments::default(),
             put_by: BTreeMap::new(),
             ends: BTreeMap::new(),
-            waits: false,
+            waits_for: None,
             open: true,
         };
         let abandoned = CancellationToken::new();
@@ -176,18 +170,19 @@ impl<H: Handler> Engine<H> {
         lock(&self.inner).load()
     }
 
-    /// Waits while there is so much to do, at most for the limit. Answers whether it became less.
-    pub(crate) fn wait_while(&self, much: impl Fn(&Load) -> bool, limit: Duration) -> bool {
+    /// Waits until there is less to do than this, at most for the limit. Answers whether there is.
+    pub(crate) fn wait_below(&self, bound: Bound, limit: Duration) -> bool {
         let mut inner = lock(&self.inner);
-        inner.waits = true;
-        let waited = self.less.wait_timeout_while(inner, limit, |inner| much(&inner.load()));
+        inner.waits_for = Some(bound);
+        let waited = self.less.wait_timeout_while(inner, limit, |inner| inner.load().reaches(bound));
         let (mut inner, waited) = waited.unwrap_or_else(PoisonError::into_inner);
-        inner.waits = false;
+        inner.waits_for = None;
         !waited.timed_out()
     }
 
-    pub(crate) fn partitions(&self) -> Vec<i32> {
-        lock(&self.inner).assignments.partitions()
+    /// The partitions that are ours, and the numbers of their assignments.
+    pub(crate) fn ours(&self) -> Vec<(i32, u64)> {
+        lock(&self.inner).assignments.ours()
     }
 
     /// What moved since the last time, taken as committed.
@@ -220,103 +215,6 @@ impl<H: Handler> Engine<H> {
         snapshot.bytes = load.bytes;
     }
 
-    fn start(self: &Arc<Self>, inner: &mut Inner<H::Work>) {
-        if !inner.open {
-            return;
-        }
-        while let Some(entry) = inner.lanes.take() {
-            let engine = Arc::clone(self);
-            self.runtime.spawn(async move { engine.work(entry).await });
-        }
-    }
-
-    async fn work(self: Arc<Self>, entry: Entry<Arc<H::Work>>) {
-        match self.abandoned.run_until_cancelled(self.disposition(&entry)).await {
-            Some(Disposition::Done) => self.finish(&entry),
-            Some(Disposition::Hold(after)) => self.hold(entry, after),
-            None => self.set_free(&entry),
-        }
-    }
-
-    async fn disposition(self: &Arc<Self>, entry: &Entry<Arc<H::Work>>) -> Disposition {
-        let (engine, place) = (Arc::clone(self), entry.place.clone());
-        let turn = Turn::new(move || engine.end_turn(&place));
-        let handled = self.handler.handle(Arc::clone(&entry.work), entry.attempt, &turn);
-        match AssertUnwindSafe(handled).catch_unwind().await {
-            Ok(disposition) => disposition,
-            Err(_) => self.after_panic(entry).await,
-        }
-    }
-
-    async fn after_panic(&self, entry: &Entry<Arc<H::Work>>) -> Disposition {
-        let Ticket { partition, offset, .. } = entry.ticket;
-        tracing::error!(
-            kafka.partition = partition,
-            kafka.offset = offset,
-            "a record made its handler panic"
-        );
-        let handled = self.handler.panicked(Arc::clone(&entry.work), entry.attempt);
-        AssertUnwindSafe(handled).catch_unwind().await.unwrap_or(Disposition::Hold(AFTER_PANIC))
-    }
-
-    fn end_turn(self: &Arc<Self>, place: &Place) {
-        let mut inner = lock(&self.inner);
-        if inner.lanes.end_turn(place) {
-            self.start(&mut inner);
-        }
-    }
-
-    fn finish(self: &Arc<Self>, entry: &Entry<Arc<H::Work>>) {
-        let mut inner = lock(&self.inner);
-        inner.assignments.finish(entry.ticket);
-        inner.lanes.finish(entry);
-        self.start(&mut inner);
-        let waits = inner.waits;
-        drop(inner);
-        if waits {
-            self.less.notify_one();
-        }
-    }
-
-    /// The record is not dealt with, and somebody reads it again; here only its key is set free.
-    fn set_free(self: &Arc<Self>, entry: &Entry<Arc<H::Work>>) {
-        let mut inner = lock(&self.inner);
-        inner.lanes.finish(entry);
-        self.start(&mut inner);
-    }
-
-    fn hold(self: &Arc<Self>, mut entry: Entry<Arc<H::Work>>, after: Duration) {
-        let mut inner = lock(&self.inner);
-        if !inner.open || !inner.assignments.is_current(entry.ticket) {
-            drop(inner);
-            return self.set_free(&entry);
-        }
-        entry.attempt = entry.attempt.saturating_add(1);
-        let key = Arc::clone(&entry.place.key);
-        let ticket = entry.ticket;
-        let superseded = inner.lanes.hold(entry);
-        if let Some(old) = &superseded {
-            inner.assignments.finish(old.ticket);
-        }
-        if superseded.as_ref().is_none_or(|old| old.ticket != ticket) {
-            self.wake_later(key, after);
-        }
-        self.start(&mut inner);
-        drop(inner);
-        self.tell_superseded(superseded);
-    }
-
-    fn wake_later(self: &Arc<Self>, key: Arc<str>, after: Duration) {
-        let engine = Arc::downgrade(self);
-        self.runtime.spawn(async move {
-            tokio::time::sleep(after).await;
-            let Some(engine) = engine.upgrade() else { return };
-            let mut inner = lock(&engine.inner);
-            inner.lanes.wake(&key);
-            engine.start(&mut inner);
-        });
-    }
-
     fn tell_superseded(&self, superseded: Option<Entry<Arc<H::Work>>>) {
         if let Some(old) = superseded {
             self.state.update(|state| state.superseded += 1);
@@ -324,9 +222,6 @@ impl<H: Handler> Engine<H> {
         }
     }
 }
-
-/// How long a record rests that made even the handling of its panic panic.
-const AFTER_PANIC: Duration = Duration::from_secs(30);
 
 impl<H: Handler> Membership for Engine<H> {
     fn assigned(&self, partitions: &[i32]) {

@@ -19,6 +19,7 @@
 //! makes of a record when placing it is as much again, for one whose work is the record decoded.
 
 mod engine;
+mod load;
 mod poll;
 mod questions;
 mod state;

@@ -8,7 +8,8 @@ use rdkafka::consumer::Consumer as _;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::engine::{Engine, Load};
+use super::engine::Engine;
+use super::load::Bound;
 use super::questions::{Answer, Assigned, Questions};
 use super::state::{Snapshot, State};
 use super::{Handler, OffsetReset, Settings};
@@ -70,8 +71,8 @@ struct Reading<'a, H: Handler> {
     questions: Option<(SyncSender<Assigned>, Receiver<Answer>)>,
     /// Assignments of which nobody was asked yet.
     unasked: Assigned,
-    /// Partitions that we paused.
-    paused: Vec<i32>,
+    /// Partitions that we paused, and the numbers of their assignments: one that comes back is read until it is paused again.
+    paused: Assigned,
     committed: Instant,
     /// When everything was last committed, moved or not.
     committed_all: Instant,
@@ -79,7 +80,10 @@ struct Reading<'a, H: Handler> {
 
 impl<H: Handler> Duty for Reading<'_, H> {
     fn before(&mut self, _: &Client) -> Result<Duration, Error> {
-        self.unasked.extend(self.engine.to_recall());
+        let puts_by = self.engine.puts_by();
+        if puts_by {
+            self.unasked.extend(self.engine.to_recall());
+        }
         let Some((ask, answers)) = &self.questions else { return Ok(POLL) };
         if !self.unasked.is_empty() {
             // A full queue is asked again in the next round.
@@ -91,16 +95,15 @@ impl<H: Handler> Duty for Reading<'_, H> {
             self.told(answer)?;
         }
         // What is put by waits for an answer: come round soon.
-        Ok(if self.engine.puts_by() { SOON } else { POLL })
+        Ok(if puts_by && self.engine.puts_by() { SOON } else { POLL })
     }
 
     /// Below the bounds at which partitions are paused, so that work that goes on never meets those.
     fn room(&mut self, limit: Duration) -> bool {
         let Settings { in_memory, in_memory_bytes, .. } = *self.settings;
-        let full = |load: &Load| load.in_memory >= in_memory / 4 * 3 || load.bytes >= in_memory_bytes / 4 * 3;
-        let plenty =
-            |load: &Load| load.in_memory >= in_memory / 8 * 5 || load.bytes >= in_memory_bytes / 8 * 5;
-        !full(&self.engine.load()) || self.engine.wait_while(plenty, limit)
+        let full = Bound { in_memory: in_memory / 4 * 3, bytes: in_memory_bytes / 4 * 3 };
+        let plenty = Bound { in_memory: in_memory / 8 * 5, bytes: in_memory_bytes / 8 * 5 };
+        !self.engine.load().reaches(full) || self.engine.wait_below(plenty, limit)
     }
 
     fn accept(&mut self, record: Record) {
@@ -131,7 +134,7 @@ impl<H: Handler> Duty for Reading<'_, H> {
     }
 
     fn hush(&mut self, client: &Client) {
-        let ours = self.engine.partitions();
+        let ours = self.engine.ours();
         if !ours.is_empty() && self.paused != ours {
             self.pause(client, ours);
         }
@@ -184,7 +187,7 @@ impl<H: Handler> Reading<'_, H> {
         if !pressed && self.paused.is_empty() {
             return;
         }
-        let ours = self.engine.partitions();
+        let ours = self.engine.ours();
         if pressed && self.paused != ours && !ours.is_empty() {
             // Partitions that came with a rebalance start unpaused.
             self.pause(client, ours);
@@ -193,23 +196,28 @@ impl<H: Handler> Reading<'_, H> {
         }
     }
 
-    fn pause(&mut self, client: &Client, partitions: Vec<i32>) {
-        match client.pause(&list(&self.settings.topic, &partitions)) {
-            Ok(()) => self.paused = partitions,
+    fn pause(&mut self, client: &Client, ours: Assigned) {
+        match client.pause(&list(&self.settings.topic, &numbers(&ours))) {
+            Ok(()) => self.paused = ours,
             Err(error) => {
                 tracing::warn!(kafka.topic = self.settings.topic, "partitions were not paused: {error}");
             }
         }
     }
 
-    fn resume(&mut self, client: &Client, ours: &[i32]) {
-        let still: Vec<i32> =
-            self.paused.iter().copied().filter(|partition| ours.contains(partition)).collect();
-        match client.resume(&list(&self.settings.topic, &still)) {
+    fn resume(&mut self, client: &Client, ours: &[(i32, u64)]) {
+        let mut still = self.paused.clone();
+        still.retain(|assigned| ours.contains(assigned));
+        match client.resume(&list(&self.settings.topic, &numbers(&still))) {
             Ok(()) => self.paused.clear(),
             Err(error) => {
                 tracing::warn!(kafka.topic = self.settings.topic, "partitions were not resumed: {error}");
             }
         }
     }
+}
+
+/// Which partitions were assigned.
+fn numbers(assigned: &[(i32, u64)]) -> Vec<i32> {
+    assigned.iter().map(|(partition, _)| *partition).collect()
 }

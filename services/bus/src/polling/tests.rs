@@ -285,6 +285,27 @@ async fn a_backlog_is_worked_off_without_a_pause_and_work_that_stands_still_paus
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn partitions_that_come_back_while_work_stands_still_are_paused_anew() {
+    let cluster = cluster();
+    let mut settings = settings(&cluster);
+    settings.in_memory = 16;
+    let keys: Vec<String> = (0..200).map(|number| format!("slow-{number}")).collect();
+    send(&settings, keys.iter().map(String::as_str)).await;
+    let consumer = Consumer::start(settings.clone());
+    let state = Arc::clone(&consumer.state);
+    until("partitions to be paused", || state.snapshot().paused).await;
+    // The group went on without it: all its partitions go by force, and come back together.
+    cluster.request_errors(RDKafkaApiKey::Heartbeat, &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION]);
+    until("the partitions to go", || state.snapshot().partitions.is_empty()).await;
+    until("the partitions to come back", || state.snapshot().partitions.len() == 4).await;
+    let rounds = state.snapshot().rounds;
+    until("the loop to turn on", || state.snapshot().rounds > rounds + 20).await;
+    let held = state.snapshot();
+    assert!(held.paused && held.in_memory < 2 * settings.in_memory, "{held:?}");
+    consumer.stop().await.0.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_that_outlasts_the_grace_is_dropped_and_read_again() {
     let cluster = cluster();
     let settings = settings(&cluster);

@@ -4,12 +4,13 @@
     reason = "stretches of offsets are ranges, and one of them is a list too"
 )]
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use tokio::sync::{mpsc, oneshot};
 
 use super::*;
 use crate::ahead;
+use crate::consumer::{Disposition, Turn};
 use crate::lanes::{Class, Place};
 
 /// A handler whose every step the test takes: it tells of a record and waits to be told what becomes of it.
@@ -17,6 +18,8 @@ struct Puppet {
     begun: mpsc::UnboundedSender<(i64, u32, oneshot::Sender<Fate>)>,
     superseded: Mutex<Vec<i64>>,
     panicked: Mutex<Vec<i64>>,
+    /// In which task each record was begun.
+    tasks: Mutex<Vec<tokio::task::Id>>,
 }
 
 #[derive(Debug)]
@@ -40,6 +43,7 @@ impl Handler for Puppet {
 
     async fn handle(&self, work: Arc<i64>, attempt: u32, turn: &Turn) -> Disposition {
         let (tell, mut told) = oneshot::channel();
+        self.tasks.lock().unwrap().push(tokio::task::id());
         self.begun.send((*work, attempt, tell)).unwrap();
         loop {
             match told.await.unwrap() {
@@ -80,8 +84,12 @@ struct Stage {
 impl Stage {
     fn new() -> Self {
         let (send, begun) = mpsc::unbounded_channel();
-        let puppet =
-            Arc::new(Puppet { begun: send, superseded: Mutex::default(), panicked: Mutex::default() });
+        let puppet = Arc::new(Puppet {
+            begun: send,
+            superseded: Mutex::default(),
+            panicked: Mutex::default(),
+            tasks: Mutex::default(),
+        });
         let limits = Limits { total: 4, group: 4 };
         let engine = Engine::new(Arc::clone(&puppet), Handle::current(), Arc::default(), limits);
         let stage = Self { engine, puppet, begun };
@@ -330,4 +338,54 @@ async fn those_who_are_abandoned_stop_and_finish_nothing() {
     assert!(fate.is_closed(), "nobody works on");
     assert_eq!(stage.commits(), [(0, 3)], "it is read again");
     assert_eq!(stage.engine.load(), Load { in_memory: 0, bytes: 0, running: 0 });
+}
+
+#[tokio::test]
+async fn who_has_ended_a_record_works_on_the_next() {
+    let mut stage = Stage::new();
+    // One more than may run at once.
+    for (offset, key) in [(3, "a"), (4, "b"), (5, "c"), (6, "d"), (7, "e")] {
+        stage.read(key, 1, offset);
+    }
+    let mut fates = Vec::new();
+    for _ in 3..7 {
+        fates.push(stage.next().await.2);
+    }
+    fates.pop().unwrap().send(Fate::Done).unwrap();
+    let (offset, _, fifth) = stage.next().await;
+    assert_eq!(offset, 7);
+    for fate in fates.into_iter().chain([fifth]) {
+        fate.send(Fate::Done).unwrap();
+    }
+    stage.quiet().await;
+    assert_eq!(stage.puppet.tasks.lock().unwrap().iter().collect::<HashSet<_>>().len(), 4);
+    assert_eq!(stage.commits(), [(0, 8)]);
+}
+
+#[tokio::test]
+async fn who_waits_for_less_to_do_is_told_once_there_is() {
+    let mut stage = Stage::new();
+    for (offset, key) in [(3, "a"), (4, "b"), (5, "c"), (6, "d")] {
+        stage.read(key, 1, offset);
+    }
+    let bound = Bound { in_memory: 3, bytes: usize::MAX };
+    let engine = Arc::clone(&stage.engine);
+    let waiting = tokio::task::spawn_blocking(move || engine.wait_below(bound, PATIENCE));
+    let waits = |stage: &Stage| lock(&stage.engine.inner).waits_for.is_some();
+    let begun = async {
+        while !waits(&stage) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, begun).await.expect("it waits");
+    stage.next().await.2.send(Fate::Done).unwrap();
+    stage.until_running(3).await;
+    assert!(waits(&stage), "there is as much as the bound");
+    stage.next().await.2.send(Fate::Done).unwrap();
+    assert!(waiting.await.unwrap(), "told, long before its time is over");
+    stage.until_running(2).await;
+    assert!(!waits(&stage));
+    assert!(!stage.engine.wait_below(Bound { in_memory: 2, bytes: usize::MAX }, Duration::ZERO));
+    assert!(!stage.engine.wait_below(Bound { in_memory: 9, bytes: 2 * (PAYLOAD + 1) }, Duration::ZERO));
+    assert!(stage.engine.wait_below(Bound { in_memory: 9, bytes: 999 }, Duration::ZERO));
 }
