@@ -83,10 +83,11 @@ impl<S: Sink> Desk<S> {
     }
 
     fn start(self: &Arc<Self>, inner: &mut Inner) {
-        self.fewer.notify_one();
         while let Some(stretch) = inner.open.then(|| inner.shelves.take(self.most)).flatten() {
             let desk = Arc::clone(self);
             self.runtime.spawn(async move { desk.store(stretch).await });
+            // Whoever waits looks once the lock is free. For a record that only waits nobody is told: even of nobody the kernel is asked.
+            self.fewer.notify_one();
         }
     }
 
