@@ -39,7 +39,9 @@ pub enum Ended {
 /// Removes tombstones of a cluster until it leaves the fleet.
 pub async fn run(worker: Arc<Worker>, member: Arc<Member>, stop: CancellationToken) {
     loop {
-        if let Err(error) = step(&worker, &member).await {
+        // At a stop nobody waits for these either: one that was under way is tried again.
+        let Some(round) = stop.run_until_cancelled(step(&worker, &member)).await else { return };
+        if let Err(error) = round {
             tracing::debug!(cluster.name = %member.cluster.id, error = &error as &dyn std::error::Error, "tombstones were not read");
         }
         tokio::select! {

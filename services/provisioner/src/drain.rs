@@ -60,13 +60,19 @@ enum Tried {
     Stuck,
 }
 
-/// Drains the parked instructions of a cluster until it leaves the fleet.
-pub async fn run(worker: Arc<Worker>, member: Arc<Member>, stop: CancellationToken) {
+/// Drains the parked instructions of a cluster until it leaves the fleet. At a stop those under way have as long as `grace` to
+/// finish; what is left of them is done again by whoever claims it next.
+pub async fn run(worker: Arc<Worker>, member: Arc<Member>, stop: CancellationToken, grace: Duration) {
     let mut phases = member.guard.watch();
     let mut stuck = STUCK.start();
     loop {
         phases.mark_unchanged();
-        let round = match step(&worker, &member, stuck.attempts() > 0).await {
+        let careful = stuck.attempts() > 0;
+        let round = tokio::select! {
+            round = step(&worker, &member, careful) => round,
+            () = over(&stop, grace) => return,
+        };
+        let round = match round {
             Ok(round) => round,
             Err(error) => {
                 tracing::warn!(cluster.name = %member.cluster.id, error = &error as &dyn std::error::Error, "parked instructions were not drained");
@@ -82,6 +88,12 @@ pub async fn run(worker: Arc<Worker>, member: Arc<Member>, stop: CancellationTok
             _ = phases.changed() => {}
         }
     }
+}
+
+/// Comes when the program stops and its grace has passed.
+async fn over(stop: &CancellationToken, grace: Duration) {
+    stop.cancelled().await;
+    tokio::time::sleep(grace).await;
 }
 
 fn pause(round: Round, stuck: &mut Retry) -> Duration {

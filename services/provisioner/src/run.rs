@@ -129,7 +129,7 @@ fn start_with(
     tasks.spawn("state", health::consumer(Arc::clone(&state), frame.health.clone(), metrics, stop.clone()));
     tasks.spawn("letters", letters::keep(worker.letters.clone(), worker.store.clone(), stop.clone()));
     tasks.spawn("guards", health::guards(Arc::clone(&fleet), worker.metrics.clone(), stop.clone()));
-    tasks.spawn("fleet", keep_fleet(frame, fleet, &worker, observer));
+    tasks.spawn("fleet", keep_fleet(frame, fleet, &worker, observer, args.grace));
     let consuming = Consuming {
         settings: consumer_settings(args, connection),
         topics,
@@ -176,12 +176,14 @@ impl Parts {
     }
 }
 
-/// Keeps the fleet, and starts probe, drain and observer of each cluster that joins it.
+/// Keeps the fleet, and starts probe, drain and observer of each cluster that joins it. What is drained at a stop has as long as
+/// `grace` to finish.
 fn keep_fleet(
     frame: &Frame,
     fleet: Arc<Fleet>,
     worker: &Arc<Worker>,
     observer: Observer,
+    grace: Duration,
 ) -> impl Future<Output = ()> + Send + use<> {
     let (tasks, stop, worker) = (frame.tasks.clone(), frame.tasks.stop(), Arc::clone(worker));
     let keeper = Arc::clone(&fleet);
@@ -192,7 +194,7 @@ fn keep_fleet(
             .spawn_once(format!("probe {name}"), Arc::clone(&fleet).probe(Arc::clone(&member), stop.clone()));
         tasks.spawn_once(
             format!("drain {name}"),
-            drain::run(Arc::clone(&worker), Arc::clone(&member), stop.clone()),
+            drain::run(Arc::clone(&worker), Arc::clone(&member), stop.clone(), grace),
         );
         tasks.spawn_once(
             format!("bury {name}"),

@@ -6,8 +6,9 @@ use domain::Position;
 use testkit::Watched;
 use wire::{Instruction, OutcomeKind};
 
+use super::bulkhead::behind_a_front;
 use super::rig::{Rig, Running, name};
-use crate::front::{Front, Seen};
+use crate::front::{Act, Front, Seen};
 
 const ROLLS: i64 = 20;
 const DATABASES: usize = 12;
@@ -127,4 +128,21 @@ async fn twenty_rolls_with_work_under_way_lose_nothing_and_repeat_nothing_that_w
     rig.count("select count(*) from parked_instructions", "0").await;
     rig.count("select count(*) from dead_letters", "0").await;
     println!("the slowest of {ROLLS} ends took {slowest:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_drained_into_silence_is_left_where_it_stands_when_the_grace_has_passed() {
+    let (rig, front) = behind_a_front().await;
+    front.set(|_| Act::Answer(503, None));
+    let running = rig.start(&SHORT);
+    let instruction = rig.instruction(1);
+    rig.publish(&instruction).await;
+    rig.outcome(&instruction, OutcomeKind::Parked).await;
+    front.hold_applies();
+    front.fired(front.harmed() + 1).await;
+    let begun = Instant::now();
+    // Nobody cuts off what drains: that would be an end by an error.
+    running.stop().await;
+    assert!(begun.elapsed() < END, "ended after {:?}", begun.elapsed());
+    rig.count("select count(*) from parked_instructions", "1").await;
 }
