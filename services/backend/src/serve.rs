@@ -193,7 +193,7 @@ fn start_sweep(
 }
 
 /// Shows how far the sink is behind, and whether its loop still comes round. A loop that has not begun waits for its
-/// topic, which readiness tells.
+/// topic, which readiness tells, and one that has ended is made anew.
 async fn watch_sink(
     state: Arc<State>,
     heartbeat: Heartbeat,

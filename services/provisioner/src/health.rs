@@ -68,7 +68,8 @@ pub async fn consumer(state: Arc<State>, health: Health, metrics: Metrics, stop:
     let mut rounds = None;
     loop {
         let snapshot = state.snapshot();
-        // Before the first round it is waiting for Kafka, which is no reason to restart.
+        // Before its first round it is waiting for Kafka, and after its last for what keeps it from going on, such as the right
+        // number of partitions: no reason to restart.
         if snapshot.rounds == 0 || rounds != Some(snapshot.rounds) {
             heartbeat.beat();
         }

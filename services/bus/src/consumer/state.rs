@@ -12,7 +12,8 @@ pub struct State(Mutex<Snapshot>);
 /// What a consumer is doing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Rounds of the poll loop: a number that stands still means a loop that is stuck.
+    /// Rounds of the poll loop: a number that stands still means a loop that is stuck. 0 while there is none: before its first
+    /// round, and once it has ended.
     pub rounds: u64,
     /// Partitions that are ours.
     pub partitions: Vec<i32>,

@@ -133,6 +133,8 @@ pub(crate) fn run<D: Duty>(
         result
     });
     let left = leave(client, start.topic);
+    // No loop turns any more that could be stuck, for however long nothing follows.
+    start.state.update(|snapshot| snapshot.rounds = 0);
     result.and(left)
 }
 

@@ -152,6 +152,11 @@ async fn a_consumer_that_its_group_does_not_let_in_gives_up() {
     let consumer = Consumer::start(settings.clone());
     let ended = in_time("the consumer to give up", consumer.task).await.unwrap();
     assert!(matches!(&ended, Err(Error::Adrift { group, .. }) if group == "g"), "{ended:?}");
+    assert_eq!(
+        consumer.state.snapshot().rounds,
+        0,
+        "a loop that has ended is not stuck, whatever is waited for"
+    );
 
     cluster.clear_request_errors(RDKafkaApiKey::JoinGroup);
     settings.patience = Patience::default();
