@@ -14,10 +14,8 @@ use crate::ahead;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tracker {
     open: BTreeSet<i64>,
-    /// The offset after the greatest one begun.
+    /// The offset after the last one begun.
     next: Option<i64>,
-    /// The greatest answer given, which is never taken back.
-    given: Option<i64>,
     /// What the last commit says of offsets that were not read yet.
     told: Told,
 }
@@ -41,12 +39,16 @@ impl Tracker {
     }
 
     /// A record was read. Answers whether it is to be dealt with: not if the last commit says it is finished.
+    ///
+    /// One that stands before the last one begun is where reading goes on, in a log that lost its end or a topic that was made
+    /// anew: what stands from there on is read again and may be something else, and what is committed goes back as well.
     pub fn begin(&mut self, offset: i64) -> bool {
-        if self.next.is_none() && offset < self.told.from {
-            // Reading began elsewhere, perhaps in a topic that was made anew: then the offsets mean other records.
+        if offset < self.next.unwrap_or(self.told.from) {
+            // Reading begins elsewhere than the commit says, or anew: then the offsets mean other records.
             self.told.finished.clear();
+            self.open.retain(|open| *open < offset);
         }
-        self.next = self.next.max(Some(offset + 1));
+        self.next = Some(offset + 1);
         while self.told.finished.front().is_some_and(|stretch| stretch.end <= offset) {
             self.told.finished.pop_front();
         }
@@ -63,10 +65,8 @@ impl Tracker {
     }
 
     /// The offset to commit: the first that is open, or else the one after the last read. `None` before any record.
-    pub fn committable(&mut self) -> Option<i64> {
-        let prefix = self.open.first().copied().or(self.next);
-        self.given = self.given.max(prefix);
-        self.given
+    pub fn committable(&self) -> Option<i64> {
+        self.open.first().copied().or(self.next)
     }
 
     /// What is finished beyond the offset to commit: stretches in order. An offset that was passed by and is not open

@@ -106,6 +106,32 @@ fn a_commit_of_another_beginning_says_nothing() {
     assert!(tracker.begin(20) && tracker.begin(21));
 }
 
+#[test]
+fn where_reading_goes_back_everything_is_open_again_and_what_stood_before_stays_so() {
+    let mut tracker = Tracker::default();
+    tracker.recall(3, &ahead::encode(3, &[30..40]));
+    for offset in [3, 5, 8, 9] {
+        assert!(tracker.begin(offset));
+    }
+    tracker.finish(5);
+    tracker.finish(9);
+    assert_eq!((tracker.committable(), tracker.ahead()), (Some(3), vec![4..8, 9..10, 30..40]));
+    // The log lost its end, and other records stand there now.
+    assert!(tracker.begin(6));
+    assert_eq!((tracker.committable(), tracker.ahead()), (Some(3), vec![4..6]));
+    tracker.finish(3);
+    assert_eq!((tracker.committable(), tracker.ahead()), (Some(6), vec![]));
+    assert!(tracker.begin(9), "finished was what stood there before");
+    tracker.finish(6);
+    assert_eq!(tracker.committable(), Some(9));
+    // The topic was made anew.
+    assert!(tracker.begin(0) && tracker.begin(1));
+    tracker.finish(1);
+    assert_eq!((tracker.committable(), tracker.ahead()), (Some(0), vec![1..2]), "the commit goes back");
+    tracker.finish(0);
+    assert_eq!(tracker.committable(), Some(2));
+}
+
 proptest! {
     /// Offsets with gaps, finished in any order and only some of them: the committable one never passes an open
     /// record, never goes back, and passes everything once all are finished.
