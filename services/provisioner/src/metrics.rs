@@ -194,6 +194,11 @@ impl Metrics {
         self.0.observed.get_or_create(&of(cluster)).set(i64::try_from(databases).unwrap_or(i64::MAX));
     }
 
+    /// This process speaks for a cluster no longer: another one tells what is there.
+    pub fn observed_no_more(&self, cluster: &ClusterId) {
+        self.0.observed.remove(&of(cluster));
+    }
+
     /// A record was sent on the gossip topic.
     pub fn gossip(&self, kind: &'static str) {
         self.0.gossip.get_or_create(&vec![("kind", kind.to_owned())]).inc();
@@ -227,6 +232,23 @@ fn of(cluster: &ClusterId) -> Labels {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_who_observes_a_cluster_says_what_is_seen_there() {
+        let registry = runtime::Metrics::default();
+        let metrics = Metrics::new(&registry);
+        let says = |cluster: &ClusterId| {
+            registry
+                .encode()
+                .unwrap()
+                .contains(&format!("provisioner_observed_databases{{cluster=\"{cluster}\"}}"))
+        };
+        let [mine, other]: [ClusterId; 2] = ["eu-west-1", "us-east-1"].map(|name| name.parse().unwrap());
+        metrics.observed(&mine, 3);
+        metrics.observed(&other, 3);
+        metrics.observed_no_more(&other);
+        assert!(says(&mine) && !says(&other));
+    }
 
     #[test]
     fn the_document_has_every_metric_and_no_other() {

@@ -79,6 +79,7 @@ pub async fn run(observer: Observer, member: Arc<Member>, stop: CancellationToke
             Ok(Some(term)) => {
                 tracing::info!(cluster.name = %cluster, term = term.0, "speaking for the cluster");
                 let (end, term) = hold(&observer, &member, term, &stop).await;
+                observer.metrics.observed_no_more(cluster);
                 tracing::info!(cluster.name = %cluster, term = term.0, ?end, "no longer speaking for the cluster");
                 if end == End::Stop {
                     release(&observer, &member, term).await;
