@@ -230,6 +230,7 @@ pub(crate) fn record(database: usize, version: u64) -> anyhow::Result<(String, V
         credentials_secret: "b-credentials".to_owned(),
         traceparent: String::new(),
         asked_size_gib: ASKED,
+        carried_hash: String::new(),
     };
     let gossip = Gossip {
         database: identity(database).parse()?,
@@ -273,6 +274,7 @@ fn document() -> anyhow::Result<http::database::Observed> {
         volume_id: None,
         volume_size_gib: None,
         asked_size_gib: Some(ASKED),
+        carried_hash: None,
         dns_state: None,
         namespace: "qdb-bench".to_owned(),
         resource_name: "b".to_owned(),

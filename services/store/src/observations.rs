@@ -114,7 +114,7 @@ pub(crate) struct ObservationColumns {
     said_at: Option<jiff_sqlx::Timestamp>,
 }
 
-/// What operations are judged by.
+/// What operations are judged by: what is believed of a database, beside what was minted at the same positions.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub(crate) struct Standing {
     pub(crate) database_id: Uuid,
@@ -122,7 +122,14 @@ pub(crate) struct Standing {
     pub(crate) seq: i64,
     pub(crate) carried_epoch: i64,
     pub(crate) carried_seq: i64,
+    /// Content of what the custom resource holds; empty if unknown.
     pub(crate) content_hash: String,
+    /// Content of what was carried out; `None` if nobody told.
+    pub(crate) carried_hash: Option<String>,
+    /// Content that was minted at the position which the custom resource holds; `None` if there is no such row (any more).
+    pub(crate) minted_hash: Option<String>,
+    /// Content that was minted at the position which was carried out; `None` if there is no such row (any more).
+    pub(crate) minted_carried_hash: Option<String>,
 }
 
 impl Standing {
@@ -220,14 +227,19 @@ pub(crate) async fn store(connection: &mut PgConnection, seen: &[&Observation]) 
     stored.map_err(Error::from_sqlx)
 }
 
-/// What is believed of these databases now.
+/// What is believed of these databases now. The content of what was carried out lies in the body, which every program writes
+/// as a whole: one that does not know it yet leaves none there, and never that of another position.
 pub(crate) async fn standing(
     connection: &mut PgConnection,
     databases: &[Uuid],
 ) -> Result<Vec<Standing>, Error> {
     sqlx::query_as(
-        "select database_id, epoch, seq, carried_epoch, carried_seq, content_hash from observations \
-         where database_id = any($1)",
+        "select s.database_id, s.epoch, s.seq, s.carried_epoch, s.carried_seq, s.content_hash, \
+         s.body ->> 'carried_hash' as carried_hash, held.content_hash as minted_hash, \
+         carried.content_hash as minted_carried_hash from observations s \
+         left join instructions held on held.database_id = s.database_id and held.epoch = s.epoch and held.seq = s.seq \
+         left join instructions carried on carried.database_id = s.database_id \
+         and carried.epoch = s.carried_epoch and carried.seq = s.carried_seq where s.database_id = any($1)",
     )
     .bind(databases)
     .fetch_all(connection)
@@ -253,8 +265,8 @@ macro_rules! held_size {
 }
 pub(crate) use held_size;
 
-/// What the cluster holds of a database, as far as anybody has told; sizes are the only fields of the body that are read
-/// here.
+/// What the cluster holds of a database, as far as anybody has told. Beside sizes and the content carried out no field of the
+/// body is read here.
 pub(crate) async fn held(connection: &mut PgConnection, database: DatabaseId) -> Result<Option<Held>, Error> {
     let row: Option<(i64, i64, Option<i64>)> = sqlx::query_as(concat!(
         "select epoch, seq, ",

@@ -21,7 +21,7 @@ use crate::operations::OperationRecord;
 use crate::progress::{Facts, Moved, progress};
 use crate::unclaimed::{self, UnclaimedCode};
 use crate::{Advance, DeadLetter, Error, Observation, Store, dead_letters, offsets, operations};
-use owner::{Owner, doubt, stranger};
+use owner::{Ours, Owner, doubt, stranger};
 
 /// What became of an instruction, as its cluster's provisioner says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -271,13 +271,12 @@ async fn move_operations(
             }
         };
         let id = record.operation.database.uuid();
-        // What was never minted says nothing of what was: rows were lost, and their positions may be given again.
-        let foreign = |now: &Standing| owners.get(&id).is_some_and(|owner| owner.is_foreign(now));
-        let now = standing.get(&id).filter(|now| !foreign(now));
+        let ours = owners.get(&id).zip(standing.get(&id)).map(|(owner, now)| owner.ours(now));
+        let Ours { held, carried_out } = ours.unwrap_or_default();
         let facts = Facts {
-            held: now.map(Standing::held),
-            carried_out: now.and_then(Standing::carried_out),
-            seen: news.get(&id).copied().filter(|_| now.is_some()),
+            held,
+            carried_out,
+            seen: news.get(&id).copied().filter(|_| held.is_some()),
             outcomes: said.get(&id).map_or(&[], Vec::as_slice),
             minted: owners.get(&id).map(Owner::minted),
         };

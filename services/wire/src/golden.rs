@@ -99,6 +99,7 @@ fn observation() -> Observation {
         credentials_secret: text("trades-0000abcd-credentials"),
         traceparent: text("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
         asked_size_gib: 0,
+        carried_hash: String::new(),
     }
 }
 
@@ -124,6 +125,7 @@ fn bare() -> Observation {
         credentials_secret: text(),
         traceparent: text(),
         asked_size_gib: 0,
+        carried_hash: text(),
     }
 }
 
@@ -136,6 +138,10 @@ fn gossip_of_schema_1_is_written_and_read_as_ever() {
         (
             include_str!("golden/growing.hex"),
             Said::Observation(Box::new(Observation { asked_size_gib: 300, ..observation() })),
+        ),
+        (
+            include_str!("golden/carried.hex"),
+            Said::Observation(Box::new(Observation { carried_hash: "cd34".to_owned(), ..observation() })),
         ),
     ];
     for (golden, said) in cases {

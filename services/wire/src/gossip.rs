@@ -99,6 +99,8 @@ pub struct Observation {
     pub traceparent: String,
     /// Size of the volume in GiB that the spec asks for, whatever size it has by now; 0 if that was not told.
     pub asked_size_gib: u32,
+    /// Content hash of what was carried out; empty if that was not told.
+    pub carried_hash: String,
 }
 
 /// A condition of the custom resource.
@@ -247,6 +249,7 @@ impl From<&Observation> for proto::Observation {
             credentials_secret: seen.credentials_secret.clone(),
             traceparent: seen.traceparent.clone(),
             asked_size_gib: seen.asked_size_gib,
+            carried_hash: seen.carried_hash.clone(),
         }
     }
 }
@@ -278,6 +281,7 @@ impl TryFrom<proto::Observation> for Observation {
             credentials_secret: message.credentials_secret,
             traceparent: message.traceparent,
             asked_size_gib: message.asked_size_gib,
+            carried_hash: message.carried_hash,
         })
     }
 }

@@ -32,6 +32,7 @@ fn observation(seq: i64, term: i64, resource_version: u64) -> Said {
         credentials_secret: String::new(),
         traceparent: String::new(),
         asked_size_gib: 0,
+        carried_hash: String::new(),
     }))
 }
 
@@ -107,6 +108,19 @@ async fn of_a_database_that_was_gone_both_the_end_and_what_is_there_again_are_wr
     let taken = sink().read(&batch(records.collect()));
     let phases: Vec<&str> = taken.observations.iter().map(|seen| seen.phase.as_str()).collect();
     assert_eq!(phases, ["3/1/2", "2/1/4"]);
+}
+
+#[tokio::test]
+async fn what_was_carried_out_lies_in_the_body_with_its_content_where_that_is_told() {
+    let database = DatabaseId::mint();
+    for (told, kept) in [("ab12", Some("ab12")), ("", None)] {
+        let Said::Observation(mut seen) = observation(1, 1, 1) else { unreachable!() };
+        told.clone_into(&mut seen.carried_hash);
+        let said = gossip(database, "eu-west-1", Said::Observation(seen));
+        let taken = sink().read(&batch(vec![good(10, &said)]));
+        let body: serde_json::Value = serde_json::from_str(taken.observations[0].body.text()).unwrap();
+        assert_eq!(body["carried_hash"].as_str(), kept);
+    }
 }
 
 #[tokio::test]

@@ -190,6 +190,7 @@ fn body(seen: &wire::Observation) -> Observed {
         phase: seen.phase.clone(),
         epoch: carried_out.0,
         seq: carried_out.1,
+        carried_hash: Some(seen.carried_hash.clone()).filter(|hash| !hash.is_empty()),
         conditions: seen.conditions.iter().map(condition).collect(),
         steps: seen.steps.iter().map(step_body).collect(),
         endpoints: seen.endpoints.as_ref().map(|endpoints| Endpoints {

@@ -35,6 +35,7 @@ pub fn observation(object: &QuestDB, term: i64, present: bool) -> Option<(Databa
         credentials_secret: status.credentials_secret.clone().unwrap_or_default(),
         traceparent: object.annotations().get(names::TRACEPARENT).cloned().unwrap_or_default(),
         asked_size_gib: object.spec.storage.size_gib,
+        carried_hash: carried.map(|done| done.hash.clone()).unwrap_or_default(),
     };
     position.is_valid().then_some((database, observation))
 }
@@ -168,6 +169,7 @@ pub(crate) mod tests {
         );
         assert_eq!(seen.carried_out, Some(Position { epoch: 1, seq: 6 }));
         assert_eq!((seen.phase.as_str(), seen.content_hash.as_str()), ("Ready", "abc"));
+        assert_eq!(seen.carried_hash, "old", "of what was carried out, and not of what is asked for");
         assert_eq!(seen.volume.map(|volume| volume.id).as_deref(), Some("vol-1"));
         assert_eq!(seen.asked_size_gib, 50);
         assert!(seen.node.is_some_and(|node| node.ready));
@@ -194,7 +196,7 @@ pub(crate) mod tests {
         );
         assert_eq!(told.carried_out, Some(Position { epoch: 1, seq: 6 }));
         assert_eq!((told.resource_version, told.asked_size_gib), (1234, 50));
-        assert_eq!((told.phase.as_str(), told.steps.len()), ("", 1));
+        assert_eq!((told.phase.as_str(), told.steps.len(), told.carried_hash.as_str()), ("", 1, "old"));
     }
 
     #[test]

@@ -92,6 +92,7 @@ fn observed() -> Observed {
         volume_id: Some("vol-0abc".to_owned()),
         volume_size_gib: None,
         asked_size_gib: None,
+        carried_hash: None,
         dns_state: Some("INSYNC".to_owned()),
         namespace: "qdb-acme".to_owned(),
         resource_name: "trades-33445566".to_owned(),

@@ -37,16 +37,40 @@ pub(super) struct Owner {
     pub(super) busy: bool,
 }
 
+/// What a cluster has of what was minted here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Ours {
+    /// The position that the custom resource holds.
+    pub(super) held: Option<Position>,
+    /// The position that was carried out in full.
+    pub(super) carried_out: Option<Position>,
+}
+
 impl Owner {
     /// Its newest position.
     pub(super) const fn minted(&self) -> Position {
         Position { epoch: self.epoch, seq: self.seq }
     }
 
-    /// Whether a cluster holds what was never minted here: a later position, or other content at this one.
-    pub(super) fn is_foreign(&self, now: &Standing) -> bool {
-        let other = !now.content_hash.is_empty() && now.content_hash != self.content_hash;
-        now.held() > self.minted() || (now.held() == self.minted() && other)
+    /// What a cluster has of what was minted here. What never was says nothing of it: rows were lost, and their positions may
+    /// be given again. What is not told is believed to be ours, unless the resource holds what is not.
+    pub(super) fn ours(&self, now: &Standing) -> Ours {
+        let held = now.held();
+        let foreign = self.is_foreign(held, &now.content_hash, now.minted_hash.as_deref());
+        let held = (!foreign).then_some(held);
+        let carried_out = now.carried_out().filter(|carried| match &now.carried_hash {
+            Some(content) => !self.is_foreign(*carried, content, now.minted_carried_hash.as_deref()),
+            None => held.is_some(),
+        });
+        Ours { held, carried_out }
+    }
+
+    /// Whether some content at a position was never minted here: the position is a later one, or other content was minted
+    /// there. What is not known differs from nothing.
+    fn is_foreign(&self, position: Position, content: &str, minted: Option<&str>) -> bool {
+        let minted = if position == self.minted() { Some(self.content_hash.as_str()) } else { minted };
+        let other = |minted: &str| !content.is_empty() && content != minted;
+        position > self.minted() || minted.is_some_and(other)
     }
 }
 
@@ -133,20 +157,46 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_was_never_minted_is_foreign() {
-        let standing = |seq, content_hash: &str| Standing {
+    /// What is held at 1/`held`, and carried out at 1/`carried`, each with its content.
+    fn standing((held, content): (i64, &str), (carried, done): (i64, Option<&str>)) -> Standing {
+        Standing {
             database_id: Uuid::nil(),
             epoch: 1,
-            seq,
+            seq: held,
             carried_epoch: 1,
-            carried_seq: seq,
-            content_hash: content_hash.to_owned(),
-        };
-        let table = [(1, "y", false), (2, "x", false), (2, "", false), (2, "y", true), (3, "x", true)];
-        for (seq, content_hash, foreign) in table {
-            let now = standing(seq, content_hash);
-            assert_eq!(owner("a", 2, "x").is_foreign(&now), foreign, "{now:?}");
+            carried_seq: carried,
+            content_hash: content.to_owned(),
+            carried_hash: done.map(str::to_owned),
+            // Each content was minted by the name of its position, and nothing is there of the first any more.
+            minted_hash: (held > 1).then(|| held.to_string()),
+            minted_carried_hash: (carried > 1).then(|| carried.to_string()),
+        }
+    }
+
+    #[test]
+    fn what_was_never_minted_is_not_ours() {
+        let table = [
+            // held, carried out; what is ours of them
+            ((1, "y"), (1, None), (Some(1), Some(1))),
+            ((1, "y"), (1, Some("y")), (Some(1), Some(1))),
+            ((3, "3"), (3, Some("3")), (Some(3), Some(3))),
+            ((3, ""), (3, None), (Some(3), Some(3))),
+            ((3, "y"), (3, None), (None, None)),
+            ((4, "3"), (4, Some("3")), (None, None)),
+            // Rows were lost, and more than one was minted since.
+            ((2, "y"), (2, Some("y")), (None, None)),
+            ((2, "y"), (2, None), (None, None)),
+            ((3, "3"), (2, Some("y")), (Some(3), None)),
+            ((3, "3"), (2, Some("2")), (Some(3), Some(2))),
+            ((3, "3"), (2, None), (Some(3), Some(2))),
+            // What was carried out before them stays so.
+            ((4, "y"), (2, Some("2")), (None, Some(2))),
+            ((4, "y"), (2, None), (None, None)),
+        ];
+        for (held, carried, ours) in table {
+            let now = standing(held, carried);
+            let Ours { held, carried_out } = owner("a", 3, "3").ours(&now);
+            assert_eq!((held.map(|at| at.seq), carried_out.map(|at| at.seq)), ours, "{now:?}");
         }
     }
 

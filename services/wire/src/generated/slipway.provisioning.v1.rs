@@ -186,6 +186,9 @@ pub struct Observation {
     /// size of the volume that the spec asks for; 0 from programs older than the field
     #[prost(uint32, tag = "20")]
     pub asked_size_gib: u32,
+    /// content hash of what was carried out; empty from programs older than the field
+    #[prost(string, tag = "21")]
+    pub carried_hash: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Condition {

@@ -37,6 +37,7 @@ fn observation() -> Observation {
         credentials_secret: "trades-0000abcd-credentials".to_owned(),
         traceparent: String::new(),
         asked_size_gib: 100,
+        carried_hash: "cd".to_owned(),
     }
 }
 

@@ -231,6 +231,9 @@ pub struct Observed {
     pub epoch: i64,
     /// Seq carried out in full, 0 for none.
     pub seq: i64,
+    /// Content hash of the state carried out in full, where that was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carried_hash: Option<String>,
     /// Conditions.
     pub conditions: Vec<Condition>,
     /// Steps in order.

@@ -53,6 +53,7 @@ fn observation(database: DatabaseId, place: Place) -> Gossip {
         credentials_secret: String::new(),
         traceparent: String::new(),
         asked_size_gib: 0,
+        carried_hash: String::new(),
     }));
     gossip(database, said)
 }

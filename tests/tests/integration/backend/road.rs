@@ -137,6 +137,7 @@ fn observation(database: DatabaseId, resource_version: u64, carried_out: Option<
         credentials_secret: "trades-credentials".to_owned(),
         traceparent: String::new(),
         asked_size_gib: 0,
+        carried_hash: String::new(),
     }));
     Gossip { database, cluster: "eu".parse().unwrap(), said_at: jiff::Timestamp::now(), said }
 }

@@ -358,6 +358,42 @@ async fn what_was_never_minted_ends_no_operation_and_is_outranked_by_the_next_ch
     assert_eq!(state(&scene, &created).await, OperationState::Superseded);
 }
 
+/// Rows were lost, and two changes were minted before anybody heard of it: the first of them at a position that was given before,
+/// to content that the cluster has carried out.
+#[tokio::test]
+async fn what_another_carried_out_at_its_position_is_no_success_of_an_operation() {
+    let scene = Try::new().await;
+    let state_of = async |id| scene.store.operation(None, id).await.unwrap().unwrap().operation.state;
+    for refused in [true, false] {
+        let created = scene.create(&format!("trades-{refused}")).await;
+        let second = scene.change(created.id, |desired| desired.storage.size_gib = 100).await.operation;
+        let third = scene.change(created.id, |desired| desired.storage.size_gib = 200).await.operation;
+        let done = |seq, content: &str, version| Observation {
+            carried_out: Some(at(seq)),
+            body: serde_json::json!({ "carried_hash": content }).into(),
+            ..versioned(&created, seq, 1, version)
+        };
+        let lost = Observation { content_hash: "lost".to_owned(), ..done(2, "lost", 1) };
+        assert!(scene.store.absorb(&fresh(vec![lost])).await.unwrap().ended.is_empty());
+        assert_eq!(state_of(second).await, OperationState::Pending, "its state was never there");
+        if refused {
+            let outcomes = vec![outcome(created.id, at(2), OutcomeKind::Refused)];
+            let outcomes = as_minted(&scene.url, outcomes).await;
+            scene.store.absorb(&Batch { outcomes, ..fresh(Vec::new()) }).await.unwrap();
+        }
+        // The next change is there, and not yet carried out.
+        let content = "select content_hash from instructions where seq = 3 and database_id = ";
+        let content = scene.ask(&format!("{content}'{}'", created.id)).await;
+        let held = Observation { position: at(3), content_hash: content.clone(), ..done(2, "lost", 2) };
+        scene.store.absorb(&fresh(vec![held])).await.unwrap();
+        let end = if refused { OperationState::Failed } else { OperationState::Superseded };
+        assert_eq!((state_of(second).await, state_of(third).await), (end, OperationState::Running));
+        let own = Observation { content_hash: content.clone(), ..done(3, &content, 3) };
+        scene.store.absorb(&fresh(vec![own])).await.unwrap();
+        assert_eq!(state_of(third).await, OperationState::Succeeded);
+    }
+}
+
 #[tokio::test]
 async fn dead_letters_are_kept_once_with_their_bytes() {
     let scene = Try::new().await;
