@@ -16,7 +16,8 @@ pub const PROVISIONER: &str = "slipway-provisioner";
 pub const OPERATOR: &str = "slipway-operator";
 
 /// Version of the translation from a desired state to a spec; raised with every change of [`crate::render()`] that
-/// alters its output, so that an older provisioner cannot undo a newer one's rendering of the same instruction.
+/// alters its output, so that an older provisioner cannot undo a newer one's rendering of the same instruction. A test of that
+/// module holds a row for each version.
 pub const RENDER: i64 = 1;
 
 /// Keeps the resource until its objects and machines are gone.

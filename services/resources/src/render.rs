@@ -187,6 +187,46 @@ mod tests {
         insta::assert_yaml_snapshot!(object);
     }
 
+    /// States in which every word and every part stands once.
+    fn states() -> [Desired; 4] {
+        let in_state = |run_state| Desired { run_state, ..desired() };
+        let mut other = in_state(domain::RunState::Paused);
+        other.compute.node_image = Some("ami-1".to_owned());
+        other.storage.volume_type = domain::VolumeType::Io2;
+        other.storage.provisioned = true;
+        other.storage.deletion_policy = domain::DeletionPolicy::Snapshot;
+        other.config.clear();
+        other.network.allowed_cidrs.clear();
+        other.network.exposure = domain::Exposure::Public;
+        other.restart_nonce = Some("2".to_owned());
+        other.deletion_protection = true;
+        let mut deleted = in_state(domain::RunState::Deleted);
+        deleted.storage.deletion_policy = domain::DeletionPolicy::Delete;
+        [desired(), other, deleted, in_state(domain::RunState::Purged)]
+    }
+
+    /// FNV-1a: the same in every release.
+    fn checksum(text: &str) -> u64 {
+        let start = 0xcbf2_9ce4_8422_2325_u64;
+        text.bytes().fold(start, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    }
+
+    /// What each version made of [`states`]. Rows are added and never changed: a program of that version may still run.
+    const RENDERED: &[(i64, u64)] = &[(1, 0xef18_e13d_8f9f_1d32)];
+
+    #[test]
+    fn what_is_rendered_changes_with_its_version_alone() {
+        let specs = states().map(|state| render(&state, Some(&instruction())));
+        let text = serde_json::to_string(&specs).unwrap();
+        assert_eq!(
+            RENDERED.last().copied(),
+            Some((names::RENDER, checksum(&text))),
+            "another spec than before is made of the same states: raise `names::RENDER`, or programs of both kinds undo each \
+             other's work for as long as both run, and add a row to `RENDERED`. What is made: {text}"
+        );
+        assert!(RENDERED.is_sorted_by(|before, after| before.0 < after.0), "one row for each version");
+    }
+
     #[test]
     fn the_order_of_lists_does_not_matter() {
         let mut other = desired();
