@@ -46,9 +46,9 @@ pub struct ParkedView {
     pub code: String,
     /// Reason for people.
     pub message: String,
-    /// How often it was tried since.
+    /// How often it was tried.
     pub attempts: i64,
-    /// Since when it waits.
+    /// Since when its database waits, in this state or an older one.
     pub parked_at: Timestamp,
     /// When it is tried next.
     pub retry_at: Timestamp,

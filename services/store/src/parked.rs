@@ -30,9 +30,9 @@ pub struct Parked {
     pub code: String,
     /// Reason for people.
     pub message: String,
-    /// How often it was tried since.
+    /// How often it was tried since it was parked itself.
     pub attempts: i64,
-    /// Since when it waits (set by the database).
+    /// Since when its database waits, in this state or an older one that it took the place of (set by the database).
     pub parked_at: Timestamp,
 }
 
@@ -78,7 +78,8 @@ struct Row {
 
 impl Store {
     /// Parks an instruction unless the same or a newer one of the database is parked. Says whether it was stored.
-    /// `parked_at` and `attempts` are the database's.
+    /// `parked_at` and `attempts` are the database's: whatever takes the place of another is tried as if it were the first, and
+    /// waits since that one did.
     pub async fn park(&self, parked: &Parked, retry_after: Duration) -> Result<bool, Error> {
         let origin = parked.origin.as_ref();
         let done = sqlx::query(
@@ -89,8 +90,7 @@ impl Store {
              seq = excluded.seq, payload = excluded.payload, topic = excluded.topic, \
              kafka_partition = excluded.kafka_partition, kafka_offset = excluded.kafka_offset, \
              headers = excluded.headers, traceparent = excluded.traceparent, \
-             code = excluded.code, message = excluded.message, attempts = 0, parked_at = now(), \
-             retry_at = excluded.retry_at \
+             code = excluded.code, message = excluded.message, attempts = 0, retry_at = excluded.retry_at \
              where (excluded.epoch, excluded.seq) > (t.epoch, t.seq)",
         )
         .bind(parked.database.uuid())

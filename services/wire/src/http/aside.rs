@@ -85,9 +85,9 @@ pub struct Parked {
     pub code: String,
     /// Why.
     pub message: String,
-    /// How often it was tried since.
+    /// How often it was tried.
     pub attempts: i64,
-    /// Since when it waits.
+    /// Since when its database waits, in this state or an older one.
     #[schema(value_type = String, format = DateTime)]
     pub parked_at: jiff::Timestamp,
     /// When it is tried next, while its cluster answers.

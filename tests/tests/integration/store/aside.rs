@@ -70,6 +70,24 @@ async fn only_a_newer_instruction_takes_the_place() {
 }
 
 #[tokio::test]
+async fn a_database_waits_since_its_first_state_was_parked() {
+    let scene = Try::new().await;
+    let id = DatabaseId::mint();
+    let park = async |seq| assert!(scene.store.park(&parked(id, seq), Duration::ZERO).await.unwrap());
+    let waits = async || claim(&scene, "eu-west-1").await[0].clone();
+    park(2).await;
+    let first = waits().await;
+    assert!(scene.store.park_longer(id, at(2), Duration::ZERO, ("forbidden", "401")).await.unwrap());
+    park(3).await;
+    let newer = waits().await;
+    assert_eq!((newer.position, newer.parked_at, newer.attempts), (at(3), first.parked_at, 0));
+    // What is parked once nothing waits any more begins anew.
+    scene.store.unpark(&[(id, at(3))]).await.unwrap();
+    park(4).await;
+    assert!(waits().await.parked_at > first.parked_at);
+}
+
+#[tokio::test]
 async fn what_was_parked_meanwhile_stays() {
     let scene = Try::new().await;
     let id = DatabaseId::mint();
