@@ -126,11 +126,16 @@ pub async fn run(args: Serve) -> Result<(), Error> {
     };
     program.tasks.spawn("deadlines", judge.run(program.stop()));
     let ended = program.run(DRAIN).await.map_err(Error::Program);
-    // Without a word it counts as running for another minute, which only migrations notice.
-    let _ = runtime::deadline(CHECK_DEADLINE, "the word of leave", store.leave(&member)).await;
-    // Connections that are in use were drained; an unreachable Postgres must not hold the end.
-    let _ = runtime::deadline(CHECK_DEADLINE, "the pool to close", store.close()).await;
+    leave(&store, &member).await;
     ended
+}
+
+/// The last word to Postgres, which must not hold the end.
+async fn leave(store: &Store, member: &Member) {
+    // Without a word it counts as running for another minute, which only migrations notice.
+    let _ = runtime::deadline(CHECK_DEADLINE, "the word of leave", store.leave(member)).await;
+    // Connections that are in use were drained.
+    let _ = runtime::deadline(CHECK_DEADLINE, "the pool to close", store.close()).await;
 }
 
 async fn start_api(

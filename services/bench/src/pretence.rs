@@ -42,21 +42,23 @@ fn nanos(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use futures::StreamExt as _;
+
     use super::*;
 
     #[tokio::test]
     async fn all_together_take_as_long_as_they_should_and_never_less() {
         let pretence = Pretence::default();
         // Ten at once, each of which pretends to work 2 ms on average a hundred times.
+        let times = |number: u64| (0..100).map(move |time| (time * 37 + number * 11) % 41 * 100);
         let each = async |number: u64| {
             let start = Instant::now();
-            for time in 0..100 {
-                pretence.work(Duration::from_micros((time * 37 + number * 11) % 41 * 100)).await;
-            }
+            futures::stream::iter(times(number))
+                .for_each(|time| pretence.work(Duration::from_micros(time)))
+                .await;
             start.elapsed()
         };
-        let asked: u64 =
-            (0..10).flat_map(|number| (0..100).map(move |time| (time * 37 + number * 11) % 41 * 100)).sum();
+        let asked: u64 = (0..10).flat_map(times).sum();
         let all = futures::future::join_all((0..10).map(each)).await;
         let all = all.into_iter().sum::<Duration>();
         assert!(all >= Duration::from_micros(asked), "{all:?} instead of {asked} us");

@@ -34,9 +34,8 @@ impl InForce {
                 // It cannot have another.
                 NAME => return wrong.rule == Rule::Format && self.is_there(resource),
                 HOSTNAME => return keeps_name(resource),
-                INGRESS_HOST => return was_accepted(resource),
+                INGRESS_HOST | IMAGE => return was_accepted(resource),
                 NODE_IMAGE => return is_image_of_machine(resource) || was_accepted(resource),
-                IMAGE => return was_accepted(resource),
                 INSTANCE_TYPE => return is_type_of_machine(resource),
                 ZONE => return is_placed(resource) || was_accepted(resource),
                 _ => {}

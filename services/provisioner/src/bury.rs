@@ -40,7 +40,7 @@ pub enum Ended {
 pub async fn run(worker: Arc<Worker>, member: Arc<Member>, stop: CancellationToken) {
     loop {
         // At a stop nobody waits for these either: one that was under way is tried again.
-        let Some(round) = stop.run_until_cancelled(step(&worker, &member)).await else { return };
+        let Some(round) = Box::pin(stop.run_until_cancelled(step(&worker, &member))).await else { return };
         if let Err(error) = round {
             tracing::debug!(cluster.name = %member.cluster.id, error = &error as &dyn std::error::Error, "tombstones were not read");
         }

@@ -150,15 +150,21 @@ impl Watcher {
         let mut asked = Instant::now();
         while let Some(timeline) = timeline(&mut connection).await {
             self.choice.saw(&timeline);
-            if asked.elapsed() >= OTHERS {
-                let others = self.ask(|number| number != self.chosen).await;
-                if others.iter().any(|(_, other, _)| *other > timeline) {
-                    return;
-                }
+            let is_time = asked.elapsed() >= OTHERS;
+            if is_time && self.is_outdone(&timeline).await {
+                return;
+            }
+            if is_time {
                 asked = Instant::now();
             }
             tokio::time::sleep(EVERY).await;
         }
+    }
+
+    /// Whether another server takes writes on a newer timeline.
+    async fn is_outdone(&self, timeline: &str) -> bool {
+        let others = self.ask(|number| number != self.chosen).await;
+        others.iter().any(|(_, other, _)| other.as_str() > timeline)
     }
 
     /// Asks these servers at once. Gives those that take writes, with their timelines.

@@ -57,7 +57,7 @@ pub(super) async fn look(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> R
         // The answer of its process is enough to let it go, and nothing new may rest on what cannot be read in whole.
         (Way::Serving(pod), misread) => {
             let look = serving(snapshots, (&database, &subject), pod, owes).await?;
-            let blind = look.blind.or(misread.map(|what| Error::Definition { what }));
+            let blind = look.blind.or_else(|| misread.map(|what| Error::Definition { what }));
             Ok(Look { blind, ..look })
         }
         (_, Some(what)) => Ok(Look::unclear(what)),

@@ -37,10 +37,8 @@ fn look(client: &Client, upkeep: &Upkeep, rhythm: Rhythm) {
         while runtime::backoff::sleep(rhythm.period, &upkeep.stop).await {
             let Some(now) = ask(&client).await else { continue };
             let before = known.replace(now.clone());
-            if before.is_some_and(|before| before != now) {
-                if !runtime::backoff::sleep(rhythm.settles, &upkeep.stop).await {
-                    return;
-                }
+            let is_other = before.is_some_and(|before| before != now);
+            if is_other && runtime::backoff::sleep(rhythm.settles, &upkeep.stop).await {
                 upkeep.watches.standing().redefined();
             }
         }
@@ -66,6 +64,7 @@ async fn ask(client: &Client) -> Option<String> {
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Instant;
 
     use runtime::CancellationToken;
     use runtime::health::Readiness;
@@ -79,6 +78,11 @@ mod tests {
     /// Long, beside the rhythm of these tests.
     const PATIENCE: Duration = Duration::from_secs(30);
 
+    fn told(state: u64) -> Answer {
+        let at = format!("{}?hash={state}", resources::DOCUMENT);
+        Answer::Is(200, json!({ "paths": { "apis/crd.questdb.io/v1": { "serverRelativeURL": at } } }))
+    }
+
     #[tokio::test]
     async fn everything_is_listed_again_by_other_definitions_and_only_then() {
         // Before the first answer, and later on again, nobody says.
@@ -88,13 +92,7 @@ mod tests {
             let at = usize::try_from(times.fetch_add(1, Ordering::SeqCst)).unwrap_or_default();
             match states.get(at).copied().unwrap_or(2) {
                 0 => played::failure(),
-                state => {
-                    let at = format!("{}?hash={state}", resources::DOCUMENT);
-                    Answer::Is(
-                        200,
-                        json!({ "paths": { "apis/crd.questdb.io/v1": { "serverRelativeURL": at } } }),
-                    )
-                }
+                state => told(state),
             }
         });
         let (stop, scope) = (CancellationToken::new(), Scope::All);
@@ -106,12 +104,11 @@ mod tests {
         let beat = Duration::from_millis(2);
         look(&client, &upkeep, Rhythm { period: beat, settles: beat });
         let mut ticks = tokio::time::interval(beat);
-        let over = async {
-            while asked.load(Ordering::SeqCst) < 20 {
-                ticks.tick().await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, over).await.unwrap();
+        let begun = Instant::now();
+        while asked.load(Ordering::SeqCst) < 20 {
+            assert!(begun.elapsed() < PATIENCE, "nobody asks any more");
+            ticks.tick().await;
+        }
         stop.cancel();
         assert_eq!(standing.times() - before, 1);
     }

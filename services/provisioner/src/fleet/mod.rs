@@ -373,10 +373,12 @@ mod tests {
             assert!(!member.left.is_cancelled() && !member.gone.is_cancelled());
             // Who observes the server goes on as long as it is the same.
             assert_eq!(member.is_to_be_observed(), phase == Phase::Closed, "{credentials}");
-            if let Some(before) = before {
-                assert!(before.left.is_cancelled());
-                assert_eq!(before.gone.is_cancelled(), phase == Phase::Closed, "{credentials}");
-            }
+            let ended =
+                before.as_ref().map(|before| (before.left.is_cancelled(), before.gone.is_cancelled()));
+            assert!(
+                ended.is_none_or(|ended| ended == (true, phase == Phase::Closed)),
+                "{credentials}: {ended:?}"
+            );
             member.guard.rest(Duration::from_secs(30));
             before = Some(member);
         }
@@ -423,21 +425,22 @@ mod tests {
         let member = Arc::new(Member::new(cluster, 1));
         let probing = Arc::clone(&fleet).probe(Arc::clone(&member), CancellationToken::new());
         let probing = tokio::spawn(probing);
-        let shown = async |reason: &str| {
-            let begun = Instant::now();
-            loop {
-                let report = fleet.health.readiness.report();
-                let state = report.get("cluster/eu-west-1").map(|cluster| cluster.state.clone());
-                if matches!(state, Some(State::Failing(why)) if why.contains(reason)) {
-                    return begun.elapsed();
-                }
-                assert!(begun.elapsed() < Duration::from_secs(20), "{reason} is not shown");
-                tokio::task::yield_now().await;
-            }
+        let is_shown = |reason: &str| {
+            let report = fleet.health.readiness.report();
+            let state = report.get("cluster/eu-west-1").map(|cluster| cluster.state.clone());
+            matches!(state, Some(State::Failing(why)) if why.contains(reason))
         };
-        shown("not read yet").await;
+        let mut begun = Instant::now();
+        while !is_shown("not read yet") {
+            assert!(begun.elapsed() < Duration::from_secs(20), "nothing is shown");
+            tokio::task::yield_now().await;
+        }
         member.reread_credentials(&fleet.settings).await;
-        assert!(shown("read the credentials").await < PROBE / 2, "only with the next probe");
+        begun = Instant::now();
+        while !is_shown("read the credentials") {
+            assert!(begun.elapsed() < PROBE / 2, "only with the next probe");
+            tokio::task::yield_now().await;
+        }
         probing.abort();
     }
 

@@ -48,9 +48,12 @@ fn without_machine() -> World {
 
 #[test]
 fn a_disk_in_the_place_of_a_missing_one_is_claimed_anew() {
-    let worlds =
-        [("paused", paused()), ("deleted", deleted()), ("its machine ended, too", without_machine())];
-    for (what, mut world) in worlds {
+    for what in ["paused", "deleted", "its machine ended, too"] {
+        let mut world = match what {
+            "paused" => paused(),
+            "deleted" => deleted(),
+            _ => without_machine(),
+        };
         let (disk, (_, before)) = (world.volumes.remove(0), claimed(&world));
         become_(&mut world, RunState::Running);
         let planned = passes(&mut world, 2);
