@@ -5,6 +5,10 @@
 //! up on other topics. Records a second for each number of keys, from the beginning of the first record to the end of the
 //! last; processor time of all rows together, in seconds; and the most memory that each process ever had resident, in MB,
 //! which for this one includes the clients of all other benches.
+//!
+//! Work is pretended as programs of either kind wait: here by the runtime's timer, which wakes whoever is due in a millisecond
+//! together ([`crate::pretence`]), there by threads that are parked. In all it takes as long, and what waking costs is counted on
+//! both sides.
 
 use std::path::Path;
 use std::process::Stdio;
