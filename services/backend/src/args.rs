@@ -48,7 +48,7 @@ pub struct Database {
     /// URL of the database; several servers as host:port,host:port, of which the one that takes writes is used
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
     pub database_url: SecretString,
-    /// Most connections to it
+    /// Most connections to it; where the API is served, those of its requests
     #[arg(long, env = "SLIPWAY_DATABASE_CONNECTIONS", value_name = "NUMBER", default_value_t = 10)]
     pub database_connections: u32,
 }
@@ -180,6 +180,9 @@ pub struct Bounds {
     /// Bytes of the record of one desired state; less than the brokers' message.max.bytes
     #[arg(long, env = "SLIPWAY_RECORD_BYTES", value_name = "BYTES", default_value_t = 262_144)]
     pub record_bytes: usize,
+    /// Most connections to Postgres of all but the requests to the API, whose number they come on top of
+    #[arg(long, env = "SLIPWAY_WORK_CONNECTIONS", value_name = "NUMBER", default_value_t = 8, value_parser = from_one(), help_heading = "Postgres")]
+    pub work_connections: u32,
     /// What each tenant may take.
     #[command(flatten)]
     pub share: ShareArgs,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bus::consumer::State;
 use bus::{Admin, Producer};
+use futures::future::join;
 use runtime::health::{Component, Heartbeat};
 use runtime::ops::Pages;
 use runtime::{Backoff, CancellationToken, Program, connections};
@@ -15,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::api::{Api, Gate, Limits, Shares, Streams, router};
-use crate::args::{Bounds, Kafka, Role, Serve};
+use crate::args::{Bounds, Database, Kafka, Role, Serve};
 use crate::deadlines::Judge;
 use crate::doorbell::Doorbell;
 use crate::heard::{self, Hearing};
@@ -59,7 +60,7 @@ pub enum Error {
 }
 
 /// Opens a store for a program.
-pub fn store(database: &crate::args::Database, application: &str) -> Result<Store, store::Error> {
+pub fn store(database: &Database, application: &str) -> Result<Store, store::Error> {
     let settings = Settings {
         application: application.to_owned(),
         connections: database.database_connections,
@@ -68,13 +69,20 @@ pub fn store(database: &crate::args::Database, application: &str) -> Result<Stor
     Store::connect(database.database_url.expose_secret(), &settings)
 }
 
+/// That of requests to the API, and that of all other work, with so many connections: tenants may take all of the first.
+fn stores(database: Database, work: u32, application: &str) -> Result<(Store, Store), Error> {
+    let requests = store(&database, application).map_err(Error::Store)?;
+    let database = Database { database_connections: work, ..database };
+    Ok((requests, store(&database, application).map_err(Error::Store)?))
+}
+
 /// Runs until a signal.
 pub async fn run(args: Serve) -> Result<(), Error> {
     let Serve { database, kafka, telemetry, ops, api: told, deadlines, bounds, roles, sink_group, sweep } =
         args;
     let service = runtime::service!("slipway-backend");
     let program = Program::start(service, &telemetry, &ops).await.map_err(Error::Program)?;
-    let store = store(&database, service.name).map_err(Error::Store)?;
+    let (requests, store) = stores(database, bounds.work_connections, service.name)?;
     let metrics = Metrics::new(&program.metrics);
     let doorbell = Doorbell::default();
     let member = Member::new(service.name, service.version);
@@ -109,11 +117,11 @@ pub async fn run(args: Serve) -> Result<(), Error> {
         program.tasks.spawn("gate", gate.clone().run(store.clone(), program.stop()));
         let pages = Pages { health: program.health.clone(), metrics: program.metrics.clone() };
         let streams = Streams::new(metrics.clone());
-        let api = Api::new(store.clone(), doorbell.clone(), streams, metrics.clone(), pages);
+        let api = Api::new(requests.clone(), doorbell.clone(), streams, metrics.clone(), pages);
         let api = api.behind(gate).with_deadlines(deadlines.deadlines()).with_hearing(hearing.clone());
         let api = api.with_shares(Shares::of(bounds.share.into(), metrics.clone()));
         let api = api.offering(told.instance_types.unwrap_or_default());
-        start_api(&program, (told.api_listen, bounds.connections.into()), api).await?;
+        start_api(&program, (told.api_listen, bounds.connections.into()), (api, store.clone())).await?;
     }
     start_tidying(&program, &store, &metrics, bounds);
     let judge = Judge {
@@ -126,26 +134,27 @@ pub async fn run(args: Serve) -> Result<(), Error> {
     };
     program.tasks.spawn("deadlines", judge.run(program.stop()));
     let ended = program.run(DRAIN).await.map_err(Error::Program);
-    leave(&store, &member).await;
+    leave([&requests, &store], &member).await;
     ended
 }
 
 /// The last word to Postgres, which must not hold the end.
-async fn leave(store: &Store, member: &Member) {
+async fn leave([requests, store]: [&Store; 2], member: &Member) {
     // Without a word it counts as running for another minute, which only migrations notice.
     let _ = runtime::deadline(CHECK_DEADLINE, "the word of leave", store.leave(member)).await;
     // Connections that are in use were drained.
-    let _ = runtime::deadline(CHECK_DEADLINE, "the pool to close", store.close()).await;
+    let closing = join(requests.close(), store.close());
+    let _ = runtime::deadline(CHECK_DEADLINE, "the pools to close", closing).await;
 }
 
+/// `store` is where events are read for streams.
 async fn start_api(
     program: &Program,
     (address, bounds): (SocketAddr, connections::Bounds),
-    api: Api,
+    (api, store): (Api, Store),
 ) -> Result<(), Error> {
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
-    let (streams, store) = (api.streams().clone(), api.store().clone());
-    program.tasks.spawn("event streams", streams.run(store, program.stop()));
+    program.tasks.spawn("event streams", api.streams().clone().run(store, program.stop()));
     let bound = listener.local_addr().map_err(|source| Error::Listen { address, source })?;
     tracing::info!(api.address = %bound, "the API listens");
     program.tasks.spawn("api", listen(listener, api, bounds, program.stop()));
@@ -277,8 +286,7 @@ fn watch_postgres(program: &Program, store: Store, member: Member) {
 
 /// `partitions` are those of either topic.
 fn limits(bounds: Bounds, partitions: i32) -> Limits {
-    let Bounds { backlog_databases, backlog_seconds, record_bytes, share: _, keep: _, connections: _ } =
-        bounds;
+    let Bounds { backlog_databases, backlog_seconds, record_bytes, .. } = bounds;
     let age = Duration::from_secs(backlog_seconds);
     Limits { databases: backlog_databases, age, partitions, record_bytes }
 }

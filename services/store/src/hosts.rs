@@ -3,8 +3,8 @@
 //! The driver knows one host. A watcher asks the chosen server twice a second whether it still takes writes, and now and then
 //! the others, because one may have been promoted without the chosen one's knowledge; when it does not answer, became read-only
 //! or is no more the newest, all servers are asked at once and the one that takes writes is chosen for every new connection.
-//! *Invariant:* of two servers that take writes the one with the newer timeline is right, and a process never
-//! goes back to an older timeline than it has seen: that would be an old primary that woke.
+//! *Invariant:* of two servers that take writes the one with the newer timeline is right, and a pool never goes back to an
+//! older timeline than it has seen: that would be an old primary that woke.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! What each tenant may take of this process: so many requests in a second, so many of them carried out at once, a line of so
 //! many that wait for that, and so many open event streams. What goes beyond is refused and told when to come again.
 //!
-//! Places are few, because each takes a connection to Postgres, of which API, relay and sink have some together: a tenant
-//! that asks for very much waits in its own line, and nobody else in it. *Invariant:* what is kept of tenants is bounded, and
+//! Places are few, because each takes a connection to Postgres, of which all requests have some together: a tenant that
+//! asks for very much waits in its own line, and nobody else in it. *Invariant:* what is kept of tenants is bounded, and
 //! nothing is kept of one that asks for nothing. Those who run the fleet have no share: they come in when it is busiest.
 
 use std::collections::HashMap;

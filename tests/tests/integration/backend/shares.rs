@@ -8,6 +8,7 @@ use testkit::postgres::Session;
 use tokio::task::JoinSet;
 
 use super::replicas::start_api;
+use super::streams::{Stream, absorb, outcome};
 use super::{Answer, App, PATIENCE, serve_as, text};
 
 /// More than any of these tests asks for.
@@ -101,6 +102,31 @@ async fn a_tenant_whose_requests_all_wait_takes_no_more_than_its_places() {
         "who waits in line is served: {answers:?}"
     );
     assert!(answers.contains(&202), "{answers:?}");
+}
+
+/// Postgres gives a request its lock or a refusal after five seconds: until then none of the API's connections is left.
+#[tokio::test]
+async fn requests_that_take_all_connections_hold_up_no_stream() {
+    let mut app = App::new().await;
+    let (held, followed) = (app.created("held").await, app.created("followed").await);
+    let (_program, base) = start_api(&app, &["--database-connections", "1"]).await;
+    let mut stream = Stream::open_at(&app, &base, text(&followed["operation"]["id"]), None).await;
+    assert_eq!(stream.next().await.unwrap().id, 1);
+    let mut lock = Session::open(&app.url).await.unwrap();
+    lock.run("begin; select 1 from databases where name = 'held' for update").await.unwrap();
+    app.base = base;
+    let path = format!("/v1/databases/{}", text(&held["database"]["id"]));
+    let request = app.request(&app.acme, Method::DELETE, &path);
+    let asked = tokio::spawn(async move { request.send().await.unwrap().status().as_u16() });
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() \
+                 and application_name = 'slipway-backend' and wait_event_type = 'Lock'";
+    let at_work = async || (app.ask(waits).await == "1").then_some(());
+    eventually(PATIENCE, "the only connection at work", at_work).await;
+    absorb(&app, 0, vec![outcome(&followed)], Vec::new()).await;
+    assert_eq!(stream.next().await.unwrap().id, 2);
+    assert!(!asked.is_finished(), "the fault was over before the event was shown");
+    lock.run("rollback").await.unwrap();
+    assert_eq!(asked.await.unwrap(), 202);
 }
 
 #[tokio::test]
