@@ -160,7 +160,9 @@ impl Fleet {
         let mut phases = member.guard.watch();
         loop {
             phases.mark_unchanged();
-            let answer = member.probe(self.settings.call_timeout).await;
+            // At a stop no answer is waited for, which may take longer than the program has.
+            let asked = stop.run_until_cancelled(member.probe(self.settings.call_timeout)).await;
+            let Some(answer) = asked else { return };
             self.metrics.cluster_up(&member.cluster.id, answer.is_ok());
             match answer {
                 Ok(()) => component.set_ok(),
@@ -338,6 +340,16 @@ mod tests {
         Fleet::new(store, settings, runtime::Health::new(), metrics)
     }
 
+    fn kubeconfig(server: &str, user: &serde_json::Value) -> String {
+        let config = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "a",
+            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+            "clusters": [{"name": "a", "cluster": {"server": server}}],
+            "users": [{"name": "a", "user": user}],
+        });
+        config.to_string()
+    }
+
     fn registry(state: ClusterState, credentials: &str) -> store::Registry {
         let cluster = Cluster {
             id: "eu-west-1".parse().unwrap(),
@@ -398,13 +410,7 @@ mod tests {
             "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", line],
             "interactiveMode": "Never",
         }});
-        let config = serde_json::json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "a",
-            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
-            "clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:1"}}],
-            "users": [{"name": "a", "user": user}],
-        });
-        std::fs::write(folder.join("slow"), config.to_string()).unwrap();
+        std::fs::write(folder.join("slow"), kubeconfig("http://127.0.0.1:1", &user)).unwrap();
         let fleet = with_credentials(folder.clone());
         fleet.take_in(registry(ClusterState::Active, "file:slow")).await;
         let [member]: [Arc<Member>; 1] = fleet.members().try_into().unwrap();
@@ -415,6 +421,28 @@ mod tests {
             assert!(begun.elapsed() < Duration::from_secs(15), "nobody reads them any more");
             tokio::task::yield_now().await;
         }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[tokio::test]
+    async fn at_a_stop_the_answer_of_a_black_hole_is_not_waited_for() {
+        runtime::install_crypto();
+        let hole = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let folder = std::env::temp_dir().join(format!("provisioner-hole-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let server = format!("http://{}", hole.local_addr().unwrap());
+        let user = serde_json::json!({"token": "swordfish"});
+        std::fs::write(folder.join("hole"), kubeconfig(&server, &user)).unwrap();
+        let fleet = with_credentials(folder.clone());
+        fleet.take_in(registry(ClusterState::Active, "file:hole")).await;
+        let [member]: [Arc<Member>; 1] = fleet.members().try_into().unwrap();
+        let stop = CancellationToken::new();
+        let probing = tokio::spawn(Arc::clone(&fleet).probe(member, stop.clone()));
+        let half = fleet.settings.call_timeout / 2;
+        let asked = tokio::time::timeout(half, hole.accept()).await.expect("a question").unwrap();
+        stop.cancel();
+        tokio::time::timeout(half / 2, probing).await.expect("an end before the answer is late").unwrap();
+        drop(asked);
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
