@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bus::consumer::State;
 use bus::{Admin, Producer};
@@ -237,6 +237,7 @@ pub async fn consume(
     let sink = Arc::new(sink);
     let mut retry = BACKOFF.start();
     while !stop.is_cancelled() {
+        let begun = Instant::now();
         let run = bus::sink::run(settings.clone(), Arc::clone(&sink), Arc::clone(&state), stop.clone());
         let Err(error) = run.await else { continue };
         let reason = runtime::telemetry::chain(&error);
@@ -248,6 +249,7 @@ pub async fn consume(
         if matches!(error, bus::Error::NoOffset { .. }) {
             begin_anew(&sink).await;
         }
+        retry.lasted(begun.elapsed());
         retry.wait(&stop).await;
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bus::consumer::{Limits, State};
 use bus::{Admin, Connection, Producer};
@@ -242,6 +242,7 @@ impl Consuming {
         let mut retry = AGAIN.start();
         loop {
             self.component.set_ok();
+            let begun = Instant::now();
             let (worker, state) = (Arc::clone(&self.worker), Arc::clone(&self.state));
             let error = match bus::consumer::run(self.settings.clone(), worker, state, stop.clone()).await {
                 Ok(()) => return Ok(()),
@@ -252,6 +253,7 @@ impl Consuming {
                 tracing::warn!(error = &error as &dyn std::error::Error, "the consumer did not end well");
                 return Ok(());
             }
+            retry.lasted(begun.elapsed());
             if !self.may_go_on(&error, &mut retry, &stop).await {
                 return Ok(());
             }

@@ -64,6 +64,14 @@ impl Retry {
         self.attempt = 0;
     }
 
+    /// Forgets the failures before where what failed now had gone on for longer than the longest wait: one that comes once in
+    /// a while is the first of its row, and nobody is asked more often than at the end of a long one.
+    pub fn lasted(&mut self, time: Duration) {
+        if time > self.policy.cap {
+            self.reset();
+        }
+    }
+
     /// Counts a failure and waits. Answers `false` when `stop` came first.
     pub async fn wait(&mut self, stop: &CancellationToken) -> bool {
         sleep(self.next_delay(), stop).await
@@ -126,6 +134,16 @@ mod tests {
         }
         retry.reset();
         assert_eq!(retry.attempts(), 0);
+    }
+
+    #[test]
+    fn what_fails_after_a_long_time_is_the_first_in_a_row() {
+        let mut retry = POLICY.start();
+        for (seconds, attempts) in [(0, 0), (1, 1), (10, 2), (11, 0), (3_600, 0), (0, 1)] {
+            retry.lasted(Duration::from_secs(seconds));
+            assert_eq!(retry.attempts(), attempts, "{seconds} s");
+            retry.next_delay();
+        }
     }
 
     #[tokio::test]

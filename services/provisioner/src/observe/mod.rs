@@ -10,7 +10,7 @@ pub mod translate;
 mod watch;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use runtime::{Backoff, CancellationToken};
 use store::{Store, Term, in_time};
@@ -78,6 +78,7 @@ pub async fn run(observer: Observer, member: Arc<Member>, stop: CancellationToke
         let pause = match term {
             Ok(Some(term)) => {
                 tracing::info!(cluster.name = %cluster, term = term.0, "speaking for the cluster");
+                let begun = Instant::now();
                 let (end, term) = hold(&observer, &member, term, &stop).await;
                 observer.metrics.observed_no_more(cluster);
                 tracing::info!(cluster.name = %cluster, term = term.0, ?end, "no longer speaking for the cluster");
@@ -85,6 +86,7 @@ pub async fn run(observer: Observer, member: Arc<Member>, stop: CancellationToke
                     release(&observer, &member, term).await;
                     return;
                 }
+                retry.lasted(begun.elapsed());
                 retry.next_delay()
             }
             Ok(None) => {
@@ -109,7 +111,7 @@ async fn hold(observer: &Observer, member: &Member, mut term: Term, stop: &Cance
     let mut book = Book::default();
     let mut retry = AGAIN.start();
     loop {
-        let started = std::time::Instant::now();
+        let begun = Instant::now();
         let end = tokio::select! {
             () = stop.cancelled() => End::Stop,
             () = member.gone.cancelled() => End::Stop,
@@ -128,7 +130,7 @@ async fn hold(observer: &Observer, member: &Member, mut term: Term, stop: &Cance
             End::Over => {}
             // The right stays ours meanwhile: nobody else would fare better.
             End::NoClient | End::Broken => {
-                if started.elapsed() > LEASE {
+                if begun.elapsed() > LEASE {
                     retry.reset();
                 }
                 let pause = retry.next_delay().max(Duration::from_millis(100));
@@ -149,11 +151,11 @@ async fn hold(observer: &Observer, member: &Member, mut term: Term, stop: &Cance
 
 /// Renews the right to speak; returns when it is lost.
 async fn renew(observer: &Observer, member: &Member, term: Term) -> End {
-    let mut since = std::time::Instant::now();
+    let mut since = Instant::now();
     loop {
         let renewed = observer.store.renew_observer(&member.cluster.id, &observer.holder, term, LEASE);
         match runtime::deadline(RENEW, "Postgres", renewed).await {
-            Ok(Ok(true)) => since = std::time::Instant::now(),
+            Ok(Ok(true)) => since = Instant::now(),
             Ok(Ok(false)) => return End::Lost,
             // While Postgres is away nobody else can take the cluster either; going on is wasteful at worst.
             Ok(Err(_)) | Err(_) => {
