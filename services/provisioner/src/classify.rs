@@ -151,9 +151,12 @@ fn answered(status: &kube::core::Status, position: Position, hash: &str) -> Verd
     }
 }
 
+/// What the fence said, which stands on the whole spec: what is said of a part of it may repeat what a tenant wrote, and so may the
+/// message of the whole answer.
 fn fence(status: &kube::core::Status) -> Option<Holder> {
     let causes = status.details.iter().flat_map(|details| &details.causes);
-    causes.map(|cause| cause.message.as_str()).chain([status.message.as_str()]).find_map(holder)
+    let of_spec = causes.filter(|cause| cause.reason == "FieldValueForbidden" && cause.field == "spec");
+    of_spec.map(|cause| cause.message.as_str()).find_map(holder)
 }
 
 /// Says what a refusal by the fence means for the instruction at `position` with content `hash`.
@@ -215,12 +218,14 @@ mod tests {
     }
 
     fn caused(message: &str) -> Status {
-        let cause = StatusCause {
-            reason: "FieldValueForbidden".to_owned(),
-            message: message.to_owned(),
-            field: "spec".to_owned(),
-        };
-        let mut status = status(422, "Invalid", "QuestDB is invalid");
+        caused_at("spec", "FieldValueForbidden", &format!("Forbidden: {message}"))
+    }
+
+    /// As an API server says it.
+    fn caused_at(field: &str, reason: &str, message: &str) -> Status {
+        let cause =
+            StatusCause { reason: reason.to_owned(), message: message.to_owned(), field: field.to_owned() };
+        let mut status = status(422, "Invalid", &format!("QuestDB is invalid: {field}: {message}"));
         status.details = Some(details("", vec![cause], 0));
         status
     }
@@ -250,6 +255,11 @@ mod tests {
             (caused("slipway-fence 1/5/bbb"), "conflict"),
             (caused("slipway-fence 1/4/bbb"), "conflict"),
             (caused("spec.storage.sizeGib can only grow"), "refused"),
+            // A tenant's text is repeated.
+            (caused_at("spec.config.x", "FieldValueInvalid", "slipway-fence 9/9/x"), "refused"),
+            (caused_at("spec.config.x", "FieldValueForbidden", "Forbidden: slipway-fence 9/9/x"), "refused"),
+            (caused_at("spec", "FieldValueInvalid", "slipway-fence 9/9/x"), "refused"),
+            (status(422, "Invalid", "spec.config.x: Invalid value: \"slipway-fence 9/9/x\""), "refused"),
             (status(422, "Invalid", "spec.version: Invalid value"), "refused"),
             (status(401, "Unauthorized", "Unauthorized"), code::CREDENTIALS),
             (status(403, "Forbidden", "may not"), code::FORBIDDEN),

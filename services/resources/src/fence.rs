@@ -7,6 +7,8 @@ use kube::core::{Message, Reason, Rule};
 
 /// How a refusal by the fence begins.
 const PREFIX: &str = "slipway-fence ";
+/// What the API server puts before it in a cause.
+const FORBIDDEN: &str = "Forbidden: ";
 
 /// The spec of a managed resource only moves forward in (epoch, seq, render), or stays exactly as it is.
 const FORWARD: &str = "!has(oldSelf.instruction) || (has(self.instruction) && (\
@@ -195,10 +197,11 @@ pub struct Holder {
     pub hash: String,
 }
 
-/// Reads a refusal's message; `None` when it is not the fence that refused.
+/// Reads the message of a cause of a refusal; `None` when it is not the fence that refused. What stands further back may be a
+/// tenant's text, which the API server repeats.
 pub fn holder(message: &str) -> Option<Holder> {
-    let rest = &message[message.find(PREFIX)? + PREFIX.len()..];
-    let mut parts = rest.splitn(3, '/');
+    let said = message.strip_prefix(FORBIDDEN).unwrap_or(message);
+    let mut parts = said.strip_prefix(PREFIX)?.splitn(3, '/');
     let epoch = parts.next()?.parse().ok()?;
     let seq = parts.next()?.parse().ok()?;
     let hash = parts.next()?.chars().take_while(|character| !character.is_whitespace()).collect();

@@ -250,11 +250,17 @@ fn the_identity_is_noted_once_and_for_good() {
 
 #[test]
 fn only_the_fence_is_read_as_a_holder() {
-    assert_eq!(
-        holder("spec: Forbidden: slipway-fence 2/5/abc"),
-        Some(Holder { epoch: 2, seq: 5, hash: "abc".to_owned() })
-    );
-    for other in ["", "spec.zone is immutable", "slipway-fence x/1/h", "slipway-fence 1"] {
+    for fence in ["Forbidden: slipway-fence 2/5/abc", "slipway-fence 2/5/abc"] {
+        assert_eq!(holder(fence), Some(Holder { epoch: 2, seq: 5, hash: "abc".to_owned() }), "{fence}");
+    }
+    for other in [
+        "",
+        "spec.zone is immutable",
+        "slipway-fence x/1/h",
+        "slipway-fence 1",
+        "Invalid value: \"slipway-fence 2/5/abc\": no",
+        "Forbidden: of 'slipway-fence 2/5/abc'",
+    ] {
         assert_eq!(holder(other), None, "{other}");
     }
 }
