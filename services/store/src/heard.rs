@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use domain::{DatabaseId, OperationId, Position};
 use jiff::Timestamp;
+use uuid::Uuid;
 
 use crate::{Error, Store, Transaction};
 
@@ -19,6 +20,18 @@ pub struct Ear<'a> {
     pub partition: i32,
     /// Of how many, which is why it is this one.
     pub partitions: i32,
+}
+
+/// What is known of operations' deadlines, each with the partition in which its database is told of.
+macro_rules! heard {
+    () => {
+        "select o.id, coalesce(k.up_to >= o.deadline_at, false), extract(epoch from now() - k.up_to)::float8 \
+         from unnest($1::uuid[], $2::int[]) as q (id, kafka_partition) join operations o on o.id = q.id \
+         join databases d on d.id = o.database_id left join lateral ( \
+         select least(h.up_to, (select coalesce(c.confirmed_at, 'epoch') from cluster_observers c \
+         where c.cluster_id = d.cluster_id and c.expires_at > now())) as up_to from heard h \
+         where h.topic = $3 and h.kafka_partition = q.kafka_partition and h.partitions = $4) k on true"
+    };
 }
 
 /// What is known of an operation's deadline.
@@ -76,26 +89,44 @@ impl Store {
         .map_err(Error::from_sqlx)?;
         Ok(done.rows_affected())
     }
+
+    /// Of these operations, each with the partition in which its database is told of, those that go on, are not known to be late, and
+    /// by whose deadline not all was heard that was said. Nothing is locked.
+    pub async fn unheard(
+        &self,
+        (topic, partitions): (&str, i32),
+        asked: &[(OperationId, i32)],
+    ) -> Result<BTreeMap<OperationId, Heard>, Error> {
+        let (ids, places): (Vec<Uuid>, Vec<i32>) =
+            asked.iter().map(|(operation, partition)| (operation.uuid(), *partition)).unzip();
+        let rows: Vec<(Uuid, bool, Option<f64>)> = sqlx::query_as(concat!(
+            heard!(),
+            " where o.ended_at is null and o.overdue_since is null and (k.up_to >= o.deadline_at) is not true"
+        ))
+        .bind(ids)
+        .bind(places)
+        .bind(topic)
+        .bind(partitions)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(Error::from_sqlx)?;
+        let heard = |(id, through, ago)| (OperationId::new(id), Heard { through, ago });
+        Ok(rows.into_iter().map(heard).collect())
+    }
 }
 
 impl Transaction {
     /// Whether all that was said of an operation's database by its deadline was heard.
     pub async fn heard(&mut self, operation: OperationId, ear: Ear<'_>) -> Result<Heard, Error> {
-        let row: Option<(bool, Option<f64>)> = sqlx::query_as(
-            "select coalesce(k.up_to >= o.deadline_at, false), extract(epoch from now() - k.up_to)::float8 \
-             from operations o join databases d on d.id = o.database_id left join lateral ( \
-             select least(h.up_to, (select coalesce(c.confirmed_at, 'epoch') from cluster_observers c \
-             where c.cluster_id = d.cluster_id and c.expires_at > now())) as up_to from heard h \
-             where h.topic = $2 and h.kafka_partition = $3 and h.partitions = $4) k on true where o.id = $1",
-        )
-        .bind(operation.uuid())
-        .bind(ear.topic)
-        .bind(ear.partition)
-        .bind(ear.partitions)
-        .fetch_optional(&mut *self.inner)
-        .await
-        .map_err(Error::from_sqlx)?;
-        let (through, ago) = row.unwrap_or_default();
+        let row: Option<(Uuid, bool, Option<f64>)> = sqlx::query_as(heard!())
+            .bind(vec![operation.uuid()])
+            .bind(vec![ear.partition])
+            .bind(ear.topic)
+            .bind(ear.partitions)
+            .fetch_optional(&mut *self.inner)
+            .await
+            .map_err(Error::from_sqlx)?;
+        let (_, through, ago) = row.unwrap_or_default();
         Ok(Heard { through, ago })
     }
 

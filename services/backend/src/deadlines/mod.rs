@@ -5,6 +5,7 @@
 //! by what the rows say at that moment and by the database's clock. What another replica holds is left to it.
 //! *Invariant:* the error that a user is told stays on the operation that failed; what takes it back is another operation.
 
+mod unheard;
 mod words;
 
 use std::collections::BTreeSet;
@@ -111,6 +112,7 @@ impl Judge {
         let mut round = Round::default();
         let mut after = None;
         while let Some(page) = next(in_time(self.store.due(after, PAGE)).await?, &mut after, stop) {
+            let page = self.leave_unheard(page, &mut round).await?;
             self.judge_all(&page, stop, &mut round).await?;
         }
         let mut after = None;
@@ -248,8 +250,7 @@ impl Judge {
         }
         round.overdue += usize::from(verdict.overdue);
         if let Some(heard) = verdict.unheard {
-            round.unheard += 1;
-            round.deaf |= heard.ago.is_none_or(|seconds| seconds > self.silence.as_secs_f64());
+            self.count_unheard(heard, round);
         }
     }
 }

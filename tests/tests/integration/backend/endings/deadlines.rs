@@ -4,6 +4,7 @@ use ::store::{Observation, OutcomeKind, Step};
 use domain::operation::StepState;
 use futures::future::join_all;
 use serde_json::json;
+use testkit::postgres::Session;
 
 use super::{App, id_of, observation, outcome, path_of, text};
 
@@ -201,6 +202,23 @@ async fn nothing_runs_out_of_time_before_all_is_heard_that_was_said_by_then() {
     assert_eq!(text(&app.operation(&path_of(&late)).await["state"]), "pending");
     app.heard_until(0).await;
     assert_eq!(app.judged().await.failed, 1);
+}
+
+#[tokio::test]
+async fn what_is_not_heard_yet_is_found_out_without_a_lock() {
+    let app = App::new().await;
+    for name in ["one", "two", "three"] {
+        app.run_out_unheard(&app.created(name).await).await;
+    }
+    let mut held = Session::open(&app.url).await.unwrap();
+    held.run("begin; select 1 from databases for update").await.unwrap();
+    let round = app.judged().await;
+    assert_eq!((round.unheard, round.busy), (3, 0), "{round:?}");
+    app.heard_until(0).await;
+    let round = app.judged().await;
+    assert_eq!((round.unheard, round.busy), (0, 3), "now they are looked at, and held: {round:?}");
+    held.run("rollback").await.unwrap();
+    assert_eq!(app.judged().await.failed, 3);
 }
 
 #[tokio::test]
