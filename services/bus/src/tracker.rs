@@ -3,7 +3,7 @@
 //! Pure. Offsets may have gaps (aborted transactions, compaction) and finish in any order. What is finished beyond the
 //! offset to be committed is told in the commit's metadata, and taken from there when the partition is read again.
 //! *Invariant:* an offset that was begun and is not finished is never passed over. *Invariant:* what an earlier assignment
-//! finishes is not counted in a later one.
+//! finishes is not counted in a later one. *Invariant:* what was begun more than once is open until each reading of it has ended.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -14,6 +14,9 @@ use crate::ahead;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tracker {
     open: BTreeSet<i64>,
+    /// Those that were open where reading went back, once for each reading: it still has to end, and may be of another record than
+    /// what stands there now.
+    former: Vec<i64>,
     /// The offset after the last one begun.
     next: Option<i64>,
     /// What the last commit says of offsets that were not read yet.
@@ -46,7 +49,7 @@ impl Tracker {
         if offset < self.next.unwrap_or(self.told.from) {
             // Reading begins elsewhere than the commit says, or anew: then the offsets mean other records.
             self.told.finished.clear();
-            self.open.retain(|open| *open < offset);
+            self.former.extend(self.open.split_off(&offset));
         }
         self.next = Some(offset + 1);
         while self.told.finished.front().is_some_and(|stretch| stretch.end <= offset) {
@@ -59,8 +62,13 @@ impl Tracker {
         !finished
     }
 
-    /// A record is dealt with. Answers whether it was open.
+    /// A record is dealt with. Answers whether it was open and is no more. Which reading of it ended does not matter: the last that
+    /// ends is the one that counts.
     pub fn finish(&mut self, offset: i64) -> bool {
+        if let Some(at) = self.former.iter().position(|former| *former == offset) {
+            self.former.swap_remove(at);
+            return false;
+        }
         self.open.remove(&offset)
     }
 

@@ -132,6 +132,22 @@ fn where_reading_goes_back_everything_is_open_again_and_what_stood_before_stays_
     assert_eq!(tracker.committable(), Some(2));
 }
 
+#[test]
+fn what_is_read_more_than_once_is_open_until_each_reading_has_ended() {
+    let mut tracker = Tracker::default();
+    for offset in [3, 4, 5, 4, 5, 5] {
+        assert!(tracker.begin(offset));
+    }
+    assert!(tracker.finish(3));
+    assert!(!tracker.finish(4), "the other one may be of something else");
+    assert_eq!((tracker.committable(), tracker.ahead(), tracker.open()), (Some(4), vec![], 2));
+    assert!(tracker.finish(4));
+    assert!(!tracker.finish(5) && !tracker.finish(5), "read three times");
+    assert_eq!(tracker.committable(), Some(5));
+    assert!(tracker.finish(5) && !tracker.finish(5));
+    assert_eq!((tracker.committable(), tracker.open()), (Some(6), 0));
+}
+
 proptest! {
     /// Offsets with gaps, finished in any order and only some of them: the committable one never passes an open
     /// record, never goes back, and passes everything once all are finished.

@@ -240,6 +240,22 @@ async fn a_held_record_is_tried_again_or_replaced() {
 }
 
 #[tokio::test]
+async fn a_record_that_waits_and_is_read_once_more_stays_open() {
+    let mut stage = Stage::new();
+    stage.read("a", 1, 3);
+    stage.read("a", 2, 4);
+    let (_, _, first) = stage.next().await;
+    // Reading went back: the former reading is superseded by this one.
+    stage.read("a", 2, 4);
+    first.send(Fate::Done).unwrap();
+    let (offset, _, fate) = stage.next().await;
+    assert_eq!((offset, stage.commits()), (4, vec![(0, 4)]), "nobody has dealt with it");
+    fate.send(Fate::Done).unwrap();
+    stage.quiet().await;
+    assert_eq!(stage.commits(), [(0, 5)]);
+}
+
+#[tokio::test]
 async fn a_panic_is_a_record_like_any_other() {
     let mut stage = Stage::new();
     stage.read("a", 1, 3);
