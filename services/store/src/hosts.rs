@@ -167,14 +167,17 @@ impl Watcher {
         others.iter().any(|(_, other, _)| other.as_str() > timeline)
     }
 
-    /// Asks these servers at once. Gives those that take writes, with their timelines.
+    /// Asks these servers at once. Gives those that take writes, with their timelines: none that is older is chosen any more, even
+    /// if the newest does not answer when it is asked again.
     async fn ask(&self, these: impl Fn(usize) -> bool) -> Vec<(usize, String, PgConnection)> {
         let mut asked = JoinSet::new();
         for (number, host) in self.hosts.iter().cloned().enumerate().filter(|(number, _)| these(*number)) {
             asked.spawn(async move { (number, probe(host).await) });
         }
         let answers = asked.join_all().await.into_iter();
-        answers.filter_map(|(number, answer)| answer.map(|(timeline, it)| (number, timeline, it))).collect()
+        let writable =
+            answers.filter_map(|(number, answer)| answer.map(|(timeline, it)| (number, timeline, it)));
+        writable.inspect(|(_, timeline, _)| self.choice.saw(timeline)).collect()
     }
 
     /// Asks all servers and chooses.
@@ -187,9 +190,6 @@ impl Watcher {
             return None;
         };
         self.alone = false;
-        for (_, timeline) in timelines {
-            self.choice.saw(timeline);
-        }
         if number == self.chosen {
             self.choice.make(false);
         } else {
