@@ -145,7 +145,7 @@ impl Relay {
         counted: &watch::Receiver<bool>,
         stop: &CancellationToken,
     ) {
-        let mut retry = BACKOFF.start();
+        let (mut retry, mut told) = (BACKOFF.start(), false);
         while !stop.is_cancelled() {
             heartbeat.beat();
             if !*counted.borrow() {
@@ -161,10 +161,12 @@ impl Relay {
                 Ok(Ok(Step::Published { more: true, .. })) => Duration::ZERO,
                 Ok(Ok(Step::Idle | Step::Published { more: false, .. })) => {
                     retry.reset();
+                    // A round in which all that failed before still waits does not end what was told.
+                    told &= self.refusals().is_dark();
                     FLOOR
                 }
-                Ok(Err(error)) => self.failed(&error, &mut retry),
-                Err(late) => self.failed(&late, &mut retry),
+                Ok(Err(error)) => self.failed(&error, &mut retry, &mut told),
+                Err(late) => self.failed(&late, &mut retry, &mut told),
             };
             tokio::select! {
                 () = self.doorbell.wait(wait) => {}
@@ -315,17 +317,22 @@ impl Relay {
         );
     }
 
-    /// Says once that rounds fail, and how long to wait.
-    fn failed(&self, error: &(dyn std::error::Error + 'static), retry: &mut Retry) -> Duration {
+    /// Says that rounds fail unless that was told, and how long to wait.
+    fn failed(
+        &self,
+        error: &(dyn std::error::Error + 'static),
+        retry: &mut Retry,
+        told: &mut bool,
+    ) -> Duration {
         let reason = runtime::telemetry::chain(error);
-        if retry.attempts() == 0 {
+        if std::mem::replace(told, true) {
+            tracing::debug!(reason, "a round of the relay failed again");
+        } else {
             tracing::error!(
                 reason,
                 kafka.topic = self.topic,
                 "instructions wait: a round of the relay failed"
             );
-        } else {
-            tracing::debug!(reason, "a round of the relay failed again");
         }
         retry.next_delay().max(BACKOFF.ceiling(0))
     }

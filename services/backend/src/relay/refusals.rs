@@ -22,7 +22,7 @@ pub(super) struct Refusals {
     failed: BTreeMap<DatabaseId, Wait>,
     /// Sent in a batch with others they were too large, one of them at least.
     alone: BTreeSet<DatabaseId>,
-    /// Whether Kafka took nothing since something failed that had not failed before.
+    /// Whether Kafka took nothing since something failed that had not failed before, and is not forgotten.
     is_dark: bool,
 }
 
@@ -42,6 +42,7 @@ impl Refusals {
     /// The databases of which nothing is to be sent yet.
     pub(super) fn waiting(&mut self, now: Instant) -> Vec<DatabaseId> {
         self.failed.retain(|_, wait| wait.until + FORGET > now);
+        self.is_dark &= !self.failed.is_empty();
         self.failed.iter().filter(|(_, wait)| wait.until > now).map(|(database, _)| *database).collect()
     }
 
@@ -128,9 +129,10 @@ mod tests {
     #[test]
     fn what_nobody_heard_of_again_is_forgotten() {
         let (mut refusals, [sick], now) = scene();
-        refusals.heard([sick], 1, now, || 1.0);
-        assert!(refusals.waiting(now + SECOND).is_empty() && !refusals.is_calm());
+        refusals.heard([sick], 0, now, || 1.0);
+        assert!(refusals.waiting(now + SECOND).is_empty() && !refusals.is_calm() && refusals.is_dark());
         assert!(refusals.waiting(now + SECOND + FORGET).is_empty() && refusals.is_calm());
+        assert!(!refusals.is_dark(), "nobody is known to wait");
     }
 
     #[test]
