@@ -198,6 +198,8 @@ enum Step {
     Hold(prop::sample::Index),
     Wake,
     Commit,
+    /// Reading goes back.
+    Back(prop::sample::Index),
     /// The partition is taken, given back, and read from what was committed; what runs goes on.
     Rebalance,
     /// The process dies and another one begins.
@@ -212,6 +214,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<prop::sample::Index>().prop_map(Step::Hold),
         1 => Just(Step::Wake),
         3 => Just(Step::Commit),
+        1 => any::<prop::sample::Index>().prop_map(Step::Back),
         1 => Just(Step::Rebalance),
         1 => Just(Step::Crash),
     ]
@@ -282,6 +285,7 @@ impl World {
             Step::Finish(_) | Step::Hold(_) => {}
             Step::Wake => (0..5_u8).for_each(|key| self.lanes.wake(&key.to_string().into())),
             Step::Commit => self.commit(),
+            Step::Back(to) => self.read = to.index(self.read + 1),
             Step::Rebalance => {
                 self.commit();
                 self.assignments.revoke(0);
@@ -351,7 +355,7 @@ impl World {
 }
 
 proptest! {
-    /// Reading, working, holding, committing, rebalances and crashes in any order: in the end the newest record of each
+    /// Reading, also once more, working, holding, committing, rebalances and crashes in any order: in the end the newest record of each
     /// key was handled, whatever was passed over because a commit said that it was finished.
     #[test]
     fn nothing_is_lost(
