@@ -94,8 +94,8 @@ fn restarts(world: &World<'_>) -> Vec<Change> {
             "QuestDB runs under an older configuration or machine",
         ));
     }
-    if changes.is_empty() && is_stranded(world.validated, pod) {
-        let why = "its image is waited for from a repository from which images do not come any more";
+    if changes.is_empty() && is_stranded(world.observed.children.stateful_set.as_deref(), pod) {
+        let why = "its image is waited for, and pods are made in another way by now, from another repository for one";
         changes.push(Change::new("/spec/image", ChangeMeans::Restart, why));
     }
     if changes.is_empty() {

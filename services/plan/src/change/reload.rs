@@ -55,7 +55,7 @@ pub(crate) fn reload(world: &World<'_>) -> Option<Reload> {
         return None;
     }
     // It is made anew, and reads the file then.
-    if is_stranded(world.validated, pod) {
+    if is_stranded(world.observed.children.stateful_set.as_deref(), pod) {
         return None;
     }
     let pin = pin_of(world, pod)?;

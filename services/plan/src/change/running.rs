@@ -183,7 +183,7 @@ pub(crate) fn image_of_template(set: Option<&StatefulSet>) -> Option<String> {
 
 /// The same of what a pod is made of, whose image may come from any repository.
 fn image_of_spec(pod: &PodSpec) -> Option<String> {
-    let image = named(pod)?;
+    let image = pod.containers.iter().find(|found| found.name == pod::QUESTDB)?.image.as_ref()?;
     let version = image.rsplit_once(':').filter(|(name, version)| {
         let is_digest = name.contains('@');
         !is_digest && catalogue::is_comparable(version)
@@ -191,19 +191,13 @@ fn image_of_spec(pod: &PodSpec) -> Option<String> {
     Some(version.map_or_else(|| image.clone(), |(_, version)| catalogue::image_of(version)))
 }
 
-/// The image that QuestDB's container names.
-fn named(pod: &PodSpec) -> Option<&String> {
-    pod.containers.iter().find(|found| found.name == pod::QUESTDB)?.image.as_ref()
-}
-
-/// Whether a pod waits for its image under another name than that under which it is pulled by now: nothing of it runs, and it
-/// would wait for ever.
-pub(crate) fn is_stranded(validated: &Validated, pod: &Pod) -> bool {
+/// Whether a pod waits for its image although the next would be made in another way, from another repository for one: nothing of
+/// it runs, and it would wait for ever. What it is made with is not kept of a pod, and others may have written over the name.
+pub(crate) fn is_stranded(set: Option<&StatefulSet>, pod: &Pod) -> bool {
     let mut containers = pod::preparing(pod).chain(pod::questdb(pod));
     let waits =
         containers.any(|found| pod::waiting_for(found).is_some_and(|reason| reason.contains("Image")));
-    let named = pod.spec.as_ref().and_then(named);
-    waits && named.is_some_and(|named| *named != validated.container_image())
+    waits && differs(pod.metadata.annotations.as_ref(), of_template(set), names::TEMPLATE)
 }
 
 /// Annotations of a pod or of a template.

@@ -89,7 +89,7 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
     let checksum = build::checksum(world.validated, value);
     // A pod that only has to read again what it can serves as it is.
     let reload = reload(world).filter(|_| at_home);
-    let is_current = (reload.is_some() || is_current(pod, &checksum)) && !is_stranded(world.validated, pod);
+    let is_current = (reload.is_some() || is_current(pod, &checksum)) && !is_stranded(observed, pod);
     restart(world, plan, (pod, is_current), node);
     if let Some(reload) = reload.filter(|_| pod_is_ready(world.observed)) {
         let reason = "QuestDB takes other values of these keys over while it serves";

@@ -1,6 +1,8 @@
 //! Images come from another repository from some time on: what runs goes on, and what waits for one that is not to be had is made
 //! anew.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::Pod;
 use resources::{ChangeMeans, Phase, UpgradeResult};
 use serde_json::json;
@@ -77,6 +79,9 @@ fn a_pod_that_waits_for_an_image_from_elsewhere_is_made_anew() {
     assert!(before.is_some());
     passes(&mut world, &settings());
     assert_eq!(world.pod_uid(), before, "it waits where it should");
+    // As it is kept: what it is made with is not.
+    let pod = Arc::make_mut(world.children.pod.as_mut().unwrap());
+    pod.spec.as_mut().unwrap().containers.clear();
     passes(&mut world, &mirrored());
     assert_ne!(world.pod_uid(), before);
     check_serving(&world, None);
