@@ -16,6 +16,7 @@ use kube::client::{Body, ClientBuilder};
 use kube::config::Kubeconfig;
 use kubeconfig::Given;
 use runtime::CancellationToken;
+use runtime::backoff::{Backoff, Retry};
 use runtime::health::Component;
 use tower::{BoxError, Service};
 
@@ -27,6 +28,8 @@ use crate::count::Count;
 const LIMIT: Duration = Duration::from_secs(15);
 /// Between two looks at whether what it gave is still of use: a leader whose Lease the server refuses to renew has ten seconds.
 const LOOK: Duration = Duration::from_secs(1);
+/// What is added to that in a row in which nothing of use was given: to run the program costs more than all else that the operator does.
+const FUTILE: Backoff = Backoff::new(LOOK, Duration::from_secs(15));
 
 /// Asks the program again in time.
 pub(crate) struct Renewal {
@@ -86,13 +89,21 @@ impl Renewal {
     /// Asks the program whenever what it gave is of no use any more, until the operator stops; `told` is how that goes.
     pub(crate) async fn keep(mut self, told: Component, stop: CancellationToken) {
         told.set_ok();
-        while runtime::backoff::sleep(LOOK, &stop).await {
+        let (mut row, mut wait) = (FUTILE.start(), LOOK);
+        while runtime::backoff::sleep(wait, &stop).await {
+            let refused = self.is_refused();
             let renewed = tokio::select! {
                 renewed = self.renew() => renewed,
                 () = stop.cancelled() => return,
             };
+            wait = pause(&mut row, renewed.is_ok() && !refused);
             told.set(renewed);
         }
+    }
+
+    /// Whether the server has said that it does not know us by what was given last.
+    fn is_refused(&self) -> bool {
+        self.current.lock().made.refused.load(Ordering::Relaxed)
     }
 
     /// Asks the program if what it gave is of no use any more. What goes wrong leaves the clients as they are: the server may take them.
@@ -129,6 +140,15 @@ impl Renewal {
             }
         }
     }
+}
+
+/// How long until the next look.
+fn pause(row: &mut Retry, is_of_use: bool) -> Duration {
+    if is_of_use {
+        row.reset();
+        return LOOK;
+    }
+    LOOK + row.next_delay()
 }
 
 async fn make(kubeconfig: Kubeconfig, count: &Count, clock: &Clock) -> Result<Made, Error> {
@@ -260,6 +280,15 @@ mod tests {
         let nothing = file("no-token");
         let error = begin(kubeconfig("http://127.0.0.1:1", LINE, &nothing)).await.err().unwrap();
         assert_hidden(&error);
+    }
+
+    #[test]
+    fn a_program_that_gives_nothing_of_use_is_asked_less_often() {
+        let mut row = FUTILE.start();
+        let all: Duration = (0..100).map(|_| pause(&mut row, false)).sum();
+        assert!(all > Duration::from_mins(5), "{all:?}");
+        assert_eq!(pause(&mut row, true), LOOK);
+        assert!(pause(&mut row, false) <= 2 * LOOK, "another row");
     }
 
     #[tokio::test]
