@@ -112,7 +112,7 @@ impl Look<'_> {
         Ok(found.map(Arc::new))
     }
 
-    /// What our resource controls.
+    /// What goes with our resource.
     async fn controlled<K>(&self, missing: &mut Option<Arc<K>>, name: &str) -> Result<bool, Error>
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
@@ -172,7 +172,7 @@ impl Look<'_> {
             | self.controlled(&mut children.secret, &names::credentials(name)).await?)
     }
 
-    /// Disk and claim, which nobody controls: each leads to the other and to the volume in EC2.
+    /// Disk and claim, which bear no mark: each leads to the other and to the volume in EC2.
     async fn disk(&self, observed: &mut Observed) -> Result<bool, Error> {
         let status = self.resource.status.as_ref().and_then(|status| status.volume.as_ref());
         let volume = observed.account.volumes.first().map(|volume| volume.id.as_str());

@@ -176,7 +176,7 @@ impl Secrets {
     /// Takes in what was read under a name that [`to_read`] asked for.
     pub fn put(&mut self, validated: &Validated, name: String, found: Option<Secret>) {
         let subject = &validated.subject;
-        // What the operator writes itself is known by its owner, what is given by its name.
+        // What the operator writes itself is known by its labels or its mark, what is given by its name.
         let own = name == names::credentials(&subject.name);
         let claimed = self.claims.iter().any(|claim| claim.origin.name == name);
         let given = claimed || named(validated).contains(&name);
