@@ -27,6 +27,8 @@ pub mod key {
     pub const OBJECT: &str = "questdb.io/object";
     /// QuestDB version whose data it holds; of a disk the last one that may have opened it.
     pub const QUESTDB: &str = "questdb.io/version";
+    /// The volume that a snapshot was asked for of: in the tags of what others copied of it, it is not the one that EC2 names.
+    pub const VOLUME: &str = "questdb.io/volume";
     /// Which start of another version that was said for, by its second: of a disk.
     pub const START: &str = "questdb.io/start";
     /// The resource, as `cluster/namespace/name`, that may make its disk of this: written by people who may do so in AWS, never by us.
@@ -35,9 +37,9 @@ pub mod key {
     pub const NAME: &str = "Name";
 
     /// All of them.
-    pub(super) const ALL: [&str; 14] = [
+    pub(super) const ALL: [&str; 15] = [
         CLUSTER, DATABASE, ROLE, GENERATION, SEQ, SNAPSHOT, BASIS, CONSISTENT, NAMESPACE, OBJECT, QUESTDB,
-        START, FOR, NAME,
+        VOLUME, START, FOR, NAME,
     ];
 }
 

@@ -109,6 +109,9 @@ impl Snapshots {
         let failure = match done {
             Some(Err(error)) => Some(error),
             Some(Ok(act::Done::Gone)) => {
+                if let Some(note) = snapshot::left_to_others(resource, &seen.copies) {
+                    self.context.events.done(resource, "LeftToOthers", note).await;
+                }
                 self.memories.retain(|known| known != uid);
                 return Ok(Next::Change);
             }

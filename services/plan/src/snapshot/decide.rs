@@ -6,7 +6,8 @@ use resources::{CopyPolicy, QuestDBSnapshot, SnapshotPhase};
 
 use super::debt::{Debt, debt, is_late};
 use super::{
-    COPY_GONE, Checkpoint, Disk, Ground, Plan, Seen, Step, WHOLE, gone_text, identity, is_gone, is_held, owes,
+    COPY_GONE, Checkpoint, Disk, Ground, Plan, Seen, Step, WHOLE, gone_text, identity, is_gone, is_held,
+    is_made_for, owes,
 };
 
 /// Whether what is done next rests on the database, so that it has to be looked at. Nothing does while a copy that is
@@ -22,8 +23,15 @@ fn has_succeeded(resource: &QuestDBSnapshot) -> bool {
     resource.status.as_ref().and_then(|status| status.phase) == Some(SnapshotPhase::Succeeded)
 }
 
-/// What to do next. One step at a time: each is followed by another look.
+/// What to do next. One step at a time: each is followed by another look. What others made of a copy is neither destroyed nor taken
+/// for one.
 pub fn plan(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
+    let mut seen = seen.clone();
+    seen.copies.retain(|copy| is_made_for(resource, copy));
+    decide(resource, &seen)
+}
+
+fn decide(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
     if resource.metadata.deletion_timestamp.is_some() {
         return end(resource, seen);
     }
@@ -64,7 +72,10 @@ fn trusted<'a>(resource: &QuestDBSnapshot, copies: &'a [VolumeSnapshot]) -> Opti
         | SnapshotPhase::Failed => false,
     });
     let told = status.filter(|_| is_told).and_then(|status| status.snapshot_id.as_deref());
-    earliest(copies, |copy| copy.tags.get(key::CONSISTENT).is_some() || told == Some(copy.id.as_str()))
+    earliest(copies, |copy| {
+        let is_marked = copy.tags.get(key::CONSISTENT).is_some() && is_made_for(resource, copy);
+        is_marked || told == Some(copy.id.as_str())
+    })
 }
 
 /// The earliest copy that can be marked now: what held the database when it was begun still does.
@@ -310,6 +321,7 @@ fn new(resource: &QuestDBSnapshot, seen: &Seen, disk: &Disk) -> NewSnapshot {
             .with(key::BASIS, seen.ground.basis().unwrap_or_default())
             .with(key::NAMESPACE, namespace)
             .with(key::OBJECT, name)
-            .with(key::QUESTDB, &disk.version),
+            .with(key::QUESTDB, &disk.version)
+            .with(key::VOLUME, disk.volume.as_str()),
     }
 }

@@ -44,7 +44,7 @@ const WHOLE: (&str, &str) = ("Completed", "the copy is whole");
 pub struct Seen {
     /// The database's disk and what goes on over it.
     pub ground: Ground,
-    /// Snapshots in EC2 with this one's identity.
+    /// Snapshots in EC2 with this one's identity. Only those that were made for it count ([`is_made_for`]).
     pub copies: Vec<VolumeSnapshot>,
     /// Whether what is not among the copies does not exist (EC2 shows what was asked for only after a while).
     pub conclusive: bool,
@@ -223,6 +223,33 @@ pub fn is_of(resource: &QuestDBSnapshot, tags: &Tags) -> bool {
     // Taken off by others, it says nothing; the identity alone is left then.
     tags.get(key::NAMESPACE).is_none_or(|found| found == namespace)
         && tags.get(key::OBJECT).is_none_or(|found| found == name)
+}
+
+/// Whether a copy with the identity of an object is one that we had made for it. What somebody makes of such a copy has its tags too
+/// (`CopySnapshot`, a backup service), and the id of no volume that means anything: so it is not the one that the request for ours
+/// wrote into its tags.
+pub fn is_made_for(resource: &QuestDBSnapshot, copy: &VolumeSnapshot) -> bool {
+    let told = resource.status.as_ref().and_then(|status| status.snapshot_id.as_deref());
+    if told == Some(copy.id.as_str()) {
+        return true;
+    }
+    match copy.tags.get(key::VOLUME) {
+        Some(volume) => volume == copy.volume.as_str(),
+        // Of an operator from before that tag, or taken off. EC2 calls no volume of anybody so: `vol-ffffffff`.
+        None => copy.volume.as_str().trim_start_matches("vol-").bytes().any(|digit| digit != b'f'),
+    }
+}
+
+/// What is said of copies with the identity of an object that goes which were not made for it: they are somebody's, and stay.
+pub fn left_to_others(resource: &QuestDBSnapshot, copies: &[VolumeSnapshot]) -> Option<String> {
+    let others = copies.iter().filter(|copy| !is_made_for(resource, copy));
+    let ids: Vec<&str> = others.map(|copy| copy.id.as_str()).collect();
+    (!ids.is_empty()).then(|| {
+        format!(
+            "{} carries its tags and was not made for it, but by somebody of its copy: it is left as it is, for them to delete",
+            ids.join(", ")
+        )
+    })
 }
 
 /// The number of the disk whose last copy a snapshot is ordered to be; `None` for any other snapshot.

@@ -8,7 +8,8 @@ use resources::{QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase};
 use super::world::World;
 use crate::snapshot::{
     COPY_GONE, Checkpoint, Debt, Ground, Seen, Step, comes_before, debt, identity, is_copying, is_gone,
-    is_of, is_overdue, is_settled, looked_after, owes, plan, rests_on_database, status, unfinished,
+    is_made_for, is_of, is_overdue, is_settled, left_to_others, looked_after, owes, plan, rests_on_database,
+    status, unfinished,
 };
 
 /// An object in hand and what is seen of it after so many undisturbed passes.
@@ -44,6 +45,7 @@ fn the_tags_of_a_copy_say_all_that_anybody_will_have_to_know() {
         "questdb.io/role=snapshot".to_owned(),
         "questdb.io/snapshot=00000000-0000-0000-0000-000000000001".to_owned(),
         "questdb.io/version=9.3.4".to_owned(),
+        "questdb.io/volume=vol-1".to_owned(),
     ];
     assert_eq!(tags, expect);
 }
@@ -58,6 +60,33 @@ fn a_copy_is_of_the_object_that_had_it_made() {
     check(&Tags::new(), true);
     check(&own.clone().with(key::NAMESPACE, "other"), false);
     check(&own.with(key::OBJECT, "b"), false);
+}
+
+#[test]
+fn what_was_made_of_a_copy_by_others_was_not_made_for_the_object() {
+    let (mut world, _) = after(7);
+    world.objects[0].status = None;
+    let [own] = &world.seen(0).copies[..] else { panic!("not one copy") };
+    let check = |volume: &str, tag: Option<&str>, expected: bool| {
+        let tags = tag.map_or_else(Tags::new, |tag| Tags::new().with(key::VOLUME, tag));
+        let copy = cloud::VolumeSnapshot { volume: volume.into(), tags, ..own.clone() };
+        assert_eq!(is_made_for(&world.objects[0], &copy), expected, "{volume} {tag:?}");
+        let told = left_to_others(&world.objects[0], std::slice::from_ref(&copy));
+        assert_eq!(told.is_some_and(|told| told.contains(own.id.as_str())), !expected, "{volume} {tag:?}");
+    };
+    check("vol-1", Some("vol-1"), true);
+    check("vol-ffffffff", Some("vol-1"), false);
+    // Whatever arbitrary volume EC2 names.
+    check("vol-0123", Some("vol-1"), false);
+    // Of an operator from before the tag.
+    check("vol-0123", None, true);
+    check("vol-ffffffff", None, false);
+    check("vol-ffff", None, false);
+    // What was told of as its copy is.
+    let status = QuestDBSnapshotStatus { snapshot_id: Some(own.id.to_string()), ..Default::default() };
+    let told = QuestDBSnapshot { status: Some(status), ..world.objects[0].clone() };
+    let bare = cloud::VolumeSnapshot { volume: "vol-ffffffff".into(), ..own.clone() };
+    assert!(is_made_for(&told, &bare) && !is_made_for(&world.objects[0], &bare));
 }
 
 #[test]

@@ -185,6 +185,37 @@ fn run_until_deleted(world: &mut World, at: usize, policy: CopyPolicy) {
     panic!("not gone after {:?}", world.steps);
 }
 
+/// At each step from which on there is something to copy, and at last, when it has come to rest.
+#[test]
+fn what_somebody_copies_of_a_copy_is_left_to_them_and_not_taken_for_one() {
+    for policy in [CopyPolicy::Retain, CopyPolicy::Delete] {
+        for at in 4..=undisturbed(|_| {}) + 1 {
+            let mut world = World::new(&["a"]);
+            let mut copied = false;
+            run_until_copied(&mut world, at, &mut copied);
+            assert!(copied, "{:?}", world.steps);
+            assert_eq!(world.phase(0), Some(SnapshotPhase::Succeeded), "{:?}", world.steps);
+            let told = world.objects[0].status.as_ref().and_then(|status| status.volume_id.clone());
+            assert_eq!(told.as_deref(), Some("vol-1"), "{:?}", world.steps);
+            // The process forgets, and so does the object.
+            world.wipe(0);
+            world.delete(0, policy);
+            run(&mut world, 0, |_, _| None);
+            assert!(world.is_gone(0) && world.is_free());
+            let kept = usize::from(policy == CopyPolicy::Retain);
+            assert_eq!((world.living().len(), world.by_hand()), (kept + 1, 1), "{:?}", world.steps);
+        }
+    }
+}
+
+fn run_until_copied(world: &mut World, at: usize, copied: &mut bool) {
+    run(world, 0, |world, step| {
+        *copied |= step >= at && !*copied && world.copy_by_hand();
+        None
+    });
+    *copied |= !*copied && world.copy_by_hand();
+}
+
 #[test]
 fn stopped_or_started_at_any_step_no_torn_copy_is_trusted() {
     for (before, after) in [(None, Some(3)), (Some(3), None), (Some(3), Some(4))] {

@@ -22,6 +22,9 @@ const EBS: i64 = 60;
 /// Seconds for which somebody else holds the database.
 const THEIRS: i64 = 120;
 
+/// What EC2 names as the volume of what `CopySnapshot` made.
+pub(super) const OF_NOTHING: &str = "vol-ffffffff";
+
 /// What goes wrong with a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
@@ -264,7 +267,11 @@ impl World {
                 self.memory[of].0 = Checkpoint::Unknown;
                 self.drop_finalizer(of, RELEASE_OWED);
             }
-            Step::Discard(id) => self.copy(id).deleted = true,
+            Step::Discard(id) => {
+                let copy = self.copy(id);
+                assert_ne!(copy.shown.volume.as_str(), OF_NOTHING, "what somebody else made is destroyed");
+                copy.deleted = true;
+            }
             Step::LetGo => self.drop_finalizer(of, FINALIZER),
         }
     }
@@ -299,6 +306,35 @@ impl World {
         let asked = self.memory[0].1;
         self.begin(0, &new);
         self.memory[0].1 = asked;
+    }
+
+    /// Somebody copies what there is with its tags, by `CopySnapshot`; whether there was anything.
+    pub(super) fn copy_by_hand(&mut self) -> bool {
+        let Some(first) = self.living().first().map(|copy| (copy.shown.clone(), copy.whole)) else {
+            return false;
+        };
+        let (shown, whole) = first;
+        self.serial += 1;
+        let id = format!("snap-{:03}", self.serial);
+        let at = u64::try_from(self.now.as_second()).unwrap();
+        self.copies.push(Copy {
+            whole,
+            deleted: false,
+            visible: self.now,
+            done: self.now,
+            shown: VolumeSnapshot {
+                id: id.as_str().into(),
+                volume: OF_NOTHING.into(),
+                started_at: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(at)),
+                ..shown
+            },
+        });
+        true
+    }
+
+    /// Those that are left of what people copied.
+    pub(super) fn by_hand(&self) -> usize {
+        self.living().iter().filter(|copy| copy.shown.volume.as_str() == OF_NOTHING).count()
     }
 
     fn copy(&mut self, id: &SnapshotId) -> &mut Copy {
