@@ -179,7 +179,7 @@ pub mod condition {
 
 /// Reasons of conditions that others look for.
 pub mod reason {
-    /// A machine did not become a Node of the cluster in its time.
+    /// A machine did not become a Node of the cluster in its time, or has its database and is none any more.
     pub const NOT_JOINED: &str = "NotJoined";
     /// The Node of a machine was not ready for some time.
     pub const NOT_READY: &str = "NotReady";

@@ -37,6 +37,8 @@ const MACHINES: u64 = 3;
 enum Lack<'a> {
     /// It is no Node of the cluster.
     Node,
+    /// The same, and the database is on it, so that it was one; since when the report says that its Node is not well.
+    Gone(Option<Timestamp>),
     /// Its Node is not ready.
     Readiness(&'a Node),
     /// Its Node is ready, and this keeps the pod away, as was said first then.
@@ -51,7 +53,10 @@ pub(super) fn joined<'a>(
     instance: &Instance,
 ) -> Option<&'a Arc<Node>> {
     let Some(node) = of_instance(world, instance) else {
-        wait(world, plan, (part, instance), Lack::Node);
+        let generation = generation_of(instance).unwrap_or_default();
+        let was_node = part == Part::Node && is_in_use(world, instance, generation);
+        let lack = if was_node { Lack::Gone(unwell_since(world)) } else { Lack::Node };
+        wait(world, plan, (part, instance), lack);
         return None;
     };
     let name = node.metadata.name.clone().unwrap_or_default();
@@ -90,6 +95,13 @@ fn closed_since(world: &World<'_>) -> Option<Timestamp> {
     let told = conditions.find(|found| found.type_ == condition::MOVING)?;
     let is_told = told.status == "False" && told.reason == reason::NODE_CLOSED;
     is_told.then_some(told.last_transition_time.0)
+}
+
+/// Since when the report says that the Node of the home is not well: of one that is gone nothing else does.
+fn unwell_since(world: &World<'_>) -> Option<Timestamp> {
+    let mut conditions = world.resource.status.iter().flat_map(|status| &status.conditions);
+    let told = conditions.find(|found| found.type_ == condition::NODE_HEALTHY)?;
+    (told.status == "False").then_some(told.last_transition_time.0)
 }
 
 /// What a Node of ours is found by, and what only we may give it.
@@ -181,7 +193,7 @@ impl Lack<'_> {
         let lasts = match self {
             Self::Node => true,
             Self::Readiness(node) => ready::is_unready_for(node, least, world.observed.at),
-            Self::Opening(.., since) => {
+            Self::Gone(since) | Self::Opening(.., since) => {
                 since.is_some_and(|since| world.observed.at.duration_since(since) >= least)
             }
         };
@@ -192,7 +204,7 @@ impl Lack<'_> {
     fn is_told(self, world: &World<'_>, instance: &Instance) -> bool {
         match self {
             Self::Node => false,
-            Self::Readiness(_) => self.lasts(world, instance, TOLD),
+            Self::Gone(_) | Self::Readiness(_) => self.lasts(world, instance, TOLD),
             // It is somebody's doing, and does not pass by itself.
             Self::Opening(..) => true,
         }
@@ -200,7 +212,7 @@ impl Lack<'_> {
 
     fn tell(self, plan: &mut Plan, part: Part) {
         match self {
-            Self::Node => plan.unjoined = Some(part),
+            Self::Node | Self::Gone(_) => plan.unjoined = Some(part),
             Self::Readiness(_) => plan.unready.push(part),
             Self::Opening(..) => plan.closed = Some(part),
         }
@@ -208,7 +220,7 @@ impl Lack<'_> {
 
     fn awaited(self, instance: &InstanceId) -> String {
         match self {
-            Self::Node => format!("waiting for {instance} to join the cluster as a Node"),
+            Self::Node | Self::Gone(_) => format!("waiting for {instance} to join the cluster as a Node"),
             Self::Readiness(node) => format!("waiting for Node {} to become ready", name_of(node)),
             Self::Opening(node, ..) => format!("waiting for Node {} to take QuestDB", name_of(node)),
         }
@@ -218,6 +230,10 @@ impl Lack<'_> {
         let minutes = after.as_mins();
         match self {
             Self::Node => format!("{instance} has not joined the cluster as a Node within {minutes} minutes"),
+            Self::Gone(since) => {
+                let since = since.map_or_else(String::new, |since| format!(" since {since}"));
+                format!("{instance} is no Node of the cluster any more, and has had none that is well{since}")
+            }
             Self::Readiness(node) => {
                 let name = name_of(node);
                 let reason = ready::word(node).and_then(|word| word.reason.as_deref());
@@ -247,6 +263,10 @@ impl Lack<'_> {
                 "look at what its image says while it starts (aws ec2 get-console-output --instance-id {instance}), and whether it \
                  reaches the API server, may join, and gives its Node the provider id of the machine"
             ),
+            Self::Gone(_) => format!(
+                "QuestDB may still run there; a kubelet joins again only when it starts: restart it, or the machine \
+                 (aws ec2 reboot-instances --instance-ids {instance}), or terminate the machine to have another take its place"
+            ),
             Self::Readiness(node) => format!(
                 "look at what it says of itself (kubectl describe node {}), and at its kubelet and the network of its pods",
                 name_of(node)
@@ -262,7 +282,7 @@ impl Lack<'_> {
 
     const fn proof(self) -> Proof {
         match self {
-            Self::Node => Proof::Unjoined,
+            Self::Node | Self::Gone(_) => Proof::Unjoined,
             Self::Readiness(_) => Proof::Unready,
             Self::Opening(..) => Proof::Closed,
         }
@@ -270,7 +290,7 @@ impl Lack<'_> {
 
     const fn why(self) -> &'static str {
         match self {
-            Self::Node => "it did not join the cluster as a Node in its time",
+            Self::Node | Self::Gone(_) => "it did not join the cluster as a Node in its time",
             Self::Readiness(_) => "its Node was not ready in its time",
             Self::Opening(..) => "its Node was closed for too long",
         }

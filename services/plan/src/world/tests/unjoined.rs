@@ -232,21 +232,26 @@ fn one_that_joins_at_the_last_moment_is_not_ended() {
 }
 
 #[test]
-fn one_whose_node_is_gone_has_joined_once_and_is_waited_for() {
+fn one_whose_node_is_gone_has_joined_once_and_is_told_and_never_ended() {
     let mut world = serving();
     world.clock = minutes(1);
     let late = world.children.nodes.clone();
     world.children.nodes.clear();
-    for _ in 0..60 {
+    for number in 0..60 {
         let planned = pass(&mut world, &mut 0, None, false);
         let ends = |step: &Step| matches!(step, Step::WriteReleased { .. } | Step::Unprotect { .. });
         assert!(!planned.actions.iter().any(|action| ends(&action.step)), "{:?}", planned.actions);
+        let reason = if number < 5 { "Waiting" } else { "NotJoined" };
+        assert_eq!(told(&world, condition::NODE_HEALTHY).1, reason, "after {number} minutes");
         world.tick();
     }
-    assert_eq!(told(&world, condition::NODE_HEALTHY).1, "Waiting");
+    let (status, _, text) = told(&world, condition::NODE_HEALTHY);
+    assert!(status == "False" && text.contains("reboot-instances") && text.contains("not ended"), "{text}");
+    assert_eq!(told(&world, condition::DEGRADED).0, "False", "it may serve");
     world.children.nodes = late;
     settle(&mut world, None, false);
     check_end(&world, "it is there again");
+    assert_eq!(told(&world, condition::NODE_HEALTHY).0, "True");
 }
 
 #[test]
