@@ -2,7 +2,8 @@
 //!
 //! *Invariant:* a machine that is not pinned is ended only when neither the pod nor the disk is on it, which is proved by
 //! live looks, and nobody is sent to it by the database's name. One whose kubelet is silent cannot prove it: it is ended
-//! first, and then its pod is forgotten.
+//! first, and then its pod is forgotten. One that is stopped lets go of no disk and answers nobody: once its pod is forgotten, that
+//! it is down is enough, as Kubernetes takes the disk off its Node only after minutes, or never.
 
 use std::sync::Arc;
 
@@ -50,21 +51,25 @@ fn end(world: &World<'_>, plan: &mut Plan, instance: &Instance, generation: u64)
         return;
     }
     let silent = is_silent(world, instance);
-    if !silent && is_in_use(world, instance) {
+    let holds_on =
+        instance.state.is_confirmed_down() && pod_on(world, instance).is_none() && is_in_use(world, instance);
+    let is_awaited = !silent && !holds_on;
+    if is_awaited && is_in_use(world, instance) {
         plan.wait(Part::Former, format!("waiting for QuestDB and its disk to leave {}", instance.id));
         return;
     }
-    if !silent && is_answer(world, instance) {
+    if is_awaited && is_answer(world, instance) {
         plan.wait(Part::Former, format!("waiting for the name to lead elsewhere than to {}", instance.id));
         return;
     }
-    let why = if silent {
-        "its Node has been silent for too long, and QuestDB is to run elsewhere"
+    let (proof, why) = if silent {
+        (Proof::Silent, "its Node has been silent for too long, and QuestDB is to run elsewhere")
+    } else if holds_on {
+        (Proof::Down, "it is stopped and keeps the disk, and QuestDB is to run elsewhere")
     } else {
-        "the database does not need it any more"
+        (Proof::All, "the database does not need it any more")
     };
-    let left = left::of(world, instance, if silent { Proof::Silent } else { Proof::All });
-    released::end(world, plan, instance, left, (Part::Former, why));
+    released::end(world, plan, instance, left::of(world, instance, proof), (Part::Former, why));
     plan.wait(Part::Former, format!("{} is being ended", instance.id));
 }
 

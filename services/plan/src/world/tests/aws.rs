@@ -165,11 +165,12 @@ impl World {
         }
         let pinned = self.pinned().is_some() && self.pinned() == name;
         assert!(!pinned, "{instance} is ended, and the database is pinned to it");
-        let lets_go = match Goal::of(&self.resource) {
-            Goal::Serve => listens,
-            // Whose Node never came, or is gone, nobody is waited for.
-            _ => !found.state.is_confirmed_down() && node.is_some() && listens,
-        };
+        let lets_go = !found.state.is_confirmed_down()
+            && match Goal::of(&self.resource) {
+                Goal::Serve => listens,
+                // Whose Node never came, or is gone, nobody is waited for.
+                _ => node.is_some() && listens,
+            };
         let mut attached = self.volumes.iter().flat_map(Volume::live_attachments);
         assert!(!lets_go || attached.all(|found| found.instance != *instance), "{instance} has the disk");
     }

@@ -10,6 +10,8 @@ use super::operations::{change, just_moved};
 use super::oracle::{check_end, check_moment};
 use super::runner::{pass, settle};
 use super::serving;
+use super::silent::say_of;
+use crate::{Proof, Step};
 
 fn wish_for(world: &mut World, machine: &str) {
     change(world, |spec| machine.clone_into(&mut spec.compute.instance_type));
@@ -133,6 +135,31 @@ fn a_machine_that_somebody_stopped_is_not_moved_to() {
     settle(&mut world, None, false);
     check_end(&world, "back");
     assert_eq!(running(&world), [of("1", "m7i.large")]);
+}
+
+#[test]
+fn a_machine_that_stopped_before_its_disk_left_it_is_ended_for_that() {
+    let mut world = just_moved();
+    world.instances[0].state = InstanceState::Stopped;
+    say_of(&mut world, 0, "Unknown");
+    let found = (0..8).find_map(|_| {
+        let before = world.clone();
+        let planned = pass(&mut world, &mut 0, None, false);
+        world.tick();
+        let mut steps = planned.actions.into_iter().map(|action| action.step);
+        let proof = steps.find(|step| matches!(step, Step::ProveLeft(left) if left.proof == Proof::Down))?;
+        steps.any(|step| matches!(step, Step::WriteReleased { .. })).then_some((proof, before))
+    });
+    let Some((proof, mut before)) = found else { panic!("{:#?}", world.resource.status) };
+    let first = before.instances[0].id.clone();
+    assert!(before.volumes[0].live_attachments().any(|found| found.instance == first), "it has the disk");
+    let seen = before.resource.clone();
+    assert!(before.clone().apply(&proof, &seen).is_ok());
+    before.instances[0].state = InstanceState::Running;
+    assert!(before.apply(&proof, &seen).is_err(), "somebody starts it, and its kubelet lets go of the disk");
+    settle(&mut world, None, false);
+    check_end(&world, "it was down");
+    assert_eq!(running(&world), [of("2", "m7i.xlarge")]);
 }
 
 #[test]
