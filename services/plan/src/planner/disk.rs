@@ -7,11 +7,11 @@ use cloud::{
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use resources::{QuestDB, VolumeType, names};
+use resources::{QuestDB, StepState, VolumeType, names};
 
 use super::World;
 use super::existing::Disk;
-use super::machine::{generation_of, is_of};
+use super::machine::{generation_of, is_of, was_launched_before};
 use super::source::Start;
 use crate::report::conditions;
 use crate::{Account, Children, Goal, Observed, Part, Plan, State, Step, Validated, build};
@@ -23,6 +23,8 @@ const GIB: u64 = 1 << 30;
 /// After the beginning of a change that EC2 gave up, how long the same is not asked for again: EC2 takes few changes of a disk in a
 /// day, and counts this one.
 const GIVEN_UP: SignedDuration = SignedDuration::from_hours(1);
+/// How long after the launch of the machine that a new disk is for it may not show, before people are told.
+const UNSHOWN: SignedDuration = SignedDuration::from_mins(15);
 
 /// The disk, once it can be attached. How large and fast it is nobody waits for.
 pub(super) fn volume<'a>(
@@ -63,7 +65,7 @@ fn usable<'a>(
             };
             let volume = build::new_volume(world.validated, &instance.zone, copy);
             plan.act(Part::Volume, Step::CreateVolume(volume), reason);
-            plan.wait(Part::Volume, format!("the volume is being created in {}", instance.zone));
+            plan.say(Part::Volume, unshown(world, instance));
             return None;
         }
     };
@@ -82,6 +84,28 @@ fn usable<'a>(
     }
     plan.say(Part::Volume, State::Done);
     Some(volume)
+}
+
+/// How it is with a volume that is asked for and does not show. No other is asked for in its place: should it come late, there were
+/// two.
+fn unshown(world: &World<'_>, instance: &Instance) -> State {
+    let zone = &instance.zone;
+    let text = format!(
+        "EC2 takes the request for a volume in {zone} and shows none: most often the key that it is to be encrypted with, the \
+         account's default or that of the copy, may not be used. Cure that; to this request EC2 may give the same answer for a day, so \
+         delete the database and make another if it is to be there sooner"
+    );
+    let mut steps = world.resource.status.iter().flat_map(|status| &status.steps);
+    let before = steps.find(|step| step.name == Part::Volume.as_str());
+    // A request that is refused says why by itself.
+    let is_refused = before.is_some_and(|step| {
+        step.state == StepState::Failed && step.message.as_deref() != Some(text.as_str())
+    });
+    if !is_refused && was_launched_before(world, instance, UNSHOWN) {
+        State::Broken(text)
+    } else {
+        State::Running(format!("the volume is being created in {zone}"))
+    }
 }
 
 /// Whether the state of the volume's last modification decides anything now, or is being told.

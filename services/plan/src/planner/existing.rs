@@ -95,7 +95,12 @@ pub(super) fn trace_of_a_disk(
         return Some(format!("PersistentVolume {name} stands for it"));
     }
     if let Some(volume) = resource.status.as_ref().and_then(|status| status.volume.as_ref()) {
-        return (volume.state != "deleted").then(|| format!("status names {}", volume.id));
+        let given_up = if volume.state == "creating" {
+            ", which was being created: EC2 gives up one whose key may not be used"
+        } else {
+            ""
+        };
+        return (volume.state != "deleted").then(|| format!("status names {}{given_up}", volume.id));
     }
     // The resource before it went, and left both.
     let uid = &validated.subject.uid;

@@ -1,11 +1,13 @@
 //! EC2 shows late what was created, or answers from the past: what it does not show is not gone yet.
 
 use cloud::InstanceState;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use resources::names::condition;
 use resources::{DeletionPolicy, Phase, QuestDB, RunState, names};
 use serde_json::json;
 
 use super::model::{Lost, World};
+use super::oracle::check_end;
 use super::{ENOUGH, Trouble, pass, settle};
 use crate::fixture::{settings, validated};
 use crate::{Applied, Part, State, Step, plan, status};
@@ -83,4 +85,50 @@ fn every_step_of_a_create_may_be_the_last_before_a_deletion_that_does_not_see_it
         assert!(ended && world.groups.is_empty() && world.volumes.is_empty(), "{trouble:?}: {world:#?}");
         assert!(world.records.is_empty() && world.children.persistent_volumes.is_empty(), "{trouble:?}");
     }
+}
+
+/// As where the key that it is to be encrypted with may not be used: EC2 takes the request, and gives the volume up.
+#[test]
+fn a_volume_that_is_asked_for_and_never_shows_is_told() {
+    let mut world = World::new(plain());
+    world.clock = SignedDuration::from_mins(1);
+    let mut late = 0;
+    for number in 0..30 {
+        pass(&mut world, &mut 0, None, false);
+        world.volumes.clear();
+        let launched = world.instances.first().and_then(|found| found.launched_at);
+        let launched = launched.map(|launched| Timestamp::try_from(launched).unwrap());
+        let is_late = launched
+            .is_some_and(|launched| world.now.duration_since(launched) >= SignedDuration::from_mins(15));
+        late += usize::from(is_late);
+        let mut conditions = world.resource.status.iter().flat_map(|status| &status.conditions);
+        let is_told = conditions.any(|found| {
+            found.type_ == condition::DEGRADED && found.status == "True" && found.message.contains("the key")
+        });
+        assert_eq!(is_told, is_late, "after {number} minutes: {:#?}", world.resource.status);
+        world.tick();
+    }
+    assert!((8..20).contains(&late) && world.instances.len() == 1, "{late}");
+    settle(&mut world, None, false);
+    check_end(&world, "it came in the end");
+}
+
+#[test]
+fn a_disk_that_was_given_up_while_it_was_made_is_told_as_that() {
+    let mut world = World::new(plain());
+    for _ in 0..ENOUGH {
+        pass(&mut world, &mut 0, None, false);
+        let status = world.resource.status.as_mut().unwrap();
+        if let Some(volume) = &mut status.volume {
+            "creating".clone_into(&mut volume.state);
+            break;
+        }
+        world.tick();
+    }
+    world.volumes.clear();
+    world.children.persistent_volumes.clear();
+    let planned = plan(&world.resource, &validated(&world.resource), &world.look(), &settings());
+    let told = planned.state(Part::Volume);
+    assert!(matches!(told, Some(State::Broken(text)) if text.contains("was being created")), "{told:?}");
+    assert!(!planned.actions.iter().any(|action| matches!(action.step, Step::CreateVolume(_))));
 }
