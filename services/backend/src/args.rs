@@ -1,12 +1,12 @@
 //! The command line and the environment, read once.
 
-use std::net::SocketAddr;
+mod api;
+
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use domain::catalogue::InstanceTypes;
 use domain::recovery::Deadlines;
 use runtime::{OpsArgs, TelemetryArgs};
 use secrecy::SecretString;
@@ -15,6 +15,8 @@ use crate::api::Share;
 use crate::prune::Retention;
 use crate::sweep::Settings;
 use crate::sweep::decide::Rules;
+
+pub use api::ApiArgs;
 
 /// The backend of Slipway: API, relay and sink.
 #[derive(Debug, Parser)]
@@ -122,19 +124,6 @@ pub struct Serve {
     /// Consumer group of the sink, and the name under which its offsets are kept
     #[arg(long, env = "SLIPWAY_SINK_GROUP", value_name = "NAME", default_value = "slipway-backend")]
     pub sink_group: String,
-}
-
-/// Where the API is, and what it offers.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "API", about = None, long_about = None)]
-pub struct ApiArgs {
-    /// Address of the API; port 0 takes a free one and logs it
-    #[arg(long, env = "SLIPWAY_API_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
-    pub api_listen: SocketAddr,
-    /// EC2 instance types that databases may be asked for with, separated by commas; one that is not known with its memory and
-    /// its virtual processors. All that are known when absent. The operator of each cluster has to offer them as well
-    #[arg(long, env = "SLIPWAY_INSTANCE_TYPES", value_name = "TYPE[:MIB:PROCESSORS]")]
-    pub instance_types: Option<InstanceTypes>,
 }
 
 /// How long operations may take.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bus::consumer::State;
 use bus::{Admin, Producer};
+use domain::catalogue::DefaultNotOnOffer;
 use futures::future::join;
 use runtime::health::{Component, Heartbeat};
 use runtime::ops::Pages;
@@ -48,6 +49,9 @@ pub enum Error {
     /// A Kafka client.
     #[error("prepare Kafka")]
     Kafka(#[source] bus::Error),
+    /// The API would give databases a version that it does not offer.
+    #[error("SLIPWAY_QUESTDB_VERSIONS must name the version that SLIPWAY_DEFAULT_QUESTDB_VERSION says")]
+    Offer(#[source] DefaultNotOnOffer),
     /// The API's address.
     #[error("listen on {address} for the API")]
     Listen {
@@ -120,7 +124,7 @@ pub async fn run(args: Serve) -> Result<(), Error> {
         let api = Api::new(requests.clone(), doorbell.clone(), streams, metrics.clone(), pages);
         let api = api.behind(gate).with_deadlines(deadlines.deadlines()).with_hearing(hearing.clone());
         let api = api.with_shares(Shares::of(bounds.share.into(), metrics.clone()));
-        let api = api.offering(told.instance_types.unwrap_or_default());
+        let api = api.offering(told.offer().map_err(Error::Offer)?);
         start_api(&program, (told.api_listen, bounds.connections.into()), (api, store.clone())).await?;
     }
     start_tidying(&program, &store, &metrics, bounds);

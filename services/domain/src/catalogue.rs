@@ -1,15 +1,19 @@
 //! What is on offer: QuestDB versions, instance types, limits. Checked here, so that a wrong wish never leaves the API.
 
 mod instance_types;
+mod offer;
 mod repository;
+mod versions;
 
 pub use instance_types::{InstanceType, InstanceTypes, InvalidInstanceTypes, instance_type};
+pub use offer::{DefaultNotOnOffer, Offer};
 pub use repository::{InvalidRepository, Repository};
+pub use versions::{InvalidVersions, Versions};
 
-/// QuestDB versions on offer, oldest first.
+/// QuestDB versions on offer unless a setting names others, oldest first.
 pub const VERSIONS: &[&str] = &["9.3.4"];
 
-/// The version of a database that names none.
+/// The version of a database that names none, unless a setting says another.
 pub const DEFAULT_VERSION: &str = "9.3.4";
 
 /// The repository of QuestDB's images where no setting names another.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crate::catalogue::{self, InstanceTypes};
+use crate::catalogue::{self, Offer};
 use crate::cluster::Cluster;
 use crate::desired::{Compute, DeletionPolicy, Desired, Exposure, Network, RunState, Storage, VolumeType};
 use crate::id::{DatabaseId, DatabaseName};
@@ -75,17 +75,19 @@ struct Fields {
 }
 
 impl Create {
-    /// Checks every rule and tells all that is wrong; `types` are on offer.
-    pub fn validate(&self, types: &InstanceTypes) -> Result<Valid, Violations> {
+    /// Checks every rule and tells all that is wrong, by what is on offer.
+    pub fn validate(&self, offer: &Offer) -> Result<Valid, Violations> {
         let mut wrong = Violations::default();
         let name = wrong.keep(
             self.name
                 .parse::<DatabaseName>()
                 .map_err(|error| Violation::new("/name", Rule::Format, error.to_string())),
         );
-        let fields = self.change.over(&Fields::defaults(), &mut wrong);
+        let version = self.change.version.as_deref();
+        wrong.0.extend(version.and_then(|version| offer.versions().refusal("/version", version)));
+        let fields = self.change.over(&Fields::defaults(offer), &mut wrong);
         // One that nobody named may not be on offer either.
-        wrong.0.extend(types.refusal("/compute/instance_type", &fields.instance_type));
+        wrong.0.extend(offer.instance_types().refusal("/compute/instance_type", &fields.instance_type));
         if self.region.is_empty() {
             wrong.push(Violation::new("/region", Rule::Required, "name the AWS region, such as eu-west-1"));
         }
@@ -122,9 +124,9 @@ impl Change {
         self.on_failure.as_deref().and_then(OnFailure::parse).unwrap_or(OnFailure::Revert)
     }
 
-    /// The desired state that follows `current`; equal to it when nothing changes. `types` are on offer, and whatever the database
-    /// has may stay.
-    pub fn apply(&self, current: &Desired, types: &InstanceTypes) -> Result<Desired, Violations> {
+    /// The desired state that follows `current`; equal to it when nothing changes. Whatever the database has may stay, be it
+    /// on offer no more.
+    pub fn apply(&self, current: &Desired, offer: &Offer) -> Result<Desired, Violations> {
         let mut wrong = Violations::default();
         if matches!(current.run_state, RunState::Deleted | RunState::Purged) {
             wrong.push(Violation::new(
@@ -133,8 +135,11 @@ impl Change {
                 "the database is deleted; it cannot change any more",
             ));
         }
+        let version = self.version.as_deref().unwrap_or(&current.version);
+        wrong.0.extend(offer.versions().refusal_after(&current.version, "/version", version));
         let fields = self.over(&Fields::of(current), &mut wrong);
         if fields.instance_type != current.compute.instance_type {
+            let types = offer.instance_types();
             wrong.0.extend(types.refusal("/compute/instance_type", &fields.instance_type));
         }
         if fields.storage.size_gib < current.storage.size_gib {
@@ -144,10 +149,6 @@ impl Change {
                 Rule::Shrinks,
                 format!("can only grow: it is {size} GiB now"),
             ));
-        }
-        if catalogue::is_downgrade(&current.version, &fields.version) {
-            let detail = format!("an older major version cannot read the data of {}", current.version);
-            wrong.push(Violation::new("/version", Rule::Conflict, detail));
         }
         wrong.into_result()?;
         let mut next = current.clone();
@@ -161,12 +162,11 @@ impl Change {
         Ok(next)
     }
 
-    /// What is asked for over what there was; which instance type may be, is checked by who asks.
+    /// What is asked for over what there was; which version and instance type may be, is checked by who asks.
     fn over(&self, base: &Fields, wrong: &mut Violations) -> Fields {
         let mut fields = base.clone();
         if let Some(version) = &self.version {
-            let found = on_offer("/version", version, catalogue::VERSIONS);
-            fields.version = wrong.keep(found).unwrap_or_default();
+            fields.version.clone_from(version);
         }
         if let Some(instance_type) = &self.instance_type {
             fields.instance_type.clone_from(instance_type);
@@ -226,9 +226,9 @@ impl Change {
 }
 
 impl Fields {
-    fn defaults() -> Self {
+    fn defaults(offer: &Offer) -> Self {
         Self {
-            version: catalogue::DEFAULT_VERSION.to_owned(),
+            version: offer.default_version().to_owned(),
             instance_type: catalogue::DEFAULT_INSTANCE_TYPE.to_owned(),
             storage: Storage {
                 size_gib: catalogue::DEFAULT_SIZE_GIB,
@@ -256,13 +256,6 @@ impl Fields {
             deletion_protection: desired.deletion_protection,
         }
     }
-}
-
-fn on_offer(pointer: &str, wish: &str, offer: &[&str]) -> Result<String, Violation> {
-    if offer.contains(&wish) {
-        return Ok(wish.to_owned());
-    }
-    Err(Violation::new(pointer, Rule::Unknown, format!("must be one of: {}", offer.join(", "))))
 }
 
 fn word<T: Copy + std::fmt::Display>(

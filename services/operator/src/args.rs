@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cloud::{Family, Rate};
-use domain::catalogue::{self, InstanceTypes, Repository};
+use domain::catalogue::{self, InstanceTypes, Repository, Versions};
 use plan::Settings;
 
 use crate::neighbours::NeighbourArgs;
@@ -71,9 +71,9 @@ pub struct Args {
     /// as dead
     #[arg(long, env = "SLIPWAY_WATCH_TIMEOUT", default_value_t = 290, value_parser = clap::value_parser!(u32).range(1..=290), value_name = "SECONDS")]
     pub watch_timeout: u32,
-    /// QuestDB versions that databases may have
-    #[arg(long = "questdb-versions", env = "SLIPWAY_QUESTDB_VERSIONS", value_delimiter = ',', default_values = catalogue::VERSIONS, value_name = "VERSION")]
-    pub versions: Vec<String>,
+    /// QuestDB versions that databases may have, separated by commas. Those that are known when absent
+    #[arg(long = "questdb-versions", env = "SLIPWAY_QUESTDB_VERSIONS", value_name = "VERSIONS")]
+    pub versions: Option<Versions>,
     /// Repository of QuestDB's images, without a tag: that is the version. Nobody is restarted for another one
     #[arg(long, env = "SLIPWAY_QUESTDB_IMAGE", default_value = catalogue::QUESTDB_IMAGE, value_name = "REPOSITORY")]
     pub questdb_image: Repository,
@@ -108,7 +108,7 @@ impl Args {
             vpc: self.vpc_id.clone(),
             zones: self.zones.iter().cloned().collect::<BTreeMap<_, _>>(),
             node_image: self.node_image.clone(),
-            versions: self.versions.clone(),
+            versions: self.versions.clone().unwrap_or_default(),
             questdb_image: self.questdb_image.clone(),
             instance_types: self.instance_types.clone().unwrap_or_default(),
             neighbours: self.neighbours.settings(&self.lease_namespace, &self.dns_suffix),
@@ -198,11 +198,15 @@ mod tests {
         let settings = |more: &[&str]| Args::try_parse_from(least().iter().chain(more)).unwrap().settings();
         let usual = settings(&[]);
         assert_eq!(usual.questdb_image.image("9.3.4"), catalogue::image_of("9.3.4"));
-        assert_eq!(usual.instance_types, InstanceTypes::default());
-        let named =
-            settings(&["--questdb-image=mirror:5000/questdb", "--instance-types=r8i.2xlarge:65536:8"]);
+        assert_eq!((usual.instance_types, usual.versions), (InstanceTypes::default(), Versions::default()));
+        let named = settings(&[
+            "--questdb-image=mirror:5000/questdb",
+            "--questdb-versions=9.4.0,9.4.1",
+            "--instance-types=r8i.2xlarge:65536:8",
+        ]);
         assert_eq!(named.questdb_image.image("9.3.4"), "mirror:5000/questdb:9.3.4");
-        assert_eq!(named.instance_types.told(), "must be one of: r8i.2xlarge");
+        let told = [named.versions.told(), named.instance_types.told()];
+        assert_eq!(told, ["must be one of: 9.4.0, 9.4.1", "must be one of: r8i.2xlarge"]);
     }
 
     #[test]
@@ -230,6 +234,7 @@ mod tests {
             ("--aws-rates", "launch=2"),
             ("--questdb-image", "questdb/questdb:9.3.4"),
             ("--instance-types", "r8i.2xlarge"),
+            ("--questdb-versions", "9.4.0,"),
         ] {
             let arguments = least().into_iter().chain([flag, value]);
             assert!(Args::try_parse_from(arguments).is_err(), "{flag} {value}");

@@ -22,9 +22,7 @@ pub(crate) fn settings() -> Settings {
             ("eu-west-1b".to_owned(), "subnet-b".to_owned()),
         ]),
         node_image: "ami-1".to_owned(),
-        versions: ["9.3.4", "9.3.5", "9.4.0", "9.4.1", "10.0.0", "10.0.1", "10.0.2"]
-            .map(str::to_owned)
-            .to_vec(),
+        versions: "9.3.4,9.3.5,9.4.0,9.4.1,10.0.0,10.0.1,10.0.2".parse().unwrap(),
         questdb_image: Repository::default(),
         instance_types: InstanceTypes::default(),
         neighbours: Neighbours {

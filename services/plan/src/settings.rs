@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use domain::catalogue::{InstanceTypes, Repository};
+use domain::catalogue::{InstanceTypes, Repository, Versions};
 
 /// The cluster's place in the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Settings {
     /// Machine image of databases that name none.
     pub node_image: String,
     /// QuestDB versions that databases may have.
-    pub versions: Vec<String>,
+    pub versions: Versions,
     /// Where QuestDB's images come from.
     pub questdb_image: Repository,
     /// EC2 instance types that databases may have.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use domain::catalogue::{self, InstanceType, InstanceTypes, Repository};
+use domain::catalogue::{self, InstanceType, Repository};
 use domain::{Rule, Violation, Violations};
 use resources::render::sorted;
 use resources::{
@@ -173,7 +173,8 @@ fn check(resource: &QuestDB, subject: &Subject, settings: &Settings, violations:
         violations.push(Violation::new(in_force::NAME, Rule::Format, detail));
     }
     if !settings.versions.contains(&spec.version) && !is_in_force(resource) {
-        violations.push(one_of("/spec/version", settings.versions.iter().map(String::as_str)));
+        let detail = not_on_offer(&settings.versions.told(), "SLIPWAY_QUESTDB_VERSIONS");
+        violations.push(unknown("/spec/version", &detail));
     }
     let image = settings.questdb_image.image(&spec.version);
     if spec.image.as_ref().is_some_and(|wished| *wished != image) {
@@ -181,7 +182,8 @@ fn check(resource: &QuestDB, subject: &Subject, settings: &Settings, violations:
     }
     let types = &settings.instance_types;
     if types.get(&spec.compute.instance_type).is_none() {
-        violations.push(unknown(in_force::INSTANCE_TYPE, &not_on_offer(types)));
+        let detail = not_on_offer(&types.told(), "SLIPWAY_INSTANCE_TYPES");
+        violations.push(unknown(in_force::INSTANCE_TYPE, &detail));
     }
     if let Some(image) = &spec.compute.node_image
         && *image != settings.node_image
@@ -203,11 +205,10 @@ fn check(resource: &QuestDB, subject: &Subject, settings: &Settings, violations:
     }
 }
 
-/// What is said to who asks for another machine than there is, and to who told a backend of it and not the operator.
-fn not_on_offer(types: &InstanceTypes) -> String {
-    let named = types.told();
+/// What is said to who asks for another version or machine than there is, and to who told a backend of it and not the operator.
+fn not_on_offer(told: &str, setting: &str) -> String {
     format!(
-        "{named}; SLIPWAY_INSTANCE_TYPES of this cluster's operator says which, and that of the backend must name no others"
+        "{told}; {setting} of this cluster's operator says which, and that of the backend must name no others"
     )
 }
 

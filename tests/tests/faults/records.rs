@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use bus::{Batch, BoxError, Message, Record, Sink, Stored};
-use domain::catalogue::InstanceTypes;
+use domain::catalogue::Offer;
 use domain::{DatabaseId, InstructionId, OperationId, Position};
 use runtime::CancellationToken;
 use testkit::{Random, eventually, unique};
@@ -117,7 +117,7 @@ impl Rig {
             operation: OperationId::mint(),
             operation_kind: domain::OperationKind::Create,
             position: Position::FIRST,
-            desired: create.validate(&InstanceTypes::default()).unwrap().place(database, &home),
+            desired: create.validate(&Offer::default()).unwrap().place(database, &home),
             issued_at: jiff::Timestamp::UNIX_EPOCH,
             actor: "nobody".to_owned(),
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ::store::{Mint, Minted, NewDatabase, Observation, Outcome, OutcomeKind, Store, Terms};
-use domain::catalogue::InstanceTypes;
+use domain::catalogue::Offer;
 use domain::request::Create;
 use domain::{Cluster, ClusterState, DatabaseId, Desired, OperationId, OperationKind, Position, TenantId};
 use serde_json::json;
@@ -83,7 +83,7 @@ impl Try {
 
     fn desired(id: DatabaseId, name: &str) -> Desired {
         let wish = Create { name: name.to_owned(), region: "eu-west-1".to_owned(), ..Create::default() };
-        wish.validate(&InstanceTypes::default()).unwrap().place(id, &cluster("eu-west-1"))
+        wish.validate(&Offer::default()).unwrap().place(id, &cluster("eu-west-1"))
     }
 
     /// Creates a database in `eu-west-1`.

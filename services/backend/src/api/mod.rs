@@ -31,7 +31,7 @@ pub use router::{openapi, router};
 pub use shares::{Share, Shares};
 pub use streams::Streams;
 
-use domain::catalogue::InstanceTypes;
+use domain::catalogue::Offer;
 use domain::recovery::Deadlines;
 use runtime::ops::Pages;
 
@@ -55,7 +55,7 @@ struct Inner {
     hearing: Hearing,
     shares: Shares,
     told: unreadable::Told,
-    instance_types: InstanceTypes,
+    offer: Offer,
 }
 
 impl Api {
@@ -85,7 +85,7 @@ impl Api {
             hearing,
             shares,
             told,
-            instance_types: InstanceTypes::default(),
+            offer: Offer::default(),
         }))
     }
 
@@ -118,15 +118,15 @@ impl Api {
         self
     }
 
-    /// The same API with other instance types on offer; its own ones are all that are known.
+    /// The same API with other versions and instance types on offer; its own ones are all that are known.
     #[must_use]
-    pub fn offering(mut self, instance_types: InstanceTypes) -> Self {
-        Arc::make_mut(&mut self.0).instance_types = instance_types;
+    pub fn offering(mut self, offer: Offer) -> Self {
+        Arc::make_mut(&mut self.0).offer = offer;
         self
     }
 
-    fn instance_types(&self) -> &InstanceTypes {
-        &self.0.instance_types
+    fn offer(&self) -> &Offer {
+        &self.0.offer
     }
 
     fn deadlines(&self) -> &Deadlines {

@@ -71,7 +71,7 @@ fn is_ours(actor: &str) -> bool {
 pub(super) mod tests {
     use std::collections::BTreeMap;
 
-    use domain::catalogue::InstanceTypes;
+    use domain::catalogue::Offer;
     use domain::request::{Change, Create};
 
     use super::*;
@@ -90,8 +90,7 @@ pub(super) mod tests {
             credentials: "file:x".to_owned(),
         };
         let (name, region) = ("trades".to_owned(), cluster.region.clone());
-        let wish =
-            Create { name, region, change: Change::default() }.validate(&InstanceTypes::default()).unwrap();
+        let wish = Create { name, region, change: Change::default() }.validate(&Offer::default()).unwrap();
         let database = DatabaseId::mint();
         Instruction {
             id: InstructionId::mint(),

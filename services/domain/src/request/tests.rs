@@ -1,13 +1,14 @@
 //! What may be wished of a database, and what of it is refused.
 
 use super::*;
+use crate::catalogue::{InstanceTypes, Versions};
 
 fn good() -> Create {
     Create { name: "trades".to_owned(), region: "eu-west-1".to_owned(), change: Change::default() }
 }
 
-fn offer() -> InstanceTypes {
-    InstanceTypes::default()
+fn offer() -> Offer {
+    Offer::default()
 }
 
 fn desired() -> Desired {
@@ -139,7 +140,8 @@ fn a_living_database_may_have_another_machine_and_version_but_no_older_major_one
 
 #[test]
 fn a_machine_is_one_of_those_on_offer_or_the_one_that_is_there() {
-    let offer: InstanceTypes = "m7i.xlarge,r8i.2xlarge:65536:8".parse().unwrap();
+    let types: InstanceTypes = "m7i.xlarge,r8i.2xlarge:65536:8".parse().unwrap();
+    let offer = Offer::new(Versions::default(), catalogue::DEFAULT_VERSION, types).unwrap();
     let wish = |kind: Option<&str>| Change { instance_type: kind.map(str::to_owned), ..Change::default() };
     let told = |wrong: &Violations| {
         let [wrong] = wrong.0.as_slice() else { panic!("{wrong}") };
@@ -165,6 +167,33 @@ fn a_machine_is_one_of_those_on_offer_or_the_one_that_is_there() {
         if let Some(wrong) = change.err() {
             told(&wrong);
         }
+    }
+}
+
+#[test]
+fn a_version_is_one_of_those_on_offer_or_the_one_that_is_there() {
+    let offer = Offer::new("9.3.5,9.4.0".parse().unwrap(), "9.4.0", InstanceTypes::default()).unwrap();
+    let wish = |version: Option<&str>| Change { version: version.map(str::to_owned), ..Change::default() };
+    let told = |wrong: Violations| {
+        let [wrong] = wrong.0.as_slice() else { panic!("{wrong}") };
+        assert_eq!((wrong.pointer.as_str(), wrong.rule), ("/version", Rule::Unknown));
+        wrong.detail.clone()
+    };
+    let refused = || Err("must be one of: 9.3.5, 9.4.0".to_owned());
+    let current = desired();
+    assert_eq!(current.version, "9.3.4");
+    for (version, new, changed) in [
+        (None, Ok("9.4.0"), Ok("9.3.4")),
+        (Some("9.3.4"), refused(), Ok("9.3.4")),
+        (Some("9.3.5"), Ok("9.3.5"), Ok("9.3.5")),
+        (Some("9.4.1"), refused(), refused()),
+        (Some(""), refused(), refused()),
+    ] {
+        let create = Create { change: wish(version), ..good() }.validate(&offer);
+        let create = create.map(|valid| valid.fields.version).map_err(told);
+        assert_eq!(create, new.map(str::to_owned), "{version:?}");
+        let change = wish(version).apply(&current, &offer).map(|desired| desired.version).map_err(told);
+        assert_eq!(change, changed.map(str::to_owned), "{version:?}");
     }
 }
 

@@ -4,7 +4,7 @@ use cloud::{
     Attachment, AttachmentState, Instance, InstanceId, InstanceState, Owner, Role, Tags, Volume, VolumeId,
     VolumeState, key,
 };
-use domain::catalogue::{InstanceTypes, Repository};
+use domain::catalogue::{InstanceTypes, Repository, Versions};
 use k8s_openapi::api::core::v1::Pod;
 use plan::snapshot::{Disk, Ground};
 use plan::{Neighbours, Settings, Subject};
@@ -27,7 +27,7 @@ fn settings() -> Settings {
         vpc: "vpc-1".to_owned(),
         zones: [("eu-west-1a".to_owned(), "subnet-a".to_owned())].into(),
         node_image: "ami-1".to_owned(),
-        versions: vec!["9.3.4".to_owned()],
+        versions: Versions::default(),
         questdb_image: Repository::default(),
         instance_types: InstanceTypes::default(),
         neighbours: Neighbours::default(),

@@ -256,6 +256,19 @@ fn a_machine_is_one_of_those_on_offer_and_has_what_is_said_of_it() {
 }
 
 #[test]
+fn a_version_is_one_of_those_on_offer_and_it_is_told_who_says_which() {
+    let settings = Settings { versions: "9.3.5,9.4.0".parse().unwrap(), ..settings() };
+    for (version, good) in [("9.3.5", true), ("9.4.0", true), ("9.3.4", false)] {
+        let found = validate(&with("/spec/version", json!(version)), subject(), &settings);
+        assert_eq!(found.is_ok(), good, "{version}");
+        let Err(wrong) = found else { continue };
+        assert_eq!(wrong.0[0].pointer, "/spec/version");
+        let told = "must be one of: 9.3.5, 9.4.0; SLIPWAY_QUESTDB_VERSIONS of this cluster's operator says which, and that of";
+        assert!(wrong.0[0].detail.starts_with(told), "{wrong}");
+    }
+}
+
+#[test]
 fn everything_wrong_is_told_at_once() {
     let mut changed = with("/spec/version", json!("0"));
     changed.spec.zone = Some("moon".to_owned());

@@ -1,5 +1,6 @@
 //! `POST /v1/databases`: one transaction, answered the same when it comes again, and nothing stored when it is wrong.
 
+use domain::catalogue::Offer;
 use futures::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -26,9 +27,10 @@ async fn an_accepted_database_is_there_with_its_operation() {
 }
 
 #[tokio::test]
-async fn a_machine_is_one_of_those_that_the_api_is_told_to_offer() {
+async fn machine_and_version_are_among_those_that_the_api_is_told_to_offer() {
     let mut app = App::new().await;
-    let offer = "m7i.xlarge,r8i.2xlarge:65536:8".parse().unwrap();
+    let types = "m7i.xlarge,r8i.2xlarge:65536:8".parse().unwrap();
+    let offer = Offer::new("9.3.5,9.4.0".parse().unwrap(), "9.3.5", types).unwrap();
     app.base = serve_as(app.parts(), |api| api.offering(offer)).await;
     let wish =
         |kind: Value| json!({"name": "trades", "region": "eu-west-1", "compute": {"instance_type": kind}});
@@ -41,6 +43,25 @@ async fn a_machine_is_one_of_those_that_the_api_is_told_to_offer() {
     }
     let accepted = app.create(&app.acme, &wish(json!("r8i.2xlarge"))).await;
     assert_eq!(accepted.status, 202, "{accepted:?}");
+    assert_eq!(text(&accepted.body["database"]["version"]), "9.3.5", "it named none");
+    let mut other = wish(json!("m7i.xlarge"));
+    (other["name"], other["version"]) = (json!("quotes"), json!("9.3.4"));
+    let refused = app.create(&app.acme, &other).await;
+    let said = (refused.status.as_u16(), refused.errors());
+    assert_eq!(said, (422, vec![("/version", "unknown")]), "{refused:?}");
+    assert!(refused.body.to_string().contains("must be one of: 9.3.5, 9.4.0"), "{refused:?}");
+    other["version"] = json!("9.4.0");
+    let accepted = app.create(&app.acme, &other).await;
+    assert_eq!(text(&accepted.body["database"]["version"]), "9.4.0", "{accepted:?}");
+    // What a database has may stay where it is on offer no more.
+    app.base = serve_as(app.parts(), |api| api.offering(Offer::default())).await;
+    let id = text(&accepted.body["database"]["id"]);
+    let change = json!({"version": "9.4.0", "storage": {"size_gib": 100}});
+    let kept = app.patch(id, "\"1-1\"", &change).await;
+    assert_eq!(kept.status, 202, "{kept:?}");
+    let refused = app.patch(id, "\"1-2\"", &json!({"version": "9.4.1"})).await;
+    let said = (refused.status.as_u16(), refused.errors());
+    assert_eq!(said, (422, vec![("/version", "unknown")]), "{refused:?}");
 }
 
 #[tokio::test]

@@ -56,7 +56,7 @@ pub(crate) async fn create(
     if let Some(before) = idempotency::claim(&mut transaction, &key).await? {
         return Ok(answer::send(before, true));
     }
-    let valid = wish.validate(api.instance_types()).map_err(|violations| Failure::invalid(&violations))?;
+    let valid = wish.validate(api.offer()).map_err(|violations| Failure::invalid(&violations))?;
     let found = transaction.candidates(&valid.region).await?;
     let unreadable = unreadable::clusters(&api, found.unreadable);
     let cluster = placement::choose(&valid.region, &found.candidates).map_err(|no| {

@@ -66,8 +66,7 @@ pub(crate) async fn update(
     }
     // Not from a state that was refused: its bad field would be refused again with every other change.
     let base = transaction.base(&locked).await?.unwrap_or_else(|| locked.desired.clone());
-    let desired =
-        change.apply(&base, api.instance_types()).map_err(|violations| Failure::invalid(&violations))?;
+    let desired = change.apply(&base, api.offer()).map_err(|violations| Failure::invalid(&violations))?;
     api.gate().fits((&locked.tenant, &locked.cluster), &desired, &caller.actor())?;
     let mut mint = mint(&api, &caller, OperationKind::Update, desired);
     mint.terms.on_failure = change.on_failure();
