@@ -77,6 +77,10 @@ pub struct Args {
     /// Repository of QuestDB's images, without a tag: that is the version. Nobody is restarted for another one
     #[arg(long, env = "SLIPWAY_QUESTDB_IMAGE", default_value = catalogue::QUESTDB_IMAGE, value_name = "REPOSITORY")]
     pub questdb_image: Repository,
+    /// Secrets of type kubernetes.io/dockerconfigjson with which images are pulled, beside those that a database names: in the
+    /// namespace of each. Nobody is restarted for another one
+    #[arg(long, env = "SLIPWAY_IMAGE_PULL_SECRETS", value_delimiter = ',', value_parser = secret_or_none, value_name = "SECRET")]
+    pub image_pull_secrets: Vec<String>,
     /// EC2 instance types that databases may have, separated by commas; one that is not known with its memory and its virtual
     /// processors. All that are known when absent
     #[arg(long, env = "SLIPWAY_INSTANCE_TYPES", value_name = "TYPE[:MIB:PROCESSORS]")]
@@ -110,6 +114,7 @@ impl Args {
             node_image: self.node_image.clone(),
             versions: self.versions.clone().unwrap_or_default(),
             questdb_image: self.questdb_image.clone(),
+            image_pull_secrets: named(&self.image_pull_secrets),
             instance_types: self.instance_types.clone().unwrap_or_default(),
             neighbours: self.neighbours.settings(&self.lease_namespace, &self.dns_suffix),
         }
@@ -128,6 +133,24 @@ fn zone(text: &str) -> Result<(String, String), String> {
 fn image(text: &str) -> Result<String, String> {
     let id = text.strip_prefix("ami-").is_some_and(|rest| !rest.is_empty());
     if id { Ok(text.to_owned()) } else { Err(format!("{text:?} is not the id of an image, such as ami-1")) }
+}
+
+/// The names among these: an empty text is how a variable of the environment says that none is named.
+fn named(names: &[String]) -> Vec<String> {
+    names.iter().filter(|name| !name.is_empty()).cloned().collect()
+}
+
+/// A name that a Secret may have, or nothing.
+fn secret_or_none(text: &str) -> Result<String, String> {
+    let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_label = |label: &str| {
+        !label.is_empty() && label.bytes().all(good) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    if text.is_empty() || (text.len() <= 253 && text.split('.').all(is_label)) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("{text:?} is not the name of a Secret, such as registry"))
+    }
 }
 
 /// A length of time such as `500ms`, `30s` or `2m`: ten minutes at most.
@@ -203,7 +226,11 @@ mod tests {
             "--questdb-image=mirror:5000/questdb",
             "--questdb-versions=9.4.0,9.4.1",
             "--instance-types=r8i.2xlarge:65536:8",
+            "--image-pull-secrets=registry,mirror.eu",
         ]);
+        assert_eq!(named.image_pull_secrets, ["registry", "mirror.eu"]);
+        assert!(usual.image_pull_secrets.is_empty());
+        assert!(settings(&["--image-pull-secrets", ""]).image_pull_secrets.is_empty());
         assert_eq!(named.questdb_image.image("9.3.4"), "mirror:5000/questdb:9.3.4");
         let told = [named.versions.told(), named.instance_types.told()];
         assert_eq!(told, ["must be one of: 9.4.0, 9.4.1", "must be one of: r8i.2xlarge"]);
@@ -235,6 +262,9 @@ mod tests {
             ("--questdb-image", "questdb/questdb:9.3.4"),
             ("--instance-types", "r8i.2xlarge"),
             ("--questdb-versions", "9.4.0,"),
+            ("--image-pull-secrets", "Registry"),
+            ("--image-pull-secrets", "registry, mirror"),
+            ("--image-pull-secrets", "mirror..eu"),
         ] {
             let arguments = least().into_iter().chain([flag, value]);
             assert!(Args::try_parse_from(arguments).is_err(), "{flag} {value}");

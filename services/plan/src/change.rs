@@ -95,7 +95,7 @@ fn restarts(world: &World<'_>) -> Vec<Change> {
         ));
     }
     if changes.is_empty() && is_stranded(world.observed.children.stateful_set.as_deref(), pod) {
-        let why = "its image is waited for, and pods are made in another way by now, from another repository for one";
+        let why = "its image is waited for, and pods are made in another way by now, from another repository or with other Secrets";
         changes.push(Change::new("/spec/image", ChangeMeans::Restart, why));
     }
     if changes.is_empty() {

@@ -24,6 +24,7 @@ pub(crate) fn settings() -> Settings {
         node_image: "ami-1".to_owned(),
         versions: "9.3.4,9.3.5,9.4.0,9.4.1,10.0.0,10.0.1,10.0.2".parse().unwrap(),
         questdb_image: Repository::default(),
+        image_pull_secrets: Vec::new(),
         instance_types: InstanceTypes::default(),
         neighbours: Neighbours {
             operator_namespace: "slipway-system".to_owned(),

@@ -23,6 +23,8 @@ pub struct Settings {
     pub versions: Versions,
     /// Where QuestDB's images come from.
     pub questdb_image: Repository,
+    /// Secrets in the namespace of each database with which images are pulled, beside those that its spec names.
+    pub image_pull_secrets: Vec<String>,
     /// EC2 instance types that databases may have.
     pub instance_types: InstanceTypes,
     /// Who else lives in the cluster.

@@ -3,7 +3,7 @@
 //!
 //! A wish to stop or to go is checked for nothing: a bad field must not keep anybody from deleting a database.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use domain::catalogue::{self, InstanceType, Repository};
 use domain::{Rule, Violation, Violations};
@@ -42,6 +42,8 @@ pub struct Validated {
     pub image: String,
     /// Where that image comes from.
     pub repository: Repository,
+    /// Secrets with which images are pulled in this cluster, beside those of the spec.
+    pub image_pull_secrets: Vec<String>,
     /// EC2 instance type.
     pub instance_type: InstanceType,
     /// Machine image.
@@ -74,6 +76,16 @@ impl Validated {
     /// The container image by the name under which it is pulled. Nobody is restarted for another of the same version.
     pub fn container_image(&self) -> String {
         self.repository.image(version_of(&self.image))
+    }
+
+    /// The Secrets with which images are pulled, each once: those of the spec, then those of the cluster. Nobody is restarted for
+    /// another one of the cluster.
+    pub fn pull_secrets(&self) -> Vec<&str> {
+        let own = self.overrides.image_pull_secrets.iter().map(|secret| secret.name.as_str());
+        let mut told = BTreeSet::new();
+        own.chain(self.image_pull_secrets.iter().map(String::as_str))
+            .filter(|name| told.insert(*name))
+            .collect()
     }
 
     /// Whether the disk is destroyed only once a last copy of it is complete.
@@ -118,6 +130,7 @@ pub fn validate_over(
         version: spec.version.clone(),
         image: catalogue::image_of(&spec.version),
         repository: repository(spec, settings),
+        image_pull_secrets: settings.image_pull_secrets.clone(),
         instance_type,
         node_image: spec.compute.node_image.clone().unwrap_or_else(|| settings.node_image.clone()),
         storage: spec.storage.clone(),

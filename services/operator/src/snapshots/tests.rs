@@ -29,6 +29,7 @@ fn settings() -> Settings {
         node_image: "ami-1".to_owned(),
         versions: Versions::default(),
         questdb_image: Repository::default(),
+        image_pull_secrets: Vec::new(),
         instance_types: InstanceTypes::default(),
         neighbours: Neighbours::default(),
     }

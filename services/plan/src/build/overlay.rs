@@ -4,6 +4,7 @@
 use resources::{ContainerSpec, PodOverrides, ProbeSpec, VolumeSpec};
 use serde_json::{Value, json};
 
+use crate::Validated;
 use crate::overrides::{Amounts, amounts, mebibytes};
 
 /// What no container may do.
@@ -27,7 +28,8 @@ pub(super) fn metadata(metadata: &mut Value, overrides: &PodOverrides) {
 }
 
 /// Merges into the spec of a pod, whose first container is QuestDB's; a restore is given all the time it needs.
-pub(super) fn pod(pod: &mut Value, overrides: &PodOverrides, restores: bool) {
+pub(super) fn pod(pod: &mut Value, validated: &Validated, restores: bool) {
+    let overrides = &validated.overrides;
     let questdb = &mut pod["containers"][0];
     extend(&mut questdb["env"], &overrides.env);
     extend(&mut questdb["volumeMounts"], &overrides.volume_mounts);
@@ -43,8 +45,10 @@ pub(super) fn pod(pod: &mut Value, overrides: &PodOverrides, restores: bool) {
     let beside: Vec<_> = overrides.containers.iter().map(container).collect();
     extend(&mut pod["containers"], &beside);
     tolerations(&mut pod["tolerations"], overrides);
-    if !overrides.image_pull_secrets.is_empty() {
-        pod["imagePullSecrets"] = json!(overrides.image_pull_secrets);
+    let pull_secrets: Vec<_> =
+        validated.pull_secrets().into_iter().map(|name| json!({ "name": name })).collect();
+    if !pull_secrets.is_empty() {
+        pod["imagePullSecrets"] = json!(pull_secrets);
     }
     let names = [
         ("serviceAccountName", &overrides.service_account_name),

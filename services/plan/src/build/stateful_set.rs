@@ -118,7 +118,7 @@ fn pod(validated: &Validated, node: &str, copied: Option<&Copied>) -> Value {
     let restorer = copied.map(|copied| restorer(validated, copied));
     let prepare: Vec<Value> = restorer.into_iter().chain([linker::linker(validated)]).collect();
     pod["initContainers"] = json!(prepare);
-    overlay::pod(&mut pod, &validated.overrides, copied.is_some());
+    overlay::pod(&mut pod, validated, copied.is_some());
     pod
 }
 

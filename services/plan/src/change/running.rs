@@ -191,8 +191,8 @@ fn image_of_spec(pod: &PodSpec) -> Option<String> {
     Some(version.map_or_else(|| image.clone(), |(_, version)| catalogue::image_of(version)))
 }
 
-/// Whether a pod waits for its image although the next would be made in another way, from another repository for one: nothing of
-/// it runs, and it would wait for ever. What it is made with is not kept of a pod, and others may have written over the name.
+/// Whether a pod waits for its image although the next would be made in another way, from another repository or with other Secrets:
+/// nothing of it runs, and it would wait for ever. What it is made with is not kept of a pod, and others may have written over the name.
 pub(crate) fn is_stranded(set: Option<&StatefulSet>, pod: &Pod) -> bool {
     let mut containers = pod::preparing(pod).chain(pod::questdb(pod));
     let waits =

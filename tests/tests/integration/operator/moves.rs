@@ -235,6 +235,7 @@ async fn an_operator_that_is_told_of_other_machines_and_another_registry_restart
     let kubeconfig = subject.rig.rights(&lease).await;
     let more = [
         ("SLIPWAY_QUESTDB_IMAGE", MIRROR),
+        ("SLIPWAY_IMAGE_PULL_SECRETS", "mirror-key"),
         ("SLIPWAY_INSTANCE_TYPES", "m7i.large,m5.xlarge:16384:4"),
         ("SLIPWAY_RESYNC", "1s"),
     ];
@@ -242,10 +243,13 @@ async fn an_operator_that_is_told_of_other_machines_and_another_registry_restart
     let image = format!("{MIRROR}:{}", domain::catalogue::DEFAULT_VERSION);
     eventually(PATIENCE, "the next pod to be of the other registry", async || {
         let set = subject.sets().get(&subject.name).await.unwrap();
-        let asked = set.spec?.template.spec?.containers.remove(0).image;
+        let mut spec = set.spec?.template.spec?;
+        let asked = spec.containers.remove(0).image;
+        let secrets = spec.image_pull_secrets.into_iter().flatten();
+        let secrets: Vec<_> = secrets.map(|secret| secret.name).collect();
         let pending = resource(&subject).await.status?.pending;
         let is_told = pending.iter().any(|found| found.means == ChangeMeans::Restart);
-        (asked.as_ref() == Some(&image) && is_told).then_some(())
+        (asked.as_ref() == Some(&image) && secrets == ["mirror-key"] && is_told).then_some(())
     })
     .await;
     assert_eq!(runs(&subject).await, before, "it runs on");
@@ -254,6 +258,8 @@ async fn an_operator_that_is_told_of_other_machines_and_another_registry_restart
     subject.carried_out(Phase::Ready).await;
     assert_eq!(machines(&subject).await, [machine("2", "m5.xlarge")]);
     assert_eq!(runs(&subject).await.0, Some(image));
+    let pod = subject.pod().await.spec.unwrap();
+    assert_eq!(pod.image_pull_secrets.unwrap().remove(0).name, "mirror-key");
 
     wish_for(&mut subject, OTHER).await;
     let text = eventually(PATIENCE, "a word on the machine", async || {

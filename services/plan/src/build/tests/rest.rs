@@ -6,7 +6,7 @@ use resources::{IngressSpec, RouteSpec, TlsSpec, names};
 use serde_json::{Value, json};
 
 use crate::build::{Copied, drawn_key, launch, routes, security_group, snapshot_order, stateful_set};
-use crate::fixture::{resource, settings, subject, validated, volume};
+use crate::fixture::{resource, settings, subject, validated, volume, with};
 use crate::{Validated, pod};
 
 #[test]
@@ -75,9 +75,33 @@ fn another_repository_is_another_template_and_no_reason_for_a_restart() {
     let of = |list: &str| after["spec"][list].as_array().unwrap().iter().map(|found| found["image"].clone());
     let images: Vec<Value> = of("initContainers").chain(of("containers")).collect();
     assert_eq!(images, vec![json!("mirror:5000/questdb:9.3.4"); 3], "whatever runs in the pod by itself");
+    check_restarts_nobody(&before, &after);
+}
+
+/// Two templates differ, and by nothing for which a pod is restarted.
+fn check_restarts_nobody(before: &Value, after: &Value) {
     for (key, stays) in [(names::CHECKSUM, true), (names::RUNNING, true), (names::TEMPLATE, false)] {
-        let [before, after] = [&before, &after].map(|template| &template["metadata"]["annotations"][key]);
+        let [before, after] = [before, after].map(|template| &template["metadata"]["annotations"][key]);
         assert_eq!(before == after, stays, "{key}");
+    }
+}
+
+#[test]
+fn a_secret_of_the_cluster_is_another_template_and_no_reason_for_a_restart() {
+    let own =
+        validated(&with("/spec/pod", json!({ "imagePullSecrets": [{ "name": "own" }, { "name": "both" }] })));
+    for (wish, expected) in
+        [(validated(&resource(1)), &["both", "mirror"][..]), (own, &["own", "both", "mirror"][..])]
+    {
+        let of_cluster = ["both", "mirror", "mirror"].map(str::to_owned).to_vec();
+        let given = Validated { image_pull_secrets: of_cluster, ..wish.clone() };
+        let [before, after] = [&wish, &given].map(|wish| {
+            let mut body = stateful_set(wish, "n", None).body;
+            body["spec"]["template"].take()
+        });
+        let expected: Vec<Value> = expected.iter().map(|name| json!({ "name": name })).collect();
+        assert_eq!(after["spec"]["imagePullSecrets"], json!(expected));
+        check_restarts_nobody(&before, &after);
     }
 }
 

@@ -269,7 +269,9 @@ impl World {
         }
         let mut made = pod(&uid, (&labels, &annotations), &node, before.is_some());
         let asked = before.as_deref().map_or(template.spec.as_ref(), |pod| pod.spec.as_ref());
-        made.spec.get_or_insert_default().containers = asked.unwrap().containers.clone();
+        let spec = made.spec.get_or_insert_default();
+        spec.containers = asked.unwrap().containers.clone();
+        spec.image_pull_secrets = asked.unwrap().image_pull_secrets.clone();
         if made.spec.as_ref().is_some_and(|spec| spec.containers.is_empty()) {
             // Which image it is, is known from its kubelet alone.
             let status = before.as_ref().and_then(|pod| pod.status.as_ref());

@@ -1,5 +1,5 @@
-//! Images come from another repository from some time on: what runs goes on, and what waits for one that is not to be had is made
-//! anew.
+//! Images come from another repository, or are pulled with another Secret, from some time on: what runs goes on, and what waits for
+//! one that is not to be had is made anew.
 
 use std::sync::Arc;
 
@@ -20,6 +20,19 @@ fn mirrored() -> Settings {
     Settings { questdb_image: "mirror:5000/questdb".parse().unwrap(), ..settings() }
 }
 
+/// A Secret with which each image is to be had.
+const KEY: &str = "mirror-key";
+
+/// An operator that has images pulled with that Secret.
+fn with_key() -> Settings {
+    Settings { image_pull_secrets: vec![KEY.to_owned()], ..settings() }
+}
+
+fn has_key(pod: &Pod) -> bool {
+    let mut secrets = pod.spec.iter().flat_map(|spec| spec.image_pull_secrets.iter().flatten());
+    secrets.any(|secret| secret.name == KEY)
+}
+
 fn passes(world: &mut World, settings: &Settings) {
     for _ in 0..ENOUGH {
         pass_under(settings, world, &mut 0, (None, false));
@@ -37,7 +50,7 @@ fn asked(pod: &Pod) -> Option<&str> {
 /// is known.
 pub(super) fn is_out_of_reach(names: &[String], pod: &Pod, known: &str) -> bool {
     let asked = asked(pod).unwrap_or(known);
-    names.iter().any(|name| name == asked)
+    !has_key(pod) && names.iter().any(|name| name == asked)
 }
 
 fn runs(world: &World) -> Option<&str> {
@@ -101,4 +114,34 @@ fn an_image_is_known_by_its_version_wherever_it_comes_from() {
         let pod: Pod = serde_json::from_value(pod).unwrap();
         assert_eq!(image_of_pod(&pod).as_deref(), Some(expected), "{image}");
     }
+}
+
+#[test]
+fn another_secret_is_for_the_next_start_of_each_pod() {
+    let mut world = serving();
+    let before = world.pod_uid();
+    passes(&mut world, &with_key());
+    assert_eq!(world.pod_uid(), before, "it runs on");
+    assert_eq!(pending(&world), [("/spec", ChangeMeans::Restart)], "it is told");
+    check_serving(&world, None);
+    change(&mut world, |spec| spec.restart_nonce = Some("once".to_owned()));
+    passes(&mut world, &with_key());
+    assert!(world.children.pod.as_deref().is_some_and(has_key));
+    assert_eq!(pending(&world), []);
+    // Taken away it is for the next start as well.
+    let before = world.pod_uid();
+    passes(&mut world, &settings());
+    assert_eq!((world.pod_uid(), pending(&world)), (before, vec![("/spec", ChangeMeans::Restart)]));
+}
+
+#[test]
+fn a_pod_that_waits_for_an_image_without_the_secret_is_made_anew() {
+    let mut world = World::new(resource(1));
+    world.unpulled = vec!["questdb/questdb:9.3.4".to_owned()];
+    passes(&mut world, &settings());
+    assert_ne!(phase(&world), Some(Phase::Ready), "its image is not to be had");
+    let before = world.pod_uid();
+    passes(&mut world, &with_key());
+    assert_ne!(world.pod_uid(), before);
+    check_serving(&world, None);
 }
