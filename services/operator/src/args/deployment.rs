@@ -31,7 +31,7 @@ const CHOSEN: [(&str, &str); 8] = [
 ];
 
 /// Flags that a guide names by themselves and that are not the program's own: clap's, and one of `slipway databases diff`.
-const OF_OTHERS: [&str; 2] = ["--help", "--overwrite"];
+const OF_OTHERS: [&str; 3] = ["--cascade=orphan", "--help", "--overwrite"];
 
 /// The Deployment, or what guards and scrapes its pods, by its kind.
 fn object(kind: &str) -> Value {

@@ -88,8 +88,8 @@ pub(crate) struct Database {
     /// Whether it asks for any of the kinds that a cluster may lack.
     pub(crate) asks_for_others: bool,
     pub(crate) phase: Option<Phase>,
-    /// What a machine of it lacks to take it, by the reason of a condition.
-    pub(crate) lack: Option<&'static str>,
+    /// What a machine of it lacks to take it, by the place of that reason among all: a text would take more than all else here.
+    lack: Option<u8>,
     pub(crate) leaving: Leaving,
 }
 
@@ -150,10 +150,18 @@ fn boxed(text: Option<&str>) -> Option<Box<str>> {
     text.map(Into::into)
 }
 
-fn lack(resource: &QuestDB) -> Option<&'static str> {
+impl Database {
+    /// What a machine of it lacks to take it, by the reason of a condition.
+    pub(crate) fn lack(&self) -> Option<&'static str> {
+        names::reason::OF_MACHINES.get(usize::from(self.lack?)).copied()
+    }
+}
+
+fn lack(resource: &QuestDB) -> Option<u8> {
     let conditions = || resource.status.iter().flat_map(|status| &status.conditions);
-    let is_told = |reason: &&'static str| conditions().any(|condition| condition.reason == *reason);
-    names::reason::OF_MACHINES.into_iter().find(is_told)
+    let is_told = |reason: &str| conditions().any(|condition| condition.reason == reason);
+    let mut all = (0..).zip(names::reason::OF_MACHINES);
+    all.find(|(_, reason)| is_told(reason)).map(|(place, _)| place)
 }
 
 fn leaving(resource: &QuestDB) -> Leaving {

@@ -62,7 +62,7 @@ impl Census {
         let mut unjoined = BTreeMap::<_, i64>::from(names::reason::OF_MACHINES.map(|reason| (reason, 0)));
         for database in known {
             *phases.entry(database.phase.map_or("Pending", Phase::as_str)).or_default() += 1;
-            if let Some(reason) = database.lack {
+            if let Some(reason) = database.lack() {
                 *unjoined.entry(reason).or_default() += 1;
             }
             let age = match database.leaving {

@@ -301,7 +301,11 @@ fn a_machine_that_does_not_become_ready_holds_no_restart() {
             // Nor is that of the one that takes its place ready.
             world.unready = 1;
         },
-        |world| taint(world, 1, Some("node.kubernetes.io/disk-pressure")),
+        |world| {
+            taint(world, 1, Some("node.kubernetes.io/disk-pressure"));
+            // Nor does the one that takes its place join.
+            world.strangers = 1;
+        },
         |world| {
             world.children.nodes.remove(1);
             // Nor does the one that takes its place join.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cloud::{Attachment, AttachmentState, Instance, InstanceState, key};
 use jiff::SignedDuration;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::ObjectMeta;
@@ -269,9 +269,7 @@ impl World {
         }
         let mut made = pod(&uid, (&labels, &annotations), &node, before.is_some());
         let asked = before.as_deref().map_or(template.spec.as_ref(), |pod| pod.spec.as_ref());
-        let spec = made.spec.get_or_insert_default();
-        spec.containers = asked.unwrap().containers.clone();
-        spec.image_pull_secrets = asked.unwrap().image_pull_secrets.clone();
+        take_images(made.spec.get_or_insert_default(), asked.unwrap());
         if made.spec.as_ref().is_some_and(|spec| spec.containers.is_empty()) {
             // Which image it is, is known from its kubelet alone.
             let status = before.as_ref().and_then(|pod| pod.status.as_ref());
@@ -444,6 +442,12 @@ pub(super) fn is_of(node: &Node, instance: &Instance) -> bool {
 pub(super) fn listens(node: &Node) -> bool {
     let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().all(|condition| condition.status == "True")
+}
+
+/// Containers, and with what their images are pulled.
+fn take_images(spec: &mut PodSpec, asked: &PodSpec) {
+    spec.containers.clone_from(&asked.containers);
+    spec.image_pull_secrets.clone_from(&asked.image_pull_secrets);
 }
 
 /// Whether no pod is started on a Node.
