@@ -32,7 +32,10 @@ fn without(mut spec: Value, key: &str) -> Value {
 
 /// `Ok` when the write passes, else the messages of all rules that refuse it.
 fn write(new: &Value, old: &Value) -> Result<(), String> {
-    QuestDBSpec::validate_cel(new, Some(old)).map_err(|errors| format!("{errors:?}"))
+    QuestDBSpec::validate_cel(new, Some(old)).map_err(|errors| {
+        let texts: Vec<String> = errors.into_vec().into_iter().map(|error| error.message).collect();
+        texts.join("; ")
+    })
 }
 
 #[test]
