@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -72,11 +72,23 @@ class Contents:
         A volume that was made from a snapshot and has no disk yet holds what that
         snapshot holds; one that was made of nothing holds nothing.
         """
+
+        def source() -> Path | None:
+            disk = self.disk(volume_id)
+            if disk is None and made_from and self.has(made_from):
+                return self._path(made_from)
+            return disk
+
+        self._keep(snapshot_id, source)
+
+    def take_again(self, snapshot_id: str, of: str) -> None:
+        """Copy what another snapshot holds. Slow as well; fails when that one has gone."""
+        self._keep(snapshot_id, lambda: self._path(of))
+
+    def _keep(self, snapshot_id: str, find: Callable[[], Path | None]) -> None:
         temporary = self._directory / f"{UNFINISHED}{snapshot_id}"
         try:
-            source = self.disk(volume_id)
-            if source is None and made_from and self.has(made_from):
-                source = self._path(made_from)
+            source = find()
             if source is None:
                 temporary.mkdir()
             else:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from moto.core.responses import ActionResult
+from moto.ec2.models import ec2_backends, elastic_block_store
 
 from . import limits
-from .contents import Contents, CopyError
+from .contents import CopyError
 from .ec2_volumes import StrictVolumes
 from .errors import AwsError, not_found
-from .places import Volume, page
+from .places import Volume, is_true, page
 
 log = logging.getLogger(__name__)
 
 UNFINISHED = ("modifying", "optimizing")
+# What EC2 says that a copy of a snapshot is of.
+ARBITRARY_VOLUME = "vol-ffffffff"
 
 
 class StrictStorage(StrictVolumes):
@@ -86,8 +90,32 @@ class StrictStorage(StrictVolumes):
         if world.contents is not None:
             world.contents.begin(snapshot.id)
             contents = world.contents
-            self.afterwards = lambda: self._keep_content(contents, snapshot, volume)
+            self.afterwards = lambda: self._keep_content(
+                snapshot, lambda: contents.take(snapshot.id, volume.id, volume.snapshot_id)
+            )
         return ActionResult(snapshot)
+
+    def copy_snapshot(self) -> ActionResult:
+        """Begin a copy of a snapshot: of no volume that means anything, with the tags asked for."""
+        world, source = self.world, self._copied()
+        made: Any = super().copy_snapshot().result
+        snapshot = self.ec2_backend.snapshots[made["SnapshotId"]]
+        encrypted = source.encrypted or snapshot.encrypted or is_true(self._get_param("Encrypted"))
+        snapshot.volume = elastic_block_store.Volume(
+            self.ec2_backend, ARBITRARY_VOLUME, source.volume_size, None, encrypted=encrypted
+        )
+        snapshot.encrypted = encrypted
+        snapshot.status = "pending"
+        world.conceal(snapshot.id)
+        seconds = world.settings.snapshot_pending_s
+        world.later(seconds, "snapshot-pending", self.call.place, snapshot.id, source.id)
+        if world.contents is not None:
+            world.contents.begin(snapshot.id)
+            contents = world.contents
+            self.afterwards = lambda: self._keep_content(
+                snapshot, lambda: contents.take_again(snapshot.id, source.id)
+            )
+        return ActionResult(made)
 
     def describe_snapshots(self) -> ActionResult:
         """Snapshots that describes know of, page by page."""
@@ -112,13 +140,25 @@ class StrictStorage(StrictVolumes):
         self.world.forget_contents()
         return result
 
-    def _keep_content(self, contents: Contents, snapshot: Any, volume: Volume) -> None:
-        """Copy the volume's disk. A snapshot whose copy fails has failed as EC2's do: later."""
+    def _copied(self) -> Any:
+        """The snapshot that a copy is asked for of, in its own region."""
+        snapshot_id = self._get_param("SourceSnapshotId")
+        self._refuse_unseen([snapshot_id])
+        region = self._get_param("SourceRegion")
+        source = ec2_backends[self.current_account][region].snapshots.get(snapshot_id)
+        if source is None:
+            raise not_found("snap", snapshot_id)
+        if source.status != "completed":
+            raise AwsError("IncorrectState", f"Snapshot is in invalid state - {source.status}")
+        return source
+
+    def _keep_content(self, snapshot: Any, copy: Callable[[], None]) -> None:
+        """Copy what it is of. A snapshot whose copy fails has failed as EC2's do: later."""
         failure = None
         try:
-            contents.take(snapshot.id, volume.id, volume.snapshot_id)
+            copy()
         except CopyError as error:
-            log.warning("snapshot %s of %s: %s", snapshot.id, volume.id, error)
+            log.warning("snapshot %s of %s: %s", snapshot.id, snapshot.volume_id, error)
             failure = str(error)
         with self.world.lock:
             if failure is not None:

@@ -30,6 +30,12 @@ class StrictVolumes(StrictInstances):
             seconds = world.settings.volume_creating_s
             world.later(seconds, "volume-creating", self.call.place, volume.id)
             world.tokens.remember(self.call, world.now(), volume)
+        elif volume.id not in self.ec2_backend.volumes:
+            raise AwsError(
+                "IdempotentParameterMismatch",
+                "The client token you have provided is associated with a resource that is already"
+                " deleted. Please use a different client token.",
+            )
         return ActionResult(volume)
 
     def describe_volumes(self) -> ActionResult:

@@ -216,6 +216,21 @@ def test_an_endpoint_killed_while_it_copies_fails_the_snapshot(site: Site) -> No
         assert site.copies() == [kept]
 
 
+def test_a_copy_of_a_snapshot_holds_what_that_holds(site: Site) -> None:
+    volume_id = site.endpoint.available()
+    (site.disk(volume_id) / "x").write_text("before")
+    snapshot_id = site.whole(volume_id)
+    (site.disk(volume_id) / "x").write_text("after")
+    ec2 = site.endpoint.ec2
+    asked = {"SourceRegion": "eu-west-1", "SourceSnapshotId": snapshot_id}
+    again = ec2.copy_snapshot(**asked)["SnapshotId"]
+    ec2.delete_snapshot(SnapshotId=snapshot_id)
+    site.endpoint.advance(2)
+    assert site.described(again)["State"] == "completed"
+    assert site.copies() == [again]
+    assert (site.snapshots / again / "x").read_text() == "before"
+
+
 def test_a_copy_stays_while_a_volume_made_from_it_has_no_disk(site: Site) -> None:
     first = site.endpoint.available()
     (site.disk(first) / "x").write_text("x")

@@ -252,6 +252,65 @@ def test_snapshots_take_time(strict: Endpoint) -> None:
     strict.ec2.delete_snapshot(SnapshotId=snapshot_id)
 
 
+def test_a_copy_of_a_snapshot_is_of_no_volume(strict: Endpoint) -> None:
+    volume_id = strict.available()
+    tags = [{"Key": "k", "Value": "v"}]
+    given = [{"ResourceType": "snapshot", "Tags": tags}]
+    snapshot_id = strict.ec2.create_snapshot(VolumeId=volume_id, TagSpecifications=given)[
+        "SnapshotId"
+    ]
+    strict.advance(0.5)
+
+    def copy(**values: object) -> str:
+        answer = strict.ec2.copy_snapshot(
+            SourceRegion="eu-west-1", SourceSnapshotId=snapshot_id, **values
+        )
+        return str(answer["SnapshotId"])
+
+    with refused("IncorrectState"):
+        copy()
+    strict.advance(2)
+    strict.ec2.modify_volume(VolumeId=volume_id, Size=40)
+    strict.advance(3)
+    tagged, bare = copy(TagSpecifications=given), copy()
+    with refused("InvalidSnapshot.NotFound"):
+        strict.ec2.describe_snapshots(SnapshotIds=[tagged])
+    strict.advance(0.5)
+
+    def described(*filters: tuple[str, str]) -> dict[str, tuple[object, ...]]:
+        asked = [{"Name": name, "Values": [value]} for name, value in filters]
+        answer = strict.ec2.describe_snapshots(OwnerIds=["self"], Filters=asked)
+        return {
+            one["SnapshotId"]: (one["VolumeId"], one["VolumeSize"], one["State"])
+            for one in answer["Snapshots"]
+            if one["SnapshotId"] in (snapshot_id, tagged, bare)
+        }
+
+    copied = ("vol-ffffffff", 20, "pending")
+    assert described(("volume-id", "vol-ffffffff")) == {tagged: copied, bare: copied}
+    original = (volume_id, 20, "completed")
+    # Tags come along only where they are asked for.
+    assert described(("tag:k", "v")) == {snapshot_id: original, tagged: copied}
+    strict.ec2.delete_snapshot(SnapshotId=snapshot_id)
+    strict.advance(2)
+    assert described() == {one: ("vol-ffffffff", 20, "completed") for one in (tagged, bare)}
+    assert strict.create_volume(SnapshotId=bare)["Size"] == 20
+    with refused("InvalidSnapshot.NotFound"):
+        copy()
+
+
+def test_a_token_of_a_volume_that_is_gone_is_spent(strict: Endpoint) -> None:
+    key = token()
+    volume_id = strict.available(ClientToken=key)
+    strict.ec2.delete_volume(VolumeId=volume_id)
+    assert strict.create_volume(ClientToken=key)["State"] == "deleting"
+    strict.advance(0.5)
+    with refused("IdempotentParameterMismatch"):
+        strict.create_volume(ClientToken=key)
+    strict.advance(86_400)
+    assert strict.create_volume(ClientToken=key)["VolumeId"] != volume_id
+
+
 def test_dead_machine_holds_its_volume(strict: Endpoint) -> None:
     instance_id, volume_id = strict.attached()
     strict.post(f"/instances/{instance_id}/kill", {"how": "impair"})
