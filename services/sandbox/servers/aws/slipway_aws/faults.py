@@ -23,7 +23,8 @@ KINDS = {
     "delay": "wait `delay_s` of wall time, before the work or `after` it",
     "stale": "answer describes from `stale_s` ago",
     "stick": "keep state transitions named `transition` from happening",
-    "spoil": "let transitions named `transition` end badly, with `message`: `snapshot-pending` does",
+    "spoil": "let transitions named `transition` end badly, with `code` or `message`:"
+    " `snapshot-pending`, `instance-pending`, `volume-creating`, `volume-modifying` do",
 }
 
 
@@ -116,11 +117,11 @@ class Faults:
                     return True
         return False
 
-    def spoils(self, transition: Any) -> Fault | None:
-        """The first fault that lets this transition end badly now."""
+    def spoils(self, transition: Any, about: str = "") -> Fault | None:
+        """The first fault that lets this transition end badly now; ``about``: what it may name too."""
         with self._changed:
             for fault in self._faults.values():
-                meant = fault.kind == "spoil" and _holds(fault, transition)
+                meant = fault.kind == "spoil" and _holds(fault, transition, about)
                 if meant and self._fires(fault):
                     return fault
         return None
@@ -162,9 +163,9 @@ def _meets(fault: Fault, call: Any) -> bool:
     return not fault.contains or fault.contains in json.dumps(call.params, default=str)
 
 
-def _holds(fault: Fault, transition: Any) -> bool:
+def _holds(fault: Fault, transition: Any, about: str = "") -> bool:
     return (
         fnmatch.fnmatchcase(transition.name, fault.transition)
         and fnmatch.fnmatchcase(transition.region, fault.region)
-        and fault.contains in f"{transition.target} {transition.mark}"
+        and fault.contains in f"{transition.target} {transition.mark} {about}"
     )

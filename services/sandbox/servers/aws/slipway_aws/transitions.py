@@ -7,6 +7,7 @@ later one of the same resource.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from moto.core.utils import utcnow
@@ -56,8 +57,15 @@ def die(world: World, instance: Instance, how: str) -> None:
 
 def _started(world: World, transition: Transition) -> None:
     instance = _instance(transition, "pending")
-    if instance is not None:
+    if instance is None:
+        return
+    if (spoilt := world.faults.spoils(transition, _about(instance))) is None:
         set_state(instance, "running")
+        return
+    # As EC2 does where an account may have no further disk, or not use the key of one: the launch was taken.
+    _terminate(world, instance, (transition.account, transition.region))
+    code = spoilt.code if "." in spoilt.code else f"Server.{spoilt.code}"
+    instance.state_reason = StateReason(f"{code}: {spoilt.message}", code)
 
 
 def _stopped(world: World, transition: Transition) -> None:
@@ -111,18 +119,27 @@ def _terminate(world: World, instance: Instance, place: tuple[str, str]) -> None
 
 def _volume_created(world: World, transition: Transition) -> None:
     volume = _volume(transition)
-    if volume is not None and volume.status == "creating":
+    if volume is None or volume.status != "creating":
+        return
+    if world.faults.spoils(transition, _about(volume)) is None:
         volume.slipway_state = None
+    else:
+        # As EC2 does where the key may not be used: it says so nowhere.
+        _remove(world, transition, volume)
 
 
 def _volume_deleted(world: World, transition: Transition) -> None:
     volume = _volume(transition)
     if volume is not None and volume.status == "deleting":
-        backend = _backend(transition)
-        del backend.volumes[volume.id]
-        backend.tags.pop(volume.id, None)
-        if volume.snapshot_id:
-            world.forget_contents()
+        _remove(world, transition, volume)
+
+
+def _remove(world: World, transition: Transition, volume: Volume) -> None:
+    backend = _backend(transition)
+    del backend.volumes[volume.id]
+    backend.tags.pop(volume.id, None)
+    if volume.snapshot_id:
+        world.forget_contents()
 
 
 def _volume_attached(world: World, transition: Transition) -> None:
@@ -148,6 +165,11 @@ def _volume_detached(world: World, transition: Transition) -> bool:
 def _volume_modified(world: World, transition: Transition) -> None:
     modification = _modification(transition, "modifying")
     if modification is None:
+        return
+    if (spoilt := world.faults.spoils(transition, _about(modification.volume))) is not None:
+        # It counts as one of the day, and the volume stays as it was.
+        modification.slipway_state = "failed"
+        modification.status_message, modification.end_time = spoilt.message, utcnow()
         return
     for name, value in modification.slipway_target.items():
         setattr(modification.volume, name, value)
@@ -179,6 +201,11 @@ def _snapshot_completed(world: World, transition: Transition) -> bool:
     else:
         snapshot.status = "completed"
     return False
+
+
+def _about(resource: Any) -> str:
+    """What a test may know of a resource before it has an id: its tags."""
+    return json.dumps({tag["key"]: tag["value"] for tag in resource.get_tags()})
 
 
 def _backend(transition: Transition) -> Any:

@@ -115,6 +115,64 @@ def test_spoilt_snapshot(strict: Endpoint) -> None:
     assert kept(volume_id) == ("completed", None)
 
 
+def test_a_launch_that_is_taken_and_comes_to_nothing(strict: Endpoint) -> None:
+    key = token()
+    tags = [{"ResourceType": "instance", "Tags": [{"Key": "which", "Value": key}]}]
+    said = {"code": "Client.VolumeLimitExceeded", "message": "Volume limit exceeded"}
+    fault = strict.fault("spoil", transition="instance-pending", contains=key, times=1, **said)
+    assert strict.state(strict.running()) == "running"
+    assert strict.launch(TagSpecifications=tags, ClientToken=key)["State"]["Name"] == "pending"
+    assert strict.fired(fault) == 0
+    strict.advance(2)
+    assert strict.fired(fault) == 1
+    again = strict.launch(TagSpecifications=tags, ClientToken=key)
+    assert again["State"]["Name"] == "terminated"
+    reason = strict.instance(again["InstanceId"])["StateReason"]
+    assert reason["Code"] == "Client.VolumeLimitExceeded"
+    assert strict.state(strict.running(TagSpecifications=tags)) == "running"
+    strict.fault("spoil", transition="instance-pending", contains=key)
+    ended = strict.running(TagSpecifications=tags)
+    assert strict.instance(ended)["StateReason"]["Code"] == "Server.InternalError"
+
+
+def test_a_volume_that_is_taken_and_comes_to_nothing(strict: Endpoint) -> None:
+    key = token()
+    given = {
+        "TagSpecifications": [
+            {"ResourceType": "volume", "Tags": [{"Key": "which", "Value": key}]}
+        ],
+        "ClientToken": key,
+    }
+    fault = strict.fault("spoil", transition="volume-creating", contains=key)
+    volume_id = strict.create_volume(**given)["VolumeId"]
+    strict.advance(0.3)
+    assert strict.volume(volume_id)["State"] == "creating"
+    strict.advance(1)
+    assert strict.fired(fault) == 1
+    with refused("InvalidVolume.NotFound"):
+        strict.volume(volume_id)
+    strict.delete(f"/faults/{fault}")
+    with refused("IdempotentParameterMismatch"):
+        strict.create_volume(**given)
+    given["ClientToken"] = token()
+    assert strict.volume(strict.available(**given))["State"] == "available"
+
+
+def test_a_modification_that_ec2_gives_up(strict: Endpoint) -> None:
+    volume_id = strict.available()
+    fault = strict.fault("spoil", transition="volume-modifying", contains=volume_id, message="no")
+    strict.ec2.modify_volume(VolumeId=volume_id, Size=40)
+    strict.advance(1)
+    answer = strict.ec2.describe_volumes_modifications(VolumeIds=[volume_id])
+    [found] = answer["VolumesModifications"]
+    assert (found["ModificationState"], found["StatusMessage"]) == ("failed", "no")
+    assert strict.volume(volume_id)["Size"] == 20
+    strict.delete(f"/faults/{fault}")
+    strict.ec2.modify_volume(VolumeId=volume_id, Size=40)
+    strict.advance(1)
+    assert strict.volume(volume_id)["Size"] == 40
+
+
 def test_stale_describe_goes_back_in_time(strict: Endpoint) -> None:
     instance_id = strict.running()
     fault = strict.fault("stale", action="DescribeInstances", stale_s=5)
