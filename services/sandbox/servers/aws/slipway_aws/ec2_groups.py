@@ -7,6 +7,7 @@ from typing import Any
 from moto.core.responses import ActionResult, EmptyResult
 from moto.ec2.responses._base_response import EC2BaseResponse
 
+from . import limits
 from .ec2_storage import StrictStorage
 from .errors import AwsError, not_found
 from .places import page
@@ -80,6 +81,7 @@ class StrictEC2(StrictStorage):
     def create_tags(self) -> ActionResult:
         """Tag resources that are known."""
         self._refuse_unseen(self._get_param("Resources", []))
+        limits.check_tags({tag["Key"]: tag.get("Value") for tag in self._get_param("Tags", [])})
         return super().create_tags()
 
     def _is_used(self, group: Any) -> bool:

@@ -14,11 +14,13 @@ from moto.ec2.models.instance_types import INSTANCE_TYPES
 from moto.ec2.models.instances import StateReason
 from moto.ec2.responses import EC2Response
 
+from . import limits
 from .calls import Gated
 from .errors import AwsError, not_found
 from .places import Instance, is_true, page, set_state, state_of
 
 LONGEST_USER_DATA = 16_384
+MOST_FILTER_VALUES = 200
 PROTECTIONS = {
     "disableApiTermination": "disable_api_termination",
     "disableApiStop": "disable_api_stop",
@@ -129,6 +131,22 @@ class StrictInstances(Gated, EC2Response):
             return super().describe_instance_types()
         except ServiceException as error:
             raise AwsError(error.code.removesuffix(".NotFound"), error.message) from error
+
+    def _filters_from_querystring(self) -> Any:
+        filters = super()._filters_from_querystring()
+        if sum(len(values) for values in filters.values()) > MOST_FILTER_VALUES:
+            raise AwsError(
+                "FilterLimitExceeded",
+                "The maximum number of filter values specified on a single call is"
+                f" {MOST_FILTER_VALUES}",
+            )
+        return filters
+
+    def _parse_tag_specification(self, expected_type: str | None = None) -> Any:
+        asked = super()._parse_tag_specification(expected_type)
+        for tags in asked.values():
+            limits.check_tags(tags)
+        return asked
 
     def _check_launch(self) -> None:
         if (kind := self._get_param("InstanceType")) and kind not in INSTANCE_TYPES:

@@ -1,4 +1,4 @@
-"""What EBS allows of each type of volume, and what it says of anything else.
+"""What EBS allows of each type of volume, what EC2 allows of tags, and what it says of anything else.
 
 Bounds are those of the API reference of CreateVolume and ModifyVolume, ratios those of the EBS
 user guide. Codes and texts of the ratios are what EC2 has been seen to answer. Of what lies below
@@ -15,6 +15,9 @@ from .errors import AwsError
 IOPS, THROUGHPUT = 3_000, 125
 # How much of it each operation a second allows.
 THROUGHPUT_PER_IOPS = 0.25
+# How long keys and values of tags may be, in characters, and how many tags a resource may have.
+LONGEST_KEY, LONGEST_VALUE, MOST_TAGS = 128, 256, 50
+RESERVED = "aws:"
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,24 @@ def check_new(kind: str, size: int | None, iops: int | None, throughput: int | N
         )
     if size is not None:
         check(kind, size, *completed(kind, iops, throughput))
+
+
+def check_tags(tags: dict[str, str | None]) -> None:
+    """Refuse tags that no resource may have."""
+    for key, value in tags.items():
+        if key.lower().startswith(RESERVED):
+            text = f"Tag keys starting with '{RESERVED}' are reserved for internal use"
+        elif len(key) > LONGEST_KEY:
+            text = f"Tag key exceeds the maximum length of {LONGEST_KEY} characters"
+        elif len(value or "") > LONGEST_VALUE:
+            text = f"Tag value exceeds the maximum length of {LONGEST_VALUE} characters"
+        else:
+            continue
+        raise AwsError("InvalidParameterValue", text)
+    if len(tags) > MOST_TAGS:
+        raise AwsError(
+            "TagLimitExceeded", "The maximum number of Tags for a resource has been reached."
+        )
 
 
 def completed(

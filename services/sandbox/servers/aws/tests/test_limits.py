@@ -146,3 +146,42 @@ def test_a_copy_is_as_large_as_what_was_copied(strict: Endpoint) -> None:
         strict.ec2.create_volume(
             AvailabilityZone=f"{REGION}a", VolumeType="gp3", SnapshotId=snapshot_id, Iops=10_001
         )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("k" * 129, "v"), ("k", "v" * 257), ("aws:k", "v"), ("AWS:k", "v")]
+)
+def test_tags_that_no_resource_may_have_are_refused(
+    strict: Endpoint, key: str, value: str
+) -> None:
+    tags = [{"Key": key, "Value": value}]
+    volume_id = strict.available()
+    with refused("InvalidParameterValue"):
+        strict.ec2.create_tags(Resources=[volume_id], Tags=tags)
+    for kind, create in (
+        ("volume", strict.create_volume),
+        ("instance", strict.launch),
+        ("snapshot", lambda **given: strict.ec2.create_snapshot(VolumeId=volume_id, **given)),
+    ):
+        with refused("InvalidParameterValue"):
+            create(TagSpecifications=[{"ResourceType": kind, "Tags": tags}])
+
+
+def test_a_resource_has_fifty_tags_at_most(strict: Endpoint) -> None:
+    tags = [{"Key": f"k{number}", "Value": ""} for number in range(51)]
+    with refused("TagLimitExceeded"):
+        strict.create_volume(TagSpecifications=[{"ResourceType": "volume", "Tags": tags}])
+    given = [{"ResourceType": "volume", "Tags": tags[:50]}]
+    volume_id = strict.available(TagSpecifications=given)
+    with refused("TagLimitExceeded"):
+        strict.ec2.create_tags(Resources=[volume_id], Tags=tags[50:])
+    longest = [{"Key": "k0", "Value": "v" * 256}]
+    strict.ec2.create_tags(Resources=[volume_id], Tags=longest)
+
+
+def test_a_describe_names_two_hundred_values_at_most(strict: Endpoint) -> None:
+    ids = [f"vol-{number:017x}" for number in range(201)]
+    ask = strict.ec2.describe_volumes
+    assert ask(Filters=[{"Name": "volume-id", "Values": ids[:200]}])["Volumes"] == []
+    with refused("FilterLimitExceeded"):
+        ask(Filters=[{"Name": "volume-id", "Values": ids}])
