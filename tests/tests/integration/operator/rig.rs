@@ -162,6 +162,11 @@ impl Rig {
         ]
     }
 
+    /// The region of its machines and disks.
+    pub(super) fn region(&self) -> &str {
+        &self.network.region
+    }
+
     pub(super) fn as_admin(&self) -> Api<QuestDB> {
         Api::namespaced(self.admin.clone(), &self.namespace)
     }

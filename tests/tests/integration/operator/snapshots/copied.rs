@@ -1,0 +1,86 @@
+//! What people make of a copy by hand has its tags: it is neither destroyed with it nor taken for one of ours.
+
+use cloud::{SnapshotId, VolumeSnapshot, key};
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams};
+use resources::SnapshotPhase;
+use testkit::eventually;
+
+use super::super::rig::{PATIENCE, Rig};
+use super::super::subject::Subject;
+use super::{Stage, api, copies, settled, take};
+use crate::endpoint::by_hand;
+
+/// Copies a copy within its region, with these of its tags: EC2 gives it no others.
+async fn copied(rig: &Rig, copy: &VolumeSnapshot, tagged: impl Fn(&str) -> bool) -> SnapshotId {
+    let text = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let mut parameters = vec![
+        text("SourceRegion", rig.region()),
+        text("SourceSnapshotId", copy.id.as_str()),
+        text("TagSpecification.1.ResourceType", "snapshot"),
+    ];
+    for (number, (key, value)) in (1..).zip(copy.tags.iter().filter(|&(key, _)| tagged(key))) {
+        let tag = format!("TagSpecification.1.Tag.{number}");
+        parameters.extend([text(&format!("{tag}.Key"), key), text(&format!("{tag}.Value"), value)]);
+    }
+    let answer = by_hand(rig.region(), "CopySnapshot", &parameters).await;
+    let id = answer.split_once("<snapshotId>").and_then(|(_, rest)| rest.split_once("</snapshotId>"));
+    SnapshotId::new(id.unwrap_or_else(|| panic!("no id: {answer}")).0)
+}
+
+async fn ids(subject: &Subject) -> Vec<SnapshotId> {
+    let mut ids: Vec<_> = copies(subject).await.into_iter().map(|copy| copy.id).collect();
+    ids.sort();
+    ids
+}
+
+/// What is told of the copies of a snapshot that stay.
+async fn told(rig: &Rig, name: &str) -> String {
+    let events: Api<Event> = Api::namespaced(rig.admin.clone(), &rig.namespace);
+    eventually(PATIENCE, "a word about what stays", async || {
+        let all = events.list(&ListParams::default()).await.ok()?.items;
+        let is_it = |event: &Event| {
+            let about = event.regarding.as_ref().and_then(|about| about.name.as_deref());
+            event.reason.as_deref() == Some("LeftToOthers") && about == Some(name)
+        };
+        all.into_iter().find(is_it)?.note
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_people_made_of_a_copy_outlives_it_and_is_told() {
+    let stage = Stage::new().await;
+    let operator = stage.operator(&[]).await;
+    let subject = &stage.subject;
+    take(subject, "first", "Delete").await;
+    settled(subject, "first", SnapshotPhase::Succeeded).await;
+    let mut found = copies(subject).await;
+    assert_eq!(found.len(), 1, "{found:?}");
+    let ours = found.remove(0);
+    let all = copied(&subject.rig, &ours, |_| true).await;
+    // As from an operator that did not yet say of which volume it is.
+    let without = copied(&subject.rig, &ours, |tag| tag != key::VOLUME).await;
+    let mut theirs = vec![all, without];
+    theirs.sort();
+    eventually(PATIENCE, "copies of the copy", async || (copies(subject).await.len() == 3).then_some(()))
+        .await;
+    let of_nothing = |copy: &&VolumeSnapshot| copy.volume.as_str() == "vol-ffffffff";
+    assert_eq!(copies(subject).await.iter().filter(of_nothing).count(), 2);
+
+    api(subject).delete("first", &DeleteParams::default()).await.unwrap();
+    eventually(PATIENCE, "the snapshot gone", async || {
+        api(subject).get_opt("first").await.unwrap().is_none().then_some(())
+    })
+    .await;
+    assert_eq!(ids(subject).await, theirs);
+    let note = told(&subject.rig, "first").await;
+    assert!(theirs.iter().all(|id| note.contains(id.as_str())), "{note}");
+    assert!(!note.contains(ours.id.as_str()), "{note}");
+
+    for id in &theirs {
+        subject.rig.aws.delete_snapshot(id).await.unwrap();
+    }
+    stage.end(operator).await;
+}
