@@ -158,8 +158,20 @@ async fn create_volume(pass: &Pass<'_>, volume: &NewVolume) -> Result<(), Error>
     }
     // A database has one disk in its life, so its token is always that of generation 1.
     let token = ClientToken::new(&subject.cluster, &subject.database, Role::Volume, 1);
-    let created = pass.context.cloud.create_volume(volume, &token).await;
-    created.map(drop).map_err(Error::aws("create the volume"))
+    match pass.context.cloud.create_volume(volume, &token).await {
+        // It was taken before, and the volume is gone again, as where its key may not be used: the plan says so once none has shown
+        // for long.
+        Err(error) if is_spent(&error) => {
+            tracing::warn!(error = runtime::telemetry::chain(&error), "EC2 gave up the volume");
+            Ok(())
+        }
+        created => created.map(drop).map_err(Error::aws("create the volume")),
+    }
+}
+
+/// Whether EC2 says that what the client token made is deleted: it is not coming any more, and nothing else is by this token.
+fn is_spent(error: &AwsError) -> bool {
+    matches!(error, AwsError::ParameterMismatch { call } if call.message.contains("already deleted"))
 }
 
 async fn create_security_group(pass: &Pass<'_>, group: &NewSecurityGroup) -> Result<(), Error> {
@@ -230,5 +242,24 @@ mod tests {
             assert_eq!(is_number_of_disk(resource, &tags), is_number, "{resource} {tags:?}");
         }
         assert!(check_not_lower(&disk(numbered("2")), &numbered("odd")).is_err());
+    }
+
+    #[test]
+    fn a_token_is_spent_where_what_it_made_is_deleted() {
+        for (words, expected) in [
+            (
+                "The client token you have provided is associated with a resource that is already deleted. Please use a \
+                 different client token.",
+                true,
+            ),
+            (
+                "Arguments on this idempotent request are inconsistent with those used in previous request(s).",
+                false,
+            ),
+        ] {
+            let call = || Box::new(cloud::Call::new("CreateVolume", words));
+            assert_eq!(is_spent(&AwsError::ParameterMismatch { call: call() }), expected, "{words}");
+            assert!(!is_spent(&AwsError::IncorrectState { call: call() }), "{words}");
+        }
     }
 }
