@@ -21,6 +21,7 @@ mod firewall;
 mod foreground;
 mod foreign;
 mod frugal;
+mod given_up;
 mod guide;
 mod hands;
 mod identity;

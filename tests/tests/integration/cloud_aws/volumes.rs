@@ -20,6 +20,14 @@ async fn a_token_makes_one_volume() {
     let found = corner.aws.describe_volumes(&Select::cluster(&corner.cluster)).await.unwrap();
     assert_eq!(found.len(), 1);
     corner.aws.delete_volume(&first).await.unwrap();
+    // It is the answer for as long as it is there, and no other is made in its place.
+    let spent = eventually(DEADLINE, "another answer than the volume", async || {
+        let answer = corner.aws.create_volume(&corner.new_volume(), &token).await;
+        answer.err().filter(|error| error.category() != "throttled")
+    })
+    .await;
+    assert_eq!(spent.category(), "parameter_mismatch", "{spent:?}");
+    assert!(spent.call().message.contains("already deleted"), "{spent:?}");
 }
 
 #[tokio::test]
