@@ -313,10 +313,10 @@ fn new(resource: &QuestDBSnapshot, seen: &Seen, disk: &Disk) -> NewSnapshot {
     let owner = Owner { generation, ..Owner::new(&disk.cluster, &disk.database, Role::Snapshot) };
     NewSnapshot {
         volume: disk.volume.clone(),
-        description: format!("{} of QuestDB {namespace}/{}", name, resource.spec.database),
+        description: cut(&format!("{} of QuestDB {namespace}/{}", name, resource.spec.database), DESCRIPTION),
         tags: owner
             .tags()
-            .named(format!("{}/{namespace}/{name}", disk.cluster))
+            .named(cut(&format!("{}/{namespace}/{name}", disk.cluster), TAG))
             .with(key::SNAPSHOT, identity(resource).unwrap_or_default())
             .with(key::BASIS, seen.ground.basis().unwrap_or_default())
             .with(key::NAMESPACE, namespace)
@@ -324,4 +324,13 @@ fn new(resource: &QuestDBSnapshot, seen: &Seen, disk: &Disk) -> NewSnapshot {
             .with(key::QUESTDB, &disk.version)
             .with(key::VOLUME, disk.volume.as_str()),
     }
+}
+
+/// How many characters EC2 takes of a description, and of the value of a tag.
+const DESCRIPTION: usize = 255;
+const TAG: usize = 256;
+
+/// What people read in the AWS console, and nothing rests on: a snapshot may have a name of 253 characters.
+fn cut(text: &str, most: usize) -> String {
+    text.chars().take(most).collect()
 }

@@ -51,6 +51,18 @@ fn the_tags_of_a_copy_say_all_that_anybody_will_have_to_know() {
 }
 
 #[test]
+fn whatever_a_snapshot_is_called_ec2_takes_the_words() {
+    let (mut world, seen) = after(3);
+    let name = "n".repeat(253);
+    world.objects[0].metadata.name = Some(name.clone());
+    world.objects[0].metadata.namespace = Some("s".repeat(63));
+    let Some(Step::Begin(new)) = plan(&world.objects[0], &seen).step else { panic!("{seen:?}") };
+    assert_eq!(new.description.len(), 255);
+    assert!(new.tags.iter().all(|(key, value)| key.len() <= 128 && value.len() <= 256), "{:?}", new.tags);
+    assert_eq!(new.tags.get(key::OBJECT), Some(name.as_str()), "what decides is whole");
+}
+
+#[test]
 fn a_copy_is_of_the_object_that_had_it_made() {
     let (world, _) = after(3);
     let own = Tags::new().with(key::NAMESPACE, "ns").with(key::OBJECT, "a");
