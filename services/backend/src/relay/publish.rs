@@ -106,7 +106,9 @@ impl Relay {
                 return Some(told(asked, delivered, few));
             }
             // A broker refuses a whole batch when one record is too large: each is tried alone before it is set aside.
-            Err(bus::Error::TooLarge { .. }) if !self.refusals().too_large(asked.0) => sent.suspected += 1,
+            Err(bus::Error::TooLarge { .. }) if !self.refusals().too_large(asked.0, Instant::now()) => {
+                sent.suspected += 1;
+            }
             Err(error) => sent.refused(asked, error),
         }
         None

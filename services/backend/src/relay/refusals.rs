@@ -1,10 +1,11 @@
 //! What Kafka did not take waits before it is sent again, each database for itself, and what may be too large goes alone. Pure:
 //! whoever calls brings the time and the chance.
 //!
-//! *Invariant:* nobody waits because another database failed, unless nobody's records are taken at all. *Invariant:* how a
-//! database's record was sent can be seen here until the word on it comes: only words change it, and at most one is to come.
+//! *Invariant:* nobody waits because another database failed, unless nobody's records are taken at all. *Invariant:* whoever is
+//! to go alone when a word comes was sent alone: only words say so, and of a database at most one is to come. Time only takes
+//! that back, and then the record is tried once more.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use domain::DatabaseId;
@@ -12,7 +13,8 @@ use runtime::Backoff;
 
 /// So many that wait are no matter of a few partitions: nothing more is sent before some are due again.
 const MOST: usize = 16_000;
-/// So long after a wait a failure is forgotten: somebody else published the state, or had it put aside.
+/// So long after a wait a failure is forgotten, and as long after its word what may be too large: somebody else published the
+/// state, or had it put aside. Longer than any word takes to come.
 const FORGET: Duration = Duration::from_mins(5);
 
 /// What Kafka did not take.
@@ -20,8 +22,8 @@ const FORGET: Duration = Duration::from_mins(5);
 pub(super) struct Refusals {
     policy: Backoff,
     failed: BTreeMap<DatabaseId, Wait>,
-    /// Sent in a batch with others they were too large, one of them at least.
-    alone: BTreeSet<DatabaseId>,
+    /// Sent in a batch with others they were too large, one of them at least. Until then they go alone.
+    alone: BTreeMap<DatabaseId, Instant>,
     /// Whether Kafka took nothing since something failed that had not failed before, and is not forgotten.
     is_dark: bool,
 }
@@ -36,12 +38,14 @@ struct Wait {
 impl Refusals {
     /// None yet; what fails waits by this policy.
     pub(super) const fn new(policy: Backoff) -> Self {
-        Self { policy, failed: BTreeMap::new(), alone: BTreeSet::new(), is_dark: false }
+        Self { policy, failed: BTreeMap::new(), alone: BTreeMap::new(), is_dark: false }
     }
 
     /// The databases of which nothing is to be sent yet.
     pub(super) fn waiting(&mut self, now: Instant) -> Vec<DatabaseId> {
         self.failed.retain(|_, wait| wait.until + FORGET > now);
+        let failed = &self.failed;
+        self.alone.retain(|database, until| *until > now || failed.contains_key(database));
         self.is_dark &= !self.failed.is_empty();
         self.failed.iter().filter(|(_, wait)| wait.until > now).map(|(database, _)| *database).collect()
     }
@@ -63,7 +67,7 @@ impl Refusals {
 
     /// Whether a database's record is to go alone.
     pub(super) fn is_alone(&self, database: DatabaseId) -> bool {
-        self.alone.contains(&database)
+        self.alone.contains_key(&database)
     }
 
     /// Kafka took a database's record, or never will.
@@ -73,8 +77,8 @@ impl Refusals {
     }
 
     /// A broker found the batch too large in which a database's record was. Says whether it was that record.
-    pub(super) fn too_large(&mut self, database: DatabaseId) -> bool {
-        !self.alone.insert(database)
+    pub(super) fn too_large(&mut self, database: DatabaseId, now: Instant) -> bool {
+        self.alone.insert(database, now + FORGET).is_some()
     }
 
     /// Takes in the words of a while: which databases failed, and how many records were taken. `random` gives numbers of
@@ -152,13 +156,27 @@ mod tests {
 
     #[test]
     fn only_what_went_alone_is_too_large_for_certain() {
-        let (mut refusals, [large, beside], _) = scene();
-        assert!(!refusals.too_large(large) && !refusals.too_large(beside));
+        let (mut refusals, [large, beside], now) = scene();
+        assert!(!refusals.too_large(large, now) && !refusals.too_large(beside, now));
         assert!(refusals.is_alone(large) && refusals.is_alone(beside));
         refusals.settled(beside);
-        assert!(refusals.too_large(large) && !refusals.is_alone(beside));
+        assert!(refusals.too_large(large, now) && !refusals.is_alone(beside));
         refusals.settled(large);
         assert!(!refusals.is_alone(large), "the next state may be smaller");
+    }
+
+    #[test]
+    fn what_others_published_goes_with_all_others_again_after_a_while() {
+        let (mut refusals, [taken, failed], now) = scene();
+        assert!(!refusals.too_large(taken, now) && !refusals.too_large(failed, now));
+        refusals.heard([failed], 0, now + SECOND, || 1.0);
+        assert!(refusals.waiting(now + FORGET - SECOND).is_empty());
+        assert!(refusals.is_alone(taken), "a word may be to come");
+        assert!(refusals.waiting(now + FORGET).is_empty());
+        assert!(!refusals.is_alone(taken), "nobody said anything for long");
+        assert!(refusals.is_alone(failed), "it is still tried");
+        assert!(refusals.waiting(now + 2 * FORGET).is_empty());
+        assert!(!refusals.is_alone(failed) && !refusals.too_large(taken, now), "as if nothing had been said");
     }
 
     #[test]
