@@ -7,6 +7,7 @@
 mod running;
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -215,10 +216,17 @@ impl<H: Handler> Engine<H> {
         snapshot.bytes = load.bytes;
     }
 
+    /// Whoever tells has other things to do, such as the record that it took to work on next: a panic is no reason to lose them.
     fn tell_superseded(&self, superseded: Option<Entry<Arc<H::Work>>>) {
-        if let Some(old) = superseded {
-            self.state.update(|state| state.superseded += 1);
-            self.handler.superseded(&old.work);
+        let Some(old) = superseded else { return };
+        self.state.update(|state| state.superseded += 1);
+        if catch_unwind(AssertUnwindSafe(|| self.handler.superseded(&old.work))).is_err() {
+            let Ticket { partition, offset, .. } = old.ticket;
+            tracing::error!(
+                kafka.partition = partition,
+                kafka.offset = offset,
+                "a record that is superseded made its handler panic"
+            );
         }
     }
 }

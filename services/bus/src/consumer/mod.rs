@@ -80,7 +80,8 @@ pub trait Handler: Send + Sync + 'static {
     /// [`Handler::handle`] panicked on this record.
     fn panicked(&self, work: Arc<Self::Work>, attempt: u32) -> impl Future<Output = Disposition> + Send;
 
-    /// A newer record of the key took this one's place before it ran. Quick, no waiting, no panic.
+    /// A newer record of the key took this one's place before it was dealt with. Quick, no waiting. A panic is told in the log, and
+    /// changes nothing.
     fn superseded(&self, work: &Self::Work);
 }
 

@@ -5,6 +5,7 @@
 )]
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -17,6 +18,8 @@ use crate::lanes::{Class, Place};
 struct Puppet {
     begun: mpsc::UnboundedSender<(i64, u32, oneshot::Sender<Fate>)>,
     superseded: Mutex<Vec<i64>>,
+    /// Whether it panics when it is told so.
+    is_touchy: AtomicBool,
     panicked: Mutex<Vec<i64>>,
     /// In which task each record was begun.
     tasks: Mutex<Vec<tokio::task::Id>>,
@@ -65,6 +68,7 @@ impl Handler for Puppet {
 
     fn superseded(&self, work: &i64) {
         self.superseded.lock().unwrap().push(*work);
+        assert!(!self.is_touchy.load(Ordering::Relaxed), "as the test wishes");
     }
 }
 
@@ -87,6 +91,7 @@ impl Stage {
         let puppet = Arc::new(Puppet {
             begun: send,
             superseded: Mutex::default(),
+            is_touchy: AtomicBool::new(false),
             panicked: Mutex::default(),
             tasks: Mutex::default(),
         });
@@ -272,6 +277,24 @@ async fn a_panic_is_a_record_like_any_other() {
     assert_eq!(offset, 5, "the key is free again");
     fate.send(Fate::Done).unwrap();
     stage.quiet().await;
+}
+
+#[tokio::test]
+async fn a_panic_about_a_superseded_record_loses_no_other() {
+    let mut stage = Stage::new();
+    stage.puppet.is_touchy.store(true, Ordering::Relaxed);
+    stage.read("a", 1, 3);
+    let (_, _, held) = stage.next().await;
+    stage.read("a", 2, 4);
+    stage.read("a", 3, 5);
+    // Whoever held it has taken the next one when it is told.
+    held.send(Fate::Hold).unwrap();
+    let (offset, _, fate) = stage.next().await;
+    assert_eq!((offset, stage.commits()), (5, vec![(0, 5)]));
+    fate.send(Fate::Done).unwrap();
+    stage.quiet().await;
+    assert_eq!(*stage.puppet.superseded.lock().unwrap(), [4, 3]);
+    assert_eq!(stage.commits(), [(0, 6)]);
 }
 
 #[tokio::test]
