@@ -145,26 +145,33 @@ impl Watcher {
         }
     }
 
-    /// Asks the chosen server until it takes no writes any more, or another one does that is newer.
-    async fn stay(&self, mut connection: PgConnection) {
-        let mut asked = Instant::now();
+    /// Stays with the chosen server until it takes no writes any more, or another one does that is newer. The others are asked
+    /// meanwhile and not in between: they may be slow to answer, and who uses the chosen one waits for what is found here.
+    async fn stay(&self, connection: PgConnection) {
+        tokio::select! {
+            () = self.until_refused(connection) => {}
+            () = self.until_outdone() => {}
+        }
+    }
+
+    /// Asks the chosen server until it takes no writes any more.
+    async fn until_refused(&self, mut connection: PgConnection) {
         while let Some(timeline) = timeline(&mut connection).await {
             self.choice.saw(&timeline);
-            let is_time = asked.elapsed() >= OTHERS;
-            if is_time && self.is_outdone(&timeline).await {
-                return;
-            }
-            if is_time {
-                asked = Instant::now();
-            }
             tokio::time::sleep(EVERY).await;
         }
     }
 
-    /// Whether another server takes writes on a newer timeline.
-    async fn is_outdone(&self, timeline: &str) -> bool {
-        let others = self.ask(|number| number != self.chosen).await;
-        others.iter().any(|(_, other, _)| other.as_str() > timeline)
+    /// Asks the others now and then until one takes writes on a newer timeline than any before, that of the chosen one included.
+    async fn until_outdone(&self) {
+        loop {
+            tokio::time::sleep(OTHERS).await;
+            let newest = self.choice.newest();
+            let others = self.ask(|number| number != self.chosen).await;
+            if others.iter().any(|(_, timeline, _)| *timeline > newest) {
+                return;
+            }
+        }
     }
 
     /// Asks these servers at once. Gives those that take writes, with their timelines: none that is older is chosen any more, even

@@ -177,6 +177,35 @@ async fn a_primary_that_goes_on_beside_a_newer_one_is_left() {
     assert!(has_all(&new, &[id]).await);
 }
 
+/// Who uses the chosen server learns of its end no later because another one answers slowly, or not at all.
+#[tokio::test]
+async fn the_chosen_server_is_asked_while_another_is_slow_to_answer() {
+    let server = Server::primary().await.unwrap();
+    let straight = Try::on(server.url()).await.url;
+    let (login, host) = straight.rsplit_once('@').unwrap();
+    let (address, name) = host.split_once('/').unwrap();
+    let proxy = Proxy::to(address.parse().unwrap()).await.unwrap();
+    proxy.set(Mode::Slow(Duration::from_millis(200)));
+    let url = format!("{login}@{address},{}/{name}", proxy.address());
+    let store = Store::connect(&url, &settings()).unwrap();
+    eventually(PATIENCE, "a connection", async || store.clusters().await.ok()).await;
+    // How many are being asked, and since when the one that was chosen first is not.
+    let watched = "select count(*), extract(epoch from clock_timestamp() - min(state_change)) \
+                   from pg_stat_activity where application_name = 'slipway watch'";
+    let (mut were, mut rounds, mut longest) = (0, 0, 0.0_f64);
+    eventually(PATIENCE, "the other one asked twice", async || {
+        let answer = server.query(watched).await.ok()?;
+        let (count, since) = answer.split_once('|')?;
+        let count: u32 = count.parse().ok()?;
+        rounds += u32::from(were == 2 && count == 1);
+        were = count;
+        longest = longest.max(since.parse().ok()?);
+        (rounds == 2).then_some(())
+    })
+    .await;
+    assert!(longest < 1.4, "the chosen one was not asked for {longest} s");
+}
+
 #[tokio::test]
 async fn behind_one_address_connections_that_became_read_only_are_closed() {
     let server = Server::primary().await.unwrap();
