@@ -8,6 +8,7 @@
 
 mod doubts;
 mod measure;
+mod pause;
 mod portion;
 mod publish;
 mod reading;
@@ -23,13 +24,13 @@ use std::time::{Duration, Instant};
 
 use bus::Producer;
 use domain::{DatabaseId, Position};
-use runtime::backoff::Retry;
 use runtime::health::Heartbeat;
 use runtime::{Backoff, CancellationToken};
 use store::{Instruction, SetAside, Store, Unpublished, Unreadable};
 use tokio::sync::watch;
 
 use doubts::{Asked, Doubts};
+use pause::Pause;
 use reading::Reading;
 use refusals::Refusals;
 use round::Word;
@@ -51,6 +52,7 @@ const FLOOR: Duration = Duration::from_millis(500);
 pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
 /// How long a round may go on when the program is to end: brokers that are away must not hold up a restart.
 const LAST_ROUND: Duration = Duration::from_secs(5);
+/// How long what Kafka did not take waits.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
 
 /// Publishes instructions.
@@ -145,7 +147,7 @@ impl Relay {
         counted: &watch::Receiver<bool>,
         stop: &CancellationToken,
     ) {
-        let (mut retry, mut told) = (BACKOFF.start(), false);
+        let mut pause = Pause::new();
         while !stop.is_cancelled() {
             heartbeat.beat();
             if !*counted.borrow() {
@@ -157,19 +159,15 @@ impl Relay {
                 // What Kafka took meanwhile is not marked, and so is published once more by whoever comes next.
                 () = overtime(stop) => return,
             };
+            let is_dark = self.refusals().is_dark();
             let wait = match round {
-                Ok(Ok(Step::Published { more: true, .. })) => Duration::ZERO,
-                Ok(Ok(Step::Idle | Step::Published { more: false, .. })) => {
-                    retry.reset();
-                    // A round in which all that failed before still waits does not end what was told.
-                    told &= self.refusals().is_dark();
-                    FLOOR
-                }
-                Ok(Err(error)) => self.failed(&error, &mut retry, &mut told),
-                Err(late) => self.failed(&late, &mut retry, &mut told),
+                Ok(Ok(Step::Idle)) => pause.after_round(false, is_dark),
+                Ok(Ok(Step::Published { more, .. })) => pause.after_round(more, is_dark),
+                Ok(Err(error)) => self.failed(&error, &mut pause),
+                Err(late) => self.failed(&late, &mut pause),
             };
             tokio::select! {
-                () = self.doorbell.wait(wait) => {}
+                () = pause::rest(wait, &self.doorbell, is_dark) => {}
                 () = stop.cancelled() => {}
             }
         }
@@ -317,24 +315,20 @@ impl Relay {
         );
     }
 
-    /// Says that rounds fail unless that was told, and how long to wait.
-    fn failed(
-        &self,
-        error: &(dyn std::error::Error + 'static),
-        retry: &mut Retry,
-        told: &mut bool,
-    ) -> Duration {
+    /// Says that rounds fail unless that was told, and how long to rest.
+    fn failed(&self, error: &(dyn std::error::Error + 'static), pause: &mut Pause) -> Duration {
         let reason = runtime::telemetry::chain(error);
-        if std::mem::replace(told, true) {
-            tracing::debug!(reason, "a round of the relay failed again");
-        } else {
+        let (wait, is_first) = pause.after_failure();
+        if is_first {
             tracing::error!(
                 reason,
                 kafka.topic = self.topic,
                 "instructions wait: a round of the relay failed"
             );
+        } else {
+            tracing::debug!(reason, "a round of the relay failed again");
         }
-        retry.next_delay().max(BACKOFF.ceiling(0))
+        wait
     }
 }
 
