@@ -182,7 +182,7 @@ impl Relay {
         for stretch in heard.chunks(STRETCH) {
             self.mark(stretch).await?;
         }
-        let (left_out, full) = self.left_out();
+        let (left_out, full) = left_out_of(&self.doubts(), &mut self.refusals(), Instant::now());
         let waiting = if full {
             Unpublished::default()
         } else {
@@ -219,14 +219,6 @@ impl Relay {
                 more: sent.suspected > 0 || (waiting.more && marked > 0),
             }),
         }
-    }
-
-    /// The databases of which nothing is to be sent now, and whether they are so many that nothing is to be sent at all.
-    fn left_out(&self) -> (Vec<DatabaseId>, bool) {
-        let waiting = self.refusals().waiting(Instant::now());
-        let doubts = self.doubts();
-        let full = doubts.is_full() || Refusals::are_enough(waiting.len());
-        ([doubts.databases(), waiting].concat(), full)
     }
 
     /// What the last round sent and could not mark, and what is to be sent.
@@ -332,8 +324,18 @@ impl Relay {
     }
 }
 
+/// The databases of which nothing is to be sent now, and whether they are so many that nothing is to be sent at all.
+fn left_out_of(doubts: &Doubts<Word>, refusals: &mut Refusals, now: Instant) -> (Vec<DatabaseId>, bool) {
+    let waiting = refusals.waiting(now);
+    let full = doubts.is_full() || Refusals::are_enough(waiting.len());
+    ([doubts.databases(), waiting].concat(), full)
+}
+
 /// Those of a portion.
 fn databases(portion: &Unpublished) -> Vec<DatabaseId> {
     let unreadable = portion.unreadable.iter().map(|one| one.database);
     portion.instructions.iter().map(|one| one.database).chain(unreadable).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -99,19 +99,8 @@ impl Relay {
 
     /// Hears a word. What Kafka took is given back, to be marked.
     fn hear(&self, asked: Asked, word: Word, few: bool, sent: &mut Sent) -> Option<Asked> {
-        match word {
-            Ok(delivered) => {
-                sent.taken += 1;
-                self.refusals().settled(asked.0);
-                return Some(told(asked, delivered, few));
-            }
-            // A broker refuses a whole batch when one record is too large: each is tried alone before it is set aside.
-            Err(bus::Error::TooLarge { .. }) if !self.refusals().too_large(asked.0, Instant::now()) => {
-                sent.suspected += 1;
-            }
-            Err(error) => sent.refused(asked, error),
-        }
-        None
+        let delivered = sent.hear(asked, word, &mut self.refusals(), Instant::now())?;
+        Some(told(asked, delivered, few))
     }
 
     /// Counts what was heard; what failed waits, each database for itself.

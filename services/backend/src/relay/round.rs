@@ -42,9 +42,19 @@ impl<'a> Round<'a> {
     ) -> (Self, mpsc::Sender<Queued>) {
         let most = instructions.len().max(1);
         let (tell, queued) = mpsc::channel(most);
-        let words = tokio::sync::Mutex::new(words(queued, most, TOGETHER, Pending::wait));
-        let answered = Mutex::new(vec![true; instructions.len()]);
-        (Self { instructions, doubts, words, answered, late: Instant::now() + patience }, tell)
+        let words = words(queued, most, TOGETHER, Pending::wait);
+        (Self::over(instructions, patience, doubts, words), tell)
+    }
+
+    /// The same with these words to come.
+    pub(super) fn over(
+        instructions: &'a [Instruction],
+        patience: Duration,
+        doubts: &'a Mutex<Doubts<Word>>,
+        words: Words<Word>,
+    ) -> Self {
+        let (words, answered) = (tokio::sync::Mutex::new(words), Mutex::new(vec![true; instructions.len()]));
+        Self { instructions, doubts, words, answered, late: Instant::now() + patience }
     }
 
     /// Whether there are so few that each is told of aloud.

@@ -1,10 +1,14 @@
 //! What became of a round of the relay.
 
+use std::time::Instant;
+
 use bus::Delivered;
 use domain::DatabaseId;
 
 use super::Error;
 use super::doubts::Asked;
+use super::refusals::Refusals;
+use super::round::Word;
 
 /// What became of a round's instructions.
 #[derive(Debug)]
@@ -43,6 +47,27 @@ impl Sent {
         self.too_large.extend(other.too_large);
         self.failures.extend(other.failures);
         self
+    }
+
+    /// Hears a word. Gives where Kafka took the record, which is to be marked.
+    pub(super) fn hear(
+        &mut self,
+        asked: Asked,
+        word: Word,
+        refusals: &mut Refusals,
+        now: Instant,
+    ) -> Option<Delivered> {
+        match word {
+            Ok(delivered) => {
+                self.taken += 1;
+                refusals.settled(asked.0);
+                return Some(delivered);
+            }
+            // A broker refuses a whole batch when one record is too large: each is tried alone before it is set aside.
+            Err(bus::Error::TooLarge { .. }) if !refusals.too_large(asked.0, now) => self.suspected += 1,
+            Err(error) => self.refused(asked, error),
+        }
+        None
     }
 
     /// Notes why one was not taken, whatever else was sent with it.
