@@ -28,7 +28,8 @@ pub(super) async fn prove(pass: &Pass<'_>, left: &Left) -> Result<(), Error> {
     } else {
         None
     };
-    left.check_objects(set.as_ref(), (pod.as_ref(), node.as_ref()), context.clock.now()).map_err(stale)?;
+    let found = (pod.as_ref(), node.as_ref());
+    left.check_objects(pass.validated, set.as_ref(), found, context.clock.now()).map_err(stale)?;
     match left.proof {
         Proof::All | Proof::Unjoined | Proof::Unready | Proof::Closed => detached(pass, left).await,
         Proof::Down => down(pass, left).await,

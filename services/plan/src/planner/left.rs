@@ -14,7 +14,7 @@ use super::existing::living;
 use super::machine::{generation_of, is_ready};
 use super::ready::{is_abandoned, is_open};
 use super::{World, former};
-use crate::build;
+use crate::{Validated, build};
 
 /// A machine that a database can do without, as far as was seen, and how that is to be proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,9 +56,10 @@ impl Left {
         !matches!(self.proof, Proof::All | Proof::Down)
     }
 
-    /// What the objects as they are now say against it.
+    /// What the objects as they are now say against it, for a database that is wanted like this.
     pub fn check_objects(
         &self,
+        validated: &Validated,
         set: Option<&StatefulSet>,
         (pod, node): (Option<&Pod>, Option<&Node>),
         at: Timestamp,
@@ -79,7 +80,9 @@ impl Left {
             Proof::Unready if node.is_some_and(is_ready) => {
                 Err(format!("Node {} is ready by now", self.node))
             }
-            Proof::Closed if node.is_some_and(is_open) => Err(format!("Node {} is open by now", self.node)),
+            Proof::Closed if node.is_some_and(|node| is_open(validated, node)) => {
+                Err(format!("Node {} is open by now", self.node))
+            }
             Proof::Unattended if node.is_some_and(is_ready) => {
                 Err(format!("Node {} is ready, and lets go of the disk itself", self.node))
             }
@@ -179,8 +182,9 @@ mod tests {
     use k8s_openapi::api::core::v1::NodeSpec;
     use serde_json::{Value, json};
 
+    use super::super::ready;
     use super::*;
-    use crate::fixture::{instance, volume};
+    use crate::fixture::{instance, resource, subject, validated, volume, with};
 
     const PIN: &str = "qdb-33445566-g1";
     /// The name under which the machine joined.
@@ -218,8 +222,9 @@ mod tests {
     #[test]
     fn the_objects_as_they_are_decide() {
         let at: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
+        let wish = validated(&resource(1));
         let check = |proof: Proof, set: Option<&StatefulSet>, pod: Option<&Pod>, node: Option<&Node>| {
-            left(proof).check_objects(set, (pod, node), at).is_ok()
+            left(proof).check_objects(&wish, set, (pod, node), at).is_ok()
         };
         let (here, elsewhere) = (pod(Some(NODE), "qdb-33445566-g2"), pod(Some("other"), PIN));
         let (silent, ready) = (node("Unknown"), node("True"));
@@ -253,26 +258,41 @@ mod tests {
         assert!(check(Proof::All, None, None, Some(&joined("i-1"))));
         assert!(!check(Proof::Unready, None, None, Some(&ready)), "it is of use after all");
         assert!(check(Proof::Unready, None, None, Some(&silent)) && check(Proof::Unready, None, None, None));
-        let closed = |spec: Value| Node { spec: serde_json::from_value(spec).unwrap(), ..ready.clone() };
-        for spec in [
-            json!({ "unschedulable": true }),
-            json!({ "taints": [{ "key": "somebody/else", "effect": "NoSchedule" }] }),
-        ] {
-            assert!(check(Proof::Closed, None, None, Some(&closed(spec.clone()))), "{spec}");
-        }
-        for spec in [
-            json!({}),
-            json!({ "taints": [{ "key": names::TAINT, "effect": "NoSchedule" }] }),
-            json!({ "taints": [{ "key": "somebody/else", "effect": "PreferNoSchedule" }] }),
-        ] {
-            assert!(!check(Proof::Closed, None, None, Some(&closed(spec.clone()))), "open after all: {spec}");
-        }
         assert!(!check(Proof::Silent, None, None, Some(&silent)), "nothing there was told to stop");
         assert!(!check(Proof::Silent, None, Some(&elsewhere), Some(&silent)));
         assert!(!check(Proof::Silent, None, Some(&here), Some(&ready)));
         assert!(!check(Proof::Unattended, None, None, Some(&ready)), "somebody is there");
         assert!(check(Proof::Unattended, None, None, None));
         assert!(check(Proof::Down, None, Some(&here), Some(&ready)), "it cannot run there");
+    }
+
+    #[test]
+    fn a_node_that_was_found_closed_is_judged_in_the_same_way_as_before() {
+        let desk = json!({ "tolerations": [{ "key": "desk", "value": "trading", "effect": "NoSchedule" }] });
+        let wish = validated(&with("/spec/pod", desk));
+        let check = |spec: &Value, is_closed: bool| {
+            let node = Node { spec: serde_json::from_value(spec.clone()).unwrap(), ..node("True") };
+            assert_eq!(ready::closed(&wish, &node).is_some(), is_closed, "as it is planned: {spec}");
+            let found =
+                left(Proof::Closed).check_objects(&wish, None, (None, Some(&node)), Timestamp::UNIX_EPOCH);
+            assert_eq!(found.is_ok(), is_closed, "as it is looked at: {spec}");
+        };
+        let subject = subject();
+        check(&json!({}), false);
+        check(&json!({ "unschedulable": true }), true);
+        for (key, value, effect, is_closed) in [
+            (names::TAINT, subject.short(), "NoSchedule", false),
+            (names::TAINT, subject.short(), "NoExecute", true),
+            (names::TAINT, "other", "NoSchedule", true),
+            ("desk", "trading", "NoSchedule", false),
+            ("desk", "trading", "NoExecute", true),
+            ("desk", "other", "NoSchedule", true),
+            ("somebody/else", "", "NoSchedule", true),
+            ("somebody/else", "", "PreferNoSchedule", false),
+        ] {
+            let taint = json!({ "key": key, "value": value, "effect": effect });
+            check(&json!({ "taints": [taint] }), is_closed);
+        }
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint, Toleration};
-use resources::names;
 
 use super::machine::is_ready;
 use super::reach::is_leaving;
@@ -67,10 +66,9 @@ pub(super) fn closed<'a>(validated: &Validated, node: &'a Node) -> Option<Closed
     repelling(validated, node).map(Closed::Tainted)
 }
 
-/// Whether a Node is ready and keeps away nobody but other databases, whatever a pod tolerates.
-pub(super) fn is_open(node: &Node) -> bool {
-    let mut taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-    is_ready(node) && !is_leaving(node) && taints.all(|taint| taint.key == names::TAINT || !repels(taint))
+/// Whether a Node is ready and takes the pod.
+pub(super) fn is_open(validated: &Validated, node: &Node) -> bool {
+    is_ready(node) && closed(validated, node).is_none()
 }
 
 /// A taint that keeps the pod from a Node. Whether that is ready is asked of its condition.

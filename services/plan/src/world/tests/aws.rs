@@ -78,7 +78,7 @@ impl World {
 
     fn on_aws_at_the_end(&mut self, step: &Step, seen: &QuestDB) -> Result<(), Refusal> {
         match step {
-            Step::ProveLeft(left) => self.check_left(left)?,
+            Step::ProveLeft(left) => self.check_left(left, seen)?,
             Step::Protect { instance } => {
                 self.protected.retain(|id| id != instance);
                 self.protected.push(instance.clone());
@@ -119,12 +119,13 @@ impl World {
         Ok(())
     }
 
-    /// Asked live, as the operator does.
-    fn check_left(&self, left: &Left) -> Result<(), Refusal> {
+    /// Asked live, as the operator does, for the wish as it was seen.
+    fn check_left(&self, left: &Left, seen: &QuestDB) -> Result<(), Refusal> {
         let mut nodes = self.children.nodes.iter();
         let node = nodes.find(|node| node.metadata.name.as_ref() == Some(&left.node));
         let on = (self.children.pod.as_deref(), node.filter(|_| left.asks_node()).map(|node| &**node));
-        let objects = left.check_objects(self.children.stateful_set.as_deref(), on, self.now);
+        let set = self.children.stateful_set.as_deref();
+        let objects = left.check_objects(&validated(seen), set, on, self.now);
         objects.map_err(|_| "the objects speak against it")?;
         match left.proof {
             Proof::All | Proof::Unjoined | Proof::Unready | Proof::Closed => {}
