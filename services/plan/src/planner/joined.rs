@@ -29,6 +29,9 @@ use crate::{Part, Plan, State, Step, build};
 const PATIENCE: SignedDuration = SignedDuration::from_mins(15);
 /// How long a Node may not be ready before people are told where to look.
 const TOLD: SignedDuration = SignedDuration::from_mins(5);
+/// How long a Node may be ready before it is told that a taint closes it: what starts with it (its network, the cloud provider, the
+/// driver of disks) keeps pods away until it is there.
+const STARTING: SignedDuration = SignedDuration::from_mins(2);
 /// Most machines of a row: the last one is left for people to look at.
 const MACHINES: u64 = 3;
 
@@ -79,7 +82,7 @@ pub(super) fn joined<'a>(
     is_in_use(world, instance, generation).then_some(node)
 }
 
-/// Waits until the Node of a next machine, which is ready, takes the pod. That it does not is told.
+/// Waits until the Node of a next machine, which is ready, takes the pod. That it does not is told, once it is more than a start.
 pub(super) fn wait_for_opening(
     world: &World<'_>,
     plan: &mut Plan,
@@ -160,7 +163,8 @@ fn wait(world: &World<'_>, plan: &mut Plan, (part, instance): (Part, &Instance),
     let is_needless = is_needless(world, instance, generation);
     let is_late = is_needless && lack.lasts(world, instance, patience(before));
     let is_told = lack.is_told(world, instance);
-    if is_late || is_told || before > 0 {
+    // For how long a Node is closed hangs on when that is told, and not on the machines before.
+    if is_late || is_told || before > 0 && !matches!(lack, Lack::Opening(..)) {
         lack.tell(plan, part);
     }
     let look = lack.look_at(id);
@@ -206,7 +210,10 @@ impl Lack<'_> {
             Self::Node => false,
             Self::Gone(_) | Self::Readiness(_) => self.lasts(world, instance, TOLD),
             // It is somebody's doing, and does not pass by itself.
-            Self::Opening(..) => true,
+            Self::Opening(_, Closed::Cordoned, _) => true,
+            Self::Opening(node, Closed::Tainted(_), since) => {
+                since.is_some() || ready::is_ready_for(node, STARTING, world.observed.at)
+            }
         }
     }
 

@@ -36,11 +36,19 @@ fn is_silent(node: &Node, at: Timestamp) -> bool {
 
 /// Whether a Node has not been ready for so long: since that was said last, or since it is there.
 pub(super) fn is_unready_for(node: &Node, least: SignedDuration, at: Timestamp) -> bool {
-    let word = word(node);
-    let changed = word.and_then(|word| word.last_transition_time.as_ref());
-    let since = changed.or(node.metadata.creation_timestamp.as_ref());
-    word.is_none_or(|word| word.status != "True")
-        && since.is_some_and(|since| at.duration_since(since.0) >= least)
+    word(node).is_none_or(|word| word.status != "True")
+        && since(node).is_some_and(|since| at.duration_since(since) >= least)
+}
+
+/// Whether a Node that is ready has been so for so long, as far as is known.
+pub(super) fn is_ready_for(node: &Node, least: SignedDuration, at: Timestamp) -> bool {
+    since(node).is_none_or(|since| at.duration_since(since) >= least)
+}
+
+/// Since when what is said of a Node is said, or it is there.
+fn since(node: &Node) -> Option<Timestamp> {
+    let changed = word(node).and_then(|word| word.last_transition_time.as_ref());
+    changed.or(node.metadata.creation_timestamp.as_ref()).map(|since| since.0)
 }
 
 /// What is said of a Node, by its kubelet or where that is silent: whether it is ready.

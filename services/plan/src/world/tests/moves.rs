@@ -1,12 +1,17 @@
 //! A database goes to another machine: what serves is not touched before the next machine is ready, and what cannot be had
 //! costs nothing.
 
+use std::sync::Arc;
+
 use cloud::{InstanceState, key};
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::names::condition;
 use resources::{ChangeMeans, Phase};
 
 use super::model::World;
-use super::operations::{change, just_moved};
+use super::operations::{change, half_moved, just_moved};
 use super::oracle::{check_end, check_moment};
 use super::runner::{pass, settle};
 use super::serving;
@@ -282,4 +287,37 @@ fn a_database_that_serves_beside_its_pin_is_ready_as_long_as_its_name_leads_ther
     let mut world = just_moved();
     settle(&mut world, None, false);
     check_end(&world, "moved");
+}
+
+/// Two machines run, and what starts with the Node of the second, which is ready from now on, keeps pods away by a taint of its own.
+fn starting() -> World {
+    let mut world = half_moved();
+    world.clock = SignedDuration::from_secs(20);
+    let now = world.now;
+    let node = Arc::make_mut(&mut world.children.nodes[1]);
+    let conditions = node.status.as_mut().unwrap().conditions.as_mut().unwrap();
+    conditions[0].last_transition_time = Some(Time(now));
+    let (key, effect) = ("ebs.csi.aws.com/agent-not-ready".to_owned(), "NoExecute".to_owned());
+    node.spec.as_mut().unwrap().taints = Some(vec![Taint { key, effect, ..Taint::default() }]);
+    world
+}
+
+#[test]
+fn a_taint_that_a_node_starts_with_is_told_only_when_it_stays() {
+    let mut world = starting();
+    for seconds in [0, 20, 40, 60, 80] {
+        passes(&mut world, 1);
+        let (status, reason, text) = told(&world, condition::MOVING).unwrap();
+        assert_eq!(status, "True", "after {seconds} seconds: {reason}: {text}");
+    }
+    let mut open = world.clone();
+    Arc::make_mut(&mut open.children.nodes[1]).spec.as_mut().unwrap().taints = None;
+    settle(&mut open, None, false);
+    check_end(&open, "its driver is there");
+    assert_eq!(running(&open), [of("2", "m7i.xlarge")]);
+
+    passes(&mut world, 4);
+    let (status, reason, text) = told(&world, condition::MOVING).unwrap();
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "NodeClosed"), "{text}");
+    assert_eq!(running(&world).len(), 2, "it has its time from here on");
 }
