@@ -14,6 +14,7 @@ use http::{Request, Response, StatusCode};
 use kube::Client;
 use kube::client::{Body, ClientBuilder};
 use kube::config::Kubeconfig;
+use kube::core::Status;
 use kubeconfig::Given;
 use runtime::CancellationToken;
 use runtime::backoff::{Backoff, Retry};
@@ -59,11 +60,6 @@ struct Made {
     /// Whether the server has said that it does not know us by these.
     refused: Arc<AtomicBool>,
 }
-
-/// The server refuses what the program gave, and it gives nothing else.
-#[derive(Debug, thiserror::Error)]
-#[error("the API server refuses the token: {0}")]
-struct Refused(String);
 
 impl Renewal {
     /// Asks the program for the first time.
@@ -192,14 +188,20 @@ impl Service<Request<Body>> for Newest {
                 return Ok(answer);
             }
             made.refused.store(true, Ordering::Relaxed);
-            // The server says less of why.
             let trouble = current.lock().trouble.clone();
             match trouble {
-                Some(trouble) => Err(Refused(trouble).into()),
+                Some(trouble) => Err(refusal(&trouble).into()),
                 None => Ok(answer),
             }
         })
     }
+}
+
+/// The server's answer to what it does not take, as the library would read it, with why there is nothing else: the server says less.
+fn refusal(trouble: &str) -> kube::Error {
+    let told = format!("the API server refuses the token: {trouble}");
+    let status = Status::failure(&told, "Unauthorized").with_code(StatusCode::UNAUTHORIZED.as_u16());
+    kube::Error::Api(status.boxed())
 }
 
 #[cfg(test)]
@@ -325,7 +327,9 @@ mod tests {
         assert_eq!(ask(&calls).await.unwrap(), StatusCode::UNAUTHORIZED);
         assert_hidden(&renewal.renew().await.unwrap_err());
         for client in [&calls, &watches] {
-            assert_hidden(&ask(client).await.unwrap_err());
+            let error = ask(client).await.unwrap_err();
+            assert!(matches!(&error, kube::Error::Api(status) if status.code == 401), "{error}");
+            assert_hidden(&error);
         }
         // The server alone says whether a token still counts.
         *good.lock().unwrap() = "one";
