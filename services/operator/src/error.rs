@@ -151,7 +151,8 @@ impl Error {
                 cloud::Disposition::Retry | cloud::Disposition::Wait => false,
             },
             Self::Kubernetes { source, .. } => match source.as_ref() {
-                kube::Error::Api(status) => matches!(status.code, 400 | 401 | 403 | 422),
+                // What 401 refuses is the credential, and the next one may be there in a second.
+                kube::Error::Api(status) => matches!(status.code, 400 | 403 | 422),
                 _ => false,
             },
             Self::Denied { .. }
@@ -272,6 +273,17 @@ mod tests {
         let stable = refused(40_312).stable();
         assert_eq!(stable, refused(5_117).stable());
         assert!(stable.contains("read tcp 10.0.0.1->10.0.0.2:443: read: connection reset"), "{stable}");
+    }
+
+    #[test]
+    fn what_the_next_credential_cures_is_not_left_for_long() {
+        for (code, lasting) in
+            [(400, true), (401, false), (403, true), (409, false), (422, true), (500, false)]
+        {
+            let status = kube::core::Status::failure("no", "No").with_code(code).boxed();
+            let error = Error::kubernetes("apply an object")(kube::Error::Api(status));
+            assert_eq!(error.is_lasting(), lasting, "{code}");
+        }
     }
 
     #[test]
