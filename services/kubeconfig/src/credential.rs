@@ -12,7 +12,8 @@ use crate::NoToken;
 /// The forms in which it is given; they say the same.
 const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
 
-/// How long before its end another one is asked for: it is given while the old one is still taken.
+/// How long before its end another one is asked for at the most: it is given while the old one is still taken, also if the program hangs
+/// once or fails.
 const BEFORE: SignedDuration = SignedDuration::from_secs(60);
 
 /// What a program for tokens gave. It is shown nowhere.
@@ -80,9 +81,13 @@ impl Credential {
         self.until
     }
 
-    /// Whether it may still be used for a while, by what the program said: its end is a minute away at least.
-    pub fn lasts(&self, now: Timestamp) -> bool {
-        self.until.is_none_or(|until| until.duration_since(now) > BEFORE)
+    /// Whether one that was given then may still be used for a while, by what the program said: its end is a minute away at least, or,
+    /// of one that holds for less than two, half of its time.
+    pub fn lasts(&self, given: Timestamp, now: Timestamp) -> bool {
+        self.until.is_none_or(|until| {
+            let before = BEFORE.min(until.duration_since(given) / 2);
+            until.duration_since(now) > before
+        })
     }
 
     /// Everything that clients are made of: other bytes are another credential.
@@ -166,18 +171,22 @@ mod tests {
     }
 
     #[test]
-    fn another_one_is_asked_for_a_minute_before_the_end() {
+    fn another_one_is_asked_for_a_minute_before_the_end_or_after_half_the_time() {
         let now: Timestamp = "2030-01-01T00:00:00Z".parse().unwrap();
-        for (end, lasts) in [
-            (r#", "expirationTimestamp": "2030-01-01T00:01:01Z""#, true),
-            (r#", "expirationTimestamp": "2030-01-01T00:01:00Z""#, false),
-            (r#", "expirationTimestamp": "2029-01-01T00:00:00Z""#, false),
-            ("", true),
+        for (age, end, lasts) in [
+            (600, r#", "expirationTimestamp": "2030-01-01T00:01:01Z""#, true),
+            (600, r#", "expirationTimestamp": "2030-01-01T00:01:00Z""#, false),
+            (0, r#", "expirationTimestamp": "2030-01-01T00:00:20Z""#, true),
+            (19, r#", "expirationTimestamp": "2030-01-01T00:00:20Z""#, true),
+            (20, r#", "expirationTimestamp": "2030-01-01T00:00:20Z""#, false),
+            (0, r#", "expirationTimestamp": "2029-01-01T00:00:00Z""#, false),
+            (600, "", true),
         ] {
+            let given = now - SignedDuration::from_secs(age);
             let printed = format!(
                 r#"{{"apiVersion": "client.authentication.k8s.io/v1", "status": {{"token": "a"{end}}}}}"#
             );
-            assert_eq!(parse(&printed).unwrap().lasts(now), lasts, "{end}");
+            assert_eq!(parse(&printed).unwrap().lasts(given, now), lasts, "{age} {end}");
         }
     }
 

@@ -25,7 +25,8 @@ use super::{Clients, Error};
 use crate::clock::Clock;
 use crate::count::Count;
 
-/// How long the program may take. It is asked a minute before the end of what it gave.
+/// How long the program may take. It is asked a minute before the end of what it gave, or after half of its time, and calls go by that
+/// while it hangs.
 const LIMIT: Duration = Duration::from_secs(15);
 /// Between two looks at whether what it gave is still of use: a leader whose Lease the server refuses to renew has ten seconds.
 const LOOK: Duration = Duration::from_secs(1);
