@@ -7,7 +7,7 @@
 //! which for this one includes the clients of all other benches.
 //!
 //! Work is pretended as programs of either kind wait: here by the runtime's timer, which wakes whoever is due in a millisecond
-//! together ([`crate::pretence`]), there by threads that are parked. In all it takes as long, and what waking costs is counted on
+//! together (`pretence.rs`), there by threads that are parked. In all it takes as long, and what waking costs is counted on
 //! both sides.
 
 use std::path::Path;

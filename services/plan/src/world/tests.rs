@@ -32,6 +32,7 @@ mod reload;
 mod rename;
 mod repositories;
 mod rivals;
+mod rows;
 mod runner;
 mod sequences;
 mod silent;
