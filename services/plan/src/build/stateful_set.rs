@@ -139,17 +139,17 @@ fn tolerations(subject: &Subject) -> Value {
 }
 
 fn container(validated: &Validated, copied: Option<&Copied>) -> Value {
-    let mut ports = of_pod(validated);
-    ports.push(("min", port::MIN));
-    let ports = ports
-        .into_iter()
-        .map(|(name, port)| json!({ "name": name, "containerPort": port, "protocol": "TCP" }));
+    // The database's name leads to its machine, and in most clusters a pod has an address of its own.
+    let clients = of_pod(validated).into_iter().map(
+        |(name, port)| json!({ "name": name, "containerPort": port, "hostPort": port, "protocol": "TCP" }),
+    );
+    let min = json!({ "name": "min", "containerPort": port::MIN, "protocol": "TCP" });
     json!({
         "name": QUESTDB,
         "image": validated.container_image(),
         "imagePullPolicy": "IfNotPresent",
         "env": environment(validated),
-        "ports": ports.collect::<Vec<_>>(),
+        "ports": clients.chain([min]).collect::<Vec<_>>(),
         "resources": resources(validated),
         "securityContext": overlay::security(),
         // A start may replay much: ten minutes before it counts as failed. A restore rewrites files that are fetched as they are

@@ -24,6 +24,19 @@ fn a_pod_with_every_credential_is_as_recorded() {
     insta::assert_yaml_snapshot!("pod_with_every_credential", differs);
 }
 
+/// A pod has another address than its machine, to which the database's name leads.
+#[test]
+fn clients_come_in_at_the_address_of_the_machine() {
+    let mut wish = validated(&resource(1));
+    wish.keyring.ilp = true;
+    let body = stateful_set(&wish, "qdb-33445566-g1", None).body;
+    let ports = body["spec"]["template"]["spec"]["containers"][0]["ports"].as_array().unwrap();
+    let ports: Vec<Value> =
+        ports.iter().map(|port| json!([port["containerPort"], port["hostPort"]])).collect();
+    // Metrics are for pods alone.
+    assert_eq!(ports, [json!([9000, 9000]), json!([8812, 8812]), json!([9009, 9009]), json!([9003, null])]);
+}
+
 #[test]
 fn an_order_of_a_copy_is_as_recorded() {
     let order = snapshot_order(&subject(), "trades-33445566-last", (names::snapshot::LAST_COPY, "3"));
