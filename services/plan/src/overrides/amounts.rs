@@ -7,6 +7,8 @@ use resources::{AmountsSpec, ContainerSpec, PodOverrides};
 
 use crate::Validated;
 
+/// What a small machine needs beside a share of its memory, in MiB: a kubelet keeps some for each pod that there might be.
+const BESIDE: u32 = 512;
 /// Least that QuestDB is left with.
 pub(super) const LEAST: Amounts = Amounts { millicores: 500, mebibytes: 1_024 };
 
@@ -20,7 +22,8 @@ pub(crate) struct Amounts {
 impl Amounts {
     /// What pods may have of a machine: there is room left for what else runs on it.
     pub(super) fn of_machine(kind: &InstanceType) -> Self {
-        Self { millicores: kind.processors * 1_000 - 500, mebibytes: kind.memory_mib / 100 * 85 }
+        let share = kind.memory_mib / 100 * 85;
+        Self { millicores: kind.processors * 1_000 - 500, mebibytes: share.saturating_sub(BESIDE) }
     }
 
     /// As it is written, which the schema bounds; nothing of what is not an amount.

@@ -252,7 +252,7 @@ fn a_machine_is_one_of_those_on_offer_and_has_what_is_said_of_it() {
     let pod = json!({ "resources": { "cpu": "1", "memory": "15Gi" } });
     greedy.spec.pod = Some(serde_json::from_value(pod).unwrap());
     let wrong = validate(&greedy, subject(), &settings).unwrap_err();
-    assert_eq!(wrong.0[0].detail, "r8i.large has 1500m and 13855Mi for all containers together");
+    assert_eq!(wrong.0[0].detail, "r8i.large has 1500m and 13343Mi for all containers together");
 }
 
 #[test]
