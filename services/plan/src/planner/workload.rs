@@ -318,8 +318,8 @@ pub(crate) fn waiting_for(pod: &Pod) -> String {
     if let Some(text) = first_waiting(pod) {
         return text;
     }
-    if !pod::is(pod, "PodScheduled") {
-        return "waiting for the pod to be scheduled on its machine".to_owned();
+    if let Some(text) = pod::unplaced(pod) {
+        return text;
     }
     let state = pod::questdb(pod).and_then(|found| found.state.as_ref());
     if state.is_some_and(|state| state.running.is_some()) {
