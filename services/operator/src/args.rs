@@ -50,6 +50,9 @@ pub struct Args {
     /// Machine image of databases that name none
     #[arg(long, env = "SLIPWAY_NODE_IMAGE", value_parser = image, value_name = "AMI")]
     pub node_image: String,
+    /// Instance profile of the machines, by its name: what their kubelets may do in AWS. None, and no rights, when absent
+    #[arg(long, env = "SLIPWAY_INSTANCE_PROFILE", value_parser = profile_or_none, value_name = "NAME")]
+    pub instance_profile: Option<String>,
     /// Namespace of the leader's Lease
     #[arg(long, env = "SLIPWAY_LEASE_NAMESPACE", default_value = "slipway-system", value_name = "NAMESPACE")]
     pub lease_namespace: String,
@@ -112,6 +115,7 @@ impl Args {
             vpc: self.vpc_id.clone(),
             zones: self.zones.iter().cloned().collect::<BTreeMap<_, _>>(),
             node_image: self.node_image.clone(),
+            instance_profile: self.instance_profile.clone().filter(|name| !name.is_empty()),
             versions: self.versions.clone().unwrap_or_default(),
             questdb_image: self.questdb_image.clone(),
             image_pull_secrets: named(&self.image_pull_secrets),
@@ -133,6 +137,16 @@ fn zone(text: &str) -> Result<(String, String), String> {
 fn image(text: &str) -> Result<String, String> {
     let id = text.strip_prefix("ami-").is_some_and(|rest| !rest.is_empty());
     if id { Ok(text.to_owned()) } else { Err(format!("{text:?} is not the id of an image, such as ami-1")) }
+}
+
+/// A name that an instance profile may have, or nothing.
+fn profile_or_none(text: &str) -> Result<String, String> {
+    let good = |letter: char| letter.is_ascii_alphanumeric() || "_+=,.@-".contains(letter);
+    if text.len() <= 128 && text.chars().all(good) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("{text:?} is not the name of an instance profile, such as kubelet"))
+    }
 }
 
 /// The names among these: an empty text is how a variable of the environment says that none is named.
@@ -227,7 +241,10 @@ mod tests {
             "--questdb-versions=9.4.0,9.4.1",
             "--instance-types=r8i.2xlarge:65536:8",
             "--image-pull-secrets=registry,mirror.eu",
+            "--instance-profile=kubelet",
         ]);
+        assert_eq!((usual.instance_profile, named.instance_profile.as_deref()), (None, Some("kubelet")));
+        assert_eq!(settings(&["--instance-profile", ""]).instance_profile, None);
         assert_eq!(named.image_pull_secrets, ["registry", "mirror.eu"]);
         assert!(usual.image_pull_secrets.is_empty());
         assert!(settings(&["--image-pull-secrets", ""]).image_pull_secrets.is_empty());
@@ -265,6 +282,7 @@ mod tests {
             ("--image-pull-secrets", "Registry"),
             ("--image-pull-secrets", "registry, mirror"),
             ("--image-pull-secrets", "mirror..eu"),
+            ("--instance-profile", "arn:aws:iam::1:instance-profile/kubelet"),
         ] {
             let arguments = least().into_iter().chain([flag, value]);
             assert!(Args::try_parse_from(arguments).is_err(), "{flag} {value}");

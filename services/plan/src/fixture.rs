@@ -22,6 +22,7 @@ pub(crate) fn settings() -> Settings {
             ("eu-west-1b".to_owned(), "subnet-b".to_owned()),
         ]),
         node_image: "ami-1".to_owned(),
+        instance_profile: None,
         versions: "9.3.4,9.3.5,9.4.0,9.4.1,10.0.0,10.0.1,10.0.2".parse().unwrap(),
         questdb_image: Repository::default(),
         image_pull_secrets: Vec::new(),

@@ -19,6 +19,8 @@ pub struct Settings {
     pub zones: BTreeMap<String, String>,
     /// Machine image of databases that name none.
     pub node_image: String,
+    /// Instance profile of the machines, by its name; without one they have no rights in AWS.
+    pub instance_profile: Option<String>,
     /// QuestDB versions that databases may have.
     pub versions: Versions,
     /// Where QuestDB's images come from.

@@ -27,6 +27,7 @@ fn settings() -> Settings {
         vpc: "vpc-1".to_owned(),
         zones: [("eu-west-1a".to_owned(), "subnet-a".to_owned())].into(),
         node_image: "ami-1".to_owned(),
+        instance_profile: None,
         versions: Versions::default(),
         questdb_image: Repository::default(),
         image_pull_secrets: Vec::new(),

@@ -86,7 +86,7 @@ pub fn launch(
         subnet: settings.zones.get(zone).cloned().unwrap_or_default(),
         security_groups: vec![group.clone()],
         user_data: UserData::new(user_data.to_string()),
-        instance_profile: None,
+        instance_profile: settings.instance_profile.clone(),
         protection: Protection::ON,
         tags: Owner { generation: Some(generation), ..subject.owner(Role::Instance) }
             .tags()

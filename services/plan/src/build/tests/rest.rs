@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::build::{Copied, drawn_key, launch, routes, security_group, snapshot_order, stateful_set};
 use crate::fixture::{resource, settings, subject, validated, volume, with};
-use crate::{Validated, pod};
+use crate::{Settings, Validated, pod};
 
 #[test]
 fn a_key_is_handed_out_in_a_secret_as_recorded() {
@@ -123,6 +123,10 @@ fn a_machine_and_its_firewall_are_asked_for_as_recorded() {
     let (wish, settings) = (validated(&resource(1)), settings());
     let launch = launch(&wish, &settings, &SecurityGroupId::new("sg-1"), 3, "eu-west-1a");
     assert!(launch.instance_profile.is_none(), "the machine has no rights in AWS");
+    let given = Settings { instance_profile: Some("kubelet".to_owned()), ..settings.clone() };
+    let given = crate::build::launch(&wish, &given, &SecurityGroupId::new("sg-1"), 3, "eu-west-1a");
+    assert_eq!(given.instance_profile.as_deref(), Some("kubelet"));
+    assert_ne!(given.fingerprint(), launch.fingerprint(), "under one token it would be refused");
     let told: Value = serde_json::from_str(launch.user_data.expose()).unwrap();
     let tags = |tags: &cloud::Tags| {
         let pairs = tags.iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
