@@ -113,6 +113,24 @@ fn expected(parts: &[Part<'_>]) -> Granted {
     parts.iter().flat_map(of).collect()
 }
 
+/// What people get with the roles that Kubernetes comes with.
+const PEOPLE: &str = include_str!("../../../../deploy/operator/people.yaml");
+
+#[test]
+fn people_may_write_what_they_wish_for_and_no_status() {
+    let roles: Vec<Value> = serde_saphyr::from_multiple(PEOPLE).unwrap();
+    let verbs = |role: &str| {
+        let label = format!("rbac.authorization.k8s.io/aggregate-to-{role}");
+        let role = roles.iter().find(|found| found["metadata"]["labels"][&label] == "true").unwrap();
+        let [rule] = role["rules"].as_array().unwrap().as_slice() else { panic!("{role}") };
+        assert_eq!(texts(&rule["apiGroups"]), [names::GROUP]);
+        assert_eq!(texts(&rule["resources"]), ["questdbs", "questdbsnapshots", "questdbsnapshotschedules"]);
+        texts(&rule["verbs"]).join(" ")
+    };
+    assert_eq!(verbs("view"), "get list watch");
+    assert_eq!(verbs("edit"), "create delete patch update");
+}
+
 #[test]
 fn each_scope_has_its_rights_and_no_others() {
     let check = |arguments: &[&str], home: &str, parts: &[Part<'_>]| {
