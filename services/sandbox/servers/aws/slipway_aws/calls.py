@@ -19,13 +19,12 @@ from moto.core.responses import ActionResult, BaseResponse
 
 from .errors import AwsError
 from .faults import Fault
-from .ledger import shortened
+from .ledger import READING, shortened
 from .signed import refusal as untimely
 from .world import World
 
 log = logging.getLogger(__name__)
 
-READING = ("Describe", "Get", "List", "Test")
 # Set in the WSGI environment when the connection is to be closed unanswered.
 DROP_KEY = "slipway.drop"
 

@@ -14,6 +14,9 @@ from .settings import Settings
 
 LONGEST_TEXT = 200
 
+# The beginnings of the names of actions that change nothing.
+READING = ("Describe", "Get", "List", "Test")
+
 
 class Ledger:
     """Counters and journal. Safe for threads."""
@@ -23,7 +26,9 @@ class Ledger:
         self._lock = threading.Lock()
         self._calls: Counter[tuple[str, str, str]] = Counter()
         self._results: Counter[tuple[str, str, str, str]] = Counter()
-        self._journal: deque[dict[str, Any]] = deque()
+        # Apart, because reads come by the hundred: they would push out what changed something.
+        self._reads: deque[dict[str, Any]] = deque()
+        self._changes: deque[dict[str, Any]] = deque()
         self._serial = 0
 
     def record(self, entry: dict[str, Any]) -> None:
@@ -33,9 +38,11 @@ class Ledger:
             self._serial += 1
             self._calls[key] += 1
             self._results[(*key, entry["result"])] += 1
-            self._journal.append({"serial": self._serial, **entry})
-            while len(self._journal) > self._settings.journal_length:
-                self._journal.popleft()
+            kept = self._reads if entry["action"].startswith(READING) else self._changes
+            kept.append({"serial": self._serial, **entry})
+            for calls in (self._reads, self._changes):
+                while len(calls) > self._settings.journal_length:
+                    calls.popleft()
 
     @property
     def serial(self) -> int:
@@ -59,18 +66,21 @@ class Ledger:
     def journal(self, since: int = 0, action: str | None = None) -> list[dict[str, Any]]:
         """The latest calls after a serial number, oldest first."""
         with self._lock:
-            return [
+            found = [
                 entry
-                for entry in self._journal
+                for kept in (self._reads, self._changes)
+                for entry in kept
                 if entry["serial"] > since and action in (None, entry["action"])
             ]
+        return sorted(found, key=lambda entry: entry["serial"])
 
     def reset(self) -> None:
         """Forget counts and journal; serial numbers go on."""
         with self._lock:
             self._calls.clear()
             self._results.clear()
-            self._journal.clear()
+            self._reads.clear()
+            self._changes.clear()
 
 
 def shortened(value: Any) -> Any:

@@ -43,7 +43,7 @@ class Settings:
     modifications_per_window: int = 4
     # Multiplies AWS's bucket sizes and rates; 0 switches throttling off.
     throttle_factor: float = 1.0
-    # How many of the latest calls the journal keeps.
+    # How many of the latest calls that only read the journal keeps, and of all others as many.
     journal_length: int = 5_000
 
     def change(self, values: dict[str, Any]) -> None:
