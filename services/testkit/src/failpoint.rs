@@ -8,7 +8,7 @@ use crate::{eventually, unique};
 /// The variable in which a program is told of them.
 pub(crate) const VARIABLE: &str = "SLIPWAY_FAILPOINTS";
 /// How long a program may take to come to a place.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// A place, what happens there, and the mark, or the folder of marks, by which a test knows that it did.
 #[derive(Debug)]

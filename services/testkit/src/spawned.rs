@@ -19,7 +19,7 @@ use tokio::process::{Child, Command};
 use crate::{Failpoint, eventually, failpoint, http, unique};
 
 /// How long a program may take to become ready, and to die of SIGKILL.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(3);
 /// How long an answer may take: on a busy machine, long.
 const ANSWER: Duration = Duration::from_secs(20);
 /// What stands before the address of the operations server in the first line of a log.
@@ -112,7 +112,8 @@ impl Spawned {
     /// All of its metrics; nothing when it does not answer.
     pub async fn metrics(&self) -> String {
         let Some(ops) = self.ops() else { return String::new() };
-        metrics_at(ops).await.unwrap_or_default()
+        // Whoever counts from here on must not take a late answer for none.
+        metrics_within(ops, ANSWER).await.unwrap_or_default()
     }
 
     /// Where its operations server listens, once it has said so.
@@ -251,7 +252,11 @@ pub fn ops_address(log: &str) -> Option<SocketAddr> {
 
 /// The metrics that are served there; `None` when nobody answers.
 pub async fn metrics_at(address: SocketAddr) -> Option<String> {
-    let request = http().get(format!("http://{address}/metrics")).timeout(Duration::from_secs(5));
+    metrics_within(address, Duration::from_secs(5)).await
+}
+
+async fn metrics_within(address: SocketAddr, limit: Duration) -> Option<String> {
+    let request = http().get(format!("http://{address}/metrics")).timeout(limit);
     request.send().await.ok()?.text().await.ok()
 }
 

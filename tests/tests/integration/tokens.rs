@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use testkit::eventually;
 
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// Gives the token in a file, without an end; without the file it fails, with words that nobody is to repeat.
 pub(crate) const PROGRAM: &str = r#"token=$(cat "$0") || { echo swordfish; echo swordfish >&2; exit 3; }

@@ -39,10 +39,10 @@ impl Kubectl {
     fn own(&self, line: &str) -> String {
         let mut own = line.replace("-n data ", "").replace("trades", &self.database);
         for long in ["5m", "15m", "30m", "2h"] {
-            own = own.replace(&format!("--timeout={long}"), "--timeout=60s");
+            own = own.replace(&format!("--timeout={long}"), "--timeout=180s");
         }
         if own.starts_with("kubectl wait ") && !own.contains("--timeout=") {
-            own.push_str(" --timeout=60s");
+            own.push_str(" --timeout=180s");
         }
         own.replace("kubectl ", &format!("kubectl --namespace {} ", self.namespace))
     }

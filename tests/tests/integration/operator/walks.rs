@@ -39,7 +39,7 @@ const SEED: &str = "SLIPWAY_WALKS_SEED";
 /// Walks at once. Each has a fresh database beside it.
 const WALKS: usize = 6;
 /// How long a wish may take among so many: a name that another took the place of is given back after half a minute.
-const LONG: Duration = Duration::from_mins(3);
+const LONG: Duration = Duration::from_mins(6);
 /// Most differences of a walk that are shown.
 const SHOWN: usize = 20;
 /// Kinds of others that wishes ask for.

@@ -25,7 +25,7 @@ use super::sweep::{Least, Place, Road};
 use super::{KEPT, Left, NOTHING, OTHER_VERSION, has, secret};
 
 /// How long a life may be waited for between two deaths, when many are led at once.
-const LONG: Duration = Duration::from_mins(2);
+const LONG: Duration = Duration::from_mins(6);
 /// The copy that somebody asks for.
 const COPY: &str = "asked-for";
 /// The schedule that somebody makes.
