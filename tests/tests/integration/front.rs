@@ -28,7 +28,7 @@ use tokio::sync::watch;
 use self::events::Events;
 
 /// How long a fault may take to fire.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// What happens to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,6 +126,8 @@ impl Seen {
 }
 
 type Rule = Arc<dyn Fn(&Seen) -> Act + Send + Sync>;
+/// How many pieces were lost, by kind.
+type Lost = Arc<Mutex<HashMap<String, usize>>>;
 
 struct Shared {
     client: kube::Client,
@@ -138,7 +140,7 @@ struct Shared {
     /// How many applies are under way.
     applying: Arc<AtomicUsize>,
     watches: watch::Sender<Watches>,
-    lost: Arc<AtomicUsize>,
+    lost: Lost,
     events: Events,
     /// The first answers to lists, once they are to be remembered.
     lists: Mutex<Option<HashMap<String, Bytes>>>,
@@ -258,7 +260,12 @@ impl Front {
 
     /// How many pieces of what watches were to be told were lost so far.
     pub(crate) fn lost(&self) -> usize {
-        self.shared.lost.load(Ordering::Relaxed)
+        self.shared.lost.lock().unwrap().values().sum()
+    }
+
+    /// The same of watches of one kind, by its name in paths: of those nothing is told any more.
+    pub(crate) fn lost_of(&self, kind: &str) -> usize {
+        self.shared.lost.lock().unwrap().get(kind).copied().unwrap_or_default()
     }
 
     /// From now on the events of watches of these kinds, by their names in paths, have this fate, those of open ones too, and all
@@ -397,7 +404,7 @@ async fn pass(shared: &Shared, seen: Seen, headers: &HeaderMap) -> Response {
         Ok(answer) => {
             let mut answer = answer.map(Body::new);
             if let Some(kind) = watched.filter(|_| answer.status().is_success()) {
-                answer = answer.map(|body| shared.events.told(&kind, told(shared, body)));
+                answer = answer.map(|body| shared.events.told(&kind, told(shared, &kind, body)));
             }
             if let Some(list) = list {
                 answer = remembered(shared, list, answer).await;
@@ -439,12 +446,12 @@ async fn remembered(shared: &Shared, list: String, answer: Response) -> Response
 }
 
 /// What a watch is told until something of it is lost; then nothing any more, not even its end.
-fn told(shared: &Shared, body: Body) -> Body {
+fn told(shared: &Shared, kind: &str, body: Body) -> Body {
     // What was set before does not end what begins now.
     let watches = shared.watches.subscribe();
-    let (pieces, lost) = (body.into_data_stream(), Arc::clone(&shared.lost));
+    let (pieces, lost, kind) = (body.into_data_stream(), Arc::clone(&shared.lost), kind.to_owned());
     let pieces = futures::stream::unfold((pieces, watches), move |(mut pieces, mut watches)| {
-        let lost = Arc::clone(&lost);
+        let (lost, kind) = (Arc::clone(&lost), kind.clone());
         async move {
             loop {
                 tokio::select! {
@@ -452,7 +459,7 @@ fn told(shared: &Shared, body: Body) -> Body {
                         if *watches.borrow() != Watches::Silent {
                             return Some((piece?, (pieces, watches)));
                         }
-                        lost.fetch_add(1, Ordering::Relaxed);
+                        *lost.lock().unwrap().entry(kind).or_default() += 1;
                         let _ = watches.wait_for(|watches| *watches == Watches::Ended).await;
                         return None;
                     }

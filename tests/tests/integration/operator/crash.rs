@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use self::life::{Act, Turn};
 use self::sweep::{Least, Place, Road};
+use super::rig::patiently;
 use super::subject::Subject;
 
 /// The version that a database gets in place of the one that it begins with.
@@ -183,7 +184,7 @@ async fn has(subject: &Subject, wanted: Left, what: &str) -> Option<VolumeId> {
     assert_eq!(found, wanted, "{what}: {machines:?} {volumes:?} {records:?}");
     assert!(wanted != NOTHING || records.is_empty(), "{what}: {records:?}");
     for machine in &machines {
-        let protection = rig.aws.describe_protection(&machine.id).await.unwrap();
+        let protection = patiently(|| rig.aws.describe_protection(&machine.id)).await;
         assert!(protection.termination && protection.stop, "{what}: {} is not protected", machine.id);
     }
     volumes.pop().map(|volume| volume.id)

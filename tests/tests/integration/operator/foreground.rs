@@ -35,12 +35,23 @@ async fn all(rig: &Rig) -> Vec<Object> {
         if matches!(capabilities.scope, Scope::Cluster) || !capabilities.supports_operation(verbs::LIST) {
             continue;
         }
-        // Another test may have taken a kind away meanwhile.
-        let found = api(rig, &resource).list(&ListParams::default()).await;
-        let found = found.map(|found| found.items).unwrap_or_default();
+        let found = of_kind(rig, &resource).await;
         all.extend(found.into_iter().map(|object| (resource.clone(), object)));
     }
     all
+}
+
+/// Everything of a kind in the namespace; nothing where another test has taken the kind away meanwhile.
+async fn of_kind(rig: &Rig, resource: &ApiResource) -> Vec<DynamicObject> {
+    eventually(PATIENCE, &format!("all of {}", resource.kind), async || {
+        match api(rig, resource).list(&ListParams::default()).await {
+            Ok(found) => Some(found.items),
+            Err(kube::Error::Api(status)) if status.code == 404 => Some(Vec::new()),
+            // Of what is not answered nobody knows whether there is any.
+            Err(_) => None,
+        }
+    })
+    .await
 }
 
 fn api(rig: &Rig, resource: &ApiResource) -> Api<DynamicObject> {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use testkit::{eventually, unique};
 
 use super::others::Others;
-use super::rig::{PATIENCE, Rig, apply};
+use super::rig::{PATIENCE, Rig, apply, patiently};
 use super::source::{checkpoint_of, purge, wish_from};
 use super::subject::Subject;
 use crate::endpoint::{control, serial};
@@ -31,7 +31,8 @@ async fn living_volumes(rig: &Rig) -> usize {
 
 async fn copies(rig: &Rig, database: &str) -> Vec<VolumeSnapshot> {
     let filter = TagFilter::cluster(&rig.cluster).database(database);
-    rig.aws.describe_snapshots(&Select::Tags(filter)).await.unwrap()
+    let ours = Select::Tags(filter);
+    patiently(|| rig.aws.describe_snapshots(&ours)).await
 }
 
 /// The copy of a database that is kept, as EC2, its object and the report have it.

@@ -1,7 +1,5 @@
 //! Schedules of snapshots: what they make, what they let pass, and what they keep.
 
-use std::time::Duration;
-
 use cloud::SnapshotId;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
@@ -153,7 +151,7 @@ async fn a_schedule_makes_what_it_missed_once_and_keeps_what_it_says() {
     assert_eq!((status.last_snapshot.as_deref(), status.next_time.is_some()), (Some(latest.as_str()), true));
     let change = json!({ "spec": { "schedule": "61 * * * *" } });
     schedules.patch("clock", &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
-    eventually(Duration::from_secs(30), "a schedule that is refused", async || {
+    eventually(PATIENCE, "a schedule that is refused", async || {
         let status = schedules.get("clock").await.unwrap().status?;
         let ready = status.conditions.into_iter().find(|one| one.type_ == "Ready")?;
         (ready.status == "False" && ready.message.contains("spec.schedule")).then_some(())

@@ -17,7 +17,7 @@ use tokio::task::AbortHandle;
 
 use super::others::Others;
 use super::questdb::Questdb;
-use super::rig::PATIENCE;
+use super::rig::{PATIENCE, patiently};
 use super::subject::Subject;
 use crate::endpoint;
 use crate::front::Front;
@@ -122,7 +122,8 @@ pub(super) async fn found_settled(
 /// What EC2 has of this database.
 pub(super) async fn copies(subject: &Subject) -> Vec<VolumeSnapshot> {
     let filter = TagFilter::cluster(&subject.rig.cluster).database(&subject.database);
-    subject.rig.aws.describe_snapshots(&Select::Tags(filter)).await.unwrap()
+    let ours = Select::Tags(filter);
+    patiently(|| subject.rig.aws.describe_snapshots(&ours)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -394,6 +395,8 @@ async fn past_the_deadline_the_database_is_free_though_ec2_is_away() {
     let subject = &stage.subject;
     let place = Failpoint::hold("operator.snapshot.after", "CreateCheckpoint", &testkit::scratch());
     let operator = stage.operator(&[&place]).await;
+    // Its start does not count: the deadline does.
+    operator.ready().await;
     let snapshot = json!({
         "metadata": { "name": "late" },
         "spec": { "database": subject.name, "deadlineSeconds": 30 },
