@@ -14,7 +14,7 @@ use testkit::{Server, eventually, stack, unique};
 use tokio::process::{Child, Command};
 
 /// How long the API server may take to answer.
-const START: Duration = Duration::from_mins(2);
+const START: Duration = Duration::from_mins(4);
 
 pub(crate) struct Own {
     folder: PathBuf,
@@ -104,21 +104,31 @@ impl Own {
     }
 
     async fn run(&mut self) {
-        for (name, command) in [("etcd", &self.etcd), ("api-server", &self.api_server)] {
-            let log = std::fs::File::create(self.folder.join(format!("{name}.log"))).unwrap();
-            let child = Command::new(&command[0])
-                .args(&command[1..])
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(log)
-                .kill_on_drop(true)
-                .spawn();
-            self.running.push(child.unwrap());
-        }
+        self.running = vec![self.spawn("etcd", &self.etcd), self.spawn("api-server", &self.api_server)];
         eventually(START, "the API server", async || {
+            // An API server ends by itself when etcd takes long to come, and either when somebody has its port just now.
+            for (place, name) in ["etcd", "api-server"].into_iter().enumerate() {
+                if self.running[place].try_wait().unwrap().is_some() {
+                    let command = if name == "etcd" { &self.etcd } else { &self.api_server };
+                    self.running[place] = self.spawn(name, command);
+                }
+            }
             self.run_kubectl(&["get", "--raw=/readyz"]).await.then_some(())
         })
         .await;
+    }
+
+    fn spawn(&self, name: &str, command: &[String]) -> Child {
+        let path = self.folder.join(format!("{name}.log"));
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+        let child = Command::new(&command[0])
+            .args(&command[1..])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn();
+        child.unwrap()
     }
 
     /// Kills both, as a lost machine does: the API server first.
