@@ -10,7 +10,7 @@ use testkit::{eventually, query};
 use crate::bus::{connection, message, producer, topic};
 use crate::support::database;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 const EVERY: Duration = Duration::from_millis(200);
 const PARTITIONS: i32 = 3;
 

@@ -188,7 +188,7 @@ async fn a_record_that_is_too_large_is_set_aside_and_blocks_nobody() {
     assert_eq!(large.status, 202, "{large:?}");
     let mut connection = road.connection.clone();
     connection.properties.push(("message.max.bytes".to_owned(), "2000".to_owned()));
-    let relay = road.relay_with(Producer::new(&connection).unwrap());
+    let relay = road.relay_with(road.producer_of(&connection).await);
     let mut long = Session::open(&road.app.url).await.unwrap();
     let lock = "begin; select 1 from databases where name = 'large' for update";
     assert_eq!(long.run(lock).await.unwrap(), "1");
@@ -222,7 +222,7 @@ async fn what_brokers_find_too_large_goes_alone_and_is_not_waited_for() {
     for name in ["message.max.bytes", "batch.size"] {
         connection.properties.push((name.to_owned(), "5000000".to_owned()));
     }
-    let relay = road.relay_with(Producer::new(&connection).unwrap());
+    let relay = road.relay_with(road.producer_of(&connection).await);
     let aside = async || app.store.backlog().await.unwrap().set_aside;
     relay.step().await.unwrap();
     assert_eq!(aside().await, 0, "the others of its batch may be to blame");

@@ -17,7 +17,7 @@ use wire::{Gossip, Instruction, Observation, Outcome, OutcomeKind, Said};
 use super::{App, PATIENCE, text};
 use crate::support::counted;
 
-pub(super) const LIMIT: Duration = Duration::from_secs(30);
+pub(super) const LIMIT: Duration = Duration::from_mins(2);
 
 /// Topics of the test's own, and what the API needs beside them.
 pub(super) struct Road {
@@ -26,6 +26,8 @@ pub(super) struct Road {
     producer: Producer,
     pub(super) instructions: String,
     pub(super) gossip: String,
+    /// Where a producer sends its first record, which no test asks for.
+    firsts: String,
     records: Arc<Mutex<Vec<Record>>>,
     pub(super) stop: CancellationToken,
 }
@@ -48,20 +50,26 @@ impl Road {
     pub(super) async fn new() -> Self {
         let app = App::new().await;
         let connection = Connection::new(&stack().kafka_bootstrap, "test");
-        let (instructions, gossip) = (unique("instructions"), unique("gossip"));
-        let topics = [TopicSettings::new(&instructions, 2, 1), TopicSettings::new(&gossip, 2, 1)];
+        let [instructions, gossip, firsts] = ["instructions", "gossip", "firsts"].map(unique);
+        let all = [&instructions, &gossip, &firsts];
+        let topics = all.map(|topic| TopicSettings::new(topic, 2, 1));
         let admin = Admin::new(&connection).unwrap();
         admin.ensure_topics(&topics, LIMIT).await.unwrap();
-        for topic in [&instructions, &gossip] {
+        for topic in all {
             // A broker learns of a topic a moment after the controller has made it.
             eventually(LIMIT, "the topic", async || admin.check_partitions(topic, 2, LIMIT).await.ok()).await;
         }
-        let producer = Producer::new(&connection).unwrap();
+        let producer = warmed(&connection, &firsts).await;
         let (records, stop) = (Arc::default(), CancellationToken::new());
         let settings = Settings::new(connection.clone(), &instructions, unique("collector"));
         let collector = Arc::new(Collector(Arc::clone(&records)));
         tokio::spawn(::bus::sink::run(settings, collector, Arc::default(), stop.clone()));
-        Self { app, connection, producer, instructions, gossip, records, stop }
+        Self { app, connection, producer, instructions, gossip, firsts, records, stop }
+    }
+
+    /// A producer of another connection that the brokers have answered already.
+    pub(super) async fn producer_of(&self, connection: &Connection) -> Producer {
+        warmed(connection, &self.firsts).await
     }
 
     pub(super) fn relay(&self) -> Relay {
@@ -106,6 +114,20 @@ impl Road {
         })
         .await
     }
+}
+
+/// A producer that the brokers have answered already. A round of the relay waits three seconds for Kafka's word, and the
+/// first word of a busy broker, before which it has to be found and asked for its topics, may take longer.
+async fn warmed(connection: &Connection, topic: &str) -> Producer {
+    let producer = Producer::new(connection).unwrap();
+    let message = || Message {
+        topic: topic.to_owned(),
+        key: "first".to_owned(),
+        payload: Vec::new(),
+        headers: Vec::new(),
+    };
+    eventually(LIMIT, "the first record", async || producer.send(message()).await.ok()).await;
+    producer
 }
 
 impl Drop for Road {
