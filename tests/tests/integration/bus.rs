@@ -18,7 +18,8 @@ use testkit::unique;
 
 pub(crate) use consuming::grow;
 
-const PATIENCE: Duration = Duration::from_mins(1);
+/// How long anything may take, on processors that are busy with other tests. Whoever waits goes on as soon as it is so.
+const PATIENCE: Duration = Duration::from_mins(3);
 
 pub(crate) fn connection() -> Connection {
     Connection::new(&testkit::stack().kafka_bootstrap, "test")

@@ -45,7 +45,7 @@ impl Handler for Blocking {
     fn place(&self, record: Record) -> Placed<Self::Work> {
         if self.armed.swap(false, Ordering::SeqCst) {
             self.blocked.store(true, Ordering::SeqCst);
-            self.go_on.lock().unwrap().recv_timeout(Duration::from_mins(1)).unwrap();
+            self.go_on.lock().unwrap().recv_timeout(Duration::from_mins(10)).unwrap();
             self.blocked.store(false, Ordering::SeqCst);
         }
         self.notes.place(record)

@@ -1,9 +1,7 @@
 //! What a commit says of records that are finished behind an open one.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use bus::consumer::Settings;
 use testkit::unique;
 
 use super::stage::{Consumer, Notes, send, settings, until};
@@ -12,19 +10,12 @@ use super::{producer, topic};
 /// So many records are finished behind the one that is held.
 const BEHIND: i64 = 300;
 const HELD: i64 = 7;
-/// How long brokers may take that all works with on a busy machine: what they do not say in time is done again.
-const LONG: Duration = Duration::from_secs(30);
-
-/// The usual settings, with patience for every answer.
-fn patient(topic: &str, group: &str) -> Settings {
-    Settings { question: LONG, last_commit: LONG, ..settings(topic, group) }
-}
 
 /// A consumer that has finished everything but one record, the first, and has said so in its commits; stopped.
 async fn with_one_held(topic: &str, group: &str) {
     let (producer, notes) = (producer(), Notes::new(true));
     notes.hold(HELD, u32::MAX);
-    let consumer = Consumer::start(patient(topic, group), &notes);
+    let consumer = Consumer::start(settings(topic, group), &notes);
     send(&producer, topic, [("sick".to_owned(), HELD)]).await;
     send(&producer, topic, (0..BEHIND).map(|number| (format!("key-{number}"), 100 + number))).await;
     until("the others", || notes.handled().len() == 300).await;
@@ -39,7 +30,7 @@ async fn after_a_restart_only_what_was_open_is_done_again() {
         // A second restart before anything moved knows as much.
         let again = Notes::new(true);
         again.hold(HELD, u32::MAX);
-        let consumer = Consumer::start(patient(&topic, &group), &again);
+        let consumer = Consumer::start(settings(&topic, &group), &again);
         until("everything to be read", || consumer.state.snapshot().read == 301).await;
         until("the held record", || !again.begun().is_empty()).await;
         assert_eq!(consumer.state.snapshot().passed_over, 300);
@@ -48,7 +39,7 @@ async fn after_a_restart_only_what_was_open_is_done_again() {
         assert_eq!(begun, BTreeSet::from([("sick".to_owned(), HELD)]));
     }
     let last = Notes::new(true);
-    let consumer = Consumer::start(patient(&topic, &group), &last);
+    let consumer = Consumer::start(settings(&topic, &group), &last);
     send(&producer(), &topic, [("new".to_owned(), 1)]).await;
     until("the held record and the new one", || last.handled().len() == 2).await;
     consumer.stop().await;
@@ -71,11 +62,11 @@ async fn whoever_takes_over_a_partition_knows_what_was_finished() {
         notes.hold(0, u32::MAX);
         notes.hold(1, u32::MAX);
     }
-    let leaving = Consumer::start(patient(&topic, &group), &first);
+    let leaving = Consumer::start(settings(&topic, &group), &first);
     send(&producer, &topic, sick.iter().cloned().zip(0..)).await;
     send(&producer, &topic, (0..BEHIND).map(|number| (format!("key-{number}"), 100 + number))).await;
     until("the others", || first.handled().len() == 300).await;
-    let staying = Consumer::start(patient(&topic, &group), &second);
+    let staying = Consumer::start(settings(&topic, &group), &second);
     until("a partition to move", || staying.state.snapshot().partitions.len() == 1).await;
     leaving.stop().await;
     until("all to be read by the second", || staying.state.snapshot().read == 302).await;
@@ -94,7 +85,7 @@ async fn another_beginning_is_not_taken_for_what_was_finished() {
     let (producer, notes) = (producer(), Notes::new(true));
     with_one_held(&topic, &group).await;
     // Whoever reads under another name knows nothing of it.
-    let consumer = Consumer::start(patient(&topic, &unique("group")), &notes);
+    let consumer = Consumer::start(settings(&topic, &unique("group")), &notes);
     until("everything", || notes.handled().len() == 301).await;
     assert_eq!(consumer.state.snapshot().passed_over, 0);
     send(&producer, &topic, [("new".to_owned(), 1)]).await;
