@@ -18,7 +18,7 @@ use tokio::process::{Child, Command};
 use crate::eventually;
 
 /// How long a broker may take to start, and a tool to do its work.
-const LIMIT: Duration = Duration::from_mins(1);
+const LIMIT: Duration = Duration::from_mins(3);
 /// Any identity: no other cluster is ever met.
 const CLUSTER: &str = "4L6g3nShT-eMCtK--X86sw";
 const LOGIN: &str = "org.apache.kafka.common.security.plain.PlainLoginModule required username=\"admin\" \

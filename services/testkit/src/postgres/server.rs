@@ -11,7 +11,7 @@ use tokio::process::Command;
 
 use crate::eventually;
 
-const LIMIT: Duration = Duration::from_mins(1);
+const LIMIT: Duration = Duration::from_mins(3);
 const USER: &str = "slipway";
 const DATABASE: &str = "slipway";
 /// Name by which a primary knows its standby.

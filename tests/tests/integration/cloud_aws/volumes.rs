@@ -4,9 +4,11 @@ use cloud::{
     AttachmentState, ModificationState, NewVolume, Owner, Role, Select, Tags, Volume, VolumeChange,
     VolumeKind,
 };
+use serde_json::{Value, json};
 use testkit::eventually;
 
 use super::{Corner, DEADLINE, once_visible};
+use crate::endpoint;
 
 #[tokio::test]
 async fn a_token_makes_one_volume() {
@@ -99,9 +101,13 @@ async fn a_volume_that_is_still_changing_is_not_changed_again() {
     let corner = Corner::new().await;
     let volume = corner.create_volume().await;
     let change = |size| VolumeChange { size_gib: Some(size), ..VolumeChange::default() };
+    // However long the second request takes to come.
+    let stick = json!({"kind": "stick", "transition": "volume-modifying", "contains": volume.as_str()});
+    let stuck = endpoint::fault(&stick).await;
     corner.aws.modify_volume(&volume, &change(11)).await.unwrap();
     let error = corner.aws.modify_volume(&volume, &change(12)).await.unwrap_err();
     assert_eq!(error.category(), "too_soon", "{error:?}");
+    endpoint::control("DELETE", &format!("/faults/{stuck}"), &Value::Null).await;
     corner.aws.delete_volume(&volume).await.unwrap();
 }
 

@@ -22,7 +22,7 @@ use tokio::process::{Child, Command};
 use crate::support::{questdb_lib, stack};
 
 /// How long anything may take.
-pub(super) const PATIENCE: Duration = Duration::from_secs(90);
+pub(super) const PATIENCE: Duration = Duration::from_mins(3);
 
 /// What a test works with.
 pub(super) struct Rig {

@@ -28,7 +28,7 @@ use crate::support::counted;
 pub(crate) const OFTEN: [&str; 2] = ["--list-check-period", "0.5"];
 /// The bound on healing: listing, sweep, relay, apply and observation, each within their short periods, with room for two
 /// busy processors.
-pub(super) const HEALED: Duration = Duration::from_mins(1);
+pub(super) const HEALED: Duration = Duration::from_mins(2);
 
 const SETTINGS: Settings = Settings {
     period: Duration::from_millis(300),

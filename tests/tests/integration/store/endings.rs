@@ -200,7 +200,7 @@ async fn a_database_that_somebody_holds_is_left_to_them() {
     let mut other = scene.store.begin().await.unwrap();
     assert!(other.try_lock_database(created.id).await.unwrap().is_none());
     drop(holder);
-    testkit::eventually(Duration::from_secs(10), "the lock", async || {
+    testkit::eventually(Duration::from_mins(2), "the lock", async || {
         let mut next = scene.store.begin().await.unwrap();
         next.try_lock_database(created.id).await.unwrap().map(drop)
     })

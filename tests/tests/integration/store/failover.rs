@@ -9,7 +9,7 @@ use testkit::{Mode, Proxy, eventually};
 
 use super::{Try, at, cluster, observation};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 /// How soon writes go on after another server took over.
 const RESUMED: Duration = Duration::from_secs(15);
 

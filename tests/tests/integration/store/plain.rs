@@ -147,7 +147,7 @@ async fn what_is_minted_between_the_glance_and_the_statement_is_noticed() {
     let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' \
                    and datname = current_database() and query like 'with known%'";
     let waits = async || (scene.ask(waiting).await == "1").then_some(());
-    eventually(Duration::from_secs(20), "the statement waits for the row", waits).await;
+    eventually(Duration::from_mins(2), "the statement waits for the row", waits).await;
     transaction.commit().await.unwrap();
     let report = absorbing.await.unwrap();
     assert_eq!((report.plain, report.news), (false, 1));

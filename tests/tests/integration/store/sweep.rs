@@ -12,7 +12,7 @@ use super::absorb::fresh;
 use super::{Created, Try, as_minted, at, mint, observation, outcome};
 
 const LONG: Duration = Duration::from_mins(5);
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(2);
 const GOSSIP: &str = "gossip";
 
 async fn subject(scene: &Try, id: DatabaseId) -> Subject {
