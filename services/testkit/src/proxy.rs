@@ -96,8 +96,9 @@ impl Proxy {
     }
 
     async fn start(upstream: Upstream) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("a port for a proxy")?;
-        let address = listener.local_addr()?;
+        // Nobody else is given it while the door is shut.
+        let address = crate::free_address()?;
+        let listener = TcpListener::bind(address).await.context("a port for a proxy")?;
         let proxy = Self { address, mode: watch::Sender::new(Mode::Pass), counts: Arc::default() };
         let door =
             Door { address, upstream, mode: proxy.mode.subscribe(), counts: Arc::clone(&proxy.counts) };

@@ -236,14 +236,6 @@ impl Spawned {
     }
 }
 
-/// An address that nobody has at this moment.
-///
-/// # Errors
-/// When there is none.
-pub fn free_address() -> anyhow::Result<SocketAddr> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0").context("a free port")?.local_addr()?)
-}
-
 /// Where the operations server of a program listens, by the program's log.
 pub fn ops_address(log: &str) -> Option<SocketAddr> {
     let (_, said) = log.split_once(ADDRESS)?;

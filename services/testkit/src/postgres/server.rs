@@ -2,7 +2,6 @@
 //!
 //! They keep nothing through a power cut, and are stopped and removed with their handles.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -153,8 +152,7 @@ impl Server {
         if let Some(Owner { user, group }) = owner {
             std::os::unix::fs::chown(&folder, Some(user), Some(group))?;
         }
-        // Free now; nobody else is told of it until the server listens.
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = crate::free_address()?.port();
         Ok(Self { folder, port, owner })
     }
 

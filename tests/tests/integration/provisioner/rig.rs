@@ -141,8 +141,7 @@ impl Rig {
 
     /// Credentials of `bare` for a server that nobody is at.
     pub(super) fn credentials_of_nobody(&self) {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        self.credentials_at("bare", &format!("https://{}", listener.local_addr().unwrap()));
+        self.credentials_at("bare", &format!("https://{}", testkit::free_address().unwrap()));
     }
 
     /// Credentials of a cluster for a server at this address.
