@@ -152,7 +152,7 @@ async fn a_cluster_that_hangs_hurts_only_itself() {
     for instruction in &well {
         rig.publish(instruction).await;
     }
-    let running = rig.start(&["--call-timeout", "20", "--concurrency", "24", "--cluster-concurrency", "16"]);
+    let running = rig.start(&["--call-timeout", "40", "--concurrency", "24", "--cluster-concurrency", "16"]);
     for instruction in &well {
         rig.outcome(instruction, OutcomeKind::Applied).await;
     }

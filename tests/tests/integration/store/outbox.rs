@@ -98,9 +98,8 @@ async fn what_somebody_holds_is_marked_later_and_the_others_now() {
     let mut holder = scene.store.begin().await.unwrap();
     holder.lock_database(None, held.id).await.unwrap().unwrap();
     let sent = [(held.id, at(1)), (free.id, at(1))];
-    let started = std::time::Instant::now();
+    // Whoever waited for the lock, which is held until then, would be refused it.
     assert_eq!(scene.store.mark(&sent).await.unwrap().len(), 1);
-    assert!(started.elapsed() < Duration::from_secs(4), "nobody waited for the lock");
     drop(holder);
     testkit::eventually(Duration::from_mins(2), "the other one", async || {
         (scene.store.mark(&sent).await.unwrap().len() == 1).then_some(())
