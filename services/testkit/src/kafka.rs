@@ -248,6 +248,8 @@ impl Broker {
             roles = "broker,controller";
             let _ = write!(listeners, ",CONTROLLER://127.0.0.1:{controller}");
         }
+        // A broker may be there long before its controller is, on busy processors.
+        let registration = LIMIT.as_millis().to_string();
         let mut text = String::new();
         for (name, value) in [
             ("process.roles", roles),
@@ -272,6 +274,7 @@ impl Broker {
             ("offsets.topic.replication.factor", copies),
             ("offsets.topic.num.partitions", "4"),
             ("group.initial.rebalance.delay.ms", "0"),
+            ("initial.broker.registration.timeout.ms", &registration),
             ("broker.session.timeout.ms", "4000"),
             ("broker.heartbeat.interval.ms", "1000"),
             ("num.network.threads", "2"),
