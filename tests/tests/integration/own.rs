@@ -107,11 +107,11 @@ impl Own {
         self.running = vec![self.spawn("etcd", &self.etcd), self.spawn("api-server", &self.api_server)];
         eventually(START, "the API server", async || {
             // An API server ends by itself when etcd takes long to come, and either when somebody has its port just now.
-            for (place, name) in ["etcd", "api-server"].into_iter().enumerate() {
-                if self.running[place].try_wait().unwrap().is_some() {
-                    let command = if name == "etcd" { &self.etcd } else { &self.api_server };
-                    self.running[place] = self.spawn(name, command);
-                }
+            if self.running[0].try_wait().unwrap().is_some() {
+                self.running[0] = self.spawn("etcd", &self.etcd);
+            }
+            if self.running[1].try_wait().unwrap().is_some() {
+                self.running[1] = self.spawn("api-server", &self.api_server);
             }
             self.run_kubectl(&["get", "--raw=/readyz"]).await.then_some(())
         })

@@ -170,7 +170,7 @@ mod tests {
         let (mut refusals, [taken, failed], now) = scene();
         assert!(!refusals.too_large(taken, now) && !refusals.too_large(failed, now));
         refusals.heard([failed], 0, now + SECOND, || 1.0);
-        assert!(refusals.waiting(now + FORGET - SECOND).is_empty());
+        assert!(refusals.waiting(now + FORGET / 2).is_empty());
         assert!(refusals.is_alone(taken), "a word may be to come");
         assert!(refusals.waiting(now + FORGET).is_empty());
         assert!(!refusals.is_alone(taken), "nobody said anything for long");

@@ -121,8 +121,8 @@ fn people_may_write_what_they_wish_for_and_no_status() {
     let roles: Vec<Value> = serde_saphyr::from_multiple(PEOPLE).unwrap();
     let verbs = |role: &str| {
         let label = format!("rbac.authorization.k8s.io/aggregate-to-{role}");
-        let role = roles.iter().find(|found| found["metadata"]["labels"][&label] == "true").unwrap();
-        let [rule] = role["rules"].as_array().unwrap().as_slice() else { panic!("{role}") };
+        let found = roles.iter().find(|found| found["metadata"]["labels"][&label] == "true").unwrap();
+        let [rule] = found["rules"].as_array().unwrap().as_slice() else { panic!("{found}") };
         assert_eq!(texts(&rule["apiGroups"]), [names::GROUP]);
         assert_eq!(texts(&rule["resources"]), ["questdbs", "questdbsnapshots", "questdbsnapshotschedules"]);
         texts(&rule["verbs"]).join(" ")

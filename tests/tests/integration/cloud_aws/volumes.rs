@@ -102,8 +102,8 @@ async fn a_volume_that_is_still_changing_is_not_changed_again() {
     let volume = corner.create_volume().await;
     let change = |size| VolumeChange { size_gib: Some(size), ..VolumeChange::default() };
     // However long the second request takes to come.
-    let stick = json!({"kind": "stick", "transition": "volume-modifying", "contains": volume.as_str()});
-    let stuck = endpoint::fault(&stick).await;
+    let held = json!({"kind": "stick", "transition": "volume-modifying", "contains": volume.as_str()});
+    let stuck = endpoint::fault(&held).await;
     corner.aws.modify_volume(&volume, &change(11)).await.unwrap();
     let error = corner.aws.modify_volume(&volume, &change(12)).await.unwrap_err();
     assert_eq!(error.category(), "too_soon", "{error:?}");
