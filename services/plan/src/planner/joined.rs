@@ -7,7 +7,7 @@
 //!
 //! *Invariant:* no more than [`MACHINES`] are made in a row, each with twice the time of the one before, whatever they lack. What
 //! keeps one from joining, or its Node from being ready, is most often its image or the network, which the next one has as well; and
-//! who closes one Node may close all. One that ends by itself begins no other row; one that somebody ends does.
+//! who closes one Node may close all.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use k8s_openapi::api::core::v1::Node;
 use resources::names::{self, condition, reason};
 
 use super::left::{self, Proof};
-use super::machine::{BY_HAND, generation_of, is_ready, of_instance, was_given, was_launched_before};
+use super::machine::{generation_of, is_ready, of_instance, was_launched_before};
 use super::ready::Closed;
 use super::released::{self, Released};
 use super::{World, former, home, ready};
@@ -116,44 +116,21 @@ fn node_labels(world: &World<'_>, generation: u64) -> BTreeMap<String, String> {
 
 /// How many machines right before one of this generation did not join.
 pub(super) fn given_up_before(world: &World<'_>, generation: u64) -> u64 {
-    row_before(world, generation).1
-}
-
-/// The first machine of the row that ends right before one of this generation, and how many of that row did not join. Those between
-/// that ended by themselves do not count.
-fn row_before(world: &World<'_>, generation: u64) -> (u64, u64) {
     let unjoined = Released::unjoined(world.resource);
     // The one that is pinned has joined: whatever was before it is of another row.
     let pinned = home::pinned(world.observed).as_deref().and_then(names::generation_of_node);
     let least = pinned.unwrap_or_default().saturating_add(1);
-    let (mut first, mut count, mut number) = (generation, 0, generation);
-    while number > least {
-        number -= 1;
-        if unjoined.contains(number) {
-            (first, count) = (number, count + 1);
-        } else if !ended_by_itself(world, number) {
-            break;
-        }
+    let mut first = generation;
+    while first > least && unjoined.contains(first - 1) {
+        first -= 1;
     }
-    (first, count)
-}
-
-/// Whether EC2 shows that the machine of this number ended by itself, and the database was given to none of that number or a later one.
-fn ended_by_itself(world: &World<'_>, number: u64) -> bool {
-    let account = &world.observed.account;
-    let ended = |machine: &Instance| {
-        let reason = machine.state_reason.as_deref();
-        machine.state.is_ending() && reason.is_some_and(|reason| !reason.starts_with(BY_HAND))
-    };
-    let mut machines = account.instances.iter().filter(|machine| generation_of(machine) == Some(number));
-    machines.any(ended) && !account.volumes.iter().any(|disk| was_given(number, Some(disk)))
+    generation - first
 }
 
 /// The text of the annotation once this one did not join either.
 pub(super) fn noted(world: &World<'_>, generation: u64) -> String {
-    let (first, _) = row_before(world, generation);
-    // With those between that ended by themselves: EC2 shows for no more than an hour that they did.
-    (first..=generation).map(|one| one.to_string()).collect::<Vec<_>>().join(",")
+    let first = generation - given_up_before(world, generation);
+    Released::unjoined(world.resource).with(generation, |one| (first..generation).contains(&one))
 }
 
 /// Whether a machine is about to be ended because it did not join, or its Node was not ready in its time: its protection stays off,

@@ -225,7 +225,7 @@ fn ended_at_once<'a>(world: &World<'a>, home: &Instance) -> Option<&'a Instance>
 }
 
 /// How the reason begins for which a machine ended that somebody ended, we among them.
-pub(super) const BY_HAND: &str = "Client.UserInitiated";
+const BY_HAND: &str = "Client.UserInitiated";
 
 /// The last machine, if it was launched a moment ago, and it and the one before ended by themselves before the database was given
 /// to either: what ends both (a limit of the account, a key that may not be used) ends the next one, too. One alone is replaced at
@@ -320,7 +320,7 @@ fn highest_seen(world: &World<'_>, disk: Option<&Volume>) -> Option<u64> {
 }
 
 /// Whether the disk was given to a machine of this number, or a later one.
-pub(super) fn was_given(written: u64, disk: Option<&Volume>) -> bool {
+fn was_given(written: u64, disk: Option<&Volume>) -> bool {
     disk.and_then(generation_of_disk).is_some_and(|given| given >= written)
 }
 

@@ -32,7 +32,6 @@ mod reload;
 mod rename;
 mod repositories;
 mod rivals;
-mod rows;
 mod runner;
 mod sequences;
 mod silent;
