@@ -38,6 +38,8 @@ impl InForce {
                 NODE_IMAGE => return is_image_of_machine(resource) || was_accepted(resource),
                 INSTANCE_TYPE => return is_type_of_machine(resource),
                 ZONE => return is_placed(resource) || was_accepted(resource),
+                // QuestDB gets what its machine has by now, and the next pod is made with no more.
+                RESOURCES | CONTAINERS if wrong.rule == Rule::Range => return was_accepted(resource),
                 _ => {}
             }
             let belongs = wrong.rule == Rule::Conflict && is_about_questdb(&wrong.pointer);
@@ -91,6 +93,8 @@ pub(crate) const INSTANCE_TYPE: &str = "/spec/compute/instanceType";
 const NODE_IMAGE: &str = "/spec/compute/nodeImage";
 const ZONE: &str = "/spec/zone";
 const POD: &str = "/spec/pod/";
+const RESOURCES: &str = "/spec/pod/resources";
+const CONTAINERS: &str = "/spec/pod/containers";
 const ANNOTATIONS: &str = "/spec/pod/annotations";
 const LABELS: &str = "/spec/pod/labels";
 
@@ -157,6 +161,7 @@ mod tests {
 
     use super::*;
     use crate::fixture::{resource, settings};
+    use crate::overrides::amounts_of_questdb;
     use crate::{Settings, Subject, Validated, build, validate_over};
 
     const KEY: &str = "pg.user.of.before";
@@ -418,6 +423,22 @@ mod tests {
         ];
         for (number, change) in table.into_iter().enumerate() {
             assert_eq!(wrong(change), Err(vec![INSTANCE_TYPE.to_owned()]), "{number}");
+        }
+    }
+
+    #[test]
+    fn less_room_on_a_machine_takes_no_database_out_of_care() {
+        let chosen = json!({ "resources": { "cpu": "1", "memory": "6885Mi" } });
+        let beside = json!({ "containers": [{ "name": "beside", "image": "example.com/beside:1",
+            "resources": { "cpu": "1", "memory": "5600Mi" } }] });
+        for (pointer, pod, memory) in [(RESOURCES, chosen, 6_373), (CONTAINERS, beside, 1_024)] {
+            let mut resource = of_other_settings();
+            resource.spec.pod = Some(serde_json::from_value(pod).unwrap());
+            let validated = check(&resource, &InForce::default()).unwrap();
+            assert!(validated.kept.iter().any(|kept| kept.starts_with(pointer)), "{:?}", validated.kept);
+            assert_eq!(amounts_of_questdb(&validated).memory(), memory, "{pointer}");
+            resource.metadata.generation = Some(2);
+            assert_eq!(check(&resource, &InForce::default()).unwrap_err(), [pointer]);
         }
     }
 
