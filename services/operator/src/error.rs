@@ -52,6 +52,13 @@ pub enum Error {
         #[source]
         source: Box<cloud::Error>,
     },
+    /// EC2 took the request for the volume of a database, and gave the volume up. By its token there is no other for a day.
+    #[error(
+        "EC2 gave up the volume that was asked for: most often the key that it is to be encrypted with, the account's default or \
+         that of the copy, may not be used. Cure that; EC2 may give the same answer for a day, so delete the database and make \
+         another if it is to be there sooner"
+    )]
+    GivenUp,
     /// QuestDB did not do what was asked.
     #[error("{call}")]
     Database {
@@ -156,6 +163,7 @@ impl Error {
                 _ => false,
             },
             Self::Denied { .. }
+            | Self::GivenUp
             | Self::Foreign { .. }
             | Self::NotTagged { .. }
             | Self::Contended { .. }
@@ -197,7 +205,7 @@ impl Error {
             Self::Denied { .. } => "denied",
             Self::Ending { .. } => "ending",
             Self::Deadline { .. } => "deadline",
-            Self::Aws { .. } => "aws",
+            Self::Aws { .. } | Self::GivenUp => "aws",
             Self::Database { .. } => "database",
             Self::Foreign { .. } => "foreign",
             Self::NotTagged { .. } => "not_tagged",
@@ -228,6 +236,7 @@ impl Error {
             | Self::Ending { .. }
             | Self::Deadline { .. }
             | Self::Aws { .. }
+            | Self::GivenUp
             | Self::Database { .. }
             | Self::Foreign { .. }
             | Self::NotTagged { .. }

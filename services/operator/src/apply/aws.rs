@@ -158,15 +158,13 @@ async fn create_volume(pass: &Pass<'_>, volume: &NewVolume) -> Result<(), Error>
     }
     // A database has one disk in its life, so its token is always that of generation 1.
     let token = ClientToken::new(&subject.cluster, &subject.database, Role::Volume, 1);
-    match pass.context.cloud.create_volume(volume, &token).await {
-        // It was taken before, and the volume is gone again, as where its key may not be used: the plan says so once none has shown
-        // for long.
-        Err(error) if is_spent(&error) => {
-            tracing::warn!(error = runtime::telemetry::chain(&error), "EC2 gave up the volume");
-            Ok(())
-        }
-        created => created.map(drop).map_err(Error::aws("create the volume")),
-    }
+    pass.context.cloud.create_volume(volume, &token).await.map(drop).map_err(not_created)
+}
+
+/// Why there is no volume. A failure also where EC2 took the request before and gave the volume up: what is asked for in vain is asked
+/// for less and less often.
+fn not_created(error: AwsError) -> Error {
+    if is_spent(&error) { Error::GivenUp } else { Error::aws("create the volume")(error) }
 }
 
 /// Whether EC2 says that what the client token made is deleted: it is not coming any more, and nothing else is by this token.
@@ -258,7 +256,9 @@ mod tests {
             ),
         ] {
             let call = || Box::new(cloud::Call::new("CreateVolume", words));
-            assert_eq!(is_spent(&AwsError::ParameterMismatch { call: call() }), expected, "{words}");
+            let error = not_created(AwsError::ParameterMismatch { call: call() });
+            assert_eq!(error.stable().contains("the key"), expected, "{error}");
+            assert!(!expected || error.is_lasting(), "it would be asked for without a pause");
             assert!(!is_spent(&AwsError::IncorrectState { call: call() }), "{words}");
         }
     }
