@@ -124,13 +124,13 @@ impl<H: Handler> Engine<H> {
             return None;
         }
         entry.attempt = entry.attempt.saturating_add(1);
-        let key = Arc::clone(&entry.place.key);
-        let ticket = entry.ticket;
+        let (key, work) = (Arc::clone(&entry.place.key), Arc::clone(&entry.work));
         let superseded = inner.lanes.hold(entry);
         if let Some(old) = &superseded {
             inner.assignments.finish(old.ticket);
         }
-        if superseded.as_ref().is_none_or(|old| old.ticket != ticket) {
+        // Tickets do not tell them apart: where reading went back, another record may stand where this one stood.
+        if superseded.as_ref().is_none_or(|old| !Arc::ptr_eq(&old.work, &work)) {
             self.wake_later(key, after);
         }
         let next = self.start_others(&mut inner);

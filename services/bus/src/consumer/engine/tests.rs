@@ -245,6 +245,21 @@ async fn a_held_record_is_tried_again_or_replaced() {
 }
 
 #[tokio::test]
+async fn a_held_record_is_tried_again_though_an_older_one_stands_where_it_stood() {
+    let mut stage = Stage::new();
+    stage.read("a", 2, 3);
+    let (_, _, fate) = stage.next().await;
+    // Reading went back, and there is another record of the key by now.
+    stage.read("a", 1, 3);
+    fate.send(Fate::Hold).unwrap();
+    let (offset, attempt, fate) = stage.next().await;
+    assert_eq!((offset, attempt, stage.commits()), (3, 1, vec![(0, 3)]));
+    fate.send(Fate::Done).unwrap();
+    stage.quiet().await;
+    assert_eq!(stage.commits(), [(0, 4)]);
+}
+
+#[tokio::test]
 async fn a_record_that_waits_and_is_read_once_more_stays_open() {
     let mut stage = Stage::new();
     stage.read("a", 1, 3);
