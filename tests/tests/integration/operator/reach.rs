@@ -135,7 +135,7 @@ async fn services_follow_their_type_and_annotations_there_and_back() {
     subject.carried_out(Phase::Ready).await;
     let service = services.get(&subject.name).await.unwrap();
     let annotations = service.metadata.annotations.unwrap();
-    assert_eq!(annotations.keys().collect::<Vec<_>>(), [names::APPLIED]);
+    assert_eq!(annotations.keys().collect::<Vec<_>>(), [names::APPLIED, names::RESOURCE]);
     let spec = service.spec.unwrap();
     assert_eq!((spec.type_.as_deref(), spec.external_traffic_policy), (Some("ClusterIP"), None));
     assert!(spec.ports.unwrap().iter().all(|port| port.node_port.is_none()));

@@ -180,7 +180,11 @@ pub(super) async fn ask(
             api.gate().fits((&locked.tenant, &locked.cluster), &desired, &caller.actor())?;
             let minted = transaction.change(&locked, mint(api, caller, verb.kind(), desired)).await;
             match minted {
-                Err(store::Error::Conflict(Conflict::NameTaken)) => return Err(taken(api, &locked).await),
+                Err(store::Error::Conflict(Conflict::NameTaken)) => {
+                    // Nobody waits for a second connection while it holds one.
+                    drop(transaction);
+                    return Err(taken(api, &locked).await);
+                }
                 minted => Some(minted?.operation),
             }
         }
