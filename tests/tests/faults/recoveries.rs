@@ -47,7 +47,7 @@ pub(crate) const BROKER_STARTS: Recovery = within(70, "kill -9 of the broker: li
 pub(crate) const BROKER_KILLED: Recovery =
     within(60, "kill -9 of the broker, listening again: everything flows");
 pub(crate) const BROKER_SILENT: Recovery =
-    within(10, "SIGSTOP of the broker for longer than a send is waited for");
+    within(30, "SIGSTOP of the broker for longer than a send is waited for");
 pub(crate) const OFFSETS_LOST: Recovery =
     within(15, "lost offsets of the group, told to read from the oldest");
 pub(crate) const TOO_FEW_COPIES: Recovery =
