@@ -82,22 +82,17 @@ class StrictStorage(StrictVolumes):
             )
         snapshot: Any = super().create_snapshot().result
         volume.slipway_snapshot_at = world.now()
-        snapshot.status = "pending"
         snapshot.slipway_size = volume.size
-        world.conceal(snapshot.id)
-        seconds = world.settings.snapshot_pending_s
-        world.later(seconds, "snapshot-pending", self.call.place, snapshot.id, volume.id)
-        if world.contents is not None:
-            world.contents.begin(snapshot.id)
-            contents = world.contents
-            self.afterwards = lambda: self._keep_content(
-                snapshot, lambda: contents.take(snapshot.id, volume.id, volume.snapshot_id)
-            )
+        self._begin(
+            snapshot,
+            volume.id,
+            lambda contents: contents.take(snapshot.id, volume.id, volume.snapshot_id),
+        )
         return ActionResult(snapshot)
 
     def copy_snapshot(self) -> ActionResult:
         """Begin a copy of a snapshot: of no volume that means anything, with the tags asked for."""
-        world, source = self.world, self._copied()
+        source = self._copied()
         made: Any = super().copy_snapshot().result
         snapshot = self.ec2_backend.snapshots[made["SnapshotId"]]
         encrypted = source.encrypted or snapshot.encrypted or is_true(self._get_param("Encrypted"))
@@ -105,16 +100,9 @@ class StrictStorage(StrictVolumes):
             self.ec2_backend, ARBITRARY_VOLUME, source.volume_size, None, encrypted=encrypted
         )
         snapshot.encrypted = encrypted
-        snapshot.status = "pending"
-        world.conceal(snapshot.id)
-        seconds = world.settings.snapshot_pending_s
-        world.later(seconds, "snapshot-pending", self.call.place, snapshot.id, source.id)
-        if world.contents is not None:
-            world.contents.begin(snapshot.id)
-            contents = world.contents
-            self.afterwards = lambda: self._keep_content(
-                snapshot, lambda: contents.take_again(snapshot.id, source.id)
-            )
+        self._begin(
+            snapshot, source.id, lambda contents: contents.take_again(snapshot.id, source.id)
+        )
         return ActionResult(made)
 
     def describe_snapshots(self) -> ActionResult:
@@ -151,6 +139,18 @@ class StrictStorage(StrictVolumes):
         if source.status != "completed":
             raise AwsError("IncorrectState", f"Snapshot is in invalid state - {source.status}")
         return source
+
+    def _begin(self, snapshot: Any, of: str, take: Callable[[Any], None]) -> None:
+        """Have it pending, not shown at once, and its bytes taken once the answer is given."""
+        world = self.world
+        snapshot.status = "pending"
+        world.conceal(snapshot.id)
+        seconds = world.settings.snapshot_pending_s
+        world.later(seconds, "snapshot-pending", self.call.place, snapshot.id, of)
+        contents = world.contents
+        if contents is not None:
+            contents.begin(snapshot.id)
+            self.afterwards = lambda: self._keep_content(snapshot, lambda: take(contents))
 
     def _keep_content(self, snapshot: Any, copy: Callable[[], None]) -> None:
         """Copy what it is of. A snapshot whose copy fails has failed as EC2's do: later."""
