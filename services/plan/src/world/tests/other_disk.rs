@@ -7,10 +7,11 @@ use resources::{DeletionPolicy, RunState};
 
 use super::model::World;
 use super::operations::{become_, deleted, end_machine, paused};
-use super::runner::{pass, settle};
+use super::runner::settle;
+use super::silent::passes;
 use super::{check_gone, check_serving, serving};
 use crate::fixture::subject;
-use crate::{Part, Plan, State};
+use crate::{Part, State};
 
 const RESTORED: &str = "vol-restored";
 
@@ -23,15 +24,6 @@ fn restored(disk: &Volume) -> Volume {
         tags: subject().owner(Role::Volume).tags(),
         ..disk.clone()
     }
-}
-
-fn passes(world: &mut World, count: usize) -> Plan {
-    let mut planned = Plan::default();
-    for _ in 0..count {
-        planned = pass(world, &mut 0, None, false);
-        world.tick();
-    }
-    planned
 }
 
 /// The disk that the claim stands for, and which claim it is.

@@ -151,7 +151,8 @@ fn a_silent_machine_that_is_left_is_ended_only_after_its_pod_had_its_time() {
     check_end(&world, "drained of a silent Node");
 }
 
-fn passes(world: &mut World, count: usize) -> Plan {
+/// So many passes; what the last one planned.
+pub(super) fn passes(world: &mut World, count: usize) -> Plan {
     let mut planned = Plan::default();
     for _ in 0..count {
         planned = pass(world, &mut 0, None, false);

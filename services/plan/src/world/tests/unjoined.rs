@@ -296,6 +296,16 @@ fn machines_of_a_row_are_counted_whatever_they_lack() {
     assert_eq!(machines(&world)[2], ("3", InstanceState::Running));
 }
 
+/// The database served on while its second machine was given up, and is moved to the one that takes the place of that.
+fn serves_on_and_moves_to_the_third(world: &mut World) {
+    assert!(world.pinned().unwrap().ends_with("-g1"));
+    assert_eq!(told(world, condition::READY).0, "True");
+    settle(world, None, false);
+    check_end(world, "moved");
+    let ended = |generation| (generation, InstanceState::Terminated);
+    assert_eq!(machines(world), [ended("1"), ended("2"), ("3", InstanceState::Running)]);
+}
+
 #[test]
 fn what_serves_serves_on_while_the_node_of_the_next_machine_is_not_ready() {
     let mut world = moving_to_sick();
@@ -304,12 +314,7 @@ fn what_serves_serves_on_while_the_node_of_the_next_machine_is_not_ready() {
     assert_eq!((status.as_str(), reason.as_str()), ("True", "NotReady"), "{text}");
     let after = until_ended(&mut world, 1);
     assert!(after >= minutes(15) && after < minutes(20), "{after}");
-    assert!(world.pinned().unwrap().ends_with("-g1"));
-    assert_eq!(told(&world, condition::READY).0, "True");
-    settle(&mut world, None, false);
-    check_end(&world, "moved");
-    let ended = |generation| (generation, InstanceState::Terminated);
-    assert_eq!(machines(&world), [ended("1"), ended("2"), ("3", InstanceState::Running)]);
+    serves_on_and_moves_to_the_third(&mut world);
 }
 
 #[test]
@@ -326,12 +331,7 @@ fn what_serves_serves_on_while_the_node_of_the_next_machine_is_closed_and_anothe
         until_ended(&mut world, 1);
         let after = world.now.duration_since(since);
         assert!(after >= minutes(15) && after < minutes(20), "{after}");
-        assert!(world.pinned().unwrap().ends_with("-g1"));
-        assert_eq!(told(&world, condition::READY).0, "True");
-        settle(&mut world, None, false);
-        check_end(&world, "moved");
-        let ended = |generation| (generation, InstanceState::Terminated);
-        assert_eq!(machines(&world), [ended("1"), ended("2"), ("3", InstanceState::Running)]);
+        serves_on_and_moves_to_the_third(&mut world);
     }
 }
 
