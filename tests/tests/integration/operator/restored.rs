@@ -29,10 +29,13 @@ async fn a_standby_does_not_trust_what_it_saw_before_the_cluster_was_restored() 
     let first = rig.spawn((&lease, &way), &[], &[]);
     subject.serving().await;
     first.kill().await.unwrap();
-    own.back_up().await;
-
+    // The copy has the lease too: one that is gone after the restore anybody could take at once.
     let stop = CancellationToken::new();
     let holder = tokio::spawn(hold(rig.clone(), held.clone(), stop.clone()));
+    let leases: Api<Lease> = Api::namespaced(rig.admin.clone(), &held);
+    eventually(PATIENCE, "a lease that is held", async || leases.get_opt(names::OPERATOR).await.unwrap()).await;
+    own.back_up().await;
+
     let leader = rig.spawn((&lease, &way), &[], &[]);
     let standby = rig.spawn((&held, &other_way), &[], &[]);
     subject.wish(|spec| spec["network"] = json!({ "allowedNamespaces": ["apps"] })).await;
