@@ -33,7 +33,8 @@ async fn a_standby_does_not_trust_what_it_saw_before_the_cluster_was_restored() 
     let stop = CancellationToken::new();
     let holder = tokio::spawn(hold(rig.clone(), held.clone(), stop.clone()));
     let leases: Api<Lease> = Api::namespaced(rig.admin.clone(), &held);
-    eventually(PATIENCE, "a lease that is held", async || leases.get_opt(names::OPERATOR).await.unwrap()).await;
+    eventually(PATIENCE, "a lease that is held", async || leases.get_opt(names::OPERATOR).await.unwrap())
+        .await;
     own.back_up().await;
 
     let leader = rig.spawn((&lease, &way), &[], &[]);
