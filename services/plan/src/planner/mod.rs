@@ -22,6 +22,7 @@ mod rename;
 mod serves;
 mod source;
 mod teardown;
+mod unmade;
 mod version;
 mod workload;
 

@@ -9,7 +9,7 @@ use resources::names;
 
 use super::World;
 use super::child::{ensure, lost_labels};
-use super::{home, ready, version};
+use super::{home, ready, unmade, version};
 use crate::change::{image_of_template, is_stranded, is_told, reload};
 use crate::few::few;
 use crate::secrets::Taking;
@@ -80,7 +80,7 @@ pub(super) fn pod(world: &World<'_>, plan: &mut Plan, node: &Arc<Node>, waits: b
         return false;
     }
     let Some(pod) = &world.observed.children.pod else {
-        plan.wait(Part::Pod, "waiting for the pod to be made");
+        plan.wait(Part::Pod, unmade::text(world));
         return false;
     };
     if lost_labels(world, plan, pod) {
@@ -257,11 +257,9 @@ fn restart(world: &World<'_>, plan: &mut Plan, (pod, is_current): (&Pod, bool), 
 /// Why a pod cannot be restarted now.
 fn obstacle(world: &World<'_>, pod: &Pod, node: &Node) -> Option<Cow<'static, str>> {
     let stateful_set = world.observed.children.stateful_set.as_deref();
-    let seen = stateful_set.and_then(|set| set.status.as_ref()?.observed_generation);
-    let current = stateful_set.and_then(|set| set.metadata.generation);
     if pod.metadata.deletion_timestamp.is_some() {
         Some("waiting for QuestDB to stop".into())
-    } else if seen.is_none() || seen < current {
+    } else if !stateful_set.is_some_and(unmade::is_seen) {
         Some("waiting for the StatefulSet's controller to see the change".into())
     } else if !is_told(world) {
         Some("the restart is being announced in status".into())
@@ -308,6 +306,9 @@ fn attachment(world: &World<'_>, plan: &mut Plan, node: &Node) {
     };
     if instance.is_some_and(attached) {
         plan.say(Part::Attachment, State::Done);
+    } else if unmade::is_late(world) {
+        // Disks are attached for pods: it is the pod that is waited for.
+        plan.say(Part::Attachment, State::Pending);
     } else {
         plan.wait(Part::Attachment, "waiting for the volume to be attached to the machine");
     }

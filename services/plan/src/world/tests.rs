@@ -40,6 +40,7 @@ mod states;
 mod tags;
 mod unclaimed;
 mod unjoined;
+mod unmade;
 mod upgrades;
 mod versions;
 mod zones;

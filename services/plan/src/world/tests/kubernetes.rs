@@ -230,7 +230,7 @@ impl World {
         if self.children.pod.is_none() && self.children.stateful_set.is_none() && self.listens() {
             self.let_go();
         }
-        if !self.is_bound() {
+        if !self.is_bound() || self.refuses_the_pod() {
             return;
         }
         let Some(set) = &self.children.stateful_set else { return };
@@ -279,6 +279,11 @@ impl World {
         let since = before.as_ref().and_then(|pod| pod.metadata.creation_timestamp.clone());
         made.metadata.creation_timestamp = since.or(Some(Time(self.now)));
         self.children.pod = Some(Arc::new(self.play(made, before.as_deref())));
+    }
+
+    /// Whether there is no pod, and none may be made.
+    fn refuses_the_pod(&self) -> bool {
+        self.children.pod.is_none() && self.read_only_for == Some(Kind::Pod)
     }
 
     /// QuestDB starts, or its image is waited for, or it ends at once and is started again.
