@@ -52,7 +52,7 @@ const FLOOR: Duration = Duration::from_millis(500);
 pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
 /// How long a round may go on when the program is to end: brokers that are away must not hold up a restart.
 const LAST_ROUND: Duration = Duration::from_secs(5);
-/// How long what Kafka did not take waits.
+/// How long what Kafka did not take waits. Who waits because it took nothing of anybody is let go once it takes something.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
 
 /// Publishes instructions.
@@ -69,7 +69,7 @@ pub struct Relay {
     delivered: Mutex<BTreeMap<DatabaseId, Position>>,
     /// What Kafka was not heard of in earlier rounds: nothing of these databases is sent.
     doubts: Mutex<Doubts<Word>>,
-    /// What Kafka did not take in earlier rounds: of these databases nothing is sent before they are due.
+    /// What Kafka did not take in earlier rounds: of these databases nothing is sent before they are due or let go.
     refusals: Mutex<Refusals>,
     reading: Reading,
 }

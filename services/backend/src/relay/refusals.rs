@@ -1,9 +1,9 @@
 //! What Kafka did not take waits before it is sent again, each database for itself, and what may be too large goes alone. Pure:
 //! whoever calls brings the time and the chance.
 //!
-//! *Invariant:* nobody waits because another database failed, unless nobody's records are taken at all. *Invariant:* whoever is
-//! to go alone when a word comes was sent alone: only words say so, and of a database at most one is to come. Time only takes
-//! that back, and then the record is tried once more.
+//! *Invariant:* nobody waits because another database failed, unless nobody's records are taken at all; and once some are, whoever
+//! failed only meanwhile is let go. *Invariant:* whoever is to go alone when a word comes was sent alone: only words say so, and of
+//! a database at most one is to come. Time only takes that back, and then the record is tried once more.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -33,6 +33,8 @@ struct Wait {
     /// How often it failed in a row.
     times: u32,
     until: Instant,
+    /// Whether it failed while it was not dark: then it waits for itself, whatever becomes of others.
+    is_own: bool,
 }
 
 impl Refusals {
@@ -90,20 +92,42 @@ impl Refusals {
         now: Instant,
         mut random: impl FnMut() -> f64,
     ) {
-        let (policy, before) = (self.policy, self.failed.len());
+        let failed: Vec<DatabaseId> = failed.into_iter().collect();
+        let (policy, was_dark) = (self.policy, self.is_dark);
+        let some_are_new = failed.iter().any(|database| !self.failed.contains_key(database));
+        self.is_dark = taken == 0 && (was_dark || some_are_new);
+        // What fails in the while in which something is taken again was sent in the dark.
+        let is_light = !was_dark && !self.is_dark;
         for database in failed {
-            let wait = self.failed.entry(database).or_insert(Wait { times: 0, until: now });
+            let wait = self.failed.entry(database).or_insert(Wait { times: 0, until: now, is_own: false });
             // Never at once: what fails without a wait would be tried in a circle.
             wait.until = now + policy.delay(wait.times, random()).max(policy.ceiling(0));
             wait.times = wait.times.saturating_add(1);
+            wait.is_own |= is_light;
         }
-        let some_are_new = self.failed.len() > before;
-        self.is_dark = taken == 0 && (self.is_dark || some_are_new);
+        if was_dark && taken > 0 {
+            self.let_go(now, random);
+        }
+    }
+
+    /// It is dark no more: whoever failed only in the dark goes within the shortest wait, not all at the same moment, and begins
+    /// anew. What fails again in the light waits for itself from then on, so no refused record is sent in a circle: it gets dark
+    /// again only with the failure of somebody who had not failed before.
+    fn let_go(&mut self, now: Instant, mut random: impl FnMut() -> f64) {
+        let policy = self.policy;
+        for wait in self.failed.values_mut().filter(|wait| !wait.is_own) {
+            wait.until = wait.until.min(now + policy.delay(0, random()));
+            wait.times = 0;
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -152,6 +176,76 @@ mod tests {
         assert!(heard(&[], 0), "nobody said anything");
         assert!(heard(&[first], 0));
         assert!(!heard(&[second], 1));
+    }
+
+    /// How long a database waits after its next failure in the light, in seconds.
+    fn own_wait(refusals: &mut Refusals, database: DatabaseId, now: Instant) -> Option<u32> {
+        refusals.heard([database], 0, now, || 1.0);
+        (0..=8).find(|seconds| !refusals.waiting(now + SECOND * *seconds).contains(&database))
+    }
+
+    #[test]
+    fn who_failed_while_nothing_was_taken_is_let_go_once_something_is() {
+        // The last failure is heard before the first record that is taken, or with it.
+        for beside in [0, 1] {
+            let (mut refusals, [first, second], now) = scene();
+            for _ in 0..6 {
+                refusals.heard([first, second], 0, now, || 1.0);
+            }
+            assert_eq!(refusals.waiting(now + 7 * SECOND).len(), 2, "dark, they wait longer and longer");
+            refusals.heard([first], beside, now, || 0.5);
+            refusals.heard([], 1 - beside, now, || 0.5);
+            assert!(!refusals.is_dark());
+            assert_eq!(refusals.waiting(now + SECOND / 4).len(), 2, "not at once");
+            assert!(refusals.waiting(now + SECOND / 2).is_empty(), "soon");
+            // They are let go once, and begin anew.
+            for expected in [1, 2, 4, 8, 8] {
+                assert_eq!(own_wait(&mut refusals, first, now), Some(expected));
+                refusals.heard([], 1, now, || 0.0);
+            }
+        }
+    }
+
+    #[test]
+    fn who_failed_while_others_were_taken_keeps_its_wait_in_the_dark_and_after_it() {
+        let (mut refusals, [sick, other, third], now) = scene();
+        for _ in 0..3 {
+            refusals.heard([sick], 1, now, || 1.0);
+        }
+        refusals.heard([sick, other], 0, now, || 1.0);
+        refusals.heard([other], 0, now, || 1.0);
+        assert!(refusals.is_dark());
+        refusals.heard([], 1, now, || 0.0);
+        assert_eq!(refusals.waiting(now + 7 * SECOND), [sick], "its record alone is refused");
+        refusals.heard([third], 0, now, || 1.0);
+        refusals.heard([], 1, now, || 0.0);
+        assert_eq!(refusals.waiting(now + 7 * SECOND), [sick], "however often it gets dark");
+        refusals.settled(sick);
+        refusals.heard([sick], 0, now, || 1.0);
+        refusals.heard([], 1, now, || 0.0);
+        assert!(refusals.waiting(now).is_empty(), "what was taken begins anew");
+    }
+
+    proptest! {
+        #[test]
+        fn once_something_is_taken_only_those_wait_long_who_failed_in_the_light(
+            whiles in prop::collection::vec((0_usize..8, 0_usize..2, 0_u32..10), 1..40)
+        ) {
+            let (mut refusals, ids, mut now) = scene::<3>();
+            let mut own = BTreeSet::new();
+            for (which, taken, seconds) in whiles {
+                let is_one = |(number, _): &(usize, &DatabaseId)| which & (1 << *number) != 0;
+                let failed: Vec<DatabaseId> = ids.iter().enumerate().filter(is_one).map(|(_, id)| *id).collect();
+                let was_dark = refusals.is_dark();
+                refusals.heard(failed.iter().copied(), taken, now, || 1.0);
+                let is_light = !was_dark && !refusals.is_dark();
+                own.extend(failed.into_iter().filter(|_| is_light));
+                let late = refusals.waiting(now + SECOND);
+                let is_over = was_dark && taken > 0;
+                prop_assert!(!is_over || late.iter().all(|one| own.contains(one)), "{late:?}, not {own:?}");
+                now += SECOND * seconds;
+            }
+        }
     }
 
     #[test]
