@@ -111,6 +111,7 @@ pub struct Serve {
         long,
         env = "SLIPWAY_ROLES",
         value_delimiter = ',',
+        value_parser = runtime::Trimmed(clap::builder::EnumValueParser::<Role>::new()),
         value_name = "ROLES",
         default_value = "api,relay,sink"
     )]
@@ -472,6 +473,17 @@ mod tests {
             given,
             Retention { history: days(2), audit: None, operations: days(3), settled: days(10) }
         );
+    }
+
+    #[test]
+    fn blanks_around_the_entries_of_a_list_change_nothing() {
+        let arguments = "slipway-backend|serve|--database-url=x|--kafka-bootstrap=x:1|--roles=api, sink |--kafka-properties=a=1, b=2";
+        let Command::Serve(serve) = Cli::try_parse_from(arguments.split('|')).unwrap().command else {
+            panic!("serve")
+        };
+        let property = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(serve.roles, [Role::Api, Role::Sink]);
+        assert_eq!(serve.kafka.kafka_properties, [property("a", "1"), property("b", "2")]);
     }
 
     #[test]

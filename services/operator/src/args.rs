@@ -8,6 +8,7 @@ use std::time::Duration;
 use cloud::{Family, Rate};
 use domain::catalogue::{self, InstanceTypes, Repository, Versions};
 use plan::Settings;
+use runtime::Trimmed;
 
 use crate::neighbours::NeighbourArgs;
 use crate::rates;
@@ -45,7 +46,7 @@ pub struct Args {
     #[arg(long, env = "SLIPWAY_VPC_ID", value_name = "ID")]
     pub vpc_id: String,
     /// Availability zones with their subnets
-    #[arg(long, env = "SLIPWAY_ZONES", value_delimiter = ',', value_parser = zone, required = true, value_name = "ZONE=SUBNET")]
+    #[arg(long, env = "SLIPWAY_ZONES", value_delimiter = ',', value_parser = Trimmed(zone), required = true, value_name = "ZONE=SUBNET")]
     pub zones: Vec<(String, String)>,
     /// Machine image of databases that name none
     #[arg(long, env = "SLIPWAY_NODE_IMAGE", value_parser = image, value_name = "AMI")]
@@ -57,7 +58,7 @@ pub struct Args {
     #[arg(long, env = "SLIPWAY_LEASE_NAMESPACE", default_value = "slipway-system", value_name = "NAMESPACE")]
     pub lease_namespace: String,
     /// The only namespaces whose resources are looked after; all namespaces when absent
-    #[arg(long, env = "SLIPWAY_WATCH_NAMESPACE", value_delimiter = ',', value_parser = scope::name_or_none, value_name = "NAMESPACE")]
+    #[arg(long, env = "SLIPWAY_WATCH_NAMESPACE", value_delimiter = ',', value_parser = Trimmed(scope::name_or_none), value_name = "NAMESPACE")]
     pub watch_namespace: Vec<String>,
     /// How long EC2 may take to show what was created: what it does not show counts as gone only so long after the last
     /// create
@@ -82,7 +83,7 @@ pub struct Args {
     pub questdb_image: Repository,
     /// Secrets of type kubernetes.io/dockerconfigjson with which images are pulled, beside those that a database names: in the
     /// namespace of each. Nobody is restarted for another one
-    #[arg(long, env = "SLIPWAY_IMAGE_PULL_SECRETS", value_delimiter = ',', value_parser = secret_or_none, value_name = "SECRET")]
+    #[arg(long, env = "SLIPWAY_IMAGE_PULL_SECRETS", value_delimiter = ',', value_parser = Trimmed(secret_or_none), value_name = "SECRET")]
     pub image_pull_secrets: Vec<String>,
     /// EC2 instance types that databases may have, separated by commas; one that is not known with its memory and its virtual
     /// processors. All that are known when absent
@@ -96,7 +97,7 @@ pub struct Args {
     pub concurrency: u16,
     /// Requests to AWS a second, and at once, in place of AWS's defaults for an account: of read, write (each operation of
     /// EC2), launch (launching machines) and dns (Route 53)
-    #[arg(long, env = "SLIPWAY_AWS_RATES", value_delimiter = ',', value_parser = rates::rate, value_name = "FAMILY=RATE/BURST")]
+    #[arg(long, env = "SLIPWAY_AWS_RATES", value_delimiter = ',', value_parser = Trimmed(rates::rate), value_name = "FAMILY=RATE/BURST")]
     pub aws_rates: Vec<(Family, Rate)>,
 }
 
@@ -127,8 +128,8 @@ impl Args {
 
 fn zone(text: &str) -> Result<(String, String), String> {
     let (zone, subnet) = text.split_once('=').ok_or("must be ZONE=SUBNET")?;
-    if zone.is_empty() || subnet.is_empty() {
-        return Err("neither zone nor subnet may be empty".to_owned());
+    if zone.is_empty() || subnet.is_empty() || text.contains(char::is_whitespace) {
+        return Err("neither zone nor subnet may be empty or have a blank in it".to_owned());
     }
     Ok((zone.to_owned(), subnet.to_owned()))
 }
@@ -231,6 +232,37 @@ mod tests {
     }
 
     #[test]
+    fn blanks_around_the_entries_of_a_list_change_nothing() {
+        let lists = [
+            ("--zones", "eu-west-1a=subnet-1,eu-west-1b=subnet-2"),
+            ("--watch-namespace", "a,b"),
+            ("--image-pull-secrets", "registry,mirror.eu"),
+            ("--aws-rates", "launch=20/100,dns=5/10"),
+            ("--operator-cidrs", "10.0.0.0/8,fd00::/8"),
+            ("--cluster-cidrs", "10.0.0.0/8,fd00::/8"),
+            ("--scraper-namespaces", "monitoring,metrics"),
+            ("--ingress-namespaces", "traefik,edge"),
+            ("--questdb-versions", "9.3.4,9.4.0"),
+            ("--instance-types", "m7i.large,r8i.2xlarge:65536:8"),
+        ];
+        let shown = |flag: &str, list: &str| {
+            let arguments = least().into_iter().chain([flag, list]).map(str::to_owned).collect::<Vec<_>>();
+            format!("{:?}", Args::try_parse_from(arguments).unwrap())
+        };
+        for (flag, list) in lists {
+            assert_eq!(shown(flag, &list.replace(',', " ,\t ")), shown(flag, list), "{flag}");
+        }
+        let command = Args::command();
+        let has_row = |argument: &&clap::Arg| {
+            let flag = format!("--{}", argument.get_long().unwrap());
+            lists.iter().any(|(listed, _)| *listed == flag)
+        };
+        let mut arguments =
+            command.get_arguments().filter(|argument| argument.get_value_delimiter().is_some());
+        assert_eq!(arguments.find(|argument| !has_row(argument)).map(clap::Arg::get_id), None);
+    }
+
+    #[test]
     fn images_and_machines_are_the_well_known_ones_unless_others_are_named() {
         let settings = |more: &[&str]| Args::try_parse_from(least().iter().chain(more)).unwrap().settings();
         let usual = settings(&[]);
@@ -264,6 +296,7 @@ mod tests {
         for (flag, value) in [
             ("--zones", "eu-west-1a"),
             ("--zones", "=subnet"),
+            ("--zones", "eu-west-1a=subnet-1 eu-west-1b=subnet-2"),
             ("--concurrency", "0"),
             ("--ec2-lag", "30"),
             ("--ec2-lag", "-1s"),
@@ -280,7 +313,7 @@ mod tests {
             ("--instance-types", "r8i.2xlarge"),
             ("--questdb-versions", "9.4.0,"),
             ("--image-pull-secrets", "Registry"),
-            ("--image-pull-secrets", "registry, mirror"),
+            ("--image-pull-secrets", "registry mirror"),
             ("--image-pull-secrets", "mirror..eu"),
             ("--instance-profile", "arn:aws:iam::1:instance-profile/kubelet"),
         ] {

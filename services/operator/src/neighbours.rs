@@ -1,18 +1,22 @@
 //! What the program is told of who else lives in its cluster and reaches the databases.
 
 use plan::Neighbours;
+use runtime::Trimmed;
+
+use crate::scope;
 
 /// Who else reaches the databases, beside those whom a resource lets in.
 #[derive(Debug, Clone, clap::Args)]
 pub struct NeighbourArgs {
     /// Addresses of this operator where it is not a pod in the namespace of its Lease
-    #[arg(long, env = "SLIPWAY_OPERATOR_CIDRS", value_delimiter = ',', value_parser = cidr, value_name = "CIDR")]
+    #[arg(long, env = "SLIPWAY_OPERATOR_CIDRS", value_delimiter = ',', value_parser = Trimmed(cidr), value_name = "CIDR")]
     pub operator_cidrs: Vec<String>,
     /// Namespaces whose pods read the metrics of databases
     #[arg(
         long,
         env = "SLIPWAY_SCRAPER_NAMESPACES",
         value_delimiter = ',',
+        value_parser = Trimmed(scope::name_or_none),
         default_value = "monitoring",
         value_name = "NAMESPACE"
     )]
@@ -22,6 +26,7 @@ pub struct NeighbourArgs {
         long,
         env = "SLIPWAY_INGRESS_NAMESPACES",
         value_delimiter = ',',
+        value_parser = Trimmed(scope::name_or_none),
         default_value = "traefik",
         value_name = "NAMESPACE"
     )]
@@ -31,7 +36,7 @@ pub struct NeighbourArgs {
     #[arg(long, env = "SLIPWAY_INGRESS_SUFFIX", value_name = "DOMAIN")]
     pub ingress_suffix: Option<String>,
     /// Addresses of the cluster's pods and of its control plane: the firewall of each machine lets them in
-    #[arg(long, env = "SLIPWAY_CLUSTER_CIDRS", value_delimiter = ',', value_parser = cidr, value_name = "CIDR")]
+    #[arg(long, env = "SLIPWAY_CLUSTER_CIDRS", value_delimiter = ',', value_parser = Trimmed(cidr), value_name = "CIDR")]
     pub cluster_cidrs: Vec<String>,
 }
 
@@ -89,10 +94,15 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_checked() {
+    fn addresses_and_names_are_checked() {
         let cidrs = parse(&["--cluster-cidrs", "10.0.0.0/8,fd00::/8"]).unwrap().cluster_cidrs;
         assert_eq!(cidrs, ["10.0.0.0/8", "fd00::/8"]);
-        for (flag, value) in [("--cluster-cidrs", "10.0.0.0"), ("--operator-cidrs", "10.0.0.0/33")] {
+        for (flag, value) in [
+            ("--cluster-cidrs", "10.0.0.0"),
+            ("--operator-cidrs", "10.0.0.0/33"),
+            ("--scraper-namespaces", "monitoring metrics"),
+            ("--ingress-namespaces", "Traefik"),
+        ] {
             assert!(parse(&[flag, value]).is_err(), "{flag} {value}");
         }
     }

@@ -67,7 +67,7 @@ const CLUSTERED: &[Right] = &[
 #[command(name = "rbac")]
 pub struct Rights {
     /// A namespace whose databases are looked after; all namespaces when none is named
-    #[arg(long, value_delimiter = ',', value_parser = scope::name, value_name = "NAMESPACE")]
+    #[arg(long, value_delimiter = ',', value_parser = runtime::Trimmed(scope::name), value_name = "NAMESPACE")]
     namespace: Vec<String>,
     /// Namespace of the operator itself, of its service account and of its Lease
     #[arg(long, default_value = HOME, value_parser = scope::name, value_name = "NAMESPACE")]

@@ -105,12 +105,13 @@ pub(crate) fn split(url: &str) -> Result<Vec<String>, Error> {
     let Some((scheme, rest)) = url.split_once("://") else { return Ok(vec![url.to_owned()]) };
     let (authority, tail) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
     let (login, hosts) = authority.rfind('@').map_or(("", authority), |at| authority.split_at(at + 1));
-    if hosts.contains(',') && hosts.split(',').any(str::is_empty) {
+    let hosts: Vec<&str> = hosts.split(',').map(str::trim).collect();
+    if hosts.len() > 1 && hosts.contains(&"") {
         let reason = "the list of hosts has an empty one".into();
         return Err(Error::ParseUrl(sqlx::Error::Configuration(reason)));
     }
     let tail = without_attributes(tail);
-    Ok(hosts.split(',').map(|host| format!("{scheme}://{login}{host}{tail}")).collect())
+    Ok(hosts.into_iter().map(|host| format!("{scheme}://{login}{host}{tail}")).collect())
 }
 
 fn without_attributes(tail: &str) -> String {
@@ -318,12 +319,13 @@ mod tests {
                 "postgres://u@a,b?x=1&target_session_attrs=any&y=2",
                 &["postgres://u@a?x=1&y=2", "postgres://u@b?x=1&y=2"],
             ),
+            ("postgres://u:p@a:1, b:2/d", &["postgres://u:p@a:1/d", "postgres://u:p@b:2/d"]),
             ("nonsense", &["nonsense"]),
         ];
         for (url, expected) in table {
             assert_eq!(split(url).unwrap(), *expected, "{url}");
         }
-        for bad in ["postgres://u@a,,b/d", "postgres://u@a,/d", "postgres://,a/d"] {
+        for bad in ["postgres://u@a,,b/d", "postgres://u@a, /d", "postgres://,a/d"] {
             assert!(matches!(split(bad), Err(Error::ParseUrl(_))), "{bad}");
         }
     }

@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn what_cannot_be_offered_is_told() {
         for (arguments, told) in [
-            (&["--questdb-versions=9.3.4, 9.4.0"][..], "\" 9.4.0\" is not a QuestDB version"),
+            (&["--questdb-versions=9.3.4 9.4.0"][..], "\"9.3.4 9.4.0\" is not a QuestDB version"),
             (&["--questdb-versions=9.4.0"][..], "9.3.4 is the QuestDB version of databases that name none"),
             (
                 &["--default-questdb-version=9.4.0"][..],

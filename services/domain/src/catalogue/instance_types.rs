@@ -141,13 +141,13 @@ impl Default for InstanceTypes {
     }
 }
 
-/// Types with commas between them.
+/// Types with commas between them; blanks around them do not count.
 impl FromStr for InstanceTypes {
     type Err = InvalidInstanceTypes;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut all: Vec<InstanceType> = Vec::new();
-        for part in text.split(',') {
+        for part in text.split(',').map(str::trim) {
             let kind: InstanceType = part.parse()?;
             if all.iter().any(|other| other.name == kind.name) {
                 return Err(InvalidInstanceTypes::Twice(kind.name.into_owned()));

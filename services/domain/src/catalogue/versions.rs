@@ -33,13 +33,13 @@ impl Default for Versions {
     }
 }
 
-/// Versions with commas between them.
+/// Versions with commas between them; blanks around them do not count.
 impl FromStr for Versions {
     type Err = InvalidVersions;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut all: Vec<String> = Vec::new();
-        for version in text.split(',') {
+        for version in text.split(',').map(str::trim) {
             if !is_tag(version) {
                 return Err(InvalidVersions::Form(version.to_owned()));
             }
@@ -96,6 +96,7 @@ mod tests {
         assert_eq!(offer.told(), "must be one of: 9.3.4, 9.4.0-rc1, nightly");
         assert!(offer.contains("9.4.0-rc1") && !offer.contains("9.4.0") && !offer.contains(""));
         assert_eq!(VERSIONS.join(",").parse::<Versions>(), Ok(Versions::default()));
+        assert_eq!(" 9.3.4, 9.4.0-rc1 ,nightly\n".parse::<Versions>(), Ok(offer));
     }
 
     #[test]
@@ -121,7 +122,8 @@ mod tests {
         for (text, told) in [
             ("", "\"\" is not a QuestDB version"),
             ("9.3.4,", "\"\" is not a QuestDB version"),
-            ("9.3.4, 9.4.0", "\" 9.4.0\" is not a QuestDB version"),
+            ("9.3.4 9.4.0", "\"9.3.4 9.4.0\" is not a QuestDB version"),
+            ("9.3.4, ", "\"\" is not a QuestDB version"),
             ("questdb/questdb:9.3.4", "\"questdb/questdb:9.3.4\" is not a QuestDB version"),
             ("-9.3.4", "\"-9.3.4\" is not a QuestDB version"),
             ("9.3.4,9.4.0,9.3.4", "9.3.4 is named twice"),
