@@ -57,6 +57,9 @@ pub struct Args {
     /// Namespace of the leader's Lease
     #[arg(long, env = "SLIPWAY_LEASE_NAMESPACE", default_value = "slipway-system", value_name = "NAMESPACE")]
     pub lease_namespace: String,
+    /// Name of the operator's own pod, by which the Lease tells who leads; Kubernetes gives every container this variable
+    #[arg(long, env = "HOSTNAME", value_name = "NAME")]
+    pub pod_name: Option<String>,
     /// The only namespaces whose resources are looked after; all namespaces when absent
     #[arg(long, env = "SLIPWAY_WATCH_NAMESPACE", value_delimiter = ',', value_parser = Trimmed(scope::name_or_none), value_name = "NAMESPACE")]
     pub watch_namespace: Vec<String>,

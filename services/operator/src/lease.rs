@@ -20,6 +20,7 @@ use resources::names;
 use runtime::CancellationToken;
 use tokio::sync::watch;
 
+use crate::args::Args;
 use crate::watch::Watches;
 
 /// How long a lease lasts without renewal.
@@ -110,13 +111,12 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// A candidate with an identity of its own (never a process id: those come again).
-    pub(crate) fn new(client: Client, namespace: &str, watches: Watches) -> (Self, Leadership) {
+    /// A candidate with an identity of its own.
+    pub(crate) fn new(client: Client, args: &Args, watches: Watches) -> (Self, Leadership) {
         let (until, receiver) = watch::channel(None);
-        let identity = format!("slipway-operator-{}", uuid::Uuid::now_v7());
         let candidate = Self {
-            api: Api::namespaced(client, namespace),
-            identity,
+            api: Api::namespaced(client, &args.lease_namespace),
+            identity: identity(args.pod_name.as_deref()),
             until,
             seen: None,
             term: None,
@@ -254,6 +254,13 @@ impl Candidate {
     }
 }
 
+/// Whom a Lease names: the pod, for people, and what no other process has. The pod's name alone would not do, nor would a process
+/// id: both come again, the one whenever the container is started anew.
+fn identity(pod: Option<&str>) -> String {
+    let name = pod.filter(|pod| !pod.is_empty()).unwrap_or(names::OPERATOR);
+    format!("{name}_{}", uuid::Uuid::now_v7())
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
@@ -266,6 +273,19 @@ mod tests {
     use super::*;
 
     const LONG: Duration = Duration::from_mins(10);
+
+    #[test]
+    fn a_lease_tells_the_pod_and_no_two_processes_are_the_same() {
+        for (pod, name) in [
+            (Some("slipway-operator-5d9c-x7k2p"), "slipway-operator-5d9c-x7k2p"),
+            (Some(""), "slipway-operator"),
+            (None, "slipway-operator"),
+        ] {
+            let [one, other] = [identity(pod), identity(pod)];
+            assert_eq!(one.split_once('_').map(|(before, _)| before), Some(name));
+            assert_ne!(one, other, "one pod's container is started again");
+        }
+    }
 
     fn leading(left: Option<Duration>) -> (watch::Sender<Option<Instant>>, Leadership) {
         let (sender, until) = watch::channel(left.map(|left| Instant::now() + left));

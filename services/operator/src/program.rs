@@ -93,7 +93,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let claims = Claims::new(&program.metrics, &wiring.upkeep, (&caches, args.settings()));
     pictures::watch_account(&program, Arc::clone(&view), (look_again.clone(), claims), age);
     let (done, calls) = (CancellationToken::new(), clients.calls.clone());
-    let (candidate, leadership) = Candidate::new(calls, &args.lease_namespace, watches.clone());
+    let (candidate, leadership) = Candidate::new(calls, &args, watches.clone());
     program.tasks.spawn("leader", candidate.run(program.stop(), done.clone()));
     let zone = HostedZoneId::new(&args.hosted_zone_id);
     let context = Arc::new(Context {

@@ -87,8 +87,9 @@ async fn a_leader_that_is_asked_to_end_gives_the_lease_back_and_each_change_is_c
     let leases: Api<Lease> = Api::namespaced(rig.admin.clone(), &lease);
     let record = async || leases.get(names::OPERATOR).await.unwrap().spec.unwrap();
     let way = rig.rights(&lease).await;
-    let first = rig.spawn((&lease, &way), &[], &[]);
+    let first = rig.spawn((&lease, &way), &[], &[("HOSTNAME", "operator-a")]);
     let led = holder(&rig, &lease, "").await;
+    assert!(led.starts_with("operator-a_"), "a person is told which pod leads: {led}");
     let before = record().await;
     assert_eq!(before.lease_duration_seconds, Some(15));
     let heir = rig.spawn((&lease, &way), &[], &[]);
