@@ -308,10 +308,11 @@ fn name_of(node: &Node) -> &str {
     node.metadata.name.as_deref().unwrap_or_default()
 }
 
+/// What became of those before. What each of them lacked is not written down.
 fn before_it(before: u64) -> String {
     match before {
-        1 => "the one before it did not in its time and was ended".to_owned(),
-        _ => format!("the {before} before it did not in their time and were ended"),
+        1 => "the one before it could not take the database in its time and was ended".to_owned(),
+        _ => format!("the {before} before it could not take the database in their time and were ended"),
     }
 }
 

@@ -269,6 +269,9 @@ fn a_node_that_does_not_become_ready_is_told_and_another_machine_takes_its_place
     assert!(after >= minutes(15) && after < minutes(20), "{after}");
     let (_, reason, text) = told(&world, condition::NODE_HEALTHY);
     assert!(reason == "NotReady" && text.contains("15 minutes"), "{reason}: {text}");
+    passes(&mut world, 1);
+    let text = told(&world, condition::NODE_HEALTHY).2;
+    assert!(text.contains("the one before it could not take the database"), "it had joined: {text}");
     let volume = world.volumes[0].id.clone();
     settle(&mut world, None, false);
     check_end(&world, "another one is ready");
