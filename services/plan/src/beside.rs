@@ -1,11 +1,13 @@
 //! Where the objects lie that go with a resource. Nobody but the operator takes them away: they have no `ownerReference`
 //! ([`names::RESOURCE`]), so Kubernetes' garbage collector knows nothing of them.
 
+use std::collections::BTreeMap;
+
 use kube::core::ObjectMeta;
 use resources::names;
 
 use crate::identity::goes_with;
-use crate::{Goal, Kind, Subject, Target, Validated};
+use crate::{Goal, Kind, Subject, Target, Unseen, Validated};
 
 /// Kind and name of each in the namespace of the resource, be it there or not. Not among them are the pod, which its StatefulSet
 /// takes along, the claim, and credentials that may stay beside their disk.
@@ -31,6 +33,18 @@ pub fn beside(validated: &Validated) -> Vec<(Kind, String)> {
         all.push((Kind::Secret, names::credentials(name)));
     }
     all
+}
+
+/// What of it nobody can look for, with the reason: it may stay when the resource goes.
+pub fn unseen_beside(validated: &Validated, unseen: &BTreeMap<Kind, Unseen>) -> Vec<String> {
+    let told = |(kind, name): (Kind, String)| {
+        let why = match unseen.get(&kind)? {
+            Unseen::Yet => "it is not seen yet what there is of that kind",
+            Unseen::Broken(why) | Unseen::Refused(why) => why.as_str(),
+        };
+        Some(format!("{} {name} ({why})", kind.as_str()))
+    };
+    beside(validated).into_iter().filter_map(told).collect()
 }
 
 /// What is to be deleted when this is found there; nothing when it is somebody else's.
@@ -84,6 +98,26 @@ mod tests {
         assert!(!beside(&wish).contains(&own));
         wish.goal = Goal::Purge;
         assert!(beside(&wish).contains(&own));
+    }
+
+    #[test]
+    fn what_cannot_be_looked_for_is_told_with_the_reason() {
+        let wish = validated(&resource(1));
+        let told = |unseen: &[(Kind, Unseen)]| unseen_beside(&wish, &unseen.iter().cloned().collect());
+        let refused = Unseen::Refused("list ingressroutes: grant it".to_owned());
+        let name = &wish.subject.name;
+        assert_eq!(told(&[]), [""; 0], "what a cluster does not know is not there");
+        assert_eq!(
+            told(&[
+                (Kind::IngressRoute, refused),
+                (Kind::PodMonitor, Unseen::Broken("no answer".to_owned()))
+            ]),
+            [
+                format!("PodMonitor {name} (no answer)"),
+                format!("IngressRoute {name} (list ingressroutes: grant it)"),
+            ]
+        );
+        assert_eq!(told(&[(Kind::IngressRouteTcp, Unseen::Yet)]).len(), 2, "each of its routes");
     }
 
     #[test]

@@ -41,7 +41,7 @@ mod unclaimed;
 mod upgrade;
 mod validate;
 
-pub use beside::{beside, is_owned, left_beside};
+pub use beside::{beside, is_owned, left_beside, unseen_beside};
 pub use change::{Change, Reload, Setting};
 pub use contest::{Contest, contests};
 pub use goal::{Goal, is_leaving};

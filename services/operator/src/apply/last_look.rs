@@ -14,7 +14,7 @@ use resources::names;
 use super::{Pass, aws, kubernetes};
 use crate::error::Error;
 
-/// An error while anything is left.
+/// An error while anything is left. What cannot be looked for holds nothing up, and is told.
 pub(super) async fn check_nothing_left(pass: &Pass<'_>) -> Result<(), Error> {
     let left = match in_ec2(pass).await? {
         Some(left) => Some(left),
@@ -22,8 +22,24 @@ pub(super) async fn check_nothing_left(pass: &Pass<'_>) -> Result<(), Error> {
     };
     match left {
         Some(what) => Err(Error::Stale { what: format!("{what} is still there") }),
-        None => Ok(()),
+        None => {
+            tell_unseen(pass).await;
+            Ok(())
+        }
     }
+}
+
+async fn tell_unseen(pass: &Pass<'_>) {
+    let context = pass.context;
+    let unseen = context.caches.children(&pass.validated.subject).unseen;
+    let may_stay = plan::unseen_beside(pass.validated, &unseen);
+    if may_stay.is_empty() {
+        return;
+    }
+    let note =
+        format!("nobody looks any more whether these are left, and deletes them: {}", may_stay.join("; "));
+    tracing::warn!("{note}");
+    context.events.wrong(pass.resource, "MayBeLeft", note).await;
 }
 
 async fn in_ec2(pass: &Pass<'_>) -> Result<Option<String>, Error> {
