@@ -42,7 +42,7 @@ pub(crate) struct Choice(Arc<watch::Sender<State>>);
 struct State {
     /// Whether any was: before that nobody knows whether a server is the right one.
     made: bool,
-    /// When it last changed: connections older than that go to the wrong server.
+    /// When it last changed, or was seen to be wrong: connections older than that go to the wrong server.
     changed: Option<Instant>,
     /// The newest timeline that was seen; empty where there is one server only, of which nothing is expected.
     newest: String,
@@ -123,7 +123,7 @@ fn without_attributes(tail: &str) -> String {
 
 /// Watches over `hosts`, of which the pool begins with the first. The watch ends with its handle.
 pub(crate) fn watch_over(hosts: Vec<PgConnectOptions>, pool: PgPool, choice: Choice) -> Watch {
-    let watcher = Watcher { hosts, pool, choice, chosen: 0, alone: false };
+    let watcher = Watcher { hosts, pool, choice, chosen: 0, timeline: String::new(), alone: false };
     Watch(tokio::spawn(watcher.run()).abort_handle())
 }
 
@@ -132,6 +132,8 @@ struct Watcher {
     pool: PgPool,
     choice: Choice,
     chosen: usize,
+    /// The timeline by which that one was chosen; empty before any was.
+    timeline: String,
     /// Whether it was said that no server takes writes.
     alone: bool,
 }
@@ -194,6 +196,7 @@ impl Watcher {
         let timelines: Vec<(usize, &str)> =
             writable.iter().map(|(number, timeline, _)| (*number, timeline.as_str())).collect();
         let Some(number) = choose(&timelines, self.chosen, &self.choice.newest()) else {
+            self.leave();
             self.say_alone(!timelines.is_empty());
             return None;
         };
@@ -203,7 +206,17 @@ impl Watcher {
         } else {
             self.switch(number);
         }
-        writable.into_iter().find_map(|(other, _, connection)| (other == number).then_some(connection))
+        let (_, timeline, connection) = writable.into_iter().find(|(other, ..)| *other == number)?;
+        self.timeline = timeline;
+        Some(connection)
+    }
+
+    /// Of an old primary no connection is used any more, whether the newer one answers or not. A server that only does not answer
+    /// keeps its connections: it may be busy.
+    fn leave(&self) {
+        if self.choice.newest() > self.timeline {
+            self.choice.make(true);
+        }
     }
 
     fn switch(&mut self, number: usize) {
@@ -345,6 +358,22 @@ mod tests {
         for (writable, chosen, newest, expected) in table {
             assert_eq!(choose(writable, *chosen, newest), *expected, "{writable:?} {chosen} {newest}");
         }
+    }
+
+    #[tokio::test]
+    async fn an_old_primary_is_left_although_the_newer_one_does_not_answer() {
+        let pool = PgPool::connect_lazy("postgres://nobody@127.0.0.1:1/nothing").unwrap();
+        let choice = Choice::between(2);
+        let timeline = "00000001".to_owned();
+        let watcher =
+            Watcher { hosts: Vec::new(), pool, choice: choice.clone(), chosen: 0, timeline, alone: false };
+        choice.saw("00000001");
+        choice.make(false);
+        watcher.leave();
+        assert!(!choice.outdates(Duration::from_hours(1)), "it is the newest that was seen");
+        choice.saw("00000002");
+        watcher.leave();
+        assert!(choice.outdates(Duration::from_hours(1)), "writes to it would be lost");
     }
 
     #[tokio::test]
