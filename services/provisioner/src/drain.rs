@@ -16,10 +16,12 @@ use futures::{FutureExt as _, StreamExt as _};
 use runtime::backoff::{Retry, random_share};
 use runtime::{Backoff, CancellationToken};
 use store::{Parked, in_time};
+use tokio::sync::watch;
 use tracing::Instrument as _;
 
 use crate::decide::{self, Job, Reason, Work};
 use crate::fleet::Member;
+use crate::fleet::breaker::Phase;
 use crate::work::{Ended, Error, PARKED_FOR_NEWER, PATIENCE, Worker};
 
 /// How often a loop looks when there was nothing to do.
@@ -79,14 +81,26 @@ pub async fn run(worker: Arc<Worker>, member: Arc<Member>, stop: CancellationTok
                 Round::Idle
             }
         };
-        let pause = pause(round, &mut stuck);
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = member.left.cancelled() => return,
-            () = tokio::time::sleep(pause) => {}
-            // The cluster may be back: that is worth a look at once.
-            _ = phases.changed() => {}
+        if !goes_on(pause(round, &mut stuck), [&stop, &member.left], &mut phases).await {
+            return;
         }
+    }
+}
+
+/// Pauses, but looks at once when the cluster may be back. Says whether another round is due: none is begun after an end, however
+/// soon it would be, because it would have the whole grace anew and keep from others what it claims.
+async fn goes_on(
+    pause: Duration,
+    ends: [&CancellationToken; 2],
+    phases: &mut watch::Receiver<Phase>,
+) -> bool {
+    let [stop, left] = ends;
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => false,
+        () = left.cancelled() => false,
+        () = tokio::time::sleep(pause) => true,
+        _ = phases.changed() => true,
     }
 }
 
@@ -313,6 +327,18 @@ mod tests {
         let spoilt = Parked { payload: vec![1, 2, 3], ..parked(0) };
         let Work::Bury(dead) = job(&spoilt, &RULES) else { panic!("carried") };
         assert_eq!((dead.record.payload, dead.reason.code), (Some(vec![1, 2, 3]), "undecodable"));
+    }
+
+    #[tokio::test]
+    async fn no_round_begins_after_a_stop_however_much_is_due() {
+        let (stop, left) = (CancellationToken::new(), CancellationToken::new());
+        let (phase, mut phases) = watch::channel(Phase::Closed);
+        assert!(goes_on(Duration::ZERO, [&stop, &left], &mut phases).await);
+        stop.cancel();
+        for number in 0..64 {
+            phase.send_replace(Phase::Trial);
+            assert!(!goes_on(Duration::ZERO, [&stop, &left], &mut phases).await, "{number}");
+        }
     }
 
     #[test]
