@@ -8,7 +8,7 @@ use cloud::{Role, Select, Volume, VolumeId};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Secret};
 use kube::api::{ListParams, PartialObjectMeta};
 use kube::{Api, ResourceExt as _};
-use plan::Goal;
+use plan::{Children, Goal, Kind, Unseen};
 use resources::names;
 
 use super::{Pass, aws, kubernetes};
@@ -114,13 +114,11 @@ async fn in_kubernetes(pass: &Pass<'_>) -> Result<Option<String>, Error> {
 /// What lies beside the resource; it is told to go.
 async fn beside(pass: &Pass<'_>) -> Result<Option<String>, Error> {
     let (subject, context) = (&pass.validated.subject, pass.context);
-    let served = context.caches.children(subject).served;
+    let seen = context.caches.children(subject);
     let mut left = None;
-    for (kind, name) in plan::beside(pass.validated) {
-        // What we may not see of a kind that a cluster may lack holds nothing up.
-        if kind.definition().is_some() && !served.contains(&kind) {
-            continue;
-        }
+    for (kind, name) in
+        plan::beside(pass.validated).into_iter().filter(|(kind, _)| is_asked_for(*kind, &seen))
+    {
         let api = kubernetes::dynamic(context, kind, Some(&subject.namespace));
         let found =
             context.call("look for what lies beside the resource", api.get_metadata_opt(&name)).await?;
@@ -134,6 +132,15 @@ async fn beside(pass: &Pass<'_>) -> Result<Option<String>, Error> {
     Ok(left)
 }
 
+/// Whether it is asked what there is of a kind. What we may not see of one that a cluster may lack holds nothing up; what only our
+/// watch does not show now may be there all the same.
+fn is_asked_for(kind: Kind, seen: &Children) -> bool {
+    let may_be_there = |unseen: &Unseen| !matches!(unseen, Unseen::Refused(_));
+    kind.definition().is_none()
+        || seen.served.contains(&kind)
+        || seen.unseen.get(&kind).is_some_and(may_be_there)
+}
+
 /// The Secret with the credentials of a disk that stays: it is taken from the resource first, or would not be known to be kept.
 async fn owned_secret(pass: &Pass<'_>) -> Result<Option<String>, Error> {
     if pass.validated.goal == Goal::Purge {
@@ -145,4 +152,28 @@ async fn owned_secret(pass: &Pass<'_>) -> Result<Option<String>, Error> {
     let secret = context.call("look for the Secret", secrets.get_metadata_opt(&name)).await?;
     let owned = secret.is_some_and(|found| plan::is_owned(&found.metadata, &subject.uid));
     Ok(owned.then(|| format!("Secret {name}, which goes with the resource,")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_our_watch_does_not_show_is_asked_for() {
+        let asked = |seen: &Children| {
+            [Kind::Service, Kind::ServiceMonitor, Kind::PodMonitor, Kind::IngressRoute, Kind::IngressRouteTcp]
+                .map(|kind| is_asked_for(kind, seen))
+        };
+        let mut seen = Children::default();
+        assert_eq!(
+            asked(&seen),
+            [true, false, false, false, false],
+            "the cluster lacks all that it may lack"
+        );
+        seen.served.insert(Kind::ServiceMonitor);
+        seen.unseen.insert(Kind::PodMonitor, Unseen::Yet);
+        seen.unseen.insert(Kind::IngressRoute, Unseen::Broken("its watch breaks".to_owned()));
+        seen.unseen.insert(Kind::IngressRouteTcp, Unseen::Refused("a right is missing".to_owned()));
+        assert_eq!(asked(&seen), [true, true, true, true, false]);
+    }
 }
