@@ -35,14 +35,12 @@ pub fn beside(validated: &Validated) -> Vec<(Kind, String)> {
     all
 }
 
-/// What of it nobody can look for, with the reason: it may stay when the resource goes.
+/// What of it we may not look for, with the reason: it may stay when the resource goes.
 pub fn unseen_beside(validated: &Validated, unseen: &BTreeMap<Kind, Unseen>) -> Vec<String> {
-    let told = |(kind, name): (Kind, String)| {
-        let why = match unseen.get(&kind)? {
-            Unseen::Yet => "it is not seen yet what there is of that kind",
-            Unseen::Broken(why) | Unseen::Refused(why) => why.as_str(),
-        };
-        Some(format!("{} {name} ({why})", kind.as_str()))
+    let told = |(kind, name): (Kind, String)| match unseen.get(&kind)? {
+        Unseen::Refused(why) => Some(format!("{} {name} ({why})", kind.as_str())),
+        // These are asked for one by one.
+        Unseen::Yet | Unseen::Broken(_) => None,
     };
     beside(validated).into_iter().filter_map(told).collect()
 }
@@ -104,20 +102,17 @@ mod tests {
     fn what_cannot_be_looked_for_is_told_with_the_reason() {
         let wish = validated(&resource(1));
         let told = |unseen: &[(Kind, Unseen)]| unseen_beside(&wish, &unseen.iter().cloned().collect());
-        let refused = Unseen::Refused("list ingressroutes: grant it".to_owned());
+        let refused = || Unseen::Refused("grant it".to_owned());
         let name = &wish.subject.name;
         assert_eq!(told(&[]), [""; 0], "what a cluster does not know is not there");
         assert_eq!(
-            told(&[
-                (Kind::IngressRoute, refused),
-                (Kind::PodMonitor, Unseen::Broken("no answer".to_owned()))
-            ]),
-            [
-                format!("PodMonitor {name} (no answer)"),
-                format!("IngressRoute {name} (list ingressroutes: grant it)"),
-            ]
+            told(&[(Kind::IngressRoute, refused()), (Kind::PodMonitor, refused())]),
+            [format!("PodMonitor {name} (grant it)"), format!("IngressRoute {name} (grant it)")]
         );
-        assert_eq!(told(&[(Kind::IngressRouteTcp, Unseen::Yet)]).len(), 2, "each of its routes");
+        assert_eq!(told(&[(Kind::IngressRouteTcp, refused())]).len(), 2, "each of its routes");
+        for asked in [Unseen::Yet, Unseen::Broken("no answer".to_owned())] {
+            assert_eq!(told(&[(Kind::IngressRoute, asked)]), [""; 0], "it is asked for");
+        }
     }
 
     #[test]
