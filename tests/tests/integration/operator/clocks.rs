@@ -57,7 +57,7 @@ async fn a_clock_that_is_wrong_and_jumps_decides_nothing() {
     let served = subject.carried_out(Phase::Ready).await;
     refused(&subject.rig, since).await;
     let conditions = served.status.unwrap().conditions;
-    let off = |at: Timestamp| Timestamp::now().duration_since(at).abs() > SignedDuration::from_mins(5);
+    let off = |at: Timestamp| Timestamp::now().duration_since(at).abs() > SignedDuration::from_mins(10);
     assert!(conditions.iter().all(|found| !off(found.last_transition_time.0)), "{conditions:?}");
 
     // Its kubelet has only just fallen silent, and may come back: nothing is ended for it yet.

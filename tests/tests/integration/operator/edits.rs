@@ -144,7 +144,10 @@ async fn who_writes_a_field_of_ours_again_and_again_is_told_and_not_fought() {
     assert!(text.contains("/spec/replicas") && text.contains("scaler"), "{text}");
     let fought = writes(&front) - before;
     assert!((1..=4).contains(&fought), "{fought} writes");
-    assert!(operator.metric("slipway_contended_objects", "StatefulSet").await > 0.0);
+    eventually(PATIENCE, "what is fought over to be counted", async || {
+        (operator.metric("slipway_contended_objects", "StatefulSet").await > 0.0).then_some(())
+    })
+    .await;
     passes(&operator, 1.0).await;
     assert_eq!(writes(&front) - before, fought, "it is fought on");
     // Once the other has gone, and with another wish, it is ours again.

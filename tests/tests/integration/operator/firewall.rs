@@ -40,11 +40,15 @@ async fn who_undoes_a_rule_again_and_again_is_told_and_put_right_at_a_bounded_ra
     };
     let text = told("a word about the other", "True").await;
     assert!(text.contains(&format!("tcp {PORT} from {RANGE} (sg-")), "{text}");
-    assert!(operator.metric("slipway_contended_objects", "SecurityGroup").await > 0.0);
-    // It is made once, and put right three times at most before it waits for its turn.
+    // It is made once, and put right three times at most before it waits for its turn, which comes once a minute.
     let done = "step=\"AuthorizeIngress\",result=\"done\"";
-    let repairs = operator.metric("slipway_operator_steps", done).await;
-    assert!((2.0..=5.0).contains(&repairs), "{repairs} repairs");
+    let repairs = eventually(PATIENCE, "repairs and what they are for to be counted", async || {
+        let contended = operator.metric("slipway_contended_objects", "SecurityGroup").await;
+        let repairs = operator.metric("slipway_operator_steps", done).await;
+        (contended > 0.0 && repairs >= 2.0).then_some(repairs)
+    })
+    .await;
+    assert!(repairs <= 5.0, "{repairs} repairs");
 
     // Another wish waits for nothing.
     other.abort();
@@ -52,10 +56,13 @@ async fn who_undoes_a_rule_again_and_again_is_told_and_put_right_at_a_bounded_ra
     subject.wish(|spec| spec["network"] = json!({ "allowedCidrs": [RANGE, OTHER] })).await;
     subject.carried_out(Phase::Ready).await;
     told("that nobody else writes", "False").await;
-    let group = subject.rig.groups().await.remove(0);
-    for range in [RANGE, OTHER] {
-        assert!(group.ingress.contains(&IngressRule::tcp(PORT, range)), "{:?}", group.ingress);
-    }
+    // What the other one had asked for when it ended may be done only now, and is put right like all else.
+    eventually(PATIENCE, "both rules", async || {
+        let group = subject.rig.groups().await.remove(0);
+        let has = |range: &str| group.ingress.contains(&IngressRule::tcp(PORT, range));
+        [RANGE, OTHER].into_iter().all(has).then_some(())
+    })
+    .await;
     subject.purge_with_others().await;
 }
 

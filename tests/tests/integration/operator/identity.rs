@@ -153,7 +153,11 @@ async fn a_disk_that_was_kept_goes_to_another_namespace_only_if_its_tag_says_so(
     assert_eq!(identity(&beside, "heir").await, database);
     assert_eq!(made(&beside).await.1, disk);
     removed(&beside, "heir").await;
-    assert_eq!(rig.volumes().await.len(), 0, "it is the heir's own, whose policy is to delete it");
+    // The resource goes once its disk is being deleted.
+    eventually(PATIENCE, "the end of the heir's own disk, whose policy is to delete it", async || {
+        rig.volumes().await.is_empty().then_some(())
+    })
+    .await;
     beside.end().await;
     rig.end().await;
 }
