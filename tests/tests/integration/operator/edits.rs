@@ -143,7 +143,8 @@ async fn who_writes_a_field_of_ours_again_and_again_is_told_and_not_fought() {
     let text = told("a word about the other", "True").await;
     assert!(text.contains("/spec/replicas") && text.contains("scaler"), "{text}");
     let fought = writes(&front) - before;
-    assert!((1..=4).contains(&fought), "{fought} writes");
+    // Three, and those that came because the operator was told late of one of them.
+    assert!((1..=8).contains(&fought), "{fought} writes");
     eventually(PATIENCE, "what is fought over to be counted", async || {
         (operator.metric("slipway_contended_objects", "StatefulSet").await > 0.0).then_some(())
     })
