@@ -30,6 +30,9 @@ use crate::provisioner::rig::Running;
 /// How long the way there and back may take, on two busy processors.
 const ROUND: Duration = PATIENCE.saturating_mul(2);
 
+/// The status of an answer by which the same is to be asked again.
+const BUSY: u16 = 503;
+
 /// What a test works with.
 struct Circle {
     world: World,
@@ -112,18 +115,29 @@ impl Circle {
         Made { id, name, resource }
     }
 
-    /// Asks something of a database in one word; status and body of the answer.
+    /// Asks something of a database in one word, again where Postgres was too busy; status and body of the answer.
     async fn ask(&self, of: &Made, verb: &str, body: &Value) -> (u16, Value) {
-        let request = self.console.request(Method::POST, &format!("/v1/databases/{}:{verb}", of.id));
-        let request = request.header("Idempotency-Key", unique("key"));
-        let request = if body.is_null() { request } else { request.json(body) };
-        let answer = request.send().await.unwrap();
-        (answer.status().as_u16(), answer.json().await.unwrap())
+        let (path, key) = (format!("/v1/databases/{}:{verb}", of.id), unique("key"));
+        eventually(ROUND, "an answer of the API", async || {
+            let request = self.console.request(Method::POST, &path).header("Idempotency-Key", &key);
+            let request = if body.is_null() { request } else { request.json(body) };
+            let answer = request.send().await.unwrap();
+            let status = answer.status().as_u16();
+            let told: Value = answer.json().await.unwrap();
+            (status != BUSY).then_some((status, told))
+        })
+        .await
     }
 
     /// Has a database deleted; the position at which it is.
     async fn delete(&self, of: &Made) -> i64 {
-        let accepted = self.console.delete(&format!("/v1/databases/{}", of.id)).await.unwrap();
+        let accepted = eventually(ROUND, "an answer of the API", async || {
+            match self.console.delete(&format!("/v1/databases/{}", of.id)).await {
+                Err(error) if error.to_string().starts_with(&BUSY.to_string()) => None,
+                answer => Some(answer.unwrap()),
+            }
+        })
+        .await;
         assert_eq!(accepted["database"]["run_state"], "deleted", "{accepted:#}");
         seq(&accepted)
     }
