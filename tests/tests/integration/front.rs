@@ -136,6 +136,8 @@ struct Shared {
     newer: AtomicBool,
     rule: Mutex<Rule>,
     seen: Mutex<Vec<(Seen, Act)>>,
+    /// What was asked about, without the query, each time that the server has answered.
+    answered: Mutex<Vec<String>>,
     released: watch::Sender<bool>,
     /// How many applies are under way.
     applying: Arc<AtomicUsize>,
@@ -181,6 +183,7 @@ impl Front {
             newer: AtomicBool::new(false),
             rule: Mutex::new(pass),
             seen: Mutex::default(),
+            answered: Mutex::default(),
             released: watch::Sender::new(false),
             applying: Arc::default(),
             watches: watch::Sender::new(Watches::Told),
@@ -291,6 +294,11 @@ impl Front {
         seen.iter().filter(|(seen, _)| kind(seen)).map(|(seen, _)| seen.clone()).collect()
     }
 
+    /// How often the server has answered to what was asked about this.
+    pub(crate) fn answers(&self, about: &str) -> usize {
+        self.shared.answered.lock().unwrap().iter().filter(|answered| *answered == about).count()
+    }
+
     /// Applies that came so far.
     pub(crate) fn applies(&self) -> usize {
         self.seen(Seen::is_apply).len()
@@ -364,7 +372,10 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
             let _ = shared.released.subscribe().wait_for(|released| *released).await;
         }
     }
-    pass(&shared, seen, &parts.headers).await
+    let about = seen.about().to_owned();
+    let answer = pass(&shared, seen, &parts.headers).await;
+    shared.answered.lock().unwrap().push(about);
+    answer
 }
 
 fn answer(status: u16, retry_after: Option<u32>) -> Response {

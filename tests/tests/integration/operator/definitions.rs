@@ -221,10 +221,8 @@ async fn what_a_watch_lost_beside_another_definition_is_listed() {
     };
     eventually(PATIENCE, "the first wish to be seen", seen).await;
     // Who began by one definition is to know of it before there is another.
-    eventually(PATIENCE, "the definitions to be asked for", async || {
-        (!front.seen(|seen| seen.path == "/openapi/v3").is_empty()).then_some(())
-    })
-    .await;
+    let known = async || (front.answers("/openapi/v3") > 0).then_some(());
+    eventually(PATIENCE, "an answer about the definitions", known).await;
 
     // As a watch by an older definition loses it: silently, and nothing comes after.
     front.set_watches(Watches::Silent);
