@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::cloud_aws::{Aws, Credentials, Settings};
+use ::cloud_aws::{Aws, Credentials, Settings, Timeouts};
 use cloud::{Cloud, DnsRecord, HostedZoneId, Instance, SecurityGroup, Select, Volume};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
@@ -50,6 +50,9 @@ impl Rig {
         let settings = Settings {
             endpoint: Some(stack().aws_endpoint_url.clone()),
             credentials: Credentials::Fixed { key_id: "test".into(), secret: "test".into() },
+            // A second attempt at what was done after all is refused: the first is waited for.
+            timeouts: Timeouts { connect: PATIENCE, attempt: PATIENCE, operation: PATIENCE },
+            longest_wait: PATIENCE,
             ..Settings::new(network.region.as_str())
         };
         Self {
@@ -318,7 +321,7 @@ pub(super) async fn listed_again(operator: &Spawned) {
     testkit::eventually(PATIENCE, "more lists of the zone", more).await;
 }
 
-/// What AWS answers once it has the patience: all tests ask at one account.
+/// What AWS answers once it has the patience: all tests ask at one account, of one endpoint that is busy with all of them.
 pub(super) async fn patiently<T, F>(ask: impl Fn() -> F) -> T
 where
     F: Future<Output = Result<T, cloud::Error>>,
@@ -328,8 +331,14 @@ where
     loop {
         beat.tick().await;
         match ask().await {
-            Err(cloud::Error::Throttled { .. }) if tokio::time::Instant::now() < until => {}
+            Err(error) if is_passing(&error) && tokio::time::Instant::now() < until => {}
             answer => return answer.unwrap(),
         }
     }
+}
+
+/// Whether another attempt may have another answer.
+const fn is_passing(error: &cloud::Error) -> bool {
+    use cloud::Error::{Throttled, Timeout, Unavailable};
+    matches!(error, Throttled { .. } | Timeout { .. } | Unavailable { .. })
 }

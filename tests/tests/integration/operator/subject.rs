@@ -124,21 +124,21 @@ impl Subject {
 
     /// Waits until the newest wish was carried out in full.
     pub(super) async fn carried_out(&self, end: Phase) -> QuestDB {
-        eventually(PATIENCE, &format!("seq {} carried out", self.seq), async || {
-            self.is_carried_out(end).await.then_some(())
-        })
-        .await;
-        self.rig.as_admin().get(&self.name).await.unwrap()
+        let what = format!("seq {} carried out", self.seq);
+        eventually(PATIENCE, &what, async || self.found_carried_out(end).await).await
     }
 
     /// Whether the newest wish was carried out in full.
     pub(super) async fn is_carried_out(&self, end: Phase) -> bool {
-        let found = self.rig.as_admin().get_opt(&self.name).await.ok().flatten();
-        let status = found.and_then(|found| found.status);
-        status.is_some_and(|status| {
-            let done = status.instruction.as_ref().is_some_and(|done| done.seq == self.seq);
-            done && status.phase == Some(end)
-        })
+        self.found_carried_out(end).await.is_some()
+    }
+
+    /// The resource, if by that very look the newest wish was carried out in full.
+    async fn found_carried_out(&self, end: Phase) -> Option<QuestDB> {
+        let found = self.rig.as_admin().get_opt(&self.name).await.ok()??;
+        let status = found.status.as_ref()?;
+        let is_done = status.instruction.as_ref().is_some_and(|done| done.seq == self.seq);
+        (is_done && status.phase == Some(end)).then_some(found)
     }
 
     /// The machine of a generation, once it runs; it joins as a ready Node.

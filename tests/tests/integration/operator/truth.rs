@@ -10,7 +10,7 @@ use resources::{ChangeMeans, Phase, QuestDB, names};
 use serde_json::{Value, json};
 use testkit::{eventually, unique};
 
-use super::rig::{PATIENCE, Rig, apply, listed_again, refusal};
+use super::rig::{PATIENCE, Rig, apply, listed_again, patiently, refusal};
 use super::subject::Subject;
 
 /// A resource that somebody wrote by hand.
@@ -197,7 +197,7 @@ async fn a_name_comes_back_when_somebody_changes_it_and_is_kept_by_a_pause() {
     for changes in [vec![RecordChange::Upsert(theirs)], gone] {
         listed_again(&operator).await;
         let zone = HostedZoneId::new(subject.rig.zone());
-        subject.rig.aws.change_records(&zone, &changes).await.unwrap();
+        patiently(|| subject.rig.aws.change_records(&zone, &changes)).await;
         eventually(PATIENCE, "both records to be as they were", async || {
             let found = subject.rig.records(&name).await;
             (found.len() == 2 && found.iter().all(|record| records.contains(record))).then_some(())
