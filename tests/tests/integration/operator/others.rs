@@ -77,7 +77,11 @@ async fn join(rig: &Rig, machine: &Instance) -> kube::Result<()> {
     let Some(short) = database.get(28..) else { return Ok(()) };
     let name = names::node(short, generation);
     let nodes: Api<Node> = Api::all(rig.admin.clone());
-    if nodes.get_metadata_opt(&name).await?.is_none() {
+    if nodes.get_metadata_opt(&name).await?.is_some() {
+        return Ok(());
+    }
+    // It may have ended since the round began, and its Node have been taken away for that.
+    if rig.instances().await.iter().any(|found| found.id == machine.id) {
         rig.try_node(&name, machine, (database, resource)).await?;
     }
     Ok(())

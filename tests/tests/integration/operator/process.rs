@@ -17,10 +17,11 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use resources::names::{self, port};
 use serde_json::{Value, json};
+use testkit::eventually;
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 
-use super::rig::Rig;
+use super::rig::{PATIENCE, Rig};
 
 /// Between two looks at the pods.
 const PAUSE: Duration = Duration::from_millis(150);
@@ -60,6 +61,18 @@ impl Processes {
         self.all[name].known.lock().unwrap().held_since.is_some()
     }
 
+    /// Waits until every pod of the databases has its process.
+    pub(super) async fn started(&self, rig: &Rig) {
+        let pods: Api<Pod> = Api::namespaced(rig.admin.clone(), &rig.namespace);
+        let is_of_one =
+            |pod: &&Pod| pod.labels().get(names::LABEL_NAME).is_some_and(|name| self.all.contains_key(name));
+        eventually(PATIENCE, "an address for every pod", async || {
+            let found = pods.list(&ListParams::default()).await.ok()?.items;
+            found.iter().filter(is_of_one).all(has_address).then_some(())
+        })
+        .await;
+    }
+
     /// Where the process of a database is.
     pub(super) fn address(&self, name: &str) -> IpAddr {
         self.all[name].address
@@ -75,16 +88,22 @@ impl Drop for Processes {
 /// Every new pod has a process of its own, at the address that all pods of its database have.
 async fn start(pods: &Api<Pod>, processes: &BTreeMap<String, Arc<Process>>) -> kube::Result<()> {
     for pod in pods.list(&ListParams::default()).await?.items {
-        let has_address = pod.status.as_ref().is_some_and(|status| status.pod_ip.is_some());
         let process = pod.labels().get(names::LABEL_NAME).and_then(|name| processes.get(name));
-        let Some(process) = process.filter(|_| !has_address) else { continue };
+        let Some(process) = process.filter(|_| !has_address(&pod)) else { continue };
         let keys = process.shown().await?;
         *process.known.lock().unwrap() = Known { held_since: None, keys };
         let address = process.address;
-        let status = json!({ "status": { "podIP": address, "podIPs": [{ "ip": address }] } });
+        // Another pod of its name, which may be there by now, has a process of its own, with what it keeps.
+        let same = json!({ "uid": pod.metadata.uid });
+        let status =
+            json!({ "metadata": same, "status": { "podIP": address, "podIPs": [{ "ip": address }] } });
         pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(&status)).await?;
     }
     Ok(())
+}
+
+fn has_address(pod: &Pod) -> bool {
+    pod.status.as_ref().is_some_and(|status| status.pod_ip.is_some())
 }
 
 struct Process {

@@ -237,6 +237,8 @@ async fn the_way_to_a_wish_does_not_show() {
     let others = Others::of(&rig);
     let operator = operator(&rig).await;
     join_all(walks.iter_mut().map(Walk::lead)).await;
+    // A pod may be ready before it has an address: nobody who carries a wish out waits for that.
+    processes.started(&rig).await;
     let found = Found::read(&rig).await;
     let differing = join_all(walks.iter().map(|walk| walk.differences(&found, &processes))).await;
     let differing: Vec<String> = differing.into_iter().flatten().collect();
