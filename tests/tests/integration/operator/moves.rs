@@ -116,7 +116,11 @@ async fn a_database_moves_and_its_old_machine_is_ended_when_everybody_says_that_
     assert_eq!(name.address, machine.private_ip.map(|address| address.to_string()));
     assert_eq!(status.pending, []);
     let nodes: Api<Node> = Api::all(subject.rig.admin.clone());
-    assert!(nodes.get_opt(&old).await.unwrap().is_none(), "the Node of a machine that is gone");
+    // Its kubelet may have made it once more at its end.
+    eventually(PATIENCE, "the end of the Node of a machine that is gone", async || {
+        nodes.get_opt(&old).await.unwrap().is_none().then_some(())
+    })
+    .await;
     attachments.delete(&beside, &DeleteParams::default()).await.unwrap();
     subject.purge_with_others().await;
 }
@@ -173,13 +177,16 @@ async fn a_drain_moves_the_database_away() {
     let (mut subject, _others, _operator) = begin("drained").await;
     let nodes: Api<Node> = Api::all(subject.rig.admin.clone());
     let old = resource(&subject).await.status.unwrap().node.unwrap().name.unwrap();
-    nodes.cordon(&old).await.unwrap();
-    // What a drain does next, again and again: refused until the database has left.
+    // The API server asks no budget about a pod that never ran.
     let running = json!({ "status": { "phase": "Running" } });
     let pod = names::pod(&subject.name);
     subject.pods().patch_status(&pod, &PatchParams::default(), &Patch::Strategic(&running)).await.unwrap();
+    nodes.cordon(&old).await.unwrap();
+    // What a drain does next, again and again: refused until the database has left, which may be so already.
     let refused = subject.pods().evict(&pod, &EvictParams::default()).await;
-    assert!(matches!(&refused, Err(kube::Error::Api(status)) if status.code == 429), "{refused:?}");
+    let has_left = pinned(&subject).await.is_some_and(|node| node != old);
+    let is_refused = matches!(&refused, Err(kube::Error::Api(status)) if status.code == 429);
+    assert!(is_refused || has_left, "{refused:?}");
     eventually(PATIENCE, "the drained Node to be gone with its machine", async || {
         nodes.get_opt(&old).await.unwrap().is_none().then_some(())
     })
@@ -197,8 +204,11 @@ async fn a_wish_that_turns_back_before_the_pin_leaves_the_old_machine_and_after_
     let (mut subject, _others, _operator) = begin("back").await;
     let pod = subject.pods().get(&names::pod(&subject.name)).await.unwrap().metadata.uid;
     wish_for(&mut subject, OTHER).await;
-    eventually(PATIENCE, "the next machine", async || (machines(&subject).await.len() == 2).then_some(()))
-        .await;
+    // It may serve there alone by the next look.
+    eventually(PATIENCE, "the next machine", async || {
+        machines(&subject).await.iter().any(|(_, kind)| kind == OTHER).then_some(())
+    })
+    .await;
     wish_for(&mut subject, FIRST).await;
     subject.carried_out(Phase::Ready).await;
     // EC2 may not have shown the machine yet when the wish was carried out without it.

@@ -94,7 +94,12 @@ pub(super) async fn rounds(operator: &Spawned, looks: f64) {
 }
 
 async fn memory(operator: &Spawned) -> f64 {
-    operator.metric("process_resident_memory_bytes", "").await
+    let told = async || {
+        let bytes = operator.metric("process_resident_memory_bytes", "").await;
+        // Who does not answer in time has some all the same.
+        (bytes > 0.0).then_some(bytes)
+    };
+    eventually(PATIENCE, "a word about its memory", told).await
 }
 
 /// Everything asked of the API server so far but what a process asks without any database: watches, its Lease, and now and

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Secret, ServiceAccount};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::config::Kubeconfig;
 use kube::core::{DynamicObject, GroupVersionKind};
@@ -80,6 +81,14 @@ pub(super) async fn grant_at(like: &Path, admin: &Client, namespaces: &[&str], h
     apply(admin, namespaces, home).await;
     let kubeconfig = kubeconfig(like, &token(admin, home, names::OPERATOR).await);
     let client = testkit::client(&kubeconfig).await.unwrap();
+    // The API server hears of roles and of bindings, of namespaces and of the cluster, each by itself.
+    let (nodes, leases): (Api<Node>, Api<Lease>) =
+        (Api::all(client.clone()), Api::namespaced(client.clone(), home));
+    eventually(PATIENCE, "the rights in the cluster and to the Lease to be heeded", async || {
+        nodes.list_metadata(&ListParams::default()).await.ok()?;
+        leases.get_opt(names::OPERATOR).await.ok().map(drop)
+    })
+    .await;
     for namespace in namespaces {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
         eventually(PATIENCE, "the rights to be heeded", async || {

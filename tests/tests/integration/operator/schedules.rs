@@ -147,8 +147,11 @@ async fn a_schedule_makes_what_it_missed_once_and_keeps_what_it_says() {
     .await;
     settled(subject, &latest, SnapshotPhase::Succeeded).await;
     eventually(PATIENCE, "two copies", async || (copies(subject).await.len() == 2).then_some(())).await;
-    let status = schedules.get("clock").await.unwrap().status.unwrap();
-    assert_eq!((status.last_snapshot.as_deref(), status.next_time.is_some()), (Some(latest.as_str()), true));
+    eventually(PATIENCE, "a word about the latest and the next", async || {
+        let status = schedules.get("clock").await.unwrap().status?;
+        (status.last_snapshot.as_ref() == Some(&latest) && status.next_time.is_some()).then_some(())
+    })
+    .await;
     let change = json!({ "spec": { "schedule": "61 * * * *" } });
     schedules.patch("clock", &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
     eventually(PATIENCE, "a schedule that is refused", async || {

@@ -115,10 +115,11 @@ async fn a_namespace_without_rights_holds_no_other_up_and_is_served_once_it_has_
         (Subject::within(&rig, &unique("first")), Subject::within(&late, &unique("second")));
     second.wish_run_state("Running").await;
     first.serving().await;
+    eventually(PATIENCE, "the refusal", async || (refused(&operator, &late).await > 0.0).then_some(())).await;
     assert!(operator.is_ready().await, "one namespace that is refused is no reason to restart it");
     let what = format!("in namespace {}", late.namespace);
-    assert!(operator.log().contains(&what), "{}", operator.log());
-    assert!(refused(&operator, &late).await > 0.0);
+    eventually(PATIENCE, "a word of the refusal", async || operator.log().contains(&what).then_some(()))
+        .await;
 
     // That its databases may be seen is not enough: their parts would be taken for missing.
     rights::apply_in_part(&rig.admin, &late.namespace, &lease, |rule| rights::is_of(rule, names::GROUP))

@@ -399,7 +399,7 @@ async fn past_the_deadline_the_database_is_free_though_ec2_is_away() {
     operator.ready().await;
     let snapshot = json!({
         "metadata": { "name": "late" },
-        "spec": { "database": subject.name, "deadlineSeconds": 30 },
+        "spec": { "database": subject.name, "deadlineSeconds": 60 },
     });
     make(subject, snapshot).await;
     place.fired().await;

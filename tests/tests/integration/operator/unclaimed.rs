@@ -1,7 +1,6 @@
 //! A resource that somebody took away with its finalizer while no operator looked: its machine is told, and left as it is.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use cloud::InstanceState;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -38,7 +37,7 @@ async fn a_machine_whose_resource_was_taken_away_by_force_is_told_and_left() {
     object["spec"].as_object_mut().unwrap().remove("instruction");
     let before = serving(&rig, &object).await.status.unwrap();
     assert_eq!(operator.metric(COUNT, "").await.to_bits(), 0.0_f64.to_bits());
-    operator.terminate(Duration::from_secs(30)).await.unwrap();
+    operator.terminate(PATIENCE).await.unwrap();
 
     let api = rig.as_admin();
     let stripped = json!({ "metadata": { "finalizers": null } });

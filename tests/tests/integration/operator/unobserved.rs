@@ -27,7 +27,7 @@ use super::rig::PATIENCE;
 use super::stale::launches;
 use super::subject::Subject;
 use crate::endpoint::serial;
-use crate::front::Front;
+use crate::front::{Front, Seen};
 
 /// The seed with which a life is led as another one was, as far as the servers let it.
 const SEED: &str = "SLIPWAY_WATCH_SEED";
@@ -114,8 +114,9 @@ async fn lead(name: &str, fate: Fate) -> BTreeMap<String, Fates> {
 
     let fates = front.fates();
     for kind in fates.iter().filter(|(_, fates)| fates.lost > 0).map(|(kind, _)| format!("/{kind}")) {
-        let lists = front.seen(|seen| seen.is_list() && seen.about().ends_with(&kind));
-        assert!(lists.len() > 1, "{kind} was not listed again");
+        let is_its = |seen: &Seen| seen.is_list() && seen.about().ends_with(&kind);
+        let again = async || (front.seen(is_its).len() > 1).then_some(());
+        eventually(PATIENCE, &format!("{kind} to be listed again"), again).await;
     }
     println!("{fates:?}");
     own(&front)

@@ -69,16 +69,27 @@ async fn list(
             (Api::all_with(client.clone(), resource), all.labels(&ours))
         }
     };
-    match api.list(&which).await {
-        Ok(found) => found.items.into_iter().map(|object| (resource.kind.clone(), object)).collect(),
-        // The kind has gone since.
-        Err(kube::Error::Api(status)) if is_gone(&status) => Vec::new(),
-        Err(error) => panic!("no list of {}: {error}", resource.kind),
-    }
+    let found = eventually(PATIENCE, &format!("a list of {}", resource.kind), async || {
+        match api.list(&which).await {
+            Ok(found) => Some(found.items),
+            // The kind has gone since.
+            Err(kube::Error::Api(status)) if is_gone(&status) => Some(Vec::new()),
+            // Another test has just defined it.
+            Err(kube::Error::Api(status)) if is_to_come(&status) => None,
+            Err(error) => panic!("no list of {}: {error}", resource.kind),
+        }
+    })
+    .await;
+    found.into_iter().map(|object| (resource.kind.clone(), object)).collect()
 }
 
 const fn is_gone(status: &Status) -> bool {
     status.code == 404
+}
+
+/// The API server is about to read what there is of a kind, and asks for patience.
+const fn is_to_come(status: &Status) -> bool {
+    matches!(status.code, 429 | 503)
 }
 
 /// A picture of a database whose pod has this address.
