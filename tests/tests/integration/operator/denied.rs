@@ -102,6 +102,13 @@ async fn a_kind_that_is_denied_is_told_to_whoever_asks_for_it_and_made_once_it_i
     let kubeconfig = subject.rig.rights(&lease).await;
     let others = |rule: &mut serde_json::Value| !rights::is_of(rule, "monitoring.coreos.com");
     rights::apply_in_part(&admin, &namespace, &lease, others).await;
+    let its_own = testkit::client(&kubeconfig).await.unwrap();
+    let its_own: Api<DynamicObject> = Api::namespaced_with(its_own, &namespace, &resource);
+    eventually(PATIENCE, "the right to be gone", async || {
+        let answer = its_own.list(&ListParams::default()).await;
+        matches!(answer, Err(kube::Error::Api(status)) if status.code == 403).then_some(())
+    })
+    .await;
     let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[]);
     let served = subject.serving().await;
     let conditions = served.status.unwrap().conditions;
