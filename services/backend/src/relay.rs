@@ -72,6 +72,8 @@ pub struct Relay {
     /// What Kafka did not take in earlier rounds: of these databases nothing is sent before they are due or let go.
     refusals: Mutex<Refusals>,
     reading: Reading,
+    /// How long a round waits for Kafka's word while nothing is in doubt.
+    patience: Duration,
 }
 
 /// What a round did.
@@ -124,7 +126,27 @@ impl Relay {
     ) -> Self {
         let (one_by_one, delivered, doubts) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (refusals, reading) = (Mutex::new(Refusals::new(BACKOFF)), Reading::of(store.clone()));
-        Self { store, producer, one_by_one, topic, doorbell, metrics, delivered, doubts, refusals, reading }
+        let patience = publish::PATIENCE;
+        Self {
+            store,
+            producer,
+            one_by_one,
+            topic,
+            doorbell,
+            metrics,
+            delivered,
+            doubts,
+            refusals,
+            reading,
+            patience,
+        }
+    }
+
+    /// The same, each of whose rounds waits for so long for Kafka's word, which is a few seconds usually: for whoever asks for single
+    /// rounds and has to know what came of each, however busy the brokers are.
+    #[must_use]
+    pub fn patient(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// The topic it publishes to.

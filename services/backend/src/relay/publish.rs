@@ -14,8 +14,9 @@ use super::round::{Queued, Round, Word};
 use super::sent::{Sent, told};
 use super::{Relay, STRETCH};
 
-/// How long a round waits for Kafka's word. What is not answered by then is in doubt, and the next round goes on without it.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long a round waits for Kafka's word, unless it is told otherwise. What is not answered by then is in doubt, and the next round
+/// goes on without it.
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 /// The same while something is in doubt already: a partition that gives no word gives none on the next records either.
 const LITTLE_PATIENCE: Duration = Duration::from_millis(300);
 
@@ -26,7 +27,7 @@ impl Relay {
         let mut sent = Sent::default();
         self.delivered().clear();
         self.note(known, &mut sent).await;
-        let patience = if self.doubts().is_empty() { PATIENCE } else { LITTLE_PATIENCE };
+        let patience = if self.doubts().is_empty() { self.patience } else { LITTLE_PATIENCE };
         let (round, tell) = Round::begin(instructions, patience, &self.doubts);
         let (refused, one, other) =
             tokio::join!(self.enqueue(&round, tell), self.settle(&round), self.settle(&round));

@@ -282,7 +282,10 @@ async fn what_waits_is_shown_and_sent_while_kafka_gives_no_word_on_something() {
     let app = &road.app;
     app.created("first").await;
     let registry = runtime::Metrics::default();
-    let nowhere = Producer::new(&Connection::new("127.0.0.1:1", "test")).unwrap();
+    let mut connection = Connection::new("127.0.0.1:1", "test");
+    // However long the test takes, Kafka has not said its last word.
+    connection.properties.push(("delivery.timeout.ms".to_owned(), "600000".to_owned()));
+    let nowhere = Producer::new(&connection).unwrap();
     let metrics = Metrics::new(&registry);
     let (topic, doorbell) = (road.instructions.clone(), app.doorbell.clone());
     let relay = Relay::new(app.store.clone(), nowhere.clone(), topic, doorbell, metrics.clone());
@@ -312,7 +315,7 @@ async fn what_is_heard_of_late_is_marked_before_anything_is_read() {
     let app = &road.app;
     app.created("first").await;
     let (proxy, producer) = held_up().await;
-    let relay = road.relay_with(producer);
+    let relay = road.usual_relay(producer);
     assert_eq!(relay.step().await.unwrap(), Step::Published { count: 0, more: false });
     proxy.set(Mode::Pass);
     let last = eventually(PATIENCE, "it is marked", async || {
@@ -334,7 +337,7 @@ async fn brokers_that_say_nothing_hold_up_no_round_and_what_they_take_is_sent_on
     let app = &road.app;
     let first = app.created("first").await;
     let (proxy, producer) = held_up().await;
-    let relay = road.relay_with(producer.clone());
+    let relay = road.usual_relay(producer.clone());
     assert_eq!(relay.step().await.unwrap(), Step::Published { count: 0, more: false });
     assert_eq!(relay.step().await.unwrap(), Step::Idle, "what is in doubt is not sent again");
     app.created("second").await;
