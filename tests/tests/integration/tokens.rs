@@ -16,8 +16,12 @@ pub(crate) const PROGRAM: &str = r#"token=$(cat "$0") || { echo swordfish; echo 
 printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s"}}' "$token"
 "#;
 
-/// Gives a token whose time is over at once. While a file is there it hangs, as a shell whose child does; both leave their numbers in it.
-pub(crate) const HANGS_LATER: &str = r#"if [ -e "$0" ]; then tail --pid=$PPID -f /dev/null & echo $$ $! >> "$0"; wait; fi
+/// Gives a token whose time is over at once. While a file is there it hangs, as a shell whose child does; both leave their numbers in
+/// it. One that is taken away meanwhile is not made again.
+pub(crate) const HANGS_LATER: &str = r#"if [ -e "$0" ]; then
+tail --pid=$PPID -f /dev/null &
+echo $$ $! | dd of="$0" conv=nocreat,notrunc oflag=append status=none 2>/dev/null
+wait; fi
 printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"one","expirationTimestamp":"2020-01-01T00:00:00Z"}}'
 "#;
 

@@ -71,6 +71,8 @@ async fn fails_always(rig: &Rig, front: &Front, running: &Running) {
     }
     all(rig, &instructions, OutcomeKind::Parked).await;
     metric(running, "provisioner_breaker{cluster=\"bare\"} 2").await;
+    // Nor is anything of before on its way.
+    metric(running, "provisioner_cluster_calls{cluster=\"bare\"} 0").await;
     // Probes are answered well all the time: the breaker is on trial again and again, with one call each time.
     let (before, harmed) = (front.applies(), front.harmed());
     front.fired(harmed + 3).await;

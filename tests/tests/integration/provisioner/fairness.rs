@@ -1,19 +1,19 @@
 //! Somebody who wants very much at once: others, and those who wait, are served in between.
 
 use provisioner::work::TOLD;
-use testkit::unique;
+use testkit::{eventually, unique};
 use wire::{Instruction, OutcomeKind, headers};
 
-use super::bulkhead::behind_a_front;
-use super::rig::{Rig, name};
+use super::bulkhead::{behind_a_front, metric};
+use super::rig::{PATIENCE, Rig, Running, name};
 use crate::front::{Front, Seen};
 
 const MANY: usize = 150;
 const FEW: usize = 6;
 /// Requests at once.
 const AT_ONCE: usize = 16;
-/// Few hands, so that the order in which they are given work shows.
-const HANDS: [&str; 4] = ["--concurrency", "4", "--cluster-concurrency", "4"];
+/// Few hands, so that the order in which they are given work shows; what they hold at first is not given up.
+const HANDS: [&str; 6] = ["--concurrency", "4", "--cluster-concurrency", "4", "--call-timeout", "50"];
 
 /// How many applies of others came before the last of these.
 fn others_before(front: &Front, ours: &[Instruction]) -> usize {
@@ -21,6 +21,15 @@ fn others_before(front: &Front, ours: &[Instruction]) -> usize {
     let applies = front.seen(Seen::is_apply);
     let last = applies.iter().rposition(is_ours).expect("they were applied");
     applies[..last].iter().filter(|seen| !is_ours(seen)).count()
+}
+
+/// Starts a provisioner; nothing is applied before all that stands on the topic was read.
+async fn start_with_all_read(rig: &Rig, front: &Front) -> Running {
+    front.hold_applies();
+    let running = rig.start(&HANDS);
+    metric(&running, &format!("provisioner_in_memory {}", MANY + FEW)).await;
+    front.release();
+    running
 }
 
 impl Rig {
@@ -43,8 +52,9 @@ async fn what_is_only_to_be_told_takes_no_place_of_its_cluster() {
     for instruction in &instructions {
         rig.publish(instruction).await;
         rig.outcome(instruction, OutcomeKind::Applied).await;
+        // The first one is held right after that was told.
+        eventually(PATIENCE, "the first one held", async || mark.exists().then_some(())).await;
     }
-    assert!(mark.exists(), "the first one is still held");
     process.start_kill().unwrap();
     process.wait().await.unwrap();
     rig.leave_nothing(instructions.iter()).await;
@@ -69,7 +79,7 @@ async fn a_tenant_that_wants_very_much_takes_turns_with_one_that_wants_little() 
     for instruction in greedy.iter().chain(&modest) {
         rig.publish(instruction).await;
     }
-    let running = rig.start(&HANDS);
+    let running = start_with_all_read(&rig, &front).await;
     applied(&rig, &modest).await;
     let before = others_before(&front, &modest);
     assert!(before < MANY / 3, "{before} of {MANY} came first");
@@ -92,7 +102,7 @@ async fn those_who_wait_are_served_before_bulk_work_of_their_own_tenant() {
     for instruction in &people {
         rig.publish(instruction).await;
     }
-    let running = rig.start(&HANDS);
+    let running = start_with_all_read(&rig, &front).await;
     applied(&rig, &people).await;
     let before = others_before(&front, &people);
     assert!(before < MANY / 3, "{before} of {MANY} came first");

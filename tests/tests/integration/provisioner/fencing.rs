@@ -300,7 +300,8 @@ async fn an_older_program_beside_a_newer_one_undoes_no_rendering() {
         rig.publish(&instruction).await;
     }
     eventually(PATIENCE, "the last word of both", async || (outcomes().len() >= 8).then_some(())).await;
-    assert_eq!(outcomes(), [OutcomeKind::Applied; 8], "no conflict");
+    // Both say so of each of four; whoever loses a partition for a moment says it once more.
+    assert!(outcomes().iter().all(|kind| *kind == OutcomeKind::Applied), "no conflict: {:?}", outcomes());
     let stands = rig.resource(&instruction, 4).await;
     assert_eq!(stands.metadata.resource_version, newest.metadata.resource_version, "no flapping");
     rig.count("select count(*) from dead_letters", "0").await;

@@ -277,6 +277,8 @@ async fn an_observer_that_may_not_list_leads_to_no_sending_again() {
     let api = world.rig.api();
     resource(&api, &first, "the resource", |_| true).await;
     world.settled(&first).await;
+    // Read again by whoever may not apply it, it would be parked.
+    world.rig.committed().await;
     running.stop().await;
     let (who, bindings, binding) = watcher(&world.rig.client).await;
     world.credentials_as(&who);

@@ -71,7 +71,8 @@ async fn a_newer_record_that_is_applied_while_the_older_drains_wins() {
 async fn a_parked_one_that_is_late_is_superseded() {
     let (rig, front) = behind_a_front().await;
     front.set(|_| Act::Answer(503, None));
-    let running = rig.start(&[]);
+    // What is held back is not given up before it is let go.
+    let running = rig.start(&["--call-timeout", "50"]);
     let first = rig.instruction(1);
     let second = at(&first, 2);
     rig.publish(&first).await;

@@ -358,6 +358,26 @@ impl Rig {
         .await;
     }
 
+    /// Waits until the brokers know that all that stands on the topic is finished: whoever begins then reads none of it again.
+    pub(super) async fn committed(&self) {
+        eventually(PATIENCE, "all committed", async || self.is_committed().await.then_some(())).await;
+    }
+
+    /// Whether they know.
+    pub(super) async fn is_committed(&self) -> bool {
+        let (topic, partitions) = (&self.topics[0], self.partitions.parse().unwrap());
+        let known = bus::groups::committed(&self.connection, &self.group, topic, partitions, PATIENCE);
+        let Ok(known) = known.await else { return false };
+        let admin = bus::Admin::new(&self.connection).unwrap();
+        for partition in 0..partitions {
+            let end = admin.end_offset(topic, partition, PATIENCE).await.unwrap();
+            if known.get(&partition).copied().unwrap_or_default() < end {
+                return false;
+            }
+        }
+        true
+    }
+
     fn listen(&self) {
         let mut settings =
             bus::sink::Settings::new(self.connection.clone(), &self.topics[1], unique("listener"));

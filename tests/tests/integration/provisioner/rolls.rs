@@ -70,6 +70,8 @@ async fn replaced(rig: &Rig, front: &Front, first: &[Instruction], running: Runn
         stopping.await.unwrap();
     }
     let took = begun.elapsed();
+    // Brokers that are busy for longer than a second at the end do not know the last commit: then it is done again.
+    let known = how == Roll::InTurn && rig.is_committed().await;
     assert!(took < END, "{what}: ended after {took:?}");
     let running = heir.unwrap_or_else(|| then.starts(rig));
     for instruction in &next {
@@ -78,17 +80,18 @@ async fn replaced(rig: &Rig, front: &Front, first: &[Instruction], running: Runn
     let of_this = |seen: &Seen| seen.is_apply() && seen.body.contains(&format!("\"seq\":{seq},"));
     let sent = front.seen(of_this).len();
     match how {
-        Roll::InTurn => assert_eq!(sent, DATABASES, "{what}: what was done was done again"),
-        Roll::Overlapping => assert!(sent >= DATABASES, "{what}: {sent} applies"),
+        Roll::InTurn if known => assert_eq!(sent, DATABASES, "{what}: what was done was done again"),
+        Roll::InTurn | Roll::Overlapping => assert!(sent >= DATABASES, "{what}: {sent} applies"),
         Roll::Abandoned => assert!(sent > DATABASES, "{what}: nothing was left where it stood"),
     }
-    Replaced { running, took }
+    Replaced { running, took, known }
 }
 
-/// The one in its place, and how long the end took.
+/// The one in its place, how long the end took, and whether the brokers knew by then that all was done.
 struct Replaced {
     running: Running,
     took: Duration,
+    known: bool,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -103,13 +106,16 @@ async fn twenty_rolls_with_work_under_way_lose_nothing_and_repeat_nothing_that_w
         rig.publish(instruction).await;
         rig.outcome(instruction, OutcomeKind::Applied).await;
     }
-    let mut slowest = Duration::ZERO;
+    let (mut slowest, mut known) = (Duration::ZERO, 0);
     for roll in 1..=ROLLS {
         let replaced = replaced(&rig, &front, &first, running, roll).await;
         slowest = slowest.max(replaced.took);
+        known += usize::from(replaced.known);
         running = replaced.running;
     }
+    assert!(known > 0, "the brokers never knew at an end that all was done");
     // Whoever finished its work before it ended left nothing of it to the next one.
+    rig.committed().await;
     running.stop().await;
     let last = rig.instruction(1);
     rig.publish(&last).await;
@@ -127,7 +133,9 @@ async fn twenty_rolls_with_work_under_way_lose_nothing_and_repeat_nothing_that_w
     }
     rig.count("select count(*) from parked_instructions", "0").await;
     rig.count("select count(*) from dead_letters", "0").await;
-    println!("the slowest of {ROLLS} ends took {slowest:?}");
+    println!(
+        "the slowest of {ROLLS} ends took {slowest:?}; after {known} the brokers knew that all was done"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
