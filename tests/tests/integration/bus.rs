@@ -40,6 +40,20 @@ pub(crate) async fn topic(partitions: i32) -> String {
     name
 }
 
+/// Whether the brokers know that all that stands on a topic is finished by a group.
+pub(crate) async fn is_committed(group: &str, topic: &str, partitions: i32) -> bool {
+    let known = bus::groups::committed(&connection(), group, topic, partitions, PATIENCE).await;
+    let Ok(known) = known else { return false };
+    let admin = Admin::new(&connection()).unwrap();
+    for partition in 0..partitions {
+        let end = admin.end_offset(topic, partition, PATIENCE).await.unwrap();
+        if known.get(&partition).copied().unwrap_or_default() < end {
+            return false;
+        }
+    }
+    true
+}
+
 pub(crate) fn producer() -> Producer {
     Producer::new(&connection()).unwrap()
 }

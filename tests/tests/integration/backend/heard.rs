@@ -62,7 +62,11 @@ async fn all_is_heard_once_what_the_brokers_have_was_taken_in_and_not_before() {
     let only = async |since: &str, expected: &str| {
         for _ in 0..2 {
             let now = ask("select now()").await;
-            eventually(PATIENCE, expected, async || heard(&now).await.contains('0').then_some(())).await;
+            let both = async || {
+                let told = heard(&now).await;
+                (told.contains('0') && told.contains('2')).then_some(())
+            };
+            eventually(PATIENCE, expected, both).await;
         }
         assert_eq!(heard(since).await, expected);
     };

@@ -137,7 +137,7 @@ async fn a_poll_loop_that_stands_still_loses_its_partitions_and_nothing_else() {
     round(5).await;
     until("the last round", || all_at(&rest, 5)).await;
     last.stop().await;
-    assert_eq!(rest.handled().len(), usize::try_from(KEYS).unwrap(), "everything before was committed");
+    assert!(rest.handled().iter().all(|(_, number)| *number == 5), "everything before was committed");
 }
 
 /// In one member the numbers of a key never fall.

@@ -24,6 +24,8 @@ struct Inner {
     stored: BTreeMap<i32, Vec<i64>>,
     calls: u32,
     largest: usize,
+    /// When it was called first.
+    first: Option<Instant>,
 }
 
 impl Memory {
@@ -41,6 +43,7 @@ impl Sink for Memory {
     async fn store(&self, batch: Arc<Batch>) -> Result<Stored, BoxError> {
         let mut inner = self.inner.lock().unwrap();
         inner.calls += 1;
+        inner.first.get_or_insert_with(Instant::now);
         let fate = inner.calls % 7;
         if fate == 3 {
             return Err("nothing was stored".into());
@@ -121,7 +124,7 @@ async fn what_comes_in_a_stream_is_stored_together_and_what_comes_alone_at_once(
     let task = tokio::spawn(run(settings, Arc::clone(&memory), Arc::default(), stop.clone()));
     producer.send(message(&topic, "key", 0)).await.unwrap();
     eventually(PATIENCE, "the first record", async || (memory.total() == 1).then_some(())).await;
-    let begun = Instant::now();
+    let begun = memory.inner.lock().unwrap().first.expect("it was called");
     for number in 1..=20 {
         producer.send(message(&topic, "key", number)).await.unwrap();
     }

@@ -365,17 +365,8 @@ impl Rig {
 
     /// Whether they know.
     pub(super) async fn is_committed(&self) -> bool {
-        let (topic, partitions) = (&self.topics[0], self.partitions.parse().unwrap());
-        let known = bus::groups::committed(&self.connection, &self.group, topic, partitions, PATIENCE);
-        let Ok(known) = known.await else { return false };
-        let admin = bus::Admin::new(&self.connection).unwrap();
-        for partition in 0..partitions {
-            let end = admin.end_offset(topic, partition, PATIENCE).await.unwrap();
-            if known.get(&partition).copied().unwrap_or_default() < end {
-                return false;
-            }
-        }
-        true
+        let partitions = self.partitions.parse().unwrap();
+        crate::bus::is_committed(&self.group, &self.topics[0], partitions).await
     }
 
     fn listen(&self) {

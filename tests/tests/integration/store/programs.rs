@@ -68,9 +68,9 @@ async fn nothing_is_taken_from_a_program_that_runs() {
 async fn a_program_that_was_left_behind_is_told_and_never_let_in() {
     let (store, url, old) = grown().await;
     // Killed without a word, or paused: it counts for a minute.
-    age(&url, 50).await;
+    age(&url, 30).await;
     assert!(matches!(store.migrate_to(&after_next()).await, Err(Error::Held { .. })));
-    age(&url, 20).await;
+    age(&url, 40).await;
     store.migrate_to(&after_next()).await.unwrap();
     for program in [&old, &program("slipway-backend", 900)] {
         let error = store.attend(program).await.unwrap_err();
@@ -112,10 +112,12 @@ async fn a_migration_that_fails_leaves_no_note() {
 async fn rows_of_the_dead_are_renewed_by_none_and_forgotten() {
     let (store, url, old) = grown().await;
     let seen = async || query(&url, "select xmin from programs").await.unwrap();
+    // However long it takes until it attends again.
+    query(&url, "update programs set seen_at = seen_at + interval '30 s'").await.unwrap();
     let first = seen().await;
     store.attend(&old).await.unwrap();
     assert_eq!(seen().await, first, "a row is written only now and then");
-    age(&url, 11).await;
+    age(&url, 41).await;
     let aged = seen().await;
     store.attend(&old).await.unwrap();
     assert_ne!(seen().await, aged);
