@@ -33,9 +33,13 @@ pub(crate) async fn ready_of(console: &Console, cluster: &ClusterFacts, accepted
     let operation = ended(console, accepted["operation"]["id"].as_str().unwrap()).await;
     assert_eq!(operation["state"], "succeeded", "{operation:#}");
     let id = accepted["database"]["id"].as_str().unwrap().to_owned();
-    let database = console.get(&format!("/v1/databases/{id}")).await.unwrap();
+    // Where something beside it has just died it may be less than ready for a moment.
+    let database = eventually(ROAD, &format!("database {id} ready"), async || {
+        let database = console.get(&format!("/v1/databases/{id}")).await.ok()?;
+        (database["observed"]["phase"] == "Ready").then_some(database)
+    })
+    .await;
     let observed = &database["observed"];
-    assert_eq!(observed["phase"], "Ready", "{database:#}");
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (namespace, credentials) = (text(&observed["namespace"]), text(&observed["credentials_secret"]));
     Ready {
