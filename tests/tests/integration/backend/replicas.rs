@@ -10,7 +10,7 @@ use testkit::postgres::Session;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-use super::streams::{Frame, Stream, absorb, done, outcome};
+use super::streams::{Frame, Stream, absorb, batch, done, outcome};
 use super::{App, PATIENCE, serve, text};
 
 /// What is promised from a commit to a reader.
@@ -72,9 +72,11 @@ async fn a_commit_that_takes_long_is_shown_once_and_holds_up_no_other() {
     let app = App::new().await;
     let other = replica(&app).await;
     let (slow, quick) = (app.created("slow").await, app.created("quick").await);
-    // The commit of the slow one's events takes six seconds: the trigger is called at its very end.
+    // The commit of the slow one's events takes six seconds, and then until it is let go: the trigger is called at its very end.
     app.ask(&format!(
-        "create function linger() returns trigger language plpgsql as 'begin perform pg_sleep(6); return null; end'; \
+        "create table held as select 1 as one; \
+         create function linger() returns trigger language plpgsql as 'begin perform pg_sleep(6); \
+         while exists (select from held) loop perform pg_sleep(0.05); end loop; return null; end'; \
          create constraint trigger linger after insert on operation_events deferrable initially deferred for each row \
          when (new.number = 2 and new.operation_id = '{}') execute function linger()",
         operation(&slow)
@@ -86,16 +88,20 @@ async fn a_commit_that_takes_long_is_shown_once_and_holds_up_no_other() {
         assert_eq!(stream.next().await.unwrap().id, 1);
         streams.push(stream);
     }
+    let patient = Settings { statement: PATIENCE, ..Settings::default() };
+    let patient = Store::connect(&app.url, &patient).unwrap();
     let started = Instant::now();
     let lingering = async {
-        absorb(&app, 0, vec![outcome(&slow)], Vec::new()).await;
+        patient.absorb(&batch(0, vec![outcome(&slow)], Vec::new())).await.unwrap();
         started.elapsed()
     };
     let meanwhile = async {
         absorb(&app, 1, vec![outcome(&quick)], vec![done(&quick)]).await;
         let seen = Stream::open_at(&app, &other, operation(&quick), None).await.rest().await;
         assert_eq!(numbers(&seen), [1, 2, 3]);
-        started.elapsed()
+        let took = started.elapsed();
+        app.ask("delete from held").await;
+        took
     };
     let (lingered, quick_took) = tokio::join!(lingering, meanwhile);
     assert!(lingered >= Duration::from_secs(6), "the commit took long: {lingered:?}");
@@ -117,7 +123,7 @@ async fn a_sink_that_stands_still_in_its_transaction_leaves_the_end_to_its_heir(
     // It has written the next event, holds its locks, and is stopped before its commit.
     let mut stopped = Session::open(&app.url).await.unwrap();
     let event = format!(
-        "set idle_in_transaction_session_timeout = '2s'; begin; \
+        "begin; \
          select 1 from databases where id = '{}' for no key update; \
          update operations set last_event = 2 where id = '{}'; \
          insert into operation_events (operation_id, number, kind, body) values ('{}', 2, 'state', '{{\"state\": \"running\"}}')",
@@ -126,9 +132,19 @@ async fn a_sink_that_stands_still_in_its_transaction_leaves_the_end_to_its_heir(
         operation(&made)
     );
     stopped.run(&event).await.unwrap();
-    let started = Instant::now();
-    absorb(&app, 0, vec![outcome(&made)], vec![done(&made)]).await;
-    assert!(started.elapsed() > Duration::from_millis(500), "the heir had to wait for the locks");
+    let its_connection = stopped.run("select pg_backend_pid()").await.unwrap();
+    // Refused the locks after some seconds, the heir asks for them again.
+    let said = batch(0, vec![outcome(&made)], vec![done(&made)]);
+    let heir = eventually(PATIENCE, "the heir's commit", async || app.store.absorb(&said).await.ok());
+    let end = async {
+        let waits = "select count(*) > 0 from pg_stat_activity where datname = current_database() \
+                     and wait_event_type = 'Lock'";
+        let met = async || (app.ask(waits).await == "t").then_some(());
+        eventually(PATIENCE, "an heir that has to wait for the locks", met).await;
+        // As Postgres does by itself in the end.
+        app.ask(&format!("select pg_terminate_backend({its_connection})")).await;
+    };
+    let (_, ()) = tokio::join!(heir, end);
     assert_eq!(numbers(&stream.rest().await), [2, 3], "nothing of the stopped one was shown");
     assert!(stopped.run("commit").await.is_err(), "what wakes finds its transaction gone");
 }

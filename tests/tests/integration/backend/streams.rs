@@ -101,21 +101,25 @@ pub(super) fn done(made: &Value) -> Observation {
     }
 }
 
-pub(super) async fn absorb(
-    app: &App,
-    partition: i32,
-    outcomes: Vec<Outcome>,
-    observations: Vec<Observation>,
-) {
-    let batch = Batch {
+/// What a partition says that nobody read before.
+pub(super) fn batch(partition: i32, outcomes: Vec<Outcome>, observations: Vec<Observation>) -> Batch {
+    Batch {
         consumer: "test".to_owned(),
         topic: "gossip".to_owned(),
         advance: Advance { partition, from: None, to: 1 },
         observations,
         outcomes,
         ..Batch::default()
-    };
-    app.store.absorb(&batch).await.unwrap();
+    }
+}
+
+pub(super) async fn absorb(
+    app: &App,
+    partition: i32,
+    outcomes: Vec<Outcome>,
+    observations: Vec<Observation>,
+) {
+    app.store.absorb(&batch(partition, outcomes, observations)).await.unwrap();
 }
 
 #[tokio::test]
