@@ -85,12 +85,19 @@ async fn what_is_deleted_by_hand_is_refused_or_comes_back() {
 
     // With the policies: not one, not all, and not the namespace. Who took the label off it may remove it; of what lies in it
     // the same is refused to the namespace's own controller, and it stays on its way out.
+    // An API server heeds a policy a moment after it was written: what is only tried shows that it does.
+    let tried = DeleteParams { dry_run: true, ..DeleteParams::default() };
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    eventually(PATIENCE, "the policies in force", async || {
+        let heeded = api.delete(&name(&all[0]), &tried).await.is_err();
+        (heeded && namespaces.delete(&namespace, &tried).await.is_err()).then_some(())
+    })
+    .await;
     let before = identities(&api, &all).await;
     let controller = as_controller(&own, "namespace-controller").await;
     let by_controller: Api<QuestDB> = Api::namespaced(controller.clone(), &namespace);
     refused(api.delete(&name(&all[0]), &one).await.map(|_| ()).unwrap_err());
     refused(api.delete_collection(&one, &every).await.map(|_| ()).unwrap_err());
-    let namespaces: Api<Namespace> = Api::all(client.clone());
     refused_by(OF_NAMESPACES, namespaces.delete(&namespace, &one).await.map(|_| ()).unwrap_err());
     let unlabelled = Patch::Merge(json!({ "metadata": { "labels": { names::LABEL_MANAGED_BY: null } } }));
     namespaces.patch(&namespace, &PatchParams::default(), &unlabelled).await.unwrap();
