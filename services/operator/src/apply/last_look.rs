@@ -20,13 +20,11 @@ pub(super) async fn check_nothing_left(pass: &Pass<'_>) -> Result<(), Error> {
         Some(left) => Some(left),
         None => in_kubernetes(pass).await?,
     };
-    match left {
-        Some(what) => Err(Error::Stale { what: format!("{what} is still there") }),
-        None => {
-            tell_unseen(pass).await;
-            Ok(())
-        }
+    if let Some(what) = left {
+        return Err(Error::Stale { what: format!("{what} is still there") });
     }
+    tell_unseen(pass).await;
+    Ok(())
 }
 
 async fn tell_unseen(pass: &Pass<'_>) {

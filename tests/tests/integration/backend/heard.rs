@@ -58,15 +58,15 @@ async fn all_is_heard_once_what_the_brokers_have_was_taken_in_and_not_before() {
         .await
     };
     let running = tokio::spawn(listener(&store, &topic, Duration::ZERO).run(stop.clone()));
+    let both = async |since: &str| {
+        let told = heard(since).await;
+        (told.contains('0') && told.contains('2')).then_some(())
+    };
     // Of what was asked after this moment, twice over.
     let only = async |since: &str, expected: &str| {
         for _ in 0..2 {
             let now = ask("select now()").await;
-            let both = async || {
-                let told = heard(&now).await;
-                (told.contains('0') && told.contains('2')).then_some(())
-            };
-            eventually(PATIENCE, expected, both).await;
+            eventually(PATIENCE, expected, async || both(&now).await).await;
         }
         assert_eq!(heard(since).await, expected);
     };
