@@ -58,6 +58,21 @@ async fn back(world: &World, api: &Api<QuestDB>, of: &[Instruction], before: &[S
     }
 }
 
+fn refused_by(policy: &str, error: &kube::Error) {
+    let text = error.to_string();
+    assert!(text.contains(policy), "refused by the policy: {text}");
+}
+
+/// An API server heeds a policy a moment after it was written: what is only tried shows that it does.
+async fn in_force(api: &Api<QuestDB>, name: &str, namespaces: &Api<Namespace>, namespace: &str) {
+    let tried = DeleteParams { dry_run: true, ..DeleteParams::default() };
+    eventually(PATIENCE, "the policies in force", async || {
+        let heeded = api.delete(name, &tried).await.is_err();
+        (heeded && namespaces.delete(namespace, &tried).await.is_err()).then_some(())
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_deleted_by_hand_is_refused_or_comes_back() {
     let world = World::new().await;
@@ -77,28 +92,18 @@ async fn what_is_deleted_by_hand_is_refused_or_comes_back() {
         world.settled(one).await;
     }
     let (one, every) = (DeleteParams::default(), ListParams::default());
-    let refused_by = |policy: &str, error: kube::Error| {
-        let text = error.to_string();
-        assert!(text.contains(policy), "refused by the policy: {text}");
-    };
-    let refused = |error: kube::Error| refused_by(BINDING, error);
+    let refused = |error: kube::Error| refused_by(BINDING, &error);
 
     // With the policies: not one, not all, and not the namespace. Who took the label off it may remove it; of what lies in it
     // the same is refused to the namespace's own controller, and it stays on its way out.
-    // An API server heeds a policy a moment after it was written: what is only tried shows that it does.
-    let tried = DeleteParams { dry_run: true, ..DeleteParams::default() };
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    eventually(PATIENCE, "the policies in force", async || {
-        let heeded = api.delete(&name(&all[0]), &tried).await.is_err();
-        (heeded && namespaces.delete(&namespace, &tried).await.is_err()).then_some(())
-    })
-    .await;
+    in_force(&api, &name(&all[0]), &namespaces, &namespace).await;
     let before = identities(&api, &all).await;
     let controller = as_controller(&own, "namespace-controller").await;
     let by_controller: Api<QuestDB> = Api::namespaced(controller.clone(), &namespace);
     refused(api.delete(&name(&all[0]), &one).await.map(|_| ()).unwrap_err());
     refused(api.delete_collection(&one, &every).await.map(|_| ()).unwrap_err());
-    refused_by(OF_NAMESPACES, namespaces.delete(&namespace, &one).await.map(|_| ()).unwrap_err());
+    refused_by(OF_NAMESPACES, &namespaces.delete(&namespace, &one).await.map(|_| ()).unwrap_err());
     let unlabelled = Patch::Merge(json!({ "metadata": { "labels": { names::LABEL_MANAGED_BY: null } } }));
     namespaces.patch(&namespace, &PatchParams::default(), &unlabelled).await.unwrap();
     namespaces.delete(&namespace, &one).await.unwrap();
