@@ -223,6 +223,12 @@ mod tests {
         assert_eq!(figures(offer.known("r8i.4xlarge")), None);
         let corrected: InstanceTypes = "m7i.large:8000:2".parse().unwrap();
         assert_eq!(figures(corrected.known("m7i.large")), Some((8_000, 2)));
+        let spaced: InstanceTypes = " m7i.large , m7i.xlarge ".parse().unwrap();
+        assert_eq!(
+            spaced,
+            "m7i.large,m7i.xlarge".parse::<InstanceTypes>().unwrap(),
+            "a blank around an entry does not count"
+        );
         assert!(InstanceTypes::default().told().starts_with("must be one of: m7i.large, m7i.xlarge, "));
     }
 
@@ -231,7 +237,7 @@ mod tests {
         for (text, told) in [
             ("", "\"\" is neither"),
             ("m7i.large,", "\"\" is neither"),
-            ("m7i.large, m7i.xlarge", "\" m7i.xlarge\" is neither"),
+            ("m7i.large, , m7i.xlarge", "\"\" is neither"),
             ("m7i", "\"m7i\" is neither"),
             (".large:8192:2", "\".large:8192:2\" is neither"),
             ("M7i.large", "\"M7i.large\" is neither"),
