@@ -41,6 +41,7 @@ mod report;
 pub mod rights;
 mod schedules;
 mod scope;
+mod shown;
 mod side;
 mod slot;
 mod snapshots;

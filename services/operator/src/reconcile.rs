@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::slot::Slot;
 use crate::turn::Next;
-use crate::{identity, observe, report};
+use crate::{identity, observe, report, shown};
 
 /// Between two looks while something is waited for that tells nobody when it is done.
 const AT_WORK: Duration = Duration::from_secs(1);
@@ -42,6 +42,7 @@ pub(crate) async fn pass(resource: &QuestDB, context: &Context) -> Result<Next, 
     if let Some(what) = plan::misread(resource) {
         // Told beside it, because a report is a write to it, too.
         context.events.wrong(resource, MISREAD, what.clone()).await;
+        shown::ask(context, resource, |shown| plan::misread(shown).is_none()).await;
         return Err(Error::Definition { what });
     }
     let namespace = resource.metadata.namespace.as_deref();

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
+use kube::core::NamespaceResourceScope;
 use kube::runtime::controller::{Action, Config, applier};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
@@ -31,6 +32,7 @@ use crate::memory::Memories;
 use crate::metrics::{Census, Measures};
 use crate::reconcile::{MISREAD, until_seen};
 use crate::schedules::Schedules;
+use crate::shown;
 use crate::snapshots::Snapshots;
 use crate::store::{Key, Store};
 use crate::ticket::Tickets;
@@ -291,7 +293,7 @@ fn hidden<K: Resource<DynamicType = ()>>(
     watches.unseen(namespace).or_else(|| kinds.iter().find_map(|kind| of(kind)))
 }
 
-async fn turn<K: Readable>(
+async fn turn<K: Readable + Resource<Scope = NamespaceResourceScope> + Clone + std::fmt::Debug>(
     context: &Context,
     measures: &Measures,
     memories: &Memories,
@@ -310,6 +312,7 @@ async fn turn<K: Readable>(
     let pass = async {
         if let Some(what) = plan::unread(resource) {
             context.events.wrong(resource, MISREAD, what.clone()).await;
+            shown::ask(context, resource, |_| true).await;
             // Of all that it asks for, only the release that it owes is done.
             if !owes {
                 return Err(Error::Definition { what });

@@ -26,6 +26,8 @@ use super::pauses;
 
 /// Within which all watches are begun anew.
 const SPREAD: Duration = Duration::from_secs(3);
+/// How long a list may take until what it has is seen.
+const LISTING: Duration = Duration::from_secs(30);
 /// How long a watch goes on after its list, within a quarter more or less: all of them at once would be a burden, and a list has
 /// all that it shows looked at.
 const LASTS: Duration = Duration::from_hours(12);
@@ -38,12 +40,15 @@ const ENDS: u32 = 290;
 pub(crate) struct Standing {
     last: Mutex<Option<At>>,
     anew: watch::Sender<u64>,
+    /// When they were begun anew because something was told otherwise than it is shown.
+    mistold: Mutex<Option<Instant>>,
     ends: AtomicU32,
 }
 
 impl Default for Standing {
     fn default() -> Self {
-        Self { last: Mutex::default(), anew: watch::Sender::new(0), ends: AtomicU32::new(ENDS) }
+        let ends = AtomicU32::new(ENDS);
+        Self { last: Mutex::default(), anew: watch::Sender::new(0), mistold: Mutex::default(), ends }
     }
 }
 
@@ -105,6 +110,21 @@ impl Standing {
         if let Some(at) = At::of(lease) {
             *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
         }
+    }
+
+    /// Takes in that a watch told something otherwise than the API server shows it, although nobody wrote it since. Then all watches are
+    /// begun anew, unless that was so a moment ago: until the list has come, whoever looks finds the same.
+    pub(crate) fn mistold(&self) {
+        let now = Instant::now();
+        let mut last = self.mistold.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_some_and(|last| now.saturating_duration_since(last) < LISTING) {
+            return;
+        }
+        *last = Some(now);
+        tracing::info!(
+            "a watch told of an object by another definition than is in force; everything is listed again"
+        );
+        self.begin_anew();
     }
 
     /// Takes in that our kinds are defined otherwise than they were; then all watches are begun anew.

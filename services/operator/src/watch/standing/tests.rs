@@ -52,6 +52,18 @@ fn only_a_version_that_fell_tells_of_another_store() {
     assert!(told(None) && !told(None) && !told(at("3")));
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_is_told_otherwise_than_it_is_shown_is_listed_and_not_by_everybody_who_finds_it() {
+    let standing = Standing::default();
+    let mut times = Vec::new();
+    for seconds in [0, 1, 28, 1, 1] {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+        standing.mistold();
+        times.push(standing.times());
+    }
+    assert_eq!(times, [1, 1, 1, 2, 2]);
+}
+
 #[test]
 fn a_version_that_fell_and_rose_again_is_told_by_the_term_of_who_saw_it_fall() {
     let standing = Standing::default();
