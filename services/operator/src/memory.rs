@@ -215,7 +215,8 @@ impl Memories {
             (policy.delay(attempts, 0.5 + runtime::backoff::random_share() / 2.0), failure)
         };
         let until = Instant::now() + delay;
-        entry.held.retain(|held| held.failure.part != failure.part);
+        // Nobody asks for what rested under another wish: it would have this one looked at all the time.
+        entry.held.retain(|held| held.generation == generation && held.failure.part != failure.part);
         entry.held.push(Held { generation, until, attempts, failure: failure.clone() });
         failure
     }
@@ -367,6 +368,19 @@ mod tests {
         assert!(memories.held("a", 2, Part::Tuning).is_some());
         memories.went_well("a", Part::Tuning);
         assert_eq!((memories.held("a", 2, Part::Tuning), memories.rests_for("a")), (None, None));
+    }
+
+    #[test]
+    fn what_rested_under_another_wish_has_nobody_look_sooner() {
+        let memories = Memories::default();
+        memories.hold("a", 1, failure(false), false);
+        assert!(memories.rests_for("a").unwrap() <= Duration::from_secs(1));
+        memories.hold("a", 2, Failure { part: Part::Candidate, ..failure(false) }, true);
+        assert!(memories.rests_for("a").unwrap() > RATIONED / 2);
+        // Of two that rest under one wish the first counts.
+        memories.hold("a", 2, failure(false), false);
+        assert!(memories.rests_for("a").unwrap() <= Duration::from_secs(1));
+        assert!(memories.held("a", 2, Part::Candidate).is_some());
     }
 
     #[test]
