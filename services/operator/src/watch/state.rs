@@ -128,10 +128,7 @@ impl Watches {
         let now = Instant::now();
         let works = match heard {
             Heard::Begun => Works::Still,
-            Heard::Answered => {
-                self.lock().answered(watched, now);
-                Works::Still
-            }
+            Heard::Answered => self.lock().answered(watched, now),
             Heard::Silence => self.lock().silent(watched, now),
             Heard::Works => self.lock().works(watched, now),
             Heard::Broke(error) => {

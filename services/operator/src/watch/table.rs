@@ -85,6 +85,14 @@ impl Ill {
     fn has_lived(&self, now: Instant) -> bool {
         self.answered.is_some_and(|answered| now.saturating_duration_since(answered) >= LIVED)
     }
+
+    /// What it is that it works now; `listed` is whether all was shown before.
+    fn over(&self, listed: bool, now: Instant) -> Works {
+        // From there on what it shows counts, whether or not anybody has noticed.
+        let counts = self.answered.map_or(now, |answered| now.min(answered + LIVED));
+        let hidden = counts.saturating_duration_since(self.since) >= STALE;
+        if hidden || !listed { Works::Anew } else { Works::Again }
+    }
 }
 
 /// That a watch works.
@@ -175,34 +183,27 @@ impl Table {
 
     /// One works.
     pub(super) fn works(&mut self, watched: &Watched, now: Instant) -> Works {
-        let works = |row: &mut Row| {
-            let late = !row.listed || row.is_late(now);
-            match row.ill.take() {
-                None => Works::Still,
-                Some(_) if late => Works::Anew,
-                Some(_) => Works::Again,
-            }
-        };
+        let works = |row: &mut Row| row.ill.take().map_or(Works::Still, |ill| ill.over(row.listed, now));
         self.row(watched, works).unwrap_or(Works::Still)
     }
 
-    /// One was begun again. It may break at once; one that ends well now and then is begun again without having broken.
-    pub(super) fn answered(&mut self, watched: &Watched, now: Instant) {
+    /// One was begun again. It may break at once; one that ends well now and then is begun again without having broken, and works
+    /// once it has lived for long enough: it may never be silent for so long.
+    pub(super) fn answered(&mut self, watched: &Watched, now: Instant) -> Works {
         self.row(watched, |row| {
             if let Some(ill) = &mut row.ill {
                 // What ends well is begun again where it ended, and has worked since its first answer.
                 ill.answered.get_or_insert(now);
             }
         });
+        self.silent(watched, now)
     }
 
     /// One says nothing: it works if it was begun again long enough ago.
     pub(super) fn silent(&mut self, watched: &Watched, now: Instant) -> Works {
         let silent = |row: &mut Row| {
-            let Some(ill) = row.ill.take_if(|ill| row.listed && ill.has_lived(now)) else {
-                return Works::Still;
-            };
-            if now.saturating_duration_since(ill.since) >= STALE { Works::Anew } else { Works::Again }
+            let ill = row.ill.take_if(|ill| row.listed && ill.has_lived(now));
+            ill.map_or(Works::Still, |ill| ill.over(row.listed, now))
         };
         self.row(watched, silent).unwrap_or(Works::Still)
     }

@@ -67,8 +67,8 @@ impl Stand {
         self.table.works(&watched(kind, place), later(self.begun, at))
     }
 
-    fn answered(&mut self, kind: &str, place: Option<&str>, at: u64) {
-        self.table.answered(&watched(kind, place), later(self.begun, at));
+    fn answered(&mut self, kind: &str, place: Option<&str>, at: u64) -> Works {
+        self.table.answered(&watched(kind, place), later(self.begun, at))
     }
 
     fn silent(&mut self, kind: &str, place: Option<&str>, at: u64) -> Works {
@@ -196,6 +196,24 @@ fn a_watch_that_ends_well_again_and_again_works() {
     for second in (1..2 * STALE_S).step_by(20) {
         stand.answered("Pod", Some("a"), second);
         assert_eq!(stand.unseen("a", second), None, "{second}");
+    }
+}
+
+/// There it is never silent for long: what hears that it works is an answer, or what it shows.
+#[test]
+fn a_watch_that_ends_well_again_and_again_tells_once_that_it_works() {
+    for (broken, works) in [(1, Works::Again), (STALE_S, Works::Anew)] {
+        let stand = || {
+            let mut stand = Stand::listed_but(&[]);
+            stand.broke("Pod", Some("a"), time_out(), 0);
+            let mut answered = |at| stand.answered("Pod", Some("a"), broken + at);
+            assert_eq!((answered(0), answered(LIVED_S - 10)), (Works::Still, Works::Still));
+            stand
+        };
+        let (mut first, mut second) = (stand(), stand());
+        let mut answered = |at| first.answered("Pod", Some("a"), broken + at);
+        assert_eq!((answered(LIVED_S + 10), answered(LIVED_S + 30)), (works, Works::Still));
+        assert_eq!(second.works("Pod", Some("a"), broken + 2 * STALE_S), works, "it was seen long before");
     }
 }
 
