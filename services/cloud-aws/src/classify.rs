@@ -104,6 +104,7 @@ const CODES: &[(Class, &[&str])] = &[
             "SnapshotCreationPerVolumeRateExceeded",
             // Those under way have to end first; nobody has to raise anything.
             "ConcurrentSnapshotLimitExceeded",
+            "PendingSnapshotLimitExceeded",
         ],
     ),
     (Class::NotPermitted, &["OperationNotPermitted"]),
@@ -258,6 +259,7 @@ mod tests {
             ("IncorrectModificationState", Class::TooSoon),
             ("SnapshotCreationPerVolumeRateExceeded", Class::TooSoon),
             ("ConcurrentSnapshotLimitExceeded", Class::TooSoon),
+            ("PendingSnapshotLimitExceeded", Class::TooSoon),
             ("SnapshotLimitExceeded", Class::Quota),
             ("InvalidSnapshot.InUse", Class::InUse),
             ("OperationNotPermitted", Class::NotPermitted),
