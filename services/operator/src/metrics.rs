@@ -1,9 +1,9 @@
 //! Metrics: under the names of controller-runtime, which dashboards know, and a few of our own.
 
 mod census;
+mod picture;
 
-use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use resources::SnapshotPhase;
 use runtime::Metrics;
@@ -13,6 +13,7 @@ use runtime::prometheus_client::metrics::gauge::Gauge;
 use runtime::prometheus_client::metrics::histogram::Histogram;
 
 pub(crate) use census::Census;
+use picture::Picture;
 
 /// Name of the controller of databases in labels.
 const CONTROLLER: &str = "questdb";
@@ -53,7 +54,7 @@ pub(crate) struct Measures {
     /// What there is.
     pub(crate) census: Census,
     provisioning: Family<Labels, Histogram>,
-    oldest_picture: Gauge<f64, AtomicU64>,
+    picture: Picture,
 }
 
 fn controller() -> Labels {
@@ -124,11 +125,7 @@ impl Measures {
                 "From the making of a resource to its first readiness",
                 Family::new_with_constructor(long),
             ),
-            oldest_picture: metrics.register(
-                "slipway_aws_picture_age_seconds",
-                "Age of the shared picture of everything the cluster owns in AWS",
-                Gauge::default(),
-            ),
+            picture: Picture::new(metrics),
         }
     }
 
@@ -189,8 +186,9 @@ impl Measures {
         self.provisioning.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
-    pub(crate) fn picture(&self, age: Duration) {
-        self.oldest_picture.set(age.as_secs_f64());
+    /// The newest picture of everything the cluster owns in AWS is of this moment.
+    pub(crate) fn picture(&self, as_of: Instant) {
+        self.picture.taken(as_of);
     }
 
     /// A snapshot ended like this, or a time of a schedule was let pass.

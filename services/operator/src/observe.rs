@@ -87,8 +87,7 @@ async fn account(context: &Context, validated: &Validated, settled: bool) -> Res
     // A picture from before our own last write would show the past.
     let moment = context.memories.wrote_at(uid).map_or(moment, |wrote| wrote.max(moment));
     let picture = if settled {
-        let picture = context.view.taken_after(moment).await;
-        picture.inspect(|picture| context.measures.picture(picture.age())).map(|picture| picture.of(database))
+        context.view.taken_after(moment).await.map(|picture| picture.of(database))
     } else {
         let moment = context.memories.seen_at(uid).map_or(moment, |seen| seen.max(moment));
         context.view.of(database, moment).await

@@ -11,6 +11,7 @@ use runtime::{CancellationToken, Program, backoff};
 
 use crate::caches::Caches;
 use crate::context::Context;
+use crate::metrics::Measures;
 use crate::queue::Queue;
 use crate::unclaimed::{Claims, Found};
 
@@ -64,7 +65,7 @@ impl LookAgain {
 pub(crate) fn watch_account(
     program: &Program,
     view: Arc<ClusterView>,
-    (look_again, claims): (LookAgain, Claims),
+    (look_again, claims, measures): (LookAgain, Claims, Measures),
     period: Duration,
 ) {
     let (health, stop) = (program.health.readiness.component("aws"), program.stop());
@@ -74,6 +75,7 @@ pub(crate) fn watch_account(
             let pause = match view.at_most(period).await {
                 Ok(picture) => {
                     health.set_ok();
+                    measures.picture(picture.as_of());
                     claims.check(&mut unclaimed, &picture);
                     look_again.compare(&mut before, picture).await;
                     period

@@ -91,7 +91,8 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let look_again = LookAgain { caches: caches.clone(), settings: args.settings(), queue };
     let age = pictures::account_age(args.resync);
     let claims = Claims::new(&program.metrics, &wiring.upkeep, (&caches, args.settings()));
-    pictures::watch_account(&program, Arc::clone(&view), (look_again.clone(), claims), age);
+    let tell = (look_again.clone(), claims, measures.clone());
+    pictures::watch_account(&program, Arc::clone(&view), tell, age);
     let (done, calls) = (CancellationToken::new(), clients.calls.clone());
     let (candidate, leadership) = Candidate::new(calls, &args, watches.clone());
     program.tasks.spawn("leader", candidate.run(program.stop(), done.clone()));

@@ -70,7 +70,7 @@ async fn everything(metrics: &Metrics) -> String {
     measures.step("Hold", "done");
     measures.leads(true);
     measures.provisioned(Duration::ZERO);
-    measures.picture(Duration::ZERO);
+    measures.picture(Instant::now());
     measures.aws("RunInstances", "throttled");
     measures.census.databases([database(|_| {})].iter(), Timestamp::UNIX_EPOCH);
     measures.census.schedules(["Scheduled"].into_iter());
@@ -94,6 +94,23 @@ fn refuse(metrics: &Metrics) {
     let watches = Watches::new(metrics, &readiness, &Scope::All, String::new());
     let denied = Heard::Broke(watcher::Error::InitialListFailed(status));
     watches.heard(&Watched::of::<QuestDB>(None), &denied, Need::Databases);
+}
+
+#[test]
+fn the_age_of_the_picture_grows_while_there_is_no_newer_one() {
+    let metrics = Metrics::default();
+    let measures = Measures::new(&metrics, 32);
+    let age = || {
+        let shown = metrics.encode().unwrap();
+        let age = shown.lines().find_map(|line| line.strip_prefix("slipway_aws_picture_age_seconds "));
+        age.map(|age| age.parse::<f64>().unwrap())
+    };
+    assert_eq!(age(), None, "there is none");
+    measures.picture(Instant::now().checked_sub(Duration::from_mins(11)).unwrap());
+    let first = age().unwrap();
+    assert!(first >= 660.0 && age().unwrap() > first, "{first}");
+    measures.picture(Instant::now());
+    assert!(age().unwrap() < first);
 }
 
 #[tokio::test]
