@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 use crate::{Call, Error};
 
+/// The longest pause that an answer can ask for: AWS asks for none, and what stands before it may ask for hours.
+const PAUSE: Duration = Duration::from_mins(1);
+
 /// A bucket's size and how fast it fills.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
@@ -184,9 +187,10 @@ impl Limiter {
         }
     }
 
-    /// Tells that AWS throttled this operation.
+    /// Tells that AWS throttled this operation, and for how long, up to a minute.
     pub fn throttled(&self, family: Family, operation: &'static str, retry_after: Option<Duration>) {
-        self.with(family, operation, |bucket, now| bucket.drain(now, retry_after.unwrap_or_default()));
+        let pause = retry_after.unwrap_or_default().min(PAUSE);
+        self.with(family, operation, |bucket, now| bucket.drain(now, pause));
     }
 
     fn with<T>(
@@ -275,6 +279,17 @@ mod tests {
         // A second throttle does not lengthen the pause that is already longer.
         bucket.drain(ms(0), ms(500));
         assert_eq!(bucket.take(ms(0), LONG), Ok(ms(2200)));
+    }
+
+    #[test]
+    fn no_answer_stops_all_for_longer_than_a_minute() {
+        let limiter = Limiter::new(Rates::default());
+        for asked in [Duration::from_hours(1), Duration::MAX] {
+            limiter.throttled(Family::Dns, "GetChange", Some(asked));
+            let wait =
+                limiter.with(Family::Dns, "ListResourceRecordSets", |bucket, now| bucket.take(now, LONG));
+            assert!(wait.is_ok_and(|wait| wait > PAUSE / 2 && wait < 2 * PAUSE), "{asked:?}: {wait:?}");
+        }
     }
 
     #[test]
