@@ -197,12 +197,13 @@ async fn all_left(batch: &mut [Wish]) {
     join_all(batch.iter_mut().map(|wish| wish.answer.closed())).await;
 }
 
-/// Whether nothing was done and a part of the batch may be to blame, so that the others are worth another try. Rights may be
-/// bound to names.
+/// Whether nothing was done and a part of the batch may be to blame, so that the others are worth another try.
 fn is_refusal(error: &Error) -> bool {
     match error {
         Error::NotFound { kind, .. } => *kind == ResourceKind::Record,
-        Error::Throttled { .. } | Error::Quota { .. } => false,
+        // Rights may be bound to names. Credentials and the clock are everybody's.
+        Error::Denied { call } => call.code.as_deref().is_some_and(|code| code.starts_with("AccessDenied")),
+        Error::Throttled { .. } | Error::Quota { .. } | Error::WrongTime { .. } => false,
         other => !other.outcome_unknown(),
     }
 }
@@ -287,6 +288,25 @@ mod tests {
         let answers = join_all(singly.iter().map(|name| change(&queue, name))).await;
         let refused: Vec<_> = (0..128).filter(|number| answers[*number].is_err()).collect();
         assert_eq!((refused, log.lock().unwrap().len()), (vec![77], 15));
+    }
+
+    #[test]
+    fn only_what_a_part_may_be_to_blame_for_is_sent_again_in_halves() {
+        let call = || Box::new(Call::new(OPERATION, "no"));
+        let denied =
+            |code: &str| Error::Denied { call: Box::new(Call::new(OPERATION, "no").with_code(code)) };
+        for (error, expected) in [
+            (Error::AlreadyExists { call: call() }, true),
+            (Error::Invalid { call: call() }, true),
+            (denied("AccessDenied"), true),
+            (denied("ExpiredToken"), false),
+            (Error::Denied { call: call() }, false),
+            (Error::WrongTime { call: call() }, false),
+            (Error::Throttled { retry_after: None, call: call() }, false),
+            (Error::Timeout { call: call() }, false),
+        ] {
+            assert_eq!(is_refusal(&error), expected, "{error:?}");
+        }
     }
 
     /// Says that it was begun, and is carried out once it may be.
