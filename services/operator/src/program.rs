@@ -89,10 +89,9 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let caches = Caches::start(&clients.watches, &wiring);
     let view = Arc::new(ClusterView::new(Arc::clone(&cloud), &args.cluster, PICTURE));
     let look_again = LookAgain { caches: caches.clone(), settings: args.settings(), queue };
-    let age = pictures::account_age(args.resync);
     let claims = Claims::new(&program.metrics, &wiring.upkeep, (&caches, args.settings()));
     let tell = (look_again.clone(), claims, measures.clone());
-    pictures::watch_account(&program, Arc::clone(&view), tell, age);
+    pictures::watch_account(&program, Arc::clone(&view), tell, pictures::account_age(args.resync));
     let (done, calls) = (CancellationToken::new(), clients.calls.clone());
     let (candidate, leadership) = Candidate::new(calls, &args, watches.clone());
     program.tasks.spawn("leader", candidate.run(program.stop(), done.clone()));

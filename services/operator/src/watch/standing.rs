@@ -115,7 +115,10 @@ impl Standing {
     /// Takes in that a watch told something otherwise than the API server shows it, although nobody wrote it since. Then all watches are
     /// begun anew, unless that was so a moment ago: until the list has come, whoever looks finds the same.
     pub(crate) fn mistold(&self) {
-        let now = Instant::now();
+        self.mistold_at(Instant::now());
+    }
+
+    fn mistold_at(&self, now: Instant) {
         let mut last = self.mistold.lock().unwrap_or_else(PoisonError::into_inner);
         if last.is_some_and(|last| now.saturating_duration_since(last) < LISTING) {
             return;
