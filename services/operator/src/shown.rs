@@ -3,29 +3,69 @@
 
 use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
-use kube::{Api, Resource};
+use kube::{Api, Client, Resource};
 use resources::Readable;
 
 use crate::context::Context;
 
 /// Asks for an object that is seen otherwise than it was written. Where the API server itself shows it as it was, which `right` says,
 /// everything is listed again. Who does not answer says nothing.
-pub(crate) async fn ask<K>(context: &Context, seen: &K, right: impl Fn(&K) -> bool)
+pub(crate) async fn ask<K>(context: &Context, seen: &K, right: impl FnOnce(&K) -> bool)
+where
+    K: Readable + Resource<Scope = NamespaceResourceScope> + Clone + std::fmt::Debug,
+{
+    match context.call("look whether it is shown otherwise", shown(&context.client, seen)).await {
+        Ok(Some(found)) if right(&found) => context.watches.standing().mistold(),
+        Ok(_) => {}
+        Err(error) => tracing::debug!(error = runtime::telemetry::chain(&error), "it is not shown otherwise"),
+    }
+}
+
+/// The same object as the API server shows it now; an error when it cannot be read in whole.
+async fn shown<K>(client: &Client, seen: &K) -> kube::Result<Option<K>>
 where
     K: Readable + Resource<Scope = NamespaceResourceScope> + Clone + std::fmt::Debug,
 {
     let metadata = seen.meta();
-    let (Some(namespace), Some(name)) = (&metadata.namespace, &metadata.name) else { return };
-    let api: Api<K> = Api::namespaced(context.client.clone(), namespace);
-    // What cannot be read in whole is an error here.
+    let (Some(namespace), Some(name)) = (&metadata.namespace, &metadata.name) else { return Ok(None) };
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
     // Not all kinds may be got one by one.
-    let only = ListParams::default().fields(&format!("metadata.name={name}"));
-    match context.call("look whether it is shown otherwise", api.list(&only)).await {
-        Ok(found) => {
-            if found.items.iter().any(|found| found.meta().uid == metadata.uid && right(found)) {
-                context.watches.standing().mistold();
-            }
-        }
-        Err(error) => tracing::debug!(error = runtime::telemetry::chain(&error), "it is not shown otherwise"),
+    let found = api.list(&ListParams::default().fields(&format!("metadata.name={name}"))).await?;
+    Ok(found.items.into_iter().find(|found| found.meta().uid == metadata.uid))
+}
+
+#[cfg(test)]
+mod tests {
+    use resources::QuestDB;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::played::{self, Answer};
+
+    fn resource(uid: &str, state: &str) -> Value {
+        json!({
+            "apiVersion": "crd.questdb.io/v1", "kind": "QuestDB",
+            "metadata": { "name": "a", "namespace": "qdb-a", "uid": uid },
+            "spec": {
+                "version": "9.3.4", "runState": state,
+                "compute": { "instanceType": "m7i.large" }, "storage": { "sizeGib": 50 },
+            },
+        })
+    }
+
+    #[tokio::test]
+    async fn only_the_same_object_that_is_whole_is_shown_otherwise() {
+        let seen: QuestDB = serde_json::from_value(resource("1", "Running")).unwrap();
+        let shown = async |item: Value| {
+            let client = played::client(move |path, watches| {
+                assert!(!watches && path.ends_with("/namespaces/qdb-a/questdbs"), "{path}");
+                Answer::Is(200, json!({ "metadata": {}, "items": [item.clone()] }))
+            });
+            shown(&client, &seen).await
+        };
+        let found = shown(resource("1", "Paused")).await.unwrap().unwrap();
+        assert_eq!(serde_json::to_value(found.spec.run_state).unwrap(), json!("Paused"));
+        assert!(shown(resource("2", "Running")).await.unwrap().is_none(), "another one has its name");
+        assert!(shown(resource("1", "Hibernating")).await.is_err(), "it is not whole there either");
     }
 }
