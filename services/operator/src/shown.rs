@@ -53,16 +53,18 @@ mod tests {
         })
     }
 
+    /// A server that has this one alone.
+    fn server(item: Value) -> Client {
+        played::client(move |path, watches| {
+            assert!(!watches && path.ends_with("/namespaces/qdb-a/questdbs"), "{path}");
+            Answer::Is(200, json!({ "metadata": {}, "items": [item.clone()] }))
+        })
+    }
+
     #[tokio::test]
     async fn only_the_same_object_that_is_whole_is_shown_otherwise() {
         let seen: QuestDB = serde_json::from_value(resource("1", "Running")).unwrap();
-        let shown = async |item: Value| {
-            let client = played::client(move |path, watches| {
-                assert!(!watches && path.ends_with("/namespaces/qdb-a/questdbs"), "{path}");
-                Answer::Is(200, json!({ "metadata": {}, "items": [item.clone()] }))
-            });
-            shown(&client, &seen).await
-        };
+        let shown = async |item: Value| shown(&server(item), &seen).await;
         let found = shown(resource("1", "Paused")).await.unwrap().unwrap();
         assert_eq!(serde_json::to_value(found.spec.run_state).unwrap(), json!("Paused"));
         assert!(shown(resource("2", "Running")).await.unwrap().is_none(), "another one has its name");
