@@ -46,9 +46,10 @@ pub const CREATE: &str = with_state!(
 );
 
 /// The next state of a database whose row is locked: behind the others 20 whether it is gone for its users.
+// The transaction began before its row was locked: by that time, whatever the sweep sent again meanwhile would be newer.
 const CHANGE: &str = with_state!(
     "update databases set desired = $4, desired_schema = $5, content_hash = $6, epoch = $2, seq = $3, \
-     minted_at = now(), deleted_at = case when $20 then coalesce(deleted_at, now()) end where id = $1"
+     minted_at = clock_timestamp(), deleted_at = case when $20 then coalesce(deleted_at, now()) end where id = $1"
 );
 
 /// Writes a state at a position, with its operation, event and history row.

@@ -222,6 +222,20 @@ async fn what_was_gone_and_is_there_again_may_stand_lower() {
 }
 
 #[tokio::test]
+async fn a_change_that_began_before_its_database_was_sent_again_is_no_repetition() {
+    let scene = Try::new().await;
+    let created = published(&scene, "trades").await;
+    let mut transaction = scene.store.begin().await.unwrap();
+    let turn = scene.store.begin_sweep(LONG).await.unwrap().unwrap();
+    assert_eq!(scene.store.resend(turn, 9, &[(created.id, at(1))]).await.unwrap(), 1);
+    assert_eq!(waiting(&scene.store).await, [(created.id, true)]);
+    let locked = transaction.lock_database(None, created.id).await.unwrap().unwrap();
+    transaction.change(&locked, mint(OperationKind::Update, &locked.desired)).await.unwrap();
+    transaction.commit().await.unwrap();
+    assert_eq!(waiting(&scene.store).await, [(created.id, false)], "somebody waits for it");
+}
+
+#[tokio::test]
 async fn a_repair_stands_above_what_the_cluster_holds() {
     let scene = Try::new().await;
     let created = published(&scene, "trades").await;
