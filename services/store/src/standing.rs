@@ -74,8 +74,14 @@ impl Store {
 
 impl Transaction {
     /// The same, with the database locked until the end of the transaction.
+    // In two statements: one that waits for the row sees of all other tables what was there before it waited.
     pub async fn lock_standing(&mut self, database: DatabaseId) -> Result<Option<Standing>, Error> {
-        let row: Option<Row> = sqlx::query_as(concat!(select!(), " for no key update of d"))
+        sqlx::query("select 1 from databases where id = $1 for no key update")
+            .bind(database.uuid())
+            .execute(&mut *self.inner)
+            .await
+            .map_err(Error::from_sqlx)?;
+        let row: Option<Row> = sqlx::query_as(select!())
             .bind(database.uuid())
             .fetch_optional(&mut *self.inner)
             .await

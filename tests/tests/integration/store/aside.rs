@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ::store::{Origin, Parked};
 use domain::DatabaseId;
+use testkit::eventually;
 
 use super::{Try, at};
 
@@ -136,6 +137,26 @@ async fn two_that_drain_do_not_take_the_same() {
     // A newer one is there at once, whoever holds the older.
     scene.store.park(&parked(ids[0], 3), Duration::ZERO).await.unwrap();
     assert_eq!(claim().await[0].position, at(3));
+}
+
+#[tokio::test]
+async fn how_a_database_stands_is_read_under_its_lock() {
+    let scene = Try::new().await;
+    let id = scene.create("trades").await.id;
+    let mut holder = scene.store.begin().await.unwrap();
+    holder.lock_database(None, id).await.unwrap().unwrap();
+    let store = scene.store.clone();
+    let asking = tokio::spawn(async move {
+        let mut transaction = store.begin().await.unwrap();
+        transaction.lock_standing(id).await.unwrap().unwrap()
+    });
+    let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' \
+                   and datname = current_database()";
+    let waits = async || (scene.ask(waiting).await == "1").then_some(());
+    eventually(Duration::from_mins(2), "whoever asks waits for the row", waits).await;
+    scene.store.park(&parked(id, 1), Duration::ZERO).await.unwrap();
+    holder.commit().await.unwrap();
+    assert_eq!(asking.await.unwrap().parked, Some(at(1)), "it was parked before the lock was had");
 }
 
 fn letter(database: DatabaseId, offset: i64, position: Option<i64>, code: &str) -> ::store::DeadLetter {
