@@ -51,9 +51,7 @@ impl Rig {
         let rows = format!("select count(*) from parked_instructions where cluster_id = '{cluster}'");
         self.ask(&rows).await.parse().unwrap()
     }
-}
 
-impl Rig {
     /// Users at work while a cluster is a black hole: what is asked of it waits, and is drained once it is none any more.
     async fn beside_a_black_hole(&self, away: Duration, seed: u64) -> Ledger {
         let before = self.far.harmed();

@@ -36,7 +36,7 @@ pub(crate) const BACKEND_KILLED: Recovery =
 pub(crate) const RELAY_HALTED: Recovery = within(35, "SIGSTOP of one of two relays");
 pub(crate) const IN_TURN: Recovery = within(30, "SIGTERM of a provisioner after its successor began");
 pub(crate) const IN_TURN_ENDS: Recovery = within(10, "SIGTERM of each program in turn (slowest end)");
-pub(crate) const ROLLED: Recovery = within(36, "twenty rolls of a provisioner, the last one over");
+pub(crate) const ROLLED: Recovery = within(15, "twenty rolls of a provisioner, the last one over");
 pub(crate) const ROLLED_ENDS: Recovery =
     within(10, "SIGTERM of a provisioner with work in hand (slowest end)");
 pub(crate) const MEMBERS_COME_AND_GO: Recovery =
