@@ -33,10 +33,7 @@ pub struct Lost {
 /// What to look for beside what has our tags.
 pub fn lost(resource: &QuestDB, validated: &Validated, observed: &Observed) -> Lost {
     let status = resource.status.as_ref();
-    let volume = volume_id(&observed.children).or_else(|| {
-        let volume = status?.volume.as_ref().filter(|volume| volume.state != "deleted")?;
-        Some(VolumeId::new(&volume.id))
-    });
+    let volume = disk_had(resource, &observed.children);
     let instance =
         status.and_then(|status| Some(InstanceId::new(status.node.as_ref()?.instance_id.as_ref()?)));
     let account = &observed.account;
@@ -88,9 +85,14 @@ pub(crate) fn machine_of(subject: &Subject, node: &Node) -> Option<InstanceId> {
     (!id.is_empty()).then(|| InstanceId::new(id))
 }
 
-/// The disk that our `PersistentVolume` stands for: its handle cannot be changed.
-fn volume_id(children: &Children) -> Option<VolumeId> {
-    let volume = children.persistent_volumes.first()?;
+/// The disk that a database had, unless that was seen to end: by the last report or, where that was lost, by our `PersistentVolume`,
+/// whose handle cannot be changed. Where a disk was put in the place of another, each has one of its own, and the former may have
+/// been kept by somebody.
+fn disk_had(resource: &QuestDB, children: &Children) -> Option<VolumeId> {
+    if let Some(volume) = resource.status.as_ref().and_then(|status| status.volume.as_ref()) {
+        return (volume.state != "deleted").then(|| VolumeId::new(&volume.id));
+    }
+    let [volume] = children.persistent_volumes.as_slice() else { return None };
     Some(VolumeId::new(&volume.spec.as_ref()?.csi.as_ref()?.volume_handle))
 }
 

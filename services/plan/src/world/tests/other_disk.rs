@@ -1,17 +1,17 @@
 //! A disk that somebody else brings with the tags of a database: it takes the place of one that is missing, and is not destroyed in
 //! the place of one that is purged.
 
-use cloud::{Role, Volume, VolumeId, VolumeState};
+use cloud::{Role, Tags, Volume, VolumeId, VolumeState, key};
 use resources::names::{self, condition};
-use resources::{DeletionPolicy, RunState};
+use resources::{DeletionPolicy, Phase, RunState};
 
 use super::model::World;
 use super::operations::{become_, deleted, end_machine, paused};
 use super::runner::settle;
 use super::silent::passes;
-use super::{check_gone, check_serving, serving};
-use crate::fixture::subject;
-use crate::{Part, State};
+use super::{check_gone, check_serving, phase, serving};
+use crate::fixture::{subject, validated};
+use crate::{Part, State, lost};
 
 const RESTORED: &str = "vol-restored";
 
@@ -123,4 +123,58 @@ fn beside_a_disk_that_is_purged_another_one_stays() {
         passes(&mut world, 40);
         assert_eq!(ids(&world), [RESTORED], "in whatever order EC2 shows them");
     }
+}
+
+/// A database that serves on a restored disk, beside the one that it had before. Somebody keeps that without its tags, and what stood
+/// for it in Kubernetes is there still, and was there first.
+fn replaced() -> World {
+    let mut world = paused();
+    let disk = world.volumes.remove(0);
+    become_(&mut world, RunState::Running);
+    passes(&mut world, 2);
+    world.volumes.push(restored(&disk));
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    world.volumes.push(Volume { tags: Tags::new(), ..disk });
+    world.children.persistent_volumes.reverse();
+    assert_eq!(world.children.persistent_volumes.len(), 2);
+    world
+}
+
+/// The disk that was replaced, by its id and tags.
+fn former(world: &World) -> (VolumeId, Tags) {
+    let former = world.volumes.iter().find(|found| found.id.as_str() != RESTORED).unwrap();
+    (former.id.clone(), former.tags.clone())
+}
+
+#[test]
+fn a_disk_that_was_replaced_is_not_taken_back_when_the_other_loses_its_tags() {
+    let mut world = replaced();
+    let before = former(&world);
+    world.volumes[0].tags = Tags::new();
+    passes(&mut world, 3);
+    assert_eq!(world.volumes[0].tags.get(key::DATABASE), Some(subject().database.as_str()));
+    assert_eq!(former(&world), before);
+    assert_eq!(world.resource.status.as_ref().unwrap().volume.as_ref().unwrap().id, RESTORED);
+}
+
+#[test]
+fn a_disk_that_was_replaced_does_not_come_back_when_the_other_is_destroyed() {
+    let mut world = replaced();
+    let before = former(&world);
+    purge(&mut world, DeletionPolicy::Delete);
+    settle(&mut world, None, false);
+    assert_eq!((phase(&world), ids(&world).len()), (Some(Phase::Deleted), 1));
+    assert_eq!(former(&world), before);
+}
+
+#[test]
+fn of_two_disks_nobody_knows_which_it_was_without_a_report() {
+    let mut world = replaced();
+    let mut observed = world.look();
+    observed.account.volumes.clear();
+    let wish = validated(&world.resource);
+    assert_eq!(lost(&world.resource, &wish, &observed).volume, Some(VolumeId::new(RESTORED)));
+    world.resource.status = None;
+    assert_eq!(lost(&world.resource, &wish, &observed).volume, None);
 }
