@@ -14,6 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use resources::{ChangeMeans, names};
 
+use super::existing::living;
 use super::joined::{self, given_up_before};
 use super::machine::{generation_of, is_ready, launch_beside, of_instance, was_launched_before};
 use super::reach::is_leaving;
@@ -56,7 +57,21 @@ pub(crate) fn reasons(world: &World<'_>, instance: &Instance) -> Vec<Reason> {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         add("/status/node/name", format!("somebody wants Node {name} empty"));
     }
+    if let Some(disk) = disk_elsewhere(world, instance) {
+        let text = format!("{} is in {}, and {} in {}", instance.id, instance.zone, disk.id, disk.zone);
+        add("/status/volume/id", text);
+    }
     reasons
+}
+
+/// The disk, if it can never come to a machine: one that somebody has put in the place of another may be in another zone. A pod that
+/// is on a Node has the one before, and nothing is done under it.
+fn disk_elsewhere<'a>(world: &World<'a>, instance: &Instance) -> Option<&'a Volume> {
+    let pod = world.observed.children.pod.as_deref();
+    let is_placed = pod.and_then(|pod| pod.spec.as_ref()?.node_name.as_ref()).is_some();
+    let mut disks = living(&world.observed.account.volumes);
+    let (Some(disk), None) = (disks.next(), disks.next()) else { return None };
+    (!is_placed && disk.zone != instance.zone).then_some(disk)
 }
 
 /// The machine that a database is to move to, as far as one was asked for: written down, younger than its home, and not

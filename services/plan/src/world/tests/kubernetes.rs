@@ -237,7 +237,9 @@ impl World {
         let template = set.spec.as_ref().unwrap().template.clone();
         let selector = template.spec.as_ref().unwrap().node_selector.as_ref().unwrap();
         let running = self.instances.iter().filter(|found| found.state == InstanceState::Running);
-        let machines: Vec<String> = running.map(provider).collect();
+        // A disk never leaves its zone.
+        let near = running.filter(|found| self.volumes.first().is_none_or(|disk| disk.zone == found.zone));
+        let machines: Vec<String> = near.map(provider).collect();
         let fits = |node: &&Arc<Node>| {
             let labels = node.metadata.labels.clone().unwrap_or_default();
             let provider = node.spec.as_ref().unwrap().provider_id.as_ref().unwrap();

@@ -1,16 +1,16 @@
 //! A disk that somebody else brings with the tags of a database: it takes the place of one that is missing, and is not destroyed in
 //! the place of one that is purged.
 
-use cloud::{Role, Tags, Volume, VolumeId, VolumeState, key};
+use cloud::{InstanceState, Role, Tags, Volume, VolumeId, VolumeState, key};
 use resources::names::{self, condition};
 use resources::{DeletionPolicy, Phase, RunState};
 
 use super::model::World;
-use super::operations::{become_, deleted, end_machine, paused};
+use super::operations::{become_, deleted, end_machine, on_the_way, paused};
 use super::runner::settle;
 use super::silent::passes;
 use super::{check_gone, check_serving, phase, serving};
-use crate::fixture::{subject, validated};
+use crate::fixture::{settings, subject, validated};
 use crate::{Part, State, lost};
 
 const RESTORED: &str = "vol-restored";
@@ -58,6 +58,20 @@ fn a_disk_in_the_place_of_a_missing_one_is_claimed_anew() {
         assert_eq!(now, Some(names::persistent_volume(RESTORED)), "{what}");
         assert!(world.is_bound() && uid != before, "{what}");
     }
+}
+
+#[test]
+fn a_machine_is_made_where_the_disk_is_that_was_put_in_the_place_of_another() {
+    let runs_anew =
+        |world: &World| world.instances.get(1).is_some_and(|second| second.state == InstanceState::Running);
+    let mut world = on_the_way(serving(), |world| end_machine(world, 0), runs_anew);
+    let disk = world.volumes.remove(0);
+    let zone = settings().zones.into_keys().find(|zone| *zone != disk.zone).unwrap();
+    world.volumes.push(Volume { zone: zone.clone(), ..restored(&disk) });
+    settle(&mut world, None, false);
+    check_serving(&world, None);
+    let living = world.instances.iter().find(|found| !found.state.is_ending()).unwrap();
+    assert_eq!(living.zone, zone, "no disk comes into another zone");
 }
 
 #[test]
