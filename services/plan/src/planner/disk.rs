@@ -1,8 +1,8 @@
 //! The disk: made once, in the machine's zone; grown in place.
 
 use cloud::{
-    Instance, ModificationState, Owner, Role, Volume, VolumeChange, VolumeKind, VolumeModification,
-    VolumeState, key,
+    Instance, InstanceId, ModificationState, Owner, Role, Volume, VolumeChange, VolumeKind,
+    VolumeModification, VolumeState, key,
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
@@ -328,6 +328,20 @@ pub(crate) fn change(validated: &Validated, volume: &Volume) -> VolumeChange {
         iops: (becomes || volume.iops.is_some_and(|iops| iops != storage.iops)).then_some(storage.iops),
         throughput: throughput.filter(|_| becomes || differs(volume.throughput)),
     }
+}
+
+/// What is said of a disk that another machine has than those of the database: whoever attached it there takes it off, and nobody
+/// else. Nothing of one that none has.
+pub(super) fn on_stranger(world: &World<'_>, volume: &Volume) -> Option<String> {
+    let machines = &world.observed.account.instances;
+    let is_strange = |id: &&InstanceId| machines.iter().all(|machine| machine.id != **id);
+    let machine = volume.live_attachments().map(|found| &found.instance).find(is_strange)?;
+    Some(format!("{} is on {machine}, which is no machine of this database: detach it there", volume.id))
+}
+
+/// What is said of a disk that is held when it is to be free.
+pub(super) fn held(world: &World<'_>, volume: &Volume) -> String {
+    on_stranger(world, volume).unwrap_or_else(|| format!("something still holds {}", volume.id))
 }
 
 /// Whether an attachment of ours holds the volume on this node.

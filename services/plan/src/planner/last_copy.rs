@@ -13,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::{LastCopyStatus, RunState, SnapshotPhase};
 
 use super::World;
+use super::disk::held;
 use super::existing::{another, living};
 use super::home::number_given;
 use super::machine::{generation_of_disk, next_generation};
@@ -229,7 +230,7 @@ fn obstacle(world: &World<'_>, volume: &Volume) -> Option<State> {
             "EC2 reports {id} as failed, so that it cannot be copied: ask AWS; {}",
             without(world)
         ))),
-        _ if is_held(world, volume) => Some(State::Running(format!("something still holds {id}"))),
+        _ if is_held(world, volume) => Some(State::Running(held(world, volume))),
         _ if is_mistagged(world, volume) => Some(State::Running(format!("{id} is being tagged again"))),
         _ => None,
     }

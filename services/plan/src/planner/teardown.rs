@@ -238,7 +238,7 @@ fn purge(world: &World<'_>, plan: &mut Plan) -> bool {
             }
             (_, Some(text)) => plan.say(Part::VolumeRemoval, State::Broken(text)),
             _ if is_held(world, volume) => {
-                plan.wait(Part::VolumeRemoval, format!("something still holds {}", volume.id));
+                plan.wait(Part::VolumeRemoval, disk::held(world, volume));
             }
             _ if is_mistagged(world, volume) => {
                 plan.wait(Part::VolumeRemoval, format!("{} is being tagged again", volume.id));

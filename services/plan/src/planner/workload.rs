@@ -310,7 +310,10 @@ fn attachment(world: &World<'_>, plan: &mut Plan, node: &Node) {
         // Disks are attached for pods: it is the pod that is waited for.
         plan.say(Part::Attachment, State::Pending);
     } else {
-        plan.wait(Part::Attachment, "waiting for the volume to be attached to the machine");
+        let mut disks = super::existing::living(&world.observed.account.volumes);
+        let text = disks.find_map(|disk| super::disk::on_stranger(world, disk));
+        let waits = || "waiting for the volume to be attached to the machine".to_owned();
+        plan.wait(Part::Attachment, text.unwrap_or_else(waits));
     }
 }
 

@@ -1,7 +1,9 @@
 //! A disk that somebody else brings with the tags of a database: it takes the place of one that is missing, and is not destroyed in
 //! the place of one that is purged.
 
-use cloud::{InstanceState, Role, Tags, Volume, VolumeId, VolumeState, key};
+use cloud::{
+    Attachment, AttachmentState, InstanceId, InstanceState, Role, Tags, Volume, VolumeId, VolumeState, key,
+};
 use resources::names::{self, condition};
 use resources::{DeletionPolicy, Phase, RunState};
 
@@ -191,4 +193,35 @@ fn of_two_disks_nobody_knows_which_it_was_without_a_report() {
     assert_eq!(lost(&world.resource, &wish, &observed).volume, Some(VolumeId::new(RESTORED)));
     world.resource.status = None;
     assert_eq!(lost(&world.resource, &wish, &observed).volume, None);
+}
+
+#[test]
+fn a_machine_of_others_that_has_the_disk_is_named() {
+    let lent = || {
+        let mut world = paused();
+        let disk = &mut world.volumes[0];
+        let (volume, instance) = (disk.id.clone(), InstanceId::new("i-stranger"));
+        let (device, state) = ("/dev/sdf".to_owned(), AttachmentState::Attached);
+        disk.attachments.push(Attachment { volume, instance, device, state });
+        world
+    };
+    let check = |mut world: World, part: Part| {
+        let planned = passes(&mut world, 20);
+        let told = planned.state(part);
+        assert!(
+            matches!(told, Some(State::Running(text)) if text.contains("i-stranger")),
+            "{part}: {told:?}"
+        );
+        assert_eq!(world.volumes.len(), 1);
+    };
+    let mut serves = lent();
+    become_(&mut serves, RunState::Running);
+    check(serves, Part::Attachment);
+    for (policy, part) in
+        [(DeletionPolicy::Delete, Part::VolumeRemoval), (DeletionPolicy::Snapshot, Part::LastCopy)]
+    {
+        let mut purged = lent();
+        purge(&mut purged, policy);
+        check(purged, part);
+    }
 }
