@@ -32,7 +32,7 @@ pub struct Cluster {
     pub hosted_zone_id: String,
     /// Suffix of the databases' names, such as `eu-west-1.example.com`.
     pub dns_suffix: String,
-    /// Namespace of a tenant: `{tenant}` stands for it.
+    /// Namespace of a tenant: `{tenant}` stands for it. Stays as it is for the cluster's life.
     pub namespace_template: String,
     /// Whether it takes new databases.
     pub state: ClusterState,

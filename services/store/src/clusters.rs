@@ -59,6 +59,8 @@ pub struct Registered {
     pub is_new: bool,
     /// Where it is. Another region than was asked for: then nothing was changed.
     pub region: String,
+    /// Where its tenants' databases are in it. Another template than was asked for: then nothing was changed.
+    pub namespace_template: String,
 }
 
 #[derive(sqlx::FromRow)]
@@ -165,8 +167,9 @@ impl Transaction {
         Ok(state.as_deref() == Some(ClusterState::Active.as_str()))
     }
 
-    /// Registers a cluster or changes its registration, whether or not what stands there can be read. Its region is for ever:
-    /// where that is another, nothing is changed. A repetition changes nothing either.
+    /// Registers a cluster or changes its registration, whether or not what stands there can be read. Its region is for ever, and
+    /// so is its template of namespaces, by which each of its databases is found again: where one of them is another, nothing is
+    /// changed. A repetition changes nothing either.
     pub async fn put_cluster(&mut self, cluster: &Cluster) -> Result<Registered, Error> {
         put(&mut self.inner, cluster).await
     }
@@ -202,13 +205,11 @@ async fn put(connection: &mut PgConnection, cluster: &Cluster) -> Result<Registe
          state, credentials) values ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
          on conflict (id) do update set account = excluded.account, \
          zones = excluded.zones, hosted_zone_id = excluded.hosted_zone_id, dns_suffix = excluded.dns_suffix, \
-         namespace_template = excluded.namespace_template, state = excluded.state, \
-         credentials = excluded.credentials, updated_at = now() \
-         where c.region = excluded.region and \
-         (c.account, c.zones, c.hosted_zone_id, c.dns_suffix, c.namespace_template, c.state, \
-         c.credentials) is distinct from (excluded.account, excluded.zones, \
-         excluded.hosted_zone_id, excluded.dns_suffix, excluded.namespace_template, excluded.state, \
-         excluded.credentials) \
+         state = excluded.state, credentials = excluded.credentials, updated_at = now() \
+         where c.region = excluded.region and c.namespace_template = excluded.namespace_template and \
+         (c.account, c.zones, c.hosted_zone_id, c.dns_suffix, c.state, c.credentials) \
+         is distinct from (excluded.account, excluded.zones, excluded.hosted_zone_id, excluded.dns_suffix, \
+         excluded.state, excluded.credentials) \
          returning xmax = 0",
     )
     .bind(cluster.id.as_str())
@@ -224,14 +225,16 @@ async fn put(connection: &mut PgConnection, cluster: &Cluster) -> Result<Registe
     .await
     .map_err(Error::from_sqlx)?;
     if let Some(is_new) = written {
-        return Ok(Registered { is_new, region: cluster.region.clone() });
+        let (region, namespace_template) = (cluster.region.clone(), cluster.namespace_template.clone());
+        return Ok(Registered { is_new, region, namespace_template });
     }
-    let region: String = sqlx::query_scalar("select region from clusters where id = $1")
-        .bind(cluster.id.as_str())
-        .fetch_one(connection)
-        .await
-        .map_err(Error::from_sqlx)?;
-    Ok(Registered { is_new: false, region })
+    let (region, namespace_template): (String, String) =
+        sqlx::query_as("select region, namespace_template from clusters where id = $1")
+            .bind(cluster.id.as_str())
+            .fetch_one(connection)
+            .await
+            .map_err(Error::from_sqlx)?;
+    Ok(Registered { is_new: false, region, namespace_template })
 }
 
 /// What rows of clusters say, and those that cannot be read.

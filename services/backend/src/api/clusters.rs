@@ -43,8 +43,9 @@ pub(crate) async fn register(
     let wish: RegisterCluster = body.parse()?;
     let cluster = validate(&text, wish).map_err(|violations| Failure::invalid(&violations))?;
     let mut transaction = api.store().begin().await?;
-    let Registered { is_new, region } = transaction.put_cluster(&cluster).await?;
-    keep_region(&region, &cluster)?;
+    let registered = transaction.put_cluster(&cluster).await?;
+    keep_place(&registered, &cluster)?;
+    let is_new = registered.is_new;
     let detail = json!({"region": cluster.region, "state": cluster.state.as_str(), "new": is_new});
     transaction.audit(&caller.entry("clusters.register", cluster.id.to_string(), detail)).await?;
     transaction.commit().await?;
@@ -208,13 +209,19 @@ fn is_reference(text: &str) -> bool {
     (1..=200).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with('.')
 }
 
-/// Databases stay in their cluster for life, and a cluster in its region.
-fn keep_region(region: &str, wish: &Cluster) -> Result<(), Failure> {
-    if wish.region == region {
-        return Ok(());
+/// Databases stay in their cluster for life, and in their namespace of it, where their next states look for them; and a cluster stays
+/// in its region.
+fn keep_place(known: &Registered, wish: &Cluster) -> Result<(), Failure> {
+    for (pointer, stays, asked) in [
+        ("/region", &known.region, &wish.region),
+        ("/namespace_template", &known.namespace_template, &wish.namespace_template),
+    ] {
+        if stays != asked {
+            let detail = format!("is {stays} for ever: register another cluster");
+            return Err(Failure::violation(Violation::new(pointer, Rule::Immutable, detail)));
+        }
     }
-    let detail = format!("is {region} for ever: register another cluster");
-    Err(Failure::violation(Violation::new("/region", Rule::Immutable, detail)))
+    Ok(())
 }
 
 #[cfg(test)]

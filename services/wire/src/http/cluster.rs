@@ -21,7 +21,7 @@ pub struct RegisterCluster {
     pub hosted_zone_id: String,
     /// Suffix of the databases' DNS names.
     pub dns_suffix: String,
-    /// Namespace of a tenant; `{tenant}` stands for it.
+    /// Namespace of a tenant; `{tenant}` stands for it. Never changes once the cluster is registered.
     #[serde(default = "default_template")]
     pub namespace_template: String,
     /// `active`, `draining` or `disabled`.

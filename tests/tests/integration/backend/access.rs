@@ -98,6 +98,14 @@ async fn a_registration_is_checked_and_bears_repetition() {
     other["region"] = json!("us-east-1");
     let moved = put(other).await;
     assert_eq!((moved.status.as_u16(), moved.errors()), (422, vec![("/region", "immutable")]));
+    let mut elsewhere = super::cluster();
+    elsewhere["namespace_template"] = json!("{tenant}-databases");
+    elsewhere["dns_suffix"] = json!("elsewhere.example.com");
+    let moved = put(elsewhere).await;
+    assert_eq!((moved.status.as_u16(), moved.errors()), (422, vec![("/namespace_template", "immutable")]));
+    let shown = app.get(&app.sre, "/v1/clusters/eu").await.body;
+    assert_eq!(text(&shown["namespace_template"]), "qdb-{tenant}");
+    assert_eq!(text(&shown["dns_suffix"]), "eu-west-1.example.com", "nothing was changed");
     let mut leak = super::cluster();
     leak["credentials"] = json!("file:../secret");
     assert_eq!(put(leak).await.errors(), [("/credentials", "format")]);

@@ -76,7 +76,9 @@ async fn clusters_are_registered_once_and_change_only_when_they_change() {
     let changed = store.cluster(&cluster.id).await.unwrap().unwrap();
     assert_eq!(changed.cluster, cluster);
     assert!(changed.updated_at > first.updated_at);
-    assert_eq!(store.clusters().await.unwrap().clusters, [changed]);
+    cluster.namespace_template = "{tenant}-databases".to_owned();
+    assert!(!store.put_cluster(&cluster).await.unwrap());
+    assert_eq!(store.clusters().await.unwrap().clusters, [changed], "databases stay where they are found");
 }
 
 #[tokio::test]
