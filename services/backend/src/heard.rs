@@ -50,7 +50,7 @@ impl Hearing {
     }
 
     /// How old the knowledge of a cluster may be that still proves something: its observer says at least every three minutes
-    /// that it watches and that nothing waits to be said, and what it said was heard after the delay.
+    /// that it watches and that nothing has waited to be said for longer than one, and what it said was heard after the delay.
     pub(crate) fn lately(&self) -> Duration {
         Duration::from_mins(4) + self.delay
     }

@@ -38,7 +38,7 @@ macro_rules! heard {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Heard {
     /// Whether all was heard that was said by its deadline, and all was said: where an observer holds the cluster, it has told
-    /// after the deadline that nothing waits to be said.
+    /// that nothing which it saw by the deadline waits to be said.
     pub through: bool,
     /// Seconds since the moment by which that is so; `None`: nobody ever listened to the end.
     pub ago: Option<f64>,

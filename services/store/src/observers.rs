@@ -99,8 +99,9 @@ impl Store {
         .map_err(Error::from_sqlx)
     }
 
-    /// Notes that the cluster let itself be listed, and that all there is was told under this term. `false` means that
-    /// the cluster is lost.
+    /// Notes that the cluster let itself be listed, how many databases it has, and that all there is was told under this term. What
+    /// changed since may still wait to be told, for as long as `waits` at most: it is confirmed that all was told up to then.
+    /// `false` means that the cluster is lost.
     ///
     /// Only from then on is it believed that what was not told is not there.
     pub async fn note_listed(
@@ -108,10 +109,11 @@ impl Store {
         cluster: &ClusterId,
         holder: &str,
         term: Term,
-        databases: u64,
+        (databases, waits): (u64, Duration),
     ) -> Result<bool, Error> {
         let done = sqlx::query(
-            "update cluster_observers set confirmed_at = clock_timestamp(), listed_term = term, listed_databases = $4, \
+            "update cluster_observers set confirmed_at = clock_timestamp() - make_interval(secs => $5), \
+             listed_term = term, listed_databases = $4, \
              listed_at = case when listed_term = term then listed_at else clock_timestamp() end \
              where cluster_id = $1 and holder = $2 and term = $3 and expires_at > clock_timestamp()",
         )
@@ -119,6 +121,7 @@ impl Store {
         .bind(holder)
         .bind(term.0)
         .bind(i64::try_from(databases).unwrap_or(i64::MAX))
+        .bind(waits.as_secs_f64())
         .execute(&self.pool)
         .await
         .map_err(Error::from_sqlx)?;

@@ -18,6 +18,8 @@ pub struct Book {
     /// Databases seen since a list began.
     listed: Option<HashSet<DatabaseId>>,
     newest: u64,
+    /// When the roll came round last: what it did not find then came later.
+    rolled_at: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -26,8 +28,22 @@ struct Page {
     told_at: Option<Instant>,
     queued: bool,
     on_its_way: bool,
-    /// Since when something of it waits to be told or is on its way, as far as the roll came round.
-    waits_since: Option<Instant>,
+    /// Since when what is queued waits, or a moment longer, as far as the roll came round.
+    queued_since: Option<Instant>,
+    /// Since when what is on its way waits, in the same manner.
+    away_since: Option<Instant>,
+}
+
+impl Page {
+    fn new(seen: Observation) -> Self {
+        let (queued, on_its_way) = (false, false);
+        Self { seen, told_at: None, queued, on_its_way, queued_since: None, away_since: None }
+    }
+
+    /// Since when something of it waits: what is on its way was there before what is queued.
+    fn waits_since(&self) -> Option<Instant> {
+        self.away_since.or(self.queued_since)
+    }
 }
 
 /// How long something may wait to be told before the book is not told any more.
@@ -43,8 +59,7 @@ impl Book {
         }
         self.newest = self.newest.max(seen.resource_version);
         let Some(page) = self.pages.get_mut(&database) else {
-            let page = Page { seen, told_at: None, queued: false, on_its_way: false, waits_since: None };
-            self.pages.insert(database, page);
+            self.pages.insert(database, Page::new(seen));
             self.queue(database);
             return false;
         };
@@ -100,6 +115,7 @@ impl Book {
             }
             page.queued = false;
             page.on_its_way = true;
+            page.away_since = page.queued_since.take();
             return Some((database, page.seen.clone()));
         }
         None
@@ -107,8 +123,14 @@ impl Book {
 
     /// Queues what was not told of for `period`, each at its own moment within a tenth of it.
     pub fn roll(&mut self, now: Instant, period: Duration) {
-        for page in self.pages.values_mut().filter(|page| page.queued || page.on_its_way) {
-            page.waits_since.get_or_insert(now);
+        let before = self.rolled_at.replace(now).unwrap_or(now);
+        for page in self.pages.values_mut() {
+            if page.queued {
+                page.queued_since.get_or_insert(before);
+            }
+            if page.on_its_way {
+                page.away_since.get_or_insert(before);
+            }
         }
         let is_due = |(database, page): &(&DatabaseId, &Page)| {
             let idle = !page.queued && !page.on_its_way;
@@ -127,7 +149,7 @@ impl Book {
         let Some(page) = self.pages.get_mut(&database) else { return };
         page.on_its_way = false;
         page.told_at = Some(now);
-        page.waits_since = None;
+        page.away_since = None;
         if page.queued {
             self.news.push_back(database);
         } else if !page.seen.present {
@@ -140,6 +162,7 @@ impl Book {
         let Some(page) = self.pages.get_mut(&database) else { return };
         page.on_its_way = false;
         page.queued = true;
+        page.queued_since = page.away_since.take().or(page.queued_since);
         self.news.push_back(database);
     }
 
@@ -156,7 +179,14 @@ impl Book {
     /// unsaid, and nobody is to think that all was heard.
     pub fn is_told(&self, now: Instant) -> bool {
         let late = |since| now.saturating_duration_since(since) > LATE;
-        self.pages.values().all(|page| page.told_at.is_some() && !page.waits_since.is_some_and(late))
+        self.pages.values().all(|page| page.told_at.is_some() && !page.waits_since().is_some_and(late))
+    }
+
+    /// For how long the oldest of what waits to be told has waited, or a moment longer: all that was seen before was told. To be asked
+    /// when the roll has just come round.
+    pub fn waits(&self, now: Instant) -> Duration {
+        let oldest = self.pages.values().filter_map(Page::waits_since).min();
+        oldest.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
     /// The greatest version seen.
@@ -298,6 +328,31 @@ mod tests {
         assert_eq!(next(&mut book), Some((2, true)));
         book.told(database, at(63));
         assert!(book.is_told(at(63)));
+    }
+
+    #[test]
+    fn it_is_known_for_how_long_the_oldest_word_waits() {
+        let (mut book, start, period) = (Book::default(), Instant::now(), Duration::from_hours(1));
+        let (at, seconds) = (|seconds| start + Duration::from_secs(seconds), Duration::from_secs);
+        let database = see(&mut book, 1, "Pending");
+        book.roll(at(0), period);
+        assert_eq!(book.waits(at(5)), seconds(5));
+        assert!(next(&mut book).is_some());
+        book.roll(at(6), period);
+        assert_eq!(book.waits(at(6)), seconds(6), "on its way");
+        see(&mut book, 2, "Ready");
+        book.roll(at(7), period);
+        book.told(database, at(20));
+        assert_eq!(book.waits(at(20)), seconds(14), "what came meanwhile has waited for as long");
+        assert!(next(&mut book).is_some());
+        book.not_told(database);
+        assert_eq!(book.waits(at(21)), seconds(15), "again, because nobody knows");
+        assert!(next(&mut book).is_some());
+        book.told(database, at(22));
+        assert_eq!(book.waits(at(22)), seconds(0));
+        see(&mut book, 3, "Paused");
+        book.roll(at(30), period);
+        assert_eq!(book.waits(at(30)), seconds(23), "nobody knows when it came since the roll before");
     }
 
     #[test]

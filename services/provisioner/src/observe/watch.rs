@@ -73,10 +73,11 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
                 }
             }
             _ = roll.tick() => {
-                book.roll(Instant::now(), observer.period);
+                let now = Instant::now();
+                book.roll(now, observer.period);
                 observer.metrics.observed(&member.cluster.id, book.len());
-                if listing.is_to_be_noted() && noting.is_empty() && book.is_told(Instant::now()) {
-                    noting.push(listed(observer, member, term, book.len()));
+                if listing.is_to_be_noted() && noting.is_empty() && book.is_told(now) {
+                    noting.push(listed(observer, member, term, (book.len(), book.waits(now))));
                 }
             }
             Some(noted) = noting.next() => match noted {
@@ -208,9 +209,14 @@ enum Noted {
     Lost,
 }
 
-async fn listed(observer: &Observer, member: &Member, term: Term, databases: usize) -> Noted {
+async fn listed(
+    observer: &Observer,
+    member: &Member,
+    term: Term,
+    (databases, waits): (usize, Duration),
+) -> Noted {
     let count = u64::try_from(databases).unwrap_or(u64::MAX);
-    let note = observer.store.note_listed(&member.cluster.id, &observer.holder, term, count);
+    let note = observer.store.note_listed(&member.cluster.id, &observer.holder, term, (count, waits));
     match runtime::deadline(NOTE, "Postgres", note).await {
         Ok(Ok(true)) => Noted::Yes,
         Ok(Ok(false)) => Noted::Lost,

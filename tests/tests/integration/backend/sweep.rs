@@ -33,7 +33,7 @@ async fn turn(app: &App, cap: u32) -> Tally {
 async fn listed(app: &App) -> Term {
     let cluster = "eu".parse().unwrap();
     let term = app.store.observe_cluster(&cluster, "observer", LONG).await.unwrap().unwrap();
-    assert!(app.store.note_listed(&cluster, "observer", term, 0).await.unwrap());
+    assert!(app.store.note_listed(&cluster, "observer", term, (0, NOW)).await.unwrap());
     term
 }
 
@@ -131,7 +131,7 @@ async fn what_is_gone_or_older_or_not_told_under_the_newest_term_is_sent_again()
     let cluster = "eu".parse().unwrap();
     let term = app.store.next_term(&cluster, "observer", term).await.unwrap().unwrap();
     assert_eq!(turn(&app, 9).await.resent, 2, "under the new term nothing was listed yet");
-    assert!(app.store.note_listed(&cluster, "observer", term, 3).await.unwrap());
+    assert!(app.store.note_listed(&cluster, "observer", term, (3, NOW)).await.unwrap());
     assert_eq!(turn(&app, 9).await.resent, 1);
     let kinds =
         [&made[0], &made[1], &made[2]].map(async |one| text(&shown(&app, one).await["diverged"]).to_owned());

@@ -171,9 +171,9 @@ async fn a_cluster_is_listed_under_the_term_of_its_observer_only() {
     assert_eq!((listing().await.confirmed_ago, listing().await.term), (None, 0), "nobody observes");
     let term = scene.store.observe_cluster(&cluster, "a", LONG).await.unwrap().unwrap();
     assert_eq!(listing().await.confirmed_ago, None, "it has listed nothing yet");
-    assert!(!scene.store.note_listed(&cluster, "b", term, 1).await.unwrap());
-    assert!(!scene.store.note_listed(&cluster, "a", Term(9), 1).await.unwrap());
-    assert!(scene.store.note_listed(&cluster, "a", term, 1).await.unwrap());
+    assert!(!scene.store.note_listed(&cluster, "b", term, (1, Duration::ZERO)).await.unwrap());
+    assert!(!scene.store.note_listed(&cluster, "a", Term(9), (1, Duration::ZERO)).await.unwrap());
+    assert!(scene.store.note_listed(&cluster, "a", term, (1, Duration::ZERO)).await.unwrap());
     let first = listing().await;
     assert!(first.term == 1 && first.confirmed_ago.is_some() && !first.arrived, "{first:?}");
     let created = scene.create("trades").await;
@@ -184,12 +184,14 @@ async fn a_cluster_is_listed_under_the_term_of_its_observer_only() {
     })
     .await;
     let aged = listing().await;
-    assert!(scene.store.note_listed(&cluster, "a", term, 1).await.unwrap());
+    assert!(scene.store.note_listed(&cluster, "a", term, (1, Duration::ZERO)).await.unwrap());
     let again = listing().await;
     assert!(again.listed_ago >= aged.listed_ago, "everything was told when it was told first");
+    assert!(scene.store.note_listed(&cluster, "a", term, (1, LONG)).await.unwrap());
+    assert!(listing().await.confirmed_ago >= Some(LONG), "what waits for so long was seen since");
     let next = scene.store.next_term(&cluster, "a", term).await.unwrap().unwrap();
     assert_eq!(listing().await.term, 1, "not yet listed under the new term");
-    assert!(scene.store.note_listed(&cluster, "a", next, 0).await.unwrap());
+    assert!(scene.store.note_listed(&cluster, "a", next, (0, Duration::ZERO)).await.unwrap());
     assert!(listing().await.term == 2 && listing().await.arrived, "there was nothing to tell");
 }
 
