@@ -60,8 +60,8 @@ pub trait Handler: Send + Sync + 'static {
     /// A record after decoding.
     type Work: Send + Sync + 'static;
 
-    /// Decodes a record and says where it belongs. Runs on the poll loop: quick, no waiting, no panic. A record that
-    /// cannot be understood gets a key of its own and becomes work like any other.
+    /// Decodes a record and says where it belongs. Runs on the poll loop: quick, no waiting, no panic, which would end the
+    /// consumer. A record that cannot be understood gets a key of its own and becomes work like any other.
     fn place(&self, record: Record) -> Placed<Self::Work>;
 
     /// What is kept of several records of a key that wait.

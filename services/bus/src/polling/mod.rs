@@ -127,7 +127,7 @@ pub(crate) fn run<D: Duty>(
         thread.map_err(|source| Error::Thread { what: "questions to the brokers", source: source.into() })?;
         let mut result = Ok(());
         while result.is_ok() && !stop.is_cancelled() {
-            result = polling.round(duty);
+            result = polling.turn(duty);
         }
         polling.drain(duty);
         result
@@ -190,6 +190,12 @@ struct Polling<'a> {
 }
 
 impl Polling<'_> {
+    /// A round. A panic in it is an error like any other: the loop must not leave those behind who run beside it, and wait for its end.
+    fn turn(&mut self, duty: &mut impl Duty) -> Result<(), Error> {
+        let round = std::panic::catch_unwind(AssertUnwindSafe(|| self.round(duty)));
+        round.unwrap_or_else(|_| Err(Error::Thread { what: "a consumer", source: "it panicked".into() }))
+    }
+
     fn round(&mut self, duty: &mut impl Duty) -> Result<(), Error> {
         self.client.context().check_standing()?;
         let wait = duty.before(self.client)?;

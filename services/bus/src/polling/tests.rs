@@ -41,7 +41,7 @@ fn settings(cluster: &Cluster) -> Settings {
     settings
 }
 
-/// Counts what it handles; works for ever on keys that begin with `slow`.
+/// Counts what it handles; works for ever on keys that begin with `slow`, and cannot bear the sight of `bad`.
 #[derive(Default)]
 struct Counts(std::sync::Mutex<BTreeMap<String, u32>>);
 
@@ -50,6 +50,7 @@ impl Handler for Counts {
 
     fn place(&self, record: Record) -> Placed<String> {
         let key = record.key_text().unwrap_or_default().to_owned();
+        assert_ne!(key, "bad", "a record that nobody can place");
         let place = Place {
             key: key.as_str().into(),
             order: (0, record.offset),
@@ -180,6 +181,18 @@ async fn brokers_that_are_away_do_not_keep_a_consumer_from_ending() {
     assert!(took < settings.grace + END, "{took:?}");
     assert!(matches!(ended, Ok(()) | Err(Error::Close { .. })), "{ended:?}");
     assert_eq!((state.snapshot().running, state.snapshot().in_memory), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_loop_that_panics_ends_its_consumer_and_passes_nothing_over() {
+    let cluster = cluster();
+    let settings = settings(&cluster);
+    send(&settings, ["bad"]).await;
+    let consumer = Consumer::start(settings.clone());
+    let ended = in_time("the consumer to give up", consumer.task).await.unwrap();
+    assert!(matches!(ended, Err(Error::Thread { .. })), "{ended:?}");
+    assert_eq!(consumer.state.snapshot().rounds, 0, "no loop turns any more");
+    assert_eq!(committed_records(&settings), 0, "it is read again");
 }
 
 /// The group's offsets, a partition each.
