@@ -94,6 +94,9 @@ pub fn answer(error: &kube::Error) -> Answer {
             500 if status.reason.is_empty() && status.message.contains("typed") => Answer::Well,
             500 if status.message.contains(UNDECLARED) => Answer::Well,
             500.. => Answer::Sick(Trouble::of_cluster(code::UNAVAILABLE, status.message.clone())),
+            _ if !is_its_own(status) && !matches!(status.code, 403 | 404 | 409) => {
+                Answer::Sick(Trouble::of_cluster(code::UNAVAILABLE, status.message.clone()))
+            }
             _ => Answer::Well,
         },
         _ if is_of_credentials(error) => {
@@ -147,8 +150,19 @@ fn answered(status: &kube::core::Status, position: Position, hash: &str) -> Verd
             Verdict::Busy { trouble, after: retry_after(status) }
         }
         // The request itself is wrong: 400, 405, 413, 415, 422.
-        _ => Verdict::Refused(message()),
+        _ if is_its_own(status) => Verdict::Refused(message()),
+        // Nobody else has a say in what a resource may become.
+        _ => Verdict::Busy { trouble: Trouble::of_cluster(code::UNAVAILABLE, message()), after: None },
     }
+}
+
+/// The reason that the library gives an answer which it cannot read.
+const UNREAD: &str = "Failed to parse error data";
+
+/// Whether the API server itself says so. Who stands before it, such as a proxy, answers in other words, of which the library makes
+/// a status that lacks what each of Kubernetes has, or has a reason of the library's own.
+fn is_its_own(status: &kube::core::Status) -> bool {
+    status.is_failure() && status.code != 0 && status.reason != UNREAD
 }
 
 /// What the fence said, which stands on the whole spec: what is said of a part of it may repeat what a tenant wrote, and so may the
@@ -230,6 +244,13 @@ mod tests {
         status
     }
 
+    /// As the library reads what somebody on the way says: a page, and documents in a form of their own.
+    fn on_the_way() -> [Status; 5] {
+        let document = |code| Status { code, message: "no backend".to_owned(), ..Status::default() };
+        let page = |code| status(code, "Failed to parse error data", "<html></html>");
+        [page(400), page(408), page(421), document(0), document(400)]
+    }
+
     fn verdict(status: Status) -> Verdict {
         classify(&kube::Error::Api(Box::new(status)), AT, "aaa")
     }
@@ -278,6 +299,15 @@ mod tests {
         for (status, expected) in table {
             let verdict = verdict(status.clone());
             assert_eq!(code_of(&verdict), expected, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn nobody_but_the_api_server_refuses_for_good() {
+        for status in on_the_way() {
+            let error = kube::Error::Api(Box::new(status.clone()));
+            assert!(matches!(answer(&error), Answer::Sick(_)), "{status:?}");
+            assert_eq!(code_of(&verdict(status)), code::UNAVAILABLE);
         }
     }
 
