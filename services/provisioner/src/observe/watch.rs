@@ -48,10 +48,8 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
     let mut quiet_until = Instant::now();
     book.forget_on_its_way();
     loop {
-        while sending.len() < ON_THEIR_WAY
-            && Instant::now() >= quiet_until
-            && let Some((database, seen)) = book.take()
-        {
+        while sending.len() < ON_THEIR_WAY && Instant::now() >= quiet_until {
+            let Some((database, seen)) = book.take() else { break };
             let message = observer.teller.observation(database, &member.cluster.id, seen);
             sending.push(observer.teller.send(message).map(move |sent| (database, sent)));
         }
