@@ -399,9 +399,11 @@ impl World {
         of_pod.any(|found| listens(found))
     }
 
+    /// Kubernetes takes disks off where it knows of them: what others attached to a machine of theirs stays there.
     pub(super) fn let_go(&mut self) {
         self.children.attachments.clear();
-        self.volumes.iter_mut().for_each(|volume| volume.attachments.clear());
+        let is_ours = |held: &Attachment| self.instances.iter().any(|found| found.id == held.instance);
+        self.volumes.iter_mut().for_each(|volume| volume.attachments.retain(|held| !is_ours(held)));
     }
 
     /// The disk goes on a Node; whether it is there. Nobody takes it from another.
