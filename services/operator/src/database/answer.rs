@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use plan::Setting;
 use serde_json::Value;
 
-use super::Error;
+use super::{Error, Held};
 
 /// The answer to a statement that returns no rows.
 pub(super) fn done(status: u16, body: &[u8]) -> Result<(), Error> {
@@ -15,14 +15,14 @@ pub(super) fn done(status: u16, body: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// The answer to the question whether a checkpoint is in progress, and since when.
-pub(super) fn checkpoint(status: u16, body: &[u8]) -> Result<Option<Timestamp>, Error> {
+/// The answer to the question whether a checkpoint is in progress, since when, and what time it is.
+pub(super) fn checkpoint(status: u16, body: &[u8]) -> Result<Option<Held>, Error> {
     let answer = read(status, body)?;
     let held = answer.pointer("/dataset/0/0").and_then(Value::as_bool);
-    let since = answer.pointer("/dataset/0/1").and_then(Value::as_str).map(str::parse::<Timestamp>);
-    match (held, since) {
+    let time = |column: &str| answer.pointer(column)?.as_str()?.parse::<Timestamp>().ok();
+    match (held, time("/dataset/0/1").zip(time("/dataset/0/2"))) {
         (Some(false), _) => Ok(None),
-        (Some(true), Some(Ok(since))) => Ok(Some(since)),
+        (Some(true), Some((since, now))) => Ok(Some(Held { since, age: now.duration_since(since) })),
         _ => Err(Error::Unreadable { status }),
     }
 }
@@ -63,24 +63,32 @@ mod tests {
     use super::*;
 
     /// As QuestDB 9.3.4 says it.
-    const HELD: &str = r#"{"columns":[{"name":"in_progress","type":"BOOLEAN"},{"name":"started_at","type":"TIMESTAMP"}],
-        "timestamp":-1,"dataset":[[true,"2026-11-22T02:18:04.443279Z"]],"count":1}"#;
-    const FREE: &str = r#"{"columns":[],"timestamp":-1,"dataset":[[false,null]],"count":1}"#;
+    const HELD: &str = r#"{"columns":[{"name":"in_progress","type":"BOOLEAN"},{"name":"started_at","type":"TIMESTAMP"},
+        {"name":"now","type":"TIMESTAMP"}],"timestamp":-1,
+        "dataset":[[true,"2026-11-22T02:18:04.443279Z","2026-11-22T02:19:04.443280Z"]],"count":1}"#;
+    const FREE: &str =
+        r#"{"columns":[],"timestamp":-1,"dataset":[[false,null,"2026-11-22T02:19:04.443280Z"]],"count":1}"#;
     const TWICE: &str =
         r#"{"query":"CHECKPOINT CREATE","error":"Waiting for CHECKPOINT RELEASE to be called","position":0}"#;
 
     #[test]
     fn a_checkpoint_is_told_by_when_it_began() {
-        let since = checkpoint(200, HELD.as_bytes()).unwrap().unwrap();
-        assert_eq!(since.to_string(), "2026-11-22T02:18:04.443279Z");
+        let held = checkpoint(200, HELD.as_bytes()).unwrap().unwrap();
+        assert_eq!(held.since.to_string(), "2026-11-22T02:18:04.443279Z");
+        assert_eq!(held.age, jiff::SignedDuration::from_micros(60_000_001));
         assert_eq!(checkpoint(200, FREE.as_bytes()).unwrap(), None);
     }
 
     #[test]
     fn what_is_not_understood_is_never_freedom() {
-        for body in
-            ["", "{}", r#"{"dataset":[]}"#, r#"{"dataset":[[true,null]]}"#, r#"{"dataset":[[true,"x"]]}"#]
-        {
+        for body in [
+            "",
+            "{}",
+            r#"{"dataset":[]}"#,
+            r#"{"dataset":[[true,null,"2026-11-22T02:19:04Z"]]}"#,
+            r#"{"dataset":[[true,"x","2026-11-22T02:19:04Z"]]}"#,
+            r#"{"dataset":[[true,"2026-11-22T02:18:04Z"]]}"#,
+        ] {
             assert!(matches!(checkpoint(200, body.as_bytes()), Err(Error::Unreadable { .. })), "{body}");
         }
         assert!(matches!(checkpoint(500, FREE.as_bytes()), Err(Error::Unreadable { status: 500 })));

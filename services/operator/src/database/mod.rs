@@ -10,7 +10,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::Api;
 use plan::{Setting, Subject};
@@ -61,6 +61,15 @@ pub enum Error {
         /// Status of the answer.
         status: u16,
     },
+}
+
+/// A checkpoint that holds a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// When it began.
+    pub(crate) since: Timestamp,
+    /// How long ago that is, by the same clock.
+    pub(crate) age: SignedDuration,
 }
 
 /// A process and how to enter.
@@ -117,10 +126,10 @@ impl Databases {
         client.connect_timeout(CONNECT).build().map(Self)
     }
 
-    /// When the checkpoint began that holds it, if one does.
-    pub(crate) async fn held_since(&self, door: &Door) -> Result<Option<Timestamp>, Error> {
-        let (status, body) =
-            self.ask(door, "SELECT in_progress, started_at FROM checkpoint_status()", QUESTION).await?;
+    /// The checkpoint that holds it, if one does.
+    pub(crate) async fn held(&self, door: &Door) -> Result<Option<Held>, Error> {
+        let question = "SELECT in_progress, started_at, now() FROM checkpoint_status()";
+        let (status, body) = self.ask(door, question, QUESTION).await?;
         answer::checkpoint(status, &body)
     }
 

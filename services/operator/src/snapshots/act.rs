@@ -132,8 +132,9 @@ async fn checkpoint(snapshots: &Snapshots, resource: &QuestDBSnapshot, door: &Do
         snapshots.remember(uid(resource), before);
     }
     answer.map_err(Error::database("make a checkpoint"))?;
-    let since = databases.held_since(door).await.map_err(Error::database("ask for the checkpoint"))?;
-    snapshots.remember(uid(resource), since.map_or(Checkpoint::Unknown, Checkpoint::Made));
+    let held = databases.held(door).await.map_err(Error::database("ask for the checkpoint"))?;
+    let made = held.map_or(Checkpoint::Unknown, |held| Checkpoint::Made(held.since));
+    snapshots.remember(uid(resource), made);
     Ok(Done::Elsewhere)
 }
 

@@ -131,11 +131,12 @@ impl Snapshots {
         let uid = resource.metadata.uid.as_deref().unwrap_or_default();
         // Once it was seen that nothing holds the database under this debt, nothing comes to hold it.
         let is_free = self.checkpoint(uid) == Checkpoint::Unmade;
-        if is_free || !snapshot::is_overdue(resource, self.context.clock.now()) {
+        let now = self.context.clock.now();
+        if is_free || !snapshot::is_overdue(resource, now) {
             return Err(Error::Definition { what });
         }
         let look = ground::look(self, resource).await?;
-        match snapshot::debt(&look.ground, self.checkpoint(uid)) {
+        match snapshot::debt(resource, &look.ground, self.checkpoint(uid), now) {
             Debt::Due => {
                 act::carry_out(self, resource, &Step::Release, look.door.as_ref()).await?;
                 let note =

@@ -5,6 +5,10 @@ use resources::QuestDBSnapshot;
 
 use super::{Checkpoint, Ground};
 
+/// How long after the last moment at which anything may be asked of QuestDB under a debt its checkpoint may still begin: one is waited for
+/// for two minutes, and may come of a request that was given up.
+const LATEST: SignedDuration = SignedDuration::from_mins(5);
+
 /// What has to be done about a release that is owed, by what is seen of the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Debt {
@@ -16,10 +20,14 @@ pub enum Debt {
     Unclear(String),
 }
 
-/// What has to be done about it.
-pub fn debt(ground: &Ground, checkpoint: Checkpoint) -> Debt {
+/// What has to be done about the one of a snapshot.
+pub fn debt(resource: &QuestDBSnapshot, ground: &Ground, checkpoint: Checkpoint, now: Timestamp) -> Debt {
     match ground {
-        Ground::Serving { held_since: Some(since), .. } if checkpoint.may_be(*since) => Debt::Due,
+        Ground::Serving { held_since: Some(since), held_for, .. }
+            if checkpoint.may_be(*since) && !is_too_young(resource, checkpoint, *held_for, now) =>
+        {
+            Debt::Due
+        }
         // A checkpoint lives in the process: without one there is none. Another one's is not ours to release.
         Ground::Serving { .. } | Ground::Stopped { .. } | Ground::Ended { .. } | Ground::Absent => Debt::Void,
         Ground::Unclear(what) => Debt::Unclear(what.clone()),
@@ -35,6 +43,24 @@ pub fn is_overdue(resource: &QuestDBSnapshot, now: Timestamp) -> bool {
 
 /// Whether its deadline has passed.
 pub(super) fn is_late(resource: &QuestDBSnapshot, now: Timestamp) -> bool {
-    let Some(made) = &resource.metadata.creation_timestamp else { return false };
-    now.duration_since(made.0) > SignedDuration::from_secs(i64::from(resource.spec.deadline_seconds))
+    late_for(resource, now).is_some_and(|late| late > SignedDuration::ZERO)
+}
+
+/// How long ago its deadline was; below zero before it.
+fn late_for(resource: &QuestDBSnapshot, now: Timestamp) -> Option<SignedDuration> {
+    let made = resource.metadata.creation_timestamp.as_ref()?;
+    Some(now.duration_since(made.0) - SignedDuration::from_secs(i64::from(resource.spec.deadline_seconds)))
+}
+
+/// Whether a checkpoint of which nothing is known began when nobody asked for one under the debt any more: nobody does past the deadline,
+/// nor once the object is being deleted. Ages are compared, each by the clock that dated its beginning.
+fn is_too_young(
+    resource: &QuestDBSnapshot,
+    checkpoint: Checkpoint,
+    held_for: SignedDuration,
+    now: Timestamp,
+) -> bool {
+    let deleted = resource.metadata.deletion_timestamp.as_ref().map(|at| now.duration_since(at.0));
+    let over = deleted.max(late_for(resource, now));
+    checkpoint == Checkpoint::Unknown && over.is_some_and(|over| over - held_for > LATEST)
 }

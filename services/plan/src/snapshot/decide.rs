@@ -108,7 +108,7 @@ fn earliest(copies: &[VolumeSnapshot], counts: impl Fn(&VolumeSnapshot) -> bool)
 /// There is a copy that can be trusted: let the database go, and see the copy through.
 fn follow(resource: &QuestDBSnapshot, seen: &Seen, copy: &VolumeSnapshot) -> Plan {
     if owes(resource) {
-        return pay(seen, SnapshotPhase::Releasing, "Releasing", "the copy has begun");
+        return pay(resource, seen, SnapshotPhase::Releasing, "Releasing", "the copy has begun");
     }
     let surplus = seen.copies.iter().find(|other| other.id != copy.id);
     if let Some(surplus) = surplus.filter(|_| seen.conclusive) {
@@ -143,7 +143,11 @@ fn begin(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
     // Said before it is late too: what EC2 says of its copy explains more than a deadline.
     if let Some(copy) = broken(seen) {
         let failed = unfinished(copy);
-        return if owes(resource) { pay(seen, failed.phase, failed.reason, &failed.message) } else { failed };
+        return if owes(resource) {
+            pay(resource, seen, failed.phase, failed.reason, &failed.message)
+        } else {
+            failed
+        };
     }
     if is_late(resource, seen.now) && (seen.conclusive || owes(resource)) {
         return fail(resource, seen);
@@ -196,7 +200,7 @@ fn copy_now(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
             let message = "no machine is left: the disk is copied a last time";
             act(Step::Begin(new(resource, seen, disk)), checkpointing, "Beginning", message)
         }
-        Ground::Serving { disk, held_since } if owes(resource) => hold(resource, seen, disk, *held_since),
+        Ground::Serving { disk, held_since, .. } if owes(resource) => hold(resource, seen, disk, *held_since),
         Ground::Serving { held_since: Some(since), .. } => {
             wait(SnapshotPhase::Pending, "HeldByOthers", held_by_others(*since))
         }
@@ -238,7 +242,7 @@ fn fail(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
         obstacle(resource, seen)
     );
     if owes(resource) {
-        return pay(seen, failed, "DeadlineExceeded", &message);
+        return pay(resource, seen, failed, "DeadlineExceeded", &message);
     }
     match next_to_discard(seen) {
         Some(copy) => act(Step::Discard(copy.id.clone()), failed, "DeadlineExceeded", &message),
@@ -263,8 +267,14 @@ fn obstacle(resource: &QuestDBSnapshot, seen: &Seen) -> String {
 }
 
 /// Frees the database, or strikes the debt when nothing of ours holds it.
-fn pay(seen: &Seen, phase: SnapshotPhase, reason: &'static str, message: &str) -> Plan {
-    match debt(&seen.ground, seen.checkpoint) {
+fn pay(
+    resource: &QuestDBSnapshot,
+    seen: &Seen,
+    phase: SnapshotPhase,
+    reason: &'static str,
+    message: &str,
+) -> Plan {
+    match debt(resource, &seen.ground, seen.checkpoint, seen.now) {
         Debt::Due => act(Step::Release, phase, reason, message),
         Debt::Void => act(Step::Strike, phase, reason, message),
         Debt::Unclear(what) => wait(
@@ -279,7 +289,7 @@ fn pay(seen: &Seen, phase: SnapshotPhase, reason: &'static str, message: &str) -
 fn end(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
     let phase = resource.status.as_ref().and_then(|status| status.phase).unwrap_or(SnapshotPhase::Pending);
     if owes(resource) {
-        return pay(seen, phase, "Deleting", "it is being deleted");
+        return pay(resource, seen, phase, "Deleting", "it is being deleted");
     }
     if !is_held(resource) {
         return act(Step::LetGo, phase, "Deleting", "nothing was made for it");

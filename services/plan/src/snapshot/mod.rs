@@ -17,7 +17,8 @@
 //!
 //! *Invariant:* a checkpoint that no snapshot owes the release of is somebody else's: it is told, waited for and never
 //! released. So that this can be known, the debt is written down before anything is asked of QuestDB, and only while
-//! nothing holds the database.
+//! nothing holds the database. One that began when nothing was asked for under the debt any more is somebody else's too, however long
+//! the debt stands.
 
 mod debt;
 mod decide;
@@ -26,7 +27,7 @@ mod report;
 mod tests;
 
 use cloud::{NewSnapshot, SnapshotId, Tags, VolumeId, VolumeSnapshot, key};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use resources::names::condition;
 use resources::{QuestDBSnapshot, SnapshotPhase, names};
 
@@ -59,7 +60,8 @@ pub struct Seen {
 /// What this process knows of the checkpoint under a debt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checkpoint {
-    /// Somebody may have asked for one under the debt: whatever holds the database counts as ours, and is made anew.
+    /// Somebody may have asked for one under the debt: whatever holds the database counts as ours, unless it began too late for that,
+    /// and is made anew.
     #[default]
     Unknown,
     /// This process wrote the debt down, and whatever it asked for since was clearly refused; or it saw that nothing of ours holds the
@@ -98,6 +100,8 @@ pub enum Ground {
         disk: Disk,
         /// When the checkpoint began that holds it; none when nothing does.
         held_since: Option<Timestamp>,
+        /// For how long it has held it, by the clock that says since when.
+        held_for: SignedDuration,
     },
     /// The database is being destroyed, and no machine is left that could have the disk.
     Ended {

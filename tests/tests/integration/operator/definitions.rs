@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use jiff::SignedDuration;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -236,6 +237,27 @@ async fn what_a_watch_lost_beside_another_definition_is_listed() {
     eventually(3 * PATIENCE, "what was lost to be seen", seen).await;
 }
 
+/// Holds the database as a person does, long after its time by the API server's clock, until an operator has looked at the debt.
+async fn is_left(own: &Own, rig: &Rig, stage: &Stage) {
+    stage.questdb.sql("CHECKPOINT CREATE").await;
+    let theirs = stage.questdb.held_since().await;
+    let lease = rig.lease().await;
+    let way = grant_at(&own.admin, &rig.admin, &[&rig.namespace], &lease).await;
+    let front = Front::before(&way).await;
+    front.set_ahead(SignedDuration::from_mins(20));
+    let late = rig.spawn((&lease, &front.kubeconfig(&testkit::scratch())), &[], &[]);
+    let looked = "controller=\"questdbsnapshot\",category=\"definition\"";
+    eventually(PATIENCE, "looks at the debt", async || {
+        let looks = late.metric("slipway_operator_pass_failures_total", looked).await;
+        // The first may have found that QuestDB does not tell.
+        (looks >= 2.0).then_some(())
+    })
+    .await;
+    assert_eq!(stage.questdb.held_since().await, theirs, "a person's checkpoint is released");
+    drop(late);
+    stage.questdb.sql("CHECKPOINT RELEASE").await;
+}
+
 /// Nor can its database, whose definition is an older one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_is_not_held_for_ever_for_a_snapshot_that_cannot_be_read() {
@@ -286,6 +308,11 @@ async fn a_database_is_not_held_for_ever_for_a_snapshot_that_cannot_be_read() {
     .await;
     let after = raw.get("archived").await.unwrap().metadata.resource_version;
     assert_eq!(after, written.metadata.resource_version, "nothing is written to it");
+
+    // Its debt stands, and whoever leads next knows nothing of it.
+    drop(heir);
+    is_left(&own, &rig, &stage).await;
+    let heir = operator(&[]).await;
 
     // Read again, it is told how it ended, and its debt is struck.
     install(&rig.admin, definition(|_| ())).await;

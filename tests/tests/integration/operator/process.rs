@@ -164,7 +164,7 @@ impl Process {
             }
             _ if statement.contains("checkpoint_status()") => {
                 let since = known.held_since.map(|since| since.to_string());
-                rows(json!([[since.is_some(), since]]))
+                rows(json!([[since.is_some(), since, Timestamp::now().to_string()]]))
             }
             _ if statement.contains("(SHOW PARAMETERS)") => {
                 // Nothing but the keys is in quotes.

@@ -329,9 +329,9 @@ fn one_that_cannot_be_read_has_its_own_deadline_where_that_can_be_and_else_the_u
 
 #[test]
 fn a_debt_is_due_while_what_holds_the_database_may_be_ours() {
-    let (_, seen) = after(3);
-    let Ground::Serving { disk, held_since: Some(since) } = seen.ground else { panic!("{seen:?}") };
-    let serving = |held_since| Ground::Serving { disk: disk.clone(), held_since };
+    let (world, seen) = after(3);
+    let Ground::Serving { disk, held_since: Some(since), held_for } = seen.ground else { panic!("{seen:?}") };
+    let serving = |held_since| Ground::Serving { disk: disk.clone(), held_since, held_for };
     let silent = Ground::Unclear("no answer".to_owned());
     for (ground, checkpoint, expected) in [
         (serving(Some(since)), Checkpoint::Unknown, Debt::Due),
@@ -342,7 +342,49 @@ fn a_debt_is_due_while_what_holds_the_database_may_be_ours() {
         (Ground::Absent, Checkpoint::Unknown, Debt::Void),
         (silent, Checkpoint::Unknown, Debt::Unclear("no answer".to_owned())),
     ] {
-        assert_eq!(debt(&ground, checkpoint), expected, "{ground:?} {checkpoint:?}");
+        let found = debt(&world.objects[0], &ground, checkpoint, seen.now);
+        assert_eq!(found, expected, "{ground:?} {checkpoint:?}");
+    }
+}
+
+#[test]
+fn a_checkpoint_that_began_when_nobody_asked_for_one_any_more_is_somebody_elses() {
+    let (world, seen) = after(3);
+    let Ground::Serving { disk, held_since: Some(since), .. } = seen.ground else { panic!("{seen:?}") };
+    let mut object = world.objects[0].clone();
+    let made = object.metadata.creation_timestamp.clone().unwrap().0;
+    // In seconds: how long ago the object was made, and for how long the database has been held by then.
+    let found = |object: &QuestDBSnapshot, (age, held): (i64, i64), checkpoint: Checkpoint| {
+        let ground = Ground::Serving {
+            disk: disk.clone(),
+            held_since: Some(since),
+            held_for: jiff::SignedDuration::from_secs(held),
+        };
+        debt(object, &ground, checkpoint, made + jiff::SignedDuration::from_secs(age))
+    };
+    for (age, held, expected) in [
+        // Within its hour, and in time after it for a request that was on its way.
+        (3_000, 1, Debt::Due),
+        (3_900, 1, Debt::Due),
+        (3_901, 0, Debt::Void),
+        (90_000, 86_400, Debt::Due),
+        (90_000, 86_100, Debt::Due),
+        (90_000, 86_099, Debt::Void),
+    ] {
+        assert_eq!(found(&object, (age, held), Checkpoint::Unknown), expected, "{age} {held}");
+        assert_eq!(
+            found(&object, (age, held), Checkpoint::Made(since)),
+            Debt::Due,
+            "we know that it is ours"
+        );
+    }
+    object.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
+        made + jiff::SignedDuration::from_secs(60),
+    ));
+    for (age, held, expected) in
+        [(60, 0, Debt::Due), (360, 0, Debt::Due), (361, 0, Debt::Void), (3_000, 2_700, Debt::Due)]
+    {
+        assert_eq!(found(&object, (age, held), Checkpoint::Unknown), expected, "deleted: {age} {held}");
     }
 }
 

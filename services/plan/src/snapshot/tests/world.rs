@@ -156,7 +156,13 @@ impl World {
             _ if self.silent_until.is_some_and(|until| self.now < until) => {
                 Ground::Unclear("QuestDB does not answer".to_owned())
             }
-            _ => Ground::Serving { disk, held_since: self.held_since },
+            _ => Ground::Serving {
+                disk,
+                held_since: self.held_since,
+                held_for: self
+                    .held_since
+                    .map_or(SignedDuration::ZERO, |since| self.now.duration_since(since)),
+            },
         }
     }
 
