@@ -21,7 +21,7 @@ use plan::Unseen;
 use resources::names::snapshot::LABEL_SCHEDULE;
 use resources::{QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule, Readable};
 use runtime::CancellationToken;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::context::Context;
 use crate::error::Error;
@@ -41,6 +41,10 @@ use crate::watch::{self, Concerned, Upkeep, Watches};
 
 /// Objects of one kind worked on at once.
 const CONCURRENCY: u16 = 16;
+/// Of these, snapshots that owe no release: they may wait for EC2, and those that do must not wait for them.
+const AT_LEISURE: usize = 12;
+/// Until a place may be free.
+const CROWDED: Duration = Duration::from_secs(1);
 /// Looks asked for and not begun: watches wait beyond that.
 const QUEUE: usize = 256;
 /// How long passes under way may take at the end.
@@ -194,10 +198,16 @@ async fn snapshots(context: &Arc<Context>, stop: &CancellationToken) {
     let Side { snapshots: kind, .. } = &context.side;
     let shared = Arc::new(Snapshots::new(Arc::clone(context)));
     let (measures, memory) = (context.measures.of("questdbsnapshot"), Arc::clone(&shared));
+    let places = Arc::new(Semaphore::new(AT_LEISURE));
     let take = move |resource: Arc<QuestDBSnapshot>| {
         let (shared, measures) = (Arc::clone(&shared), measures.clone());
+        let owes = plan::snapshot::owes(&resource);
+        let place = (!owes).then(|| Arc::clone(&places).try_acquire_owned()).transpose();
         async move {
-            let (pass, owes) = (Box::pin(shared.pass(&resource)), plan::snapshot::owes(&resource));
+            let Ok(_place) = place else {
+                return Action::requeue(CROWDED.mul_f64(1.0 + runtime::backoff::random_share()));
+            };
+            let pass = Box::pin(shared.pass(&resource));
             turn(&shared.context, &measures, &shared.memories, (&*resource, owes), pass).await
         }
         .boxed()

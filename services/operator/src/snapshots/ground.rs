@@ -10,6 +10,7 @@ use plan::snapshot::{Disk, Ground};
 use plan::{Settings, Subject, pod_serves};
 use resources::{Phase, QuestDB, QuestDBSnapshot, names};
 
+use super::copies::hear;
 use super::{Snapshots, ended};
 use crate::database::{Door, address};
 use crate::error::Error;
@@ -57,7 +58,8 @@ pub(super) async fn look(snapshots: &Snapshots, resource: &QuestDBSnapshot) -> R
     match (way(plan::snapshot::last_copy_of(resource), owes, pod.as_ref()), misread) {
         // The answer of its process is enough to let it go, and nothing new may rest on what cannot be read in whole.
         (Way::Serving(pod), misread) => {
-            let look = serving(snapshots, (&database, &subject), pod, owes).await?;
+            let overdue = snapshots.is_overdue(resource);
+            let look = serving(snapshots, (&database, &subject), pod, (owes, overdue)).await?;
             let blind = look.blind.or_else(|| misread.map(|what| Error::Definition { what }));
             Ok(Look { blind, ..look })
         }
@@ -102,12 +104,12 @@ pub(super) fn believed(database: &QuestDB, settings: &Settings) -> Option<Subjec
 }
 
 /// A database that `owes` a release is asked although its pod is not ready, or EC2 shows something odd: its answer is enough
-/// to let it go.
+/// to let it go. EC2 is not waited for where that is `overdue`.
 async fn serving(
     snapshots: &Snapshots,
     (database, subject): (&QuestDB, &Subject),
     pod: &Pod,
-    owes: bool,
+    (owes, overdue): (bool, bool),
 ) -> Result<Look, Error> {
     let name = &subject.name;
     let address = match asked_at(subject, pod, owes) {
@@ -118,7 +120,7 @@ async fn serving(
         return Ok(Look::unclear(format!("Secret {} has no credentials for HTTP", names::credentials(name))));
     };
     // Without EC2 a database that is held can still be let go.
-    let found = disk(snapshots, database, subject).await;
+    let found = hear(overdue, disk(snapshots, database, subject)).await;
     let (disk, blind) = match known(found, owes, || reported(database, subject)) {
         Ok(known) => known,
         Err(why) => return Ok(Look::unclear(why)),

@@ -18,7 +18,7 @@ use plan::snapshot::{self, Checkpoint, Debt, Plan, Seen, Step};
 use resources::{QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase};
 use tokio::sync::Mutex;
 
-use self::copies::Copies;
+use self::copies::{Copies, There, hear};
 use self::ground::Look;
 use self::pace::Rests;
 use crate::context::Context;
@@ -78,7 +78,7 @@ impl Snapshots {
         if let Some(left) = self.rests.left(resource, looked) {
             return Ok(Next::Soon(left));
         }
-        let (copies, unseen) = match self.copies.of(resource).await {
+        let (copies, unseen) = match hear(self.is_overdue(resource), self.copies.of(resource)).await {
             Ok(copies) => (copies, None),
             // Nothing is known anew, and the database has nothing to do with it.
             Err(error) if snapshot::is_copying(resource) => return Err(error),
@@ -125,6 +125,11 @@ impl Snapshots {
         self.conclude(resource, &seen, &plan, failure).await
     }
 
+    /// Whether its database is to be let go, whatever else is known.
+    fn is_overdue(&self, resource: &QuestDBSnapshot) -> bool {
+        snapshot::owes(resource) && snapshot::is_overdue(resource, self.context.clock.now())
+    }
+
     /// Lets the database go that is held for one which cannot be read in whole, once that is overdue. `what` says why nothing else is
     /// done for it: it is not written to, so its debt stays written down.
     async fn let_go(&self, resource: &QuestDBSnapshot, what: String) -> Result<Next, Error> {
@@ -167,7 +172,11 @@ impl Snapshots {
         if whole_for.is_some_and(|whole_for| whole_for < round) {
             return Ok(next);
         }
-        let Some(is_there) = self.copies.has(&copy, round / 2).await else { return Ok(next) };
+        let is_there = match self.copies.has(&copy, round / 2).await {
+            There::Known(is_there) => is_there,
+            There::Untold => return Ok(next),
+            There::UnderWay => return Ok(Next::Soon(pace::after_list())),
+        };
         let (was_gone, status) =
             (snapshot::is_gone(resource), snapshot::looked_after(resource, is_there, now));
         self.report(resource, &status).await?;

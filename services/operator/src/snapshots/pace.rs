@@ -13,6 +13,14 @@ const WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(
 /// Between two looks at what EBS copies by itself, once it has taken that long.
 const COPY: Duration = Duration::from_mins(1);
 
+/// Until a list that somebody else has asked for may be there.
+const LIST: Duration = Duration::from_secs(2);
+
+/// When to come again for a list that is under way: not all at once.
+pub(super) fn after_list() -> Duration {
+    LIST.mul_f64(1.0 + runtime::backoff::random_share())
+}
+
 /// The longer something takes, the seldomer it is looked at.
 pub(super) fn pause(resource: &QuestDBSnapshot, plan: &Plan, now: Timestamp) -> Duration {
     let made = resource.metadata.creation_timestamp.as_ref();
