@@ -97,6 +97,17 @@ impl Leadership {
     }
 }
 
+/// What came of one attempt to take or renew the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tried {
+    /// It is ours.
+    Ours,
+    /// It is somebody else's, or is not to be had.
+    Theirs,
+    /// It was ours, and was written between our look and our renewal.
+    Overtaken,
+}
+
 /// One candidate.
 pub(crate) struct Candidate {
     api: Api<Lease>,
@@ -170,12 +181,27 @@ impl Candidate {
     }
 
     /// Takes or renews the lease; whether it is ours now.
+    ///
+    /// A renewal that got no answer may be carried out after the look of the next one, which is refused then: whose the lease is, another
+    /// look tells.
     async fn attempt(&mut self) -> kube::Result<bool> {
+        let mut tried = self.once(false).await?;
+        while tried == Tried::Overtaken {
+            tried = self.once(true).await?;
+        }
+        Ok(tried == Tried::Ours)
+    }
+
+    /// Looks and writes. Who was `overtaken` goes on only in its own term.
+    async fn once(&mut self, overtaken: bool) -> kube::Result<Tried> {
         let found = self.api.get_opt(names::OPERATOR).await?;
         let doubted = self.watches.standing().reads(found.as_ref());
         let holder = found.as_ref().and_then(|found| found.spec.as_ref()?.holder_identity.as_deref());
         let holder = holder.unwrap_or_default();
         let ours = holder == self.identity;
+        if overtaken && (!ours || doubted) {
+            return Ok(Tried::Theirs);
+        }
         if let Some(found) = &found {
             let version = found.metadata.resource_version.clone();
             let since = match &self.seen {
@@ -184,7 +210,7 @@ impl Candidate {
             };
             self.seen = Some((version, since));
             if !ours && !holder.is_empty() && since.elapsed() <= DURATION {
-                return Ok(false);
+                return Ok(Tried::Theirs);
             }
         }
         // Who finds it fallen says so to those that read it too late for that.
@@ -197,17 +223,19 @@ impl Candidate {
             Some(_) => self.api.replace(names::OPERATOR, &params, &record).await,
             None => self.api.create(&params, &record).await,
         };
-        self.written(answer)
+        self.written(answer, ours)
     }
 
-    /// What the API server answered to a write; a refused precondition means that somebody was quicker.
-    fn written(&self, answer: kube::Result<Lease>) -> kube::Result<bool> {
+    /// What the API server answered to a write; a refused precondition means that somebody was quicker, which may have been we.
+    fn written(&self, answer: kube::Result<Lease>, ours: bool) -> kube::Result<Tried> {
         match answer {
             Ok(lease) => {
                 self.watches.standing().wrote(&lease);
-                Ok(true)
+                Ok(Tried::Ours)
             }
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                Ok(if ours { Tried::Overtaken } else { Tried::Theirs })
+            }
             Err(error) => Err(error),
         }
     }

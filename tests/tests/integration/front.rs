@@ -39,6 +39,8 @@ pub(crate) enum Act {
     Answer(u16, Option<u32>),
     /// It is passed on when [`Front::release`] says so.
     Hold,
+    /// It is passed on twice, and the second answer is given: as if one of before, which got no answer, were carried out right before it.
+    Twice,
     /// A watch is told that what was at its version is forgotten, in the way of API servers: as an event.
     Forget,
     /// A list is answered as the first time after [`Front::remember_lists`].
@@ -361,6 +363,7 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
     match act {
         Act::Pass => {}
         Act::Answer(status, retry_after) => return answer(status, retry_after),
+        Act::Twice => drop(pass(&shared, seen.clone(), &parts.headers).await),
         Act::Forget => return FORGOTTEN.into_response(),
         Act::Older => {
             let older =

@@ -1,6 +1,7 @@
 //! Who lost the lease acts no more, from that very moment; and should two act at once all the same, no harm is done: what
 //! must not be done twice is refused by the API server and by AWS.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use axum::http::Method;
@@ -13,7 +14,7 @@ use testkit::{Failpoint, Spawned, eventually, unique};
 use super::rig::{PATIENCE, Rig};
 use super::subject::Subject;
 use crate::endpoint::{control, serial};
-use crate::front::{Front, Seen};
+use crate::front::{Act, Front, Seen};
 
 /// Most looks of an heir at the lease before it takes it: they are two seconds apart or more, a lease lasts 15 s from the first
 /// one on, and a few of them may get no answer in time.
@@ -110,6 +111,41 @@ async fn a_leader_that_is_asked_to_end_gives_the_lease_back_and_each_change_is_c
         (leader, led) = (heir, next);
     }
     panic!("each of them left the next one to wait for the lease's end");
+}
+
+/// One that got no answer is carried out between the look of the next one and its write, which is refused then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_that_is_carried_out_late_costs_no_leadership() {
+    let rig = Rig::new().await;
+    let lease = rig.lease().await;
+    let leases: Api<Lease> = Api::namespaced(rig.admin.clone(), &lease);
+    let record = async || leases.get(names::OPERATOR).await.unwrap().spec.unwrap();
+    let front = Front::before(&rig.rights(&lease).await).await;
+    let operator = rig.spawn((&lease, &front.kubeconfig(&testkit::scratch())), &[], &[]);
+    let led = holder(&rig, &lease, "").await;
+    let before = record().await;
+    let is_renewal = |seen: &Seen| seen.is_of_lease() && seen.method == Method::PUT;
+    let once = AtomicBool::new(true);
+    front.set(move |seen| {
+        let strikes = is_renewal(seen) && once.swap(false, Ordering::Relaxed);
+        if strikes { Act::Twice } else { Act::Pass }
+    });
+    front.fired(1).await;
+    let struck = Instant::now();
+    eventually(PATIENCE, "further renewals", async || {
+        let renewed = front.seen(|seen: &Seen| seen.at >= struck && is_renewal(seen)).len();
+        (renewed > 3).then_some(())
+    })
+    .await;
+    let after = record().await;
+    assert_eq!(after.holder_identity.as_ref(), Some(&led));
+    assert_eq!(
+        (after.acquire_time, after.lease_transitions),
+        (before.acquire_time, before.lease_transitions)
+    );
+    assert!(after.renew_time > before.renew_time, "it was renewed");
+    drop(operator);
+    rig.end().await;
 }
 
 /// Who holds a lease, once it is another than this.
