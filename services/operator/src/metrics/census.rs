@@ -1,6 +1,7 @@
 //! What there is, counted anew now and then: databases, and the schedules of their snapshots.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use resources::{Phase, names};
@@ -14,38 +15,40 @@ use crate::kept::brief::{Database, Leaving};
 /// What there is.
 #[derive(Clone)]
 pub(crate) struct Census {
-    databases: Family<Labels, Gauge>,
+    databases: Counts,
     unseen: Gauge,
-    unjoined: Family<Labels, Gauge>,
+    unjoined: Counts,
     deleting: Gauge,
     oldest_deleting: Gauge,
-    schedules: Family<Labels, Gauge>,
+    schedules: Counts,
 }
 
 impl Census {
     /// Registers everything.
     pub(super) fn new(metrics: &Metrics) -> Self {
-        let family =
-            |name: &str, help: &str| metrics.register(name, help, Family::<Labels, Gauge>::default());
         let number = |name: &str, help: &str| metrics.register(name, help, Gauge::default());
         Self {
-            databases: family("slipway_databases", "Databases, by phase"),
+            databases: Counts::new(metrics, "slipway_databases", "Databases, by phase", "phase"),
             unseen: number(
                 "slipway_databases_unseen",
                 "Databases on which nothing is decided, because not everything of their namespace can be seen",
             ),
-            unjoined: family(
+            unjoined: Counts::new(
+                metrics,
                 "slipway_databases_unjoined",
                 "Databases of which a machine cannot take the database, by what it lacks",
+                "reason",
             ),
             deleting: number("slipway_databases_deleting", "Databases that are being taken away"),
             oldest_deleting: number(
                 "slipway_databases_deleting_oldest_seconds",
                 "For how long the one has been taken away that was begun first",
             ),
-            schedules: family(
+            schedules: Counts::new(
+                metrics,
                 "slipway_snapshot_schedules",
                 "Schedules of snapshots, by what the last pass said of them",
+                "state",
             ),
         }
     }
@@ -73,8 +76,8 @@ impl Census {
             deleting += 1;
             oldest = oldest.max(age);
         }
-        show(&self.databases, "phase", phases);
-        show(&self.unjoined, "reason", unjoined);
+        self.databases.show(&phases);
+        self.unjoined.show(&unjoined);
         self.deleting.set(deleting);
         self.oldest_deleting.set(oldest);
     }
@@ -85,13 +88,38 @@ impl Census {
         for state in states {
             *counts.entry(state).or_default() += 1;
         }
-        show(&self.schedules, "state", counts);
+        self.schedules.show(&counts);
     }
 }
 
-fn show(family: &Family<Labels, Gauge>, label: &'static str, counts: BTreeMap<&str, i64>) {
-    family.clear();
-    for (value, count) in counts {
-        family.get_or_create(&vec![(label, value.to_owned())]).set(count);
+/// How many there are by a word. Clones share it.
+#[derive(Clone)]
+struct Counts {
+    label: &'static str,
+    family: Family<Labels, Gauge>,
+    /// The words that are shown.
+    shown: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Counts {
+    fn new(metrics: &Metrics, name: &str, help: &str, label: &'static str) -> Self {
+        let family = metrics.register(name, help, Family::<Labels, Gauge>::default());
+        Self { label, family, shown: Arc::default() }
+    }
+
+    /// Shows these and no others. What is shown before and after is shown in between too: somebody may be reading.
+    fn show(&self, counts: &BTreeMap<&str, i64>) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        for (word, count) in counts {
+            self.family.get_or_create(&self.labels(word)).set(*count);
+        }
+        for word in shown.iter().filter(|word| !counts.contains_key(word.as_str())) {
+            self.family.remove(&self.labels(word));
+        }
+        *shown = counts.keys().map(|word| (*word).to_owned()).collect();
+    }
+
+    fn labels(&self, word: &str) -> Labels {
+        vec![(self.label, word.to_owned())]
     }
 }

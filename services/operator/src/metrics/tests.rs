@@ -221,6 +221,21 @@ fn snapshots_are_counted_by_their_ends_from_zero_on_and_schedules_by_their_state
 }
 
 #[test]
+fn what_is_counted_anew_is_shown_all_the_while() {
+    let metrics = Metrics::default();
+    let measures = Measures::new(&metrics, 32);
+    let known = [database(|_| {})];
+    let count = || measures.census.databases(known.iter(), Timestamp::UNIX_EPOCH);
+    count();
+    std::thread::scope(|scope| {
+        let counting = scope.spawn(|| (0..20_000).for_each(|_| count()));
+        while !counting.is_finished() {
+            check(&metrics.encode().unwrap(), "slipway_databases{phase=\"Ready\"} 1");
+        }
+    });
+}
+
+#[test]
 fn a_standby_says_that_it_does_not_lead() {
     let line = |leads: u8| {
         format!("leader_election_master_status{{name=\"{}\"}} {leads}", resources::names::OPERATOR)
