@@ -15,7 +15,7 @@ use super::others::Others;
 use super::rig::{PATIENCE, Rig, apply};
 use super::rights;
 use super::subject::Subject;
-use super::truth::{identity, made, plain, removed};
+use super::truth::{identity, made, no_disk, plain, removed};
 
 /// An operator of both namespaces, whose pictures of EC2 are a second old at most.
 pub(super) async fn operator(rig: &Rig, beside: &Rig) -> Spawned {
@@ -153,11 +153,7 @@ async fn a_disk_that_was_kept_goes_to_another_namespace_only_if_its_tag_says_so(
     assert_eq!(identity(&beside, "heir").await, database);
     assert_eq!(made(&beside).await.1, disk);
     removed(&beside, "heir").await;
-    // The resource goes once its disk is being deleted.
-    eventually(PATIENCE, "the end of the heir's own disk, whose policy is to delete it", async || {
-        rig.volumes().await.is_empty().then_some(())
-    })
-    .await;
+    no_disk(&rig).await;
     beside.end().await;
     rig.end().await;
 }

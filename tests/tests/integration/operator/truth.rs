@@ -47,6 +47,14 @@ pub(super) async fn removed(rig: &Rig, name: &str) {
     assert_eq!(rig.instances().await.len(), 0, "no machine is left");
 }
 
+/// Waits until no disk is left, where the policy is to delete it: the resource goes once its disk is being deleted.
+pub(super) async fn no_disk(rig: &Rig) {
+    eventually(PATIENCE, "the end of the disk, whose policy is to delete it", async || {
+        rig.volumes().await.is_empty().then_some(())
+    })
+    .await;
+}
+
 /// The part of the controllers that protect what is in use: nothing is.
 async fn unprotect(rig: &Rig, name: &str) {
     let none = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
@@ -96,7 +104,7 @@ async fn a_replaced_resource_is_the_same_database_and_is_found_again_when_it_goe
     assert_eq!(again.status.unwrap().database_id.as_ref(), Some(&id));
     assert_eq!(made(&rig).await, before);
     removed(&rig, "replaced").await;
-    assert_eq!(rig.volumes().await.len(), 0, "its policy is to delete the disk");
+    no_disk(&rig).await;
     assert_eq!(rig.groups().await.len(), 0);
     rig.end().await;
 }
@@ -127,7 +135,7 @@ async fn a_resource_that_is_made_again_under_its_name_returns_to_the_disk_that_w
     assert!(told.message.contains("again stands for"), "{}", told.message);
     rig.as_admin().delete("other", &DeleteParams::default()).await.unwrap();
     removed(&rig, "again").await;
-    assert_eq!(rig.volumes().await.len(), 0);
+    no_disk(&rig).await;
     rig.end().await;
 }
 
