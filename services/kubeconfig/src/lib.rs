@@ -6,6 +6,7 @@
 //! The library repeats all of it in its errors, so that they end here.
 
 mod credential;
+mod files;
 #[cfg(test)]
 mod fixture;
 mod given;
@@ -15,6 +16,7 @@ mod token;
 use kube::config::KubeconfigError;
 
 pub use credential::Credential;
+pub use files::files;
 pub use given::Given;
 pub use program::Program;
 pub use token::{NoClient, NoToken};

@@ -127,7 +127,7 @@ impl Drop for Running {
 }
 
 /// Cluster and user of the current context, where all of it is there.
-fn current(kubeconfig: &Kubeconfig) -> Option<(&Cluster, &str, &AuthInfo)> {
+pub(crate) fn current(kubeconfig: &Kubeconfig) -> Option<(&Cluster, &str, &AuthInfo)> {
     let name = kubeconfig.current_context.as_deref()?;
     let context = kubeconfig.contexts.iter().find(|named| named.name == name)?.context.as_ref()?;
     let user = context.user.as_deref()?;

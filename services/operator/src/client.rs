@@ -40,6 +40,15 @@ pub enum Error {
         /// Where it stops being one.
         place: String,
     },
+    /// A file of the client certificate that the kubeconfig names cannot be read.
+    #[error("read {name}, which the kubeconfig names")]
+    File {
+        /// Name of the file.
+        name: String,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
+    },
     /// The kubeconfig cannot be used.
     #[error("read the kubeconfig")]
     Kubeconfig(#[source] kube::config::KubeconfigError),
@@ -55,7 +64,8 @@ pub enum Error {
 }
 
 /// Prepares both clients; nothing is sent to the API server yet. Everything that is sent will be counted, and its answer heard for its
-/// time. A program for tokens that the kubeconfig names is asked for the first time; its [`Renewal`] is then to be kept up.
+/// time. A program for tokens that the kubeconfig names is asked for the first time; its [`Renewal`] is then to be kept up, as is that of
+/// a client certificate in files.
 pub(crate) async fn connect(
     kubeconfig: Option<&Path>,
     count: &Count,
@@ -66,7 +76,8 @@ pub(crate) async fn connect(
         return Ok((both(config, count, clock)?, None));
     };
     let kubeconfig = Kubeconfig::read_from(path).map_err(|error| unread(path, error))?;
-    if Program::of(&kubeconfig).map_err(Error::Token)?.is_some() {
+    let is_renewed = Program::of(&kubeconfig).map_err(Error::Token)?.is_some();
+    if is_renewed || !kubeconfig::files(&kubeconfig).is_empty() {
         let renewal = Renewal::begin(kubeconfig, (count, clock)).await?;
         return Ok((renewal.clients(), Some(renewal)));
     }

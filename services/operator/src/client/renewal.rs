@@ -1,5 +1,6 @@
-//! Clients of a kubeconfig that names a program for tokens. It is asked here and not by the library, which has no end for it (crate
-//! `kubeconfig`): for the first time before there are clients, and then beside them, so that no call waits for it.
+//! Clients of a kubeconfig that names a program for tokens, or the files of a client certificate. The program is asked here and not by the
+//! library, which has no end for it (crate `kubeconfig`): for the first time before there are clients, and then beside them, so that no
+//! call waits for it. The files are read again as often as that is looked at: the library would read them once.
 //!
 //! *Invariant:* what clients are made of changes underneath those that the rest of the operator has. Whether a token still counts, the
 //! server alone says.
@@ -33,7 +34,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// What is added to that in a row in which nothing of use was given: to run the program costs more than all else that the operator does.
 const FUTILE: Backoff = Backoff::new(LOOK, Duration::from_secs(15));
 
-/// Asks the program again in time.
+/// Asks the program again in time, and reads the files.
 pub(crate) struct Renewal {
     kubeconfig: Kubeconfig,
     given: Given,
@@ -68,7 +69,8 @@ impl Renewal {
         kubeconfig: Kubeconfig,
         (count, clock): (&Count, &Clock),
     ) -> Result<Self, Error> {
-        let (mut given, mut source, mut filled) = (Given::default(), Vec::new(), kubeconfig.clone());
+        let (mut given, mut filled) = (Given::default(), kubeconfig.clone());
+        let mut source = content(&kubeconfig).await?;
         given.put_into((&mut source, &mut filled), false, LIMIT).await.map_err(Error::Token)?;
         let made = make(filled, count, clock).await?;
         let current = Current(Arc::new(Mutex::new(Access { made, trouble: None })));
@@ -117,8 +119,8 @@ impl Renewal {
 
     /// Clients of what the program gives now, if that is something else.
     async fn newest(&mut self) -> Result<Option<Made>, Error> {
+        let (mut source, mut kubeconfig) = (content(&self.kubeconfig).await?, self.kubeconfig.clone());
         let refused = self.current.lock().made.refused.swap(false, Ordering::Relaxed);
-        let (mut source, mut kubeconfig) = (Vec::new(), self.kubeconfig.clone());
         let given = self.given.put_into((&mut source, &mut kubeconfig), refused, LIMIT).await;
         given.map_err(Error::Token)?;
         if source == self.source {
@@ -137,6 +139,18 @@ impl Renewal {
             }
         }
     }
+}
+
+/// What stands in the files of the client certificate.
+async fn content(kubeconfig: &Kubeconfig) -> Result<Vec<u8>, Error> {
+    let mut content = Vec::new();
+    for path in kubeconfig::files(kubeconfig) {
+        let name = || path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let read = tokio::fs::read(&path).await;
+        content.extend(read.map_err(|source| Error::File { name: name(), source })?);
+        content.push(0);
+    }
+    Ok(content)
 }
 
 /// How long until the next look.
@@ -314,6 +328,53 @@ mod tests {
             assert_eq!(ask(client).await.unwrap(), StatusCode::OK);
         }
         std::fs::remove_file(&token).unwrap();
+    }
+
+    /// A client certificate and its key, of nobody.
+    const IDENTITY: [&str; 2] = [
+        "-----BEGIN CERTIFICATE-----\n\
+        MIIBfjCCASOgAwIBAgIUMK9JiKslIVRU76iiSXnm/dAsWk0wCgYIKoZIzj0EAwIw\n\
+        EzERMA8GA1UEAwwIb3BlcmF0b3IwIBcNMjYxMTI3MDIzNTAzWhgPMjEyNjExMDMw\n\
+        MjM1MDNaMBMxETAPBgNVBAMMCG9wZXJhdG9yMFkwEwYHKoZIzj0CAQYIKoZIzj0D\n\
+        AQcDQgAEFC4gD6eShNTMQHqM7JJ33jPqMAdKbCiWCwUUI4/hrcrVwYfNk5wVqBEE\n\
+        8o2fCQ6KXZe0yQPOVu0whrrgPTQoUKNTMFEwHQYDVR0OBBYEFD0wO4wiXL/NUz/2\n\
+        vUHextewsiBzMB8GA1UdIwQYMBaAFD0wO4wiXL/NUz/2vUHextewsiBzMA8GA1Ud\n\
+        EwEB/wQFMAMBAf8wCgYIKoZIzj0EAwIDSQAwRgIhAMznL9DPb7jWmOYDVXEWix8P\n\
+        hZv2309C0C/XRj4pnVC7AiEAviTFcL+UAzM+6D4u3dnXIUfDPcqrxZ+rEp3HwjyR\n\
+        TbQ=\n\
+        -----END CERTIFICATE-----\n",
+        "-----BEGIN PRIVATE KEY-----\n\
+        MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg6G5UHW8Q4ezIY1yi\n\
+        oA2Ohg5GaMGO4R7TUMpwNbrVgemhRANCAAQULiAPp5KE1MxAeozsknfeM+owB0ps\n\
+        KJYLBRQjj+GtytXBh82TnBWoEQTyjZ8JDopdl7TJA85W7TCGuuA9NChQ\n\
+        -----END PRIVATE KEY-----\n",
+    ];
+
+    #[tokio::test]
+    async fn a_client_certificate_whose_files_change_is_read_again() {
+        let files = ["certificate", "key"].map(file);
+        for (path, text) in files.iter().zip(IDENTITY) {
+            std::fs::write(path, text).unwrap();
+        }
+        let [certificate, key] = &files;
+        let mut config = kubeconfig("http://127.0.0.1:1", LINE, certificate);
+        let auth = config.auth_infos[0].auth_info.as_mut().unwrap();
+        auth.exec = None;
+        auth.client_certificate = Some(certificate.display().to_string());
+        auth.client_key = Some(key.display().to_string());
+        let mut renewal = begin(config).await.unwrap();
+        assert!(renewal.newest().await.unwrap().is_none(), "nothing has changed");
+        std::fs::write(certificate, format!("# the next one\n{}", IDENTITY[0])).unwrap();
+        assert!(renewal.newest().await.unwrap().is_some());
+        assert!(renewal.newest().await.unwrap().is_none());
+        std::fs::remove_file(key).unwrap();
+        let error = renewal.newest().await.err().unwrap();
+        assert!(matches!(&error, Error::File { name, .. } if name.starts_with("operator-key-")), "{error}");
+        std::fs::write(key, IDENTITY[1]).unwrap();
+        assert!(renewal.newest().await.unwrap().is_none(), "it is as it was");
+        for path in &files {
+            std::fs::remove_file(path).unwrap();
+        }
     }
 
     #[tokio::test]
