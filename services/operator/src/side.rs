@@ -40,9 +40,9 @@ use crate::turn::{Next, Turns};
 use crate::watch::{self, Concerned, Upkeep, Watches};
 
 /// Objects of one kind worked on at once.
-const CONCURRENCY: u16 = 16;
-/// Of these, snapshots that owe no release: they may wait for EC2, and those that do must not wait for them.
-const AT_LEISURE: usize = 12;
+const CONCURRENCY: u16 = 20;
+/// Of these, snapshots that owe no release: they may wait for EC2, and those that owe one must not wait for them.
+const AT_LEISURE: usize = 16;
 /// Until a place may be free.
 const CROWDED: Duration = Duration::from_secs(1);
 /// Looks asked for and not begun: watches wait beyond that.
@@ -200,11 +200,10 @@ async fn snapshots(context: &Arc<Context>, stop: &CancellationToken) {
     let (measures, memory) = (context.measures.of("questdbsnapshot"), Arc::clone(&shared));
     let places = Arc::new(Semaphore::new(AT_LEISURE));
     let take = move |resource: Arc<QuestDBSnapshot>| {
-        let (shared, measures) = (Arc::clone(&shared), measures.clone());
-        let owes = plan::snapshot::owes(&resource);
-        let place = (!owes).then(|| Arc::clone(&places).try_acquire_owned()).transpose();
+        let (shared, measures, places) = (Arc::clone(&shared), measures.clone(), Arc::clone(&places));
         async move {
-            let Ok(_place) = place else {
+            let owes = plan::snapshot::owes(&resource);
+            let Ok(_place) = (!owes).then(|| places.try_acquire_owned()).transpose() else {
                 return Action::requeue(CROWDED.mul_f64(1.0 + runtime::backoff::random_share()));
             };
             let pass = Box::pin(shared.pass(&resource));

@@ -32,11 +32,11 @@ async fn a_release_is_made_while_ec2_is_silent_and_others_wait_for_it() {
     for number in 0..CROWD {
         make(subject, snapshot(&format!("idle-{number}"), "nobody")).await;
     }
-    // Twelve of them, and the one that is held.
+    // Sixteen of them, and the one that is held.
     eventually(PATIENCE, "a crowd that waits for EC2", async || {
         let active =
             operator.metric("controller_runtime_active_workers", "controller=\"questdbsnapshot\"").await;
-        (active >= 13.0).then_some(())
+        (active >= 17.0).then_some(())
     })
     .await;
     api(subject).delete("held", &DeleteParams::default()).await.unwrap();
