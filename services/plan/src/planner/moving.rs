@@ -89,12 +89,15 @@ fn fits(wish: &Validated, instance: &Instance, disk: Option<&Volume>) -> bool {
         && disk.is_none_or(|disk| disk.zone == instance.zone)
 }
 
-/// Whether a machine was launched with the very parameters that the wish has now: another would be no other.
-fn is_as_asked(world: &World<'_>, instance: &Instance) -> bool {
+/// Whether a machine was launched with the very parameters that the wish has now, where the disk is: another would be no other.
+fn is_as_asked(world: &World<'_>, instance: &Instance, disk: Option<&Volume>) -> bool {
     let (Some(asked), Some(zone)) = (world.annotation(names::LAUNCH), world.annotation(names::LAUNCH_ZONE))
     else {
         return false;
     };
+    if disk.is_some_and(|disk| disk.zone != zone) {
+        return false;
+    }
     let Some(generation) = generation_of(instance) else { return false };
     let launch =
         |group: &SecurityGroup| build::launch(world.validated, world.settings, &group.id, generation, zone);
@@ -113,7 +116,7 @@ fn is_wanted(world: &World<'_>, instance: &Instance) -> bool {
 /// for this very wish and is of no use is kept too: the next would be like it.
 pub(super) fn next<'a>(world: &World<'a>, home: &Instance, disk: Option<&Volume>) -> Option<&'a Instance> {
     let is_left = of_instance(world, home).is_none() || !reasons(world, home).is_empty();
-    let is_of_use = |next: &&Instance| fits(world.validated, next, disk) || is_as_asked(world, next);
+    let is_of_use = |next: &&Instance| fits(world.validated, next, disk) || is_as_asked(world, next, disk);
     candidate(world, home).filter(|_| is_left).filter(is_of_use)
 }
 
@@ -134,7 +137,7 @@ pub(super) fn target<'a>(world: &World<'a>, plan: &mut Plan, home: &Home<'a, '_>
         Some(next) if fits(world.validated, next, home.disk) => {
             prepared(world, plan, next).unwrap_or(home.node)
         }
-        Some(next) if is_as_asked(world, next) => {
+        Some(next) if is_as_asked(world, next, home.disk) => {
             let text = format!(
                 "{} was launched for this very wish and is not what is asked for: terminate it to have it replaced",
                 next.id

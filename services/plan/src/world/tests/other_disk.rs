@@ -8,7 +8,7 @@ use resources::names::{self, condition};
 use resources::{DeletionPolicy, Phase, RunState};
 
 use super::model::World;
-use super::operations::{become_, deleted, end_machine, on_the_way, paused};
+use super::operations::{become_, deleted, end_machine, half_moved, on_the_way, paused};
 use super::runner::settle;
 use super::silent::passes;
 use super::{check_gone, check_serving, phase, serving};
@@ -62,18 +62,26 @@ fn a_disk_in_the_place_of_a_missing_one_is_claimed_anew() {
     }
 }
 
+/// The disk is put in the place of another, in another zone: the database goes there.
+fn check_follows(world: &mut World) {
+    let disk = world.volumes.remove(0);
+    let zone = settings().zones.into_keys().find(|zone| *zone != disk.zone).unwrap();
+    world.volumes.push(Volume { zone: zone.clone(), ..restored(&disk) });
+    settle(world, None, false);
+    check_serving(world, None);
+    let living = world.instances.iter().find(|found| !found.state.is_ending()).unwrap();
+    assert_eq!(living.zone, zone, "no disk comes into another zone");
+}
+
 #[test]
 fn a_machine_is_made_where_the_disk_is_that_was_put_in_the_place_of_another() {
     let runs_anew =
         |world: &World| world.instances.get(1).is_some_and(|second| second.state == InstanceState::Running);
-    let mut world = on_the_way(serving(), |world| end_machine(world, 0), runs_anew);
-    let disk = world.volumes.remove(0);
-    let zone = settings().zones.into_keys().find(|zone| *zone != disk.zone).unwrap();
-    world.volumes.push(Volume { zone: zone.clone(), ..restored(&disk) });
-    settle(&mut world, None, false);
-    check_serving(&world, None);
-    let living = world.instances.iter().find(|found| !found.state.is_ending()).unwrap();
-    assert_eq!(living.zone, zone, "no disk comes into another zone");
+    check_follows(&mut on_the_way(serving(), |world| end_machine(world, 0), runs_anew));
+    // Where it was to move, the next machine runs already where the disk of before was.
+    let mut moves = half_moved();
+    (moves.children.pod, moves.children.attachments) = (None, Vec::new());
+    check_follows(&mut moves);
 }
 
 #[test]
