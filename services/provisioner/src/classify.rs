@@ -94,7 +94,7 @@ pub fn answer(error: &kube::Error) -> Answer {
             500 if status.reason.is_empty() && status.message.contains("typed") => Answer::Well,
             500 if status.message.contains(UNDECLARED) => Answer::Well,
             500.. => Answer::Sick(Trouble::of_cluster(code::UNAVAILABLE, status.message.clone())),
-            _ if !is_its_own(status) && !matches!(status.code, 403 | 404 | 409) => {
+            _ if !is_its_own(status) && !matches!(status.code, 403 | 404 | 409 | TOO_LARGE) => {
                 Answer::Sick(Trouble::of_cluster(code::UNAVAILABLE, status.message.clone()))
             }
             _ => Answer::Well,
@@ -151,10 +151,16 @@ fn answered(status: &kube::core::Status, position: Position, hash: &str) -> Verd
         }
         // The request itself is wrong: 400, 405, 413, 415, 422.
         _ if is_its_own(status) => Verdict::Refused(message()),
-        // Nobody else has a say in what a resource may become.
+        // Nobody else has a say in what a resource may become. That one is too large on the way is no trouble of another.
+        TOO_LARGE => {
+            Verdict::Busy { trouble: Trouble::of_resource(code::UNAVAILABLE, message()), after: None }
+        }
         _ => Verdict::Busy { trouble: Trouble::of_cluster(code::UNAVAILABLE, message()), after: None },
     }
 }
+
+/// The code of an answer to a request that is too large.
+const TOO_LARGE: u16 = 413;
 
 /// The reason that the library gives an answer which it cannot read.
 const UNREAD: &str = "Failed to parse error data";
@@ -309,6 +315,16 @@ mod tests {
             assert!(matches!(answer(&error), Answer::Sick(_)), "{status:?}");
             assert_eq!(code_of(&verdict(status)), code::UNAVAILABLE);
         }
+    }
+
+    #[test]
+    fn a_resource_that_is_too_large_on_the_way_is_in_nobodys_way() {
+        let page = status(TOO_LARGE, "Failed to parse error data", "<html></html>");
+        let error = kube::Error::Api(Box::new(page.clone()));
+        assert_eq!(answer(&error), Answer::Well);
+        let Verdict::Busy { trouble, .. } = verdict(page) else { panic!("it may be taken later") };
+        assert!(!trouble.cluster, "{trouble:?}");
+        assert_eq!(code_of(&verdict(status(TOO_LARGE, "RequestEntityTooLarge", "limit"))), "refused");
     }
 
     #[test]
