@@ -150,6 +150,18 @@ impl RunState {
     }
 }
 
+impl DeletionPolicy {
+    /// Of two policies the one that keeps more.
+    #[must_use]
+    pub const fn most_careful(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Retain, _) | (_, Self::Retain) => Self::Retain,
+            (Self::Snapshot, _) | (_, Self::Snapshot) => Self::Snapshot,
+            (Self::Delete, Self::Delete) => Self::Delete,
+        }
+    }
+}
+
 impl Desired {
     /// Whether it asks for the end of what it protects: nobody mints that, and nobody carries it out.
     pub const fn contradicts_itself(&self) -> bool {

@@ -141,7 +141,8 @@ pub fn follow(verb: Verb, present: Present<'_>, nonce: &str) -> Result<Next, Ref
 /// The state after a deletion; `None` where the database is deleted already. `wanted` and `base` are those of [`Present`];
 /// without a base, no cluster ever took any state of it, and what follows is for [`crate::recovery`] to say.
 pub fn delete(wanted: &Desired, base: &Desired) -> Result<Option<Desired>, Refusal> {
-    let deletion_policy = most_careful(wanted.storage.deletion_policy, base.storage.deletion_policy);
+    // What was asked for last is what people see, even where a cluster refused it.
+    let deletion_policy = wanted.storage.deletion_policy.most_careful(base.storage.deletion_policy);
     let run_state = match (base.run_state, deletion_policy) {
         (RunState::Deleted | RunState::Purged, _) => return Ok(None),
         (RunState::Running | RunState::Paused, DeletionPolicy::Retain) => RunState::Deleted,
@@ -156,15 +157,6 @@ pub fn delete(wanted: &Desired, base: &Desired) -> Result<Option<Desired>, Refus
     }
     let storage = Storage { deletion_policy, ..base.storage.clone() };
     Ok(Some(Desired { run_state, storage, ..base.clone() }))
-}
-
-/// Of two policies the one that keeps more. What was asked for last is what people see, even where a cluster refused it.
-const fn most_careful(one: DeletionPolicy, other: DeletionPolicy) -> DeletionPolicy {
-    match (one, other) {
-        (DeletionPolicy::Retain, _) | (_, DeletionPolicy::Retain) => DeletionPolicy::Retain,
-        (DeletionPolicy::Snapshot, _) | (_, DeletionPolicy::Snapshot) => DeletionPolicy::Snapshot,
-        (DeletionPolicy::Delete, DeletionPolicy::Delete) => DeletionPolicy::Delete,
-    }
 }
 
 #[cfg(test)]

@@ -228,14 +228,20 @@ pub fn without_good_state(asked: &Desired, evidence: Evidence) -> Desired {
 }
 
 /// The last good state again, but for what cannot go back of `held`, the newest state that was not refused: a volume that
-/// may have grown to its size stays so large, a restart that may have been done is not followed by another one, and a
-/// protection that was asked for stays on while there is something to protect.
-pub fn go_back(good: &Desired, held: &Desired) -> Desired {
+/// may have grown to its size stays so large, and a restart that may have been done is not followed by another one. Nor does
+/// anything go back by which data is safer than it was, be it of `asked`, the state that failed: of the deletion policies the
+/// most careful one stays, and a protection stays on while there is something to protect.
+pub fn go_back(good: &Desired, held: &Desired, asked: &Desired) -> Desired {
     let mut next = good.clone();
     next.restart_nonce.clone_from(&held.restart_nonce);
     next.storage.size_gib = good.storage.size_gib.max(held.storage.size_gib);
-    next.deletion_protection =
-        !good.run_state.is_end() && (good.deletion_protection || held.deletion_protection);
+    for other in [held, asked] {
+        next.storage.deletion_policy =
+            next.storage.deletion_policy.most_careful(other.storage.deletion_policy);
+        next.deletion_protection |= other.deletion_protection;
+    }
+    // Beside an end there is no protection.
+    next.deletion_protection &= !good.run_state.is_end();
     next
 }
 

@@ -167,10 +167,33 @@ fn going_back_takes_no_protection_away() {
         (&protected, &open, true),
         (&protected, &protected, true),
     ] {
-        assert_eq!(go_back(good, held).deletion_protection, expected);
+        assert_eq!(go_back(good, held, good).deletion_protection, expected);
+        assert_eq!(go_back(good, good, held).deletion_protection, expected, "asked for, and refused");
     }
     let gone = Desired { run_state: RunState::Deleted, ..desired() };
-    assert!(!go_back(&gone, &protected).contradicts_itself());
+    assert!(!go_back(&gone, &protected, &protected).contradicts_itself());
+}
+
+#[test]
+fn going_back_keeps_the_policy_that_keeps_most() {
+    use DeletionPolicy::{Delete, Retain, Snapshot};
+    let with = |deletion_policy| {
+        let before = desired();
+        Desired { storage: Storage { deletion_policy, ..before.storage.clone() }, ..before }
+    };
+    for (good, other, expected) in [
+        (Delete, Retain, Retain),
+        (Delete, Snapshot, Snapshot),
+        (Snapshot, Retain, Retain),
+        (Retain, Delete, Retain),
+        (Snapshot, Delete, Snapshot),
+        (Delete, Delete, Delete),
+    ] {
+        let (good, other) = (with(good), with(other));
+        for back in [go_back(&good, &other, &good), go_back(&good, &good, &other)] {
+            assert_eq!(back, with(expected), "{good:?} {other:?}");
+        }
+    }
 }
 
 #[test]
@@ -207,19 +230,19 @@ fn going_back_keeps_the_size_that_may_be_there() {
     let (mut good, mut held) = (desired(), desired());
     good.config.clear();
     held.storage.size_gib = 500;
-    let back = go_back(&good, &held);
+    let back = go_back(&good, &held, &held);
     assert_eq!(back.storage.size_gib, 500);
     good.storage.size_gib = 500;
     assert_eq!(back, good, "everything else is the good state's");
     held.storage.size_gib = 50;
-    assert_eq!(go_back(&good, &held), good);
+    assert_eq!(go_back(&good, &held, &held), good);
 }
 
 #[test]
 fn going_back_does_not_restart_again() {
     let (good, mut held) = (desired(), desired());
     held.restart_nonce = Some("2".to_owned());
-    assert_eq!(go_back(&good, &held), held, "a restart that may have been done stays done");
+    assert_eq!(go_back(&good, &held, &held), held, "a restart that may have been done stays done");
 }
 
 #[test]

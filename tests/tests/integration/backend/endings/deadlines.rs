@@ -95,6 +95,28 @@ async fn a_change_that_runs_out_of_time_goes_back_to_the_last_good_state() {
 }
 
 #[tokio::test]
+async fn a_change_that_is_taken_back_leaves_data_as_safe_as_it_asked_for() {
+    let app = App::new().await;
+    let careless = json!({"name": "trades", "region": "eu-west-1", "storage": {"deletion_policy": "delete"}});
+    let made = app.create(&app.acme, &careless).await.body;
+    app.hear(vec![observation(id_of(&made), 1, 1)], Vec::new()).await;
+    let wish = json!({
+        "storage": {"deletion_policy": "retain"},
+        "deletion_protection": true,
+        "config": {"a.b": "1"},
+    });
+    let changed = app.patch(text(&made["database"]["id"]), "\"1-1\"", &wish).await.body;
+    app.run_out(&changed).await;
+    assert_eq!(app.judged().await.reverted, 1);
+    let shown = app.database(&made).await;
+    assert_eq!((&shown["config"], &shown["seq"]), (&json!({}), &json!(3)));
+    assert_eq!(
+        (text(&shown["storage"]["deletion_policy"]), &shown["deletion_protection"]),
+        ("retain", &json!(true))
+    );
+}
+
+#[tokio::test]
 async fn what_is_to_be_kept_is_late_and_goes_on() {
     let app = App::new().await;
     let wish = json!({"name": "trades", "region": "eu-west-1", "on_failure": "keep"});
