@@ -76,6 +76,17 @@ struct Row {
     about: AboutColumns,
 }
 
+/// What follows `unclaimed u join`: rows that are open and no longer so.
+macro_rules! no_longer {
+    () => {
+        "databases d on d.id = u.database_id and d.cluster_id = u.cluster_id \
+         left join observations s on s.database_id = d.id where u.resolved_at is null \
+         and not coalesce((s.epoch, s.seq) > (d.epoch, d.seq), false) \
+         and not coalesce(s.present and (s.epoch, s.seq) = (d.epoch, d.seq) and s.content_hash <> '' \
+         and s.content_hash <> d.content_hash, false)"
+    };
+}
+
 impl Store {
     /// How many databases are unclaimed, by reason.
     pub async fn unclaimed_count(&self) -> Result<Vec<(String, i64)>, Error> {
@@ -138,19 +149,37 @@ impl Store {
     }
 
     /// Resolves what is no longer so: the cluster is the database's own, and what is believed of it is neither ahead of
-    /// what was minted nor other content at the same position.
+    /// what was minted nor other content at the same position. What is being told right now is left alone.
+    // In two statements: what is told is written together with what is believed, and only what is asked once the rows are
+    // locked sees both. Nobody is waited for: whoever has a row may wait for another one that is locked here.
     pub async fn resolve_unclaimed(&self) -> Result<u64, Error> {
-        let done = sqlx::query(
-            "update unclaimed u set resolved_at = now() from databases d \
-             left join observations s on s.database_id = d.id \
-             where u.resolved_at is null and d.id = u.database_id and d.cluster_id = u.cluster_id \
-             and not coalesce((s.epoch, s.seq) > (d.epoch, d.seq), false) \
-             and not coalesce(s.present and (s.epoch, s.seq) = (d.epoch, d.seq) and s.content_hash <> '' \
-             and s.content_hash <> d.content_hash, false)",
-        )
-        .execute(&self.pool)
+        let mut transaction = self.pool.begin().await.map_err(Error::from_sqlx)?;
+        let rows: Vec<(Uuid, String)> = sqlx::query_as(concat!(
+            "select u.database_id, u.cluster_id from unclaimed u join ",
+            no_longer!(),
+            " for update of u skip locked"
+        ))
+        .fetch_all(&mut *transaction)
         .await
         .map_err(Error::from_sqlx)?;
+        if rows.is_empty() {
+            return Ok(0);
+        }
+        let (databases, clusters): (Vec<Uuid>, Vec<String>) = rows.into_iter().unzip();
+        let done = sqlx::query(concat!(
+            "with locked as (select u.database_id, u.cluster_id from unclaimed u \
+             join unnest($1::uuid[], $2::text[]) as l (database_id, cluster_id) \
+             on l.database_id = u.database_id and l.cluster_id = u.cluster_id join ",
+            no_longer!(),
+            ") update unclaimed u set resolved_at = now() from locked \
+             where u.database_id = locked.database_id and u.cluster_id = locked.cluster_id"
+        ))
+        .bind(databases)
+        .bind(clusters)
+        .execute(&mut *transaction)
+        .await
+        .map_err(Error::from_sqlx)?;
+        transaction.commit().await.map_err(Error::from_sqlx)?;
         Ok(done.rows_affected())
     }
 }

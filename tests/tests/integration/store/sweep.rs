@@ -7,6 +7,7 @@ use ::store::{
 };
 use domain::{DatabaseId, OperationKind, Position};
 use testkit::eventually;
+use testkit::postgres::Session;
 
 use super::absorb::fresh;
 use super::{Created, Try, as_minted, at, mint, observation, outcome};
@@ -264,6 +265,28 @@ async fn a_repair_stands_above_what_the_cluster_holds() {
     scene.store.absorb(&Batch { outcomes, ..fresh(Vec::new()) }).await.unwrap();
     let operation = scene.store.operation(None, minted.operation).await.unwrap().unwrap();
     assert_eq!(operation.operation.state, domain::OperationState::Running);
+}
+
+#[tokio::test]
+async fn what_is_being_told_is_not_resolved_by_what_was_so_before() {
+    let scene = Try::new().await;
+    let created = published(&scene, "trades").await;
+    let held = Position { epoch: 3, seq: 40 };
+    scene.store.absorb(&fresh(vec![observation(created.id, held)])).await.unwrap();
+    // Minted above it: nothing is ahead any more, until the cluster is told of as ahead of that, too.
+    assert_eq!(scene.change(created.id, |_| ()).await.position, Position { epoch: 4, seq: 2 });
+    let mut telling = Session::open(&scene.url).await.unwrap();
+    for statement in
+        ["begin", "update observations set epoch = 9", "update unclaimed set epoch = 9, seen = seen + 1"]
+    {
+        telling.run(statement).await.unwrap();
+    }
+    assert_eq!(scene.store.resolve_unclaimed().await.unwrap(), 0, "nobody waits for whoever tells it");
+    telling.run("commit").await.unwrap();
+    assert_eq!(scene.store.resolve_unclaimed().await.unwrap(), 0);
+    assert_eq!(scene.ask("select code, resolved_at is null from unclaimed").await, "ahead|t");
+    scene.ask("update observations set epoch = 3").await;
+    assert_eq!(scene.store.resolve_unclaimed().await.unwrap(), 1);
 }
 
 #[tokio::test]
