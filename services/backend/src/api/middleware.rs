@@ -44,7 +44,7 @@ pub(crate) async fn around(State(api): State<Api>, mut request: Request, next: N
         TraceContext::adopt(&parent, &span);
     }
     async {
-        let mut response = match api.gate().refusal(&method, &route, request.uri().path()) {
+        let mut response = match api.gate().refusal(&method, &route) {
             Some(refusal) => refusal.into_response(),
             None => answer(next, request).await,
         };

@@ -106,6 +106,19 @@ async fn what_waits_too_long_holds_back_the_databases_of_its_partition_only() {
     assert_eq!((answer.status.as_u16(), text(&answer.body["code"])), (503, "backlog"));
     let detail = text(&answer.body["detail"]);
     assert!(detail.contains("600 s") && detail.contains("partition"), "{detail}");
+    for way in [
+        late.to_uppercase(),
+        late.replace('-', ""),
+        format!("{{{late}}}"),
+        format!("urn:uuid:{late}"),
+        late.replacen('-', "%2D", 1),
+    ] {
+        let request = app.request(&app.acme, Method::DELETE, &format!("/v1/databases/{way}"));
+        let answer = app.send(request.header("If-Match", "\"9-9\"")).await;
+        assert_eq!((answer.status.as_u16(), text(&answer.body["code"])), (503, "backlog"), "{way}");
+    }
+    let verb = format!("/v1/databases/{}:pause", late.to_uppercase());
+    assert_eq!(app.send(app.request(&app.acme, Method::POST, &verb)).await.status, 503);
     let changed = app.patch(&other, "\"1-1\"", &json!({"config": {"a.b": "1"}})).await;
     assert_eq!(changed.status, 202, "{changed:?}");
     for number in 0..16 {

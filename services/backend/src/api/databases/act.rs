@@ -11,7 +11,7 @@ use super::super::auth::Caller;
 use super::super::body::Body;
 use super::super::failure::Failure;
 use super::states::{self, Wish};
-use super::{id, purge, resend};
+use super::{purge, resend, to_change};
 
 /// Does what the path says.
 pub(crate) async fn act(
@@ -24,18 +24,18 @@ pub(crate) async fn act(
     let Some((text, verb)) = text.split_once(':') else { return Err(Failure::method()) };
     let wish = Wish { api: &api, caller: &caller, headers: &headers };
     match verb {
-        "pause" => states::pause(wish, id(text)?).await,
-        "resume" => states::resume(wish, id(text)?).await,
-        "restart" => states::restart(wish, id(text)?).await,
-        "undelete" => states::undelete(wish, id(text)?).await,
+        "pause" => states::pause(wish, to_change(&api, text)?).await,
+        "resume" => states::resume(wish, to_change(&api, text)?).await,
+        "restart" => states::restart(wish, to_change(&api, text)?).await,
+        "undelete" => states::undelete(wish, to_change(&api, text)?).await,
         "purge" => {
             let body = Body::from_request(request, &api).await?;
-            purge::purge(wish, id(text)?, &body).await
+            purge::purge(wish, to_change(&api, text)?, &body).await
         }
         "resend" => {
             let body = Body::from_request(request, &api).await?;
             let wish = act::Wish { caller: &caller, headers: &headers, body: &body };
-            resend::resend(&api, wish, id(text)?).await
+            resend::resend(&api, wish, to_change(&api, text)?).await
         }
         _ => Err(Failure::no_route()),
     }

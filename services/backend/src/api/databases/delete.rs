@@ -12,7 +12,7 @@ use super::super::auth::Caller;
 use super::super::failure::Failure;
 use super::super::{Api, answer, precondition};
 use super::states::refusal;
-use super::{accepted, audit, etag, id, mint};
+use super::{accepted, audit, etag, mint, to_change};
 
 /// Delete a database
 ///
@@ -42,7 +42,7 @@ pub(crate) async fn delete(
     Path(text): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let id = id(&text)?;
+    let id = to_change(&api, &text)?;
     let mut transaction = api.store().begin().await?;
     let locked = transaction.lock_database(caller.scope()?, id).await?;
     let locked = locked.ok_or_else(|| Failure::not_found("database"))?;

@@ -23,6 +23,13 @@ fn id(text: &str) -> Result<DatabaseId, Failure> {
     text.parse().map_err(|_| Failure::not_found("database"))
 }
 
+/// The same of one that is to change: nothing is promised of which nobody could be told now.
+fn to_change(api: &Api, text: &str) -> Result<DatabaseId, Failure> {
+    let id = id(text)?;
+    api.gate().takes(id)?;
+    Ok(id)
+}
+
 /// A mint in the name of a caller, with the usual terms.
 pub(crate) fn mint(api: &Api, caller: &Caller, kind: OperationKind, desired: Desired) -> Mint {
     Mint {

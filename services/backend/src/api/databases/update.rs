@@ -11,7 +11,7 @@ use super::super::auth::Caller;
 use super::super::body::Body;
 use super::super::failure::Failure;
 use super::super::{Api, answer, precondition};
-use super::{accepted, audit, etag, id, mint};
+use super::{accepted, audit, etag, mint, to_change};
 
 /// Change a database
 ///
@@ -49,7 +49,7 @@ pub(crate) async fn update(
     body: Body,
 ) -> Result<Response, Failure> {
     let change: Change = body.parse::<UpdateDatabase>()?.into();
-    let id = id(&text)?;
+    let id = to_change(&api, &text)?;
     let mut transaction = api.store().begin().await?;
     let locked = transaction.lock_database(caller.scope()?, id).await?;
     let locked = locked.ok_or_else(|| Failure::not_found("database"))?;
