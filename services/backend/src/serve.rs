@@ -65,19 +65,20 @@ pub enum Error {
 
 /// Opens a store for a program.
 pub fn store(database: &Database, application: &str) -> Result<Store, store::Error> {
-    let settings = Settings {
-        application: application.to_owned(),
-        connections: database.database_connections,
-        ..Settings::default()
-    };
+    let settings = settings(database.database_connections, application);
     Store::connect(database.database_url.expose_secret(), &settings)
 }
 
+fn settings(connections: u32, application: &str) -> Settings {
+    Settings { application: application.to_owned(), connections, ..Settings::default() }
+}
+
 /// That of requests to the API, and that of all other work, with so many connections: tenants may take all of the first.
-fn stores(database: Database, work: u32, application: &str) -> Result<(Store, Store), Error> {
-    let requests = store(&database, application).map_err(Error::Store)?;
-    let database = Database { database_connections: work, ..database };
-    Ok((requests, store(&database, application).map_err(Error::Store)?))
+fn stores(database: &Database, work: u32, application: &str) -> Result<(Store, Store), Error> {
+    let requests = store(database, application).map_err(Error::Store)?;
+    let url = database.database_url.expose_secret();
+    let work = requests.beside(url, &settings(work, application)).map_err(Error::Store)?;
+    Ok((requests, work))
 }
 
 /// Runs until a signal.
@@ -86,7 +87,7 @@ pub async fn run(args: Serve) -> Result<(), Error> {
         args;
     let service = runtime::service!("slipway-backend");
     let program = Program::start(service, &telemetry, &ops).await.map_err(Error::Program)?;
-    let (requests, store) = stores(database, bounds.work_connections, service.name)?;
+    let (requests, store) = stores(&database, bounds.work_connections, service.name)?;
     let metrics = Metrics::new(&program.metrics);
     let doorbell = Doorbell::default();
     let member = Member::new(service.name, service.version);

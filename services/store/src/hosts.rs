@@ -4,7 +4,7 @@
 //! the others, because one may have been promoted without the chosen one's knowledge; when it does not answer, became read-only
 //! or is no more the newest, all servers are asked at once and the one that takes writes is chosen for every new connection.
 //! *Invariant:* of two servers that take writes the one with the newer timeline is right, and a pool never goes back to an
-//! older timeline than it has seen: that would be an old primary that woke.
+//! older timeline than it has seen, or another pool of its program: that would be an old primary that woke.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,9 +34,40 @@ const TIMELINE: &str = "select case when pg_is_in_recovery() or current_setting(
 /// The parameter by which other clients choose a server of a list; here it is always the one that takes writes.
 const ATTRIBUTES: &str = "target_session_attrs";
 
+/// The newest timeline that any pool of a program has seen; empty where there is one server only, of which nothing is expected.
+/// Clones are the same one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Newest(Arc<watch::Sender<String>>);
+
+impl Newest {
+    fn saw(&self, timeline: &str) {
+        self.0.send_if_modified(|newest| {
+            let newer = timeline > newest.as_str();
+            if newer {
+                timeline.clone_into(newest);
+            }
+            newer
+        });
+    }
+
+    /// Waits until a newer one was seen.
+    async fn outdoes(&self, timeline: &str) {
+        let mut newest = self.0.subscribe();
+        // It ends with an error only where nobody could tell of one any more, which holds it here.
+        drop(newest.wait_for(|newest| newest.as_str() > timeline).await);
+    }
+
+    fn get(&self) -> String {
+        self.0.borrow().clone()
+    }
+}
+
 /// Which server was chosen, as far as connections have to know it.
 #[derive(Debug, Clone)]
-pub(crate) struct Choice(Arc<watch::Sender<State>>);
+pub(crate) struct Choice {
+    state: Arc<watch::Sender<State>>,
+    newest: Newest,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -44,49 +75,34 @@ struct State {
     made: bool,
     /// When it last changed, or was seen to be wrong: connections older than that go to the wrong server.
     changed: Option<Instant>,
-    /// The newest timeline that was seen; empty where there is one server only, of which nothing is expected.
-    newest: String,
 }
 
 impl Choice {
     /// A choice between so many servers; between one there is none.
-    pub(crate) fn between(servers: usize) -> Self {
-        Self(Arc::new(watch::Sender::new(State { made: servers < 2, ..State::default() })))
+    pub(crate) fn between(servers: usize, newest: Newest) -> Self {
+        let state = State { made: servers < 2, ..State::default() };
+        Self { state: Arc::new(watch::Sender::new(state)), newest }
     }
 
     /// Whether a connection of this age was made before the last change.
     fn outdates(&self, age: Duration) -> bool {
-        self.0.borrow().changed.is_some_and(|changed| age >= changed.elapsed())
+        self.state.borrow().changed.is_some_and(|changed| age >= changed.elapsed())
     }
 
     /// Whether a server of this timeline may be the chosen one; waits a little for the first choice.
     async fn allows(&self, timeline: &str) -> bool {
-        let mut state = self.0.subscribe();
+        let mut state = self.state.subscribe();
         let made = tokio::time::timeout(PATIENCE, state.wait_for(|state| state.made)).await;
-        matches!(made, Ok(Ok(state)) if timeline >= state.newest.as_str())
+        matches!(made, Ok(Ok(_))) && timeline >= self.newest.get().as_str()
     }
 
     fn make(&self, changed: bool) {
-        self.0.send_modify(|state| {
+        self.state.send_modify(|state| {
             state.made = true;
             if changed {
                 state.changed = Some(Instant::now());
             }
         });
-    }
-
-    fn saw(&self, timeline: &str) {
-        self.0.send_if_modified(|state| {
-            let newer = timeline > state.newest.as_str();
-            if newer {
-                timeline.clone_into(&mut state.newest);
-            }
-            newer
-        });
-    }
-
-    fn newest(&self) -> String {
-        self.0.borrow().newest.clone()
     }
 }
 
@@ -142,7 +158,10 @@ impl Watcher {
     async fn run(mut self) {
         while !self.pool.is_closed() {
             match self.find().await {
-                Some(connection) => self.stay(connection).await,
+                Some(connection) => {
+                    self.stay(connection).await;
+                    self.leave();
+                }
                 None => tokio::time::sleep(AGAIN).await,
             }
         }
@@ -160,20 +179,24 @@ impl Watcher {
     /// Asks the chosen server until it takes no writes any more.
     async fn until_refused(&self, mut connection: PgConnection) {
         while let Some(timeline) = timeline(&mut connection).await {
-            self.choice.saw(&timeline);
+            self.choice.newest.saw(&timeline);
             tokio::time::sleep(EVERY).await;
         }
     }
 
-    /// Asks the others now and then until one takes writes on a newer timeline than any before, that of the chosen one included.
+    /// Asks the others now and then until one takes writes on a newer timeline than the chosen one's, or another pool saw that.
     async fn until_outdone(&self) {
+        tokio::select! {
+            () = self.choice.newest.outdoes(&self.timeline) => {}
+            () = self.ask_others() => {}
+        }
+    }
+
+    /// Asks the others now and then, without an end.
+    async fn ask_others(&self) {
         loop {
             tokio::time::sleep(OTHERS).await;
-            let newest = self.choice.newest();
-            let others = self.ask(|number| number != self.chosen).await;
-            if others.iter().any(|(_, timeline, _)| *timeline > newest) {
-                return;
-            }
+            self.ask(|number| number != self.chosen).await;
         }
     }
 
@@ -187,7 +210,7 @@ impl Watcher {
         let answers = asked.join_all().await.into_iter();
         let writable =
             answers.filter_map(|(number, answer)| answer.map(|(timeline, it)| (number, timeline, it)));
-        writable.inspect(|(_, timeline, _)| self.choice.saw(timeline)).collect()
+        writable.inspect(|(_, timeline, _)| self.choice.newest.saw(timeline)).collect()
     }
 
     /// Asks all servers and chooses.
@@ -195,7 +218,7 @@ impl Watcher {
         let writable = self.ask(|_| true).await;
         let timelines: Vec<(usize, &str)> =
             writable.iter().map(|(number, timeline, _)| (*number, timeline.as_str())).collect();
-        let Some(number) = choose(&timelines, self.chosen, &self.choice.newest()) else {
+        let Some(number) = choose(&timelines, self.chosen, &self.choice.newest.get()) else {
             self.leave();
             self.say_alone(!timelines.is_empty());
             return None;
@@ -214,7 +237,7 @@ impl Watcher {
     /// Of an old primary no connection is used any more, whether the newer one answers or not. A server that only does not answer
     /// keeps its connections: it may be busy.
     fn leave(&self) {
-        if self.choice.newest() > self.timeline {
+        if self.choice.newest.get() > self.timeline {
             self.choice.make(true);
         }
     }
@@ -360,33 +383,50 @@ mod tests {
         }
     }
 
+    /// Chose between servers that nobody reaches, by the first timeline.
+    fn watcher(choice: &Choice) -> Watcher {
+        let pool = PgPool::connect_lazy("postgres://nobody@127.0.0.1:1/nothing").unwrap();
+        let (choice, timeline) = (choice.clone(), "00000001".to_owned());
+        choice.newest.saw(&timeline);
+        choice.make(false);
+        Watcher { hosts: Vec::new(), pool, choice, chosen: 0, timeline, alone: false }
+    }
+
     #[tokio::test]
     async fn an_old_primary_is_left_although_the_newer_one_does_not_answer() {
-        let pool = PgPool::connect_lazy("postgres://nobody@127.0.0.1:1/nothing").unwrap();
-        let choice = Choice::between(2);
-        let timeline = "00000001".to_owned();
-        let watcher =
-            Watcher { hosts: Vec::new(), pool, choice: choice.clone(), chosen: 0, timeline, alone: false };
-        choice.saw("00000001");
-        choice.make(false);
+        let choice = Choice::between(2, Newest::default());
+        let watcher = watcher(&choice);
         watcher.leave();
         assert!(!choice.outdates(Duration::from_hours(1)), "it is the newest that was seen");
-        choice.saw("00000002");
+        choice.newest.saw("00000002");
         watcher.leave();
         assert!(choice.outdates(Duration::from_hours(1)), "writes to it would be lost");
     }
 
     #[tokio::test]
+    async fn what_one_pool_sees_holds_for_the_other() {
+        let newest = Newest::default();
+        let [one, other] = [2, 2].map(|servers| Choice::between(servers, newest.clone()));
+        let watcher = watcher(&other);
+        assert!(other.allows("00000001").await);
+        one.newest.saw("00000002");
+        assert!(!other.allows("00000001").await);
+        let left = tokio::time::timeout(PATIENCE, watcher.until_outdone()).await;
+        assert!(left.is_ok(), "it looks again at once, and not when the others are asked the next time");
+    }
+
+    #[tokio::test]
     async fn connections_from_before_a_change_are_outdated() {
-        let choice = Choice::between(2);
+        let choice = Choice::between(2, Newest::default());
         assert!(!choice.allows("00000001").await, "nobody chose yet");
-        choice.saw("00000001");
+        choice.newest.saw("00000001");
         choice.make(false);
         assert!(choice.allows("00000001").await && !choice.outdates(Duration::from_hours(1)));
-        choice.saw("00000002");
+        choice.newest.saw("00000002");
         choice.make(true);
         assert!(!choice.allows("00000001").await && choice.allows("00000002").await);
         assert!(choice.outdates(Duration::from_hours(1)) && !choice.outdates(Duration::ZERO));
-        assert!(Choice::between(1).allows("00000001").await, "one server is always the chosen one");
+        let alone = Choice::between(1, Newest::default());
+        assert!(alone.allows("00000001").await, "one server is always the chosen one");
     }
 }

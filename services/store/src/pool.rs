@@ -8,7 +8,7 @@ use std::time::Duration;
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 
-use crate::hosts::{self, Choice, Watch};
+use crate::hosts::{self, Choice, Newest, Watch};
 use crate::{Error, Schema};
 
 /// Patience with what Postgres is asked in one statement: a little more than the server's own, which counts only while there
@@ -57,6 +57,7 @@ impl Default for Settings {
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) pool: PgPool,
+    newest: Newest,
     /// Where there are several servers: ends with the last handle.
     _watch: Option<Arc<Watch>>,
 }
@@ -65,10 +66,20 @@ impl Store {
     /// A store at `url`, which may name several servers (`host:port,host:port`): the one that takes writes is used. Connects
     /// when first used, so that a program can start, and say so, while Postgres is down.
     pub fn connect(url: &str, settings: &Settings) -> Result<Self, Error> {
+        Self::knowing(Newest::default(), url, settings)
+    }
+
+    /// Another pool of the same servers. What either of them learns of which is the newest holds for both: of one program
+    /// nobody writes to an old primary that others of it know to be one.
+    pub fn beside(&self, url: &str, settings: &Settings) -> Result<Self, Error> {
+        Self::knowing(self.newest.clone(), url, settings)
+    }
+
+    fn knowing(newest: Newest, url: &str, settings: &Settings) -> Result<Self, Error> {
         let hosts = hosts::split(url)?;
         let hosts: Vec<PgConnectOptions> =
             hosts.iter().map(|host| settings.options(host)).collect::<Result<_, _>>()?;
-        let choice = Choice::between(hosts.len());
+        let choice = Choice::between(hosts.len(), newest.clone());
         let (new, old) = (choice.clone(), choice.clone());
         let patience = settings.statement;
         let pool = PgPoolOptions::new()
@@ -90,7 +101,7 @@ impl Store {
         // A list of hosts has at least one.
         let pool = pool.connect_lazy_with(hosts[0].clone());
         let watch = (hosts.len() > 1).then(|| Arc::new(hosts::watch_over(hosts, pool.clone(), choice)));
-        Ok(Self { pool, _watch: watch })
+        Ok(Self { pool, newest, _watch: watch })
     }
 
     /// Whether Postgres answers, every migration known to this program was applied, and none took away what it needs.

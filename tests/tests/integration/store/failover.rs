@@ -180,6 +180,32 @@ async fn a_primary_that_goes_on_beside_a_newer_one_is_left() {
     assert!(has_all(&new, &[id]).await);
 }
 
+/// Of two pools of a program one may not reach the newer server, and would write to the older one for ever.
+#[tokio::test]
+async fn a_primary_that_another_pool_knows_to_be_old_is_left() {
+    let old = Server::primary().await.unwrap();
+    let new = old.standby().await.unwrap();
+    let one = Try::on(url_of(&[&old, &new])).await;
+    let straight = new.url();
+    let (_, host) = straight.rsplit_once('@').unwrap();
+    let proxy = Proxy::to(host.split_once('/').unwrap().0.parse().unwrap()).await.unwrap();
+    proxy.set(Mode::Refuse);
+    let first = old.url();
+    let (before, name) = first.rsplit_once('/').unwrap();
+    let url = format!("{before},{}/{name}", proxy.address());
+    let other = Try { store: one.store.beside(&url, &settings()).unwrap(), url, tenant: one.tenant.clone() };
+    other.go_on("before").await;
+    old.followed_by(&new).await.unwrap();
+    new.promote().await.unwrap();
+    let mut number = 0;
+    eventually(PATIENCE, "nobody at the older of two primaries", async || {
+        number += 1;
+        let refused = other.try_create(&format!("left-{number}")).await.is_err();
+        (refused && connections(&old).await == "0").then_some(())
+    })
+    .await;
+}
+
 /// Who uses the chosen server learns of its end no later because another one answers slowly, or not at all.
 #[tokio::test]
 async fn the_chosen_server_is_asked_while_another_is_slow_to_answer() {
