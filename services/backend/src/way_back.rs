@@ -21,7 +21,8 @@ pub(crate) async fn desired(
     };
     if let Some(good) = good {
         let held = transaction.base(locked).await?;
-        return Ok(go_back(&good, held.as_ref().unwrap_or(&good), &locked.desired));
+        let failed = (record.operation.kind, &locked.desired);
+        return Ok(go_back(&good, held.as_ref().unwrap_or(&good), failed));
     }
     // Of a cluster of which nothing is known, silence is no proof: a machine may have been found meanwhile, and have served.
     let evidence = Evidence {

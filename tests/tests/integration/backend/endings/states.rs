@@ -250,6 +250,26 @@ async fn what_runs_out_of_time_goes_back_and_keeps_its_error() {
 }
 
 #[tokio::test]
+async fn a_change_that_fails_takes_back_no_verb_that_it_passed_by() {
+    for verbs in [["pause", "resume"], ["delete", "undelete"]] {
+        let app = App::new().await;
+        let made = app.running("trades").await;
+        for (verb, seq) in verbs.iter().zip(2..) {
+            app.next(&made, verb, seq).await;
+        }
+        let wish = json!({"config": {"a.b": "1"}});
+        let changed = app.patch(text(&made["database"]["id"]), "\"1-3\"", &wish).await.body;
+        // The second verb was never carried out by itself.
+        app.hear(vec![observation(id_of(&made), 4, 2)], Vec::new()).await;
+        app.run_out(&changed).await;
+        assert_eq!(app.judged().await.reverted, 1, "{verbs:?}");
+        let shown = app.database(&made).await;
+        assert_eq!((text(&shown["run_state"]), shown["seq"].as_i64()), ("running", Some(5)), "{verbs:?}");
+        assert_eq!(shown["config"], json!({}), "{verbs:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_cancelled_verb_goes_back_but_a_restart_is_not_cancelled() {
     let app = App::new().await;
     let made = app.running("trades").await;
