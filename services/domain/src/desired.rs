@@ -167,4 +167,15 @@ impl Desired {
     pub const fn contradicts_itself(&self) -> bool {
         self.deletion_protection && self.run_state.is_end()
     }
+
+    /// The same with all of another state by which data is safer: of the deletion policies the more careful one, and the
+    /// protection, while there is something to protect.
+    #[must_use]
+    pub fn as_careful_as(mut self, other: &Self) -> Self {
+        let policy = &mut self.storage.deletion_policy;
+        *policy = policy.most_careful(other.storage.deletion_policy);
+        self.deletion_protection |= other.deletion_protection;
+        self.deletion_protection &= !self.run_state.is_end();
+        self
+    }
 }

@@ -131,9 +131,14 @@ pub fn follow(verb: Verb, present: Present<'_>, nonce: &str) -> Result<Next, Ref
     if verb == Verb::Restart {
         next.restart_nonce = Some(nonce.to_owned());
     }
-    if verb == Verb::Purge && wanted.storage.deletion_policy == DeletionPolicy::Snapshot {
-        // A last copy that people were told of is kept, even where a cluster refused the word.
-        next.storage.deletion_policy = DeletionPolicy::Snapshot;
+    match (verb, wanted.storage.deletion_policy) {
+        // What keeps data safe was asked for, even where a cluster refused it with something else.
+        (Verb::Pause | Verb::Resume | Verb::Restart | Verb::Undelete, _) => {
+            next = next.as_careful_as(wanted);
+        }
+        // So was a last copy, of which people were told.
+        (Verb::Purge, kept @ DeletionPolicy::Snapshot) => next.storage.deletion_policy = kept,
+        (Verb::Purge, DeletionPolicy::Retain | DeletionPolicy::Delete) => {}
     }
     Ok(Next::Mint(Box::new(next)))
 }
@@ -260,6 +265,19 @@ mod tests {
         let present = Present { wanted: &wanted, base: &base, failed: true };
         assert_eq!(follow(Verb::Undelete, present, ""), Ok(Next::Mint(Box::new(base.clone()))));
         assert_eq!(follow(Verb::Pause, present, ""), Err(Refusal::Deleted), "what was asked for last counts");
+    }
+
+    #[test]
+    fn what_keeps_data_safe_is_not_left_behind() {
+        let [mut wanted, mut base] = [RunState::Running, RunState::Running].map(desired);
+        wanted.deletion_protection = true;
+        base.storage.deletion_policy = DeletionPolicy::Delete;
+        for verb in [Verb::Pause, Verb::Restart] {
+            let present = Present { wanted: &wanted, base: &base, failed: true };
+            let Ok(Next::Mint(next)) = follow(verb, present, "nonce") else { panic!("nothing is minted") };
+            assert!(next.deletion_protection, "{verb}");
+            assert_eq!(next.storage.deletion_policy, DeletionPolicy::Retain, "{verb}");
+        }
     }
 
     #[test]

@@ -237,14 +237,7 @@ pub fn go_back(good: &Desired, held: &Desired, (failed, asked): (OperationKind, 
     next.run_state = before(failed, asked.run_state, good.run_state);
     next.restart_nonce.clone_from(&held.restart_nonce);
     next.storage.size_gib = good.storage.size_gib.max(held.storage.size_gib);
-    for other in [held, asked] {
-        next.storage.deletion_policy =
-            next.storage.deletion_policy.most_careful(other.storage.deletion_policy);
-        next.deletion_protection |= other.deletion_protection;
-    }
-    // Beside an end there is no protection.
-    next.deletion_protection &= !next.run_state.is_end();
-    next
+    next.as_careful_as(held).as_careful_as(asked)
 }
 
 /// The run state that an operation was asked for in; where its kind does not say, the last good one.

@@ -15,9 +15,9 @@ use super::{accepted, audit, etag, mint, to_change};
 
 /// Change a database
 ///
-/// What is left out stays as it is; what a cluster refused of an earlier change is gone. `If-Match` must carry the `ETag` of
-/// what the change was decided on. A change that cannot be carried out, or not by its operation's deadline, is taken back,
-/// unless `on_failure` says `keep`.
+/// What is left out stays as it is; what a cluster refused of an earlier change is gone, but for a deletion policy or a
+/// protection by which data is safer. `If-Match` must carry the `ETag` of what the change was decided on. A change that cannot
+/// be carried out, or not by its operation's deadline, is taken back, unless `on_failure` says `keep`.
 #[utoipa::path(
     patch,
     path = "/v1/databases/{id}",
@@ -64,8 +64,10 @@ pub(crate) async fn update(
             ));
         }
     }
-    // Not from a state that was refused: its bad field would be refused again with every other change.
+    // Not from a state that was refused: its bad field would be refused again with every other change. But what keeps data safe
+    // was asked for.
     let base = transaction.base(&locked).await?.unwrap_or_else(|| locked.desired.clone());
+    let base = base.as_careful_as(&locked.desired);
     let desired = change.apply(&base, api.offer()).map_err(|violations| Failure::invalid(&violations))?;
     api.gate().fits((&locked.tenant, &locked.cluster), &desired, &caller.actor())?;
     let mut mint = mint(&api, &caller, OperationKind::Update, desired);

@@ -38,7 +38,12 @@ async fn a_refused_change_goes_back_and_keeps_its_error() {
 async fn a_refused_state_is_in_the_way_of_nothing() {
     for settled in [false, true] {
         let app = App::new().await;
-        let bad = json!({"storage": {"size_gib": 9_000}, "config": {"bad.key": "1"}, "on_failure": "keep"});
+        let bad = json!({
+            "storage": {"size_gib": 9_000},
+            "config": {"bad.key": "1"},
+            "deletion_protection": true,
+            "on_failure": "keep",
+        });
         let (made, _) = refused(&app, bad).await;
         if settled {
             assert_eq!(app.judged().await.reverted, 0, "it was to be kept");
@@ -50,6 +55,7 @@ async fn a_refused_state_is_in_the_way_of_nothing() {
         assert_eq!(corrected.status, 202, "smaller than what was refused: {corrected:?}");
         let database = &corrected.body["database"];
         assert_eq!((&database["config"], &database["storage"]["size_gib"]), (&json!({}), &json!(100)));
+        assert_eq!(database["deletion_protection"], true, "what keeps data safe stays");
         app.hear(vec![observation(id_of(&made), 3, 3)], Vec::new()).await;
         assert_eq!(text(&app.operation(&path_of(&corrected.body)).await["state"]), "succeeded");
     }
