@@ -60,7 +60,7 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from
 pub struct Relay {
     store: Store,
     producer: Producer,
-    /// For records that go alone; made when the first one is to.
+    /// For records that go alone; made when the first one is to, and gone when the last one went.
     one_by_one: Mutex<Option<Producer>>,
     topic: String,
     doorbell: Doorbell,
@@ -199,6 +199,7 @@ impl Relay {
     /// failed until it is due.
     pub async fn step(&self) -> Result<Step, Error> {
         let was_calm = self.refusals().is_calm();
+        self.leave_one_by_one();
         let (heard, before) = self.resolve();
         // Before anything is read: a portion may hold fewer than these, and the others would be sent again.
         for stretch in heard.chunks(STRETCH) {

@@ -83,6 +83,14 @@ impl Relay {
         Ok(producer)
     }
 
+    /// Lets go of whoever sends records alone once none is to go alone. Seldom needed, it would knock at the brokers for days with
+    /// the password that it was made with; and whoever waits for a word holds it until then.
+    pub(super) fn leave_one_by_one(&self) {
+        if self.refusals().is_nobody_alone() {
+            drop(self.one_by_one.lock().unwrap_or_else(PoisonError::into_inner).take());
+        }
+    }
+
     /// Takes Kafka's words as they come and marks what it took, stretch by stretch.
     async fn settle(&self, round: &Round<'_>) -> Sent {
         let (mut sent, instructions) = (Sent::default(), round.instructions);

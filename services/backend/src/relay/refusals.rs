@@ -72,6 +72,11 @@ impl Refusals {
         self.alone.contains_key(&database)
     }
 
+    /// Whether no record is to go alone, of no database.
+    pub(super) fn is_nobody_alone(&self) -> bool {
+        self.alone.is_empty()
+    }
+
     /// Kafka took a database's record, or never will.
     pub(super) fn settled(&mut self, database: DatabaseId) {
         self.failed.remove(&database);
@@ -252,11 +257,12 @@ mod tests {
     fn only_what_went_alone_is_too_large_for_certain() {
         let (mut refusals, [large, beside], now) = scene();
         assert!(!refusals.too_large(large, now) && !refusals.too_large(beside, now));
-        assert!(refusals.is_alone(large) && refusals.is_alone(beside));
+        assert!(refusals.is_alone(large) && refusals.is_alone(beside) && !refusals.is_nobody_alone());
         refusals.settled(beside);
         assert!(refusals.too_large(large, now) && !refusals.is_alone(beside));
         refusals.settled(large);
         assert!(!refusals.is_alone(large), "the next state may be smaller");
+        assert!(refusals.is_nobody_alone(), "nobody is needed for it");
     }
 
     #[test]
