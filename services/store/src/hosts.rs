@@ -53,7 +53,7 @@ impl Newest {
     /// Waits until a newer one was seen.
     async fn outdoes(&self, timeline: &str) {
         let mut newest = self.0.subscribe();
-        // It ends with an error only where nobody could tell of one any more, which holds it here.
+        // It fails only once nobody is left who could tell, and this is one.
         drop(newest.wait_for(|newest| newest.as_str() > timeline).await);
     }
 

@@ -200,6 +200,7 @@ async fn a_primary_that_another_pool_knows_to_be_old_is_left() {
     let mut number = 0;
     eventually(PATIENCE, "nobody at the older of two primaries", async || {
         number += 1;
+        one.store.clusters().await.ok()?;
         let refused = other.try_create(&format!("left-{number}")).await.is_err();
         (refused && connections(&old).await == "0").then_some(())
     })
