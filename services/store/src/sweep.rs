@@ -1,8 +1,9 @@
 //! What the sweep looks at and what it does: of each database what was minted beside what its cluster shows.
 //!
 //! Judgement is the caller's. *Invariant:* whatever is done compares the position that was judged: what was minted
-//! meanwhile is left alone. *Invariant:* replicas take turns by a row with the database's clock, and what is sent again in
-//! a turn is counted in that row, so the cap holds for all of them together.
+//! meanwhile is left alone, and so is what others hold locked: nobody waits for that, and the next turn judges it again.
+//! *Invariant:* replicas take turns by a row with the database's clock, and what is sent again in a turn is counted in that
+//! row, so the cap holds for all of them together.
 
 mod aside;
 mod rows;
@@ -232,7 +233,8 @@ impl Store {
         let done = sqlx::query(
             "with judged as (select d.id, s.kind from databases d \
              join unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[]) as s (id, epoch, seq, kind) \
-             on s.id = d.id and s.epoch = d.epoch and s.seq = d.seq order by d.id for no key update of d) \
+             on s.id = d.id and s.epoch = d.epoch and s.seq = d.seq order by d.id \
+             for no key update of d skip locked) \
              update databases d set diverged_kind = judged.kind, \
              diverged_since = case when judged.kind is not null then coalesce(d.diverged_since, now()) end \
              from judged where d.id = judged.id and d.diverged_kind is distinct from judged.kind",
@@ -261,7 +263,7 @@ impl Store {
             "with due as (select d.id from databases d \
              join unnest($1::uuid[], $2::bigint[], $3::bigint[]) as s (id, epoch, seq) \
              on s.id = d.id and s.epoch = d.epoch and s.seq = d.seq \
-             where not d.unpublished order by d.id for no key update of d) \
+             where not d.unpublished order by d.id for no key update of d skip locked) \
              update databases d set published_epoch = 0, published_seq = 0, resent_at = clock_timestamp(), \
              resent_by = null, resends = d.resends + 1 from due where d.id = due.id",
         )

@@ -56,7 +56,7 @@ impl Store {
         Ok(done.rows_affected())
     }
 
-    /// Notes that nothing is left of purged databases, each at the position that was judged.
+    /// Notes that nothing is left of purged databases, each at the position that was judged; what others hold locked is left.
     pub async fn mark_purged(&self, judged: &[(DatabaseId, Position)]) -> Result<u64, Error> {
         self.set_purged(judged, true).await
     }
@@ -72,7 +72,8 @@ impl Store {
         let done = sqlx::query(
             "with judged as (select d.id from databases d \
              join unnest($1::uuid[], $2::bigint[], $3::bigint[]) as s (id, epoch, seq) \
-             on s.id = d.id and s.epoch = d.epoch and s.seq = d.seq order by d.id for no key update of d) \
+             on s.id = d.id and s.epoch = d.epoch and s.seq = d.seq order by d.id \
+             for no key update of d skip locked) \
              update databases d set purged_at = case when $4 then now() end from judged \
              where d.id = judged.id and (d.purged_at is not null) <> $4",
         )

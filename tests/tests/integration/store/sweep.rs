@@ -89,6 +89,23 @@ async fn only_the_state_that_was_judged_is_sent_again_behind_what_is_new() {
 }
 
 #[tokio::test]
+async fn a_database_that_somebody_holds_locked_holds_up_no_other() {
+    let scene = Try::new().await;
+    let due = [(published(&scene, "trades").await.id, at(1)), (published(&scene, "quotes").await.id, at(1))];
+    let judged = due.map(|(id, at)| (id, at, Some(Divergence::Missing)));
+    let turn = scene.store.begin_sweep(LONG).await.unwrap().unwrap();
+    let mut holder = Session::open(&scene.url).await.unwrap();
+    let hold = format!("begin; select 1 from databases where id = '{}' for update", due[0].0);
+    holder.run(&hold).await.unwrap();
+    for whose in ["the other one's", "its own, once it is free"] {
+        assert_eq!(scene.store.mark_diverged(&judged).await.unwrap(), 1, "{whose}");
+        assert_eq!(scene.store.resend(turn, 9, &due).await.unwrap(), 1, "{whose}");
+        assert_eq!(scene.store.mark_purged(&due).await.unwrap(), 1, "{whose}");
+        holder.run("rollback").await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_subject_has_all_that_it_is_judged_by() {
     let scene = Try::new().await;
     let created = published(&scene, "trades").await;
