@@ -1,8 +1,8 @@
 //! The end of a disk. Nothing here is decided from a cache or a shared picture.
 //!
 //! *Invariant:* a disk is destroyed only when EC2 and Kubernetes, both asked now, say that nothing holds it, its tags that it is
-//! this database's, and the resource, read last, that this is still asked for; where a last copy is to be kept, EC2 shows it
-//! complete. The definition in force is one that shows all by which it could be kept.
+//! this database's, and the resource, read last, that this is still asked for, and by its report that this is the disk; where a
+//! last copy is to be kept, EC2 shows it complete. The definition in force is one that shows all by which it could be kept.
 //! *Invariant:* what was seen is not old when the disk goes: the looks and the call each have a short deadline, in which the
 //! turn that the call waits for is included.
 
@@ -73,7 +73,17 @@ async fn look(
     let api: Api<QuestDB> = Api::namespaced(pass.context.client.clone(), &pass.validated.subject.namespace);
     let now = pass.context.call("look at the resource", api.get_opt(&pass.validated.subject.name)).await?;
     check_wish(pass.resource, now.as_ref(), copy).map_err(|what| Error::Stale { what })?;
+    check_reported(pass.resource, volume).map_err(|what| Error::Stale { what })?;
     Ok(true)
+}
+
+/// Whether the report, which is that of the resource as it is now, says that this is the disk: tags may be on several. Pure.
+fn check_reported(resource: &QuestDB, volume: &VolumeId) -> Result<(), String> {
+    match plan::disk_reported(resource) {
+        Some(reported) if reported == volume.as_str() => Ok(()),
+        Some(reported) => Err(format!("the disk of the database is {reported}, and not {volume}")),
+        None => Err(format!("no report says that {volume} is the disk of the database")),
+    }
 }
 
 fn check_free(pass: &Pass<'_>, disk: &Volume) -> Result<(), Error> {
@@ -223,6 +233,17 @@ mod tests {
             let said = check_wish(&planned, Some(&now), Some(&copy)).unwrap_err();
             assert!(said.contains(expected), "{said}");
         }
+    }
+
+    #[test]
+    fn no_disk_is_destroyed_that_is_not_the_reported_one() {
+        let mut resource = resource();
+        let (disk, other) = (VolumeId::new("vol-1"), VolumeId::new("vol-2"));
+        assert!(check_reported(&resource, &disk).unwrap_err().contains("no report"));
+        let status = json!({ "volume": { "id": "vol-1", "sizeGib": 50, "state": "available" } });
+        resource.status = Some(serde_json::from_value(status).unwrap());
+        assert_eq!(check_reported(&resource, &disk), Ok(()));
+        assert!(check_reported(&resource, &other).unwrap_err().contains("vol-1"));
     }
 
     #[test]

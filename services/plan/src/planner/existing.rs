@@ -66,16 +66,35 @@ pub(crate) fn living(volumes: &[Volume]) -> impl Iterator<Item = &Volume> {
     volumes.iter().filter(|volume| !volume.state.is_ending())
 }
 
+/// Why nothing is destroyed while several volumes carry the tags of a database.
+pub(super) fn several(volumes: &[&Volume]) -> String {
+    let ids: Vec<&str> = volumes.iter().map(|volume| volume.id.as_str()).collect();
+    let ids = ids.join(", ");
+    format!(
+        "volumes {ids} all carry this database's tags, and none is destroyed: take the tags off all but one"
+    )
+}
+
+/// Why no disk of a database can be destroyed: several carry its tags, and no report says which of them it had.
+pub(super) fn undecided(world: &World<'_>) -> Option<String> {
+    let volumes: Vec<&Volume> = living(&world.observed.account.volumes).collect();
+    (volumes.len() > 1 && disk_reported(world.resource).is_none()).then(|| several(&volumes))
+}
+
+/// The id of the disk that a database has, or had, by its last report.
+pub fn disk_reported(resource: &QuestDB) -> Option<&str> {
+    Some(resource.status.as_ref()?.volume.as_ref()?.id.as_str())
+}
+
 /// Why a volume with the tags of a database is not the disk that it had, by the last report. Who restores a backup may have its
 /// tags restored with it: no order to destroy the one was given for the other.
 pub(super) fn another(world: &World<'_>, volume: &Volume) -> Option<String> {
-    let known = world.resource.status.as_ref()?.volume.as_ref()?;
-    (volume.id.as_str() != known.id).then(|| {
+    let known = disk_reported(world.resource)?;
+    (volume.id.as_str() != known).then(|| {
         format!(
-            "{} carries this database's tags, and its disk is {}, so it is not destroyed: to keep it, take the tag {} off it; else \
-             destroy it by hand",
+            "{} carries this database's tags, and its disk is {known}, so it is not destroyed: to keep it, take the tag {} off it; \
+             else destroy it by hand",
             volume.id,
-            known.id,
             key::DATABASE
         )
     })

@@ -14,7 +14,7 @@ use resources::{LastCopyStatus, RunState, SnapshotPhase};
 
 use super::World;
 use super::disk::held;
-use super::existing::{another, living};
+use super::existing::{another, living, several};
 use super::home::number_given;
 use super::machine::{generation_of_disk, next_generation};
 use super::teardown::{is_held, is_mistagged, target};
@@ -32,13 +32,8 @@ pub(super) fn keep(world: &World<'_>, plan: &mut Plan) -> bool {
             return true;
         }
         [volume] => volume,
-        several => {
-            let ids: Vec<&str> = several.iter().map(|volume| volume.id.as_str()).collect();
-            let text = format!(
-                "volumes {} all carry this database's tags, and none is destroyed: take the tags off all but one",
-                ids.join(", ")
-            );
-            plan.say(Part::LastCopy, State::Broken(text));
+        volumes => {
+            plan.say(Part::LastCopy, State::Broken(several(volumes)));
             return false;
         }
     };

@@ -39,6 +39,7 @@ use crate::{Goal, Observed, Part, Plan, Settings, State, Step, Validated, upgrad
 
 pub use disk::{Work, modification_must_be_read, work};
 pub(crate) use disk::{change as volume_change, progress};
+pub use existing::disk_reported;
 pub(crate) use existing::living;
 pub(crate) use home::pinned;
 pub use home::{machine_to_check, number_given, serving};

@@ -7,7 +7,8 @@
 //! *Invariant:* no machine is ended on the word of what was observed: caches may be behind. It is proved by live looks that the
 //! database has left it, as on a move ([`left::Left`]).
 //!
-//! *Invariant:* no other disk is destroyed than the one that the database is reported to have had, whatever its tags say.
+//! *Invariant:* no other disk is destroyed than the one that the database is reported to have had, whatever its tags say; one of
+//! which no report tells is reported first, and of several none is, nor destroyed.
 //!
 //! *Invariant:* what lost its tags is tagged again before anything is done to it, and before the resource is let go: a disk
 //! that stays is found by its tags alone.
@@ -229,6 +230,10 @@ fn remove_group(world: &World<'_>, plan: &mut Plan) -> bool {
 }
 
 fn purge(world: &World<'_>, plan: &mut Plan) -> bool {
+    if let Some(text) = existing::undecided(world) {
+        plan.say(Part::VolumeRemoval, State::Broken(text));
+        return false;
+    }
     let mut gone = true;
     for volume in &world.observed.account.volumes {
         match (&volume.state, existing::another(world, volume)) {
@@ -242,6 +247,10 @@ fn purge(world: &World<'_>, plan: &mut Plan) -> bool {
             }
             _ if is_mistagged(world, volume) => {
                 plan.wait(Part::VolumeRemoval, format!("{} is being tagged again", volume.id));
+            }
+            _ if existing::disk_reported(world.resource).is_none() => {
+                let text = format!("that {} is the disk is being written down", volume.id);
+                plan.wait(Part::VolumeRemoval, text);
             }
             _ => destroy(world, plan, volume),
         }

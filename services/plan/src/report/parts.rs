@@ -109,9 +109,14 @@ fn volume(status: &mut QuestDBStatus, outcome: &Outcome<'_>) {
     let lives = |volume: &&Volume| !volume.state.is_ending();
     let is_known = |volume: &&Volume| noted.as_deref() == Some(volume.id.as_str());
     let known = volumes.iter().find(|volume| is_known(volume) && (purges || lives(volume)));
+    // Of several nobody can tell which it is, and the one that is named here is destroyed one day.
+    let mut living = volumes.iter().filter(lives);
+    let only = match (living.next(), living.next()) {
+        (Some(_), Some(_)) => None,
+        (living, _) => living.or_else(|| volumes.first()),
+    };
     // Of one that is purged the report says to the end which disk it had: that one is destroyed, and no other.
-    let first = || volumes.iter().filter(lives).chain(volumes).next();
-    let other = || first().filter(|_| !purges || noted.is_none());
+    let other = || only.filter(|_| !purges || noted.is_none());
     if let Some(volume) = known.or_else(other) {
         let (id, state) = (volume.id.to_string(), volume.state.to_string());
         status.volume = Some(VolumeStatus { id, size_gib: volume.size_gib, state });

@@ -101,6 +101,9 @@ impl World {
             }
             Step::DeleteVolume { volume, copy, .. } => {
                 self.check_last_copy(volume, copy.as_ref())?;
+                if crate::disk_reported(seen) != Some(volume.as_str()) {
+                    return Err("no report says that it is the disk");
+                }
                 let attached = !self.children.attachments.is_empty();
                 let Some(found) = self.volumes.iter_mut().find(|found| found.id == *volume) else {
                     return Ok(());

@@ -149,6 +149,49 @@ fn beside_a_disk_that_is_purged_another_one_stays() {
     }
 }
 
+#[test]
+fn of_two_disks_that_no_report_tells_apart_none_is_destroyed() {
+    let (delete, snapshot) = (DeletionPolicy::Delete, DeletionPolicy::Snapshot);
+    for (policy, place) in [(delete, 0), (delete, 1), (snapshot, 0), (snapshot, 1)] {
+        let mut world = serving();
+        let disk = world.volumes[0].clone();
+        purge(&mut world, policy);
+        world.wipe();
+        world.volumes.insert(place, Volume { tags: disk.tags.clone(), ..restored(&disk) });
+        passes(&mut world, 40);
+        assert_eq!(ids(&world).len(), 2, "{policy:?} {place}");
+        let status = world.resource.status.as_ref().unwrap();
+        assert_eq!(status.volume, None, "whichever is named here is destroyed");
+        let degraded = status.conditions.iter().find(|found| found.type_ == condition::DEGRADED).unwrap();
+        let text = &degraded.message;
+        assert_eq!(degraded.status, "True", "{policy:?} {place}");
+        assert!(text.contains(RESTORED) && text.contains(disk.id.as_str()), "{text}");
+        // Whoever keeps one takes its tags off.
+        world.volumes.retain(|found| found.id == disk.id);
+        settle(&mut world, None, false);
+        check_gone(&world, None);
+    }
+}
+
+#[test]
+fn a_disk_of_which_no_report_tells_is_reported_before_it_is_destroyed() {
+    let mut world = on_the_way(
+        serving(),
+        |world| purge(world, DeletionPolicy::Delete),
+        |world| world.groups.is_empty() && world.volumes.len() == 1,
+    );
+    world.wipe();
+    let disk = world.volumes[0].id.clone();
+    let planned = passes(&mut world, 1);
+    let told = planned.state(Part::VolumeRemoval);
+    assert!(matches!(told, Some(State::Running(text)) if text.contains("written down")), "{told:?}");
+    assert_eq!(ids(&world), [disk.as_str()]);
+    let reported = world.resource.status.as_ref().and_then(|status| status.volume.as_ref());
+    assert_eq!(reported.map(|volume| volume.id.as_str()), Some(disk.as_str()));
+    settle(&mut world, None, false);
+    check_gone(&world, None);
+}
+
 /// A database that serves on a restored disk, beside the one that it had before. Somebody keeps that without its tags, and what stood
 /// for it in Kubernetes is there still, and was there first.
 fn replaced() -> World {
