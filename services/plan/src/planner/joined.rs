@@ -89,15 +89,17 @@ pub(super) fn wait_for_opening(
     next: &Instance,
     (node, by): (&Node, Closed<'_>),
 ) {
-    wait(world, plan, (Part::Candidate, next), Lack::Opening(node, by, closed_since(world)));
+    wait(world, plan, (Part::Candidate, next), Lack::Opening(node, by, closed_since(world, node)));
 }
 
-/// Since when the report says that the Node of the next machine is closed: nobody else writes down since when it is.
-fn closed_since(world: &World<'_>) -> Option<Timestamp> {
+/// Since when the report says that the Node of the next machine is closed: nobody else writes down since when it is. It may have
+/// been said of the machine before first, so that no time counts in which this Node was not ready.
+fn closed_since(world: &World<'_>, node: &Node) -> Option<Timestamp> {
     let mut conditions = world.resource.status.iter().flat_map(|status| &status.conditions);
     let told = conditions.find(|found| found.type_ == condition::MOVING)?;
     let is_told = told.status == "False" && told.reason == reason::NODE_CLOSED;
-    is_told.then_some(told.last_transition_time.0)
+    let since = is_told.then_some(told.last_transition_time.0)?;
+    Some(ready::since(node).map_or(since, |ready| ready.max(since)))
 }
 
 /// Since when the report says that the Node of the home is not well: of one that is gone nothing else does.

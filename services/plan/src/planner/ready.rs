@@ -46,7 +46,7 @@ pub(super) fn is_ready_for(node: &Node, least: SignedDuration, at: Timestamp) ->
 }
 
 /// Since when what is said of a Node is said, or it is there.
-fn since(node: &Node) -> Option<Timestamp> {
+pub(super) fn since(node: &Node) -> Option<Timestamp> {
     let changed = word(node).and_then(|word| word.last_transition_time.as_ref());
     changed.or(node.metadata.creation_timestamp.as_ref()).map(|since| since.0)
 }

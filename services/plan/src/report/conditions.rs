@@ -157,7 +157,7 @@ pub(crate) fn put(
     };
     match conditions.iter_mut().find(|found| found.type_ == kind) {
         Some(found) => {
-            if found.status == condition.status {
+            if found.status == condition.status && moving::goes_on(&found.reason, &condition.reason) {
                 condition.last_transition_time = found.last_transition_time.clone();
             }
             *found = condition;

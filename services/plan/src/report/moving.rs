@@ -8,6 +8,12 @@ use super::Outcome;
 use super::conditions::{Word, no, yes};
 use crate::{Goal, Part, State};
 
+/// Whether what is said now has been so since before, where its status has: what becomes of a machine whose Node is closed hangs on
+/// since when that is told, whatever else was wrong before.
+pub(super) fn goes_on(before: &str, now: &str) -> bool {
+    (before == NODE_CLOSED) == (now == NODE_CLOSED)
+}
+
 /// Why a part waits for longer than it should for what a machine has to become.
 fn overdue(outcome: &Outcome<'_>, part: Part) -> Option<&'static str> {
     if outcome.plan.unjoined == Some(part) {
@@ -37,11 +43,14 @@ pub(super) fn moving(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Wo
     if outcome.validated.goal != Goal::Serve {
         return rests();
     }
+    let overdue = overdue(outcome, Part::Candidate);
     if let Some(failure) = outcome.applied.failure(Part::Candidate) {
         let text = format!("{}; the database serves on where it is", failure.message);
-        return Some(no(if failure.lasting { "Refused" } else { "Delayed" }, &text));
+        let usual = if failure.lasting { "Refused" } else { "Delayed" };
+        // One whose machine could not be given up is closed still, and since then.
+        let closed = overdue.filter(|reason| *reason == NODE_CLOSED);
+        return Some(no(closed.unwrap_or(usual), &text));
     }
-    let overdue = overdue(outcome, Part::Candidate);
     let reason = |usual| overdue.unwrap_or(usual);
     match (outcome.plan.state(Part::Candidate), outcome.plan.state(Part::Former)) {
         // Since when it is so is since when that is told: what becomes of the machine hangs on it.

@@ -10,10 +10,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::names::condition;
 use resources::{ChangeMeans, Phase};
 
-use super::model::World;
+use super::model::{Lost, World};
 use super::operations::{change, half_moved, just_moved};
 use super::oracle::{check_end, check_moment};
-use super::runner::{pass, settle};
+use super::runner::{ENOUGH, Trouble, pass, settle};
 use super::serving;
 use super::silent::say_of;
 use crate::{Proof, Step};
@@ -320,4 +320,65 @@ fn a_taint_that_a_node_starts_with_is_told_only_when_it_stays() {
     let (status, reason, text) = told(&world, condition::MOVING).unwrap();
     assert_eq!((status.as_str(), reason.as_str()), ("False", "NodeClosed"), "{text}");
     assert_eq!(running(&world).len(), 2, "it has its time from here on");
+}
+
+/// Two machines run, the Node of the second is cordoned, and for an hour the report has said something else of the move, or the same
+/// of a machine before.
+fn closed_after(reason: &str) -> World {
+    let mut world = starting();
+    world.now += SignedDuration::from_hours(1);
+    let now = world.now;
+    let node = Arc::make_mut(&mut world.children.nodes[1]);
+    let spec = node.spec.as_mut().unwrap();
+    (spec.taints, spec.unschedulable) = (None, Some(true));
+    let conditions = node.status.as_mut().unwrap().conditions.as_mut().unwrap();
+    conditions[0].last_transition_time = Some(Time(now));
+    let conditions = &mut world.resource.status.as_mut().unwrap().conditions;
+    let moving = conditions.iter_mut().find(|found| found.type_ == condition::MOVING).unwrap();
+    moving.last_transition_time = Time(now - SignedDuration::from_hours(1));
+    "False".clone_into(&mut moving.status);
+    reason.clone_into(&mut moving.reason);
+    world
+}
+
+#[test]
+fn a_node_that_is_closed_only_now_has_all_its_time_whatever_was_told_before() {
+    for reason in ["Broken", "NodeClosed"] {
+        let mut world = closed_after(reason);
+        let began = world.now;
+        passes(&mut world, 30);
+        let (status, said, text) = told(&world, condition::MOVING).unwrap();
+        assert_eq!((status.as_str(), said.as_str()), ("False", "NodeClosed"), "{text}");
+        assert_eq!(running(&world).len(), 2, "{reason}: it has not had its time");
+        let ended = (0..40).any(|_| {
+            passes(&mut world, 1);
+            running(&world).iter().all(|machine| *machine != of("2", "m7i.xlarge"))
+        });
+        let after = world.now.duration_since(began);
+        assert!(ended && after >= SignedDuration::from_mins(15), "{reason}: {after}");
+    }
+}
+
+#[test]
+fn a_closed_node_is_told_since_the_same_moment_while_its_machine_cannot_be_given_up() {
+    let mut world = closed_after("Broken");
+    passes(&mut world, 3);
+    let since = |world: &World| {
+        let conditions = &world.resource.status.as_ref().unwrap().conditions;
+        let found = conditions.iter().find(|found| found.type_ == condition::MOVING).unwrap();
+        (found.reason.clone(), found.last_transition_time.0)
+    };
+    let before = since(&world);
+    for _ in 0..ENOUGH {
+        let lost = Trouble { at: 0, lost: Lost::Request, crash: false };
+        pass(&mut world, &mut 0, Some(lost), false);
+        world.tick();
+        assert_eq!(since(&world), before);
+    }
+    assert_eq!(running(&world).len(), 2);
+    let ended = (0..6).any(|_| {
+        passes(&mut world, 1);
+        running(&world).len() == 1
+    });
+    assert!(ended, "it is given up at once when that can be done");
 }
