@@ -64,6 +64,8 @@ pub struct Plan {
     pub problems: Vec<String>,
     /// Routes whose host another database has: which, and what to do. Nothing else waits for that either.
     pub hosts_taken: Vec<String>,
+    /// Machines with the tags of the database that nobody launched for it: which, and what to do. Nothing else waits for that.
+    pub strangers: Vec<String>,
     /// Whether QuestDB answers on its machine and this plan leaves it alone.
     pub serves: bool,
     /// Whether it answers on the machine that it is about to leave, and its name leads there still.

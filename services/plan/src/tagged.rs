@@ -5,6 +5,7 @@ use cloud::{ClientToken, Instance, InstanceId, Owner, Role, Tags, VolumeId, key}
 use k8s_openapi::api::core::v1::Node;
 use resources::{QuestDB, StepState, names};
 
+use crate::planner::generation_of;
 use crate::upgrade::reported_version;
 use crate::{Account, Children, Goal, Observed, Part, Subject, Validated, build};
 
@@ -159,11 +160,26 @@ const RECENT: u64 = 8;
 /// The generation that a machine was launched under, whatever its tag says: one of the last.
 fn launched_as(instance: &Instance, subject: &Subject, written: u64) -> Option<u64> {
     let recent = (written.saturating_sub(RECENT)..=written).rev();
-    recent.into_iter().find(|generation| is_of_launch(instance, subject, *generation))
+    recent
+        .into_iter()
+        .find(|generation| is_of_launch(instance, (&subject.cluster, &subject.database), *generation))
 }
 
 /// Whether a machine is the one that was launched under a generation, whatever its tag says.
-fn is_of_launch(instance: &Instance, subject: &Subject, generation: u64) -> bool {
-    let token = ClientToken::new(&subject.cluster, &subject.database, Role::Instance, generation);
+fn is_of_launch(instance: &Instance, (cluster, database): (&str, &str), generation: u64) -> bool {
+    let token = ClientToken::new(cluster, database, Role::Instance, generation);
     instance.client_token.as_deref() == Some(token.as_str())
+}
+
+/// Whether a machine is the one that was launched for the database and under the generation that its tags name.
+pub(crate) fn is_original(instance: &Instance) -> bool {
+    let named = |key: &str| instance.tags.get(key).unwrap_or_default();
+    let is_of = |generation| is_of_launch(instance, (named(key::CLUSTER), named(key::DATABASE)), generation);
+    generation_of(instance).is_some_and(is_of)
+}
+
+/// Whether a machine was launched with a token that is not ours: who copies one copies its tags. Of one that shows no token nobody
+/// knows.
+pub(crate) fn is_of_others(instance: &Instance) -> bool {
+    instance.client_token.is_some() && !is_original(instance)
 }

@@ -32,6 +32,8 @@ pub(super) fn end_all(world: &World<'_>, plan: &mut Plan, home: Option<&Instance
             InstanceState::ShuttingDown => {
                 plan.wait(Part::Former, format!("waiting for {} to end", instance.id));
             }
+            // People are told, who may need it.
+            _ if home::is_stranger(world, instance) => {}
             _ if moving::next(world, home, disk).is_some_and(|next| next.id == instance.id) => {}
             _ => {
                 // Nothing is known yet of what was written down later.
@@ -128,11 +130,13 @@ fn forget_gone(world: &World<'_>, plan: &mut Plan) {
     }
 }
 
-/// The Node of a machine: the one that joined, else the one that it was launched to become.
+/// The Node of a machine: the one that joined, else the one that it was launched to become. One that only carries the generation of
+/// another was not.
 pub(super) fn node_name(world: &World<'_>, instance: &Instance) -> Option<String> {
     let joined = of_instance(world, instance).and_then(|node| node.metadata.name.clone());
     let launched = |generation| build::node_value(&world.validated.subject, generation);
-    joined.or_else(|| generation_of(instance).map(launched))
+    let own = || generation_of(instance).filter(|_| home::twin(world, instance).is_none());
+    joined.or_else(|| own().map(launched))
 }
 
 fn pod_on<'a>(world: &World<'a>, instance: &Instance) -> Option<&'a Pod> {

@@ -2,17 +2,22 @@
 //!
 //! *Invariant:* the pin is the one commit point of a move. Before it is patched, back means the old machine; after it there
 //! is only forward, while the machine that it names lives. A machine that is not pinned is no home, however ready it is.
+//!
+//! *Invariant:* of several machines with one generation none is taken for the order in which EC2 shows them: who copies a machine
+//! by hand copies its tags.
 
-use cloud::{Instance, InstanceState};
+use cloud::{Instance, InstanceState, key};
 use resources::{QuestDB, names};
 
+use super::World;
 use super::machine::{generation_of, generation_of_disk};
 use super::released::Released;
+use crate::tagged::{is_of_others, is_original};
 use crate::{Goal, Observed, Plan, Validated};
 
 /// The generation of the machine that serves, or is to serve next.
 pub(super) fn generation(resource: &QuestDB, observed: &Observed) -> Option<u64> {
-    let lives = |generation: &u64| living(observed, *generation).is_some();
+    let lives = |generation: &u64| lives(observed, *generation);
     let pinned = pinned(observed).and_then(|pinned| names::generation_of_node(&pinned));
     // Somebody took the StatefulSet away, or what it pins ended before QuestDB came there: the database is where its disk is.
     let holder = || holder(observed).filter(lives);
@@ -26,7 +31,7 @@ pub(super) fn generation(resource: &QuestDB, observed: &Observed) -> Option<u64>
 /// The generation of the machine that the disk was given to last. A machine that is made ready for it is given it only right
 /// before the pin is moved, so that a disk on no machine is not taken for that one's.
 fn given(observed: &Observed) -> Option<u64> {
-    super::existing::living(&observed.account.volumes).next().and_then(generation_of_disk)
+    only(super::existing::living(&observed.account.volumes)).and_then(generation_of_disk)
 }
 
 /// The generation that is written down: of the machine that was asked for last.
@@ -47,22 +52,101 @@ pub(crate) fn pinned(observed: &Observed) -> Option<String> {
 
 /// The generation of the machine that holds the disk.
 fn holder(observed: &Observed) -> Option<u64> {
-    let mut attachments =
-        super::existing::living(&observed.account.volumes).flat_map(cloud::Volume::live_attachments);
-    let on = &attachments.next()?.instance;
+    let disks = super::existing::living(&observed.account.volumes);
+    let on = &only(disks.flat_map(cloud::Volume::live_attachments))?.instance;
     observed.account.instances.iter().find(|instance| instance.id == *on).and_then(generation_of)
 }
 
-/// The machine of a generation, unless it is on its way out.
-pub(super) fn living(observed: &Observed, generation: u64) -> Option<&Instance> {
-    let mut living = observed.account.instances.iter().filter(|instance| !instance.state.is_ending());
-    living.find(|found| generation_of(found) == Some(generation))
+/// Machines that are not on their way out.
+fn machines(observed: &Observed) -> impl Iterator<Item = &Instance> {
+    observed.account.instances.iter().filter(|instance| !instance.state.is_ending())
+}
+
+/// Those of a generation.
+fn machines_of(observed: &Observed, generation: u64) -> impl Iterator<Item = &Instance> {
+    machines(observed).filter(move |found| generation_of(found) == Some(generation))
+}
+
+/// What there is, where that is one.
+fn only<T>(mut found: impl Iterator<Item = T>) -> Option<T> {
+    let first = found.next();
+    first.filter(|_| found.next().is_none())
+}
+
+/// Whether a machine of a generation is not on its way out.
+pub(super) fn lives(observed: &Observed, generation: u64) -> bool {
+    machines_of(observed, generation).next().is_some()
+}
+
+/// The machine of a generation, unless it is on its way out. Of several it is the one that was launched under it, else the one that
+/// the last report names; else nobody knows ([`undecided`]).
+pub(super) fn living<'a>(
+    resource: &QuestDB,
+    observed: &'a Observed,
+    generation: u64,
+) -> Option<&'a Instance> {
+    let named = named(resource);
+    let found = || machines_of(observed, generation);
+    only(found())
+        .or_else(|| only(found().filter(|one| is_original(one))))
+        .or_else(|| only(found().filter(|one| named == Some(one.id.as_str()))))
+}
+
+/// The machine that the last report names.
+fn named(resource: &QuestDB) -> Option<&str> {
+    resource.status.as_ref()?.node.as_ref()?.instance_id.as_deref()
+}
+
+/// Why no machine is used, made or ended: nobody knows which of several is that of their generation.
+pub(super) fn undecided(world: &World<'_>) -> Option<String> {
+    let of = |generation| living(world.resource, world.observed, generation);
+    let unknown = |one: &&Instance| generation_of(one).is_some_and(|generation| of(generation).is_none());
+    let ids: Vec<&str> = machines(world.observed).filter(unknown).map(|one| one.id.as_str()).collect();
+    (!ids.is_empty()).then(|| {
+        format!(
+            "machines {} all carry this database's tags and one generation, and nobody knows which of them was launched under it: \
+             terminate all but one, or take the tag {} off them",
+            ids.join(", "),
+            key::DATABASE
+        )
+    })
+}
+
+/// The machine whose generation another one carries, too.
+pub(super) fn twin<'a>(world: &World<'a>, instance: &Instance) -> Option<&'a Instance> {
+    let one = living(world.resource, world.observed, generation_of(instance)?)?;
+    (one.id != instance.id).then_some(one)
+}
+
+/// Whether a machine was not launched for the database, or nobody knows what for.
+pub(super) fn is_stranger(world: &World<'_>, instance: &Instance) -> bool {
+    let is_named = named(world.resource) == Some(instance.id.as_str());
+    let is_known = generation_of(instance).is_some()
+        && twin(world, instance).is_none()
+        && (is_named || !is_of_others(instance));
+    !instance.state.is_ending() && !is_known
+}
+
+/// What is said of every machine that is a stranger.
+pub(super) fn strangers(world: &World<'_>) -> Vec<String> {
+    let told = |one: &Instance| {
+        let why = match (twin(world, one), generation_of(one)) {
+            (Some(twin), _) => format!("and the generation of {}, which was launched under it", twin.id),
+            (None, None) => "and no generation, so that nobody knows what it was launched for".to_owned(),
+            (None, Some(_)) => "and was launched by somebody else".to_owned(),
+        };
+        let (id, key) = (&one.id, key::DATABASE);
+        format!(
+            "{id} carries this database's tags {why}: it is not ended; terminate it, or take the tag {key} off it"
+        )
+    };
+    machines(world.observed).filter(|one| is_stranger(world, one)).map(told).collect()
 }
 
 /// The instance that is the database's home, if it runs: what the name has to answer with.
 pub fn serving<'a>(resource: &QuestDB, observed: &'a Observed) -> Option<&'a Instance> {
     let home = generation(resource, observed)?;
-    living(observed, home).filter(|found| found.state == InstanceState::Running)
+    living(resource, observed, home).filter(|found| found.state == InstanceState::Running)
 }
 
 /// The instance whose protection is to be read before a plan is carried out: one that serves and was to be taken down once,
@@ -78,5 +162,5 @@ pub fn machine_to_check<'a>(
     }
     let home = generation(resource, observed)?;
     let was_released = Released::of(resource).contains(home);
-    living(observed, home).filter(|_| was_released || plan.is_settled())
+    living(resource, observed, home).filter(|_| was_released || plan.is_settled())
 }

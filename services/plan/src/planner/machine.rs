@@ -31,8 +31,13 @@ pub(super) fn instance<'a>(
     group: Option<&SecurityGroup>,
     disk: Disk<'_>,
 ) -> Option<&'a Instance> {
+    if let Some(text) = home::undecided(world) {
+        plan.say(Part::Instance, State::Broken(text));
+        return None;
+    }
     let home = home::generation(world.resource, world.observed);
-    let Some(instance) = home.and_then(|generation| home::living(world.observed, generation)) else {
+    let living = |generation| home::living(world.resource, world.observed, generation);
+    let Some(instance) = home.and_then(living) else {
         launch(world, plan, group, disk.volume());
         return None;
     };
@@ -143,7 +148,7 @@ fn launch(world: &World<'_>, plan: &mut Plan, group: Option<&SecurityGroup>, dis
     let highest = highest_seen(world, disk);
     let adopted = highest
         .filter(|highest| written < Some(*highest))
-        .and_then(|highest| home::living(world.observed, highest));
+        .and_then(|highest| home::living(world.resource, world.observed, highest));
     if let (None, Some(written)) = (adopted, written)
         && was_given(written, disk)
         && !is_known_spent(world, written, highest)

@@ -104,6 +104,7 @@ pub fn plan(resource: &QuestDB, validated: &Validated, observed: &Observed, sett
 
 fn serve(world: &World<'_>, plan: &mut Plan) {
     retag(world, plan, serving_part);
+    plan.strangers = home::strangers(world);
     let keyed = credentials::keep(world, plan) || world.observed.children.pod.is_some();
     let group = network::security_group(world, plan);
     let disk = existing::volume(world, plan);

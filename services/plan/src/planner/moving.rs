@@ -79,7 +79,7 @@ fn disk_elsewhere<'a>(world: &World<'a>, instance: &Instance) -> Option<&'a Volu
 fn candidate<'a>(world: &World<'a>, home: &Instance) -> Option<&'a Instance> {
     let written = home::written(world.resource)?;
     let beside = Some(written) > generation_of(home) && !Released::of(world.resource).contains(written);
-    home::living(world.observed, written).filter(|_| beside)
+    home::living(world.resource, world.observed, written).filter(|_| beside)
 }
 
 /// Whether a machine is what the wish asks for, where the disk can follow.
@@ -158,7 +158,9 @@ pub(super) fn target<'a>(world: &World<'a>, plan: &mut Plan, home: &Home<'a, '_>
             // machine that takes it, where home does not: who waited for their end would wait for the move itself.
             let closed = is_leaving(home.node) || !is_ready(home.node);
             let stays = |other: &Instance| {
-                former::is_answer(world, other) || closed && former::is_in_use(world, other)
+                home::is_stranger(world, other)
+                    || former::is_answer(world, other)
+                    || closed && former::is_in_use(world, other)
             };
             match others.into_iter().find(|other| !other.state.is_ending() && !stays(other)) {
                 Some(other) => {

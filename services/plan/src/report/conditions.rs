@@ -243,7 +243,7 @@ fn progressing(outcome: &Outcome<'_>) -> Word {
 fn degraded(outcome: &Outcome<'_>) -> Word {
     match outcome.first_broken() {
         Some((part, text)) => yes(&reason(part), &format!("{part}: {text}")),
-        None => no("AsExpected", "nothing needs anybody's attention"),
+        None => moving::beside(outcome),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is said of a database that goes to another machine.
+//! What is said of a database that goes to another machine, and of machines beside its own.
 
 use resources::QuestDBStatus;
 use resources::names::condition;
@@ -6,6 +6,7 @@ use resources::names::reason::{NODE_CLOSED, NOT_JOINED, NOT_READY};
 
 use super::Outcome;
 use super::conditions::{Word, no, yes};
+use crate::few::few;
 use crate::{Goal, Part, State};
 
 /// Whether what is said now has been so since before, where its status has: what becomes of a machine whose Node is closed hangs on
@@ -61,4 +62,12 @@ pub(super) fn moving(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Wo
         (None, Some(State::Running(text))) if known => Some(yes("Leaving", text)),
         (None, _) => rests(),
     }
+}
+
+/// Whether anything needs attention where the database does not lack anything.
+pub(super) fn beside(outcome: &Outcome<'_>) -> Word {
+    if outcome.plan.strangers.is_empty() {
+        return no("AsExpected", "nothing needs anybody's attention");
+    }
+    yes("StrangeMachine", &few(&outcome.plan.strangers, "; "))
 }

@@ -38,6 +38,7 @@ mod silent;
 mod source;
 mod states;
 mod tags;
+mod twins;
 mod unclaimed;
 mod unjoined;
 mod unmade;
