@@ -87,6 +87,8 @@ pub(crate) struct Database {
     is_believed: bool,
     /// Whether it asks for any of the kinds that a cluster may lack.
     pub(crate) asks_for_others: bool,
+    /// Whether it is to begin with a copy and has no disk yet.
+    pub(crate) awaits_copy: bool,
     pub(crate) phase: Option<Phase>,
     /// What a machine of it lacks to take it, by the place of that reason among all: a text would take more than all else here.
     lack: Option<u8>,
@@ -139,6 +141,7 @@ impl Brief<QuestDB> for Database {
             is_settled: settled.is_some(),
             is_believed: plan::is_believed(resource),
             asks_for_others: network.ingress.is_some() || network.monitor.is_some(),
+            awaits_copy: plan::schedule::awaits_copy(resource),
             phase: resource.status.as_ref().and_then(|status| status.phase),
             lack: lack(resource),
             leaving: leaving(resource),
@@ -251,5 +254,17 @@ mod tests {
         assert!(database(|object| object["spec"]["network"] = json!({ "monitor": {} })).asks_for_others);
         let ingress = json!({ "ingress": {} });
         assert!(database(|object| object["spec"]["network"] = ingress).asks_for_others);
+    }
+
+    #[test]
+    fn who_is_still_to_begin_with_a_copy_is_known() {
+        assert!(!database(|_| {}).awaits_copy);
+        let source = |object: &mut Value| object["spec"]["storage"]["source"] = json!({ "snapshot": "s" });
+        assert!(database(source).awaits_copy);
+        let with_disk = |object: &mut Value| {
+            source(object);
+            object["status"] = json!({ "volume": { "id": "vol-1", "sizeGib": 20, "state": "creating" } });
+        };
+        assert!(!database(with_disk).awaits_copy);
     }
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use cloud::{Select, SnapshotId};
 use jiff::Timestamp;
-use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
+use kube::{Api, Resource as _};
 use plan::schedule::{self, Clock, Due};
 use plan::snapshot;
 use resources::names::snapshot::LABEL_SCHEDULE;
-use resources::{QuestDBSnapshot, QuestDBSnapshotSchedule, QuestDBSnapshotScheduleStatus};
+use resources::{QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule, QuestDBSnapshotScheduleStatus};
 
 use crate::apply::kubernetes::is_missing;
 use crate::context::Context;
@@ -55,6 +55,7 @@ impl Schedules {
             // What is kept instead has to be there.
             looked = self.mark_gone(&mut found, now).await;
             due = schedule::due(resource, &clock, &all_of(&found), now);
+            self.keep_awaited(resource, &found, &mut due);
         }
         if looked.is_err() {
             due.remove.clear();
@@ -108,6 +109,23 @@ impl Schedules {
             *one = Arc::new(QuestDBSnapshot { status, ..(**one).clone() });
         }
         Ok(())
+    }
+
+    /// Keeps what a database is still to begin with. Where it is not known which databases there are, that may be any.
+    fn keep_awaited(&self, resource: &QuestDBSnapshotSchedule, own: &[Arc<QuestDBSnapshot>], due: &mut Due) {
+        let namespace = resource.metadata.namespace.as_deref().unwrap_or_default();
+        if self.context.watches.unseen_of(&QuestDB::kind(&()), namespace).is_some() {
+            due.remove.clear();
+            return;
+        }
+        let databases = &self.context.caches.resources;
+        let waiting = databases.keys_of(|_, database| database.awaits_copy);
+        let waiting: Vec<Arc<QuestDB>> = waiting.iter().filter_map(|key| databases.get(key)).collect();
+        let is_awaited = |name: &String| {
+            let one = own.iter().find(|one| one.metadata.name.as_ref() == Some(name));
+            one.is_some_and(|one| waiting.iter().any(|database| schedule::is_awaited(one, database)))
+        };
+        due.remove.retain(|name| !is_awaited(name));
     }
 
     fn own(&self, resource: &QuestDBSnapshotSchedule) -> Vec<Arc<QuestDBSnapshot>> {

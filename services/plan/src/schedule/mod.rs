@@ -1,7 +1,8 @@
 //! When a schedule's next snapshot is due, and which of its snapshots are to go.
 //!
 //! *Invariant:* the name of a snapshot is made of the schedule's and the time it is for, so that one time makes no two.
-//! *Invariant:* only snapshots that succeeded and have their copy count as kept, and the newest of them is never removed.
+//! *Invariant:* only snapshots that succeeded and have their copy count as kept, and the newest of them is never removed, nor one
+//! that a database is still to begin with ([`is_awaited`]).
 //! *Invariant:* a clock that is wrong for a while neither stops a schedule nor makes all copies old: times that lie ahead count
 //! for nothing, and ages are measured by what the API server dated, too.
 
@@ -15,12 +16,13 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::names::{self, condition, snapshot};
 use resources::{
-    QuestDBSnapshot, QuestDBSnapshotSchedule, QuestDBSnapshotScheduleStatus, QuestDBSnapshotSpec,
-    SnapshotPhase,
+    QuestDB, QuestDBSnapshot, QuestDBSnapshotSchedule, QuestDBSnapshotScheduleStatus, QuestDBSnapshotSpec,
+    SnapshotPhase, StorageSource,
 };
 
 pub use clock::{Clock, Error};
 
+use crate::Goal;
 use crate::report::conditions::{no, put, yes};
 
 /// Snapshots that failed are kept for people to look at, and no more than this many.
@@ -168,6 +170,27 @@ fn surplus(schedule: &QuestDBSnapshotSchedule, own: &[&QuestDBSnapshot], now: Ti
     let succeeded = succeeded.filter(|(place, one)| *place >= keep || is_old(one)).map(|(_, one)| *one);
     let failed = newest_first(own, SnapshotPhase::Failed).into_iter().skip(FAILED);
     succeeded.chain(failed).filter_map(|one| one.metadata.name.clone()).collect()
+}
+
+/// Whether a database is to begin with a copy and has no disk yet.
+pub fn awaits_copy(database: &QuestDB) -> bool {
+    let storage = &database.spec.storage;
+    let has_disk =
+        storage.provisioned || database.status.as_ref().is_some_and(|status| status.volume.is_some());
+    let comes = matches!(Goal::of(database), Goal::Serve | Goal::Pause);
+    comes && !has_disk && storage.source.as_ref().is_some_and(StorageSource::is_copy)
+}
+
+/// Whether a database is still to begin with the copy of a snapshot: whatever retention says, that stays until it has its disk.
+pub fn is_awaited(one: &QuestDBSnapshot, database: &QuestDB) -> bool {
+    let Some(source) = database.spec.storage.source.as_ref().filter(|_| awaits_copy(database)) else {
+        return false;
+    };
+    let is_beside = one.metadata.namespace == database.metadata.namespace;
+    let by_name = source.snapshot.is_some() && source.snapshot == one.metadata.name && is_beside;
+    // Who may write tags in AWS may give a copy to a database of another namespace.
+    let copy = one.status.as_ref().and_then(|status| status.snapshot_id.as_ref());
+    by_name || source.snapshot_id.is_some() && source.snapshot_id.as_ref() == copy
 }
 
 /// The snapshot that a schedule makes for a time.

@@ -441,3 +441,43 @@ proptest! {
         prop_assert_eq!(names.len(), own.len());
     }
 }
+
+#[test]
+fn a_copy_is_awaited_until_the_database_that_names_it_has_a_disk() {
+    let mut snapshot = made(&schedule(&json!({})), "2026-06-01T01:00:00Z", SUCCEEDED);
+    snapshot.status.as_mut().unwrap().snapshot_id = Some("snap-1".to_owned());
+    let name = snapshot.metadata.name.clone().unwrap();
+    let database = |namespace: &str, storage: &Value, status: &Value| -> resources::QuestDB {
+        let mut spec = json!({ "version": "9.3.4", "storage": { "sizeGib": 50 } });
+        spec["storage"].as_object_mut().unwrap().extend(storage.as_object().unwrap().clone());
+        serde_json::from_value(json!({
+            "apiVersion": "crd.questdb.io/v1", "kind": "QuestDB",
+            "metadata": { "name": "new", "namespace": namespace }, "spec": spec, "status": status,
+        }))
+        .unwrap()
+    };
+    let by_name = json!({ "source": { "snapshot": name } });
+    let by_id = json!({ "source": { "snapshotId": "snap-1" } });
+    let disk = json!({ "volume": { "id": "vol-1", "sizeGib": 50, "state": "creating" } });
+    for (namespace, storage, status, expected) in [
+        ("ns", &by_name, &json!({}), true),
+        ("ns", &by_id, &json!({}), true),
+        ("other", &by_id, &json!({}), true),
+        ("other", &by_name, &json!({}), false),
+        ("ns", &by_name, &disk, false),
+        ("ns", &by_id, &disk, false),
+        ("ns", &json!({ "source": { "snapshot": name }, "provisioned": true }), &json!({}), false),
+        ("ns", &json!({ "source": { "snapshot": "another" } }), &json!({}), false),
+        ("ns", &json!({ "source": { "snapshotId": "snap-2" } }), &json!({}), false),
+        ("ns", &json!({ "source": { "volumeId": "vol-1" } }), &json!({}), false),
+        ("ns", &json!({}), &json!({}), false),
+    ] {
+        let database = database(namespace, storage, status);
+        assert_eq!(is_awaited(&snapshot, &database), expected, "{namespace} {storage} {status}");
+    }
+    let mut deleted = database("ns", &by_name, &json!({}));
+    deleted.spec.run_state = resources::RunState::Deleted;
+    assert!(!is_awaited(&snapshot, &deleted));
+    let unfinished = made(&schedule(&json!({})), "2026-06-01T02:00:00Z", None);
+    assert!(!is_awaited(&unfinished, &database("ns", &json!({}), &json!({}))), "nothing is named");
+}

@@ -7,10 +7,11 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use resources::names::snapshot::{LABEL_SCHEDULE, SCHEDULED_FOR};
 use resources::{QuestDBSnapshotSchedule, SnapshotPhase};
 use serde_json::json;
-use testkit::{Failpoint, eventually};
+use testkit::{Failpoint, eventually, unique};
 
 use super::rig::PATIENCE;
 use super::snapshots::{Stage, api, copies, make, operator, settled};
+use super::source::{is_told, purge, wish_from};
 use super::subject::Subject;
 
 /// Once a day, about half a day from now, so that no time of the schedule comes while a test runs.
@@ -126,6 +127,28 @@ async fn nothing_is_removed_for_a_copy_that_somebody_destroyed() {
     })
     .await;
     assert_eq!(copies(subject).await.len(), 1);
+    stage.end(operator).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_database_is_still_to_begin_with_stays() {
+    let stage = Stage::new().await;
+    let subject = &stage.subject;
+    let operator = stage.operator(&[]).await;
+    taken_before(subject).await;
+    let (oldest, second) = ("clock-202601010100", "clock-202601010200");
+    let mut waiting = Subject::within(&subject.rig, &unique("waiting"));
+    let source = json!({ "snapshot": oldest });
+    // Until somebody asks for more room.
+    wish_from(&mut waiting, &source, 12).await;
+    is_told(&waiting, "ask for as much at least").await;
+    make_schedule(subject, "clock", 1).await;
+    eventually(2 * PATIENCE, "the second to be replaced by a third", async || {
+        api(subject).get_opt(second).await.unwrap().is_none().then_some(())
+    })
+    .await;
+    assert_eq!(api(subject).get(oldest).await.unwrap().metadata.deletion_timestamp, None);
+    purge(&mut waiting, &source, 12).await;
     stage.end(operator).await;
 }
 
