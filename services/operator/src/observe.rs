@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use cloud::{Protection, Role, Select, SnapshotId, TagFilter, VolumeId, key};
 use kube::runtime::reflector::ObjectRef;
-use plan::{Account, Dns, Observed, Plan, Source, Subject, Validated};
+use plan::{Account, Dns, Goal, Observed, Plan, Source, Subject, Validated};
 use resources::{Phase, QuestDB};
 
 use crate::context::Context;
@@ -17,6 +17,8 @@ use crate::{given, strays};
 const AT_WORK: Duration = Duration::from_secs(1);
 /// How old it may be for one at rest: what it shows next is compared with it.
 const AT_REST: Duration = Duration::from_mins(5);
+/// The security group that EC2 makes with every VPC.
+const OF_VPC: &str = "default";
 
 /// Everything observed of one database.
 pub(crate) async fn observe(
@@ -62,6 +64,11 @@ async fn everything(
         observed.children.last_copy = plan::last_copy_to_look_at(subject, orders);
     }
     find_lost(context, resource, validated, &mut observed).await?;
+    if !settled && validated.goal != Goal::Serve {
+        let elsewhere = elsewhere(context, &observed.account).await?;
+        observed.account.conclusive &= elsewhere.is_none();
+        observed.account.elsewhere = elsewhere;
+    }
     plan::put_right(resource, &validated.subject, &mut observed.account);
     if !settled {
         observed.account.source = source(context, resource, validated, &observed).await?;
@@ -132,6 +139,32 @@ async fn find_lost(
         observed.account.groups.extend(found.filter(|found| is_ours(&found.tags)));
     }
     Ok(())
+}
+
+/// Why nothing of a database that ends may be gone, although EC2 shows nothing of it: nor does it show anything of the cluster, nor
+/// what is in every VPC and nobody can delete. So it looks to whoever asks with another account's credentials, or another region.
+async fn elsewhere(context: &Context, account: &Account) -> Result<Option<String>, Error> {
+    let Account { instances, volumes, groups, .. } = account;
+    if !(instances.is_empty() && volumes.is_empty() && groups.is_empty()) {
+        return Ok(None);
+    }
+    let picture = context.view.at_most(AT_REST).await;
+    let picture = picture.map_err(Error::aws("describe what the cluster owns in EC2"))?;
+    if !picture.databases().is_empty() {
+        return Ok(None);
+    }
+    let (cluster, vpc) = (&context.settings.cluster, &context.settings.vpc);
+    let group = context.cloud.find_security_group(vpc, OF_VPC).await;
+    let group = group.map_err(Error::aws("look for the default security group of the VPC"))?;
+    Ok(group.is_none().then(|| {
+        format!(
+            "EC2 shows nothing of cluster {cluster}, nor the default security group of {vpc}: this seems to be another account or \
+             region than that of the database, so nothing is taken for gone; put credentials, AWS_REGION and SLIPWAY_VPC_ID of the \
+             operator right, or, where {vpc} is shared by another account, tag a security group or volume of the right one with \
+             {}={cluster}",
+            key::CLUSTER
+        )
+    }))
 }
 
 /// What the first disk is to be made from, read live: a disk is made by it.

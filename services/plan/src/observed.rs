@@ -109,6 +109,9 @@ pub struct Account {
     /// Whether what is not among these does not exist. EC2 shows what was created only after a while and may answer from
     /// the past, so a look proves absence only when it was begun long enough after the last thing was asked for.
     pub conclusive: bool,
+    /// Why the database may be in another account or region than the one that was asked, in words for people: then no look is
+    /// conclusive.
+    pub elsewhere: Option<String>,
     /// What has other tags than ours; above it is shown as if it had ours ([`crate::put_right`]).
     pub mistagged: Vec<Mistagged>,
     /// The latest modification of the volume, when it was asked for.

@@ -61,6 +61,19 @@ pub(super) fn volume<'a>(world: &World<'a>, plan: &mut Plan) -> Option<Disk<'a>>
     }
 }
 
+/// Whether what EC2 does not show is not there; what is waited for is told of a part.
+pub(super) fn is_all_shown(world: &World<'_>, plan: &mut Plan, part: Part) -> bool {
+    let account = &world.observed.account;
+    if let Some(text) = &account.elsewhere {
+        plan.say(part, State::Broken(text.clone()));
+        return false;
+    }
+    if !account.conclusive {
+        plan.wait(part, "waiting until EC2 is sure to show everything that was asked for");
+    }
+    account.conclusive
+}
+
 /// Volumes that are not on their way out.
 pub(crate) fn living(volumes: &[Volume]) -> impl Iterator<Item = &Volume> {
     volumes.iter().filter(|volume| !volume.state.is_ending())

@@ -208,9 +208,8 @@ fn stop_instance(world: &World<'_>, plan: &mut Plan) -> bool {
     if !ended {
         return false;
     }
-    if !world.observed.account.conclusive {
-        // Firewall and disk are judged by the same look: this wait is theirs too.
-        plan.wait(Part::InstanceStop, "waiting until EC2 is sure to show everything that was asked for");
+    // Firewall and disk are judged by the same look: this wait is theirs too.
+    if !existing::is_all_shown(world, plan, Part::InstanceStop) {
         return false;
     }
     for node in &world.observed.children.nodes {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use resources::{Phase, names};
+use resources::{Phase, QuestDBStatus, names};
 use serde_json::{Value, json};
 use testkit::{eventually, unique};
 
@@ -195,4 +195,35 @@ async fn what_came_to_rest_stays_at_rest_although_everybodys_picture_is_older() 
     assert_eq!(attachment(&later), attachment(&served), "the disk was taken for gone");
     subject.purge().await;
     drop(operator);
+}
+
+async fn reported(subject: &Subject) -> Option<QuestDBStatus> {
+    subject.rig.as_admin().get(&subject.name).await.unwrap().status
+}
+
+/// As with credentials of another account: in another region EC2 shows nothing of the cluster, nor of its VPC.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_taken_for_gone_where_ec2_is_another() {
+    let mut subject = Subject::new(&unique("elsewhere")).await;
+    let lease = subject.rig.lease().await;
+    let kubeconfig = subject.rig.rights(&lease).await;
+    let first = subject.rig.spawn((&lease, &kubeconfig), &[], &[]);
+    subject.wish_run_state("Running").await;
+    eventually(PATIENCE, "a disk in the report", async || reported(&subject).await?.volume).await;
+    drop(first);
+    let other = if subject.rig.region() == "us-east-1" { "eu-west-1" } else { "us-east-1" };
+    let wrong = subject.rig.spawn((&lease, &kubeconfig), &[], &[("AWS_REGION", other)]);
+    subject.wish_purged().await;
+    eventually(2 * PATIENCE, "a word about what to put right", async || {
+        let conditions = reported(&subject).await?.conditions;
+        let told = conditions.into_iter().find(|found| found.type_ == names::condition::DEGRADED)?;
+        (told.status == "True" && told.message.contains("SLIPWAY_VPC_ID")).then_some(())
+    })
+    .await;
+    drop(wrong);
+    assert_eq!(subject.rig.volumes().await.len(), 1);
+    let _next = subject.rig.spawn((&lease, &kubeconfig), &[], &[]);
+    subject.carried_out(Phase::Deleted).await;
+    assert!(subject.rig.volumes().await.iter().all(|volume| volume.state.is_ending()));
+    subject.rig.end().await;
 }

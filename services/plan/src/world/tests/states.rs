@@ -6,7 +6,10 @@ use resources::{Phase, QuestDB, QuestDBStatus, RunState, names};
 use super::model::{Lost, World};
 use super::{Trouble, check_serving, pass, phase, serving, settle, troubles, wish};
 use crate::fixture::{resource, settings, validated};
-use crate::{Applied, Plan, Step, Unseen, denied, is_judged, plan, status, suspended, unidentified, unseen};
+use crate::{
+    Account, Applied, Dns, Part, Plan, State, Step, Unseen, denied, is_judged, plan, status, suspended,
+    unidentified, unseen,
+};
 
 /// A database that served, and now is at rest in a run state, with a disk that its wish knows of.
 fn resting(run_state: RunState, end: Phase) -> World {
@@ -298,4 +301,27 @@ fn a_spec_that_nobody_works_on_is_told_as_seen_and_not_taken_for_carried_out() {
     }
     settle(&mut world, None, false);
     assert!(is_judged(&world.resource));
+}
+
+#[test]
+fn nothing_is_gone_that_may_be_in_another_account() {
+    let mut world = resting(RunState::Paused, Phase::Paused);
+    wish(&mut world, 3, |spec| {
+        spec.run_state = RunState::Purged;
+        spec.storage.provisioned = true;
+    });
+    let wish = validated(&world.resource);
+    for (elsewhere, ends) in [(None, true), (Some("another account".to_owned()), false)] {
+        let mut observed = world.look();
+        observed.dns = Dns { records: Some(Vec::new()), ..Dns::default() };
+        observed.account = Account { conclusive: elsewhere.is_none(), elsewhere, ..Account::default() };
+        let planned = plan(&world.resource, &wish, &observed, &settings());
+        let told = planned.state(Part::InstanceStop);
+        let is_told = matches!(told, Some(State::Broken(text)) if text.contains("another account"));
+        assert_eq!((told == Some(&State::Done), is_told), (ends, !ends), "{told:?}");
+        let deletes = planned.actions.iter().any(|action| matches!(action.step, Step::Delete(_)));
+        assert_eq!(deletes, ends, "{:?}", planned.actions);
+        let report = status(&world.resource, &wish, &observed, (&planned, &Applied::default()), world.now);
+        assert_eq!(report.volume.unwrap().state == "deleted", ends);
+    }
 }
