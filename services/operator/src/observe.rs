@@ -5,9 +5,10 @@ mod name;
 use std::time::{Duration, Instant};
 
 use cloud::{Protection, Role, Select, SnapshotId, TagFilter, VolumeId, key};
+use kube::Api;
 use kube::runtime::reflector::ObjectRef;
 use plan::{Account, Dns, Goal, Observed, Plan, Source, Subject, Validated};
-use resources::{Phase, QuestDB};
+use resources::{Phase, QuestDB, QuestDBSnapshot, Seen};
 
 use crate::context::Context;
 use crate::error::Error;
@@ -188,8 +189,14 @@ async fn source(
             if let Some(unseen) = &observed.children.copies_unseen {
                 return Ok(Some(Source::Unseen(unseen.clone())));
             }
-            let object = context.side.snapshot(&subject.namespace, name);
-            if let Some(text) = object.as_deref().and_then(plan::snapshot::unfinished) {
+            let seen = context.side.snapshot(&subject.namespace, name);
+            if let Some(text) = seen.as_deref().and_then(plan::snapshot::unfinished) {
+                return Ok(Some(Source::Unfinished(text)));
+            }
+            // The watch of snapshots may be behind that of databases: one that was made again a moment ago under its name would be
+            // taken for the one before it, and the database would begin with an older copy.
+            let object = snapshot_now(context, subject, name).await?;
+            if let Some(text) = object.as_ref().and_then(plan::snapshot::unfinished) {
                 return Ok(Some(Source::Unfinished(text)));
             }
             let named = TagFilter::cluster(&subject.cluster)
@@ -197,7 +204,7 @@ async fn source(
                 .and(key::NAMESPACE, &[&subject.namespace])
                 .and(key::OBJECT, &[name]);
             // An earlier one of the same name may have left its copy.
-            Select::Tags(match object.as_deref().and_then(plan::snapshot::identity) {
+            Select::Tags(match object.as_ref().and_then(plan::snapshot::identity) {
                 Some(identity) => named.and(key::SNAPSHOT, &[identity]),
                 None => named,
             })
@@ -205,6 +212,17 @@ async fn source(
     };
     let found = context.cloud.describe_snapshots(&select).await;
     found.map(Source::Copies).map(Some).map_err(Error::aws("look at the snapshot that the disk is made from"))
+}
+
+/// A snapshot as the API server has it now, and not as a watch told of it.
+async fn snapshot_now(
+    context: &Context,
+    subject: &Subject,
+    name: &str,
+) -> Result<Option<QuestDBSnapshot>, Error> {
+    let api: Api<Seen<QuestDBSnapshot>> = Api::namespaced(context.client.clone(), &subject.namespace);
+    let found = context.call("look at the snapshot that is named as the source", api.get_opt(name)).await?;
+    Ok(found.map(Seen::marked))
 }
 
 /// Last copies of the disk, read live: it is destroyed by them. Who still waits for one that is being made need not ask.

@@ -5,12 +5,14 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use resources::{Phase, SnapshotPhase};
 use serde_json::{Value, json};
+use testkit::telling::Fate;
 use testkit::{eventually, unique};
 
 use super::others::Others;
 use super::rig::{PATIENCE, Rig};
 use super::snapshots::{api, copies, operator, settled, take};
 use super::subject::Subject;
+use crate::front::Front;
 
 /// A database that was there for a while, and what is left of it: a copy whose object is gone.
 async fn copied(subject: &mut Subject) -> VolumeSnapshot {
@@ -100,6 +102,36 @@ async fn a_new_database_begins_with_a_snapshot_of_its_namespace_and_with_no_othe
 
     purge(&mut new, &by_name, copy.size_gib + 10).await;
     purge(&mut third, &by_id, copy.size_gib).await;
+    old.purge_with_others().await;
+    drop(others);
+}
+
+/// A snapshot was made again under the name of one whose copy stayed, and a database of it right after: the watch of databases may
+/// be sooner than that of snapshots.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_that_no_watch_shows_yet_is_not_taken_for_the_one_before_it() {
+    let mut old = Subject::new(&unique("old")).await;
+    let others = Others::of(&old.rig);
+    let lease = old.rig.lease().await;
+    let front = Front::before(&old.rig.rights(&lease).await).await;
+    let kubeconfig = front.kubeconfig(&testkit::scratch());
+    let _operator = old.rig.spawn((&lease, &kubeconfig), &[], &[]);
+    let before = copied(&mut old).await;
+
+    front.set_fate(Fate::Late, &["questdbsnapshots"], 1);
+    take(&old, "last", "Retain").await;
+    let mut new = Subject::within(&old.rig, &unique("new"));
+    let by_name = json!({ "snapshot": "last" });
+    wish_from(&mut new, &by_name, before.size_gib).await;
+    is_told(&new, "waiting for snapshot last").await;
+
+    front.set_fate(Fate::Told, &[], 1);
+    let again = settled(&old, "last", SnapshotPhase::Succeeded).await.status.unwrap().snapshot_id.unwrap();
+    assert_ne!(again, before.id.as_str());
+    new.carried_out(Phase::Ready).await;
+    assert_eq!(new.volume().await.snapshot, Some(again), "it began with an older copy");
+    assert!(front.fates()["questdbsnapshots"].late > 0, "the watch was not late");
+    purge(&mut new, &by_name, before.size_gib).await;
     old.purge_with_others().await;
     drop(others);
 }
