@@ -127,12 +127,13 @@ pub(super) fn trace_of_a_disk(
         return Some(format!("PersistentVolume {name} stands for it"));
     }
     if let Some(volume) = resource.status.as_ref().and_then(|status| status.volume.as_ref()) {
-        let given_up = if volume.state == "creating" {
-            ", which was being created: EC2 gives up one whose key may not be used"
-        } else {
-            ""
+        let became = match volume.state.as_str() {
+            "creating" => ", which was being created: EC2 gives up one whose key may not be used",
+            // Whoever asked for that and turned round too late is told so.
+            "deleted" => ", which was destroyed",
+            _ => "",
         };
-        return (volume.state != "deleted").then(|| format!("status names {}{given_up}", volume.id));
+        return Some(format!("status names {}{became}", volume.id));
     }
     // The resource before it went, and left both.
     let uid = &validated.subject.uid;

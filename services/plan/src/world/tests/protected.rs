@@ -7,9 +7,10 @@ use resources::{DeletionPolicy, Phase, RunState};
 
 use super::ends::protected_plain;
 use super::model::World;
-use super::operations::{change, remove};
+use super::operations::{change, on_the_way, remove, serving_plain};
 use super::oracle::{check_end, check_moment};
 use super::{pass, phase, settle};
+use crate::Step;
 
 fn held(world: &World) -> Option<(String, String)> {
     let conditions = world.resource.status.iter().flat_map(|status| &status.conditions);
@@ -87,6 +88,33 @@ fn without_its_protection_the_deletion_goes_on_as_the_policy_says() {
             );
         }
     }
+}
+
+#[test]
+fn what_is_protected_only_once_its_disk_was_destroyed_does_not_begin_anew_with_an_empty_one() {
+    let remove_with_disk = |world: &mut World| {
+        world.resource.spec.storage.deletion_policy = DeletionPolicy::Delete;
+        remove(world);
+    };
+    // What is left of it is on its way out, and the resource is still there.
+    let is_destroyed = |world: &World| {
+        let disk = world.resource.status.as_ref().and_then(|status| status.volume.as_ref());
+        disk.is_some_and(|disk| disk.state == "deleted")
+            && world.children.persistent_volumes.is_empty()
+            && !world.released
+    };
+    let mut world = on_the_way(serving_plain(), remove_with_disk, is_destroyed);
+    change(&mut world, |spec| spec.deletion_protection = true);
+    let mut taken = 0;
+    for _ in 0..10 {
+        let planned = pass(&mut world, &mut taken, None, false);
+        let makes =
+            |action: &crate::Action| matches!(action.step, Step::CreateVolume(_) | Step::RunInstance { .. });
+        assert!(!planned.actions.iter().any(makes), "{:?}", planned.actions);
+        world.tick();
+    }
+    assert_eq!(phase(&world), Some(Phase::Degraded));
+    assert!(world.volumes.is_empty() && !world.released);
 }
 
 #[test]
