@@ -78,14 +78,17 @@ pub(super) fn missed(world: &World<'_>, volume: &Volume) -> Option<String> {
     if world.resource.status.as_ref().is_some_and(|status| status.version.is_some()) {
         return None;
     }
-    let is_other = match &source.volume_id {
-        Some(id) => volume.id.as_str() != id,
-        None => volume.snapshot.is_none(),
+    let is_other = match (&source.volume_id, &source.snapshot_id) {
+        (Some(id), _) => volume.id.as_str() != id,
+        // What a namesake left may be a copy too, and of something else. Of one that is known to have a disk people may have put
+        // another in its place.
+        (None, Some(id)) if !world.validated.storage.provisioned => volume.snapshot.as_ref() != Some(id),
+        (None, _) => volume.snapshot.is_none(),
     };
     is_other.then(|| {
         format!(
-            "{} does not come from spec.storage.source, perhaps because an older operator made it: delete this database, \
-             and make it again",
+            "{} does not come from spec.storage.source, perhaps because an older operator made it, or a database of this name left \
+             it: delete this database, and make it again under another name",
             volume.id
         )
     })

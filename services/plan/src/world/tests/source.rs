@@ -205,6 +205,22 @@ fn a_disk_that_an_older_operator_made_empty_is_not_served_for_the_source() {
     }
 }
 
+#[test]
+fn what_a_namesake_left_is_not_served_for_the_copy_that_is_asked_for() {
+    const OTHER: &str = "snap-0fedcba9876543210";
+    let mut world = fresh_of_copy();
+    settle_until_disk(&mut world);
+    for (id, provisioned, expected) in [(COPY, false, false), (OTHER, false, true), (OTHER, true, false)] {
+        let source = StorageSource { snapshot_id: Some(id.to_owned()), ..StorageSource::default() };
+        world.resource.spec.storage.source = Some(source);
+        world.resource.spec.storage.provisioned = provisioned;
+        let planned = planned(&mut world);
+        let told = planned.state(Part::Volume);
+        let is_told = matches!(told, Some(State::Broken(text)) if text.contains("does not come from"));
+        assert_eq!(is_told, expected, "{id} {provisioned}");
+    }
+}
+
 /// As far as a database comes before anything runs on its disk.
 fn settle_until_disk(world: &mut World) {
     settle(world, None, false);
