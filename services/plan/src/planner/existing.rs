@@ -32,8 +32,8 @@ pub(super) fn volume<'a>(world: &World<'a>, plan: &mut Plan) -> Option<Disk<'a>>
     let volumes: Vec<&Volume> = living(&world.observed.account.volumes).collect();
     match volumes.as_slice() {
         [volume] => {
-            if let Some(text) = source::missed(world, volume) {
-                plan.say(Part::Volume, State::Broken(text));
+            if let Some(state) = source::missed(world, volume) {
+                plan.say(Part::Volume, state);
                 return None;
             }
             Some(Disk::Found(volume))

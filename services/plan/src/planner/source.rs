@@ -6,6 +6,7 @@
 
 use cloud::{Owner, Role, SnapshotState, Tags, Volume, VolumeSnapshot, VolumeState, key};
 use domain::catalogue::is_downgrade;
+use jiff::Timestamp;
 use resources::{QuestDB, StorageSource};
 
 use super::World;
@@ -27,16 +28,36 @@ pub enum Source {
     Volume(Option<Box<Volume>>),
 }
 
-/// The source that has to be looked at before anything is made: only a database that never had a disk needs it.
+/// The source that has to be looked at before anything is made: only a database that never had a disk needs it, and one that may have
+/// been left another one's.
 pub fn source_to_look_at<'a>(
     resource: &QuestDB,
     validated: &'a Validated,
     observed: &Observed,
 ) -> Option<&'a StorageSource> {
     let source = validated.storage.source.as_ref()?;
-    let has_disk = living(&observed.account.volumes).next().is_some();
-    let had_one = trace_of_a_disk(resource, validated, observed).is_some();
-    (validated.goal == Goal::Serve && !has_disk && !had_one).then_some(source)
+    let looks = match living(&observed.account.volumes).next() {
+        Some(disk) => is_inherited(resource, validated, observed, disk),
+        None => trace_of_a_disk(resource, validated, observed).is_none(),
+    };
+    (validated.goal == Goal::Serve && looks).then_some(source)
+}
+
+/// Whether a disk was there before its resource, which names a copy and has started nothing so far: what a namesake left may be a copy
+/// of something else.
+fn is_inherited(resource: &QuestDB, validated: &Validated, observed: &Observed, disk: &Volume) -> bool {
+    let storage = &validated.storage;
+    let is_named = storage.source.as_ref().is_some_and(|source| source.snapshot.is_some());
+    let made = resource.metadata.creation_timestamp.as_ref().map(|made| made.0);
+    let begun = disk.created_at.and_then(|begun| Timestamp::try_from(begun).ok());
+    let is_older = begun.zip(made).is_some_and(|(begun, made)| begun < made);
+    let is_unused = !has_served(resource) && observed.children.stateful_set.is_none();
+    // Of one that is known to have a disk people may have put another in its place.
+    is_named && is_older && is_unused && !storage.provisioned
+}
+
+fn has_served(resource: &QuestDB) -> bool {
+    resource.status.as_ref().is_some_and(|status| status.version.is_some())
 }
 
 /// What a database that never had a disk starts with.
@@ -53,8 +74,11 @@ pub(super) fn start<'a>(world: &World<'a>, plan: &mut Plan) -> Option<Start<'a>>
         None => Verdict::Wait("the source of the disk is being looked for".to_owned()),
         Some(Source::Copies(copies)) => copy(world, source, copies),
         Some(Source::Unfinished(text)) => Verdict::Wait(text.clone()),
-        // An earlier one of that name may have left its copy, which would be taken for it.
-        Some(Source::Unseen(unseen)) => hidden(unseen),
+        Some(Source::Unseen(unseen)) => {
+            // An earlier one of that name may have left its copy, which would be taken for it.
+            plan.say(Part::Volume, hidden(unseen));
+            return None;
+        }
         Some(Source::Volume(volume)) => adopt(world, source, volume.as_deref()),
     };
     match verdict {
@@ -70,28 +94,50 @@ pub(super) fn start<'a>(world: &World<'a>, plan: &mut Plan) -> Option<Start<'a>>
     None
 }
 
-/// Why the disk that is there is not what the spec asked to start with. An operator that does not know the field makes an
-/// empty one; whoever serves that would be taken for the database it was to be.
-pub(super) fn missed(world: &World<'_>, volume: &Volume) -> Option<String> {
-    let source = world.validated.storage.source.as_ref()?;
+/// Why the disk that is there is not what the spec asked to start with, or what is waited for before that is known. An operator that
+/// does not know the field makes an empty one; whoever serves that would be taken for the database it was to be.
+pub(super) fn missed(world: &World<'_>, volume: &Volume) -> Option<State> {
+    let storage = &world.validated.storage;
+    let source = storage.source.as_ref()?;
     // What has served is what people have seen and may have put right by hand.
-    if world.resource.status.as_ref().is_some_and(|status| status.version.is_some()) {
+    if has_served(world.resource) {
         return None;
     }
     let is_other = match (&source.volume_id, &source.snapshot_id) {
         (Some(id), _) => volume.id.as_str() != id,
-        // What a namesake left may be a copy too, and of something else. Of one that is known to have a disk people may have put
-        // another in its place.
-        (None, Some(id)) if !world.validated.storage.provisioned => volume.snapshot.as_ref() != Some(id),
-        (None, _) => volume.snapshot.is_none(),
+        (None, Some(id)) if !storage.provisioned => volume.snapshot.as_ref() != Some(id),
+        (None, _) if volume.snapshot.is_none() => true,
+        (None, _) => match is_of_another(world, volume) {
+            Ok(is_other) => is_other,
+            Err(state) => return Some(state),
+        },
     };
     is_other.then(|| {
-        format!(
+        State::Broken(format!(
             "{} does not come from spec.storage.source, perhaps because an older operator made it, or a database of this name left \
              it: delete this database, and make it again under another name",
             volume.id
-        )
+        ))
     })
+}
+
+/// Whether a disk that a namesake left was made of another copy than those that the name means now; what is waited for before that is
+/// known. Once there is none any more, nobody can tell.
+fn is_of_another(world: &World<'_>, volume: &Volume) -> Result<bool, State> {
+    if !is_inherited(world.resource, world.validated, world.observed, volume) {
+        return Ok(false);
+    }
+    match &world.observed.account.source {
+        Some(Source::Copies(copies)) => {
+            let is_it = |copy: &VolumeSnapshot| Some(copy.id.as_str()) == volume.snapshot.as_deref();
+            Ok(!copies.is_empty() && !copies.iter().any(is_it))
+        }
+        Some(Source::Unfinished(text)) => Err(State::Running(text.clone())),
+        Some(Source::Unseen(unseen)) => Err(hidden(unseen)),
+        None | Some(Source::Volume(_)) => {
+            Err(State::Running("the source of the disk is being looked for".to_owned()))
+        }
+    }
 }
 
 enum Verdict<'a> {
@@ -102,12 +148,14 @@ enum Verdict<'a> {
     No(String),
 }
 
-fn hidden<'a>(unseen: &Unseen) -> Verdict<'a> {
+fn hidden(unseen: &Unseen) -> State {
     let unknown = |why: &str| format!("it is not known which snapshots there are in this namespace: {why}");
     match unseen {
-        Unseen::Yet => Verdict::Wait("waiting to see which snapshots there are in this namespace".to_owned()),
-        Unseen::Broken(why) => Verdict::Wait(unknown(why)),
-        Unseen::Refused(why) => Verdict::No(unknown(why)),
+        Unseen::Yet => {
+            State::Running("waiting to see which snapshots there are in this namespace".to_owned())
+        }
+        Unseen::Broken(why) => State::Running(unknown(why)),
+        Unseen::Refused(why) => State::Broken(unknown(why)),
     }
 }
 

@@ -1,8 +1,12 @@
 //! What a first disk is made from: whose data it may be, and that nothing is made before it is known.
 
+use std::time::{Duration, SystemTime};
+
 use cloud::{
     Owner, Role, SnapshotId, SnapshotState, Tags, Volume, VolumeId, VolumeSnapshot, VolumeState, key,
 };
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::{QuestDB, RunState, StorageSource};
 
 use super::model::World;
@@ -218,6 +222,37 @@ fn what_a_namesake_left_is_not_served_for_the_copy_that_is_asked_for() {
         let told = planned.state(Part::Volume);
         let is_told = matches!(told, Some(State::Broken(text)) if text.contains("does not come from"));
         assert_eq!(is_told, expected, "{id} {provisioned}");
+    }
+}
+
+/// What is said of the disk of a resource that is made again at `made`, while its name means these copies.
+fn told_of_what_was_left(made: i64, copies: Vec<VolumeSnapshot>, provisioned: bool) -> Option<String> {
+    let mut world = fresh_of_copy();
+    settle_until_disk(&mut world);
+    world.volumes[0].created_at = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(100));
+    world.children.stateful_set = None;
+    world.copies = copies;
+    world.resource.metadata.creation_timestamp = Some(Time(Timestamp::from_second(made).unwrap()));
+    world.resource.spec.storage.provisioned = provisioned;
+    match planned(&mut world).state(Part::Volume) {
+        Some(State::Broken(text)) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+#[test]
+fn what_a_namesake_left_is_not_served_for_the_copy_that_is_named() {
+    let other = || VolumeSnapshot { id: SnapshotId::new("snap-0fedcba9876543210"), ..copy() };
+    for (what, made, copies, provisioned, expected) in [
+        ("it was made of that copy", 200, vec![copy()], false, false),
+        ("of another one", 200, vec![other()], false, true),
+        ("nobody can tell", 200, vec![], false, false),
+        ("the resource was there before it", 50, vec![other()], false, false),
+        ("it is known to have a disk", 200, vec![other()], true, false),
+    ] {
+        let told = told_of_what_was_left(made, copies, provisioned);
+        let is_told = told.as_deref().is_some_and(|text| text.contains("does not come from"));
+        assert_eq!(is_told, expected, "{what}: {told:?}");
     }
 }
 
