@@ -85,6 +85,7 @@ pub(crate) fn attachment(seen: ec2::VolumeAttachment) -> Result<Attachment, Miss
         instance: required(seen.instance_id, "instance id of the attachment")?.into(),
         device: seen.device.unwrap_or_default(),
         state: required(seen.state, "attachment state")?.as_str().into(),
+        goes_with_machine: seen.delete_on_termination.unwrap_or_default(),
     })
 }
 
@@ -222,6 +223,17 @@ mod tests {
         );
         let error = all(DESCRIBE_VOLUMES, vec![sdk_volume().set_state(None).build()], volume).unwrap_err();
         assert!(error.outcome_unknown());
+    }
+
+    #[test]
+    fn a_disk_that_goes_with_its_machine_is_known() {
+        let seen = |marked: Option<bool>| {
+            let attachment = ec2::VolumeAttachment::builder().volume_id("vol-1").instance_id("i-1");
+            let attachment = attachment.state(ec2::VolumeAttachmentState::Attached);
+            let attachment = attachment.set_delete_on_termination(marked).build();
+            volume(sdk_volume().attachments(attachment).build()).unwrap().attachments[0].goes_with_machine
+        };
+        assert_eq!([seen(Some(true)), seen(Some(false)), seen(None)], [true, false, false]);
     }
 
     #[test]

@@ -96,6 +96,8 @@ pub struct Attachment {
     pub device: String,
     /// Where it is.
     pub state: AttachmentState,
+    /// Whether EC2 destroys the volume when the instance is terminated. Nobody of us asks for that.
+    pub goes_with_machine: bool,
 }
 
 /// A volume as EC2 describes it.

@@ -138,6 +138,7 @@ mod tests {
             instance: instance.into(),
             device: "/dev/sdf".into(),
             state,
+            goes_with_machine: false,
         });
         Volume { attachments: attachments.collect(), ..fixture::volume(id) }
     }

@@ -113,6 +113,7 @@ mod tests {
                 instance: on.into(),
                 device: device.into(),
                 state,
+                goes_with_machine: false,
             }],
             tags: Tags::default(),
             created_at: None,

@@ -32,9 +32,12 @@ pub(super) async fn prove(pass: &Pass<'_>, left: &Left) -> Result<(), Error> {
     left.check_objects(pass.validated, set.as_ref(), found, context.clock.now()).map_err(stale)?;
     match left.proof {
         Proof::All | Proof::Unjoined | Proof::Unready | Proof::Closed => detached(pass, left).await,
-        Proof::Down => down(pass, left).await,
+        Proof::Down => {
+            down(pass, left).await?;
+            spared(pass, left).await
+        }
         // Its disk leaves it only when it ends.
-        Proof::Silent | Proof::Unattended => Ok(()),
+        Proof::Silent | Proof::Unattended => spared(pass, left).await,
     }
 }
 
@@ -49,6 +52,11 @@ async fn detached(pass: &Pass<'_>, left: &Left) -> Result<(), Error> {
     let attachments: Api<VolumeAttachment> = Api::all(context.client.clone());
     let attachments = context.call("list attachments", attachments.list(&ListParams::default())).await?;
     attachments.items.iter().try_for_each(|one| left.check_attachment(&volumes, one).map_err(stale))
+}
+
+/// Nobody asks to have the disk destroyed with the machine that still has it.
+async fn spared(pass: &Pass<'_>, left: &Left) -> Result<(), Error> {
+    left.check_spared(&volumes(pass, left).await?).map_err(stale)
 }
 
 /// The disks by their ids, which they keep whatever becomes of their tags; by these only where nothing is known of a disk.

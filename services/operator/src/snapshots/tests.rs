@@ -280,6 +280,7 @@ fn a_disk_is_free_when_nothing_has_it_in_any_state() {
         instance: InstanceId::new("i-1"),
         device: "/dev/sdf".to_owned(),
         state,
+        goes_with_machine: false,
     };
     let volume = |state: VolumeState, attachments: Vec<Attachment>| Volume {
         state,

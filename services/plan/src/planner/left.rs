@@ -3,7 +3,7 @@
 //! *Invariant:* what decides is what is there at that moment, and not what was observed before: caches show late what was made,
 //! and what they do not show may run. Whoever could write to the disk says that nobody does there, or nobody is left to ask.
 
-use cloud::{Instance, InstanceId, InstanceState, Volume, VolumeId};
+use cloud::{Attachment, Instance, InstanceId, InstanceState, Volume, VolumeId};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
@@ -110,6 +110,13 @@ impl Left {
         Ok(())
     }
 
+    /// The same of what EC2 would destroy with the machine.
+    pub fn check_spared(&self, found: &[Volume]) -> Result<(), String> {
+        let mut attached = found.iter().flat_map(Volume::live_attachments);
+        let doomed = attached.find(|one| one.instance == self.instance && one.goes_with_machine);
+        doomed.map_or(Ok(()), |doomed| Err(told_of(doomed)))
+    }
+
     /// The same of an attachment of Kubernetes, whichever it is.
     pub fn check_attachment(&self, found: &[Volume], attachment: &VolumeAttachment) -> Result<(), String> {
         let name = attachment.spec.source.persistent_volume_name.as_deref().unwrap_or_default();
@@ -148,6 +155,21 @@ impl Left {
     }
 }
 
+/// The disk that EC2 would destroy with a machine, because somebody marked it so there, and how that is taken off.
+pub(super) fn doomed(world: &World<'_>, instance: &Instance) -> Option<String> {
+    let mut attached = living(&world.observed.account.volumes).flat_map(Volume::live_attachments);
+    attached.find(|one| one.instance == instance.id && one.goes_with_machine).map(told_of)
+}
+
+fn told_of(doomed: &Attachment) -> String {
+    let Attachment { volume, instance, device, .. } = doomed;
+    format!(
+        "EC2 would destroy {volume} with {instance}, as somebody has marked it, so the machine is not ended: aws ec2 \
+         modify-instance-attribute --instance-id {instance} --block-device-mappings \
+         'DeviceName={device},Ebs={{DeleteOnTermination=false}}'"
+    )
+}
+
 /// A machine, to be proved like this.
 pub(super) fn of(world: &World<'_>, instance: &Instance, proof: Proof) -> Left {
     let pin = build::node_value(&world.validated.subject, generation_of(instance).unwrap_or_default());
@@ -178,7 +200,7 @@ pub(super) fn down(world: &World<'_>, instance: &Instance) -> Option<Left> {
 
 #[cfg(test)]
 mod tests {
-    use cloud::{Attachment, AttachmentState};
+    use cloud::AttachmentState;
     use k8s_openapi::api::core::v1::NodeSpec;
     use serde_json::{Value, json};
 
@@ -306,9 +328,16 @@ mod tests {
                 instance,
                 device: "/dev/sdf".to_owned(),
                 state,
+                goes_with_machine: false,
             }];
             volume
         };
+        let mut doomed = on("i-1");
+        doomed.attachments[0].goes_with_machine = true;
+        assert!(left.check_spared(&[on("i-1")]).is_ok() && left.check_spared(&[]).is_ok());
+        assert!(left.check_spared(&[on("i-1"), doomed.clone()]).is_err(), "it would be destroyed");
+        let other = Left { instance: InstanceId::new("i-2"), ..left.clone() };
+        assert!(other.check_spared(&[doomed]).is_ok(), "with another machine");
         assert!(left.check_disks(&[volume(50)]).is_ok() && left.check_disks(&[on("i-2")]).is_ok());
         assert!(left.check_disks(&[on("i-1")]).is_err(), "it is on its way, and still there");
         assert!(left.check_disks(&[]).is_err(), "it may be anywhere");

@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 use cloud::Instance;
 use resources::{QuestDB, names};
 
-use super::left::{Left, Proof};
+use super::left::{self, Left, Proof};
 use super::machine::generation_of;
 use super::{World, home, joined};
-use crate::{Goal, Part, Plan, Step};
+use crate::{Goal, Part, Plan, State, Step};
 
 /// Generations that were given up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,6 +51,7 @@ impl Released {
 }
 
 /// Ends one machine: written down first, then unprotected, then terminated, once it is proved that the database has left it.
+/// *Invariant:* none that EC2 would destroy a disk with.
 pub(super) fn end(
     world: &World<'_>,
     plan: &mut Plan,
@@ -58,6 +59,10 @@ pub(super) fn end(
     left: Left,
     (part, why): (Part, &str),
 ) {
+    if let Some(text) = left::doomed(world, instance) {
+        plan.say(part, State::Broken(text));
+        return;
+    }
     let generation = generation_of(instance).unwrap_or_default();
     let known = Released::of(world.resource);
     let is_of_row = matches!(left.proof, Proof::Unjoined | Proof::Unready | Proof::Closed);

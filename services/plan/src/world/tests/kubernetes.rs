@@ -422,6 +422,7 @@ impl World {
                 instance: instance.clone(),
                 device,
                 state,
+                goes_with_machine: false,
             });
             let attachment: VolumeAttachment = parse(&json!({
                 "metadata": { "name": "va" },

@@ -253,7 +253,7 @@ fn a_machine_of_others_that_has_the_disk_is_named() {
         let disk = &mut world.volumes[0];
         let (volume, instance) = (disk.id.clone(), InstanceId::new("i-stranger"));
         let (device, state) = ("/dev/sdf".to_owned(), AttachmentState::Attached);
-        disk.attachments.push(Attachment { volume, instance, device, state });
+        disk.attachments.push(Attachment { volume, instance, device, state, goes_with_machine: false });
         world
     };
     let check = |mut world: World, part: Part| {

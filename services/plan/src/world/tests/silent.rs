@@ -87,6 +87,25 @@ fn a_machine_that_is_silent_for_long_is_ended_before_its_pod() {
     }
 }
 
+/// Whoever looks after an account may mark all disks in it like that.
+#[test]
+fn a_machine_that_would_take_the_disk_along_is_not_ended() {
+    let mut world = stopping(RunState::Paused, "Unknown");
+    world.volumes[0].attachments[0].goes_with_machine = true;
+    (world.now, world.clock) = (Timestamp::UNIX_EPOCH + LONG, CLOCK);
+    let (mut taken, mut told) = (0, None);
+    for _ in 0..30 {
+        told = pass(&mut world, &mut taken, None, false).state(Part::InstanceStop).cloned();
+        world.tick();
+    }
+    assert_eq!(world.instances[0].state, InstanceState::Running);
+    let is_told = matches!(&told, Some(State::Broken(text)) if text.contains("DeleteOnTermination=false"));
+    assert!(is_told, "{told:?}");
+    world.volumes[0].attachments[0].goes_with_machine = false;
+    settle(&mut world, None, false);
+    check_down(&world, RunState::Paused, Phase::Paused, None);
+}
+
 #[test]
 fn a_machine_that_is_ready_again_in_time_stops_its_pod_itself() {
     for (to, end) in ENDS {

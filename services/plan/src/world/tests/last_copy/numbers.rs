@@ -67,6 +67,7 @@ fn a_copy_of_before_a_strange_machine_had_the_disk_does_not_count() {
         instance: cloud::InstanceId::new("i-by-hand"),
         device: "/dev/sdz".to_owned(),
         state: cloud::AttachmentState::Attached,
+        goes_with_machine: false,
     }];
     let plans: Vec<Plan> = (0..3).map(|_| pass(&mut world, &mut 0, None, false)).collect();
     assert!(!plans.iter().any(destroys));
