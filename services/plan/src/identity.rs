@@ -16,7 +16,7 @@ use resources::{QuestDB, names};
 use crate::Settings;
 
 use doubt::whose;
-pub use doubt::{Holder, Standing, doubt};
+pub use doubt::{Holder, Standing, doubt, offered_to};
 pub(crate) use doubt::{is_for, not_allowed};
 
 /// Something that names a resource's database.

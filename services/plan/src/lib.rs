@@ -46,8 +46,8 @@ pub use change::{Change, Reload, Setting};
 pub use contest::{Contest, contests};
 pub use goal::{Goal, is_leaving};
 pub use identity::{
-    Holder, Identity, Standing, Trace, annotated, doubt, identify, is_believed, settled_identity, trace_of,
-    traces_in_aws,
+    Holder, Identity, Standing, Trace, annotated, doubt, identify, is_believed, offered_to, settled_identity,
+    trace_of, traces_in_aws,
 };
 pub use in_force::InForce;
 pub use last_copy::{

@@ -103,8 +103,7 @@ pub fn is_still_ours(subject: &Subject, tags: &Tags) -> bool {
     let database = tags.get(key::DATABASE).filter(|database| crate::identity::is_uuid(database));
     let cluster = tags.get(key::CLUSTER).filter(|cluster| !cluster.is_empty());
     // Somebody who may has offered it to another.
-    let offered = tags.get(key::FOR).is_some_and(|named| named != subject.display());
-    !offered
+    crate::offered_to(subject, tags).is_none()
         && database.is_none_or(|database| database == subject.database)
         && cluster.is_none_or(|cluster| cluster == subject.cluster)
 }

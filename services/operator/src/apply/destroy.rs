@@ -92,6 +92,9 @@ fn check_free(pass: &Pass<'_>, disk: &Volume) -> Result<(), Error> {
     if !matches!(Owner::parse(&disk.tags), Ok(Some(ref owner)) if is_ours(owner)) {
         return Err(Error::NotTagged { what: disk.id.to_string() });
     }
+    if let Some(named) = plan::offered_to(subject, &disk.tags) {
+        return Err(Error::Stale { what: format!("{} is offered to {named} by now", disk.id) });
+    }
     if !disk.is_detached() {
         return Err(Error::Stale { what: format!("{} is {} and not free yet", disk.id, disk.state) });
     }

@@ -58,6 +58,11 @@ pub(crate) fn is_for(subject: &Subject, tags: &Tags) -> bool {
     tags.get(key::FOR) == Some(&subject.display())
 }
 
+/// The other resource that somebody who may write tags in AWS has named on it.
+pub fn offered_to<'a>(subject: &Subject, tags: &'a Tags) -> Option<&'a str> {
+    tags.get(key::FOR).filter(|named| *named != subject.display())
+}
+
 pub(crate) fn not_allowed(id: &str, subject: &Subject) -> String {
     let (key, named) = (key::FOR, subject.display());
     format!(

@@ -7,7 +7,7 @@ use resources::QuestDB;
 use super::World;
 use super::credentials::is_left_alone;
 use super::source::{self, Start};
-use crate::{Observed, Part, Plan, State, Validated};
+use crate::{Observed, Part, Plan, State, Validated, offered_to};
 
 /// What was found when looking for the disk.
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +111,19 @@ pub(super) fn another(world: &World<'_>, volume: &Volume) -> Option<String> {
             key::DATABASE
         )
     })
+}
+
+/// Why a volume with the tags of a database stays although its end is asked for: it is not its disk, or is given to another one.
+pub(super) fn spared(world: &World<'_>, volume: &Volume) -> Option<String> {
+    let offered = || {
+        let named = offered_to(&world.validated.subject, &volume.tags)?;
+        let (id, key) = (&volume.id, key::FOR);
+        Some(format!(
+            "{id} is offered to {named} by its tag {key}, so it is not destroyed: to keep it, take its tag {} off; else take off {key}",
+            key::DATABASE
+        ))
+    };
+    another(world, volume).or_else(offered)
 }
 
 /// Why there must be a disk.

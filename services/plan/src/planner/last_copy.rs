@@ -14,7 +14,7 @@ use resources::{LastCopyStatus, RunState, SnapshotPhase};
 
 use super::World;
 use super::disk::held;
-use super::existing::{another, living, several};
+use super::existing::{living, several, spared};
 use super::home::number_given;
 use super::machine::{generation_of_disk, next_generation};
 use super::teardown::{is_held, is_mistagged, target};
@@ -37,7 +37,7 @@ pub(super) fn keep(world: &World<'_>, plan: &mut Plan) -> bool {
             return false;
         }
     };
-    if let Some(text) = another(world, volume) {
+    if let Some(text) = spared(world, volume) {
         plan.say(Part::LastCopy, State::Broken(text));
         return false;
     }

@@ -235,7 +235,7 @@ fn purge(world: &World<'_>, plan: &mut Plan) -> bool {
     }
     let mut gone = true;
     for volume in &world.observed.account.volumes {
-        match (&volume.state, existing::another(world, volume)) {
+        match (&volume.state, existing::spared(world, volume)) {
             (VolumeState::Deleted, _) => continue,
             (VolumeState::Deleting, _) => {
                 plan.wait(Part::VolumeRemoval, format!("waiting for the end of {}", volume.id));

@@ -7,7 +7,7 @@ use super::model::World;
 use super::runner::record;
 use super::{check_gone, check_serving, pass, serving, settle, troubles, wish};
 use crate::fixture::{plain, validated};
-use crate::{Children, Observed, Part, Plan, Step, is_still_ours, lost};
+use crate::{Children, Observed, Part, Plan, State, Step, is_still_ours, lost};
 
 /// Ids of machine, disk and firewall.
 fn ids(world: &World) -> [String; 3] {
@@ -142,6 +142,27 @@ fn a_disk_that_loses_its_tags_on_the_way_to_its_end_is_asked_anew_whose_it_is() 
         check_gone(&world, None);
     }
     assert!(destroyed, "none of them was about to destroy it");
+}
+
+#[test]
+fn a_disk_that_is_offered_to_another_resource_is_not_destroyed() {
+    let mut world = serving();
+    let before = world.volumes[0].tags.clone();
+    world.volumes[0].tags = before.clone().with(key::FOR, "eu-west-1/qdb-acme/heir");
+    wish(&mut world, 2, |spec| spec.run_state = RunState::Purged);
+    let (mut taken, mut told) = (0, None);
+    for _ in 0..30 {
+        let planned = pass(&mut world, &mut taken, None, false);
+        assert!(!destroys(&planned), "{:?}", planned.actions);
+        told = planned.state(Part::VolumeRemoval).cloned();
+        world.tick();
+    }
+    let is_told =
+        matches!(&told, Some(State::Broken(text)) if text.contains("is offered to eu-west-1/qdb-acme/heir"));
+    assert!(is_told && world.volumes.len() == 1, "{told:?}");
+    world.volumes[0].tags = before;
+    settle(&mut world, None, false);
+    check_gone(&world, None);
 }
 
 fn destroys(planned: &Plan) -> bool {
