@@ -15,8 +15,8 @@ use cloud::{Instance, InstanceState, Owner, Role, SnapshotState, Volume, VolumeI
 use resources::names::snapshot::LAST_COPY;
 use resources::{CopyPolicy, QuestDB, QuestDBSnapshot, SnapshotPhase, StepState, names};
 
-use crate::planner::generation_of;
-use crate::{Goal, Observed, Part, Subject, Validated};
+use crate::planner::{generation_of, is_named};
+use crate::{Children, Goal, Observed, Part, Subject, Validated};
 
 pub use crate::planner::number_given;
 
@@ -157,9 +157,9 @@ fn is_under_way(order: &QuestDBSnapshot, number: u64) -> bool {
     !ended && order.metadata.deletion_timestamp.is_none() && number_of_order(order) == Some(number)
 }
 
-/// Whether the last report says that this very wish has given the name back, and is making the last copy: that takes long, and
-/// nobody takes the name again meanwhile.
-pub fn is_name_known_released(resource: &QuestDB, validated: &Validated) -> bool {
+/// Whether the last report says that this very wish has given the name back, and nobody takes it again meanwhile: while the last copy is
+/// made, which takes long, and while a database serves without a name.
+pub fn is_name_known_released(resource: &QuestDB, validated: &Validated, children: &Children) -> bool {
     let Some(status) = &resource.status else { return false };
     let step = |part: Part| status.steps.iter().find(|step| step.name == part.as_str());
     let released = step(Part::DnsRelease).is_some_and(|step| step.state == StepState::Succeeded);
@@ -167,7 +167,12 @@ pub fn is_name_known_released(resource: &QuestDB, validated: &Validated) -> bool
         StepState::Running | StepState::Failed => true,
         StepState::Pending | StepState::Succeeded => false,
     });
-    validated.goal == Goal::Purge && released && copying && status.dns.is_none() && crate::is_judged(resource)
+    let lasts = match validated.goal {
+        Goal::Purge => copying,
+        Goal::Serve => !is_named(validated, children),
+        Goal::Pause | Goal::Retire => false,
+    };
+    lasts && released && status.dns.is_none() && crate::is_judged(resource)
 }
 
 #[cfg(test)]

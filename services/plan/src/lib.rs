@@ -61,7 +61,7 @@ pub use part::Part;
 pub use planned::{Action, Led, Plan, Progress, Renamed, State};
 pub use planner::{
     DnsQuestion, Left, Proof, Source, Work, are_as_noted, database_of_text, disk_reported, dns_question,
-    has_records, is_taken, machine_to_check, modification_must_be_read, name_at_rest, names_left,
+    has_records, is_named, is_taken, machine_to_check, modification_must_be_read, name_at_rest, names_left,
     names_to_release, owner_text, plan, pod_is_ready, pod_serves, serving, source_to_look_at, work,
 };
 pub use reach::Reach;

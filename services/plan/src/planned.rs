@@ -68,7 +68,7 @@ pub struct Plan {
     pub strangers: Vec<String>,
     /// Whether QuestDB answers on its machine and this plan leaves it alone.
     pub serves: bool,
-    /// Whether it answers on the machine that it is about to leave, and its name leads there still.
+    /// Whether it answers on the machine that it is about to leave, and its name, if it has one, leads there still.
     pub serves_on: bool,
     /// What became of a change of the name.
     pub renamed: Option<Renamed>,

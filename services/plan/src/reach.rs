@@ -15,6 +15,8 @@ pub struct Reach {
     pub service: ServiceSpec,
     /// Namespaces whose pods may connect, sorted.
     pub namespaces: Vec<String>,
+    /// The pod takes ports of its machine, to which the name leads.
+    pub host_ports: bool,
     /// Nobody else may come in.
     pub isolated: bool,
     /// Whom the containers of the pod may call; nobody when absent. Sorted.
@@ -41,6 +43,7 @@ impl Reach {
             service: network.service.clone().unwrap_or_default(),
             namespaces: sorted(&network.allowed_namespaces),
             egress,
+            host_ports: network.host_ports.unwrap_or(true),
             isolated: network.network_policy.unwrap_or(true),
             budgeted: network.disruption_budget.unwrap_or(true),
             ingress,

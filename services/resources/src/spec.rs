@@ -300,6 +300,11 @@ pub struct NetworkSpec {
     /// Whether a `PodDisruptionBudget` keeps a drain from stopping the database; it does when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disruption_budget: Option<bool>,
+    /// Whether clients come in at the machine's own address: the pod takes host ports there, and the database's name leads to it.
+    /// They do when absent. Where not, there is no name, clients come in by the Services alone, and `status.endpoints` names those;
+    /// a namespace that enforces the Pod Security Standard `baseline` or `restricted` allows only that. A change of it is a restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_ports: Option<bool>,
     /// Routes of Traefik; none when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress: Option<IngressSpec>,

@@ -306,7 +306,7 @@ pub enum DnsState {
     Conflict,
 }
 
-/// Where a database answers.
+/// Where a database answers: by its name or, where it takes no host ports, by its Services.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointsStatus {

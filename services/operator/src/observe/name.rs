@@ -39,9 +39,9 @@ async fn asked(
     observed: &Observed,
     settled: bool,
 ) -> Result<Dns, Error> {
-    if validated.goal != Goal::Serve {
+    if !plan::is_named(validated, &observed.children) {
         // What is settled was released; what was never given a name in status may still have one in the zone.
-        if settled || plan::is_name_known_released(resource, validated) {
+        if settled || plan::is_name_known_released(resource, validated, &observed.children) {
             return Ok(Dns::default());
         }
         let mut all = Vec::new();

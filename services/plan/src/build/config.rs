@@ -84,5 +84,8 @@ pub fn checksum(validated: &Validated, node: &str) -> String {
     if validated.overrides != PodOverrides::default() {
         hash.update(serde_json::to_string(&validated.overrides).unwrap_or_default());
     }
+    if !validated.reach.host_ports {
+        hash.update("no host ports");
+    }
     hex::encode(&hash.finalize()[..16])
 }

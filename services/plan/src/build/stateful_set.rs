@@ -140,9 +140,13 @@ fn tolerations(subject: &Subject) -> Value {
 
 fn container(validated: &Validated, copied: Option<&Copied>) -> Value {
     // The database's name leads to its machine, and in most clusters a pod has an address of its own.
-    let clients = of_pod(validated).into_iter().map(
-        |(name, port)| json!({ "name": name, "containerPort": port, "hostPort": port, "protocol": "TCP" }),
-    );
+    let clients = of_pod(validated).into_iter().map(|(name, port)| {
+        let mut client = json!({ "name": name, "containerPort": port, "protocol": "TCP" });
+        if validated.reach.host_ports {
+            client["hostPort"] = json!(port);
+        }
+        client
+    });
     let min = json!({ "name": "min", "containerPort": port::MIN, "protocol": "TCP" });
     json!({
         "name": QUESTDB,

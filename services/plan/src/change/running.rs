@@ -19,6 +19,9 @@ use crate::{Validated, build, overrides, pod};
 /// The field by which other credentials are told.
 pub(super) const CREDENTIALS: &str = "/spec/credentials";
 
+/// The field by which host ports are taken or not.
+const HOST_PORTS: &str = "/spec/network/hostPorts";
+
 /// What QuestDB was started with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -42,6 +45,9 @@ pub(crate) struct Running {
     /// It sees a server.conf that changes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     live: bool,
+    /// Whether it takes ports of its machine; it does when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    host_ports: Option<bool>,
     /// Fields of the pod that were chosen, with a hash of the choice.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pod: BTreeMap<String, String>,
@@ -61,6 +67,7 @@ impl Running {
                 .map(|(key, value)| (key.to_owned(), digest(value.as_bytes())))
                 .collect(),
             live: true,
+            host_ports: (!validated.reach.host_ports).then_some(false),
             pod: overrides::digests(&validated.overrides, digest),
         }
     }
@@ -115,7 +122,17 @@ impl Running {
     /// What a pod that runs this lacks of what is wished for.
     pub(super) fn differences(&self, running: &Self) -> Vec<Change> {
         // Which credentials there are differs only with their revision.
-        let Self { image, restart_nonce, credentials, config: _, pod, ilp: _, readonly: _, live: _ } = self;
+        let Self {
+            image,
+            restart_nonce,
+            credentials,
+            host_ports,
+            config: _,
+            pod,
+            ilp: _,
+            readonly: _,
+            live: _,
+        } = self;
         let restart = |field: String, why: &str| Change::new(field, ChangeMeans::Restart, why);
         let mut changes = Vec::new();
         if *image != running.image {
@@ -129,6 +146,9 @@ impl Running {
         // One that was drawn before there were revisions is what every pod of that time read.
         if credentials.is_some() && *credentials != running.credentials {
             changes.push(restart(CREDENTIALS.to_owned(), "QuestDB reads credentials when it starts"));
+        }
+        if *host_ports != running.host_ports {
+            changes.push(restart(HOST_PORTS.to_owned(), "a pod is made anew to take host ports, or none"));
         }
         let fields = pod.keys().chain(running.pod.keys().filter(|field| !pod.contains_key(*field)));
         let differing = fields.filter(|field| pod.get(*field) != running.pod.get(*field));
@@ -160,6 +180,11 @@ pub(crate) fn keyring_of_template(set: Option<&StatefulSet>) -> Keyring {
 /// Which credentials a pod says it was started with; `None` of one that an older operator had made.
 pub(crate) fn keyring_of_pod(pod: &Pod) -> Option<Keyring> {
     Running::read(pod.metadata.annotations.as_ref()).map(Running::keyring)
+}
+
+/// Whether a pod takes ports of its machine, as it says of itself; one that an older operator had made does.
+pub(crate) fn takes_host_ports(pod: &Pod) -> bool {
+    Running::read(pod.metadata.annotations.as_ref()).is_none_or(|running| running.host_ports != Some(false))
 }
 
 /// The image that a pod was started with, by its well-known name: one that an older operator had made does not say it in so many

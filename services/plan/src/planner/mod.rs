@@ -47,7 +47,7 @@ pub use left::{Left, Proof};
 pub(crate) use machine::{generation_of, is_ready};
 pub(crate) use moving::{Reason, reasons};
 pub use name::{
-    DnsQuestion, are_as_noted, database_of_text, dns_question, has_records, is_taken, name_at_rest,
+    DnsQuestion, are_as_noted, database_of_text, dns_question, has_records, is_named, is_taken, name_at_rest,
     names_left, names_to_release, owner_text,
 };
 pub(crate) use name::{is_reserved, name_had, name_in_force, other_name};
@@ -137,7 +137,11 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
     };
     plan.serves = on.is_some_and(|node| serves::serves(world, plan, node));
     plan.serves_on = on.is_some_and(|node| serves::serves_beside(world, plan, node));
-    name::resolve(world, plan, instance.filter(|_| is_current || plan.serves));
+    if is_named(world.validated, &world.observed.children) {
+        name::resolve(world, plan, instance.filter(|_| is_current || plan.serves));
+    } else if teardown::release_name(world, plan) {
+        plan.say(Part::DnsRelease, State::Done);
+    }
     reach::beside(world, plan);
     former::end_all(world, plan, instance, volume);
 }

@@ -2,6 +2,7 @@
 //!
 //! *Invariant:* records that are not ours are never changed, and a name with any record that is not ours is taken.
 //! *Invariant:* a paused database keeps its name: the address goes, the text that says whose the name is stays.
+//! *Invariant:* nobody is sent by the name to a pod that takes no ports of its machine ([`is_named`]): such a database has none.
 //! *Invariant:* of two names of a living database the one in force always leads to it ([`rename`]).
 
 use std::collections::BTreeSet;
@@ -12,10 +13,18 @@ use jiff::Timestamp;
 use resources::{DnsState, DnsStatus, NextNameStatus, QuestDB, StepStatus};
 
 use super::{World, rename};
-use crate::{Goal, Led, Part, Plan, State, Step, Subject, Validated};
+use crate::change::takes_host_ports;
+use crate::{Children, Goal, Led, Part, Plan, State, Step, Subject, Validated};
 
 /// Seconds that resolvers may keep the address.
 const TTL: u32 = 30;
+
+/// Whether a name is to lead to a database: to one that is to serve, where its pod takes ports of its machine or, while there is no
+/// pod, the next one will.
+pub fn is_named(validated: &Validated, children: &Children) -> bool {
+    let takes_ports = children.pod.as_deref().map_or(validated.reach.host_ports, takes_host_ports);
+    validated.goal == Goal::Serve && takes_ports
+}
 
 /// What the text record says.
 pub fn owner_text(subject: &Subject) -> String {

@@ -12,7 +12,7 @@ pub(super) fn serves(world: &World<'_>, plan: &Plan, node: &Node) -> bool {
     left_alone(world, plan).is_some_and(|pod| is_on(pod, node) && pod_serves(pod))
 }
 
-/// Whether it serves on another Node than the one that it is to be on from now on, where its name leads to still.
+/// Whether it serves on another Node than the one that it is to be on from now on, where its name, if it is to have one, leads to still.
 pub(super) fn serves_beside(world: &World<'_>, plan: &Plan, node: &Node) -> bool {
     let pod = left_alone(world, plan).filter(|pod| !is_on(pod, node) && pod_serves(pod));
     let on = pod.and_then(|pod| world.observed.children.nodes.iter().find(|other| is_on(pod, other)));
@@ -22,7 +22,8 @@ pub(super) fn serves_beside(world: &World<'_>, plan: &Plan, node: &Node) -> bool
         let machine = instances.find(|instance| machine::is_of(on, instance));
         // EC2 tells of an end before its kubelet is silent.
         let runs = machine.filter(|machine| machine.state == InstanceState::Running);
-        runs.is_some_and(|machine| name::leads_to(world, machine))
+        let named = name::is_named(world.validated, &world.observed.children);
+        runs.is_some_and(|machine| !named || name::leads_to(world, machine))
     })
 }
 

@@ -84,7 +84,8 @@ pub(super) fn is_mistagged(world: &World<'_>, volume: &Volume) -> bool {
     mistagged.any(|found| found.id == volume.id.as_str() && super::is_missed(&found.missing))
 }
 
-fn release_name(world: &World<'_>, plan: &mut Plan) -> bool {
+/// Whether no name leads to the database any more.
+pub(super) fn release_name(world: &World<'_>, plan: &mut Plan) -> bool {
     // Nobody asked where status says that the name was released.
     let records = world.observed.dns.records.as_deref();
     let mut changes = records.map(|records| name::releases(world, records)).unwrap_or_default();
@@ -99,7 +100,10 @@ fn release_name(world: &World<'_>, plan: &mut Plan) -> bool {
     if changes.is_empty() {
         return true;
     }
-    let reason = "nobody is to be sent to a database that stops";
+    let reason = match world.validated.goal {
+        Goal::Serve => "nobody is to be sent to a machine of which the pod takes no ports",
+        Goal::Pause | Goal::Retire | Goal::Purge => "nobody is to be sent to a database that stops",
+    };
     plan.act(Part::DnsRelease, Step::ChangeRecords { changes, led: None }, reason);
     plan.wait(Part::DnsRelease, "the name is being taken out of service");
     false

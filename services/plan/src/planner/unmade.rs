@@ -21,9 +21,13 @@ pub(super) fn text(world: &World<'_>) -> String {
         return waits;
     }
     let subject = &world.validated.subject;
+    let standard = if world.validated.reach.host_ports {
+        "the namespace's Pod Security Standard (the pod takes host ports unless spec.network.hostPorts is false), "
+    } else {
+        ""
+    };
     let text = format!(
-        "{waits}; most often the namespace's Pod Security Standard (the pod takes host ports), a ResourceQuota or an admission webhook \
-         refuses it: kubectl describe statefulset {} -n {}",
+        "{waits}; most often {standard}a ResourceQuota or an admission webhook refuses it: kubectl describe statefulset {} -n {}",
         subject.name, subject.namespace
     );
     let missing = references::missing(world.validated, world.observed);

@@ -18,6 +18,10 @@ const AS_ASKED: &str = "the disk is as asked for";
 /// Reason of what is said of it while EC2 still moves what lies on it. Nothing waits for that but the next change.
 const OPTIMIZING: &str = "Optimizing";
 
+/// What is said of the name of a database that serves without one.
+const NAMELESS: &str =
+    "the pod takes no ports of its machine (spec.network.hostPorts): clients come in by the Services";
+
 /// Status, reason, message.
 pub(crate) type Word = (&'static str, String, String);
 
@@ -192,15 +196,14 @@ fn ready(outcome: &Outcome<'_>) -> Word {
     // A wish that was refused leaves what serves as it is, and so does one that waits.
     let stands = |part| matches!(outcome.plan.state(part), Some(State::Done | State::Refused(_)));
     let serves = outcome.plan.serves || stands(Part::Pod);
-    if serves && [Part::Node, Part::Dns].into_iter().all(stands) {
-        return serving();
+    let named = outcome.is_named();
+    if serves && stands(Part::Node) && (!named || stands(Part::Dns)) {
+        return serving(named);
     }
     if outcome.plan.serves_on {
         // Clients come in, whatever is still missing where it goes.
-        return yes(
-            "Serving",
-            "QuestDB answers its probes and its name, on the machine that it is about to leave",
-        );
+        let text = format!("{}, on the machine that it is about to leave", answers(named));
+        return yes("Serving", &text);
     }
     match outcome.first_missing() {
         Some((part, text)) => no(&reason(part), &format!("{part}: {text}")),
@@ -208,8 +211,13 @@ fn ready(outcome: &Outcome<'_>) -> Word {
     }
 }
 
-pub(super) fn serving() -> Word {
-    yes("Serving", "QuestDB answers its probes and its name")
+/// Of a database that has a name, or that clients come to by its Services alone.
+pub(super) fn serving(named: bool) -> Word {
+    yes("Serving", answers(named))
+}
+
+const fn answers(named: bool) -> &'static str {
+    if named { "QuestDB answers its probes and its name" } else { "QuestDB answers its probes" }
 }
 
 /// As the phase has it, in a form that can be waited for.
@@ -249,7 +257,8 @@ fn degraded(outcome: &Outcome<'_>) -> Word {
 
 fn dns(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Word {
     match outcome.validated.goal {
-        Goal::Serve => {}
+        Goal::Serve if outcome.is_named() => {}
+        Goal::Serve => return no("NoHostPorts", NAMELESS),
         Goal::Pause if status.dns.is_some() => {
             return no("Reserved", "nobody answers to the name, and nobody else can take it");
         }

@@ -25,6 +25,7 @@ pub(crate) use last_copy::are_copies_outdated;
 pub use patience::{can_wait, is_reworded};
 
 use crate::change;
+use crate::planner::is_named;
 use crate::{Children, Led, Observed, Part, Plan, State, Unseen, Validated};
 
 /// What became of a plan.
@@ -210,6 +211,11 @@ pub(crate) struct Outcome<'a> {
 impl Outcome<'_> {
     pub(crate) fn is_settled(&self) -> bool {
         self.plan.is_settled() && self.applied.failures.is_empty()
+    }
+
+    /// Whether a name is to lead to the database.
+    pub(crate) fn is_named(&self) -> bool {
+        is_named(self.validated, &self.observed.children)
     }
 
     pub(crate) fn is_done(&self, part: Part) -> bool {

@@ -4,31 +4,45 @@ use std::mem;
 
 use cloud::{DnsChange, DnsChangeState, Instance};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use resources::names::port;
+use resources::names::{self, port};
 use resources::{
     DnsState, DnsStatus, EndpointsStatus, FormerNameStatus, NextNameStatus, QuestDB, QuestDBStatus,
 };
 
 use super::Outcome;
 use crate::planner::{is_reserved, name_had, name_in_force};
-use crate::{Goal, Led, Part, Renamed, State};
+use crate::{Goal, Led, Part, Renamed, State, Subject};
 
-/// Where the database answers, by the name that status says to be in force.
+/// Where the database answers: by the name that status says to be in force or, where it is to have none, by its Services.
 pub(super) fn endpoints(status: &mut QuestDBStatus, outcome: &Outcome<'_>) {
     if outcome.validated.goal != Goal::Serve {
         status.endpoints = None;
         return;
     }
     let serves = outcome.plan.serves || outcome.is_done(Part::Pod);
+    if !outcome.is_named() {
+        // What was told before may be the name, which leads nowhere by now.
+        if serves || status.endpoints.is_some() {
+            let Subject { namespace, name, .. } = &outcome.validated.subject;
+            let headless = names::headless(name);
+            // A Service of a load balancer has no port for metrics.
+            let at = answers(&format!("{name}.{namespace}.svc"), &format!("{headless}.{namespace}.svc"));
+            status.endpoints = Some(at);
+        }
+        return;
+    }
     let leads = serves && outcome.is_done(Part::Dns);
     let Some(dns) = status.dns.as_ref().filter(|_| leads) else { return };
-    let host = &dns.name;
-    status.endpoints = Some(EndpointsStatus {
+    status.endpoints = Some(answers(&dns.name, &dns.name));
+}
+
+fn answers(host: &str, metrics: &str) -> EndpointsStatus {
+    EndpointsStatus {
         http: format!("http://{host}:{}", port::HTTP),
         pg: format!("postgres://{host}:{}/qdb", port::PG),
         ilp: format!("http://{host}:{}", port::HTTP),
-        min: format!("http://{host}:{}", port::MIN),
-    });
+        min: format!("http://{metrics}:{}", port::MIN),
+    }
 }
 
 /// The name after this pass.
@@ -38,7 +52,7 @@ pub(super) fn facts(
     outcome: &Outcome<'_>,
     instance: Option<&Instance>,
 ) {
-    if outcome.validated.goal != Goal::Serve {
+    if !outcome.is_named() {
         return released(status, resource, outcome);
     }
     let now = Time(outcome.observed.at);

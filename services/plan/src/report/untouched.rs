@@ -7,6 +7,7 @@ use resources::names::condition;
 use resources::{DnsState, Phase, QuestDBStatus};
 
 use super::conditions::{DELETED, INVALID, PAUSED, Word, as_said, no, put, reason, serving, stopped};
+use crate::change::takes_host_ports;
 use crate::planner::{is_on, is_ready, waiting_for};
 use crate::{Children, Part, pod_serves};
 
@@ -38,7 +39,7 @@ fn ready(status: &QuestDBStatus, seen: &Children) -> Word {
     };
     match missing(status, seen, pod) {
         Some((part, text)) => no(&reason(part), &format!("{part}: {text}")),
-        None => serving(),
+        None => serving(takes_host_ports(pod)),
     }
 }
 
@@ -54,7 +55,8 @@ fn missing(status: &QuestDBStatus, seen: &Children, pod: &Pod) -> Option<(Part, 
     let Some(node) = seen.nodes.iter().find(|node| is_on(pod, node) && is_ready(node)) else {
         return Some((Part::Node, "the Node that QuestDB runs on is not ready".to_owned()));
     };
-    (!is_led_to(status, node)).then(|| (Part::Dns, "the name does not lead to where QuestDB runs".to_owned()))
+    (takes_host_ports(pod) && !is_led_to(status, node))
+        .then(|| (Part::Dns, "the name does not lead to where QuestDB runs".to_owned()))
 }
 
 /// Whether the name led to a machine when it was looked at last: it stays so, because nobody of us changes it.
@@ -71,7 +73,7 @@ mod tests {
     use std::sync::Arc;
 
     use domain::Violations;
-    use resources::QuestDB;
+    use resources::{QuestDB, names};
     use serde_json::{Value, json};
 
     use super::*;
@@ -192,6 +194,15 @@ mod tests {
     fn whether_its_name_leads_to_it_is_judged_too() {
         check(&[
             ("it has no name", |scene| scene["status"]["dns"] = Value::Null, ("False", "Dns")),
+            (
+                "it takes no ports of its machine, and has no name",
+                |scene| {
+                    scene["status"]["dns"] = Value::Null;
+                    let running = r#"{"image": "i", "config": {}, "hostPorts": false}"#;
+                    scene["pod"]["metadata"]["annotations"] = json!({ names::RUNNING: running });
+                },
+                ("True", "Serving"),
+            ),
             (
                 "its name is not in sync",
                 |scene| scene["status"]["dns"]["state"] = json!("Pending"),

@@ -1,6 +1,6 @@
 //! How a database is reached within its cluster: rules, budget, Services, and kinds that a cluster may lack.
 
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -149,6 +149,43 @@ async fn services_follow_their_type_and_annotations_there_and_back() {
     let refused = refusal(apply(&subject.rig.as_admin(), &open).await);
     assert!(refused.message.contains("everything that comes in"), "{refused:?}");
     subject.purge().await;
+}
+
+/// The API server judges the pod by the namespace's standard.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_without_host_ports_is_let_into_a_restricted_namespace_and_its_services_are_told() {
+    let mut subject = Subject::new(&unique("portless")).await;
+    let namespaces: Api<Namespace> = Api::all(subject.rig.admin.clone());
+    let namespace = subject.rig.namespace.clone();
+    let enforce = async |standard: &str| {
+        let labels = json!({ "pod-security.kubernetes.io/enforce": standard });
+        let change = Patch::Merge(json!({ "metadata": { "labels": labels } }));
+        namespaces.patch(&namespace, &PatchParams::default(), &change).await.unwrap();
+    };
+    enforce("restricted").await;
+    let _others = Others::of(&subject.rig);
+    let _operator = subject.rig.start().await;
+    subject.wish(|spec| spec["network"] = json!({ "hostPorts": false })).await;
+    let status = subject.carried_out(Phase::Ready).await.status.unwrap();
+    let told = status.endpoints.unwrap();
+    assert_eq!(told.http, format!("http://{}.{namespace}.svc:9000", subject.name));
+    assert_eq!(told.min, format!("http://{}.{namespace}.svc:9003", names::headless(&subject.name)));
+    assert_eq!(status.dns, None);
+    let name = subject.rig.hostname(&subject.name);
+    assert_eq!(subject.rig.records(&name).await, []);
+
+    enforce("privileged").await;
+    subject.wish(|spec| spec["network"] = json!({})).await;
+    let status = subject.carried_out(Phase::Ready).await.status.unwrap();
+    assert_eq!(status.endpoints.unwrap().http, format!("http://{name}:9000"));
+    assert_eq!(status.dns.unwrap().address, status.node.unwrap().ip);
+    assert_eq!(subject.rig.records(&name).await.len(), 2);
+
+    subject.wish(|spec| spec["network"] = json!({ "hostPorts": false })).await;
+    let status = subject.carried_out(Phase::Ready).await.status.unwrap();
+    assert_eq!((status.endpoints.unwrap().http, status.dns), (told.http, None));
+    assert_eq!(subject.rig.records(&name).await, []);
+    subject.purge_with_others().await;
 }
 
 /// Keeps a Service until its load balancer is gone.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::build::{Copied, drawn_key, launch, routes, security_group, snapshot_order, stateful_set};
 use crate::fixture::{resource, settings, subject, validated, volume, with};
-use crate::{Settings, Validated, pod};
+use crate::{Settings, Validated, build, pod};
 
 #[test]
 fn a_key_is_handed_out_in_a_secret_as_recorded() {
@@ -35,6 +35,29 @@ fn clients_come_in_at_the_address_of_the_machine() {
         ports.iter().map(|port| json!([port["containerPort"], port["hostPort"]])).collect();
     // Metrics are for pods alone.
     assert_eq!(ports, [json!([9000, 9000]), json!([8812, 8812]), json!([9009, 9009]), json!([9003, null])]);
+}
+
+/// What a namespace under the Pod Security Standard `baseline` allows.
+#[test]
+fn a_pod_that_is_to_take_no_ports_of_its_machine_listens_on_the_same() {
+    let mut wish = validated(&resource(1));
+    wish.keyring.ilp = true;
+    let of = |wish: &Validated| {
+        let body = stateful_set(wish, "qdb-33445566-g1", None).body;
+        body["spec"]["template"]["spec"]["containers"][0]["ports"].clone()
+    };
+    let mut before = of(&wish);
+    for port in before.as_array_mut().unwrap() {
+        port.as_object_mut().unwrap().remove("hostPort");
+    }
+    let (checksum, rules) = (build::checksum(&wish, "n"), build::security_group_rules(&wish, &settings()));
+    let policy = build::network_policy(&wish, &settings()).body;
+    wish.reach.host_ports = false;
+    assert_eq!(of(&wish), before);
+    assert_ne!(build::checksum(&wish, "n"), checksum, "it takes a restart");
+    // A pod may have an address on its machine's own interface: who may come in is the same.
+    assert_eq!(build::security_group_rules(&wish, &settings()), rules);
+    assert_eq!(build::network_policy(&wish, &settings()).body, policy);
 }
 
 #[test]

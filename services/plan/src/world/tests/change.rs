@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::model::World;
 use super::operations::other_pod;
+use super::portless::no_host_ports;
 use super::reload::more_connections;
 use super::source;
 use super::{ENOUGH, check_serving, pass, phase, serving, settle, wish};
@@ -125,6 +126,7 @@ const ROWS: &[Row] = &[
         |world| spec(world, |spec| spec.network.disruption_budget = Some(false)),
         &[("/spec/network/disruptionBudget", Online)],
     ),
+    ("network.host_ports", |world| spec(world, no_host_ports), &[("/spec/network/hostPorts", Restart)]),
     ("credentials", other_password, &[("/spec/credentials", Restart)]),
     (
         "pod",
@@ -195,6 +197,7 @@ fn fields(spec: &QuestDBSpec) -> BTreeSet<&'static str> {
             service,
             network_policy,
             disruption_budget,
+            host_ports,
             ingress,
             monitor
         }

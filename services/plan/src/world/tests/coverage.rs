@@ -64,7 +64,7 @@ fields!(ComputeSpec "compute.", COMPUTE, of_compute: instance_type, node_image);
 fields!(StorageSpec "storage.", STORAGE, of_storage: size_gib, volume_type, iops, throughput, provisioned,
     deletion_policy, source);
 fields!(NetworkSpec "network.", NETWORK, of_network: hostname, allowed_cidrs, exposure, allowed_namespaces, egress,
-    service, network_policy, disruption_budget, ingress, monitor);
+    service, network_policy, disruption_budget, host_ports, ingress, monitor);
 
 fn differing(one: &QuestDBSpec, other: &QuestDBSpec) -> Vec<&'static str> {
     let mut found = of_spec(one, other);

@@ -311,14 +311,14 @@ impl World {
                 let records = noted.filter(|_| wish.goal == Goal::Serve).map(of);
                 return Dns { left: of(name), records, ..Dns::default() };
             }
-            if wish.goal != Goal::Serve {
+            if !crate::is_named(wish, &observed.children) {
                 return Dns::default();
             }
         }
-        if is_name_known_released(resource, wish) {
+        if is_name_known_released(resource, wish, &observed.children) {
             return Dns::default();
         }
-        if wish.goal != Goal::Serve {
+        if !crate::is_named(wish, &observed.children) {
             let text = [owner_text(&wish.subject)];
             let mut names = names_to_release(resource, wish);
             let of_text = self.records.iter().filter(|found| wish.removing && found.texts() == text);

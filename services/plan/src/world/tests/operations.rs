@@ -35,7 +35,7 @@ pub(super) const fn operation(name: &'static str, start: fn() -> World, change: 
 
 /// All of them.
 pub(super) fn operations() -> impl Iterator<Item = &'static Operation> {
-    OPERATIONS.iter().chain(ENDS).chain(super::versions::RETURNS)
+    OPERATIONS.iter().chain(ENDS).chain(super::versions::RETURNS).chain(super::portless::PORTLESS)
 }
 
 const OPERATIONS: &[Operation] = &[

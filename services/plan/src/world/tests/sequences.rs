@@ -38,7 +38,7 @@ fn wishes() -> impl Strategy<Value = Vec<Wish>> {
         1 => Just(RunState::Deleted),
     ];
     let spec = (run_state, 50_u32..54, any::<bool>(), any::<bool>(), 0_u8..8, 0_u8..3);
-    let more = (0_u8..3, 0_u8..8, any::<bool>(), any::<bool>(), any::<bool>(), prop::option::of(0_usize..7));
+    let more = (0_u8..3, 0_u8..16, any::<bool>(), any::<bool>(), any::<bool>(), prop::option::of(0_usize..7));
     let wish = (spec, more).prop_map(|((run_state, size, fast, io2, config, cidrs), more)| {
         let (nonce, way_in, pod, machine, name, left_after) = more;
         Wish { run_state, size, fast, io2, config, cidrs, nonce, way_in, pod, machine, name, left_after }
@@ -64,6 +64,7 @@ fn become_this(spec: &mut QuestDBSpec, wish: &Wish) {
     spec.pod = wish.pod.then(other_pod);
     spec.network.network_policy = Some(wish.way_in & 1 == 0);
     spec.network.disruption_budget = Some(wish.way_in & 2 == 0);
+    spec.network.host_ports = (wish.way_in & 8 > 0).then_some(false);
     let service_type = if wish.cidrs > 0 { ServiceType::LoadBalancer } else { ServiceType::ClusterIP };
     spec.network.service =
         (wish.way_in & 4 == 0).then(|| ServiceSpec { service_type, ..ServiceSpec::default() });

@@ -43,8 +43,8 @@ fn a_pod_that_nobody_takes_is_told_after_a_while_and_waited_for() {
         let waits = format!("waiting for the pod to be made since {since}");
         assert_eq!(first, waits);
         let told = format!(
-            "{waits}; most often the namespace's Pod Security Standard (the pod takes host ports), a ResourceQuota or an admission \
-             webhook refuses it: kubectl describe statefulset trades-33445566 -n qdb-acme"
+            "{waits}; most often the namespace's Pod Security Standard (the pod takes host ports unless spec.network.hostPorts is \
+             false), a ResourceQuota or an admission webhook refuses it: kubectl describe statefulset trades-33445566 -n qdb-acme"
         );
         for seconds in [10, 20, 30, 40, 50] {
             let (text, now) = look(&mut world);

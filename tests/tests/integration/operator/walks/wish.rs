@@ -217,6 +217,7 @@ fn network() -> Vec<Choice> {
             network(json!({ "disruptionBudget": true })),
             network(json!({ "disruptionBudget": false })),
         ],
+        vec![json!({}), network(json!({ "hostPorts": true })), network(json!({ "hostPorts": false }))],
         vec![
             json!({}),
             network(json!({ "ingress": { "http": route("web") } })),
