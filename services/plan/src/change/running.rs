@@ -182,7 +182,8 @@ pub(crate) fn keyring_of_pod(pod: &Pod) -> Option<Keyring> {
     Running::read(pod.metadata.annotations.as_ref()).map(Running::keyring)
 }
 
-/// Whether a pod takes ports of its machine, as it says of itself; one that an older operator had made does.
+/// Whether a pod takes ports of its machine, as it says of itself. One that an older operator had made counts as one that does: its
+/// name leads to the machine.
 pub(crate) fn takes_host_ports(pod: &Pod) -> bool {
     Running::read(pod.metadata.annotations.as_ref()).is_none_or(|running| running.host_ports != Some(false))
 }

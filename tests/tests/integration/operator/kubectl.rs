@@ -37,15 +37,13 @@ impl Kubectl {
     }
 
     fn own(&self, line: &str) -> String {
-        let mut own = line.replace("-n data ", "").replace("trades", &self.database);
+        let mut own =
+            line.replace("-n data ", "").replace("-n team-a ", "").replace("trades", &self.database);
         for long in ["5m", "15m", "30m", "2h"] {
             own = own.replace(&format!("--timeout={long}"), "--timeout=180s");
         }
         // What is so at once is waited for as long as a busy API server may take to say so.
         own = own.replace("--timeout=1s", "--timeout=20s");
-        if own.starts_with("kubectl wait ") && !own.contains("--timeout=") {
-            own.push_str(" --timeout=180s");
-        }
         own.replace("kubectl ", &format!("kubectl --namespace {} ", self.namespace))
     }
 
