@@ -54,7 +54,7 @@ parts!(
     Candidate => "next-machine",
     /// Machines that serve nobody any more are ended.
     Former => "former-machines",
-    /// Nobody is sent to the database any more; unless it is only paused, its name is given back.
+    /// Nobody is sent to the database's machine any more; unless it is only paused, its name is given back.
     DnsRelease => "dns-release",
     /// QuestDB is stopped.
     PodStop => "pod-stop",

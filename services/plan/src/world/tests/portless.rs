@@ -83,3 +83,12 @@ fn the_name_leads_to_the_machine_for_as_long_as_the_pod_takes_its_ports() {
     assert!(led > 1, "{led}");
     check_serving(&world, None);
 }
+
+#[test]
+fn the_zone_is_asked_once_for_each_wish_and_not_by_every_pass() {
+    let mut world = serving_without();
+    change(&mut world, |spec| spec.storage.size_gib = 80);
+    assert!(world.look().dns.records.is_some(), "a name may have been given without a report");
+    let planned = pass(&mut world, &mut 0, None, false);
+    assert!(!planned.is_settled() && world.look().dns.records.is_none(), "{:?}", planned.progress);
+}
