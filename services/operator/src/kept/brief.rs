@@ -85,14 +85,20 @@ pub(crate) struct Database {
     /// Whether its identity cannot be lost any more.
     is_settled: bool,
     is_believed: bool,
-    /// Whether it asks for any of the kinds that a cluster may lack.
-    pub(crate) asks_for_others: bool,
-    /// Whether it is to begin with a copy and has no disk yet.
-    pub(crate) awaits_copy: bool,
+    pub(crate) wants: Wants,
     pub(crate) phase: Option<Phase>,
     /// What a machine of it lacks to take it, by the place of that reason among all: a text would take more than all else here.
     lack: Option<u8>,
     pub(crate) leaving: Leaving,
+}
+
+/// What a database wants of what is not its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wants {
+    /// Whether it asks for any of the kinds that a cluster may lack.
+    pub(crate) others: bool,
+    /// Whether it is to begin with a copy and has no disk yet.
+    pub(crate) copy: bool,
 }
 
 /// Since when a database is being taken away.
@@ -140,8 +146,10 @@ impl Brief<QuestDB> for Database {
             identity: boxed(settled.or_else(|| plan::annotated(resource))),
             is_settled: settled.is_some(),
             is_believed: plan::is_believed(resource),
-            asks_for_others: network.ingress.is_some() || network.monitor.is_some(),
-            awaits_copy: plan::schedule::awaits_copy(resource),
+            wants: Wants {
+                others: network.ingress.is_some() || network.monitor.is_some(),
+                copy: plan::schedule::awaits_copy(resource),
+            },
             phase: resource.status.as_ref().and_then(|status| status.phase),
             lack: lack(resource),
             leaving: leaving(resource),
@@ -250,21 +258,21 @@ mod tests {
 
     #[test]
     fn who_asks_for_kinds_that_a_cluster_may_lack_is_known() {
-        assert!(!database(|_| {}).asks_for_others);
-        assert!(database(|object| object["spec"]["network"] = json!({ "monitor": {} })).asks_for_others);
+        assert!(!database(|_| {}).wants.others);
+        assert!(database(|object| object["spec"]["network"] = json!({ "monitor": {} })).wants.others);
         let ingress = json!({ "ingress": {} });
-        assert!(database(|object| object["spec"]["network"] = ingress).asks_for_others);
+        assert!(database(|object| object["spec"]["network"] = ingress).wants.others);
     }
 
     #[test]
     fn who_is_still_to_begin_with_a_copy_is_known() {
-        assert!(!database(|_| {}).awaits_copy);
+        assert!(!database(|_| {}).wants.copy);
         let source = |object: &mut Value| object["spec"]["storage"]["source"] = json!({ "snapshot": "s" });
-        assert!(database(source).awaits_copy);
+        assert!(database(source).wants.copy);
         let with_disk = |object: &mut Value| {
             source(object);
             object["status"] = json!({ "volume": { "id": "vol-1", "sizeGib": 20, "state": "creating" } });
         };
-        assert!(!database(with_disk).awaits_copy);
+        assert!(!database(with_disk).wants.copy);
     }
 }

@@ -252,8 +252,7 @@ impl Look {
 
     /// At everything in a place that asks for any of these kinds, or has some of this one; no place is all of them.
     async fn look_again(&self, store: Option<&Store<DynamicObject>>, place: Option<&str>) {
-        let mut all: HashSet<_> =
-            self.resources.keys_of(|_, brief| brief.asks_for_others).into_iter().collect();
+        let mut all: HashSet<_> = self.resources.keys_of(|_, brief| brief.wants.others).into_iter().collect();
         if let Some(store) = store {
             all.extend(store.briefs().iter().filter_map(|(_, brief)| brief.0.clone()));
         }

@@ -119,7 +119,7 @@ impl Schedules {
             return;
         }
         let databases = &self.context.caches.resources;
-        let waiting = databases.keys_of(|_, database| database.awaits_copy);
+        let waiting = databases.keys_of(|_, database| database.wants.copy);
         let waiting: Vec<Arc<QuestDB>> = waiting.iter().filter_map(|key| databases.get(key)).collect();
         let is_awaited = |name: &String| {
             let one = own.iter().find(|one| one.metadata.name.as_ref() == Some(name));

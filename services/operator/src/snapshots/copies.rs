@@ -71,12 +71,12 @@ impl All {
         age: Duration,
         list: impl Future<Output = Option<HashSet<SnapshotId>>>,
     ) -> There {
-        let Ok(mut last) = self.0.try_lock() else { return There::UnderWay };
-        if last.as_ref().is_none_or(|last| last.is_older(age)) {
+        let Ok(mut kept) = self.0.try_lock() else { return There::UnderWay };
+        if kept.as_ref().is_none_or(|last| last.is_older(age)) {
             let asked = Instant::now();
-            *last = Some(List { asked, ids: list.await });
+            *kept = Some(List { asked, ids: list.await });
         }
-        let ids = last.as_ref().and_then(|last| last.ids.as_ref());
+        let ids = kept.as_ref().and_then(|last| last.ids.as_ref());
         ids.map_or(There::Untold, |ids| There::Known(ids.contains(id)))
     }
 }

@@ -14,7 +14,7 @@ use resources::{LastCopyStatus, RunState, SnapshotPhase};
 
 use super::World;
 use super::disk::held;
-use super::existing::{living, several, spared};
+use super::existing::{another, living, several, spared};
 use super::home::number_given;
 use super::machine::{generation_of_disk, next_generation};
 use super::teardown::{is_held, is_mistagged, target};
