@@ -49,8 +49,8 @@ impl Hearing {
         Ear { topic: &self.topic, partition, partitions: self.partitions }
     }
 
-    /// How old the knowledge of a cluster may be that still proves something: its observer says at least every three minutes
-    /// that it watches and that nothing has waited to be said for longer than one, and what it said was heard after the delay.
+    /// How old the knowledge of a cluster may be that still proves something: up to when its observer has seen and told everything is
+    /// no longer ago than three minutes, and what it told was heard after the delay.
     pub(crate) fn lately(&self) -> Duration {
         Duration::from_mins(4) + self.delay
     }

@@ -67,9 +67,9 @@ pub struct Args {
     /// How often everything seen is said again although nothing changed, in seconds
     #[arg(long, env = "SLIPWAY_GOSSIP_PERIOD", default_value = "600", value_parser = seconds, value_name = "SECONDS")]
     pub gossip_period: Duration,
-    /// How often a cluster is asked whether it can still be listed and was not restored from a backup, in seconds; less
-    /// than the time for which the backend believes a list
-    #[arg(long, env = "SLIPWAY_LIST_CHECK_PERIOD", default_value = "180", value_parser = seconds, value_name = "SECONDS")]
+    /// How often a cluster is asked whether it can still be listed, was not restored from a backup and told its watch of everything,
+    /// in seconds; a minute less than the time for which the backend believes what is said of a cluster
+    #[arg(long, env = "SLIPWAY_LIST_CHECK_PERIOD", default_value = "120", value_parser = seconds, value_name = "SECONDS")]
     pub list_check_period: Duration,
     /// How long a watch of a cluster lasts before it is begun anew, in whole seconds; one that stays silent for five more
     /// counts as dead

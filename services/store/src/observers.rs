@@ -99,9 +99,9 @@ impl Store {
         .map_err(Error::from_sqlx)
     }
 
-    /// Notes that the cluster let itself be listed, how many databases it has, and that all there is was told under this term. What
-    /// changed since may still wait to be told, for as long as `waits` at most: it is confirmed that all was told up to then.
-    /// `false` means that the cluster is lost.
+    /// Notes that the cluster let itself be listed, how many databases it has, and that under this term all was told that there was so
+    /// long ago: it is confirmed up to then, and what changed since may still have to be seen or told. `false` means that the cluster
+    /// is lost.
     ///
     /// Only from then on is it believed that what was not told is not there.
     pub async fn note_listed(
@@ -109,7 +109,7 @@ impl Store {
         cluster: &ClusterId,
         holder: &str,
         term: Term,
-        (databases, waits): (u64, Duration),
+        (databases, ago): (u64, Duration),
     ) -> Result<bool, Error> {
         let done = sqlx::query(
             "update cluster_observers set confirmed_at = clock_timestamp() - make_interval(secs => $5), \
@@ -121,7 +121,7 @@ impl Store {
         .bind(holder)
         .bind(term.0)
         .bind(i64::try_from(databases).unwrap_or(i64::MAX))
-        .bind(waits.as_secs_f64())
+        .bind(ago.as_secs_f64())
         .execute(&self.pool)
         .await
         .map_err(Error::from_sqlx)?;

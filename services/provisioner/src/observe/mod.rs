@@ -6,6 +6,8 @@
 //! on.
 
 pub mod book;
+pub mod sight;
+mod told;
 pub mod translate;
 mod watch;
 
@@ -43,7 +45,7 @@ pub struct Observer {
     /// How often everything is said again.
     pub period: Duration,
     /// How often a cluster is asked whether it can still be listed, and at which version it stands: one that was restored
-    /// from a backup keeps watches open and silent for minutes.
+    /// from a backup keeps watches open and silent for minutes, and a watch that does not get there may be dead.
     pub check: Duration,
     /// How long one watch lasts, in seconds. A connection that died without a word is noticed five seconds after that.
     pub watch: u32,

@@ -8,12 +8,13 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use kube::Api;
 use kube::api::ListParams;
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::{WatchStreamExt as _, watcher};
 use resources::{QuestDB, Seen};
 use store::Term;
 
 use super::book::Book;
+use super::sight::Sight;
+use super::told::{Told, listen};
 use super::translate::{self, observation};
 use super::{End, Observer};
 use crate::fleet::Member;
@@ -35,16 +36,14 @@ const UNSENT: Duration = Duration::from_secs(1);
 /// Watches and tells, until the watch breaks for good.
 pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: &mut Book) -> End {
     let Ok(clients) = member.clients() else { return End::NoClient };
-    let config = watcher::Config::default().timeout(observer.watch);
-    let mut stream = pin!(watcher(Api::<Seen>::all(clients.watches), config).default_backoff());
-    let mut sending = FuturesUnordered::new();
+    let mut stream = pin!(listen(Api::all(clients.watches), observer.watch).default_backoff());
+    let (mut sending, mut noting) = (FuturesUnordered::new(), FuturesUnordered::new());
     let mut roll = tokio::time::interval(ROLL);
     let mut check = tokio::time::interval_at(tokio::time::Instant::now() + observer.check, observer.check);
     // Each watch at its own moment, so that not all clusters are listed at once.
     let lasts = (observer.period * ROUNDS).mul_f64(0.75 + 0.5 * runtime::backoff::random_share());
     let mut over = pin!(tokio::time::sleep(lasts));
     let mut listing = Listing::default();
-    let mut noting = FuturesUnordered::new();
     let mut quiet_until = Instant::now();
     book.forget_on_its_way();
     loop {
@@ -54,10 +53,10 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
             sending.push(observer.teller.send(message).map(move |sent| (database, sent)));
         }
         tokio::select! {
-            event = stream.next() => match event {
-                Some(Ok(event)) => {
-                    listing.note(member, &event);
-                    if note(member, book, event, term) {
+            told = stream.next() => match told {
+                Some(Ok(told)) => {
+                    listing.note(member, &told);
+                    if note(member, book, told, term) {
                         return End::Restored;
                     }
                 }
@@ -74,12 +73,15 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
                 let now = Instant::now();
                 book.roll(now, observer.period);
                 observer.metrics.observed(&member.cluster.id, book.len());
-                if listing.is_to_be_noted() && noting.is_empty() && book.is_told(now) {
-                    noting.push(listed(observer, member, term, (book.len(), book.waits(now))));
+                if listing.is_lost(member, now) {
+                    return End::Broken;
+                }
+                if noting.is_empty() && let Some(told) = listing.told(book, now) {
+                    noting.push(listed(observer, member, term, (book.len(), told)));
                 }
             }
             Some(noted) = noting.next() => match noted {
-                Noted::Yes => listing.noted = true,
+                Noted::UpTo(told) => listing.sight.noted(told),
                 Noted::NotNow => {}
                 Noted::Lost => return End::Lost,
             },
@@ -97,18 +99,22 @@ pub(super) async fn run(observer: &Observer, member: &Member, term: Term, book: 
 }
 
 /// Says whether the server was restored.
-fn note(member: &Member, book: &mut Book, event: Event<Seen>, term: Term) -> bool {
-    let (seen, present) = match event {
-        Event::Init => {
+fn note(member: &Member, book: &mut Book, told: Told, term: Term) -> bool {
+    let (seen, present) = match told {
+        Told::Begun(_) => {
             book.begin_list();
             return false;
         }
-        Event::InitDone => {
+        Told::Complete(_) => {
             book.end_list();
             return false;
         }
-        Event::InitApply(seen) | Event::Apply(seen) => (seen, true),
-        Event::Delete(seen) => (seen, false),
+        Told::UpTo(version) => {
+            book.note_version(version);
+            return false;
+        }
+        Told::Listed(seen) | Told::Changed(seen) => (seen, true),
+        Told::Gone(seen) => (seen, false),
     };
     let Seen { object, unread } = seen;
     if let Some(reason) = unread {
@@ -143,30 +149,41 @@ fn arrived(observer: &Observer, book: &mut Book, database: DatabaseId, sent: Res
     }
 }
 
-/// How far the watch is with listing, whether Postgres knows, and how often it failed in a row.
+/// How far the watch is, and how often it failed in a row.
 #[derive(Debug, Default)]
 struct Listing {
     complete: bool,
-    noted: bool,
+    sight: Sight,
     failures: u32,
     /// Resources of the list that cannot be read in whole.
     unread: usize,
 }
 
 impl Listing {
-    fn note(&mut self, member: &Member, event: &Event<Seen>) {
-        self.failures = 0;
-        match event {
-            Event::Init => *self = Self::default(),
-            Event::InitApply(seen) => self.unread += usize::from(seen.unread.is_some()),
-            Event::InitDone => {
+    fn note(&mut self, member: &Member, told: &Told) {
+        let now = Instant::now();
+        match told {
+            Told::Begun(at) => {
+                (self.complete, self.unread) = (false, 0);
+                self.sight.begin_list(*at);
+                return;
+            }
+            Told::Listed(seen) => {
+                self.unread += usize::from(seen.unread.is_some());
+                return;
+            }
+            Told::Complete(version) => {
                 self.complete = true;
+                self.sight.end_list(*version, now);
                 if self.unread > 0 {
                     tracing::warn!(cluster.name = %member.cluster.id, count = self.unread, "resources cannot be read in whole: the cluster's definition is newer than this program");
                 }
             }
-            Event::Apply(_) | Event::Delete(_) => {}
+            Told::Changed(seen) | Told::Gone(seen) => self.sight.reach(translate::version(&seen.object), now),
+            Told::UpTo(version) => self.sight.reach(*version, now),
         }
+        // A list that breaks off half-way each time does not work either.
+        self.failures = 0;
     }
 
     /// Whether the watch may go on after an error.
@@ -183,7 +200,7 @@ impl Listing {
     /// What a list of the server means; `true`: it was restored.
     fn judge(&mut self, member: &Member, checked: Checked) -> bool {
         match checked {
-            Checked::Well => self.noted = false,
+            Checked::Well { version, at } => self.sight.ask(version, at, Instant::now()),
             Checked::Restored => {
                 tracing::warn!(cluster.name = %member.cluster.id, "the API server stands at an older version than was seen: it was restored");
                 return true;
@@ -195,14 +212,25 @@ impl Listing {
         false
     }
 
-    const fn is_to_be_noted(&self) -> bool {
-        self.complete && !self.noted
+    /// Whether the watch does not show what the server says is there.
+    fn is_lost(&self, member: &Member, now: Instant) -> bool {
+        let is_lost = self.complete && self.sight.is_lost(now);
+        if is_lost {
+            tracing::warn!(cluster.name = %member.cluster.id, "the watch does not get to where the API server stands and is made anew");
+        }
+        is_lost
+    }
+
+    /// Up to when all that there was is told, where Postgres does not know yet. To be asked when the roll has just come round.
+    fn told(&self, book: &Book, now: Instant) -> Option<Instant> {
+        self.sight.told(book.waits(now), now).filter(|_| self.complete && book.is_told(now))
     }
 }
 
 /// Whether Postgres knows that the cluster was listed.
 enum Noted {
-    Yes,
+    /// Up to this moment.
+    UpTo(Instant),
     NotNow,
     Lost,
 }
@@ -211,12 +239,14 @@ async fn listed(
     observer: &Observer,
     member: &Member,
     term: Term,
-    (databases, waits): (usize, Duration),
+    (databases, told): (usize, Instant),
 ) -> Noted {
     let count = u64::try_from(databases).unwrap_or(u64::MAX);
-    let note = observer.store.note_listed(&member.cluster.id, &observer.holder, term, (count, waits));
+    // Postgres counts from when it gets there, which may be so much later.
+    let ago = told.elapsed() + NOTE;
+    let note = observer.store.note_listed(&member.cluster.id, &observer.holder, term, (count, ago));
     match runtime::deadline(NOTE, "Postgres", note).await {
-        Ok(Ok(true)) => Noted::Yes,
+        Ok(Ok(true)) => Noted::UpTo(told),
         Ok(Ok(false)) => Noted::Lost,
         // It is tried again with the next roll; until then nobody believes that anything is missing.
         Ok(Err(_)) | Err(_) => Noted::NotNow,
@@ -225,8 +255,8 @@ async fn listed(
 
 /// What a list of the server shows beside what was seen.
 enum Checked {
-    /// It lets itself be listed and stands no lower than what was seen.
-    Well,
+    /// It lets itself be listed and stands no lower than what was seen: at this version, asked at this moment.
+    Well { version: u64, at: Instant },
     /// It stands at an older version than one that was seen of it.
     Restored,
     /// It does not let itself be listed.
@@ -234,7 +264,7 @@ enum Checked {
 }
 
 async fn checked(api: &Api<QuestDB>, book: &mut Book, limit: Duration) -> Checked {
-    let params = ListParams::default().limit(1);
+    let (params, at) = (ListParams::default().limit(1), Instant::now());
     let list = match runtime::deadline(limit, "the list", api.list_metadata(&params)).await {
         Ok(Ok(list)) => list,
         Ok(Err(error)) => return Checked::NotListed(runtime::telemetry::chain(&error)),
@@ -248,5 +278,5 @@ async fn checked(api: &Api<QuestDB>, book: &mut Book, limit: Duration) -> Checke
         return Checked::Restored;
     }
     book.note_version(version);
-    Checked::Well
+    Checked::Well { version, at }
 }

@@ -24,8 +24,9 @@ use super::rig::{PATIENCE, Rig, name};
 use crate::own::Own;
 use crate::support::counted;
 
-/// How the provisioners observe here: every list is checked in short order.
-pub(crate) const OFTEN: [&str; 2] = ["--list-check-period", "0.5"];
+/// How the provisioners observe here: they ask in short order where the server stands, and a watch that ends soon is told before how
+/// far it is.
+pub(crate) const OFTEN: [&str; 4] = ["--list-check-period", "0.5", "--watch-timeout", "3"];
 /// The bound on healing: listing, sweep, relay, apply and observation, each within their short periods, with room for two
 /// busy processors.
 pub(super) const HEALED: Duration = Duration::from_mins(2);
@@ -36,7 +37,7 @@ const SETTINGS: Settings = Settings {
     rules: Rules {
         grace: Duration::from_secs(1),
         again: Duration::from_secs(3),
-        listing: Duration::from_secs(4),
+        listing: Duration::from_secs(15),
         retention: Some(Duration::from_secs(2)),
     },
 };

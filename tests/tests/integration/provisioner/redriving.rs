@@ -18,7 +18,7 @@ use super::healing::{OFTEN, World, resource, stands_at};
 use super::rig::{PATIENCE, Running, name};
 
 /// Provisioners that find every instruction with a long configuration too large.
-const STRICT: [&str; 4] = [OFTEN[0], OFTEN[1], "--largest-record", "2000"];
+const STRICT: [&str; 6] = [OFTEN[0], OFTEN[1], OFTEN[2], OFTEN[3], "--largest-record", "2000"];
 
 /// The API as the person on call has it.
 struct OnCall {

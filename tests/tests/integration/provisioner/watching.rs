@@ -11,8 +11,9 @@ use testkit::eventually;
 use wire::{Instruction, Observation, OutcomeKind, Said};
 
 use super::bulkhead::behind_a_front;
+use super::healing::OFTEN;
 use super::rig::{PATIENCE, Rig, name};
-use crate::front::{Act, Front, Watches};
+use crate::front::{Act, Front, Seen, Watches};
 
 impl Rig {
     /// Where the resource of an instruction is.
@@ -134,12 +135,35 @@ async fn a_watch_that_died_without_a_word_is_begun_anew() {
     rig.report(&changed, "Ready").await;
     rig.take_away(&gone).await;
     lost(&front).await;
-    let watches = || front.seen(crate::front::Seen::is_watch).len();
+    let watches = || front.seen(Seen::is_watch).len();
     let before = watches();
     front.set_watches(Watches::Told);
     rig.observation(&changed, "the newest phase", |seen| seen.phase == "Ready").await;
     rig.observation(&gone, "that it is gone", |seen| !seen.present).await;
     println!("told {:?} after the watch had died", silent.elapsed());
     assert!(watches() > before, "the fault did not fire: the same watch told it");
+    running.stop().await;
+}
+
+/// The same while another connection to that server works, by which it is asked where it stands.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_watch_did_not_see_is_not_confirmed() {
+    let (rig, front) = behind_a_front().await;
+    // The watch itself would go on for minutes.
+    let running = rig.start(&OFTEN[..2]);
+    let changed = rig.seen().await;
+    rig.count("select count(confirmed_at) from cluster_observers", "1").await;
+    front.set_watches(Watches::Silent);
+    rig.report(&changed, "Ready").await;
+    lost(&front).await;
+    let since = testkit::query(&rig.database_url, "select clock_timestamp()").await.unwrap();
+    let asked = || front.seen(Seen::asks_for_a_version).len();
+    let before = asked();
+    eventually(PATIENCE, "some answers", async || (asked() >= before + 9).then_some(())).await;
+    let confirmed = format!("select confirmed_at > '{since}' from cluster_observers");
+    assert_eq!(testkit::query(&rig.database_url, &confirmed).await.unwrap(), "f");
+    front.set_watches(Watches::Told);
+    rig.observation(&changed, "the newest phase", |seen| seen.phase == "Ready").await;
+    rig.count(&confirmed, "t").await;
     running.stop().await;
 }
