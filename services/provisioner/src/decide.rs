@@ -213,9 +213,13 @@ fn position(record: &bus::Record) -> Option<Position> {
     position.is_valid().then_some(position)
 }
 
-/// The trace of the request; a text that Postgres does not take is none.
+/// The most bytes of a trace that is passed on with all that is said of an instruction; today's have 55.
+const TRACE: usize = 128;
+
+/// The trace of the request; a text that Postgres does not take, or that would make what is said of it too large, is none.
 fn traceparent(record: &bus::Record) -> Option<String> {
-    record.header_text(headers::TRACEPARENT).filter(|text| *text == storable(*text)).map(ToOwned::to_owned)
+    let text = record.header_text(headers::TRACEPARENT)?;
+    (text.len() <= TRACE && text == storable(text)).then(|| text.to_owned())
 }
 
 /// Where the work belongs: a database's instructions follow each other, a dead letter waits for nobody.
@@ -360,6 +364,16 @@ pub(crate) mod tests {
         let Work::Carry(job) = work else { panic!("{work:?}") };
         assert_eq!(job.instruction, instruction());
         assert!(job.traceparent.is_some_and(|header| header.starts_with("00-4bf92")));
+    }
+
+    #[test]
+    fn what_is_no_trace_is_not_passed_on() {
+        for text in ["0".repeat(TRACE + 1), "0\u{0}1".to_owned()] {
+            let mut record = record();
+            record.headers[1].1 = text.into_bytes();
+            let Work::Carry(job) = decide(record, &RULES) else { panic!("it was not taken") };
+            assert_eq!(job.traceparent, None);
+        }
     }
 
     type Spoil = fn(&mut bus::Record, &str);

@@ -1,4 +1,7 @@
 //! What a custom resource says, in the words of gossip. Pure.
+//!
+//! *Invariant:* whatever stands in a resource, which may hold more than a megabyte, it is told in half of that at most: what Kafka does
+//! not take of one database would keep all others of its cluster from being known.
 
 use domain::operation::StepState;
 use domain::{DatabaseId, Position};
@@ -7,6 +10,13 @@ use kube::ResourceExt as _;
 use resources::{QuestDB, QuestDBStatus, names};
 use wire::gossip::{Condition, Step};
 use wire::{Observation, proto};
+
+/// The most bytes of a text for people.
+const MESSAGE: usize = 2_000;
+/// The most bytes of any other text; names have 253 at most.
+const WORD: usize = 300;
+/// The most conditions, and the most steps. An operator reports fewer.
+const MOST: usize = 64;
 
 /// A resource as it is told. `None` for one that no instruction made: it is somebody's own, and has no position.
 pub fn observation(object: &QuestDB, term: i64, present: bool) -> Option<(DatabaseId, Observation)> {
@@ -21,21 +31,21 @@ pub fn observation(object: &QuestDB, term: i64, present: bool) -> Option<(Databa
         term,
         resource_version: version(object),
         present,
-        content_hash: instruction.hash.clone(),
+        content_hash: word(&instruction.hash),
         phase: status.phase.map_or("", resources::Phase::as_str).to_owned(),
         carried_out: carried.map(|done| Position { epoch: done.epoch, seq: done.seq }),
-        conditions: status.conditions.iter().map(condition).collect(),
-        steps: status.steps.iter().map(step).collect(),
+        conditions: status.conditions.iter().take(MOST).map(condition).collect(),
+        steps: status.steps.iter().take(MOST).map(step).collect(),
         endpoints: status.endpoints.as_ref().map(endpoints),
         node: status.node.as_ref().map(node),
         volume: status.volume.as_ref().map(volume),
         dns: status.dns.as_ref().map(dns),
         namespace: object.namespace().unwrap_or_default(),
         resource_name: object.name_any(),
-        credentials_secret: status.credentials_secret.clone().unwrap_or_default(),
-        traceparent: object.annotations().get(names::TRACEPARENT).cloned().unwrap_or_default(),
+        credentials_secret: status.credentials_secret.as_deref().map(word).unwrap_or_default(),
+        traceparent: object.annotations().get(names::TRACEPARENT).map(|text| word(text)).unwrap_or_default(),
         asked_size_gib: object.spec.storage.size_gib,
-        carried_hash: carried.map(|done| done.hash.clone()).unwrap_or_default(),
+        carried_hash: carried.map(|done| word(&done.hash)).unwrap_or_default(),
     };
     position.is_valid().then_some((database, observation))
 }
@@ -53,10 +63,10 @@ pub fn version(object: &QuestDB) -> u64 {
 
 fn condition(condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition) -> Condition {
     Condition {
-        kind: condition.type_.clone(),
-        status: condition.status.clone(),
-        reason: condition.reason.clone(),
-        message: condition.message.clone(),
+        kind: word(&condition.type_),
+        status: word(&condition.status),
+        reason: word(&condition.reason),
+        message: message(&condition.message),
         changed_at: Some(condition.last_transition_time.0),
     }
 }
@@ -64,14 +74,14 @@ fn condition(condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Conditi
 fn step(step: &resources::StepStatus) -> Step {
     let time = |time: &Option<Time>| time.as_ref().map(|time| time.0);
     Step {
-        name: step.name.clone(),
+        name: word(&step.name),
         state: match step.state {
             resources::StepState::Pending => StepState::Pending,
             resources::StepState::Running => StepState::Running,
             resources::StepState::Succeeded => StepState::Succeeded,
             resources::StepState::Failed => StepState::Failed,
         },
-        message: step.message.clone().unwrap_or_default(),
+        message: step.message.as_deref().map(message).unwrap_or_default(),
         started_at: time(&step.started_at),
         ended_at: time(&step.ended_at),
     }
@@ -79,15 +89,15 @@ fn step(step: &resources::StepStatus) -> Step {
 
 fn endpoints(endpoints: &resources::EndpointsStatus) -> proto::Endpoints {
     proto::Endpoints {
-        http: endpoints.http.clone(),
-        postgres: endpoints.pg.clone(),
-        ilp: endpoints.ilp.clone(),
-        health: endpoints.min.clone(),
+        http: word(&endpoints.http),
+        postgres: word(&endpoints.pg),
+        ilp: word(&endpoints.ilp),
+        health: word(&endpoints.min),
     }
 }
 
 fn node(node: &resources::NodeStatus) -> proto::Node {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let text = |text: &Option<String>| text.as_deref().map(word).unwrap_or_default();
     proto::Node {
         name: text(&node.name),
         address: text(&node.ip),
@@ -98,7 +108,7 @@ fn node(node: &resources::NodeStatus) -> proto::Node {
 }
 
 fn volume(volume: &resources::VolumeStatus) -> proto::Volume {
-    proto::Volume { id: volume.id.clone(), size_gib: volume.size_gib, state: volume.state.clone() }
+    proto::Volume { id: word(&volume.id), size_gib: volume.size_gib, state: word(&volume.state) }
 }
 
 fn dns(dns: &resources::DnsStatus) -> proto::Dns {
@@ -109,7 +119,18 @@ fn dns(dns: &resources::DnsStatus) -> proto::Dns {
         resources::DnsState::Releasing => "releasing",
         resources::DnsState::Conflict => "conflict",
     };
-    proto::Dns { name: dns.name.clone(), state: state.to_owned() }
+    proto::Dns { name: word(&dns.name), state: state.to_owned() }
+}
+
+fn word(text: &str) -> String {
+    text[..text.floor_char_boundary(WORD)].to_owned()
+}
+
+fn message(text: &str) -> String {
+    match text.floor_char_boundary(MESSAGE) {
+        end if end < text.len() => format!("{} …", &text[..end]),
+        _ => text.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -197,6 +218,65 @@ pub(crate) mod tests {
         assert_eq!(told.carried_out, Some(Position { epoch: 1, seq: 6 }));
         assert_eq!((told.resource_version, told.asked_size_gib), (1234, 50));
         assert_eq!((told.phase.as_str(), told.steps.len(), told.carried_hash.as_str()), ("", 1, "old"));
+    }
+
+    #[test]
+    fn what_is_far_too_large_is_told_in_short() {
+        let long = "ä".repeat(300_000);
+        let mut object = object();
+        object
+            .metadata
+            .annotations
+            .get_or_insert_default()
+            .insert(names::TRACEPARENT.to_owned(), long.clone());
+        let step = StepStatus {
+            name: long.clone(),
+            state: resources::StepState::Running,
+            started_at: None,
+            ended_at: None,
+            message: Some(long.clone()),
+        };
+        let condition = k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition {
+            last_transition_time: Time(jiff::Timestamp::UNIX_EPOCH),
+            message: long.clone(),
+            observed_generation: None,
+            reason: long.clone(),
+            status: long.clone(),
+            type_: long.clone(),
+        };
+        object.status = Some(QuestDBStatus {
+            phase: Some(Phase::Ready),
+            instruction: Some(InstructionStatus {
+                id: long.clone(),
+                epoch: 1,
+                seq: 7,
+                render: 1,
+                hash: long.clone(),
+            }),
+            node: Some(NodeStatus { name: Some(long.clone()), ready: true, ..NodeStatus::default() }),
+            volume: Some(VolumeStatus { id: long.clone(), size_gib: 50, state: long.clone() }),
+            endpoints: Some(resources::EndpointsStatus {
+                http: long.clone(),
+                pg: long.clone(),
+                ilp: long.clone(),
+                min: long.clone(),
+            }),
+            credentials_secret: Some(long),
+            steps: vec![step; 100],
+            conditions: vec![condition; 100],
+            ..QuestDBStatus::default()
+        });
+        let (database, seen) = observation(&object, 3, true).unwrap();
+        assert_eq!((seen.carried_out, seen.phase.as_str()), (Some(Position { epoch: 1, seq: 7 }), "Ready"));
+        assert!(seen.steps[0].message.ends_with("ä …"), "whole characters, and it shows");
+        let gossip = wire::Gossip {
+            database,
+            cluster: instruction().cluster,
+            said_at: jiff::Timestamp::UNIX_EPOCH,
+            said: wire::Said::Observation(Box::new(seen)),
+        };
+        let bytes = gossip.encode().len();
+        assert!(bytes < 500_000, "{bytes} bytes");
     }
 
     #[test]
