@@ -64,6 +64,8 @@ pub struct Entry<T> {
     pub ticket: Ticket,
     /// How often it was tried before.
     pub attempt: u32,
+    /// How often its handling panicked before.
+    pub panics: u32,
     /// How much memory it takes.
     pub bytes: usize,
     /// What is to be done.

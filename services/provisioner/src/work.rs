@@ -131,15 +131,15 @@ impl bus::Handler for Worker {
         .await
     }
 
-    async fn panicked(&self, work: Arc<Work>, attempt: u32) -> Disposition {
-        if attempt < TRIES {
-            return Disposition::Hold(HELD.delay(attempt, runtime::backoff::random_share()));
+    async fn panicked(&self, work: Arc<Work>, panics: u32) -> Disposition {
+        if panics < TRIES {
+            return Disposition::Hold(HELD.delay(panics, runtime::backoff::random_share()));
         }
         let reason =
             Reason::new(decide::code::PANICKED, "the handling of this record panicked again and again");
         match self.bury(record(&work), &reason).await {
             Ok(()) => Disposition::Done,
-            Err(error) => self.held(&work, &error, attempt),
+            Err(error) => self.held(&work, &error, panics),
         }
     }
 

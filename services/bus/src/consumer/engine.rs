@@ -106,7 +106,7 @@ impl<H: Handler> Engine<H> {
         let bytes = record.bytes();
         let Placed { place, work } = self.handler.place(record);
         let mut inner = lock(&self.inner);
-        let entry = Entry { place, ticket, attempt: 0, bytes, work: Arc::new(work) };
+        let entry = Entry { place, ticket, attempt: 0, panics: 0, bytes, work: Arc::new(work) };
         let superseded = inner.lanes.offer(entry);
         if let Some(old) = &superseded {
             inner.assignments.finish(old.ticket);

@@ -77,8 +77,8 @@ pub trait Handler: Send + Sync + 'static {
         turn: &Turn,
     ) -> impl Future<Output = Disposition> + Send;
 
-    /// [`Handler::handle`] panicked on this record.
-    fn panicked(&self, work: Arc<Self::Work>, attempt: u32) -> impl Future<Output = Disposition> + Send;
+    /// [`Handler::handle`] panicked on this record, as it did `panics` times before.
+    fn panicked(&self, work: Arc<Self::Work>, panics: u32) -> impl Future<Output = Disposition> + Send;
 
     /// A newer record of the key took this one's place before it was dealt with. Quick, no waiting. A panic is told in the log, and
     /// changes nothing.

@@ -23,7 +23,14 @@ fn placed(key: &str, tenant: &str, group: &str, seq: i64, offset: i64) -> Entry<
         group: group.into(),
         class: Class::Interactive,
     };
-    Entry { place, ticket: Ticket { partition: 0, epoch: 1, offset }, attempt: 0, bytes: BYTES, work: offset }
+    Entry {
+        place,
+        ticket: Ticket { partition: 0, epoch: 1, offset },
+        attempt: 0,
+        panics: 0,
+        bytes: BYTES,
+        work: offset,
+    }
 }
 
 fn bulk(mut entry: Entry<i64>) -> Entry<i64> {

@@ -314,7 +314,14 @@ impl World {
                     group: "g".into(),
                     class: Class::Interactive,
                 };
-                let old = self.lanes.offer(Entry { place, ticket, attempt: 0, bytes: 1, work: (key, seq) });
+                let old = self.lanes.offer(Entry {
+                    place,
+                    ticket,
+                    attempt: 0,
+                    panics: 0,
+                    bytes: 1,
+                    work: (key, seq),
+                });
                 self.superseded(old);
             }
             Begun::Finished => {

@@ -55,8 +55,8 @@ impl Handler for Blocking {
         self.notes.handle(work, attempt, turn).await
     }
 
-    async fn panicked(&self, work: Arc<Self::Work>, attempt: u32) -> Disposition {
-        self.notes.panicked(work, attempt).await
+    async fn panicked(&self, work: Arc<Self::Work>, panics: u32) -> Disposition {
+        self.notes.panicked(work, panics).await
     }
 
     fn superseded(&self, work: &Self::Work) {

@@ -42,12 +42,12 @@ impl<H: Handler> Engine<H> {
     async fn work(self: Arc<Self>, first: Piece<H>) {
         let mut abandoned = pin!(self.abandoned.cancelled());
         let mut next = Some(first);
-        while let Some(entry) = next {
+        while let Some(mut entry) = next {
             // Records that wait for nothing would keep the thread from everybody else.
             tokio::task::coop::consume_budget().await;
             let disposition = tokio::select! {
                 biased;
-                disposition = self.disposition(&entry) => Some(disposition),
+                disposition = self.disposition(&mut entry) => Some(disposition),
                 () = &mut abandoned => None,
             };
             next = self.ended(entry, disposition);
@@ -66,7 +66,7 @@ impl<H: Handler> Engine<H> {
         }
     }
 
-    async fn disposition(self: &Arc<Self>, entry: &Piece<H>) -> Disposition {
+    async fn disposition(self: &Arc<Self>, entry: &mut Piece<H>) -> Disposition {
         let (engine, place) = (Arc::clone(self), entry.place.clone());
         let turn = Turn::new(move || engine.end_turn(&place));
         let handled = self.handler.handle(Arc::clone(&entry.work), entry.attempt, &turn);
@@ -76,14 +76,16 @@ impl<H: Handler> Engine<H> {
         }
     }
 
-    async fn after_panic(&self, entry: &Piece<H>) -> Disposition {
+    async fn after_panic(&self, entry: &mut Piece<H>) -> Disposition {
         let Ticket { partition, offset, .. } = entry.ticket;
         tracing::error!(
             kafka.partition = partition,
             kafka.offset = offset,
             "a record made its handler panic"
         );
-        let handled = self.handler.panicked(Arc::clone(&entry.work), entry.attempt);
+        let panics = entry.panics;
+        entry.panics = panics.saturating_add(1);
+        let handled = self.handler.panicked(Arc::clone(&entry.work), panics);
         AssertUnwindSafe(handled).catch_unwind().await.unwrap_or(Disposition::Hold(AFTER_PANIC))
     }
 

@@ -20,7 +20,7 @@ struct Puppet {
     superseded: Mutex<Vec<i64>>,
     /// Whether it panics when it is told so.
     is_touchy: AtomicBool,
-    panicked: Mutex<Vec<i64>>,
+    panicked: Mutex<Vec<(i64, u32)>>,
     /// In which task each record was begun.
     tasks: Mutex<Vec<tokio::task::Id>>,
 }
@@ -61,9 +61,9 @@ impl Handler for Puppet {
         }
     }
 
-    async fn panicked(&self, work: Arc<i64>, _: u32) -> Disposition {
-        self.panicked.lock().unwrap().push(*work);
-        Disposition::Done
+    async fn panicked(&self, work: Arc<i64>, panics: u32) -> Disposition {
+        self.panicked.lock().unwrap().push((*work, panics));
+        if panics == 0 { Disposition::Hold(Duration::ZERO) } else { Disposition::Done }
     }
 
     fn superseded(&self, work: &i64) {
@@ -281,11 +281,16 @@ async fn a_panic_is_a_record_like_any_other() {
     stage.read("a", 1, 3);
     stage.read("b", 1, 4);
     let (_, _, first) = stage.next().await;
-    first.send(Fate::Panic).unwrap();
+    first.send(Fate::Hold).unwrap();
     let (_, _, second) = stage.next().await;
     second.send(Fate::Done).unwrap();
+    for tried in [1, 2] {
+        let (offset, attempt, again) = stage.next().await;
+        assert_eq!((offset, attempt), (3, tried));
+        again.send(Fate::Panic).unwrap();
+    }
     stage.quiet().await;
-    assert_eq!(*stage.puppet.panicked.lock().unwrap(), [3]);
+    assert_eq!(*stage.puppet.panicked.lock().unwrap(), [(3, 0), (3, 1)], "to be held is no panic");
     assert_eq!(stage.commits(), [(0, 5)]);
     stage.read("a", 2, 5);
     let (offset, _, fate) = stage.next().await;
