@@ -1,7 +1,7 @@
 //! Table `dead_letters`: records that cannot be understood or carried out, with their bytes and the reason.
 //!
 //! One is settled when a later record of its database was taken: by its position where its headers say it, by its place
-//! on the topic otherwise. A conflict is settled only by a higher position: the equal one is what it quarrels with.
+//! on the topic or the time at which the later one was minted otherwise. A conflict is settled only by a higher position: the equal one is what it quarrels with.
 
 use domain::{ClusterId, DatabaseId, Position};
 use sqlx::PgConnection;
@@ -91,15 +91,18 @@ impl Store {
         Ok(done.rows_affected())
     }
 
-    /// Settles dead letters whose database is seen, or parked, at a higher position. Says how many.
+    /// Settles dead letters whose database is seen, or parked, at a higher position; where their headers say none, at the position of
+    /// an instruction that was minted after they were kept. Says how many.
     pub async fn settle_dead_letters(&self) -> Result<u64, Error> {
         let done = sqlx::query(
             "update dead_letters d set superseded_at = now() \
-             where d.superseded_at is null and d.database_id is not null and d.epoch is not null \
-             and (exists (select from observations o where o.database_id = d.database_id \
-             and (o.epoch, o.seq) > (d.epoch, d.seq)) \
-             or exists (select from parked_instructions p where p.database_id = d.database_id \
-             and (p.epoch, p.seq) > (d.epoch, d.seq)))",
+             where d.superseded_at is null and d.database_id is not null and exists (select from \
+             (select database_id, epoch, seq from observations \
+             union all select database_id, epoch, seq from parked_instructions) k \
+             where k.database_id = d.database_id and case when d.epoch is not null \
+             then (k.epoch, k.seq) > (d.epoch, d.seq) \
+             else exists (select from instructions i where i.database_id = d.database_id \
+             and i.minted_at > d.received_at and (i.epoch, i.seq) <= (k.epoch, k.seq)) end)",
         )
         .execute(&self.pool)
         .await

@@ -216,3 +216,20 @@ async fn what_is_parked_settles_older_dead_letters() {
     assert_eq!(scene.store.settle_dead_letters().await.unwrap(), 1);
     assert_eq!(scene.store.open_dead_letters(10).await.unwrap(), [level]);
 }
+
+/// Whoever took the later record need not have known of the letter, or Postgres was away.
+#[tokio::test]
+async fn a_letter_without_a_position_is_settled_by_what_was_minted_after_it() {
+    let scene = Try::new().await;
+    let (before, after) = (scene.create("before").await, scene.create("after").await);
+    for (created, offset) in [(&before, 1), (&after, 2)] {
+        scene.change(created.id, |desired| desired.storage.size_gib = 100).await;
+        scene.store.dead_letter(&letter(created.id, offset, None, "undecodable")).await.unwrap();
+        scene.store.park(&parked(created.id, 2), Duration::ZERO).await.unwrap();
+    }
+    scene.change(after.id, |desired| desired.storage.size_gib = 200).await;
+    assert_eq!(scene.store.settle_dead_letters().await.unwrap(), 0, "it may stand behind what was taken");
+    scene.store.park(&parked(after.id, 3), Duration::ZERO).await.unwrap();
+    assert_eq!(scene.store.settle_dead_letters().await.unwrap(), 1);
+    assert_eq!(scene.store.open_dead_letters(10).await.unwrap(), [before.id]);
+}
