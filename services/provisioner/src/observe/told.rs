@@ -14,6 +14,8 @@ use resources::Seen;
 
 /// The most resources of one answer.
 const PAGE: u32 = 500;
+/// How long one answer may take. API servers give a request up themselves after a minute.
+const ANSWER: Duration = Duration::from_secs(75);
 /// How much longer than it was to last a watch may stay silent.
 const SLACK: Duration = Duration::from_secs(5);
 /// The status that says of a version that the server does not remember what came after it.
@@ -111,7 +113,8 @@ impl Source {
     /// One answer to a list, the first one where it was asked for at `begun`.
     async fn page(&self, next: Option<String>, begun: Option<Instant>) -> Step {
         let params = ListParams { limit: Some(PAGE), continue_token: next, ..ListParams::default() };
-        let list = match self.api.list(&params).await {
+        let answer = runtime::deadline(ANSWER, "a list", self.api.list(&params)).await;
+        let list = match answer.unwrap_or_else(|late| Err(kube::Error::Service(late.into()))) {
             Ok(list) => list,
             Err(error) => return (Some(Err(Error::InitialListFailed(error))), State::Nothing),
         };
