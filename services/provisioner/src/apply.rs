@@ -83,7 +83,13 @@ async fn patch(
     // The answer's metadata is enough, and is read whatever version of the schema the cluster has.
     let body = Patch::Apply(object);
     match call_within(member, limit, api.patch_metadata(name, &params, &body)).await {
-        Ok(_) => Applied::Yes,
+        Ok(answer) if is_of(&answer.metadata, name) => Applied::Yes,
+        // Whatever stands before an API server may be content with anything.
+        Ok(_) => {
+            let message = "what answers is no API server: it does not name the resource";
+            let trouble = Trouble::of_cluster(code::UNAVAILABLE, message);
+            Applied::No(Verdict::Busy { trouble, after: None })
+        }
         Err(Failed::NotTried(refusal)) => Applied::NotTried(refusal),
         // Its time is used up: whoever else waits for this key has waited long enough.
         Err(Failed::Late(trouble)) => Applied::No(Verdict::Park(trouble)),
@@ -92,6 +98,11 @@ async fn patch(
             Applied::No(classify(&error, instruction.position, &instruction.content_hash()))
         }
     }
+}
+
+/// Whether an answer shows the resource of this name as it is kept. Any document at all can be read as one that shows nothing.
+fn is_of(metadata: &ObjectMeta, name: &str) -> bool {
+    metadata.name.as_deref() == Some(name) && metadata.resource_version.is_some()
 }
 
 async fn create_namespace(
@@ -153,6 +164,66 @@ pub(crate) async fn call_within<T>(
             let trouble = Trouble::of_cluster(code::UNREACHABLE, late.to_string());
             entered.ended(&Answer::Late(trouble.clone()));
             Err(Failed::Late(trouble))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::ClusterState;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::decide::tests::{RULES, record};
+    use crate::decide::{Work, decide};
+
+    fn member() -> Member {
+        let cluster = Cluster {
+            id: "eu-west-1".parse().unwrap(),
+            region: "eu-west-1".to_owned(),
+            account: "000000000000".to_owned(),
+            zones: std::collections::BTreeMap::new(),
+            hosted_zone_id: "Z1".to_owned(),
+            dns_suffix: "example.com".to_owned(),
+            namespace_template: "qdb-{tenant}".to_owned(),
+            state: ClusterState::Active,
+            credentials: "file:eu-west-1.kubeconfig".to_owned(),
+        };
+        Member::new(cluster, 4)
+    }
+
+    /// Of a server that says the same to everything.
+    fn client(says: &Value) -> kube::Client {
+        let says = says.to_string();
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            let says = says.clone();
+            async move { http::Response::builder().status(200).body(Body::from(says.into_bytes())) }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn only_an_answer_that_names_the_resource_says_that_it_is_applied() {
+        let Work::Carry(job) = decide(record(), &RULES) else { panic!("it was not taken") };
+        let member = member();
+        let object = render(&member.cluster, &job);
+        let name = object.metadata.name.clone().unwrap();
+        let kept = json!({"metadata": {"name": name, "resourceVersion": "5"}});
+        for (says, applied) in [
+            (kept, true),
+            (json!({"metadata": {"name": "other", "resourceVersion": "5"}}), false),
+            (json!({"metadata": {"name": name}}), false),
+            (json!({"status": "ok"}), false),
+            (json!({}), false),
+        ] {
+            let limit = Duration::from_secs(20);
+            let came = patch(&member, &client(&says), &job, &object, limit).await;
+            if applied {
+                assert_eq!(came, Applied::Yes, "{says}");
+            } else {
+                assert!(matches!(came, Applied::No(Verdict::Busy { .. })), "{says}: {came:?}");
+            }
         }
     }
 }
