@@ -50,7 +50,7 @@ fn entry(instruction: &Instruction, arriving: bool) -> Entry<bool> {
     let (key, tenant, group) = (Arc::from("key"), Arc::from("tenant"), Arc::from("group"));
     let place = Place { key, order: (epoch, seq), tenant, group, class: Class::default() };
     let ticket = Ticket { partition: 0, epoch: 0, offset: i64::from(arriving) };
-    Entry { place, ticket, attempt: 0, bytes: 0, work: arriving }
+    Entry { place, ticket, attempt: 0, panics: 0, bytes: 0, work: arriving }
 }
 
 /// What the sink's fold leaves of a batch.

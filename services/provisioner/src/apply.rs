@@ -219,11 +219,8 @@ mod tests {
         ] {
             let limit = Duration::from_secs(20);
             let came = patch(&member, &client(&says), &job, &object, limit).await;
-            if applied {
-                assert_eq!(came, Applied::Yes, "{says}");
-            } else {
-                assert!(matches!(came, Applied::No(Verdict::Busy { .. })), "{says}: {came:?}");
-            }
+            assert_eq!(came == Applied::Yes, applied, "{says}: {came:?}");
+            assert_eq!(matches!(came, Applied::No(Verdict::Busy { .. })), !applied, "{says}: {came:?}");
         }
     }
 }

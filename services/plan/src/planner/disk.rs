@@ -13,7 +13,7 @@ use super::World;
 use super::existing::Disk;
 use super::machine::{generation_of, is_of, was_launched_before};
 use super::source::Start;
-use crate::report::conditions;
+use crate::report::resizing;
 use crate::{Account, Children, Goal, Observed, Part, Plan, State, Step, Validated, build};
 
 /// The resource of disks and claims whose quantity is a size.
@@ -117,7 +117,7 @@ pub fn modification_must_be_read(resource: &QuestDB, validated: &Validated, obse
         let known = persistent_volume_of(&observed.children, volume).and_then(capacity_of);
         !change(validated, volume).is_empty() || known.is_some_and(|size| size < gibibytes(volume.size_gib))
     };
-    conditions::is_change_told(resource.status.as_ref())
+    resizing::is_change_told(resource.status.as_ref())
         || super::existing::living(&observed.account.volumes).any(decides)
 }
 

@@ -15,6 +15,7 @@ mod machine;
 mod moving;
 mod name;
 mod network;
+mod purge;
 mod reach;
 mod ready;
 mod released;

@@ -7,29 +7,26 @@
 //! *Invariant:* no machine is ended on the word of what was observed: caches may be behind. It is proved by live looks that the
 //! database has left it, as on a move ([`left::Left`]).
 //!
-//! *Invariant:* no other disk is destroyed than the one that the database is reported to have had, whatever its tags say; one of
-//! which no report tells is reported first, and of several none is, nor destroyed.
-//!
 //! *Invariant:* what lost its tags is tagged again before anything is done to it, and before the resource is let go: a disk
 //! that stays is found by its tags alone.
 
-use cloud::{Instance, InstanceState, RecordChange, RecordKind, Role, Volume, VolumeState};
+use cloud::{Instance, InstanceState, RecordChange, RecordKind, Role, Volume};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::core::ObjectMeta;
-use resources::{DnsState, names};
+use resources::DnsState;
 
 use super::World;
 use super::existing::{self, living};
 use super::left;
 use super::machine::{is_ready, of_instance};
 use super::ready::is_abandoned;
-use super::{credentials, disk, last_copy, machine, name, released, workload};
+use super::{credentials, disk, last_copy, machine, name, purge, released, workload};
 use crate::secrets::handed_out;
 use crate::{Account, Goal, Kind, Part, Plan, State, Step, Target};
 
 pub(super) fn plan(world: &World<'_>, plan: &mut Plan) {
     let order: [fn(&World<'_>, &mut Plan) -> bool; 7] =
-        [release_name, stop_pod, detach, stop_instance, remove_group, last_copy::keep, purge];
+        [release_name, stop_pod, detach, stop_instance, remove_group, last_copy::keep, purge::plan];
     let parts = [
         Part::DnsRelease,
         Part::PodStop,
@@ -230,55 +227,6 @@ fn remove_group(world: &World<'_>, plan: &mut Plan) -> bool {
         plan.wait(Part::SecurityGroupRemoval, format!("{} is being removed", group.id));
     }
     groups.is_empty()
-}
-
-fn purge(world: &World<'_>, plan: &mut Plan) -> bool {
-    if let Some(text) = existing::undecided(world) {
-        plan.say(Part::VolumeRemoval, State::Broken(text));
-        return false;
-    }
-    let mut gone = true;
-    for volume in &world.observed.account.volumes {
-        match (&volume.state, existing::spared(world, volume)) {
-            (VolumeState::Deleted, _) => continue,
-            (VolumeState::Deleting, _) => {
-                plan.wait(Part::VolumeRemoval, format!("waiting for the end of {}", volume.id));
-            }
-            (_, Some(text)) => plan.say(Part::VolumeRemoval, State::Broken(text)),
-            _ if is_held(world, volume) => {
-                plan.wait(Part::VolumeRemoval, disk::held(world, volume));
-            }
-            _ if is_mistagged(world, volume) => {
-                plan.wait(Part::VolumeRemoval, format!("{} is being tagged again", volume.id));
-            }
-            _ if existing::disk_reported(world.resource).is_none() => {
-                let text = format!("that {} is the disk is being written down", volume.id);
-                plan.wait(Part::VolumeRemoval, text);
-            }
-            _ => destroy(world, plan, volume),
-        }
-        gone = false;
-    }
-    gone
-}
-
-/// *Invariant:* of a database that keeps a last copy no disk is destroyed without the proof that there is one of that very disk.
-fn destroy(world: &World<'_>, plan: &mut Plan, volume: &Volume) {
-    let (copy, reason) = match last_copy::proven(world, volume) {
-        Some(copy) => {
-            let told = last_copy::told(copy);
-            (Some(copy.id.clone()), format!("nothing holds the disk, and {told} keeps what it holds"))
-        }
-        None if world.validated.keeps_copy() => {
-            let text = format!("{} is not destroyed before a last copy of it is complete", volume.id);
-            return plan.wait(Part::VolumeRemoval, text);
-        }
-        None => (None, "the database is purged and nothing holds its disk".to_owned()),
-    };
-    let persistent_volume = names::persistent_volume(volume.id.as_str());
-    let step = Step::DeleteVolume { volume: volume.id.clone(), copy, persistent_volume };
-    plan.act(Part::VolumeRemoval, step, reason);
-    plan.wait(Part::VolumeRemoval, format!("{} is being destroyed", volume.id));
 }
 
 /// Whether anything may still be using a volume: EC2 or a `VolumeAttachment` on any node says so.

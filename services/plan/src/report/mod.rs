@@ -12,6 +12,7 @@ mod patience;
 mod phase;
 mod reach;
 mod references;
+pub(crate) mod resizing;
 mod untouched;
 mod upgrade;
 

@@ -1,0 +1,52 @@
+//! What status says of a change of the disk that is under way.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use resources::QuestDBStatus;
+use resources::names::condition;
+
+use super::Outcome;
+use super::conditions::{Word, as_said, no, said, yes};
+use crate::planner::{Work, progress, work};
+use crate::{Goal, Part, State, Step};
+
+/// What is said of a disk that was changed.
+const AS_ASKED: &str = "the disk is as asked for";
+/// Reason of what is said of it while EC2 still moves what lies on it. Nothing waits for that but the next change.
+const OPTIMIZING: &str = "Optimizing";
+
+pub(super) fn told(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Option<Word> {
+    let asked = outcome.plan.actions.iter().any(|action| matches!(action.step, Step::ModifyVolume { .. }));
+    let known = said(status, condition::VOLUME_RESIZING);
+    if let Some(failure) = outcome.applied.failure(Part::Tuning) {
+        return Some(no(if failure.lasting { "Refused" } else { "Delayed" }, &failure.message));
+    }
+    let stops = outcome.validated.goal != Goal::Serve;
+    match (outcome.plan.state(Part::Tuning), work(outcome.validated, outcome.observed)) {
+        (Some(State::Running(text)), Work::Holding | Work::GivenUp) => Some(no("Delayed", text)),
+        (Some(State::Running(text)), Work::Changing) => Some(yes("Modifying", text)),
+        (Some(State::Running(text)), _) if asked => Some(yes("Modifying", text)),
+        // What is waited for without a change of the disk is its file system.
+        (Some(State::Running(text)), _) => Some(yes("Growing", text)),
+        // Whoever is paused in the middle of it goes on later; how far EC2 came meanwhile, nobody asks.
+        (None, _) if stops && known.is_some_and(is_optimizing) => Some(no("Done", AS_ASKED)),
+        (None, _) => as_said(status, condition::VOLUME_RESIZING),
+        (_, Work::Optimizing) => {
+            let progress = progress(&outcome.observed.account);
+            let text = format!(
+                "{AS_ASKED}; EC2 optimizes it{progress}: it may be slower meanwhile, and its next change waits for that"
+            );
+            Some(no(OPTIMIZING, &text))
+        }
+        _ => known.map(|_| no("Done", AS_ASKED)),
+    }
+}
+
+/// Whether a change of the disk is told of that EC2 has not done with.
+pub(crate) fn is_change_told(status: Option<&QuestDBStatus>) -> bool {
+    let told = status.and_then(|status| said(status, condition::VOLUME_RESIZING));
+    told.is_some_and(|told| told.status == "True" || is_optimizing(told))
+}
+
+fn is_optimizing(told: &Condition) -> bool {
+    told.reason == OPTIMIZING
+}
