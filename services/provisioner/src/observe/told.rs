@@ -3,6 +3,7 @@
 //! from one that is dead.
 
 use std::collections::VecDeque;
+use std::io;
 use std::time::{Duration, Instant};
 
 use futures::stream::{self, BoxStream};
@@ -18,6 +19,9 @@ const PAGE: u32 = 500;
 const ANSWER: Duration = Duration::from_secs(75);
 /// How much longer than it was to last a watch may stay silent.
 const SLACK: Duration = Duration::from_secs(5);
+/// A watch that ends sooner is an error: who ends each one at once is not asked again as fast as that goes. The shortest that can be
+/// asked for lasts a second.
+const TOO_SOON: Duration = Duration::from_millis(500);
 /// The status that says of a version that the server does not remember what came after it.
 const FORGOTTEN: u16 = 410;
 
@@ -60,7 +64,11 @@ struct Source {
     lasts: u32,
 }
 
-type Events = BoxStream<'static, Result<WatchEvent<Seen>, kube::Error>>;
+/// What an open watch says.
+struct Events {
+    since: Instant,
+    stream: BoxStream<'static, Result<WatchEvent<Seen>, kube::Error>>,
+}
 
 enum State {
     /// Everything is to be listed.
@@ -91,21 +99,35 @@ impl Source {
                 (None, Some(next)) => self.page(Some(next), None).await,
                 (None, None) => (Some(Ok(Told::Complete(number(&version)))), State::At(version)),
             },
-            State::At(version) => {
-                let params = WatchParams::default().timeout(self.lasts);
-                match self.api.watch(&params, &version).await {
-                    Ok(events) => (None, State::Watching { version, events: events.boxed() }),
-                    Err(error) => (Some(Err(Error::WatchStartFailed(error))), State::At(version)),
-                }
-            }
+            State::At(version) => self.begin(version).await,
             State::Watching { version, mut events } => {
                 let limit = Duration::from_secs(u64::from(self.lasts)) + SLACK;
-                match runtime::deadline(limit, "a watch", events.next()).await {
+                match runtime::deadline(limit, "a watch", events.stream.next()).await {
                     Ok(Some(Ok(event))) => heard(event, version, events),
-                    Ok(Some(Err(error))) => (Some(Err(Error::WatchFailed(error))), State::At(version)),
-                    // It has ended, or should have long ago.
-                    Ok(None) | Err(_) => (None, State::At(version)),
+                    Ok(Some(Err(error))) => {
+                        let next = after(&error, version);
+                        (Some(Err(Error::WatchFailed(error))), next)
+                    }
+                    Ok(None) => ended(events.since.elapsed(), version),
+                    // It should have ended long ago.
+                    Err(_) => (None, State::At(version)),
                 }
+            }
+        }
+    }
+
+    /// Begins a watch from this version on.
+    async fn begin(&self, version: String) -> Step {
+        let params = WatchParams::default().timeout(self.lasts);
+        let answer = runtime::deadline(ANSWER, "a watch", self.api.watch(&params, &version)).await;
+        match answer.unwrap_or_else(|late| Err(kube::Error::Service(late.into()))) {
+            Ok(stream) => {
+                let events = Events { since: Instant::now(), stream: stream.boxed() };
+                (None, State::Watching { version, events })
+            }
+            Err(error) => {
+                let next = after(&error, version);
+                (Some(Err(Error::WatchStartFailed(error))), next)
             }
         }
     }
@@ -126,6 +148,18 @@ impl Source {
         let page = State::Page { objects: VecDeque::from(list.items), next, version };
         (begun.map(|at| Ok(Told::Begun(at))), page)
     }
+}
+
+/// How it goes on after a watch from `version` failed.
+fn after(error: &kube::Error, version: String) -> State {
+    let is_forgotten = matches!(error, kube::Error::Api(status) if status.code == FORGOTTEN);
+    if is_forgotten { State::Nothing } else { State::At(version) }
+}
+
+/// How it goes on after a watch that is at `version` ended, which lasted so long.
+fn ended(lasted: Duration, version: String) -> Step {
+    let at_once = (lasted < TOO_SOON).then(|| io::Error::other("the watch ended at once"));
+    (at_once.map(|why| Err(Error::WatchFailed(kube::Error::ReadEvents(why)))), State::At(version))
 }
 
 /// What an event of a watch that is at `version` tells.
@@ -164,7 +198,8 @@ mod tests {
 
     fn hear(kind: &str, object: &Value) -> Step {
         let event = serde_json::from_value(json!({"type": kind, "object": object})).unwrap();
-        heard(event, "7".to_owned(), stream::pending().boxed())
+        let events = Events { since: Instant::now(), stream: stream::pending().boxed() };
+        heard(event, "7".to_owned(), events)
     }
 
     #[test]
@@ -191,9 +226,25 @@ mod tests {
     #[test]
     fn what_the_server_does_not_remember_is_listed_anew() {
         for (code, is_listed) in [(410, true), (500, false)] {
-            let (told, next) = hear("ERROR", &json!({"status": "Failure", "code": code, "message": "m"}));
+            let status = json!({"status": "Failure", "code": code, "message": "m"});
+            let (told, next) = hear("ERROR", &status);
             assert!(matches!(told, Some(Err(Error::WatchError(_)))), "{code}");
             assert_eq!(matches!(next, State::Nothing), is_listed, "{code}");
+            // The same as the answer to who begins a watch.
+            let error = kube::Error::Api(serde_json::from_value(status).unwrap());
+            let next = after(&error, "7".to_owned());
+            assert_eq!(matches!(next, State::Nothing), is_listed, "{code}");
+            assert_eq!(matches!(next, State::At(version) if version == "7"), !is_listed, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_watch_that_ends_at_once_is_an_error() {
+        for (lasted, is_error) in [(Duration::ZERO, true), (TOO_SOON, false)] {
+            let (told, next) = ended(lasted, "7".to_owned());
+            assert_eq!(matches!(told, Some(Err(Error::WatchFailed(_)))), is_error, "{lasted:?}");
+            assert_eq!(told.is_some(), is_error, "{lasted:?}");
+            assert!(matches!(next, State::At(version) if version == "7"), "{lasted:?}");
         }
     }
 }
