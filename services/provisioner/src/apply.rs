@@ -169,7 +169,7 @@ pub(crate) async fn call_within<T>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use domain::ClusterState;
     use kube::client::Body;
     use serde_json::{Value, json};
@@ -178,7 +178,7 @@ mod tests {
     use crate::decide::tests::{RULES, record};
     use crate::decide::{Work, decide};
 
-    fn member() -> Member {
+    pub(crate) fn member() -> Member {
         let cluster = Cluster {
             id: "eu-west-1".parse().unwrap(),
             region: "eu-west-1".to_owned(),

@@ -105,7 +105,8 @@ fn note(member: &Member, book: &mut Book, told: Told, term: Term) -> bool {
             book.begin_list();
             return false;
         }
-        Told::Complete(_) => {
+        Told::Complete(version) => {
+            book.note_version(version);
             book.end_list();
             return false;
         }
@@ -117,6 +118,7 @@ fn note(member: &Member, book: &mut Book, told: Told, term: Term) -> bool {
         Told::Gone(seen) => (seen, false),
     };
     let Seen { object, unread } = seen;
+    book.note_version(translate::version(&object));
     if let Some(reason) = unread {
         tracing::debug!(cluster.name = %member.cluster.id, k8s.name = object.metadata.name, reason, "a resource cannot be read in whole");
     }
@@ -279,4 +281,27 @@ async fn checked(api: &Api<QuestDB>, book: &mut Book, limit: Duration) -> Checke
     }
     book.note_version(version);
     Checked::Well { version, at }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apply::tests::member;
+    use crate::observe::translate::tests::object;
+
+    /// What proves that a watch is where its server stands is what shows that the server stands at less.
+    #[test]
+    fn whatever_a_server_tells_says_where_it_stands() {
+        let (member, mut book, mut own) = (member(), Book::default(), object());
+        own.spec.instruction = None;
+        for (told, newest) in [
+            (Told::Begun(Instant::now()), 0),
+            (Told::Complete(7), 7),
+            (Told::UpTo(9), 9),
+            (Told::Changed(Seen { object: own, unread: None }), 1234),
+        ] {
+            assert!(!note(&member, &mut book, told, Term(1)));
+            assert_eq!(book.newest(), newest);
+        }
+    }
 }
