@@ -21,8 +21,9 @@ pub(crate) async fn desired(
     };
     if let Some(good) = good {
         let held = transaction.base(locked).await?;
-        let failed = (record.operation.kind, &locked.desired);
-        return Ok(go_back(&good, held.as_ref().unwrap_or(&good), failed));
+        let before = transaction.before(locked, position).await?;
+        let [held, before] = [&held, &before].map(|state| state.as_ref().unwrap_or(&good));
+        return Ok(go_back(&good, held, (before, &locked.desired)));
     }
     // Of a cluster of which nothing is known, silence is no proof: a machine may have been found meanwhile, and have served.
     let evidence = Evidence {

@@ -230,26 +230,15 @@ pub fn without_good_state(asked: &Desired, evidence: Evidence) -> Desired {
 /// The last good state again, but for what cannot go back of `held`, the newest state that was not refused: a volume that
 /// may have grown to its size stays so large, and a restart that may have been done is not followed by another one. Nor does
 /// anything go back by which data is safer than it was, be it of `asked`, the state that failed: of the deletion policies the
-/// most careful one stays, and a protection stays on while there is something to protect. Of the run state only what `failed`
-/// itself changed is taken back: a pause, a resume or an undelete that it passed by was asked for all the same.
-pub fn go_back(good: &Desired, held: &Desired, (failed, asked): (OperationKind, &Desired)) -> Desired {
+/// most careful one stays, and a protection stays on while there is something to protect. Of the run state only what failed
+/// itself changed is taken back: it is that of `before`, the newest state before `asked` that was not refused. A verb that was
+/// passed by was asked for all the same.
+pub fn go_back(good: &Desired, held: &Desired, (before, asked): (&Desired, &Desired)) -> Desired {
     let mut next = good.clone();
-    next.run_state = before(failed, asked.run_state, good.run_state);
+    next.run_state = before.run_state;
     next.restart_nonce.clone_from(&held.restart_nonce);
     next.storage.size_gib = good.storage.size_gib.max(held.storage.size_gib);
     next.as_careful_as(held).as_careful_as(asked)
-}
-
-/// The run state that an operation was asked for in; where its kind does not say, the last good one.
-const fn before(failed: OperationKind, asked: RunState, good: RunState) -> RunState {
-    match failed {
-        OperationKind::Update | OperationKind::Restart => asked,
-        OperationKind::Pause => RunState::Running,
-        OperationKind::Resume => RunState::Paused,
-        OperationKind::Create | OperationKind::Delete | OperationKind::Undelete | OperationKind::Purge => {
-            good
-        }
-    }
 }
 
 /// What an operation does that leads to a state.

@@ -82,40 +82,55 @@ macro_rules! refused {
 }
 pub(crate) use refused;
 
+/// The newest state that compares like this and was not refused; if there is a first order, the newest of those.
+macro_rules! unrefused {
+    ($compares:literal, $first:literal) => {
+        concat!(
+            "select i.id, i.desired, i.desired_schema from instructions i join operations o on o.id = i.operation_id \
+             where i.database_id = $1 and (i.epoch, i.seq) ",
+            $compares,
+            " ($2, $3) and not ",
+            refused!(),
+            " order by ",
+            $first,
+            "i.epoch desc, i.seq desc limit 1"
+        )
+    };
+}
+
 impl Transaction {
     /// What the next change of a locked database starts from: what it should be, unless that was refused; then the newest
     /// state that was not, so that a bad field is in the way of nothing that is asked for later. `None` where all were.
     pub async fn base(&mut self, locked: &Database) -> Result<Option<Desired>, Error> {
-        let row: Option<StateRow> = sqlx::query_as(concat!(
-            "select i.id, i.desired, i.desired_schema from instructions i join operations o on o.id = i.operation_id \
-             where i.database_id = $1 and (i.epoch, i.seq) <= ($2, $3) and not ",
-            refused!(),
-            " order by i.epoch desc, i.seq desc limit 1"
-        ))
-        .bind(locked.id.uuid())
-        .bind(locked.position.epoch)
-        .bind(locked.position.seq)
-        .fetch_optional(&mut *self.inner)
-        .await
-        .map_err(Error::from_sqlx)?;
-        row.map(Desired::try_from).transpose()
+        self.state(unrefused!("<=", ""), locked, locked.position).await
+    }
+
+    /// The newest state of a locked database before a position that was not refused, carried out or not: what the one at that
+    /// position started from. `None` where there never was one.
+    pub async fn before(&mut self, locked: &Database, position: Position) -> Result<Option<Desired>, Error> {
+        self.state(unrefused!("<", ""), locked, position).await
     }
 
     /// The last good state of a locked database before a position: the newest that was carried out or still is; else the
     /// newest that was not refused. `None` where there never was one.
     pub async fn last_good(&mut self, locked: &Database, before: Position) -> Result<Option<Desired>, Error> {
-        let row: Option<StateRow> = sqlx::query_as(concat!(
-            "select i.id, i.desired, i.desired_schema from instructions i join operations o on o.id = i.operation_id \
-             where i.database_id = $1 and (i.epoch, i.seq) < ($2, $3) and not ",
-            refused!(),
-            " order by o.state in ('succeeded', 'pending', 'running') desc, i.epoch desc, i.seq desc limit 1"
-        ))
-        .bind(locked.id.uuid())
-        .bind(before.epoch)
-        .bind(before.seq)
-        .fetch_optional(&mut *self.inner)
-        .await
-        .map_err(Error::from_sqlx)?;
+        let statement = unrefused!("<", "o.state in ('succeeded', 'pending', 'running') desc, ");
+        self.state(statement, locked, before).await
+    }
+
+    async fn state(
+        &mut self,
+        statement: &'static str,
+        locked: &Database,
+        position: Position,
+    ) -> Result<Option<Desired>, Error> {
+        let row: Option<StateRow> = sqlx::query_as(statement)
+            .bind(locked.id.uuid())
+            .bind(position.epoch)
+            .bind(position.seq)
+            .fetch_optional(&mut *self.inner)
+            .await
+            .map_err(Error::from_sqlx)?;
         row.map(Desired::try_from).transpose()
     }
 }

@@ -131,6 +131,11 @@ mod tests {
             before.max_by_key(|number| (good(*number), *number))
         }
 
+        /// What `store::Transaction::before` finds before the newest.
+        fn before(&self, all: bool) -> Option<usize> {
+            self.unrefused(all).rfind(|number| number + 1 < self.0.len())
+        }
+
         /// What `store::Store::pasts` tells of a state.
         fn past(&self, number: usize) -> Past {
             let before = &self.0[..self.0.len() - 1];
@@ -178,6 +183,7 @@ mod tests {
                 }
                 prop_assert_eq!(history.base(false), history.base(true), "{:?}", history);
                 prop_assert_eq!(history.last_good(false), history.last_good(true), "{:?}", history);
+                prop_assert_eq!(history.before(false), history.before(true), "{:?}", history);
                 prop_assert!(history.0.last().is_none_or(|(_, there)| *there), "the newest is published again");
             }
             history.prune();

@@ -167,12 +167,12 @@ fn going_back_takes_no_protection_away() {
         (&protected, &open, true),
         (&protected, &protected, true),
     ] {
-        assert_eq!(go_back(good, held, (OperationKind::Update, good)).deletion_protection, expected);
-        let asked = go_back(good, good, (OperationKind::Update, held));
+        assert_eq!(go_back(good, held, (good, good)).deletion_protection, expected);
+        let asked = go_back(good, good, (good, held));
         assert_eq!(asked.deletion_protection, expected, "asked for, and refused");
     }
     let gone = Desired { run_state: RunState::Deleted, ..desired() };
-    assert!(!go_back(&gone, &protected, (OperationKind::Undelete, &protected)).contradicts_itself());
+    assert!(!go_back(&gone, &protected, (&gone, &protected)).contradicts_itself());
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn going_back_keeps_the_policy_that_keeps_most() {
     ] {
         let (good, other) = (with(good), with(other));
         for (held, asked) in [(&other, &good), (&good, &other)] {
-            let back = go_back(&good, held, (OperationKind::Update, asked));
+            let back = go_back(&good, held, (&good, asked));
             assert_eq!(back, with(expected), "{good:?} {other:?}");
         }
     }
@@ -232,33 +232,31 @@ fn going_back_keeps_the_size_that_may_be_there() {
     let (mut good, mut held) = (desired(), desired());
     good.config.clear();
     held.storage.size_gib = 500;
-    let back = go_back(&good, &held, (OperationKind::Update, &held));
+    let back = go_back(&good, &held, (&good, &held));
     assert_eq!(back.storage.size_gib, 500);
     good.storage.size_gib = 500;
     assert_eq!(back, good, "everything else is the good state's");
     held.storage.size_gib = 50;
-    assert_eq!(go_back(&good, &held, (OperationKind::Update, &held)), good);
+    assert_eq!(go_back(&good, &held, (&good, &held)), good);
 }
 
 #[test]
 fn of_the_run_state_only_what_failed_itself_is_taken_back() {
-    use OperationKind::{Pause, Restart, Resume, Undelete, Update};
     use RunState::{Deleted, Paused, Running};
     let table = [
-        // The last good run state, the one asked for, what failed; what follows.
-        (Running, Paused, Pause, Running),
-        (Paused, Running, Resume, Paused),
-        (Deleted, Running, Undelete, Deleted),
-        (Deleted, Paused, Pause, Running),
-        (Deleted, Running, Resume, Paused),
-        (Running, Paused, Update, Paused),
-        (Paused, Running, Update, Running),
-        (Deleted, Running, Update, Running),
-        (Deleted, Running, Restart, Running),
+        // The last good run state, the one before what failed, the one that failed with it.
+        (Running, Running, Paused),
+        (Running, Running, Running),
+        (Running, Paused, Running),
+        (Running, Paused, Paused),
+        (Running, Deleted, Running),
+        (Deleted, Running, Paused),
+        (Deleted, Paused, Running),
     ];
-    for (good, asked, failed, expected) in table {
-        let [good, asked] = [good, asked].map(|run_state| Desired { run_state, ..desired() });
-        assert_eq!(go_back(&good, &asked, (failed, &asked)).run_state, expected, "{failed} after {good:?}");
+    for (good, before, asked) in table {
+        let states = [good, before, asked].map(|run_state| Desired { run_state, ..desired() });
+        let [good, before, asked] = &states;
+        assert_eq!(go_back(good, asked, (before, asked)), *before, "{good:?} {asked:?}");
     }
 }
 
@@ -266,7 +264,7 @@ fn of_the_run_state_only_what_failed_itself_is_taken_back() {
 fn going_back_does_not_restart_again() {
     let (good, mut held) = (desired(), desired());
     held.restart_nonce = Some("2".to_owned());
-    let back = go_back(&good, &held, (OperationKind::Restart, &held));
+    let back = go_back(&good, &held, (&good, &held));
     assert_eq!(back, held, "a restart that may have been done stays done");
 }
 

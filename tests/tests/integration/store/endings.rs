@@ -31,6 +31,13 @@ impl Try {
         good.map(|desired| desired.storage.size_gib)
     }
 
+    async fn before(&self, created: &Created, position: Position) -> Option<u32> {
+        let mut transaction = self.store.begin().await.unwrap();
+        let locked = transaction.lock_database(None, created.id).await.unwrap().unwrap();
+        let before = transaction.before(&locked, position).await.unwrap();
+        before.map(|desired| desired.storage.size_gib)
+    }
+
     async fn resize(&self, created: &Created, size_gib: u32) -> OperationId {
         self.change(created.id, |desired| desired.storage.size_gib = size_gib).await.operation
     }
@@ -129,6 +136,8 @@ async fn changes_start_from_the_newest_state_that_was_not_refused() {
     scene.resize(&created, 200).await;
     scene.hear(Vec::new(), vec![outcome(created.id, at(3), OutcomeKind::Refused)]).await;
     assert_eq!(size().await, Some(50), "over several refusals");
+    assert_eq!(scene.before(&created, at(3)).await, Some(50), "what was refused is before nothing");
+    assert_eq!(scene.before(&created, at(1)).await, None);
     scene.resize(&created, 300).await;
     let late = scene.resize(&created, 300).await;
     scene.fail_by_deadline(&created, late).await;
@@ -153,6 +162,7 @@ async fn the_last_good_state_is_the_newest_that_was_carried_out_or_still_is() {
         .hear(vec![Observation { carried_out: Some(at(2)), ..observation(created.id, at(4)) }], Vec::new())
         .await;
     assert_eq!(scene.last_good(&created, at(4)).await, Some(100), "what was passed over was never good");
+    assert_eq!(scene.before(&created, at(4)).await, Some(200), "but was asked for");
     let late = scene.resize(&created, 400).await;
     scene.fail_by_deadline(&created, late).await;
     scene.resize(&created, 500).await;

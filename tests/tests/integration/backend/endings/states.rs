@@ -1,12 +1,13 @@
 //! Pause, resume, restart, undelete: what each is answered with, and what becomes of those that do not succeed.
 
+use ::store::OutcomeKind;
 use futures::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
 use testkit::Random;
 
 use super::super::Answer;
-use super::{App, id_of, observation, path_of, text};
+use super::{App, id_of, observation, outcome, path_of, text};
 
 const VERBS: [&str; 4] = ["pause", "resume", "restart", "undelete"];
 
@@ -267,6 +268,35 @@ async fn a_change_that_fails_takes_back_no_verb_that_it_passed_by() {
         assert_eq!((text(&shown["run_state"]), shown["seq"].as_i64()), ("running", Some(5)), "{verbs:?}");
         assert_eq!(shown["config"], json!({}), "{verbs:?}");
     }
+}
+
+#[tokio::test]
+async fn a_verb_that_is_taken_back_leaves_the_run_state_in_which_it_was_asked_for() {
+    // Neither verb was carried out when the second one is cancelled.
+    for (verbs, expected) in
+        [(["pause", "resume"], ("paused", "update")), (["delete", "undelete"], ("deleted", "delete"))]
+    {
+        let app = App::new().await;
+        let made = app.running("trades").await;
+        app.next(&made, verbs[0], 2).await;
+        let last = app.act(text(&made["database"]["id"]), verbs[1]).await.body;
+        app.hear(vec![observation(id_of(&made), 3, 1)], Vec::new()).await;
+        let back = app.cancel(&app.acme, &path_of(&last), "k").await;
+        assert_eq!(state_of(&back), (202, expected.0, 4, expected.1), "{back:?}");
+    }
+    // It ran all the time: what was refused stays to be asked for, so that the verb changes something.
+    let app = App::new().await;
+    let made = app.running("trades").await;
+    let id = text(&made["database"]["id"]);
+    let bad = json!({"config": {"bad.key": "1"}, "on_failure": "keep"});
+    assert_eq!(app.patch(id, "\"1-1\"", &bad).await.status, 202);
+    app.hear(Vec::new(), vec![outcome(id_of(&made), 2, OutcomeKind::Refused)]).await;
+    let resumed = app.act(id, "resume").await.body;
+    app.hear(vec![observation(id_of(&made), 3, 1)], Vec::new()).await;
+    app.run_out(&resumed).await;
+    assert_eq!(app.judged().await.reverted, 1);
+    let shown = app.database(&made).await;
+    assert_eq!((text(&shown["run_state"]), &shown["seq"]), ("running", &json!(4)));
 }
 
 #[tokio::test]
