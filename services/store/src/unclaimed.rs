@@ -131,13 +131,18 @@ impl Store {
     }
 
     /// Resolves what these clusters told under earlier terms than these, in which everything there is was told: it went while
-    /// nobody looked. What stands ahead of what was minted is resolved by what is minted next.
+    /// nobody looked. What stands ahead of what was minted is resolved by what is minted next, and what is being told right
+    /// now is left alone: nobody is waited for here, either.
     pub async fn resolve_gone(&self, told: &[(&ClusterId, i64)]) -> Result<u64, Error> {
         let (clusters, terms): (Vec<&str>, Vec<i64>) =
             told.iter().map(|(cluster, term)| (cluster.as_str(), *term)).unzip();
         let done = sqlx::query(
-            "update unclaimed u set resolved_at = now() from unnest($1::text[], $2::bigint[]) as s (cluster_id, term) \
-             where u.resolved_at is null and u.cluster_id = s.cluster_id and u.term < s.term and u.code <> $3",
+            "with gone as (select u.database_id, u.cluster_id from unclaimed u \
+             join unnest($1::text[], $2::bigint[]) as s (cluster_id, term) \
+             on s.cluster_id = u.cluster_id and u.term < s.term \
+             where u.resolved_at is null and u.code <> $3 for update of u skip locked) \
+             update unclaimed u set resolved_at = now() from gone \
+             where u.database_id = gone.database_id and u.cluster_id = gone.cluster_id",
         )
         .bind(clusters)
         .bind(terms)

@@ -338,6 +338,14 @@ async fn strangers_that_went_while_nobody_looked_are_resolved_by_a_later_term() 
     let [here, elsewhere] = ["eu-west-1", "us-east-1"].map(|cluster| cluster.parse().unwrap());
     assert_eq!(scene.store.resolve_gone(&[(&here, 1)]).await.unwrap(), 0, "told under this very term");
     assert_eq!(scene.store.resolve_gone(&[(&elsewhere, 2)]).await.unwrap(), 0, "another cluster's");
+    let mut telling = Session::open(&scene.url).await.unwrap();
+    telling.run("begin; update unclaimed set seen = seen + 1").await.unwrap();
+    assert_eq!(
+        scene.store.resolve_gone(&[(&here, 2)]).await.unwrap(),
+        0,
+        "nobody waits for whoever tells it"
+    );
+    telling.run("rollback").await.unwrap();
     assert_eq!(scene.store.resolve_gone(&[(&here, 2)]).await.unwrap(), 1);
     assert_eq!(open().await, both[..1], "rows that were lost are not found again by silence");
 }
