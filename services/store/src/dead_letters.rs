@@ -1,7 +1,8 @@
 //! Table `dead_letters`: records that cannot be understood or carried out, with their bytes and the reason.
 //!
 //! One is settled when a later record of its database was taken: by its position where its headers say it, by its place
-//! on the topic or the time at which the later one was minted otherwise. A conflict is settled only by a higher position: the equal one is what it quarrels with.
+//! on the topic or the time at which the later one was minted otherwise. A conflict is settled only by a higher position: the
+//! equal one is what it quarrels with.
 
 use domain::{ClusterId, DatabaseId, Position};
 use sqlx::PgConnection;
