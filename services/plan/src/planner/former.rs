@@ -131,11 +131,12 @@ fn forget_gone(world: &World<'_>, plan: &mut Plan) {
 }
 
 /// The Node of a machine: the one that joined, else the one that it was launched to become. One that only carries the generation of
-/// another was not.
+/// another was not, nor one that somebody else launched.
 pub(super) fn node_name(world: &World<'_>, instance: &Instance) -> Option<String> {
     let joined = of_instance(world, instance).and_then(|node| node.metadata.name.clone());
     let launched = |generation| build::node_value(&world.validated.subject, generation);
-    let own = || generation_of(instance).filter(|_| home::twin(world, instance).is_none());
+    let is_own = || home::twin(world, instance).is_none() && !home::is_foreign(world.resource, instance);
+    let own = || generation_of(instance).filter(|_| is_own());
     joined.or_else(|| own().map(launched))
 }
 

@@ -4,7 +4,8 @@
 //! is only forward, while the machine that it names lives. A machine that is not pinned is no home, however ready it is.
 //!
 //! *Invariant:* of several machines with one generation none is taken for the order in which EC2 shows them: who copies a machine
-//! by hand copies its tags.
+//! by hand copies its tags. One that was launched with a token of somebody else's is never taken for ours, not even when the one
+//! that it is a copy of has ended.
 
 use cloud::{Instance, InstanceState, key};
 use resources::{QuestDB, names};
@@ -17,7 +18,7 @@ use crate::{Goal, Observed, Plan, Validated};
 
 /// The generation of the machine that serves, or is to serve next.
 pub(super) fn generation(resource: &QuestDB, observed: &Observed) -> Option<u64> {
-    let lives = |generation: &u64| lives(observed, *generation);
+    let lives = |generation: &u64| lives(resource, observed, *generation);
     let pinned = pinned(observed).and_then(|pinned| names::generation_of_node(&pinned));
     // Somebody took the StatefulSet away, or what it pins ended before QuestDB came there: the database is where its disk is.
     let holder = || holder(observed).filter(lives);
@@ -62,9 +63,23 @@ fn machines(observed: &Observed) -> impl Iterator<Item = &Instance> {
     observed.account.instances.iter().filter(|instance| !instance.state.is_ending())
 }
 
+/// Those that may be the database's own.
+fn own<'a>(resource: &QuestDB, observed: &'a Observed) -> impl Iterator<Item = &'a Instance> {
+    machines(observed).filter(move |found| !is_foreign(resource, found))
+}
+
 /// Those of a generation.
-fn machines_of(observed: &Observed, generation: u64) -> impl Iterator<Item = &Instance> {
-    machines(observed).filter(move |found| generation_of(found) == Some(generation))
+fn machines_of<'a>(
+    resource: &QuestDB,
+    observed: &'a Observed,
+    generation: u64,
+) -> impl Iterator<Item = &'a Instance> {
+    own(resource, observed).filter(move |found| generation_of(found) == Some(generation))
+}
+
+/// Whether a machine was launched by somebody else. One that serves by the last report is not told to be that.
+pub(super) fn is_foreign(resource: &QuestDB, instance: &Instance) -> bool {
+    is_of_others(instance) && named(resource) != Some(instance.id.as_str())
 }
 
 /// What there is, where that is one.
@@ -74,8 +89,8 @@ fn only<T>(mut found: impl Iterator<Item = T>) -> Option<T> {
 }
 
 /// Whether a machine of a generation is not on its way out.
-pub(super) fn lives(observed: &Observed, generation: u64) -> bool {
-    machines_of(observed, generation).next().is_some()
+pub(super) fn lives(resource: &QuestDB, observed: &Observed, generation: u64) -> bool {
+    machines_of(resource, observed, generation).next().is_some()
 }
 
 /// The machine of a generation, unless it is on its way out. Of several it is the one that was launched under it, else the one that
@@ -86,7 +101,7 @@ pub(super) fn living<'a>(
     generation: u64,
 ) -> Option<&'a Instance> {
     let named = named(resource);
-    let found = || machines_of(observed, generation);
+    let found = || machines_of(resource, observed, generation);
     only(found())
         .or_else(|| only(found().filter(|one| is_original(one))))
         .or_else(|| only(found().filter(|one| named == Some(one.id.as_str()))))
@@ -101,7 +116,8 @@ fn named(resource: &QuestDB) -> Option<&str> {
 pub(super) fn undecided(world: &World<'_>) -> Option<String> {
     let of = |generation| living(world.resource, world.observed, generation);
     let unknown = |one: &&Instance| generation_of(one).is_some_and(|generation| of(generation).is_none());
-    let ids: Vec<&str> = machines(world.observed).filter(unknown).map(|one| one.id.as_str()).collect();
+    let own = own(world.resource, world.observed);
+    let ids: Vec<&str> = own.filter(unknown).map(|one| one.id.as_str()).collect();
     (!ids.is_empty()).then(|| {
         format!(
             "machines {} all carry this database's tags and one generation, and nobody knows which of them was launched under it: \
@@ -120,10 +136,9 @@ pub(super) fn twin<'a>(world: &World<'a>, instance: &Instance) -> Option<&'a Ins
 
 /// Whether a machine was not launched for the database, or nobody knows what for.
 pub(super) fn is_stranger(world: &World<'_>, instance: &Instance) -> bool {
-    let is_named = named(world.resource) == Some(instance.id.as_str());
     let is_known = generation_of(instance).is_some()
         && twin(world, instance).is_none()
-        && (is_named || !is_of_others(instance));
+        && !is_foreign(world.resource, instance);
     !instance.state.is_ending() && !is_known
 }
 

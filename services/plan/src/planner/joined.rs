@@ -152,7 +152,7 @@ pub(super) fn remember(world: &World<'_>, plan: &mut Plan) {
     let Some(written) = home::written(world.resource) else { return };
     let is_unjoined = Released::unjoined(world.resource).contains(written);
     let before = given_up_before(world, if is_unjoined { written.saturating_add(1) } else { written });
-    if before > 0 && (is_unjoined || home::lives(world.observed, written)) {
+    if before > 0 && (is_unjoined || home::lives(world.resource, world.observed, written)) {
         plan.unjoined = Some(Part::Node);
         plan.wait(Part::Node, format!("waiting for another machine: {}", before_it(before)));
     }

@@ -76,7 +76,8 @@ pub(super) fn end(
     if !is_written {
         // One write to the resource in a pass: the next would be refused.
         if !plan.actions.iter().any(|action| matches!(action.step, Step::WriteReleased { .. })) {
-            let counts = |one| home::lives(world.observed, one) || home::written(world.resource) == Some(one);
+            let lives = |one| home::lives(world.resource, world.observed, one);
+            let counts = |one| lives(one) || home::written(world.resource) == Some(one);
             let released = known.with(generation, counts);
             let reason = "a leader that wakes late must find that the machine is no longer its own";
             plan.act(part, Step::WriteReleased { released, unjoined }, reason);

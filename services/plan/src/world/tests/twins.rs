@@ -5,7 +5,7 @@ use resources::names::condition;
 use resources::{Phase, RunState};
 
 use super::model::World;
-use super::operations::{become_, begin_move};
+use super::operations::{become_, begin_move, end_machine};
 use super::runner::settle;
 use super::silent::passes;
 use super::{check_serving, phase, serving};
@@ -107,6 +107,34 @@ fn a_database_moves_beside_a_copied_machine_and_leaves_that_alone() {
     assert_eq!(state(&world, COPY), Some(InstanceState::Running));
     let (degraded, text) = told(&world, condition::DEGRADED);
     assert!(degraded == "True" && text.contains("launched by somebody else"), "{text}");
+}
+
+#[test]
+fn copied_machines_do_not_take_the_place_of_one_that_the_database_has_left() {
+    let states = [InstanceState::Running, InstanceState::Stopped];
+    let leaves: [(&str, fn(&mut World)); 2] =
+        [("it ended", |world| end_machine(world, 0)), ("it is left", begin_move)];
+    for (what, leave) in leaves {
+        for count in [1, 2] {
+            let mut world = serving();
+            let home = world.instances[0].clone();
+            let copies = states.iter().take(count).map(|state| {
+                let id = InstanceId::new(format!("{COPY}-{state}"));
+                Instance { id, state: state.clone(), ..copy(&home) }
+            });
+            world.instances.extend(copies);
+            leave(&mut world);
+            settle(&mut world, None, false);
+            assert!(world.pinned().unwrap().ends_with("-g2"), "{what}: {count}");
+            assert_eq!(phase(&world), Some(Phase::Ready), "{what}: {count}");
+            assert_eq!(state(&world, home.id.as_str()), Some(InstanceState::Terminated), "{what}: {count}");
+            let stays =
+                |copied: &InstanceState| state(&world, &format!("{COPY}-{copied}")).as_ref() == Some(copied);
+            assert!(states.iter().take(count).all(stays), "{what}: {:?}", world.instances);
+            let (degraded, text) = told(&world, condition::DEGRADED);
+            assert!(degraded == "True" && text.contains("launched by somebody else"), "{what}: {text}");
+        }
+    }
 }
 
 #[test]
