@@ -7,7 +7,7 @@
 use cloud::{Owner, Role, SnapshotState, Tags, Volume, VolumeSnapshot, VolumeState, key};
 use domain::catalogue::is_downgrade;
 use jiff::Timestamp;
-use resources::{QuestDB, StorageSource};
+use resources::{DeletionPolicy, QuestDB, StorageSource};
 
 use super::World;
 use super::existing::{living, trace_of_a_disk};
@@ -112,10 +112,17 @@ pub(super) fn missed(world: &World<'_>, volume: &Volume) -> Option<State> {
             Err(state) => return Some(state),
         },
     };
+    // Whoever deletes it must not lose what another one left.
+    let keep = match storage.deletion_policy {
+        DeletionPolicy::Retain => "",
+        DeletionPolicy::Snapshot | DeletionPolicy::Delete => {
+            "; before that, set spec.storage.deletionPolicy to Retain, or that disk goes with it"
+        }
+    };
     is_other.then(|| {
         State::Broken(format!(
             "{} does not come from spec.storage.source, perhaps because an older operator made it, or a database of this name left \
-             it: delete this database, and make it again under another name",
+             it: delete this database, and make it again under another name or, to go on with that disk, without a source{keep}",
             volume.id
         ))
     })

@@ -7,7 +7,7 @@ use cloud::{
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use resources::{QuestDB, RunState, StorageSource};
+use resources::{DeletionPolicy, QuestDB, RunState, StorageSource};
 
 use super::model::World;
 use super::operations::become_;
@@ -253,6 +253,23 @@ fn what_a_namesake_left_is_not_served_for_the_copy_that_is_named() {
         let told = told_of_what_was_left(made, copies, provisioned);
         let is_told = told.as_deref().is_some_and(|text| text.contains("does not come from"));
         assert_eq!(is_told, expected, "{what}: {told:?}");
+    }
+}
+
+#[test]
+fn whoever_is_to_delete_a_database_is_told_what_goes_with_it() {
+    let mut world = fresh_of_copy();
+    settle_until_disk(&mut world);
+    world.volumes[0].snapshot = None;
+    for (policy, goes) in
+        [(DeletionPolicy::Retain, false), (DeletionPolicy::Snapshot, true), (DeletionPolicy::Delete, true)]
+    {
+        world.resource.spec.storage.deletion_policy = policy;
+        let planned = planned(&mut world);
+        let told = planned.state(Part::Volume);
+        let Some(State::Broken(text)) = told else { panic!("{told:?}") };
+        assert!(text.contains("without a source"), "{text}");
+        assert_eq!(text.contains("that disk goes with it"), goes, "{policy:?}: {text}");
     }
 }
 
