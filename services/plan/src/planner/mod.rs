@@ -109,7 +109,10 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
     let keyed = credentials::keep(world, plan) || world.observed.children.pod.is_some();
     let group = network::security_group(world, plan);
     let disk = existing::volume(world, plan);
-    let Some(disk) = disk else { return };
+    let Some(disk) = disk else {
+        nameless(world, plan);
+        return;
+    };
     let instance = machine::instance(world, plan, group, disk);
     let volume = disk::volume(world, plan, disk, instance);
     let node = machine::node(world, plan, instance);
@@ -138,13 +141,20 @@ fn serve(world: &World<'_>, plan: &mut Plan) {
     };
     plan.serves = on.is_some_and(|node| serves::serves(world, plan, node));
     plan.serves_on = on.is_some_and(|node| serves::serves_beside(world, plan, node));
-    if is_named(world.validated, &world.observed.children) {
+    if !nameless(world, plan) {
         name::resolve(world, plan, instance.filter(|_| is_current || plan.serves));
-    } else if teardown::release_name(world, plan) {
-        plan.say(Part::DnsRelease, State::Done);
     }
     reach::beside(world, plan);
     former::end_all(world, plan, instance, volume);
+}
+
+/// Whether no name is to lead to the database: whatever else it lacks, one that it had is given back.
+fn nameless(world: &World<'_>, plan: &mut Plan) -> bool {
+    let is_nameless = !is_named(world.validated, &world.observed.children);
+    if is_nameless && teardown::release_name(world, plan) {
+        plan.say(Part::DnsRelease, State::Done);
+    }
+    is_nameless
 }
 
 /// What somebody took off or changed by hand.

@@ -11,6 +11,7 @@ use super::runner::{ENOUGH, pass, settle};
 use super::{check_serving, serving};
 use crate::change::takes_host_ports;
 use crate::fixture::resource;
+use crate::{Part, State};
 
 /// What is asked of it.
 pub(super) const PORTLESS: &[Operation] = &[
@@ -91,4 +92,19 @@ fn the_zone_is_asked_once_for_each_wish_and_not_by_every_pass() {
     assert!(world.look().dns.records.is_some(), "a name may have been given without a report");
     let planned = pass(&mut world, &mut 0, None, false);
     assert!(!planned.is_settled() && world.look().dns.records.is_none(), "{:?}", planned.progress);
+}
+
+#[test]
+fn a_name_is_given_back_although_the_disk_is_missing_and_the_zone_is_not_asked_by_every_pass() {
+    let mut world = serving();
+    change(&mut world, no_host_ports);
+    world.volumes.clear();
+    world.children.pod = None;
+    for _ in 0..5 {
+        let planned = pass(&mut world, &mut 0, None, false);
+        assert!(matches!(planned.state(Part::Volume), Some(State::Broken(_))), "{:?}", planned.progress);
+    }
+    assert_eq!(world.records, []);
+    assert_eq!(world.resource.status.as_ref().unwrap().dns, None);
+    assert!(world.look().dns.records.is_none());
 }
