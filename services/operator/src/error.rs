@@ -59,6 +59,12 @@ pub enum Error {
          another if it is to be there sooner"
     )]
     GivenUp,
+    /// It seems to be another account or region of AWS that answers: nothing is gone for being not there.
+    #[error("{what}")]
+    Elsewhere {
+        /// Why it seems so, and what to do.
+        what: String,
+    },
     /// QuestDB did not do what was asked.
     #[error("{call}")]
     Database {
@@ -164,6 +170,7 @@ impl Error {
             },
             Self::Denied { .. }
             | Self::GivenUp
+            | Self::Elsewhere { .. }
             | Self::Foreign { .. }
             | Self::NotTagged { .. }
             | Self::Contended { .. }
@@ -205,7 +212,7 @@ impl Error {
             Self::Denied { .. } => "denied",
             Self::Ending { .. } => "ending",
             Self::Deadline { .. } => "deadline",
-            Self::Aws { .. } | Self::GivenUp => "aws",
+            Self::Aws { .. } | Self::GivenUp | Self::Elsewhere { .. } => "aws",
             Self::Database { .. } => "database",
             Self::Foreign { .. } => "foreign",
             Self::NotTagged { .. } => "not_tagged",
@@ -237,6 +244,7 @@ impl Error {
             | Self::Deadline { .. }
             | Self::Aws { .. }
             | Self::GivenUp
+            | Self::Elsewhere { .. }
             | Self::Database { .. }
             | Self::Foreign { .. }
             | Self::NotTagged { .. }

@@ -142,13 +142,19 @@ async fn find_lost(
     Ok(())
 }
 
-/// Why nothing of a database that ends may be gone, although EC2 shows nothing of it: nor does it show anything of the cluster, nor
-/// what is in every VPC and nobody can delete. So it looks to whoever asks with another account's credentials, or another region.
+/// Why nothing of a database that ends may be gone, where EC2 shows nothing of it.
 async fn elsewhere(context: &Context, account: &Account) -> Result<Option<String>, Error> {
     let Account { instances, volumes, groups, .. } = account;
-    if !(instances.is_empty() && volumes.is_empty() && groups.is_empty()) {
-        return Ok(None);
+    if instances.is_empty() && volumes.is_empty() && groups.is_empty() {
+        other_account(context).await
+    } else {
+        Ok(None)
     }
+}
+
+/// Why nothing may be gone that EC2 does not show: nor does it show anything of the cluster, nor what is in every VPC and nobody can
+/// delete. So it looks to whoever asks with another account's credentials, or another region.
+pub(crate) async fn other_account(context: &Context) -> Result<Option<String>, Error> {
     let picture = context.view.at_most(AT_REST).await;
     let picture = picture.map_err(Error::aws("describe what the cluster owns in EC2"))?;
     if !picture.databases().is_empty() {
@@ -160,7 +166,7 @@ async fn elsewhere(context: &Context, account: &Account) -> Result<Option<String
     Ok(group.is_none().then(|| {
         format!(
             "EC2 shows nothing of cluster {cluster}, nor the default security group of {vpc}: this seems to be another account or \
-             region than that of the database, so nothing is taken for gone; put credentials, AWS_REGION and SLIPWAY_VPC_ID of the \
+             region than that of the cluster, so nothing is taken for gone; put credentials, AWS_REGION and SLIPWAY_VPC_ID of the \
              operator right, or, where {vpc} is shared by another account, tag a security group or volume of the right one with \
              {}={cluster}",
             key::CLUSTER

@@ -14,6 +14,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cloud::VolumeSnapshot;
 use plan::snapshot::{self, Checkpoint, Debt, Plan, Seen, Step};
 use resources::{QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase};
 use tokio::sync::Mutex;
@@ -78,7 +79,7 @@ impl Snapshots {
         if let Some(left) = self.rests.left(resource, looked) {
             return Ok(Next::Soon(left));
         }
-        let (copies, unseen) = match hear(self.is_overdue(resource), self.copies.of(resource)).await {
+        let (copies, unseen) = match self.shown(resource).await {
             Ok(copies) => (copies, None),
             // Nothing is known anew, and the database has nothing to do with it.
             Err(error) if snapshot::is_copying(resource) => return Err(error),
@@ -123,6 +124,21 @@ impl Snapshots {
         };
         let failure = failure.or(unseen);
         self.conclude(resource, &seen, &plan, failure).await
+    }
+
+    /// The copies that EC2 shows of it. Nobody looks for those of one that is being deleted afterwards, so that there are none only where
+    /// the account is asked that they would be in.
+    async fn shown(&self, resource: &QuestDBSnapshot) -> Result<Vec<VolumeSnapshot>, Error> {
+        let found = hear(self.is_overdue(resource), self.copies.of(resource)).await?;
+        let ends = resource.metadata.deletion_timestamp.is_some() && !snapshot::owes(resource);
+        if ends
+            && found.is_empty()
+            && snapshot::identity(resource).is_some()
+            && let Some(what) = crate::observe::other_account(&self.context).await?
+        {
+            return Err(Error::Elsewhere { what });
+        }
+        Ok(found)
     }
 
     /// Whether its database is to be let go, whatever else is known.

@@ -1,4 +1,5 @@
-//! What people make of a copy by hand has its tags: it is neither destroyed with it nor taken for one of ours.
+//! Whose copies are: what people make of one by hand has its tags, and is neither destroyed with it nor taken for one of ours; and what
+//! another account does not show is not gone.
 
 use cloud::{SnapshotId, VolumeSnapshot, key};
 use k8s_openapi::api::events::v1::Event;
@@ -82,5 +83,35 @@ async fn what_people_made_of_a_copy_outlives_it_and_is_told() {
     for id in &theirs {
         subject.rig.aws.delete_snapshot(id).await.unwrap();
     }
+    stage.end(operator).await;
+}
+
+/// As with credentials of another account: in another region EC2 shows nothing of the cluster, nor of its VPC.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_copy_is_taken_for_gone_where_ec2_is_another() {
+    let stage = Stage::new().await;
+    let subject = &stage.subject;
+    let first = stage.operator(&[]).await;
+    take(subject, "first", "Delete").await;
+    settled(subject, "first", SnapshotPhase::Succeeded).await;
+    drop(first);
+    let lease = subject.rig.lease().await;
+    let kubeconfig = subject.rig.rights(&lease).await;
+    let other = if subject.rig.region() == "us-east-1" { "eu-west-1" } else { "us-east-1" };
+    let wrong = subject.rig.spawn((&lease, &kubeconfig), &[], &[("AWS_REGION", other)]);
+    api(subject).delete("first", &DeleteParams::default()).await.unwrap();
+    eventually(2 * PATIENCE, "a word about what to put right", async || {
+        let conditions = api(subject).get("first").await.ok()?.status?.conditions;
+        conditions.iter().any(|found| found.message.contains("SLIPWAY_VPC_ID")).then_some(())
+    })
+    .await;
+    drop(wrong);
+    assert_eq!(copies(subject).await.len(), 1);
+    let operator = stage.operator(&[]).await;
+    eventually(PATIENCE, "the snapshot gone, and its copy", async || {
+        let object = api(subject).get_opt("first").await.unwrap();
+        (object.is_none() && copies(subject).await.is_empty()).then_some(())
+    })
+    .await;
     stage.end(operator).await;
 }
