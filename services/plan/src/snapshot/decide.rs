@@ -233,8 +233,13 @@ fn held_by_others(since: Timestamp) -> String {
     )
 }
 
-/// Its time is over and there is nothing to trust.
+/// Its time is over and there is nothing to trust, by what is shown.
 fn fail(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
+    if owes(resource) && !seen.conclusive {
+        // One that can be trusted may be there all the same: nothing has failed before EC2 shows that there is none.
+        let message = "its time is over, and EC2 may not show all of its copies now";
+        return pay(resource, seen, under_way(resource), "DeadlineExceeded", message);
+    }
     let failed = SnapshotPhase::Failed;
     let message = format!(
         "no copy could be begun within {} s: {}",

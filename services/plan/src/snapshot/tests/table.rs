@@ -155,11 +155,16 @@ fn nothing_is_begun_by_a_look_that_may_be_behind() {
 }
 
 #[test]
-fn past_the_deadline_the_database_is_freed_even_if_ec2_tells_nothing() {
-    let (world, mut seen) = after(3);
-    (seen.conclusive, seen.copies) = (false, Vec::new());
-    seen.now += jiff::SignedDuration::from_secs(3_601);
-    assert_eq!(plan(&world.objects[0], &seen).step, Some(Step::Release));
+fn past_the_deadline_the_database_is_freed_and_nothing_has_failed_that_ec2_may_not_show() {
+    for (steps, known) in [(3, SnapshotPhase::Failed), (5, SnapshotPhase::Releasing)] {
+        let (world, mut seen) = after(steps);
+        seen.now += jiff::SignedDuration::from_secs(3_601);
+        let found = plan(&world.objects[0], &seen);
+        assert_eq!((found.step, found.phase), (Some(Step::Release), known));
+        (seen.conclusive, seen.copies) = (false, Vec::new());
+        let found = plan(&world.objects[0], &seen);
+        assert_eq!((found.step, found.phase), (Some(Step::Release), SnapshotPhase::Checkpointing));
+    }
 }
 
 #[test]
