@@ -214,7 +214,7 @@ impl Service<Request<Body>> for Newest {
 
 /// The server's answer to what it does not take, as the library would read it, with why there is nothing else: the server says less.
 fn refusal(trouble: &str) -> kube::Error {
-    let told = format!("the API server refuses the token: {trouble}");
+    let told = format!("the API server refuses the credential: {trouble}");
     let status = Status::failure(&told, "Unauthorized").with_code(StatusCode::UNAUTHORIZED.as_u16());
     kube::Error::Api(status.boxed())
 }
