@@ -62,5 +62,7 @@ fn is_too_young(
 ) -> bool {
     let deleted = resource.metadata.deletion_timestamp.as_ref().map(|at| now.duration_since(at.0));
     let over = deleted.max(late_for(resource, now));
-    checkpoint == Checkpoint::Unknown && over.is_some_and(|over| over - held_for > LATEST)
+    // One that is to begin yet, by a clock that was set back meanwhile, has no age that says anything.
+    let is_aged = !held_for.is_negative();
+    checkpoint == Checkpoint::Unknown && is_aged && over.is_some_and(|over| over - held_for > LATEST)
 }

@@ -375,6 +375,9 @@ fn a_checkpoint_that_began_when_nobody_asked_for_one_any_more_is_somebody_elses(
         (90_000, 86_400, Debt::Due),
         (90_000, 86_100, Debt::Due),
         (90_000, 86_099, Debt::Void),
+        // The database's clock was set back.
+        (90_000, -1, Debt::Due),
+        (3_000, -3_600, Debt::Due),
     ] {
         assert_eq!(found(&object, (age, held), Checkpoint::Unknown), expected, "{age} {held}");
         assert_eq!(
