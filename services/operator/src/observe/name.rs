@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use cloud::{ChangeId, DnsChange, DnsChangeState, DnsRecord, InstanceState};
+use cloud::{ChangeId, DnsChange, DnsChangeState, DnsRecord, InstanceState, ResourceKind};
 use jiff::Timestamp;
 use plan::{Dns, DnsQuestion, Goal, Observed, Validated};
 use resources::QuestDB;
@@ -28,8 +28,35 @@ pub(super) async fn dns(
         AtRest::AsNoted => false,
         AtRest::Untold => true,
     };
-    let found = asked(context, resource, validated, observed, settled).await?;
+    let found = match asked(context, resource, validated, observed, settled).await {
+        Ok(found) => found,
+        Err(error) => {
+            let why = withheld(&error, &context.settings.hosted_zone);
+            Dns { withheld: Some(why.ok_or(error)?), ..Dns::default() }
+        }
+    };
     Ok(Dns { untold, ..found })
+}
+
+/// Why the zone is withheld, and what to do, where only people cure it. Whatever else went wrong is asked again; credentials that are
+/// of no use at all hold EC2 up as well.
+fn withheld(error: &Error, zone: &str) -> Option<String> {
+    let Error::Aws { source, .. } = error else { return None };
+    let is_forbidden = matches!(**source, cloud::Error::Denied { .. })
+        && source.call().code.as_deref().is_some_and(|code| code.starts_with("AccessDenied"));
+    let cure = if source.is_not_found(ResourceKind::HostedZone) {
+        format!(
+            "with its credentials the operator finds no hosted zone {zone}: put SLIPWAY_HOSTED_ZONE_ID and credentials right or, where \
+             the zone was deleted, make another one for the same names and give its id"
+        )
+    } else if is_forbidden {
+        format!(
+            "grant the operator ListResourceRecordSets and ChangeResourceRecordSets on hosted zone {zone}, and GetChange"
+        )
+    } else {
+        return None;
+    };
+    Some(format!("{}; {cure}", error.stable()))
 }
 
 async fn asked(
@@ -205,4 +232,30 @@ async fn at_rest(context: &Context, resource: &QuestDB, validated: &Validated) -
 async fn records(context: &Context, name: &str) -> Result<Vec<DnsRecord>, Error> {
     let found = context.cloud.list_records(&context.zone(), name).await;
     found.map_err(Error::aws("list the records of the name"))
+}
+
+#[cfg(test)]
+mod tests {
+    use cloud::Call;
+
+    use super::*;
+
+    #[test]
+    fn only_a_zone_that_is_gone_or_forbidden_is_withheld() {
+        let call = |code: &str| Box::new(Call::new("ListResourceRecordSets", "words").with_code(code));
+        let check = |source: cloud::Error, cure: Option<&str>| {
+            let found = withheld(&Error::aws("list the records of the name")(source), "Z1");
+            assert_eq!(found.is_some(), cure.is_some(), "{found:?}");
+            let (found, cure) = (found.unwrap_or_default(), cure.unwrap_or_default());
+            assert!(found.contains(cure), "{found}");
+        };
+        let not_found = |kind| cloud::Error::NotFound { kind, call: call("NoSuchHostedZone") };
+        check(not_found(ResourceKind::HostedZone), Some("no hosted zone Z1: put SLIPWAY_HOSTED_ZONE_ID"));
+        check(not_found(ResourceKind::Change), None);
+        check(cloud::Error::Denied { call: call("AccessDenied") }, Some("grant the operator"));
+        check(cloud::Error::Denied { call: call("ExpiredToken") }, None);
+        check(cloud::Error::Throttled { retry_after: None, call: call("Throttling") }, None);
+        check(cloud::Error::Timeout { call: call("") }, None);
+        assert_eq!(withheld(&Error::Lease, "Z1"), None);
+    }
 }

@@ -256,7 +256,10 @@ pub(super) fn resolve(world: &World<'_>, plan: &mut Plan, instance: Option<&Inst
                 plan.say(Part::Dns, State::Done);
             }
             (None, Some(_)) => plan.wait(Part::Dns, "waiting for the change to reach all name servers"),
-            (None, None) => plan.wait(Part::Dns, "what the name holds is not known yet"),
+            (None, None) => {
+                let unknown = || State::Running("what the name holds is not known yet".to_owned());
+                plan.say(Part::Dns, observed.withheld.clone().map_or_else(unknown, State::Broken));
+            }
         }
     } else if let (Concern::Nothing | Concern::Back(_), Some(records)) = (concern, &observed.records) {
         point(world, plan, (records, true), address);

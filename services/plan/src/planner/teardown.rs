@@ -7,6 +7,9 @@
 //! *Invariant:* no machine is ended on the word of what was observed: caches may be behind. It is proved by live looks that the
 //! database has left it, as on a move ([`left::Left`]).
 //!
+//! *Invariant:* the resource is not let go before its name is given back, nor is a pause complete, although all else may be done by
+//! then ([`release_name`]).
+//!
 //! *Invariant:* what lost its tags is tagged again before anything is done to it, and before the resource is let go: a disk
 //! that stays is found by its tags alone.
 
@@ -62,7 +65,8 @@ pub(super) fn plan(world: &World<'_>, plan: &mut Plan) {
         }
     }
     if goal != Goal::Pause {
-        clean_up(world, plan, go_on && !freed);
+        let released = plan.state(Part::DnsRelease) == Some(&State::Done);
+        clean_up(world, plan, go_on && released && !freed);
     }
 }
 
@@ -81,13 +85,19 @@ pub(super) fn is_mistagged(world: &World<'_>, volume: &Volume) -> bool {
     mistagged.any(|found| found.id == volume.id.as_str() && super::is_missed(&found.missing))
 }
 
-/// Whether no name leads to the database any more.
+/// Whether no name leads to the database any more, or nothing else is to wait for that: a zone that is withheld may never be seen
+/// again, and a machine that nobody needs would run until then. Only the end of the resource waits for it.
 pub(super) fn release_name(world: &World<'_>, plan: &mut Plan) -> bool {
+    let is_told = name::noted(world.resource).is_none_or(|dns| dns.state == DnsState::Releasing);
+    if let Some(why) = &world.observed.dns.withheld {
+        let text = format!("{why}; all else goes on, and only the end waits for the name");
+        plan.say(Part::DnsRelease, State::Broken(text));
+        return is_told;
+    }
     // Nobody asked where status says that the name was released.
     let records = world.observed.dns.records.as_deref();
     let mut changes = records.map(|records| name::releases(world, records)).unwrap_or_default();
     let is_answer = |change: &RecordChange| change.record().kind == RecordKind::A;
-    let is_told = name::noted(world.resource).is_none_or(|dns| dns.state == DnsState::Releasing);
     if !is_told && changes.iter().any(is_answer) {
         // A database that is to serve again before the next report must not think that its name still leads to it.
         plan.wait(Part::DnsRelease, "the name is about to be taken out of service");

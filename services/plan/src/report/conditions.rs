@@ -250,6 +250,9 @@ fn degraded(outcome: &Outcome<'_>) -> Word {
 }
 
 fn dns(status: &QuestDBStatus, outcome: &Outcome<'_>) -> Word {
+    if let Some(State::Broken(text)) = outcome.plan.state(Part::DnsRelease) {
+        return no("Broken", text);
+    }
     match outcome.validated.goal {
         Goal::Serve if outcome.is_named() => {}
         Goal::Serve => return no("NoHostPorts", NAMELESS),

@@ -45,6 +45,7 @@ mod unjoined;
 mod unmade;
 mod upgrades;
 mod versions;
+mod withheld;
 mod zones;
 
 use std::sync::LazyLock;

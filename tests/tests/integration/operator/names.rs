@@ -9,6 +9,7 @@ use resources::{DnsState, Phase, QuestDB};
 use serde_json::json;
 use testkit::{eventually, unique};
 
+use super::others::Others;
 use super::rig::{PATIENCE, Rig, listed_again, patiently};
 use super::subject::Subject;
 
@@ -139,4 +140,36 @@ async fn a_name_of_its_own_that_nobody_knows_of_is_given_back_at_rest() {
     let give = [RecordChange::Delete(theirs)];
     patiently(|| subject.rig.aws.change_records(&zone, &give)).await;
     subject.purge().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_without_the_zone_ends_the_machine_and_says_what_it_waits_for() {
+    let mut subject = Subject::new(&unique("zoneless")).await;
+    let _others = Others::of(&subject.rig);
+    let mut operator = subject.rig.start().await;
+    subject.wish_run_state("Running").await;
+    let born = subject.carried_out(Phase::Ready).await.status.unwrap().dns.unwrap();
+    operator.kill().await.unwrap();
+
+    let lease = subject.rig.lease().await;
+    let kubeconfig = subject.rig.rights(&lease).await;
+    let gone = [("SLIPWAY_HOSTED_ZONE_ID", "Z0NONESUCH")];
+    let zoneless = subject.rig.spawn((&lease, &kubeconfig), &[], &gone);
+    subject.wish_run_state("Paused").await;
+    eventually(PATIENCE, "word of the zone", async || {
+        let status = subject.rig.as_admin().get(&subject.name).await.ok()?.status?;
+        let step = status.steps.iter().find(|step| step.name == "dns-release")?;
+        step.message.as_ref()?.contains("finds no hosted zone Z0NONESUCH").then_some(())
+    })
+    .await;
+    subject.no_machine().await;
+    assert!(!subject.is_carried_out(Phase::Paused).await);
+    assert_eq!(subject.rig.records(&born.name).await.len(), 2, "what nobody sees is left as it is");
+
+    drop(zoneless);
+    let _operator = subject.rig.start().await;
+    subject.carried_out(Phase::Paused).await;
+    let left = subject.rig.records(&born.name).await;
+    assert!(matches!(&left[..], [left] if left.kind == RecordKind::Txt), "{left:?}");
+    subject.purge_with_others().await;
 }

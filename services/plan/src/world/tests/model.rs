@@ -62,6 +62,8 @@ pub(crate) struct World {
     pub(crate) groups: Vec<SecurityGroup>,
     pub(crate) records: Vec<DnsRecord>,
     pub(crate) changes: Vec<DnsChange>,
+    /// Route 53 says nothing of the zone.
+    pub(super) withheld: bool,
     pub(crate) secrets_drawn: u32,
     /// How many of them somebody deleted.
     pub(crate) secrets_lost: u32,
@@ -163,6 +165,7 @@ impl World {
             groups: Vec::new(),
             records: Vec::new(),
             changes: Vec::new(),
+            withheld: false,
             secrets_drawn: 0,
             secrets_lost: 0,
             secrets: Vec::new(),
@@ -246,13 +249,11 @@ impl World {
         let mut observed =
             Observed { children, secrets, at: self.now, memory: self.memory.clone(), ..Observed::default() };
         if self.hidden == 0 {
-            let now = || (self.instances.clone(), self.volumes.clone(), self.groups.clone());
-            let (instances, volumes, groups) = match self.past.front() {
-                Some(past) if self.lag > 0 => past.clone(),
-                _ => now(),
-            };
             let account = &mut observed.account;
-            (account.instances, account.volumes, account.groups) = (instances, volumes, groups);
+            (account.instances, account.volumes, account.groups) = match self.past.front() {
+                Some(past) if self.lag > 0 => past.clone(),
+                _ => (self.instances.clone(), self.volumes.clone(), self.groups.clone()),
+            };
             account.conclusive = self.lag == 0 || self.quiet > self.lag;
             self.find_by_tags_and_ids(resource, &mut observed);
         }
@@ -285,7 +286,7 @@ impl World {
         observed.account.copies = self.last_copies(&wish, &observed);
         observed.account.source = self.source(resource, &wish, &observed);
         observed.account.modification = self.modification_of(resource, &wish, &observed);
-        observed.dns = self.dns(resource, &wish, &observed);
+        observed.dns = self.as_far_as_told(self.dns(resource, &wish, &observed));
         observed
     }
 
@@ -294,8 +295,7 @@ impl World {
         let of = |name: &str| -> Vec<DnsRecord> {
             self.records.iter().filter(|record| record.name == name).cloned().collect()
         };
-        let status = resource.status.as_ref();
-        let phase = status.and_then(|status| status.phase);
+        let phase = resource.status.as_ref().and_then(|status| status.phase);
         if matches!(phase, Some(Phase::Ready | Phase::Paused | Phase::Deleted))
             && crate::is_judged(resource)
             && resource.metadata.deletion_timestamp.is_none()
