@@ -339,11 +339,6 @@ pub(super) fn on_stranger(world: &World<'_>, volume: &Volume) -> Option<String> 
     Some(format!("{} is on {machine}, which is no machine of this database: detach it there", volume.id))
 }
 
-/// What is said of a disk that is held when it is to be free.
-pub(super) fn held(world: &World<'_>, volume: &Volume) -> String {
-    on_stranger(world, volume).unwrap_or_else(|| format!("something still holds {}", volume.id))
-}
-
 /// Whether an attachment of ours holds the volume on this node.
 pub(super) fn is_held_on(world: &World<'_>, volume: &Volume, node: Option<&String>) -> bool {
     let name = names::persistent_volume(volume.id.as_str());

@@ -12,12 +12,11 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use resources::{LastCopyStatus, RunState, SnapshotPhase};
 
-use super::World;
-use super::disk::held;
 use super::existing::{another, living, several, spared};
 use super::home::number_given;
 use super::machine::{generation_of_disk, next_generation};
 use super::teardown::{is_held, is_mistagged, target};
+use super::{World, held};
 use crate::last_copy::{number, number_of_order, takes_copy};
 use crate::snapshot::identity;
 use crate::{Evidence, Goal, Kind, Part, Plan, State, Step};
@@ -225,7 +224,7 @@ fn obstacle(world: &World<'_>, volume: &Volume) -> Option<State> {
             "EC2 reports {id} as failed, so that it cannot be copied: ask AWS; {}",
             without(world)
         ))),
-        _ if is_held(world, volume) => Some(State::Running(held(world, volume))),
+        _ if is_held(world, volume) => Some(held::at_the_end(world, volume, Part::LastCopy)),
         _ if is_mistagged(world, volume) => Some(State::Running(format!("{id} is being tagged again"))),
         _ => None,
     }

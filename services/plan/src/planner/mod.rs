@@ -7,6 +7,7 @@ mod credentials;
 mod disk;
 mod existing;
 mod former;
+mod held;
 mod home;
 mod joined;
 mod last_copy;

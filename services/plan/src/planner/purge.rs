@@ -6,7 +6,7 @@
 use cloud::{Volume, VolumeState};
 use resources::names;
 
-use super::{World, disk, existing, last_copy, teardown};
+use super::{World, existing, held, last_copy, teardown};
 use crate::{Part, Plan, State, Step};
 
 /// Whether nothing is left to destroy.
@@ -24,7 +24,7 @@ pub(super) fn plan(world: &World<'_>, plan: &mut Plan) -> bool {
             }
             (_, Some(text)) => plan.say(Part::VolumeRemoval, State::Broken(text)),
             _ if teardown::is_held(world, volume) => {
-                plan.wait(Part::VolumeRemoval, disk::held(world, volume));
+                plan.say(Part::VolumeRemoval, held::at_the_end(world, volume, Part::VolumeRemoval));
             }
             _ if teardown::is_mistagged(world, volume) => {
                 plan.wait(Part::VolumeRemoval, format!("{} is being tagged again", volume.id));

@@ -23,7 +23,7 @@ use super::existing::{self, living};
 use super::left;
 use super::machine::{is_ready, of_instance};
 use super::ready::is_abandoned;
-use super::{credentials, disk, last_copy, machine, name, purge, released, workload};
+use super::{credentials, disk, held, last_copy, machine, name, purge, released, workload};
 use crate::secrets::handed_out;
 use crate::{Account, Goal, Kind, Part, Plan, State, Step, Target};
 
@@ -169,10 +169,11 @@ pub(super) fn silent_node(world: &World<'_>, pod: &Pod) -> Option<String> {
 /// still lets go of it.
 fn detach(world: &World<'_>, plan: &mut Plan) -> bool {
     let is_awaited = |disk: &&Volume| is_held(world, disk) && is_to_be_let_go(world, disk);
-    let disks = living(&world.observed.account.volumes).filter(is_awaited);
-    let disks = disks.map(|disk| disk.id.as_str()).collect::<Vec<_>>().join(" and ");
+    let disks: Vec<&Volume> = living(&world.observed.account.volumes).filter(is_awaited).collect();
     if !disks.is_empty() {
-        plan.wait(Part::Detachment, format!("waiting for {disks} to leave the machine"));
+        let ids = disks.iter().map(|disk| disk.id.as_str()).collect::<Vec<_>>().join(" and ");
+        let text = format!("waiting for {ids} to leave the machine");
+        plan.say(Part::Detachment, held::awaited(world, &disks, Part::Detachment, text));
     }
     // Where nobody is there to let go of one, ending the machine does.
     disks.is_empty()

@@ -312,8 +312,8 @@ fn attachment(world: &World<'_>, plan: &mut Plan, node: &Node) {
     } else {
         let mut disks = super::existing::living(&world.observed.account.volumes);
         let text = disks.find_map(|disk| super::disk::on_stranger(world, disk));
-        let waits = || "waiting for the volume to be attached to the machine".to_owned();
-        plan.wait(Part::Attachment, text.unwrap_or_else(waits));
+        let waits = || super::held::before_it_comes(world, node);
+        plan.say(Part::Attachment, text.map_or_else(waits, State::Running));
     }
 }
 

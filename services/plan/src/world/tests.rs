@@ -4,6 +4,7 @@ mod apart;
 mod aws;
 mod blind;
 mod change;
+mod clinging;
 mod copies;
 mod coverage;
 mod credentials;

@@ -1,0 +1,103 @@
+//! A disk that does not leave a machine where QuestDB runs no more: after a while people are told who has it, and the way out.
+
+use std::sync::Arc;
+
+use cloud::{Attachment, AttachmentState, InstanceState, VolumeState};
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use resources::RunState;
+
+use super::model::World;
+use super::operations::{just_moved, on_the_way};
+use super::oracle::check_end;
+use super::runner::ENOUGH;
+use super::silent::CLOCK;
+use super::{pass, serving, settle, wish};
+use crate::fixture::{settings, validated};
+use crate::{Part, Plan, State};
+
+/// Who has the disk, by the word of EC2 and of Kubernetes.
+type Grip = (Vec<Attachment>, Vec<Arc<VolumeAttachment>>);
+
+/// So many passes, before each of which the disk is held again; what the last one planned.
+fn passes(world: &mut World, count: usize, (attachments, objects): &Grip) -> Plan {
+    let mut planned = Plan::default();
+    for _ in 0..count {
+        let disk = &mut world.volumes[0];
+        (disk.attachments, disk.state) = (attachments.clone(), VolumeState::InUse);
+        world.children.attachments.clone_from(objects);
+        planned = pass(world, &mut 0, None, false);
+        world.tick();
+    }
+    planned
+}
+
+fn check_told(told: Option<&State>, words: &[String]) {
+    let Some(State::Broken(text)) = told else { panic!("{told:?}") };
+    for word in words {
+        assert!(text.contains(word.as_str()), "{word}: {text}");
+    }
+}
+
+#[test]
+fn a_disk_that_does_not_leave_its_machine_is_told_with_the_way_out() {
+    for state in [RunState::Paused, RunState::Deleted, RunState::Purged] {
+        let mut world = serving();
+        world.clock = CLOCK;
+        let mut grip: Grip = (world.volumes[0].attachments.clone(), world.children.attachments.clone());
+        grip.0[0].state = AttachmentState::Busy;
+        wish(&mut world, 2, |spec| spec.run_state = state);
+        let waits = |plan: &Plan| matches!(plan.state(Part::Detachment), Some(State::Running(_)));
+        assert!((0..ENOUGH).any(|_| waits(&passes(&mut world, 1, &grip))));
+        assert!(waits(&passes(&mut world, 19, &grip)), "it may still leave");
+        let planned = passes(&mut world, 1, &grip);
+        let (disk, machine) = (world.volumes[0].id.clone(), world.instances[0].id.clone());
+        let words = [
+            format!("EC2 calls {disk} busy on {machine}, and VolumeAttachment va has it"),
+            format!("stop-instances --instance-ids {machine}"),
+        ];
+        check_told(planned.state(Part::Detachment), &words);
+        assert_eq!(world.instances[0].state, InstanceState::Running, "it is left to people");
+
+        world.instances[0].state = InstanceState::Stopped;
+        let ends = |world: &mut World| {
+            passes(world, 1, &grip);
+            world.instances[0].state.is_ending()
+        };
+        assert!((0..8).any(|_| ends(&mut world)), "the way out is none");
+        settle(&mut world, None, false);
+        check_end(&world, "its machine was stopped");
+    }
+}
+
+fn name_of(node: &Node) -> String {
+    node.metadata.name.clone().unwrap()
+}
+
+/// Whether the pod is on the second machine.
+fn runs_there(world: &World) -> bool {
+    let on = world.children.pod.as_ref().and_then(|pod| pod.spec.as_ref()?.node_name.clone());
+    let second = world.children.nodes.get(1).map(|node| name_of(node));
+    on.is_some() && on == second
+}
+
+#[test]
+fn a_disk_that_stays_on_the_machine_before_is_told_while_the_pod_waits_for_it() {
+    let mut world = on_the_way(just_moved(), |_| {}, runs_there);
+    let (former, node) = (world.instances[0].id.clone(), name_of(&world.children.nodes[0]));
+    let held = &mut world.volumes[0].attachments[0];
+    (held.instance, held.state) = (former.clone(), AttachmentState::Detaching);
+    Arc::make_mut(&mut world.children.attachments[0]).spec.node_name = node;
+    let pod = world.children.pod.as_ref().unwrap();
+    let made = pod.metadata.creation_timestamp.as_ref().unwrap().0;
+    let told = |minutes| {
+        let (seen, mut observed) = (world.resource.clone(), world.look());
+        observed.at = made + SignedDuration::from_mins(minutes);
+        crate::plan(&seen, &validated(&seen), &observed, &settings()).state(Part::Attachment).cloned()
+    };
+    assert!(matches!(told(9), Some(State::Running(_))), "{:?}", told(9));
+    let words =
+        [format!("detaching on {former}, and"), format!("modify-instance-attribute --instance-id {former} ")];
+    check_told(told(10).as_ref(), &words);
+}
