@@ -13,7 +13,7 @@ use std::time::SystemTime;
 
 use cloud::{Instance, InstanceState, Owner, Role, SnapshotState, Volume, VolumeId, VolumeSnapshot, key};
 use resources::names::snapshot::LAST_COPY;
-use resources::{CopyPolicy, QuestDB, QuestDBSnapshot, SnapshotPhase, StepState, names};
+use resources::{CopyPolicy, QuestDB, QuestDBSnapshot, RunState, SnapshotPhase, StepState, names};
 
 use crate::planner::{generation_of, is_named};
 use crate::{Children, Goal, Observed, Part, Subject, Validated};
@@ -173,6 +173,26 @@ pub fn is_name_known_released(resource: &QuestDB, validated: &Validated, childre
         Goal::Pause | Goal::Retire => false,
     };
     lasts && released && status.dns.is_none() && crate::is_judged(resource)
+}
+
+/// The way out where the namespace of a database is being deleted, and takes no order for the last copy of its disk any more.
+pub fn without_last_copy(resource: &QuestDB, subject: &Subject) -> String {
+    let Subject { namespace, name, .. } = subject;
+    let stays = "the disk cannot be copied any more and stays, and so do resource and namespace";
+    let by_hand = "copy the volume in EC2 by hand";
+    if resource.spec.instruction.is_some() {
+        return format!("{stays}; {by_hand} if what it holds is needed, and destroy it there");
+    }
+    let set = |policy: &str| {
+        let patch = format!("{{\"spec\":{{\"storage\":{{\"deletionPolicy\":\"{policy}\"}}}}}}");
+        format!("kubectl --namespace {namespace} patch qdb {name} --type merge --patch '{patch}'")
+    };
+    let keep = if resource.spec.run_state == RunState::Purged {
+        format!("if what it holds is needed, {by_hand} first")
+    } else {
+        format!("to keep the disk: {}", set("Retain"))
+    };
+    format!("{stays}; {keep}; to have it destroyed without a copy: {}", set("Delete"))
 }
 
 #[cfg(test)]

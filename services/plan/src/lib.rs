@@ -52,7 +52,7 @@ pub use identity::{
 pub use in_force::InForce;
 pub use last_copy::{
     Evidence, copies_to_look_at, is_name_known_released, last_copy_to_look_at, number_given, stem_of_order,
-    takes_copy,
+    takes_copy, without_last_copy,
 };
 pub use misread::{misread, unread};
 pub use observed::{Account, Children, Dns, Memory, Observed, Unseen};

@@ -293,11 +293,16 @@ async fn fail(pass: &Pass<'_>, action: &Action, error: &Error) -> Failure {
         let [note, same] = [text, error.stable()].map(|text| format!("{}: {text}", action.part));
         pass.context.events.failed(pass.resource, name, &note, &same).await;
     }
-    let failure = Failure { part: action.part, message: error.stable(), lasting: error.is_lasting() };
+    let subject = &pass.validated.subject;
+    let mut failure = Failure { part: action.part, message: error.stable(), lasting: error.is_lasting() };
+    if action.part == Part::LastCopy && matches!(error, Error::Ending { .. }) {
+        // Nothing else that is made is waited for in a namespace that goes.
+        failure.message = format!("{}: {}", failure.message, plan::without_last_copy(pass.resource, subject));
+        failure.lasting = true;
+    }
     if !rests(action.part, error) {
         return failure;
     }
-    let subject = &pass.validated.subject;
     // Asking for a machine that cannot be had every few seconds makes nobody give one back.
     let rationed = error.is_rationed() || (action.part == Part::Candidate && !error.is_passing());
     pass.context.memories.hold(&subject.uid, pass.validated.generation, failure, rationed)

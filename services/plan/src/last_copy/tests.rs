@@ -5,7 +5,7 @@ use std::time::Duration;
 use cloud::{InstanceId, Tags};
 
 use super::*;
-use crate::fixture::{DATABASE, instance, subject, volume};
+use crate::fixture::{DATABASE, instance, plain, resource, subject, volume};
 
 const NUMBER: u64 = 3;
 /// When the last machine was launched, in seconds.
@@ -242,4 +242,22 @@ fn orders_of_one_database_follow_each_other_and_are_nobody_elses() {
 fn order(name: &str) -> QuestDBSnapshot {
     let spec = serde_json::from_value(serde_json::json!({ "database": "trades-33445566" })).unwrap();
     QuestDBSnapshot::new(name, spec)
+}
+
+#[test]
+fn who_cannot_order_a_copy_any_more_is_told_the_commands_that_end_it() {
+    let (keep, destroy) =
+        (r#"'{"spec":{"storage":{"deletionPolicy":"Retain"}}}'"#, r#""deletionPolicy":"Delete""#);
+    let check = |resource: &QuestDB, expected: [bool; 3]| {
+        let text = without_last_copy(resource, &subject());
+        let found = [keep, destroy, "by hand"].map(|word| text.contains(word));
+        assert_eq!(found, expected, "{text}");
+    };
+    let mut wish = plain();
+    check(&wish, [true, true, false]);
+    wish.spec.run_state = RunState::Purged;
+    check(&wish, [false, true, true]);
+    check(&resource(1), [false, false, true]);
+    let command = format!("kubectl --namespace {} patch qdb {} ", subject().namespace, subject().name);
+    assert!(without_last_copy(&plain(), &subject()).contains(&command));
 }

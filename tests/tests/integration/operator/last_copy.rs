@@ -150,3 +150,37 @@ async fn what_is_protected_after_its_deletion_was_asked_for_serves_on_until_it_i
     assert_eq!(kept(&rig, name, &database).await.volume, disk.id);
     rig.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_an_ending_namespace_keeps_from_being_copied_is_told_with_the_way_out() {
+    let rig = std::sync::Arc::new(Rig::new().await);
+    let _others = Others::of(&rig);
+    let name = &unique("ending");
+    let _operator = rig.start().await;
+    apply(&rig.as_admin(), &plain(&rig, name)).await.unwrap();
+    eventually(PATIENCE, "a database that serves", async || {
+        let found = rig.as_admin().get(name).await.ok()?;
+        (found.status?.phase == Some(Phase::Ready)).then_some(())
+    })
+    .await;
+    // Nobody here deletes what is in it, as Kubernetes does.
+    rig.end().await;
+    rig.as_admin().delete(name, &DeleteParams::default()).await.unwrap();
+    eventually(2 * PATIENCE, "word of the copy that cannot be asked for", async || {
+        let status = rig.as_admin().get(name).await.ok()?.status?;
+        let step = status.steps.iter().find(|step| step.name == "last-copy")?;
+        let degraded = status.conditions.iter().find(|found| found.type_ == condition::DEGRADED)?;
+        let is_told = step.message.as_ref()?.contains(r#""deletionPolicy":"Retain""#);
+        (is_told && degraded.status == "True").then_some(())
+    })
+    .await;
+    assert_eq!((rig.instances().await.len(), living_volumes(&rig).await), (0, 1));
+
+    let change = json!({ "spec": { "storage": { "deletionPolicy": "Retain" } } });
+    rig.as_admin().patch(name, &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+    eventually(2 * PATIENCE, "the end of the database", async || {
+        rig.as_admin().get_opt(name).await.unwrap().is_none().then_some(())
+    })
+    .await;
+    assert_eq!(living_volumes(&rig).await, 1, "the disk is kept");
+}
