@@ -12,7 +12,6 @@ use crate::fake::Request;
 
 /// Zone of everything.
 pub(crate) const ZONE: &str = "bench-1a";
-const MADE: &str = "2026-01-01T00:00:00.000Z";
 
 /// A machine that was launched.
 #[derive(Debug)]
@@ -50,6 +49,8 @@ struct Thing {
     id: String,
     fields: BTreeMap<String, String>,
     tags: BTreeMap<String, String>,
+    /// When: a machine that was launched long ago, and is no Node, would be given up.
+    made: String,
 }
 
 #[derive(Debug)]
@@ -124,9 +125,10 @@ impl State {
             return found.clone();
         }
         let id = format!("{kind}-{}{:09x}", self.prefix, things.len() + 1);
-        let made = Thing { kind, id, tags: pairs(&fields, "TagSpecification.1.Tag"), fields };
-        things.push(made.clone());
-        made
+        let made = format!("{:.3}", jiff::Timestamp::now());
+        let thing = Thing { kind, id, tags: pairs(&fields, "TagSpecification.1.Tag"), fields, made };
+        things.push(thing.clone());
+        thing
     }
 
     fn tag(&self, fields: &BTreeMap<String, String>) {
@@ -166,7 +168,7 @@ impl Thing {
     }
 
     fn inner(&self) -> String {
-        let Self { kind, id, fields, tags } = self;
+        let Self { kind, id, fields, tags, made } = self;
         let field = |name: &str| fields.get(name).map_or("", String::as_str);
         let mut tag_set = String::new();
         for (key, value) in tags {
@@ -178,7 +180,7 @@ impl Thing {
                 "<instanceId>{id}</instanceId><imageId>{}</imageId><instanceState><code>16</code><name>running</name>\
                  </instanceState><instanceType>{}</instanceType><placement><availabilityZone>{ZONE}</availabilityZone>\
                  </placement><privateIpAddress>10.0.0.1</privateIpAddress><subnetId>{}</subnetId><vpcId>vpc-bench</vpcId>\
-                 <clientToken>{}</clientToken><launchTime>{MADE}</launchTime><groupSet><item><groupId>{}</groupId></item>\
+                 <clientToken>{}</clientToken><launchTime>{made}</launchTime><groupSet><item><groupId>{}</groupId></item>\
                  </groupSet>",
                 field("ImageId"),
                 field("InstanceType"),
@@ -188,7 +190,7 @@ impl Thing {
             ),
             "vol" => format!(
                 "<volumeId>{id}</volumeId><size>{}</size><availabilityZone>{ZONE}</availabilityZone>\
-                 <status>available</status><createTime>{MADE}</createTime><volumeType>{}</volumeType><iops>{}</iops>\
+                 <status>available</status><createTime>{made}</createTime><volumeType>{}</volumeType><iops>{}</iops>\
                  <throughput>{}</throughput><encrypted>true</encrypted><attachmentSet/>",
                 field("Size"),
                 field("VolumeType"),

@@ -136,13 +136,21 @@ pub struct Dns {
     pub beside: Option<Vec<DnsRecord>>,
     /// The change that status says is waited for.
     pub change: Option<DnsChange>,
-    /// Why Route 53 says nothing of a name that it was asked for, and what to do, where only people cure that: there is no such zone, or
-    /// the operator has no right to it.
-    pub withheld: Option<String>,
+    /// That Route 53 says nothing of a name that it was asked for, where only people cure that.
+    pub withheld: Option<Withheld>,
     /// Records of a name that nobody knows of any more and that is ours: of a database at rest, whose zone is looked through.
     pub left: Vec<DnsRecord>,
     /// Whether the picture of the zone tells nothing of a database at rest: it is looked at again within minutes.
     pub untold: bool,
+}
+
+/// Why Route 53 says nothing of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Withheld {
+    /// Why, and what to do.
+    pub why: String,
+    /// Whether there is no such zone, so that no name of it leads anywhere; else the operator has no right to it.
+    pub is_gone: bool,
 }
 
 /// What was learnt by trying.

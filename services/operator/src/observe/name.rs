@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use cloud::{ChangeId, DnsChange, DnsChangeState, DnsRecord, InstanceState, ResourceKind};
 use jiff::Timestamp;
-use plan::{Dns, DnsQuestion, Goal, Observed, Validated};
+use plan::{Dns, DnsQuestion, Goal, Observed, Validated, Withheld};
 use resources::QuestDB;
 use runtime::backoff::random_share;
 
@@ -40,11 +40,12 @@ pub(super) async fn dns(
 
 /// Why the zone is withheld, and what to do, where only people cure it. Whatever else went wrong is asked again; credentials that are
 /// of no use at all hold EC2 up as well.
-fn withheld(error: &Error, zone: &str) -> Option<String> {
+fn withheld(error: &Error, zone: &str) -> Option<Withheld> {
     let Error::Aws { source, .. } = error else { return None };
     let is_forbidden = matches!(**source, cloud::Error::Denied { .. })
         && source.call().code.as_deref().is_some_and(|code| code.starts_with("AccessDenied"));
-    let cure = if source.is_not_found(ResourceKind::HostedZone) {
+    let is_gone = source.is_not_found(ResourceKind::HostedZone);
+    let cure = if is_gone {
         format!(
             "with its credentials the operator finds no hosted zone {zone}: put SLIPWAY_HOSTED_ZONE_ID and credentials right or, where \
              the zone was deleted, make another one for the same names and give its id"
@@ -56,7 +57,7 @@ fn withheld(error: &Error, zone: &str) -> Option<String> {
     } else {
         return None;
     };
-    Some(format!("{}; {cure}", error.stable()))
+    Some(Withheld { why: format!("{}; {cure}", error.stable()), is_gone })
 }
 
 async fn asked(
@@ -244,10 +245,10 @@ mod tests {
     fn only_a_zone_that_is_gone_or_forbidden_is_withheld() {
         let call = |code: &str| Box::new(Call::new("ListResourceRecordSets", "words").with_code(code));
         let check = |source: cloud::Error, cure: Option<&str>| {
+            let is_gone = source.is_not_found(ResourceKind::HostedZone);
             let found = withheld(&Error::aws("list the records of the name")(source), "Z1");
             assert_eq!(found.is_some(), cure.is_some(), "{found:?}");
-            let (found, cure) = (found.unwrap_or_default(), cure.unwrap_or_default());
-            assert!(found.contains(cure), "{found}");
+            assert!(found.is_none_or(|found| found.why.contains(cure.unwrap()) && found.is_gone == is_gone));
         };
         let not_found = |kind| cloud::Error::NotFound { kind, call: call("NoSuchHostedZone") };
         check(not_found(ResourceKind::HostedZone), Some("no hosted zone Z1: put SLIPWAY_HOSTED_ZONE_ID"));

@@ -258,7 +258,8 @@ pub(super) fn resolve(world: &World<'_>, plan: &mut Plan, instance: Option<&Inst
             (None, Some(_)) => plan.wait(Part::Dns, "waiting for the change to reach all name servers"),
             (None, None) => {
                 let unknown = || State::Running("what the name holds is not known yet".to_owned());
-                plan.say(Part::Dns, observed.withheld.clone().map_or_else(unknown, State::Broken));
+                let why = observed.withheld.as_ref().map(|found| found.why.clone());
+                plan.say(Part::Dns, why.map_or_else(unknown, State::Broken));
             }
         }
     } else if let (Concern::Nothing | Concern::Back(_), Some(records)) = (concern, &observed.records) {

@@ -85,14 +85,19 @@ pub(super) fn is_mistagged(world: &World<'_>, volume: &Volume) -> bool {
     mistagged.any(|found| found.id == volume.id.as_str() && super::is_missed(&found.missing))
 }
 
-/// Whether no name leads to the database any more, or nothing else is to wait for that: a zone that is withheld may never be seen
-/// again, and a machine that nobody needs would run until then. Only the end of the resource waits for it.
+/// Whether no name leads to the database any more, or nothing else is to wait for that: a zone that is gone leads nobody anywhere and
+/// may never be seen again, and a machine that nobody needs would run until then. Only the end of the resource waits for it. One that
+/// may only not be read holds all up: its name goes on leading to an address that EC2 gives to another machine once this one ends.
 pub(super) fn release_name(world: &World<'_>, plan: &mut Plan) -> bool {
     let is_told = name::noted(world.resource).is_none_or(|dns| dns.state == DnsState::Releasing);
     if let Some(why) = &world.observed.dns.withheld {
-        let text = format!("{why}; all else goes on, and only the end waits for the name");
-        plan.say(Part::DnsRelease, State::Broken(text));
-        return is_told;
+        let effect = if why.is_gone {
+            "all else goes on, and only the end waits for the name"
+        } else {
+            "nothing goes on before the name is out of service, because EC2 may give its address to another machine"
+        };
+        plan.say(Part::DnsRelease, State::Broken(format!("{}; {effect}", why.why)));
+        return is_told && why.is_gone;
     }
     // Nobody asked where status says that the name was released.
     let records = world.observed.dns.records.as_deref();

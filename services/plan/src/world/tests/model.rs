@@ -63,7 +63,7 @@ pub(crate) struct World {
     pub(crate) records: Vec<DnsRecord>,
     pub(crate) changes: Vec<DnsChange>,
     /// Route 53 says nothing of the zone.
-    pub(super) withheld: bool,
+    pub(super) withheld: Option<crate::Withheld>,
     pub(crate) secrets_drawn: u32,
     /// How many of them somebody deleted.
     pub(crate) secrets_lost: u32,
@@ -165,7 +165,7 @@ impl World {
             groups: Vec::new(),
             records: Vec::new(),
             changes: Vec::new(),
-            withheld: false,
+            withheld: None,
             secrets_drawn: 0,
             secrets_lost: 0,
             secrets: Vec::new(),

@@ -112,9 +112,8 @@ fn a_database_moves_beside_a_copied_machine_and_leaves_that_alone() {
 #[test]
 fn copied_machines_do_not_take_the_place_of_one_that_the_database_has_left() {
     let states = [InstanceState::Running, InstanceState::Stopped];
-    let leaves: [(&str, fn(&mut World)); 2] =
-        [("it ended", |world| end_machine(world, 0)), ("it is left", begin_move)];
-    for (what, leave) in leaves {
+    let ends: fn(&mut World) = |world| end_machine(world, 0);
+    for (what, leave) in [("it ended", ends), ("it is left", begin_move)] {
         for count in [1, 2] {
             let mut world = serving();
             let home = world.instances[0].clone();

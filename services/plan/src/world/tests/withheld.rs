@@ -9,18 +9,22 @@ use super::model::World;
 use super::oracle::{check_end, check_moment};
 use super::runner::ENOUGH;
 use super::{check_serving, pass, phase, resource, serving, settle, wish};
-use crate::{Dns, Part, Plan};
+use crate::{Dns, Part, Plan, Withheld};
 
 const WHY: &str = "there is no hosted zone Z1: put it right";
 
 impl World {
     /// What Route 53 says, if it says anything.
     pub(super) fn as_far_as_told(&self, dns: Dns) -> Dns {
-        if self.withheld && dns.records.is_some() {
-            return Dns { withheld: Some(WHY.to_owned()), ..Dns::default() };
+        if self.withheld.is_some() && dns.records.is_some() {
+            return Dns { withheld: self.withheld.clone(), ..Dns::default() };
         }
         dns
     }
+}
+
+fn withheld(is_gone: bool) -> Withheld {
+    Withheld { why: WHY.to_owned(), is_gone }
 }
 
 fn passes(world: &mut World) {
@@ -63,7 +67,7 @@ fn the_machine_ends_without_the_zone_and_the_rest_with_it() {
     ] {
         let mut world = serving();
         wish(&mut world, 2, |spec| spec.run_state = state);
-        world.withheld = true;
+        world.withheld = Some(withheld(true));
         let first = pass(&mut world, &mut 0, None, false);
         let dns = world.resource.status.as_ref().unwrap().dns.as_ref().unwrap();
         assert_eq!((stops(&first), dns.state), (false, DnsState::Releasing), "first it is told");
@@ -71,10 +75,25 @@ fn the_machine_ends_without_the_zone_and_the_rest_with_it() {
         passes(&mut world);
         assert_eq!(phase(&world), Some(before));
         check_ended(&world);
-        world.withheld = false;
+        world.withheld = None;
         settle(&mut world, None, false);
         assert_eq!(phase(&world), Some(after));
         check_end(&world, "the zone is there again");
+    }
+}
+
+#[test]
+fn a_machine_keeps_its_address_while_a_name_leads_there_that_nobody_may_take_back() {
+    for state in [RunState::Paused, RunState::Deleted, RunState::Purged] {
+        let mut world = serving();
+        wish(&mut world, 2, |spec| spec.run_state = state);
+        world.withheld = Some(withheld(false));
+        passes(&mut world);
+        assert!(world.instances.iter().all(|found| found.state == InstanceState::Running));
+        check_told(&world, Part::DnsRelease);
+        world.withheld = None;
+        settle(&mut world, None, false);
+        check_end(&world, "the right is there again");
     }
 }
 
@@ -84,10 +103,10 @@ fn a_resource_that_people_delete_stays_until_its_name_is_given_back() {
     world.resource.spec.instruction = None;
     world.resource.metadata.deletion_timestamp =
         serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-    world.withheld = true;
+    world.withheld = Some(withheld(true));
     passes(&mut world);
     check_ended(&world);
-    world.withheld = false;
+    world.withheld = None;
     settle(&mut world, None, false);
     assert!(world.released && world.records.is_empty());
 }
@@ -95,11 +114,11 @@ fn a_resource_that_people_delete_stays_until_its_name_is_given_back() {
 #[test]
 fn a_new_database_says_what_its_name_waits_for() {
     let mut world = World::new(resource(1));
-    world.withheld = true;
+    world.withheld = Some(withheld(true));
     passes(&mut world);
     assert_eq!(phase(&world), Some(Phase::Degraded));
     check_told(&world, Part::Dns);
-    world.withheld = false;
+    world.withheld = None;
     settle(&mut world, None, false);
     check_serving(&world, None);
 }
