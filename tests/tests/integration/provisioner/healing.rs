@@ -325,13 +325,14 @@ async fn a_tombstone_goes_when_nothing_can_come_and_what_comes_all_the_same_is_p
     let first = world.create("bare").await;
     let api = world.rig.api();
     resource(&api, &first, "the resource", |_| true).await;
+    world.change(&first, |desired| desired.run_state = RunState::Purged).await;
+    // Kept after the purge was asked for, so that nobody can say which of the two is the older.
     let letter = format!(
         "insert into dead_letters (topic, kafka_partition, kafka_offset, database_id, code, message, consumer) \
          values ('elsewhere', 0, 0, '{}', 'invalid', '', 'test')",
         first.database
     );
     world.ask(&letter).await;
-    world.change(&first, |desired| desired.run_state = RunState::Purged).await;
     resource(&api, &first, "purged", |found| stands_at(found, (1, 2))).await;
     world.settled(&first).await;
     world.turns(8).await;
