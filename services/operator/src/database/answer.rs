@@ -2,9 +2,10 @@
 
 use jiff::Timestamp;
 use plan::Setting;
+use plan::snapshot::Held;
 use serde_json::Value;
 
-use super::{Error, Held};
+use super::Error;
 
 /// The answer to a statement that returns no rows.
 pub(super) fn done(status: u16, body: &[u8]) -> Result<(), Error> {

@@ -10,9 +10,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::Api;
+use plan::snapshot::Held;
 use plan::{Setting, Subject};
 use resources::names::{self, port};
 
@@ -61,15 +61,6 @@ pub enum Error {
         /// Status of the answer.
         status: u16,
     },
-}
-
-/// A checkpoint that holds a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
-    /// When it began.
-    pub(crate) since: Timestamp,
-    /// How long ago that is, by the same clock.
-    pub(crate) age: SignedDuration,
 }
 
 /// A process and how to enter.

@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 
 use cloud::{Role, Select, TagFilter, Volume};
-use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use plan::snapshot::{Disk, Ground};
@@ -126,11 +125,7 @@ async fn serving(
         Err(why) => return Ok(Look::unclear(why)),
     };
     Ok(match snapshots.context.databases.held(&door).await {
-        Ok(held) => {
-            let held_for = held.map_or(SignedDuration::ZERO, |held| held.age);
-            let ground = Ground::Serving { disk, held_since: held.map(|held| held.since), held_for };
-            Look { ground, door: Some(door), blind }
-        }
+        Ok(held) => Look { ground: Ground::Serving { disk, held }, door: Some(door), blind },
         Err(error) => Look::unclear(runtime::telemetry::chain(&error)),
     })
 }

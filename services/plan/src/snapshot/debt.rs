@@ -23,8 +23,8 @@ pub enum Debt {
 /// What has to be done about the one of a snapshot.
 pub fn debt(resource: &QuestDBSnapshot, ground: &Ground, checkpoint: Checkpoint, now: Timestamp) -> Debt {
     match ground {
-        Ground::Serving { held_since: Some(since), held_for, .. }
-            if checkpoint.may_be(*since) && !is_too_young(resource, checkpoint, *held_for, now) =>
+        Ground::Serving { held: Some(held), .. }
+            if checkpoint.may_be(held.since) && !is_too_young(resource, checkpoint, held.age, now) =>
         {
             Debt::Due
         }

@@ -6,8 +6,8 @@ use resources::{CopyPolicy, QuestDBSnapshot, SnapshotPhase};
 
 use super::debt::{Debt, debt, is_late};
 use super::{
-    COPY_GONE, Checkpoint, Disk, Ground, Plan, Seen, Step, WHOLE, gone_text, identity, is_gone, is_held,
-    is_made_for, owes,
+    COPY_GONE, Checkpoint, Disk, Ground, Held, Plan, Seen, Step, WHOLE, gone_text, identity, is_gone,
+    is_held, is_made_for, owes,
 };
 
 /// Whether what is done next rests on the database, so that it has to be looked at. Nothing does while a copy that is
@@ -200,20 +200,20 @@ fn copy_now(resource: &QuestDBSnapshot, seen: &Seen) -> Plan {
             let message = "no machine is left: the disk is copied a last time";
             act(Step::Begin(new(resource, seen, disk)), checkpointing, "Beginning", message)
         }
-        Ground::Serving { disk, held_since, .. } if owes(resource) => hold(resource, seen, disk, *held_since),
-        Ground::Serving { held_since: Some(since), .. } => {
-            wait(SnapshotPhase::Pending, "HeldByOthers", held_by_others(*since))
+        Ground::Serving { disk, held } if owes(resource) => hold(resource, seen, disk, *held),
+        Ground::Serving { held: Some(held), .. } => {
+            wait(SnapshotPhase::Pending, "HeldByOthers", held_by_others(held.since))
         }
-        Ground::Serving { held_since: None, .. } => {
+        Ground::Serving { held: None, .. } => {
             act(Step::Owe, checkpointing, "Holding", "the database is about to be held still")
         }
     }
 }
 
 /// The debt is written down: the database stands still for this snapshot, or is made to.
-fn hold(resource: &QuestDBSnapshot, seen: &Seen, disk: &Disk, held_since: Option<Timestamp>) -> Plan {
+fn hold(resource: &QuestDBSnapshot, seen: &Seen, disk: &Disk, held: Option<Held>) -> Plan {
     let phase = SnapshotPhase::Checkpointing;
-    let Some(since) = held_since else {
+    let Some(Held { since, .. }) = held else {
         return act(Step::Checkpoint, phase, "Holding", "the database is held still");
     };
     if !seen.checkpoint.may_be(since) {
@@ -262,10 +262,10 @@ fn obstacle(resource: &QuestDBSnapshot, seen: &Seen) -> String {
         // Nothing else holds it up.
         (_, Ground::Ended { .. }) => "EC2 did not show that it had begun".to_owned(),
         (Some(other), _) => format!("QuestDBSnapshot {other} of the same database came first"),
-        (None, Ground::Serving { held_since: Some(since), .. })
-            if !owes(resource) || !seen.checkpoint.may_be(*since) =>
+        (None, Ground::Serving { held: Some(held), .. })
+            if !owes(resource) || !seen.checkpoint.may_be(held.since) =>
         {
-            held_by_others(*since)
+            held_by_others(held.since)
         }
         (None, _) => "the database did not stand still for long enough".to_owned(),
     }

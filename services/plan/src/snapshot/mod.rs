@@ -98,10 +98,8 @@ pub enum Ground {
     Serving {
         /// The disk.
         disk: Disk,
-        /// When the checkpoint began that holds it; none when nothing does.
-        held_since: Option<Timestamp>,
-        /// For how long it has held it, by the clock that says since when.
-        held_for: SignedDuration,
+        /// The checkpoint that holds it; none when nothing does.
+        held: Option<Held>,
     },
     /// The database is being destroyed, and no machine is left that could have the disk.
     Ended {
@@ -112,6 +110,15 @@ pub enum Ground {
     },
     /// Neither is known; what is waited for.
     Unclear(String),
+}
+
+/// A checkpoint that holds a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// When it began.
+    pub since: Timestamp,
+    /// How long ago that is, by the same clock.
+    pub age: SignedDuration,
 }
 
 /// The disk to be copied.
@@ -132,11 +139,11 @@ impl Ground {
     pub fn basis(&self) -> Option<String> {
         match self {
             Self::Stopped { wish, .. } => Some(format!("stopped:{wish}")),
-            Self::Serving { held_since: Some(since), .. } => {
-                Some(format!("checkpoint:{}", since.as_microsecond()))
+            Self::Serving { held: Some(held), .. } => {
+                Some(format!("checkpoint:{}", held.since.as_microsecond()))
             }
             Self::Ended { number, .. } => Some(crate::last_copy::basis(*number)),
-            Self::Serving { held_since: None, .. } | Self::Absent | Self::Unclear(_) => None,
+            Self::Serving { held: None, .. } | Self::Absent | Self::Unclear(_) => None,
         }
     }
 

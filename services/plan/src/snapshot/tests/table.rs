@@ -7,7 +7,7 @@ use resources::{QuestDBSnapshot, QuestDBSnapshotStatus, SnapshotPhase};
 
 use super::world::World;
 use crate::snapshot::{
-    COPY_GONE, Checkpoint, Debt, Ground, Seen, Step, comes_before, debt, identity, is_copying, is_gone,
+    COPY_GONE, Checkpoint, Debt, Ground, Held, Seen, Step, comes_before, debt, identity, is_copying, is_gone,
     is_made_for, is_of, is_overdue, is_settled, left_to_others, looked_after, owes, plan, rests_on_database,
     status, unfinished,
 };
@@ -125,7 +125,7 @@ fn without_a_debt_what_holds_the_database_is_somebody_elses() {
 #[test]
 fn under_a_debt_it_is_ours_unless_we_know_better() {
     let (world, seen) = after(3);
-    let Ground::Serving { held_since: Some(since), .. } = seen.ground else { panic!("{seen:?}") };
+    let Ground::Serving { held: Some(Held { since, .. }), .. } = seen.ground else { panic!("{seen:?}") };
     let before = since - jiff::SignedDuration::from_secs(1);
     let check = |checkpoint: Checkpoint, late: bool, expected: &str| {
         let mut seen = Seen { checkpoint, ..seen.clone() };
@@ -335,13 +335,13 @@ fn one_that_cannot_be_read_has_its_own_deadline_where_that_can_be_and_else_the_u
 #[test]
 fn a_debt_is_due_while_what_holds_the_database_may_be_ours() {
     let (world, seen) = after(3);
-    let Ground::Serving { disk, held_since: Some(since), held_for } = seen.ground else { panic!("{seen:?}") };
-    let serving = |held_since| Ground::Serving { disk: disk.clone(), held_since, held_for };
+    let Ground::Serving { disk, held: Some(held) } = seen.ground else { panic!("{seen:?}") };
+    let (since, serving) = (held.since, |held| Ground::Serving { disk: disk.clone(), held });
     let silent = Ground::Unclear("no answer".to_owned());
     for (ground, checkpoint, expected) in [
-        (serving(Some(since)), Checkpoint::Unknown, Debt::Due),
-        (serving(Some(since)), Checkpoint::Made(since), Debt::Due),
-        (serving(Some(since)), Checkpoint::Unmade, Debt::Void),
+        (serving(Some(held)), Checkpoint::Unknown, Debt::Due),
+        (serving(Some(held)), Checkpoint::Made(since), Debt::Due),
+        (serving(Some(held)), Checkpoint::Unmade, Debt::Void),
         (serving(None), Checkpoint::Unknown, Debt::Void),
         (Ground::Stopped { disk: disk.clone(), wish: "1".to_owned() }, Checkpoint::Unknown, Debt::Void),
         (Ground::Absent, Checkpoint::Unknown, Debt::Void),
@@ -355,16 +355,13 @@ fn a_debt_is_due_while_what_holds_the_database_may_be_ours() {
 #[test]
 fn a_checkpoint_that_began_when_nobody_asked_for_one_any_more_is_somebody_elses() {
     let (world, seen) = after(3);
-    let Ground::Serving { disk, held_since: Some(since), .. } = seen.ground else { panic!("{seen:?}") };
+    let Ground::Serving { disk, held: Some(Held { since, .. }) } = seen.ground else { panic!("{seen:?}") };
     let mut object = world.objects[0].clone();
     let made = object.metadata.creation_timestamp.clone().unwrap().0;
     // In seconds: how long ago the object was made, and for how long the database has been held by then.
     let found = |object: &QuestDBSnapshot, (age, held): (i64, i64), checkpoint: Checkpoint| {
-        let ground = Ground::Serving {
-            disk: disk.clone(),
-            held_since: Some(since),
-            held_for: jiff::SignedDuration::from_secs(held),
-        };
+        let held = Held { since, age: jiff::SignedDuration::from_secs(held) };
+        let ground = Ground::Serving { disk: disk.clone(), held: Some(held) };
         debt(object, &ground, checkpoint, made + jiff::SignedDuration::from_secs(age))
     };
     for (age, held, expected) in [

@@ -10,7 +10,8 @@ use resources::names::snapshot::{FINALIZER, IDENTITY, RELEASE_OWED};
 use resources::{CopyPolicy, QuestDBSnapshot, QuestDBSnapshotSpec, SnapshotPhase};
 
 use crate::snapshot::{
-    Checkpoint, Disk, Ground, Plan, Seen, Step, comes_before, identity, owes, plan, rests_on_database, status,
+    Checkpoint, Disk, Ground, Held, Plan, Seen, Step, comes_before, identity, owes, plan, rests_on_database,
+    status,
 };
 
 /// How long EC2 may take to show what was asked of it.
@@ -158,10 +159,7 @@ impl World {
             }
             _ => Ground::Serving {
                 disk,
-                held_since: self.held_since,
-                held_for: self
-                    .held_since
-                    .map_or(SignedDuration::ZERO, |since| self.now.duration_since(since)),
+                held: self.held_since.map(|since| Held { since, age: self.now.duration_since(since) }),
             },
         }
     }
