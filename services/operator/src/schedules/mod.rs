@@ -113,6 +113,9 @@ impl Schedules {
 
     /// Keeps what a database is still to begin with. Where it is not known which databases there are, that may be any.
     fn keep_awaited(&self, resource: &QuestDBSnapshotSchedule, own: &[Arc<QuestDBSnapshot>], due: &mut Due) {
+        if due.remove.is_empty() {
+            return;
+        }
         let namespace = resource.metadata.namespace.as_deref().unwrap_or_default();
         if self.context.watches.unseen_of(&QuestDB::kind(&()), namespace).is_some() {
             due.remove.clear();
