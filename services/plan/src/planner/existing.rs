@@ -49,12 +49,8 @@ pub(super) fn volume<'a>(world: &World<'a>, plan: &mut Plan) -> Option<Disk<'a>>
                 None
             }
         },
-        several => {
-            let ids: Vec<&str> = several.iter().map(|volume| volume.id.as_str()).collect();
-            let text = format!(
-                "volumes {} all carry this database's tags: take them off all but one",
-                ids.join(", ")
-            );
+        volumes => {
+            let text = format!("{}: take them off all but one", carry_its_tags(volumes));
             plan.say(Part::Volume, State::Broken(text));
             None
         }
@@ -79,13 +75,20 @@ pub(crate) fn living(volumes: &[Volume]) -> impl Iterator<Item = &Volume> {
     volumes.iter().filter(|volume| !volume.state.is_ending())
 }
 
+/// What there is, where that is one.
+pub(super) fn only<T>(mut found: impl Iterator<Item = T>) -> Option<T> {
+    let first = found.next();
+    first.filter(|_| found.next().is_none())
+}
+
 /// Why nothing is destroyed while several volumes carry the tags of a database.
 pub(super) fn several(volumes: &[&Volume]) -> String {
+    format!("{}, and none is destroyed: take the tags off all but one", carry_its_tags(volumes))
+}
+
+fn carry_its_tags(volumes: &[&Volume]) -> String {
     let ids: Vec<&str> = volumes.iter().map(|volume| volume.id.as_str()).collect();
-    let ids = ids.join(", ");
-    format!(
-        "volumes {ids} all carry this database's tags, and none is destroyed: take the tags off all but one"
-    )
+    format!("volumes {} all carry this database's tags", ids.join(", "))
 }
 
 /// Why no disk of a database can be destroyed: several carry its tags, and no report says which of them it had.

@@ -11,6 +11,7 @@ use cloud::{Instance, InstanceState, key};
 use resources::{QuestDB, names};
 
 use super::World;
+use super::existing::only;
 use super::machine::{generation_of, generation_of_disk};
 use super::released::Released;
 use crate::tagged::{is_of_others, is_original};
@@ -64,7 +65,7 @@ fn machines(observed: &Observed) -> impl Iterator<Item = &Instance> {
 }
 
 /// Those that may be the database's own.
-fn own<'a>(resource: &QuestDB, observed: &'a Observed) -> impl Iterator<Item = &'a Instance> {
+pub(super) fn own<'a>(resource: &QuestDB, observed: &'a Observed) -> impl Iterator<Item = &'a Instance> {
     machines(observed).filter(move |found| !is_foreign(resource, found))
 }
 
@@ -80,12 +81,6 @@ fn machines_of<'a>(
 /// Whether a machine was launched by somebody else. One that serves by the last report is not told to be that.
 pub(super) fn is_foreign(resource: &QuestDB, instance: &Instance) -> bool {
     is_of_others(instance) && named(resource) != Some(instance.id.as_str())
-}
-
-/// What there is, where that is one.
-fn only<T>(mut found: impl Iterator<Item = T>) -> Option<T> {
-    let first = found.next();
-    first.filter(|_| found.next().is_none())
 }
 
 /// Whether a machine of a generation is not on its way out.

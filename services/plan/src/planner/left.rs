@@ -112,9 +112,7 @@ impl Left {
 
     /// The same of what EC2 would destroy with the machine.
     pub fn check_spared(&self, found: &[Volume]) -> Result<(), String> {
-        let mut attached = found.iter().flat_map(Volume::live_attachments);
-        let doomed = attached.find(|one| one.instance == self.instance && one.goes_with_machine);
-        doomed.map_or(Ok(()), |doomed| Err(told_of(doomed)))
+        going_with(&self.instance, found.iter()).map_or(Ok(()), Err)
     }
 
     /// The same of an attachment of Kubernetes, whichever it is.
@@ -157,17 +155,18 @@ impl Left {
 
 /// The disk that EC2 would destroy with a machine, because somebody marked it so there, and how that is taken off.
 pub(super) fn doomed(world: &World<'_>, instance: &Instance) -> Option<String> {
-    let mut attached = living(&world.observed.account.volumes).flat_map(Volume::live_attachments);
-    attached.find(|one| one.instance == instance.id && one.goes_with_machine).map(told_of)
+    going_with(&instance.id, living(&world.observed.account.volumes))
 }
 
-fn told_of(doomed: &Attachment) -> String {
-    let Attachment { volume, instance, device, .. } = doomed;
-    format!(
+fn going_with<'a>(machine: &InstanceId, mut disks: impl Iterator<Item = &'a Volume>) -> Option<String> {
+    let is_doomed = |one: &&Attachment| one.instance == *machine && one.goes_with_machine;
+    let Attachment { volume, instance, device, .. } =
+        disks.find_map(|disk| disk.live_attachments().find(is_doomed))?;
+    Some(format!(
         "EC2 would destroy {volume} with {instance}, as somebody has marked it, so the machine is not ended: aws ec2 \
          modify-instance-attribute --instance-id {instance} --block-device-mappings \
          'DeviceName={device},Ebs={{DeleteOnTermination=false}}'"
-    )
+    ))
 }
 
 /// A machine, to be proved like this.

@@ -122,9 +122,8 @@ fn protect(world: &World<'_>, plan: &mut Plan, instance: &Instance) {
 
 /// The annotation was lost, or is behind; the machines are not, and the home serves on beside the youngest.
 fn write_down_again(world: &World<'_>, plan: &mut Plan, group: Option<&SecurityGroup>, home: &Instance) {
-    let is_own = |one: &&Instance| !one.state.is_ending() && !home::is_foreign(world.resource, one);
-    let living = world.observed.account.instances.iter().filter(is_own);
-    let numbered = living.filter_map(|instance| Some((generation_of(instance)?, instance)));
+    let own = home::own(world.resource, world.observed);
+    let numbered = own.filter_map(|instance| Some((generation_of(instance)?, instance)));
     let Some((generation, instance)) = numbered.max_by_key(|(generation, _)| *generation) else { return };
     if home::written(world.resource) < Some(generation)
         && let Some(group) = group

@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use resources::{ChangeMeans, names};
 
-use super::existing::living;
+use super::existing::{living, only};
 use super::joined::{self, given_up_before};
 use super::machine::{generation_of, is_ready, launch_beside, of_instance, was_launched_before};
 use super::reach::is_leaving;
@@ -69,9 +69,7 @@ pub(crate) fn reasons(world: &World<'_>, instance: &Instance) -> Vec<Reason> {
 fn disk_elsewhere<'a>(world: &World<'a>, instance: &Instance) -> Option<&'a Volume> {
     let pod = world.observed.children.pod.as_deref();
     let is_placed = pod.and_then(|pod| pod.spec.as_ref()?.node_name.as_ref()).is_some();
-    let mut disks = living(&world.observed.account.volumes);
-    let (Some(disk), None) = (disks.next(), disks.next()) else { return None };
-    (!is_placed && disk.zone != instance.zone).then_some(disk)
+    only(living(&world.observed.account.volumes)).filter(|disk| !is_placed && disk.zone != instance.zone)
 }
 
 /// The machine that a database is to move to, as far as one was asked for: written down, younger than its home, and not
