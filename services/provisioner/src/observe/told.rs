@@ -13,6 +13,8 @@ use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::runtime::watcher::Error;
 use resources::Seen;
 
+use super::translate::number;
+
 /// The most resources of one answer.
 const PAGE: u32 = 500;
 /// How long one answer may take. API servers give a request up themselves after a minute.
@@ -182,11 +184,6 @@ fn heard(event: WatchEvent<Seen>, version: String, events: Events) -> Step {
     };
     let told = if is_there { Told::Changed(seen) } else { Told::Gone(seen) };
     (Some(Ok(told)), State::Watching { version, events })
-}
-
-/// A version as a number; 0, which is before all of them, if it is none.
-fn number(version: &str) -> u64 {
-    version.parse().unwrap_or(0)
 }
 
 #[cfg(test)]

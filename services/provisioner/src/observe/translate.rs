@@ -56,9 +56,14 @@ pub fn labelled(object: &QuestDB) -> Option<DatabaseId> {
     object.labels().get(names::LABEL_DATABASE)?.parse().ok()
 }
 
-/// The resource's version as a number, which API servers promise since they began to compare them; 0 if it is none.
+/// The resource's version as a number; 0 if it has none.
 pub fn version(object: &QuestDB) -> u64 {
-    object.metadata.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0)
+    object.metadata.resource_version.as_deref().map_or(0, number)
+}
+
+/// A version as a number, which API servers promise since they began to compare them; 0, which is before all of them, if it is none.
+pub(super) fn number(version: &str) -> u64 {
+    version.parse().unwrap_or(0)
 }
 
 fn condition(condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition) -> Condition {
