@@ -170,6 +170,12 @@ impl Rig {
         &self.network.region
     }
 
+    /// Settings of an operator that asks as with credentials of another account: in another region EC2 shows nothing of the cluster,
+    /// nor of its VPC.
+    pub(super) fn elsewhere(&self) -> [(&'static str, &'static str); 1] {
+        [("AWS_REGION", if self.region() == "us-east-1" { "eu-west-1" } else { "us-east-1" })]
+    }
+
     pub(super) fn as_admin(&self) -> Api<QuestDB> {
         Api::namespaced(self.admin.clone(), &self.namespace)
     }

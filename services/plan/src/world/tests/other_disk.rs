@@ -9,6 +9,7 @@ use resources::{DeletionPolicy, Phase, RunState};
 
 use super::model::World;
 use super::operations::{become_, deleted, end_machine, half_moved, on_the_way, paused};
+use super::reach::condition as told;
 use super::runner::settle;
 use super::silent::passes;
 use super::{check_gone, check_serving, phase, serving};
@@ -162,9 +163,8 @@ fn of_two_disks_that_no_report_tells_apart_none_is_destroyed() {
         assert_eq!(ids(&world).len(), 2, "{policy:?} {place}");
         let status = world.resource.status.as_ref().unwrap();
         assert_eq!(status.volume, None, "whichever is named here is destroyed");
-        let degraded = status.conditions.iter().find(|found| found.type_ == condition::DEGRADED).unwrap();
-        let text = &degraded.message;
-        assert_eq!(degraded.status, "True", "{policy:?} {place}");
+        let (degraded, text) = told(&world, condition::DEGRADED).unwrap();
+        assert_eq!(degraded, "True", "{policy:?} {place}");
         assert!(text.contains(RESTORED) && text.contains(disk.id.as_str()), "{text}");
         // Whoever keeps one takes its tags off.
         world.volumes.retain(|found| found.id == disk.id);

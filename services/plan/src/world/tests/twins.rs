@@ -6,6 +6,7 @@ use resources::{Phase, RunState};
 
 use super::model::World;
 use super::operations::{become_, begin_move, end_machine};
+use super::reach::condition as told;
 use super::runner::settle;
 use super::silent::passes;
 use super::{check_serving, phase, serving};
@@ -21,12 +22,6 @@ fn copy(instance: &Instance) -> Instance {
         client_token: Some("of-the-console".to_owned()),
         ..instance.clone()
     }
-}
-
-fn told(world: &World, kind: &str) -> (String, String) {
-    let mut conditions = world.resource.status.iter().flat_map(|status| &status.conditions);
-    let found = conditions.find(|found| found.type_ == kind).unwrap();
-    (found.status.clone(), found.message.clone())
 }
 
 fn state(world: &World, id: &str) -> Option<InstanceState> {
@@ -68,7 +63,7 @@ fn a_copied_machine_is_told_and_nothing_is_done_for_it() {
             );
             let node = world.resource.status.as_ref().unwrap().node.clone().unwrap();
             assert_eq!(node.instance_id, Some(home), "{what}");
-            let (degraded, text) = told(&world, condition::DEGRADED);
+            let (degraded, text) = told(&world, condition::DEGRADED).unwrap();
             assert!(
                 degraded == "True" && text.contains(COPY) && text.contains("terminate it"),
                 "{what}: {text}"
@@ -76,7 +71,7 @@ fn a_copied_machine_is_told_and_nothing_is_done_for_it() {
             world.instances.retain(|found| found.id.as_str() != COPY);
             settle(&mut world, None, false);
             check_serving(&world, None);
-            assert_eq!(told(&world, condition::DEGRADED).0, "False", "{what}");
+            assert_eq!(told(&world, condition::DEGRADED).unwrap().0, "False", "{what}");
         }
     }
 }
@@ -105,7 +100,7 @@ fn a_database_moves_beside_a_copied_machine_and_leaves_that_alone() {
     assert!(world.pinned().unwrap().ends_with("-g2"));
     assert_eq!(state(&world, &home), Some(InstanceState::Terminated));
     assert_eq!(state(&world, COPY), Some(InstanceState::Running));
-    let (degraded, text) = told(&world, condition::DEGRADED);
+    let (degraded, text) = told(&world, condition::DEGRADED).unwrap();
     assert!(degraded == "True" && text.contains("launched by somebody else"), "{text}");
 }
 
@@ -130,7 +125,7 @@ fn copied_machines_do_not_take_the_place_of_one_that_the_database_has_left() {
             let stays =
                 |copied: &InstanceState| state(&world, &format!("{COPY}-{copied}")).as_ref() == Some(copied);
             assert!(states.iter().take(count).all(stays), "{what}: {:?}", world.instances);
-            let (degraded, text) = told(&world, condition::DEGRADED);
+            let (degraded, text) = told(&world, condition::DEGRADED).unwrap();
             assert!(degraded == "True" && text.contains("launched by somebody else"), "{what}: {text}");
         }
     }
@@ -158,7 +153,7 @@ fn of_two_machines_that_nobody_can_tell_apart_none_is_used_or_ended() {
             );
         }
         assert_eq!((world.instances.len(), world.pod_uid()), (2, before));
-        let (degraded, text) = told(&world, condition::DEGRADED);
+        let (degraded, text) = told(&world, condition::DEGRADED).unwrap();
         assert!(degraded == "True" && text.contains(COPY), "{text}");
         world.instances.retain(|found| found.id.as_str() != COPY);
         settle(&mut world, None, false);

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::model::World;
 use super::oracle::{check_end, check_moment};
+use super::reach::condition as told;
 use super::runner::ENOUGH;
 use super::{check_serving, pass, phase, resource, serving, settle, wish};
 use crate::{Dns, Part, Plan, Withheld};
@@ -45,8 +46,8 @@ fn check_told(world: &World, part: Part) {
     assert_eq!(step.state, StepState::Failed);
     assert!(step.message.as_deref().unwrap().contains(WHY) && step.started_at.is_some(), "{step:?}");
     for (kind, word) in [(condition::DEGRADED, "True"), (condition::DNS_READY, "False")] {
-        let found = status.conditions.iter().find(|found| found.type_ == kind).unwrap();
-        assert!(found.status == word && found.message.contains(WHY), "{found:?}");
+        let (found, text) = told(world, kind).unwrap();
+        assert!(found == word && text.contains(WHY), "{kind}: {found} {text}");
     }
 }
 
