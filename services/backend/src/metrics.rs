@@ -10,6 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use runtime::connections::Counts;
+use runtime::metrics::Shown;
 
 pub use operations::Operations;
 
@@ -53,17 +54,17 @@ pub struct Metrics {
     unbelieved: Family<Labels<1>, Counter>,
     /// What became of operations.
     pub operations: Operations,
-    parked: Family<Labels<1>, Gauge>,
+    parked: Shown<Labels<1>>,
     diverged: Family<Labels<1>, Gauge>,
     left: Family<Labels<2>, Counter>,
-    unlisted: Family<Labels<1>, Gauge>,
+    unlisted: Shown<Labels<1>>,
     /// States that are published again because their cluster does not show them.
     pub resent: Counter,
     /// States that were minted again because their cluster held one that never was.
     pub repaired: Counter,
     /// Times that such a state could not be minted: people must look.
     pub unrepaired: Counter,
-    lag: Family<Labels<2>, Gauge>,
+    lag: Shown<Labels<2>>,
     unreadable: Family<Labels<1>, Counter>,
     pruned: Family<Labels<1>, Counter>,
 }
@@ -110,18 +111,22 @@ impl Metrics {
             unclaimed: counters("gossip_unclaimed", "Observations not believed"),
             unbelieved: counters("gossip_unbelieved_outcomes", "Outcomes not believed, by the reason"),
             operations: Operations::new(registry),
-            parked: gauges("parked_instructions", "Instructions that wait"),
+            parked: Shown::new(registry, "parked_instructions", "Instructions that wait"),
             diverged: gauges("databases_diverged", "Databases whose cluster does not show what was minted"),
             left: registry.register(
                 "sweep_left",
                 "Times that nothing was done about one of them, by the reason",
                 Family::default(),
             ),
-            unlisted: gauges("clusters_unlisted", "1 for a cluster of which nobody knows what it holds"),
+            unlisted: Shown::new(
+                registry,
+                "clusters_unlisted",
+                "1 for a cluster of which nobody knows what it holds",
+            ),
             resent: counter("sweep_resent", "Instructions published again"),
             repaired: counter("sweep_repaired", "States minted again above what a cluster held"),
             unrepaired: counter("sweep_unrepaired", "Times that a database could not be repaired"),
-            lag: registry.register("kafka_consumer_lag", "Records not yet read", Family::default()),
+            lag: Shown::new(registry, "kafka_consumer_lag", "Records not yet read"),
             unreadable: counters("rows_unreadable", "Rows of lists that could not be read, by their table"),
             pruned: counters("rows_pruned", "Rows that were kept long enough and taken away, by their table"),
         }
@@ -174,11 +179,8 @@ impl Metrics {
 
     /// Shows how far the sink is behind; a partition that is not named is no longer ours.
     pub fn lag<'a>(&self, topic: &str, partitions: impl IntoIterator<Item = (&'a i32, &'a i64)>) {
-        self.lag.clear();
-        for (partition, lag) in partitions {
-            let labels = [("topic", topic.to_owned()), ("partition", partition.to_string())];
-            self.lag.get_or_create(&labels).set(*lag);
-        }
+        let labels = |partition: &i32| [("topic", topic.to_owned()), ("partition", partition.to_string())];
+        self.lag.show(partitions.into_iter().map(|(partition, lag)| (labels(partition), *lag)));
     }
 
     /// Shows how many databases differ from what their cluster shows, by how.
@@ -198,18 +200,13 @@ impl Metrics {
 
     /// Shows of which clusters it is not known what they hold.
     pub fn listed(&self, clusters: impl IntoIterator<Item = (String, bool)>) {
-        self.unlisted.clear();
-        for (cluster, listed) in clusters {
-            self.unlisted.get_or_create(&[("cluster", cluster)]).set(i64::from(!listed));
-        }
+        let unlisted = |(cluster, listed): (String, bool)| ([("cluster", cluster)], i64::from(!listed));
+        self.unlisted.show(clusters.into_iter().map(unlisted));
     }
 
     /// Shows how many instructions wait, by cluster; a cluster that is not named has none any more.
     pub fn parked(&self, counts: &[(String, i64)]) {
-        self.parked.clear();
-        for (cluster, count) in counts {
-            self.parked.get_or_create(&[("cluster", cluster.clone())]).set(*count);
-        }
+        self.parked.show(counts.iter().map(|(cluster, count)| ([("cluster", cluster.clone())], *count)));
     }
 }
 

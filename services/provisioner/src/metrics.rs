@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::ClusterId;
+use runtime::metrics::Shown;
 use runtime::prometheus_client::metrics::counter::Counter;
 use runtime::prometheus_client::metrics::family::Family;
 use runtime::prometheus_client::metrics::gauge::Gauge;
@@ -27,8 +28,8 @@ struct Inner {
     guards: Guards,
     observed: Family<Labels, Gauge>,
     gossip: Family<Labels, Counter>,
-    parked: Family<Labels, Gauge>,
-    lag: Family<Labels, Gauge>,
+    parked: Shown<Labels>,
+    lag: Shown<Labels>,
     in_flight: Gauge,
     in_memory: Gauge,
     paused: Gauge,
@@ -113,16 +114,8 @@ impl Metrics {
                 "Records sent on the gossip topic, by kind",
                 Family::default(),
             ),
-            parked: register.register(
-                "provisioner_parked",
-                "Instructions parked, by cluster",
-                Family::default(),
-            ),
-            lag: register.register(
-                "provisioner_lag",
-                "Records behind the end, by partition",
-                Family::default(),
-            ),
+            parked: Shown::new(register, "provisioner_parked", "Instructions parked, by cluster"),
+            lag: Shown::new(register, "provisioner_lag", "Records behind the end, by partition"),
             in_flight: register.register(
                 "provisioner_in_flight",
                 "Instructions being carried out",
@@ -206,10 +199,9 @@ impl Metrics {
 
     /// Instructions parked, by cluster.
     pub fn parked(&self, counts: &[(String, i64)]) {
-        self.0.parked.clear();
-        for (cluster, count) in counts {
-            self.0.parked.get_or_create(&vec![("cluster", cluster.clone())]).set(*count);
-        }
+        self.0
+            .parked
+            .show(counts.iter().map(|(cluster, count)| (vec![("cluster", cluster.clone())], *count)));
     }
 
     /// What the consumer is doing.
@@ -218,10 +210,8 @@ impl Metrics {
         self.0.in_flight.set(number(snapshot.running));
         self.0.in_memory.set(number(snapshot.in_memory));
         self.0.paused.set(i64::from(snapshot.paused));
-        self.0.lag.clear();
-        for (partition, lag) in &snapshot.lag {
-            self.0.lag.get_or_create(&vec![("partition", partition.to_string())]).set(*lag);
-        }
+        let of = |partition: &i32| vec![("partition", partition.to_string())];
+        self.0.lag.show(snapshot.lag.iter().map(|(partition, lag)| (of(partition), *lag)));
     }
 }
 

@@ -4,6 +4,7 @@
 //! that every process has (`process`) and the one that tells the build.
 
 mod process;
+mod shown;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,6 +14,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
 pub(crate) use process::max_files;
+pub use shown::Shown;
 
 use crate::{Service, lock};
 

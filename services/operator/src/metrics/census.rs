@@ -1,12 +1,11 @@
 //! What there is, counted anew now and then: databases, and the schedules of their snapshots.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use resources::{Phase, names};
 use runtime::Metrics;
-use runtime::prometheus_client::metrics::family::Family;
+use runtime::metrics::Shown;
 use runtime::prometheus_client::metrics::gauge::Gauge;
 
 use super::Labels;
@@ -15,12 +14,12 @@ use crate::kept::brief::{Database, Leaving};
 /// What there is.
 #[derive(Clone)]
 pub(crate) struct Census {
-    databases: Counts,
+    databases: Shown<Labels>,
     unseen: Gauge,
-    unjoined: Counts,
+    unjoined: Shown<Labels>,
     deleting: Gauge,
     oldest_deleting: Gauge,
-    schedules: Counts,
+    schedules: Shown<Labels>,
 }
 
 impl Census {
@@ -28,27 +27,25 @@ impl Census {
     pub(super) fn new(metrics: &Metrics) -> Self {
         let number = |name: &str, help: &str| metrics.register(name, help, Gauge::default());
         Self {
-            databases: Counts::new(metrics, "slipway_databases", "Databases, by phase", "phase"),
+            databases: Shown::new(metrics, "slipway_databases", "Databases, by phase"),
             unseen: number(
                 "slipway_databases_unseen",
                 "Databases on which nothing is decided, because not everything of their namespace can be seen",
             ),
-            unjoined: Counts::new(
+            unjoined: Shown::new(
                 metrics,
                 "slipway_databases_unjoined",
                 "Databases of which a machine cannot take the database, by what it lacks",
-                "reason",
             ),
             deleting: number("slipway_databases_deleting", "Databases that are being taken away"),
             oldest_deleting: number(
                 "slipway_databases_deleting_oldest_seconds",
                 "For how long the one has been taken away that was begun first",
             ),
-            schedules: Counts::new(
+            schedules: Shown::new(
                 metrics,
                 "slipway_snapshot_schedules",
                 "Schedules of snapshots, by what the last pass said of them",
-                "state",
             ),
         }
     }
@@ -76,8 +73,8 @@ impl Census {
             deleting += 1;
             oldest = oldest.max(age);
         }
-        self.databases.show(&phases);
-        self.unjoined.show(&unjoined);
+        self.databases.show(by_word("phase", phases));
+        self.unjoined.show(by_word("reason", unjoined));
         self.deleting.set(deleting);
         self.oldest_deleting.set(oldest);
     }
@@ -88,38 +85,11 @@ impl Census {
         for state in states {
             *counts.entry(state).or_default() += 1;
         }
-        self.schedules.show(&counts);
+        self.schedules.show(by_word("state", counts));
     }
 }
 
-/// How many there are by a word. Clones share it.
-#[derive(Clone)]
-struct Counts {
-    label: &'static str,
-    family: Family<Labels, Gauge>,
-    /// The words that are shown.
-    shown: Arc<Mutex<BTreeSet<String>>>,
-}
-
-impl Counts {
-    fn new(metrics: &Metrics, name: &str, help: &str, label: &'static str) -> Self {
-        let family = metrics.register(name, help, Family::<Labels, Gauge>::default());
-        Self { label, family, shown: Arc::default() }
-    }
-
-    /// Shows these and no others. What is shown before and after is shown in between too: somebody may be reading.
-    fn show(&self, counts: &BTreeMap<&str, i64>) {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        for (word, count) in counts {
-            self.family.get_or_create(&self.labels(word)).set(*count);
-        }
-        for word in shown.iter().filter(|word| !counts.contains_key(word.as_str())) {
-            self.family.remove(&self.labels(word));
-        }
-        *shown = counts.keys().map(|word| (*word).to_owned()).collect();
-    }
-
-    fn labels(&self, word: &str) -> Labels {
-        vec![(self.label, word.to_owned())]
-    }
+/// How many there are by a word.
+fn by_word(label: &'static str, counts: BTreeMap<&str, i64>) -> impl Iterator<Item = (Labels, i64)> {
+    counts.into_iter().map(move |(word, count)| (vec![(label, word.to_owned())], count))
 }
