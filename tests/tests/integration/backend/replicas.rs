@@ -53,18 +53,26 @@ async fn every_replica_shows_a_commit_within_half_a_second() {
     for stream in &mut streams {
         assert_eq!(stream.next().await.unwrap().id, 1);
     }
+    let mut slowest = ten(&app, &made, &mut streams, 2).await;
+    if slowest >= SOON {
+        // One of ten may meet a machine that is busy with other tests: the next ten do not.
+        slowest = ten(&app, &made, &mut streams, 12).await;
+    }
+    assert!(slowest < SOON, "{slowest:?}");
+}
+
+/// Commits ten events, from this number on; how long the slowest took to the slower of the readers.
+async fn ten(app: &App, made: &Value, streams: &mut [Stream], first: i64) -> Duration {
     let mut delays = Vec::new();
-    for number in 2..=11 {
-        let committed = commit_event(&app, operation(&made)).await;
-        for stream in &mut streams {
+    for number in first..first + 10 {
+        let committed = commit_event(app, operation(made)).await;
+        for stream in &mut *streams {
             assert_eq!(stream.next().await.unwrap().id, number);
         }
         delays.push(committed.elapsed());
     }
-    delays.sort_unstable();
     eprintln!("from a commit to the slower of two readers: {delays:?}");
-    // Some of ten may meet a machine that is busy with other tests.
-    assert!(delays[5] < SOON, "{delays:?}");
+    delays.into_iter().max().unwrap()
 }
 
 #[tokio::test]
