@@ -10,13 +10,14 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use testkit::load::Load;
-use testkit::{Mode, Proxy, Random, Server, Spawned, eventually, partitions};
+use testkit::{Mode, Proxy, Random, Server, Spawned, eventually, how_long, partitions};
 
 use crate::recoveries::{self, recovered};
 use crate::rig::{GRACE, PATIENCE, Rig};
 
 /// How long the storm lasts unless somebody says otherwise.
-const SECONDS: u64 = 60;
+const STORM: Duration = Duration::from_mins(1);
+const STORM_AT_FULL_LENGTH: Duration = Duration::from_mins(10);
 /// How much longer than the seed says a fault may last, until somebody meets it.
 const NOTICED: Duration = Duration::from_secs(10);
 
@@ -232,14 +233,15 @@ impl Book {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_is_survived() {
-    let time = Duration::from_secs(testkit::setting("SLIPWAY_STORM_SECONDS").unwrap_or(SECONDS));
+    let asked = testkit::setting("SLIPWAY_STORM_SECONDS").map(Duration::from_secs);
+    let time = asked.unwrap_or_else(|| how_long(STORM, STORM_AT_FULL_LENGTH));
     let seed = testkit::seed("SLIPWAY_STORM_SEED");
     let rig = Rig::new().await;
     let mut random = Random::new(seed);
     let backend = Some(rig.backend().await);
     let mut storm =
         Storm { rig: &rig, backend, members: vec![rig.provisioner().await, rig.provisioner().await] };
-    let load = rig.load(seed);
+    let load = rig.load_during(time, seed);
     load.goes_on(20).await;
     let begun = Instant::now();
     let mut book = Book::default();
