@@ -208,7 +208,7 @@ pub fn chance(protocol: &Protocol, state: &State) -> Vec<Step> {
     let mut steps = Vec::new();
     backend::chance(protocol, state, &mut steps);
     provisioner::chance(state, &mut steps);
-    cluster::chance(protocol, state, &mut steps);
+    cluster::chance(state, &mut steps);
     steps.extend(state.late.iter().cloned().map(Step::Wake));
     steps
 }

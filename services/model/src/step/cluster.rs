@@ -29,18 +29,14 @@ pub(super) fn progress(protocol: &Protocol, state: &State, steps: &mut Vec<Step>
     }
 }
 
-pub(super) fn chance(protocol: &Protocol, state: &State, steps: &mut Vec<Step>) {
+pub(super) fn chance(state: &State, steps: &mut Vec<Step>) {
     if state.left.outages > 0 && !state.away {
         steps.push(Step::Leave);
     }
-    // With the guard it moves nothing.
-    let refused = state.left.strangers > 0 && !protocol.guards.hold(Guard::OwnOutcomesOnly);
     for (database, resource) in state.resources.iter().enumerate() {
         let Some(object) = resource.object else { continue };
         if state.left.strangers > 0 {
             steps.push(Step::StrangerSpeaks { database });
-        }
-        if refused {
             steps.push(Step::StrangerRefuses { database });
         }
         if state.left.sleepers > 0 {
