@@ -24,7 +24,7 @@ use crate::pace::until;
 use crate::pgbench::Scratch;
 use crate::populate::Population;
 use crate::process::{self, Process};
-use crate::{Results, Slice, drain, ingest, topic};
+use crate::{Results, Slice, drain, gossip, topic};
 
 /// Records of a round.
 const AT_ONCE: usize = 10;
@@ -69,7 +69,7 @@ async fn sink(count: usize) -> anyhow::Result<f64> {
 
 /// A database with a population that has nothing left to do.
 async fn scratch(portions: impl Iterator<Item = String>) -> anyhow::Result<Scratch> {
-    let scratch = Scratch::with_clusters(&[ingest::CLUSTER.to_owned()], Vec::new()).await?;
+    let scratch = Scratch::with_clusters(&[gossip::CLUSTER.to_owned()], Vec::new()).await?;
     for portion in portions {
         scratch.execute(&portion).await?;
     }
@@ -105,7 +105,7 @@ async fn absorbed(scratch: &Scratch, count: usize) -> anyhow::Result<f64> {
     let mut backend = Backend::start(scratch, "sink", &settings).await?;
     let mut session = Session::open(scratch.url()).await?;
     // A word of every database is there before the time that counts: from then on rows are only changed.
-    let first = (0..count).map(|number| ingest::record(number, 1));
+    let first = (0..count).map(|number| gossip::record(number, 1));
     topic::write(&topic::connection(), &name, first).await?;
     comes(&mut session, &taken_in(&name, count)).await?;
     scratch.execute("vacuum (analyze)").await?;
@@ -113,7 +113,7 @@ async fn absorbed(scratch: &Scratch, count: usize) -> anyhow::Result<f64> {
     let cost = backend
         .cost(ABSORBED, async |round| {
             for number in turn(round, count) {
-                let (key, payload) = ingest::record(number, u64::try_from(round)? + 2)?;
+                let (key, payload) = gossip::record(number, u64::try_from(round)? + 2)?;
                 let message = Message { topic: name.clone(), key, payload, headers: Vec::new() };
                 // That it arrived is seen from the offsets.
                 drop(producer.enqueue(&message)?);

@@ -7,16 +7,12 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use domain::Position;
-use domain::operation::StepState;
-use jiff::Timestamp;
 use store::statements;
-use wire::gossip::{Condition, Step};
-use wire::{Gossip, Observation, Said, http, proto};
 
+use crate::gossip::{AT, CLUSTER, PHASE, document, record};
 use crate::pace::until;
 use crate::pgbench::{Scratch, fill, numbered};
-use crate::populate::{HASH, Population, identity};
+use crate::populate::Population;
 use crate::process::Process;
 use crate::{Results, Slice, topic};
 
@@ -29,14 +25,6 @@ const EACH: usize = 20;
 /// Rows of one statement of the anchor.
 const BATCH: f64 = 500.0;
 const PARTITIONS: i32 = 8;
-/// The cluster that speaks.
-pub(crate) const CLUSTER: &str = "bench";
-/// When everything happened, in milliseconds since 1970.
-const AT: i64 = 1_763_700_000_000;
-const ASKED: u32 = 50;
-const PHASE: &str = "Provisioning";
-const CONDITIONS: [&str; 6] = ["Ready", "Progressing", "Degraded", "Paused", "NodeHealthy", "DNSReady"];
-const STEPS: [&str; 4] = ["security_group", "instance", "volume", "node"];
 
 /// Waits for a while until so many records are taken in; answers how many are, and when that was, by the clock of the
 /// server.
@@ -87,7 +75,7 @@ async fn scratch() -> anyhow::Result<Scratch> {
 }
 
 async fn product(scratch: &Scratch) -> anyhow::Result<Results> {
-    let name = "bench.gossip-distinct";
+    let name = "bench.gossip-once";
     topic::filled(name, PARTITIONS, DISTINCT, |number| record(number, 1)).await?;
     let (rows, _) = absorbed(scratch, name, DISTINCT).await?;
     let stored = scratch.execute("select body from observations limit 1").await?;
@@ -117,8 +105,8 @@ fn script() -> anyhow::Result<String> {
         all("true"),
         text("{hash}"),
         text(PHASE),
-        number(0),
-        number(0),
+        number(1),
+        number(1),
         "array(select d::jsonb from unnest(array_fill(:observed::text, array[500])) d)".to_owned(),
         all("1::int"),
         number(AT),
@@ -170,7 +158,7 @@ async fn race(scratch: &Scratch, name: &str, wanted: usize) -> anyhow::Result<(f
 
 /// The topic in which every database is spoken of again and again.
 async fn events_topic() -> anyhow::Result<String> {
-    let name = "bench.gossip-events".to_owned();
+    let name = "bench.gossip-again".to_owned();
     topic::filled(&name, PARTITIONS, TALKATIVE * EACH, |number| {
         let (round, database) = (number / TALKATIVE, number % TALKATIVE);
         record(database, version(round))
@@ -188,101 +176,6 @@ const fn version(round: usize) -> u64 {
     }
 }
 
-/// What a cluster says of a database that it works on.
-pub(crate) fn record(database: usize, version: u64) -> anyhow::Result<(String, Vec<u8>)> {
-    let at = Timestamp::from_millisecond(AT)?;
-    let condition = |kind: &str| Condition {
-        kind: kind.to_owned(),
-        status: "False".to_owned(),
-        reason: "Waiting".to_owned(),
-        message: "the machine starts".to_owned(),
-        changed_at: Some(at),
-    };
-    let step = |name: &str| Step {
-        name: name.to_owned(),
-        state: StepState::Succeeded,
-        message: "done".to_owned(),
-        started_at: Some(at),
-        ended_at: Some(at),
-    };
-    let observation = Observation {
-        position: Position { epoch: 1, seq: 1 },
-        term: 1,
-        resource_version: version,
-        present: true,
-        content_hash: HASH.to_owned(),
-        phase: PHASE.to_owned(),
-        carried_out: None,
-        conditions: CONDITIONS.map(condition).into(),
-        steps: STEPS.map(step).into(),
-        endpoints: None,
-        node: Some(proto::Node {
-            name: "ip-10-0-0-1".to_owned(),
-            address: "10.0.0.1".to_owned(),
-            instance_id: "i-0123456789abcdef0".to_owned(),
-            instance_type: "m7i.large".to_owned(),
-            ready: true,
-        }),
-        volume: None,
-        dns: None,
-        namespace: "qdb-bench".to_owned(),
-        resource_name: "b".to_owned(),
-        credentials_secret: "b-credentials".to_owned(),
-        traceparent: String::new(),
-        asked_size_gib: ASKED,
-        carried_hash: String::new(),
-    };
-    let gossip = Gossip {
-        database: identity(database).parse()?,
-        cluster: CLUSTER.parse()?,
-        said_at: at,
-        said: Said::Observation(Box::new(observation)),
-    };
-    Ok((gossip.key(), gossip.encode()))
-}
-
-/// The same as it lies in its column.
-fn document() -> anyhow::Result<http::database::Observed> {
-    let at = Some(Timestamp::from_millisecond(AT)?);
-    let condition = |kind: &str| http::database::Condition {
-        kind: kind.to_owned(),
-        status: "False".to_owned(),
-        reason: "Waiting".to_owned(),
-        message: "the machine starts".to_owned(),
-        changed_at: at,
-    };
-    let step = |name: &str| http::operation::Step {
-        name: name.to_owned(),
-        state: StepState::Succeeded.to_string(),
-        message: "done".to_owned(),
-        started_at: at,
-        ended_at: at,
-    };
-    Ok(http::database::Observed {
-        phase: PHASE.to_owned(),
-        epoch: 0,
-        seq: 0,
-        conditions: CONDITIONS.map(condition).into(),
-        steps: STEPS.map(step).into(),
-        endpoints: None,
-        node: Some(http::database::Node {
-            name: "ip-10-0-0-1".to_owned(),
-            address: "10.0.0.1".to_owned(),
-            instance_id: "i-0123456789abcdef0".to_owned(),
-            ready: true,
-        }),
-        volume_id: None,
-        volume_size_gib: None,
-        asked_size_gib: Some(ASKED),
-        carried_hash: None,
-        dns_state: None,
-        namespace: "qdb-bench".to_owned(),
-        resource_name: "b".to_owned(),
-        credentials_secret: "b-credentials".to_owned(),
-        as_of: None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -294,13 +187,6 @@ mod tests {
         assert!(!script.contains(['{', '}']), "a mark stayed: {script}");
         assert_eq!(script.matches("array[500]").count(), 13, "all but the identities");
         assert_eq!(script.lines().count(), 2, "one statement");
-    }
-
-    #[test]
-    fn records_are_gossip() {
-        let (key, payload) = record(255, 9).unwrap();
-        let read = Gossip::decode(&payload).unwrap();
-        assert_eq!((key, read.database.to_string()), (read.key(), identity(255)));
     }
 
     #[test]

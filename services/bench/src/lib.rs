@@ -30,6 +30,7 @@ pub mod drain;
 pub mod engine;
 mod fake;
 mod fleet;
+mod gossip;
 mod ground;
 mod herd;
 pub mod idle;

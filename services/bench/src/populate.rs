@@ -35,7 +35,7 @@ impl Population {
         Self { prefix, count, desired, hash }
     }
 
-    /// Databases that Kafka knows already, portion by portion.
+    /// Databases that Kafka and their cluster know already, portion by portion.
     pub(crate) fn published(&self) -> impl Iterator<Item = String> {
         self.portions().map(|numbers| self.portion(POPULATE, &numbers, 1))
     }
@@ -81,8 +81,8 @@ impl Population {
 
 /// Begins the identities of [`Population::silent`].
 const PREFIX: &str = "01900000-0000-7000-8000-";
-/// Their hash.
-pub(crate) const HASH: &str = "bench";
+/// Their hash, as long as any.
+pub(crate) const HASH: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 
 /// The identity of the database of this number.
 pub(crate) fn identity(number: usize) -> String {
