@@ -3,6 +3,7 @@
 use domain::Position;
 use domain::operation::StepState;
 use jiff::Timestamp;
+use serde_json::{Value, json};
 use wire::gossip::{Condition, Step};
 use wire::{Gossip, Observation, Said, http, proto};
 
@@ -53,6 +54,9 @@ const STEPS: [&str; 13] = [
     "dns",
     "reach",
 ];
+
+/// What an operation tells that ends with that: each of its steps, of which the first is not the cluster's, and its end.
+pub(crate) const TOLD: usize = STEPS.len() + 2;
 
 /// What is said of the database of this number, at a version of its resource.
 pub(crate) fn record(database: usize, version: u64) -> anyhow::Result<(String, Vec<u8>)> {
@@ -152,6 +156,17 @@ pub(crate) fn document() -> anyhow::Result<http::database::Observed> {
         credentials_secret: SECRET.to_owned(),
         as_of: None,
     })
+}
+
+/// The steps as they lie with the operation that ends with that.
+pub(crate) fn steps() -> Vec<Value> {
+    let names = ["apply"].into_iter().chain(STEPS);
+    names.map(|name| json!({"name": name, "state": "succeeded", "started_at": AT, "ended_at": AT})).collect()
+}
+
+/// The second event of that operation as it lies in its column.
+pub(crate) fn event() -> Value {
+    json!({"state": "pending", "step": steps()[1]})
 }
 
 /// For HTTP, Postgres' protocol and line protocol, and for health.

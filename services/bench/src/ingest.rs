@@ -1,15 +1,18 @@
 //! B6, gossip into Postgres: a backlog, and how fast it is in the tables.
 //!
 //! Product: a sink of its own with a database of its own; as `rows` with a hundred thousand observations of as many
-//! databases, as `events` with two hundred thousand of ten thousand databases, a tenth of them stale or said again. Anchor,
-//! of both: rows a second by statements of five hundred rows each, one after the other on one connection.
+//! databases, as `events` with two hundred thousand of ten thousand databases, a tenth of them stale or said again, as `open`
+//! with forty thousand of as many databases, each of which ends the database's operation. Anchor, of the first two: rows a
+//! second by statements of five hundred rows each, one after the other on one connection; of `open`: the same with the two
+//! statements by which operations move, in one transaction; the product has to lock and to ask before it writes.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use serde_json::Value;
 use store::statements;
 
-use crate::gossip::{AT, CLUSTER, PHASE, document, record};
+use crate::gossip::{AT, CLUSTER, PHASE, TOLD, document, event, record, steps};
 use crate::pace::until;
 use crate::pgbench::{Scratch, fill, numbered};
 use crate::populate::Population;
@@ -22,6 +25,8 @@ const DISTINCT: usize = 100_000;
 const TALKATIVE: usize = 10_000;
 /// Observations of each of them.
 const EACH: usize = 20;
+/// Databases of `open`.
+const OPEN: usize = 40_000;
 /// Rows of one statement of the anchor.
 const BATCH: f64 = 500.0;
 const PARTITIONS: i32 = 8;
@@ -40,34 +45,49 @@ begin
   end loop;
 end $$;
 select pg_temp.race({wanted})";
+/// The databases of a statement of the anchor.
+const IDENTITIES: &str = "array(select ('{prefix}' || lpad(to_hex((:n::bigint * 500 + i) % {count}), 12, '0'))::uuid \
+    from generate_series(0, 499) i)";
 /// How long a backlog may take.
 const PATIENCE: Duration = Duration::from_mins(3);
 
 /// Measures a slice.
 pub async fn measure(slice: Slice, seconds: u32) -> anyhow::Result<Results> {
-    let scratch = scratch().await?;
+    let settled = scratch(Population::silent(DISTINCT).published()).await?;
     let measured = match slice {
-        Slice::Product => product(&scratch).await,
-        Slice::Anchor => anchor(&scratch, seconds).await,
+        Slice::Product => product(&settled).await,
+        Slice::Anchor => anchor(&settled, seconds).await,
     };
-    scratch.drop().await?;
-    measured
+    settled.drop().await?;
+    let mut results = measured?;
+    let busy = scratch(Population::silent(OPEN).relayed()).await?;
+    let measured = match slice {
+        Slice::Product => ended(&busy).await,
+        Slice::Anchor => moved(&busy, seconds).await,
+    };
+    busy.drop().await?;
+    results.insert("open".to_owned(), measured?);
+    Ok(results)
 }
 
 /// The most memory that a sink took for a backlog of so many events, in MB.
 pub(crate) async fn peak(events: usize) -> anyhow::Result<f64> {
     ensure!(events == TALKATIVE * EACH, "the topic holds {} events", TALKATIVE * EACH);
-    let scratch = scratch().await?;
+    let scratch = scratch(Population::silent(DISTINCT).published()).await?;
     let (_, peak) = absorbed(&scratch, &events_topic().await?, events).await?;
     scratch.drop().await?;
     Ok(peak)
 }
 
 /// A database in which everything is published and nothing was seen.
-async fn scratch() -> anyhow::Result<Scratch> {
-    let variables = vec![("observed", serde_json::to_string(&document()?)?)];
+async fn scratch(portions: impl Iterator<Item = String>) -> anyhow::Result<Scratch> {
+    let variables = vec![
+        ("observed", serde_json::to_string(&document()?)?),
+        ("steps", serde_json::to_string(&steps())?),
+        ("event", event().to_string()),
+    ];
     let scratch = Scratch::with_clusters(&[CLUSTER.to_owned()], variables).await?;
-    for portion in Population::silent(DISTINCT).published() {
+    for portion in portions {
         scratch.execute(&portion).await?;
     }
     scratch.execute("vacuum (analyze)").await?;
@@ -78,25 +98,41 @@ async fn product(scratch: &Scratch) -> anyhow::Result<Results> {
     let name = "bench.gossip-once";
     topic::filled(name, PARTITIONS, DISTINCT, |number| record(number, 1)).await?;
     let (rows, _) = absorbed(scratch, name, DISTINCT).await?;
-    let stored = scratch.execute("select body from observations limit 1").await?;
-    let expected = serde_json::to_value(document()?)?;
-    ensure!(
-        serde_json::from_str::<serde_json::Value>(&stored)? == expected,
-        "the anchor is given another document than the product stores: {stored}"
-    );
+    stored(scratch, "select body from observations limit 1", &serde_json::to_value(document()?)?).await?;
     let (events, _) = absorbed(scratch, &events_topic().await?, TALKATIVE * EACH).await?;
     Ok(Results::from([("rows".to_owned(), rows), ("events".to_owned(), events)]))
 }
 
+/// Operations a second that the sink ends.
+async fn ended(scratch: &Scratch) -> anyhow::Result<f64> {
+    let name = "bench.gossip-open";
+    topic::filled(name, PARTITIONS, OPEN, |number| record(number, 1)).await?;
+    let (rate, _) = absorbed(scratch, name, OPEN).await?;
+    let open = scratch.execute("select count(*) from operations where state <> 'succeeded'").await?;
+    ensure!(open == "0", "{open} operations have not ended well");
+    // The first step began when the operation did, which is another time each.
+    let expected = Value::from(&steps()[1..]);
+    stored(scratch, "select steps - 0 from operations limit 1", &expected).await?;
+    stored(scratch, "select body from operation_events where number = 2 limit 1", &event()).await?;
+    Ok(rate)
+}
+
+/// Whether the product stores the documents that the anchor is given.
+async fn stored(scratch: &Scratch, question: &str, expected: &Value) -> anyhow::Result<()> {
+    let stored = scratch.execute(question).await?;
+    ensure!(
+        serde_json::from_str::<Value>(&stored)? == *expected,
+        "the anchor is given another document than the product stores: {stored}"
+    );
+    Ok(())
+}
+
 /// Five hundred observations in one statement, each with a document of its own to read.
-fn script() -> anyhow::Result<String> {
-    let all = |value: &str| format!("array_fill({value}, array[500])");
+fn upsert() -> anyhow::Result<String> {
     let (number, text) =
         (|value: i64| all(&format!("{value}::bigint")), |value: &str| all(&format!("'{value}'::text")));
     let columns = [
-        "array(select ('{prefix}' || lpad(to_hex((:n::bigint * 500 + i) % {count}), 12, '0'))::uuid \
-         from generate_series(0, 499) i)"
-            .to_owned(),
+        IDENTITIES.to_owned(),
         text(CLUSTER),
         number(1),
         number(1),
@@ -111,14 +147,51 @@ fn script() -> anyhow::Result<String> {
         all("1::int"),
         number(AT),
     ];
-    let columns = columns.each_ref().map(String::as_str);
-    Ok(numbered(&fill(statements::UPSERT, &columns)?))
+    fill(statements::UPSERT, &columns.each_ref().map(String::as_str))
+}
+
+/// So many times the same.
+fn all(value: &str) -> String {
+    format!("array_fill({value}, array[500])")
+}
+
+/// What is written of the operations of five hundred databases: how far each is, and all that it told on its way. None ends, so
+/// that each can move again.
+fn moves() -> anyhow::Result<String> {
+    let operations = [
+        IDENTITIES.to_owned(),
+        all("'running'::text"),
+        all("null::text"),
+        all("null::text"),
+        "array(select d::jsonb from unnest(array_fill(:steps::text, array[500])) d)".to_owned(),
+        all(&format!("(:n::bigint + 1) * {TOLD}")),
+        all("false"),
+        all("null::bigint"),
+        all("null::bigint"),
+    ];
+    let (series, count) = (format!("generate_series(0, {}) i", 500 * TOLD - 1), 500 * TOLD);
+    let events = [
+        format!(
+            "array(select ('{{prefix}}' || lpad(to_hex((:n::bigint * 500 + i / {TOLD}) % {{count}}), 12, '0'))::uuid \
+             from {series})"
+        ),
+        format!("array(select :n::bigint * {TOLD} + i % {TOLD} + 1 from {series})"),
+        format!("array_fill('step'::text, array[{count}])"),
+        format!("array(select d::jsonb from unnest(array_fill(:event::text, array[{count}])) d)"),
+    ];
+    let operations = fill(statements::MOVE_OPERATIONS, &operations.each_ref().map(String::as_str))?;
+    Ok(operations + &fill(statements::APPEND_EVENTS, &events.each_ref().map(String::as_str))?)
 }
 
 async fn anchor(scratch: &Scratch, seconds: u32) -> anyhow::Result<Results> {
-    let script = Population::silent(DISTINCT).script(&script()?);
+    let script = Population::silent(DISTINCT).script(&numbered(&upsert()?));
     let rows = scratch.throughput(&script, 1, seconds).await? * BATCH;
     Ok(Results::from([("rows".to_owned(), rows), ("events".to_owned(), rows)]))
+}
+
+async fn moved(scratch: &Scratch, seconds: u32) -> anyhow::Result<f64> {
+    let script = numbered(&format!("begin;\n{}{}commit;\n", upsert()?, moves()?));
+    Ok(scratch.throughput(&Population::silent(OPEN).script(&script), 1, seconds).await? * BATCH)
 }
 
 /// Records a second that a sink takes in, and the most memory it took.
@@ -182,11 +255,15 @@ mod tests {
 
     #[test]
     fn a_statement_of_the_anchor_is_whole() {
-        let script = Population::silent(DISTINCT).script(&script().unwrap());
+        let script = Population::silent(DISTINCT).script(&numbered(&upsert().unwrap()));
         assert!(script.starts_with("\\set n :n + 1\ninsert into observations "), "{script}");
         assert!(!script.contains(['{', '}']), "a mark stayed: {script}");
         assert_eq!(script.matches("array[500]").count(), 13, "all but the identities");
         assert_eq!(script.lines().count(), 2, "one statement");
+        let script = Population::silent(OPEN).script(&moves().unwrap());
+        assert!(!script.contains(['{', '}', '$']), "a mark stayed: {script}");
+        assert_eq!(script.matches("array[500]").count(), 8, "all but the identities");
+        assert_eq!(script.lines().count(), 2, "operations and events");
     }
 
     #[test]

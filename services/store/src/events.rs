@@ -16,6 +16,11 @@ use crate::observations::{Step, StepDocument};
 use crate::rows::read;
 use crate::{Error, Store};
 
+/// Appends events that 1 to 4 list, each an array: operations, numbers, kinds and bodies.
+pub const APPEND: &str = "insert into operation_events (operation_id, number, kind, body) \
+     select e.id, e.number, e.kind, e.body \
+     from unnest($1::uuid[], $2::bigint[], $3::text[], $4::jsonb[]) as e (id, number, kind, body)";
+
 /// Something that happened to an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
@@ -133,17 +138,14 @@ pub(crate) async fn append(connection: &mut PgConnection, all: &[Told<'_>]) -> R
     if ids.is_empty() {
         return Ok(());
     }
-    sqlx::query(
-        "insert into operation_events (operation_id, number, kind, body) select e.id, e.number, e.kind, e.body \
-         from unnest($1::uuid[], $2::bigint[], $3::text[], $4::jsonb[]) as e (id, number, kind, body)",
-    )
-    .bind(ids)
-    .bind(numbers)
-    .bind(kinds)
-    .bind(bodies)
-    .execute(connection)
-    .await
-    .map_err(Error::from_sqlx)?;
+    sqlx::query(APPEND)
+        .bind(ids)
+        .bind(numbers)
+        .bind(kinds)
+        .bind(bodies)
+        .execute(connection)
+        .await
+        .map_err(Error::from_sqlx)?;
     Ok(())
 }
 

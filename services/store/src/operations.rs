@@ -115,6 +115,19 @@ macro_rules! select {
     };
 }
 
+/// Writes what moved in operations that have not ended, of which 1 to 9 list, each an array: identities, states, codes and
+/// messages of failures, steps, numbers of the last events, whether they end, and the positions (epochs, seqs) that took their
+/// place.
+pub const MOVE: &str = "update operations o set state = m.state, \
+     failure_code = m.failure_code, failure_message = m.failure_message, steps = m.steps, \
+     last_event = m.last_event, updated_at = now(), ended_at = case when m.ended then now() end, \
+     superseded_by = (select s.id from operations s \
+     where s.database_id = o.database_id and s.epoch = m.epoch and s.seq = m.seq) \
+     from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::jsonb[], $6::bigint[], $7::boolean[], \
+     $8::bigint[], $9::bigint[]) \
+     as m (id, state, failure_code, failure_message, steps, last_event, ended, epoch, seq) \
+     where o.id = m.id and o.ended_at is null returning o.id";
+
 /// Operation 1 with the name of its database.
 pub const READ: &str = concat!(select!(), "where o.id = $1");
 

@@ -6,7 +6,7 @@ use sqlx::PgConnection;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::OperationRecord;
+use super::{MOVE, OperationRecord};
 use crate::observations::StepDocument;
 use crate::progress::Moved;
 use crate::{Error, events};
@@ -24,28 +24,19 @@ pub(crate) async fn update(
     for (record, moved) in all {
         columns.push(record, moved);
     }
-    let updated: Vec<Uuid> = sqlx::query_scalar(
-        "update operations o set state = m.state, failure_code = m.failure_code, failure_message = m.failure_message, \
-         steps = m.steps, last_event = m.last_event, updated_at = now(), ended_at = case when m.ended then now() end, \
-         superseded_by = (select s.id from operations s \
-         where s.database_id = o.database_id and s.epoch = m.epoch and s.seq = m.seq) \
-         from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::jsonb[], $6::bigint[], $7::boolean[], \
-         $8::bigint[], $9::bigint[]) \
-         as m (id, state, failure_code, failure_message, steps, last_event, ended, epoch, seq) \
-         where o.id = m.id and o.ended_at is null returning o.id",
-    )
-    .bind(columns.ids)
-    .bind(columns.states)
-    .bind(columns.failure_codes)
-    .bind(columns.failure_messages)
-    .bind(columns.steps)
-    .bind(columns.last_events)
-    .bind(columns.ended)
-    .bind(columns.epochs)
-    .bind(columns.seqs)
-    .fetch_all(&mut *connection)
-    .await
-    .map_err(Error::from_sqlx)?;
+    let updated: Vec<Uuid> = sqlx::query_scalar(MOVE)
+        .bind(columns.ids)
+        .bind(columns.states)
+        .bind(columns.failure_codes)
+        .bind(columns.failure_messages)
+        .bind(columns.steps)
+        .bind(columns.last_events)
+        .bind(columns.ended)
+        .bind(columns.epochs)
+        .bind(columns.seqs)
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(Error::from_sqlx)?;
     let updated: HashSet<Uuid> = updated.into_iter().collect();
     let told = all.iter().filter(|(record, _)| updated.contains(&record.operation.id.uuid()));
     let told: Vec<_> = told
