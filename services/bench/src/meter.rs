@@ -3,7 +3,7 @@
 //! Every record is handled here: keeping only the newest of a key, which the product does, would make less of the work,
 //! and the number would say more of the topic than of the engine.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::pace::until;
-use crate::pretence::Pretence;
+use crate::pretence::{Pretence, nanos};
 use crate::topic;
 
 /// How long the joining of a group may take.
@@ -48,6 +48,8 @@ struct Meter {
     pretence: Pretence,
     work: Work,
     handled: AtomicUsize,
+    /// Nanoseconds that were pretended, over all records.
+    worked: AtomicU64,
     times: Mutex<Option<(Instant, Instant)>>,
 }
 
@@ -65,6 +67,7 @@ impl Running {
             pretence: Pretence::default(),
             work,
             handled: AtomicUsize::new(0),
+            worked: AtomicU64::new(0),
             times: Mutex::new(None),
         });
         let mut connection = topic::connection();
@@ -110,6 +113,12 @@ impl Running {
         times.map(|(first, last)| last.duration_since(first)).unwrap_or_default()
     }
 
+    /// For how long a record was worked on, on average over all so far, in milliseconds.
+    pub(crate) fn work(&self) -> f64 {
+        let worked = Duration::from_nanos(self.meter.worked.load(Ordering::Relaxed));
+        worked.as_secs_f64() * 1_000.0 / real(self.handled())
+    }
+
     /// Leaves the group.
     pub(crate) async fn end(self) -> anyhow::Result<()> {
         self.stop.cancel();
@@ -145,6 +154,7 @@ impl Handler for Meter {
         let start = Instant::now();
         self.pretence.work(self.work.time(*offset)).await;
         let end = Instant::now();
+        self.worked.fetch_add(nanos(end.duration_since(start)), Ordering::Relaxed);
         self.handled.fetch_add(1, Ordering::Relaxed);
         let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
         let (first, last) = times.unwrap_or((start, end));

@@ -8,7 +8,8 @@
 //!
 //! Work is pretended as programs of either kind wait: here by the runtime's timer, which wakes whoever is due in a millisecond
 //! together (`pretence.rs`), there by threads that are parked. In all it takes as long, and what waking costs is counted on
-//! both sides.
+//! both sides. How long it did take is measured (`work`, milliseconds on average over all rows), because with few keys a record
+//! that took too long makes all behind it late.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -55,27 +56,29 @@ async fn product(rows: &[usize]) -> anyhow::Result<Results> {
     for _ in 0..WARM_UPS {
         consume(WARM_KEYS).await?;
     }
-    let (mut results, mut cpu) = (Results::new(), 0.0);
+    let (mut results, mut cpu, mut work) = (Results::new(), 0.0, 0.0);
     for keys in rows {
-        let (rate, used) = consume(*keys).await?;
+        let (rate, used, worked) = consume(*keys).await?;
         results.insert(case(*keys), rate);
         cpu += used;
+        work += worked / real(rows.len());
     }
     results.insert("cpu".to_owned(), cpu);
+    results.insert("work".to_owned(), work);
     results.insert("memory".to_owned(), process::peak(std::process::id())?);
     Ok(results)
 }
 
-/// Records a second, and processor time in seconds.
-async fn consume(keys: usize) -> anyhow::Result<(f64, f64)> {
+/// Records a second, processor time in seconds, and for how long a record was worked on in milliseconds.
+async fn consume(keys: usize) -> anyhow::Result<(f64, f64, f64)> {
     let running = Running::start(&name(keys), IN_FLIGHT, Work::Varied, &[]);
     running.handles(1, PATIENCE).await?;
     let before = process::cpu(std::process::id())?;
     running.handles(RECORDS, PATIENCE).await?;
     let used = process::cpu(std::process::id())? - before;
-    let rate = real(running.handled()) / running.span().as_secs_f64();
+    let (rate, work) = (real(running.handled()) / running.span().as_secs_f64(), running.work());
     running.end().await?;
-    Ok((rate, used))
+    Ok((rate, used, work))
 }
 
 async fn anchor(rows: &[usize]) -> anyhow::Result<Results> {

@@ -36,7 +36,8 @@ impl Pretence {
     }
 }
 
-fn nanos(time: Duration) -> u64 {
+/// Whole nanoseconds; as many as there can be of a time that has more.
+pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 

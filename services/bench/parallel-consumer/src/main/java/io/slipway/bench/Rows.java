@@ -26,13 +26,14 @@ import org.apache.kafka.common.serialization.StringDeserializer;
  *
  * <p>Arguments: brokers, records of each topic, records in flight, how often the first topic is consumed before anything
  * counts, then topics. Prints one JSON object: topic to records a second; {@code cpu} in seconds for all that counted;
- * {@code memory}, the most ever resident, in MB.
+ * {@code work}, for how long a record was worked on, in milliseconds on average over all topics; {@code memory}, the most ever
+ * resident, in MB.
  */
 public final class Rows {
     private Rows() {}
 
     /** How a topic was consumed. */
-    private record Row(double perSecond, double cpu) {}
+    private record Row(double perSecond, double cpu, double work) {}
 
     public static void main(String[] arguments) throws Exception {
         String brokers = arguments[0];
@@ -45,12 +46,16 @@ public final class Rows {
         }
         StringJoiner json = new StringJoiner(",", "{", "}");
         double cpu = 0;
-        for (String topic : topics.subList(1, topics.size())) {
+        double work = 0;
+        List<String> rows = topics.subList(1, topics.size());
+        for (String topic : rows) {
             Row row = consume(brokers, topic, records, inFlight);
             json.add(String.format(Locale.ROOT, "\"%s\":%.3f", topic, row.perSecond()));
             cpu += row.cpu();
+            work += row.work() / rows.size();
         }
-        json.add(String.format(Locale.ROOT, "\"cpu\":%.3f,\"memory\":%.3f", cpu, memory()));
+        json.add(String.format(
+                Locale.ROOT, "\"cpu\":%.3f,\"work\":%.4f,\"memory\":%.3f", cpu, work, memory()));
         System.out.println(json);
         // Threads of the library may still sleep.
         System.exit(0);
@@ -76,6 +81,7 @@ public final class Rows {
         CountDownLatch open = new CountDownLatch(records);
         AtomicLong begun = new AtomicLong();
         AtomicLong ended = new AtomicLong();
+        AtomicLong worked = new AtomicLong();
         AtomicLong cpuAtBegin = new AtomicLong();
         try (var processor = ParallelStreamProcessor.<String, byte[]>createEosStreamProcessor(options)) {
             processor.subscribe(List.of(topic));
@@ -88,7 +94,9 @@ public final class Rows {
                 for (long left = end - System.nanoTime(); left > 0; left = end - System.nanoTime()) {
                     LockSupport.parkNanos(left);
                 }
-                ended.accumulateAndGet(System.nanoTime(), Math::max);
+                long done = System.nanoTime();
+                worked.addAndGet(done - start);
+                ended.accumulateAndGet(done, Math::max);
                 open.countDown();
             });
             if (!open.await(3, TimeUnit.MINUTES)) {
@@ -97,7 +105,7 @@ public final class Rows {
             double seconds = (ended.get() - begun.get()) / 1e9;
             double cpu = (cpuNanos() - cpuAtBegin.get()) / 1e9;
             processor.closeDontDrainFirst(Duration.ofSeconds(10));
-            return new Row(records / seconds, cpu);
+            return new Row(records / seconds, cpu, worked.get() / 1e6 / records);
         }
     }
 
