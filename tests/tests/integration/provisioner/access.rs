@@ -3,6 +3,7 @@
 
 use std::process::Command;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use testkit::eventually;
@@ -12,6 +13,9 @@ use super::bulkhead::metric;
 use super::healing::OFTEN;
 use super::rig::{PATIENCE, Rig, kubeconfig};
 use crate::front::{Act, Front, Seen};
+
+/// What is promised from a token in its file to the last instruction that waited for it.
+const RENEWED: Duration = Duration::from_mins(1);
 
 /// The kubeconfig of `bare` with the token in a file.
 fn with_token_file(server: &str) -> String {
@@ -49,9 +53,12 @@ async fn a_token_that_expired_parks_until_the_file_has_a_new_one() {
     assert!(front.applies() < 40, "a server that does not know us is left alone: {}", front.applies());
     // With the end of a line behind it, as an editor leaves it.
     rig.write_credentials("token", "two\n");
+    let renewed = Instant::now();
     for instruction in &late {
         rig.outcome(instruction, OutcomeKind::Applied).await;
     }
+    let renewed = renewed.elapsed();
+    assert!(renewed <= RENEWED, "the last one waited for {renewed:?}");
     rig.count("select count(*) from parked_instructions", "0").await;
     rig.count("select count(*) from dead_letters", "0").await;
     // A token that is gone or empty for a moment does not stop what works.
