@@ -37,6 +37,8 @@ pub(crate) enum Act {
     Pass,
     /// It is answered here: status and header `Retry-After`, in plain words as an overloaded API server does.
     Answer(u16, Option<u32>),
+    /// It is answered here with a document, as somebody does who is no API server.
+    Say(u16, &'static str),
     /// It is passed on when [`Front::release`] says so.
     Hold,
     /// It is passed on twice, and the second answer is given: as if one of before, which got no answer, were carried out right before it.
@@ -363,6 +365,9 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
     match act {
         Act::Pass => {}
         Act::Answer(status, retry_after) => return answer(status, retry_after),
+        Act::Say(status, document) => {
+            return (StatusCode::from_u16(status).unwrap(), document).into_response();
+        }
         Act::Twice => drop(pass(&shared, seen.clone(), &parts.headers).await),
         Act::Forget => return FORGOTTEN.into_response(),
         Act::Older => {

@@ -101,6 +101,28 @@ async fn a_server_that_does_one_call_in_five_is_left_alone() {
     running.stop().await;
 }
 
+/// A proxy, say, that has lost its way to the server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_answers_in_the_place_of_a_server_neither_refuses_nor_applies_anything() {
+    let (rig, front) = behind_a_front().await;
+    let running = rig.start(&[]);
+    for (status, document) in [(200, "{}"), (400, "<html><title>400 Bad Request</title></html>")] {
+        let before = front.harmed();
+        front.set(move |seen| if seen.is_apply() { Act::Say(status, document) } else { Act::Pass });
+        let instruction = rig.instruction(1);
+        rig.publish(&instruction).await;
+        let told = rig.outcome(&instruction, OutcomeKind::Parked).await;
+        assert!(front.harmed() > before, "the fault did not fire: {status}");
+        assert_eq!(told.code, code::UNAVAILABLE, "{status}: {}", told.message);
+        front.release();
+        rig.outcome(&instruction, OutcomeKind::Applied).await;
+        assert_eq!(rig.resource(&instruction, 1).await.spec.version, instruction.desired.version);
+    }
+    rig.count("select count(*) from parked_instructions", "0").await;
+    rig.count("select count(*) from dead_letters", "0").await;
+    running.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_patience_that_a_server_asks_for_is_given_and_others_go_on() {
     const ASKED: u32 = 6;
