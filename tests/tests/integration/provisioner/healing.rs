@@ -51,7 +51,11 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn new() -> Self {
-        let rig = Rig::new().await;
+        Self::on(Rig::new().await).await
+    }
+
+    /// With a rig that was made before.
+    pub(super) async fn on(rig: Rig) -> Self {
         let registry = runtime::Metrics::new(runtime::service!("test"));
         let (metrics, stop) = (Metrics::new(&registry), CancellationToken::new());
         let [instructions, gossip] = rig.topics.clone();

@@ -10,9 +10,10 @@ use domain::{DatabaseId, OperationKind, RunState};
 use futures::future::join_all;
 use resources::QuestDB;
 use store::NewDatabase;
-use testkit::{Random, Watched, eventually, unique};
+use testkit::{Random, Watched, audit, eventually, unique};
 
 use super::healing::{HEALED, OFTEN, World, mint};
+use super::rig::Rig;
 use crate::front::{Act, Front};
 
 const NAMES: usize = 2;
@@ -116,7 +117,9 @@ fn resource_row(resource: &QuestDB) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_name_that_goes_from_hand_to_hand_is_never_mixed_up() {
-    let world = World::new().await;
+    let rig = Rig::new().await;
+    audit::begin(&rig.database_url).await.unwrap();
+    let world = World::on(rig).await;
     let front = Front::of(testkit::bare_cluster()).await;
     world.rig.credentials_at("bare", front.url());
     let watched = Watched::start(&world.rig.client, &format!("qdb-{}", world.rig.tenant));
@@ -162,6 +165,7 @@ async fn a_name_that_goes_from_hand_to_hand_is_never_mixed_up() {
     // Said again, all the old ones included, nothing moves: what was deleted before its name was taken again stays so.
     world.count("select count(*) from operations where ended_at is null", "0").await;
     assert_eq!(watched.wrong(), [""; 0], "seed {seed}");
+    assert_eq!(audit::wrong(&world.rig.database_url).await.unwrap(), [""; 0], "seed {seed}");
     world.count("select count(*) from parked_instructions", "0").await;
     assert_eq!(world.ask("select count(*) from dead_letters").await, "0");
     println!("seed {seed}: {created} databases of {NAMES} names, {grown} changes, {deleted} deletions");
