@@ -4,7 +4,8 @@
 //! backend of its own with one role; what its connections use in Postgres counts as its own use does. `relay`: ten states
 //! at a time are made unpublished, as they are for somebody who has them sent again, and the next ten once these are
 //! published and marked. `sink`: ten observations at a time, each newer than the one before of its database, and the next
-//! ten once these are taken in.
+//! ten once these are taken in. `mint`: databases are asked for one after the other in a region of two clusters, so that
+//! one has to be chosen; they stay, so that there are six hundred more at the end of both sides.
 //!
 //! What a backend does all the time is in both sides too. Most of it is in `relay`: nobody rings, so its rounds come twice a
 //! second, each in the place of a look at which nothing is found. The sweep is in neither: it looks at every database, and
@@ -15,16 +16,18 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bus::{Message, Producer};
+use serde_json::json;
 use testkit::postgres::Session;
 
 use crate::cost::databases;
 use crate::fleet::PARTITIONS;
+use crate::ground::REGION;
 use crate::meter::real;
 use crate::pace::until;
 use crate::pgbench::Scratch;
 use crate::populate::Population;
-use crate::process::{self, Process};
-use crate::{Results, Slice, drain, gossip, topic};
+use crate::process::{self, Process, free_port};
+use crate::{Results, Slice, create, drain, gossip, topic};
 
 /// Records of a round.
 const AT_ONCE: usize = 10;
@@ -34,6 +37,10 @@ const WARM_UP: usize = 10;
 const RELAYED: usize = 30;
 /// Rounds of the sink that count.
 const ABSORBED: usize = 100;
+/// Rounds of creates that count.
+const MINTED: usize = 50;
+/// A cluster of the region beside the one that everything is in.
+const SECOND: &str = "bench-second";
 /// How long a round may take, or the first word of every database.
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -42,6 +49,8 @@ const AT_REST: &str = "update operations set state = 'succeeded', ended_at = now
     update turns set next_at = now() + interval '1 hour' where name = 'sweep'";
 /// Whether everything that the relay published is marked, too.
 const MARKED: &str = "select count(*) = 0 from databases where unpublished";
+/// Whether a choice was made: where all that was there is in one cluster, what is new goes to the other one first.
+const CHOSEN: &str = "select count(distinct cluster_id) = 2 from databases where deleted_at is null";
 /// The processes that serve the backend's connections; those of the bench have another name.
 const CONNECTIONS: &str = "select pid from pg_stat_activity where datname = current_database() \
     and application_name = 'slipway-backend'";
@@ -49,27 +58,36 @@ const CONNECTIONS: &str = "select pid from pg_stat_activity where datname = curr
 /// Measures a slice.
 pub async fn measure(slice: Slice) -> anyhow::Result<Results> {
     let count = databases(slice);
-    Ok(Results::from([("relay".to_owned(), relay(count).await?), ("sink".to_owned(), sink(count).await?)]))
+    let (relay, sink, mint) = (relay(count).await?, sink(count).await?, mint(count).await?);
+    Ok(Results::from([("relay".to_owned(), relay), ("sink".to_owned(), sink), ("mint".to_owned(), mint)]))
 }
 
 async fn relay(count: usize) -> anyhow::Result<f64> {
     let population = drain::population(count).await?;
-    let scratch = scratch(population.relayed()).await?;
+    let scratch = scratch(&[gossip::CLUSTER], population.relayed()).await?;
     let measured = relayed(&scratch, &population).await;
     scratch.drop().await?;
     measured
 }
 
 async fn sink(count: usize) -> anyhow::Result<f64> {
-    let scratch = scratch(Population::silent(count).published()).await?;
+    let scratch = scratch(&[gossip::CLUSTER], Population::silent(count).published()).await?;
     let measured = absorbed(&scratch, count).await;
     scratch.drop().await?;
     measured
 }
 
-/// A database with a population that has nothing left to do.
-async fn scratch(portions: impl Iterator<Item = String>) -> anyhow::Result<Scratch> {
-    let scratch = Scratch::with_clusters(&[gossip::CLUSTER.to_owned()], Vec::new()).await?;
+async fn mint(count: usize) -> anyhow::Result<f64> {
+    let scratch = scratch(&[gossip::CLUSTER, SECOND], Population::silent(count).published()).await?;
+    let measured = minted(&scratch).await;
+    scratch.drop().await?;
+    measured
+}
+
+/// A database with these clusters and a population that has nothing left to do.
+async fn scratch(clusters: &[&str], portions: impl Iterator<Item = String>) -> anyhow::Result<Scratch> {
+    let names: Vec<String> = clusters.iter().map(|name| (*name).to_owned()).collect();
+    let scratch = Scratch::with_clusters(&names, Vec::new()).await?;
     for portion in portions {
         scratch.execute(&portion).await?;
     }
@@ -123,6 +141,28 @@ async fn absorbed(scratch: &Scratch, count: usize) -> anyhow::Result<f64> {
         .await;
     backend.kill().await?;
     cost
+}
+
+async fn minted(scratch: &Scratch) -> anyhow::Result<f64> {
+    let listen = format!("127.0.0.1:{}", free_port()?);
+    let mut backend = Backend::start(scratch, "api", &create::settings(&listen)).await?;
+    let mut line = create::line(&listen, &create::token(scratch).await?).await?;
+    let cost = backend
+        .cost(MINTED, async |round| {
+            for place in 0..AT_ONCE {
+                let name = format!("m{round}-{place}");
+                let body = json!({"name": name, "region": REGION}).to_string();
+                let status = line.ask(("idempotency-key", &name), &body).await?;
+                ensure!(status == 202, "a database was not accepted: {status}");
+            }
+            Ok(())
+        })
+        .await;
+    backend.kill().await?;
+    let cost = cost?;
+    let chosen = scratch.execute(CHOSEN).await?;
+    ensure!(chosen == "t", "all databases went to one cluster");
+    Ok(cost)
 }
 
 /// Waits until Postgres says yes.

@@ -38,24 +38,13 @@ pub async fn measure(slice: Slice, seconds: u32) -> anyhow::Result<Results> {
 
 async fn product(scratch: &Scratch, time: Duration) -> anyhow::Result<f64> {
     let listen = format!("127.0.0.1:{}", free_port()?);
-    let environment = [
-        ("DATABASE_URL", scratch.url().to_owned()),
-        ("SLIPWAY_ROLES", "api".to_owned()),
-        ("SLIPWAY_API_LISTEN", listen.clone()),
-        // Nothing is published here: what waits is no reason to refuse.
-        ("SLIPWAY_BACKLOG_DATABASES", u32::MAX.to_string()),
-        ("SLIPWAY_BACKLOG_SECONDS", u32::MAX.to_string()),
-    ];
+    let mut environment =
+        vec![("DATABASE_URL", scratch.url().to_owned()), ("SLIPWAY_ROLES", "api".to_owned())];
+    environment.extend(settings(&listen));
     let api = Process::start("slipway-backend", &["serve"], &environment).await?;
-    let authorization = format!("Bearer {}", token(scratch).await?);
+    let token = token(scratch).await?;
     let before: u32 = minted(scratch).await?;
-    let headers = [
-        ("authorization", authorization.as_str()),
-        ("slipway-tenant", TENANT),
-        ("content-type", "application/json"),
-    ];
-    let lines =
-        try_join_all((0..CLIENTS).map(|_| Line::open(&listen, "POST /v1/databases", &headers))).await?;
+    let lines = try_join_all((0..CLIENTS).map(|_| line(&listen, &token))).await?;
     let begin = Instant::now() + WARM_UP;
     let window = Window { begin, end: begin + time };
     let counts = try_join_all(
@@ -74,8 +63,29 @@ async fn product(scratch: &Scratch, time: Duration) -> anyhow::Result<f64> {
     Ok(f64::from(accepted) / time.as_secs_f64())
 }
 
+/// The settings of an API at this address with nothing behind it.
+pub(crate) fn settings(listen: &str) -> [(&'static str, String); 3] {
+    [
+        ("SLIPWAY_API_LISTEN", listen.to_owned()),
+        // Nothing is published here: what waits is no reason to refuse.
+        ("SLIPWAY_BACKLOG_DATABASES", u32::MAX.to_string()),
+        ("SLIPWAY_BACKLOG_SECONDS", u32::MAX.to_string()),
+    ]
+}
+
+/// A connection on which databases are asked for.
+pub(crate) async fn line(listen: &str, token: &str) -> anyhow::Result<Line> {
+    let authorization = format!("Bearer {token}");
+    let headers = [
+        ("authorization", authorization.as_str()),
+        ("slipway-tenant", TENANT),
+        ("content-type", "application/json"),
+    ];
+    Line::open(listen, "POST /v1/databases", &headers).await
+}
+
 /// Makes the stack's token valid in a database of the bench.
-async fn token(scratch: &Scratch) -> anyhow::Result<String> {
+pub(crate) async fn token(scratch: &Scratch) -> anyhow::Result<String> {
     let row = "select jsonb_agg(t) from tokens t where role = 'sre' and revoked_at is null";
     let rows = testkit::query(&stack().database_url, row).await?;
     let copy = "insert into tokens select * from jsonb_populate_recordset(null::tokens, ";

@@ -8,7 +8,7 @@ use kube::api::ListParams;
 use resources::{QuestDB, names};
 use testkit::stack;
 
-use crate::ground::{Ground, REGION};
+use crate::ground::Ground;
 use crate::pace::until;
 
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -54,7 +54,6 @@ impl Specimen {
         Ok(vec![
             ("tenant", tenant),
             ("cluster", self.column("databases", "cluster_id").await?),
-            ("region", REGION.to_owned()),
             ("desired", self.column("databases", "desired").await?),
             ("hash", self.column("databases", "content_hash").await?),
             ("actor", self.column("operations", "actor").await?),

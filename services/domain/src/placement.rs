@@ -4,12 +4,13 @@ use crate::cluster::{Cluster, ClusterState};
 use crate::id::ClusterId;
 use crate::violation::{Rule, Violation};
 
-/// A candidate: a cluster, and how many living databases it holds where that decides.
+/// A candidate: a cluster, and how many living databases it holds as far as that was counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     /// The cluster.
     pub cluster: Cluster,
-    /// Databases that live there; not counted where the cluster is not one of several that may be chosen.
+    /// Databases that live there, by a count that may be some seconds old: it spreads load, and is no bound. Not needed
+    /// where the cluster is not one of several that may be chosen.
     pub databases: Option<u64>,
 }
 
@@ -46,6 +47,12 @@ impl Refusal {
             }
         }
     }
+}
+
+/// Whether a region leaves a choice: several of its clusters take new databases. Nothing else needs a count.
+pub fn leaves_choice(region: &str, clusters: &[Cluster]) -> bool {
+    let open = |cluster: &&Cluster| cluster.region == region && cluster.state == ClusterState::Active;
+    clusters.iter().filter(open).nth(1).is_some()
 }
 
 /// The active cluster of the region with the fewest databases, the first by name among equals.
@@ -120,6 +127,23 @@ mod tests {
             uncounted("c", "eu-west-1", ClusterState::Active),
         ];
         assert_eq!(choose("eu-west-1", &candidates).unwrap().id.as_str(), "c");
+    }
+
+    #[test]
+    fn several_open_clusters_of_the_region_leave_a_choice() {
+        use ClusterState::{Active, Disabled, Draining};
+        let table = [
+            (vec![], false),
+            (vec![("eu-west-1", Active)], false),
+            (vec![("eu-west-1", Active), ("us-east-1", Active)], false),
+            (vec![("eu-west-1", Active), ("eu-west-1", Draining), ("eu-west-1", Disabled)], false),
+            (vec![("eu-west-1", Active), ("us-east-1", Active), ("eu-west-1", Active)], true),
+        ];
+        for (clusters, expected) in table {
+            let all: Vec<Cluster> =
+                clusters.iter().map(|(region, state)| candidate("a", region, *state, 0).cluster).collect();
+            assert_eq!(leaves_choice("eu-west-1", &all), expected, "{clusters:?}");
+        }
     }
 
     #[test]

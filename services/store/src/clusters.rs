@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use domain::placement::Candidate;
 use domain::{Cluster, ClusterId, ClusterState, TenantId};
 use jiff::Timestamp;
 use sqlx::postgres::PgRow;
 use sqlx::types::Json;
-use sqlx::{FromRow, PgConnection, Row as _};
+use sqlx::{PgConnection, Row as _};
 
 use crate::rows::read;
 use crate::{Error, Store, Transaction};
@@ -29,15 +28,6 @@ pub struct Registry {
     /// In order of their identity.
     pub clusters: Vec<ClusterRecord>,
     /// Those that cannot be read.
-    pub unreadable: Vec<UnreadableCluster>,
-}
-
-/// Where a new database could live, as far as that can be read.
-#[derive(Debug, Default)]
-pub struct Candidates {
-    /// Clusters that may be chosen.
-    pub candidates: Vec<Candidate>,
-    /// Those that cannot be read, and so not chosen.
     pub unreadable: Vec<UnreadableCluster>,
 }
 
@@ -78,13 +68,6 @@ struct Row {
     updated_at: jiff_sqlx::Timestamp,
 }
 
-#[derive(sqlx::FromRow)]
-struct CandidateRow {
-    #[sqlx(flatten)]
-    cluster: Row,
-    databases: Option<i64>,
-}
-
 macro_rules! columns {
     () => {
         "c.id, c.region, c.account, c.zones, c.hosted_zone_id, c.dns_suffix, c.namespace_template, c.state, \
@@ -92,18 +75,8 @@ macro_rules! columns {
     };
 }
 
-/// All clusters for a new database in region 1, and how many live in those among which the region leaves a choice.
-///
-/// A count costs as much as there are databases, even from the index alone (`databases_cluster_idx`): none is made that
-/// decides nothing.
-pub const CANDIDATES: &str = concat!(
-    "select ",
-    columns!(),
-    ", case when c.region = $1 and c.state = 'active' \
-     and (select count(*) from clusters o where o.region = $1 and o.state = 'active') > 1 \
-     then (select count(*) from databases d where d.cluster_id = c.id and d.deleted_at is null) \
-     end as databases from clusters c order by c.id"
-);
+/// All clusters, by name.
+pub const CLUSTERS: &str = concat!("select ", columns!(), " from clusters c order by c.id");
 
 /// Locks cluster 1 against being closed, answers its state, and makes tenant 2 known where it is open.
 pub const HOLD_OPEN: &str = "with place as materialized (select state from clusters where id = $1 for share), \
@@ -119,12 +92,8 @@ impl Store {
 
     /// All clusters, by name. One that cannot be read hides no other.
     pub async fn clusters(&self) -> Result<Registry, Error> {
-        let rows: Vec<PgRow> = sqlx::query(concat!("select ", columns!(), " from clusters c order by c.id"))
-            .fetch_all(&self.pool)
-            .await
-            .map_err(Error::from_sqlx)?;
-        let (clusters, unreadable) = sorted::<Row, ClusterRecord>(&rows)?;
-        Ok(Registry { clusters, unreadable })
+        let mut connection = self.pool.acquire().await.map_err(Error::from_sqlx)?;
+        all(&mut connection).await
     }
 
     /// One cluster.
@@ -140,21 +109,11 @@ impl Store {
 }
 
 impl Transaction {
-    /// All clusters for a new database in a region. Where the region leaves a choice, that is has several clusters that take
-    /// new databases, each of these comes with the number of databases that live there. One that cannot be read hides no
-    /// other.
-    pub async fn candidates(&mut self, region: &str) -> Result<Candidates, Error> {
-        let rows: Vec<PgRow> = sqlx::query(CANDIDATES)
-            .bind(region)
-            .fetch_all(&mut *self.inner)
-            .await
-            .map_err(Error::from_sqlx)?;
-        let (candidates, unreadable) = sorted::<CandidateRow, Candidate>(&rows)?;
-        Ok(Candidates { candidates, unreadable })
+    /// All clusters, as [`Store::clusters`] reads them.
+    pub async fn clusters(&mut self) -> Result<Registry, Error> {
+        all(&mut self.inner).await
     }
-}
 
-impl Transaction {
     /// Whether a cluster takes new databases, until the end of the transaction: who wants to change that waits. The tenant
     /// of a database that can be placed there is known from then on.
     pub async fn hold_open(&mut self, id: &ClusterId, tenant: &TenantId) -> Result<bool, Error> {
@@ -237,32 +196,20 @@ async fn put(connection: &mut PgConnection, cluster: &Cluster) -> Result<Registe
     Ok(Registered { is_new: false, region, namespace_template })
 }
 
-/// What rows of clusters say, and those that cannot be read.
-fn sorted<'a, R, T>(rows: &'a [PgRow]) -> Result<(Vec<T>, Vec<UnreadableCluster>), Error>
-where
-    R: FromRow<'a, PgRow>,
-    T: TryFrom<R, Error = Error>,
-{
-    let (mut good, mut unreadable) = (Vec::with_capacity(rows.len()), Vec::new());
-    for row in rows {
-        match read::<R, T>(("clusters", "id"), row) {
-            Ok(one) => good.push(one),
+async fn all(connection: &mut PgConnection) -> Result<Registry, Error> {
+    let rows: Vec<PgRow> = sqlx::query(CLUSTERS).fetch_all(connection).await.map_err(Error::from_sqlx)?;
+    let mut registry = Registry::default();
+    for row in &rows {
+        match read::<Row, ClusterRecord>(("clusters", "id"), row) {
+            Ok(one) => registry.clusters.push(one),
             Err(error) => {
                 let text = |column: &str| row.try_get::<String, _>(column).map_err(Error::from_sqlx);
-                unreadable.push(UnreadableCluster { id: text("id")?, region: text("region")?, error });
+                let (id, region) = (text("id")?, text("region")?);
+                registry.unreadable.push(UnreadableCluster { id, region, error });
             }
         }
     }
-    Ok((good, unreadable))
-}
-
-impl TryFrom<CandidateRow> for Candidate {
-    type Error = Error;
-
-    fn try_from(row: CandidateRow) -> Result<Self, Error> {
-        let databases = row.databases.map(|count| u64::try_from(count).unwrap_or_default());
-        Ok(Self { cluster: ClusterRecord::try_from(row.cluster)?.cluster, databases })
-    }
+    Ok(registry)
 }
 
 impl TryFrom<Row> for ClusterRecord {

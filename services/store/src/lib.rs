@@ -48,7 +48,7 @@ mod unclaimed;
 
 pub use aside::{About, AsideFilter, ParkedView};
 pub use audit::Audit;
-pub use clusters::{Candidates, ClusterRecord, Registered, Registry, UnreadableCluster};
+pub use clusters::{ClusterRecord, Registered, Registry, UnreadableCluster};
 pub use constraint::Conflict;
 pub use databases::{Database, DatabaseView, Page};
 pub use dead_letters::{DeadLetter, Taken};

@@ -2,7 +2,7 @@
 //! lies in the file of its table, with what its parameters are.
 
 pub use crate::audit::INSERT as AUDIT;
-pub use crate::clusters::{CANDIDATES, HOLD_OPEN};
+pub use crate::clusters::{CLUSTERS, HOLD_OPEN};
 pub use crate::databases::READ as DATABASE;
 pub use crate::events::APPEND as APPEND_EVENTS;
 pub use crate::idempotency::{CLAIM, CLAIMED, STORE as STORE_ANSWER};

@@ -1,7 +1,5 @@
 //! `/v1/clusters`: the registry, for those who run the fleet.
 
-use std::collections::BTreeMap;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -126,7 +124,7 @@ pub(crate) async fn get(
 )]
 pub(crate) async fn list(State(api): State<Api>, caller: Caller) -> Result<Json<ClusterList>, Failure> {
     caller.require_sre()?;
-    let counts = counts(&api).await?;
+    let counts = api.store().database_counts().await?;
     let registry = api.store().clusters().await?;
     let unreadable = unreadable::clusters(&api, registry.unreadable);
     let clusters = registry
@@ -142,13 +140,8 @@ pub(crate) async fn list(State(api): State<Api>, caller: Caller) -> Result<Json<
 
 async fn show(api: &Api, id: &ClusterId) -> Result<http::Cluster, Failure> {
     let record = api.store().cluster(id).await?.ok_or_else(|| Failure::not_found("cluster"))?;
-    let databases = counts(api).await?.get(id.as_str()).copied().unwrap_or_default();
+    let databases = api.store().database_counts().await?.get(id.as_str()).copied().unwrap_or_default();
     Ok(present::cluster(record, databases))
-}
-
-async fn counts(api: &Api) -> Result<BTreeMap<String, u64>, Failure> {
-    let counts = api.store().database_counts().await?;
-    Ok(counts.into_iter().map(|(id, count)| (id, u64::try_from(count).unwrap_or_default())).collect())
 }
 
 fn state(text: &str) -> Result<ClusterState, Violation> {
@@ -226,6 +219,8 @@ fn keep_place(known: &Registered, wish: &Cluster) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn good() -> RegisterCluster {

@@ -5,6 +5,7 @@ mod aside;
 mod auth;
 mod body;
 mod cancel;
+mod census;
 mod clusters;
 mod databases;
 mod events;
@@ -55,6 +56,7 @@ struct Inner {
     hearing: Hearing,
     shares: Shares,
     told: unreadable::Told,
+    census: census::Census,
     offer: Offer,
 }
 
@@ -85,6 +87,7 @@ impl Api {
             hearing,
             shares,
             told,
+            census: census::Census::default(),
             offer: Offer::default(),
         }))
     }
@@ -143,6 +146,10 @@ impl Api {
 
     fn gate(&self) -> &Gate {
         &self.0.gate
+    }
+
+    fn census(&self) -> &census::Census {
+        &self.0.census
     }
 
     fn shares(&self) -> &Shares {

@@ -20,7 +20,7 @@ pub(crate) fn mint() -> anyhow::Result<String> {
     let statements = [
         fill(statements::CLAIM, &scope)?,
         fill(statements::CLAIMED, &scope)?,
-        fill(statements::CANDIDATES, &[":region::text"])?,
+        fill(statements::CLUSTERS, &[])?,
         fill(statements::HOLD_OPEN, &[":cluster::text", TENANT])?,
         create()?,
         fill(statements::DATABASE, &[IDENTITY])?,

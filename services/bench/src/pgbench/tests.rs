@@ -55,7 +55,6 @@ fn every_variable_of_the_scripts_is_given() {
     let given = [
         "tenant",
         "cluster",
-        "region",
         "desired",
         "hash",
         "actor",

@@ -141,7 +141,15 @@ pub(super) const BENCHES: &[Bench] = &[
     Bench { most_pairs: 5, ..bench("B9", "cost-growth", &[case("cpu", "ms", AtMost(1.2))]) },
     Bench {
         most_pairs: 5,
-        ..bench("B9b", "backend-cost", &[case("relay", "ms", AtMost(1.2)), case("sink", "ms", AtMost(1.2))])
+        ..bench(
+            "B9b",
+            "backend-cost",
+            &[
+                case("relay", "ms", AtMost(1.2)),
+                case("sink", "ms", AtMost(1.2)),
+                case("mint", "ms", AtMost(1.2)),
+            ],
+        )
     },
     operator("B8r", "creation-rate", &[case("writes", "1/s", AtLeast(1.0))]),
     operator("B9o", "pass-cost", &[case("cpu", "ms", AtMost(1.2))]),

@@ -93,8 +93,8 @@ async fn a_registration_that_cannot_be_read_hides_no_other() {
     assert_eq!((broken.id.as_str(), broken.region.as_str()), ("us-east-1", "us-east-1"));
     let told = broken.error.to_string();
     assert!(told.contains("us-east-1") && told.contains("zones"), "{told}");
-    let found = scene.store.begin().await.unwrap().candidates("eu-west-1").await.unwrap();
-    let names: Vec<&str> = found.candidates.iter().map(|one| one.cluster.id.as_str()).collect();
+    let found = scene.store.begin().await.unwrap().clusters().await.unwrap();
+    let names: Vec<&str> = found.clusters.iter().map(|one| one.cluster.id.as_str()).collect();
     assert_eq!((names.as_slice(), found.unreadable.len()), (["eu-west-1"].as_slice(), 1));
     let error = scene.store.cluster(&"us-east-1".parse().unwrap()).await.unwrap_err();
     assert!(matches!(error, Error::Corrupt { table: "clusters", .. }), "{error:?}");

@@ -1,11 +1,13 @@
 //! `POST /v1/databases`.
 
+use std::time::Instant;
+
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use domain::request::Create;
-use domain::{OperationKind, placement};
-use store::NewDatabase;
+use domain::{Cluster, OperationKind, TenantId, placement};
+use store::{NewDatabase, Transaction};
 use wire::http::{Accepted, CreateDatabase, Problem};
 
 use super::super::auth::Caller;
@@ -57,15 +59,7 @@ pub(crate) async fn create(
         return Ok(answer::send(before, true));
     }
     let valid = wish.validate(api.offer()).map_err(|violations| Failure::invalid(&violations))?;
-    let found = transaction.candidates(&valid.region).await?;
-    let unreadable = unreadable::clusters(&api, found.unreadable);
-    let cluster = placement::choose(&valid.region, &found.candidates).map_err(|no| {
-        let unread = unreadable.iter().find(|cluster| cluster.region == valid.region);
-        unread.map_or_else(|| Failure::no_place(&no), Failure::place_unread)
-    })?;
-    if !transaction.hold_open(&cluster.id, tenant).await? {
-        return Err(Failure::place_closing(&valid.region));
-    }
+    let cluster = place(&api, &mut transaction, tenant, &valid.region).await?;
     let new = NewDatabase { id: api.gate().mint(), tenant: tenant.clone(), cluster: cluster.id.clone() };
     let desired = valid.place(new.id, &cluster);
     api.gate().fits((&new.tenant, &new.cluster), &desired, &caller.actor())?;
@@ -80,4 +74,29 @@ pub(crate) async fn create(
     api.ring();
     tracing::info!(db.id = %new.id, db.name = body.database.name, cluster.name = %cluster.id, "database asked for");
     Ok(answer::send(answer, false))
+}
+
+/// Where a new database of a tenant goes in a region: a cluster that stays open until the end of the transaction.
+async fn place(
+    api: &Api,
+    transaction: &mut Transaction,
+    tenant: &TenantId,
+    region: &str,
+) -> Result<Cluster, Failure> {
+    let registry = transaction.clusters().await?;
+    let unreadable = unreadable::clusters(api, registry.unreadable);
+    let clusters: Vec<Cluster> = registry.clusters.into_iter().map(|record| record.cluster).collect();
+    let now = Instant::now();
+    if placement::leaves_choice(region, &clusters) && api.census().is_due(now) {
+        api.census().counted(transaction.database_counts().await?, now);
+    }
+    let cluster = api.census().place(region, clusters).map_err(|no| {
+        let unread = unreadable.iter().find(|cluster| cluster.region == region);
+        unread.map_or_else(|| Failure::no_place(&no), Failure::place_unread)
+    })?;
+    if transaction.hold_open(&cluster.id, tenant).await? {
+        Ok(cluster)
+    } else {
+        Err(Failure::place_closing(region))
+    }
 }
