@@ -36,9 +36,12 @@ pub(crate) const BACKEND_KILLED: Recovery =
 pub(crate) const RELAY_HALTED: Recovery = within(35, "SIGSTOP of one of two relays");
 pub(crate) const IN_TURN: Recovery = within(30, "SIGTERM of a provisioner after its successor began");
 pub(crate) const IN_TURN_ENDS: Recovery = within(10, "SIGTERM of each program in turn (slowest end)");
-pub(crate) const ROLLED: Recovery = within(15, "twenty rolls of a provisioner, the last one over");
+/// Here members follow each other faster than their group settles. One that begins may forget the name that the coordinator gave
+/// it (librdkafka's issue 5569), and the group waits for that name for as long as a session: 6 s of the 12.2 s that were measured.
+pub(crate) const ROLLED: Recovery = within(36, "twenty rolls of a provisioner, the last one over");
+/// One that such a group has not let in yet waits for 5.5 s at most until it may leave.
 pub(crate) const ROLLED_ENDS: Recovery =
-    within(10, "SIGTERM of a provisioner with work in hand (slowest end)");
+    within(17, "SIGTERM of a provisioner with work in hand (slowest end)");
 pub(crate) const MEMBERS_COME_AND_GO: Recovery =
     within(25, "members of the group coming and going: no lag left");
 pub(crate) const STORM: Recovery = within(120, "a storm of random faults: everything settled");

@@ -1,6 +1,7 @@
 //! What the Kafka library calls back: rebalances and statistics. Runs on the poll loop, so nothing here waits.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -72,6 +73,8 @@ pub(crate) struct Context {
     curable: Mutex<Option<String>>,
     /// Partitions that the library reads. Others of ours wait to be told from where.
     reading: Mutex<BTreeSet<i32>>,
+    /// The group has told what is ours, were it nothing.
+    let_in: AtomicBool,
 }
 
 impl ClientContext for Context {
@@ -131,7 +134,13 @@ impl Context {
             refusals,
             curable: Mutex::default(),
             reading: Mutex::default(),
+            let_in: AtomicBool::default(),
         }
+    }
+
+    /// Whether the group has ever let us in.
+    pub(super) fn was_let_in(&self) -> bool {
+        self.let_in.load(Ordering::Relaxed)
     }
 
     /// An error once the consumer has been outside of its group for too long, or knows no broker any more: it is to be made
@@ -194,6 +203,7 @@ impl Context {
         partitions: &[i32],
     ) -> KafkaResult<()> {
         tracing::info!(kafka.topic = self.topic, ?partitions, "partitions assigned");
+        self.let_in.store(true, Ordering::Relaxed);
         self.membership.assigned(partitions);
         match self.membership.begin() {
             Begin::WhereTheGroupLeftOff => {

@@ -51,6 +51,11 @@ const COMMIT_AGAIN: Duration = Duration::from_millis(100);
 const ABANDON: Duration = Duration::from_secs(1);
 /// How long leaving the group may take.
 const LEAVE: Duration = Duration::from_secs(3);
+/// The same where the group has not let us in yet, so that nothing else takes time; a little longer than the library waits for the
+/// answer. The coordinator reads nothing more of a connection until it has answered the join that came by it, and it may be
+/// about to wait for a member that is gone, for as long as a session. Who ends before leaves such a member behind: one that has
+/// joined, may be the leader, and costs everybody the next session.
+const LEAVE_UNSEEN: Duration = Duration::from_millis(5_500);
 /// How long all of the end may take, beyond the grace for work. A thread that takes longer is left behind.
 pub(crate) const END: Duration = Duration::from_secs(6);
 
@@ -132,7 +137,8 @@ pub(crate) fn run<D: Duty>(
         polling.drain(duty);
         result
     });
-    let left = leave(client, start.topic);
+    let limit = if client.context().was_let_in() { LEAVE } else { LEAVE_UNSEEN };
+    let left = leave(client, start.topic, limit);
     // No loop turns any more that could be stuck, for however long nothing follows.
     start.state.update(|snapshot| snapshot.rounds = 0);
     result.and(left)
@@ -169,7 +175,7 @@ fn create(start: &Start<'_>, membership: Arc<dyn Membership>) -> Result<Client, 
 }
 
 /// Leaves the group. Brokers that are away can make this last for ever, so it has a thread of its own.
-fn leave(client: Client, topic: &str) -> Result<(), Error> {
+fn leave(client: Client, topic: &str, limit: Duration) -> Result<(), Error> {
     let (told, left) = std::sync::mpsc::sync_channel(1);
     let thread = std::thread::Builder::new().name("kafka-leave".to_owned()).spawn(move || {
         drop(client);
@@ -177,7 +183,7 @@ fn leave(client: Client, topic: &str) -> Result<(), Error> {
         let _ = told.send(());
     });
     thread.map_err(|source| Error::Thread { what: "leaving the group", source: source.into() })?;
-    left.recv_timeout(LEAVE).map_err(|_| Error::Close { topic: topic.to_owned(), limit: LEAVE })
+    left.recv_timeout(limit).map_err(|_| Error::Close { topic: topic.to_owned(), limit })
 }
 
 struct Polling<'a> {

@@ -272,6 +272,25 @@ async fn consumers_end_whatever_they_are_about_when_brokers_go() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_to_end_while_its_join_waits_leaves_the_group_once_that_is_answered() {
+    let cluster = cluster();
+    let settings = settings(&cluster);
+    // The first join is answered after three seconds, so that it has a name in the group. What that was for comes to nothing; the
+    // next join waits for five seconds, as it does for a member that is gone.
+    let refused = RDKafkaRespErr::RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
+    cluster.request_errors(RDKafkaApiKey::SyncGroup, &[refused; 500]);
+    let consumer = Consumer::start(settings.clone());
+    let state = Arc::clone(&consumer.state);
+    // Ten a second.
+    until("the second join", || state.snapshot().rounds >= 42).await;
+    assert!(state.snapshot().partitions.is_empty(), "the fault did not fire: it was let in");
+    let (ended, took) = consumer.stop().await;
+    ended.unwrap();
+    assert!(took > LEAVE, "the fault did not fire: nothing was waited for, {took:?}");
+    assert!(took < settings.grace + END, "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backlog_is_worked_off_without_a_pause_and_work_that_stands_still_pauses() {
     const RECORDS: usize = 2_000;
     let cluster = cluster();
