@@ -152,7 +152,7 @@ async fn claim(home: &ClusterFacts, database: &Ready, what: &str) -> String {
 }
 
 /// The machine that a database is on.
-async fn machine(home: &ClusterFacts, database: &Ready) -> String {
+pub(crate) async fn machine(home: &ClusterFacts, database: &Ready) -> String {
     let disk = volumes(home, &database.volume).await.remove(0);
     assert_eq!(disk.attachments.len(), 1, "{disk:?}");
     disk.attachments[0].instance.to_string()

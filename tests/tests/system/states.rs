@@ -1,14 +1,19 @@
-//! A database that is paused, restarted or deleted comes back with every row, on the volume that it had; one that is purged
-//! does not.
+//! A database that is paused, restarted or deleted comes back with every row, on the volume that it had, and so does one whose Node
+//! somebody deleted; one that is purged does not.
 
 #![cfg(test)]
 
+use cloud::{Cloud as _, InstanceId, Protection, Select};
 use reqwest::Method;
+use resources::names;
 use serde_json::{Value, json};
 use testkit::{ClusterFacts, Console, cluster, eventually, unique};
 
-use crate::main_job::{Ready, ready_of, volumes};
-use crate::support::{ROAD, create, ended, kubectl, objects, whole};
+use crate::change::machine;
+use crate::crash::crash_and_return;
+use crate::main_job::{Ready, aws, ready, ready_of, volumes};
+use crate::support::{ROAD, alone, create, ended, kubectl, objects, whole};
+use crate::upgrade::get;
 
 /// Asks something of a database in one word and waits until it is carried out.
 pub(crate) async fn ask(console: &Console, id: &str, verb: &str) -> Value {
@@ -75,6 +80,85 @@ async fn a_database_comes_back_from_wherever_it_was_with_every_row() {
     }
     let accepted = console.delete(&path).await.unwrap();
     ended(&console, accepted["operation"]["id"].as_str().unwrap()).await;
+}
+
+/// Kubernetes grows no claim that has no storage class: that is why a disk grows by its `PersistentVolume`.
+async fn claim_cannot_grow(home: &ClusterFacts, database: &Ready) {
+    let claim = names::claim(&database.resource);
+    let patch = json!({ "spec": { "resources": { "requests": { "storage": "30Gi" } } } }).to_string();
+    let grow =
+        ["patch", "pvc", &claim, "--namespace", &database.namespace, "--type", "merge", "--patch", &patch];
+    let refused = kubectl(home, &grow).await.unwrap_err().to_string();
+    assert!(refused.contains("only dynamically provisioned pvc can be resized"), "{refused}");
+}
+
+/// What is said of the Node of a database: whether it is well, and why not.
+async fn node_healthy(home: &ClusterFacts, database: &Ready) -> Option<(String, String)> {
+    let found = get(home, "questdb", &database.namespace, &database.resource).await?;
+    let mut conditions = found["status"]["conditions"].as_array()?.iter();
+    let told = conditions.find(|condition| condition["type"] == "NodeHealthy")?;
+    Some((told["status"].as_str()?.to_owned(), told["message"].as_str()?.to_owned()))
+}
+
+/// Its machine is the only one, may not be ended, and has the disk.
+async fn machine_is_kept(home: &ClusterFacts, database: &Ready, id: &InstanceId) {
+    let aws = aws(home).await;
+    let mut machines = aws.describe_instances(&Select::database(&home.name, &database.id)).await.unwrap();
+    machines.retain(|machine| !machine.state.is_ending());
+    assert!(machines.len() == 1 && machines[0].id == *id, "{id}: {machines:#?}");
+    assert_eq!(aws.describe_protection(id).await.unwrap(), Protection::ON, "{id}");
+    assert_eq!(machine(home, database).await, id.as_str());
+}
+
+#[tokio::test]
+async fn a_machine_whose_node_somebody_deleted_is_told_and_serves_again_once_its_kubelet_joins() {
+    let stack = whole().await;
+    let console = Console::of(&unique("nodeless"));
+    let home = cluster("us-east-1");
+    let database = ready(&console, home, "nodeless", "delete").await;
+    let table = "create table trades (ts timestamp, price double) timestamp(ts) partition by day wal";
+    database.ask(table).await.unwrap();
+    database.ask("insert into trades values (now(), 1.5), (now(), 2.5)").await.unwrap();
+    has_both_rows(&database, "after they were inserted").await;
+    claim_cannot_grow(home, &database).await;
+
+    let id = InstanceId::new(machine(home, &database).await);
+    let pod = names::pod(&database.resource);
+    // Of a pod that is on no Node the uid alone.
+    let path = "jsonpath={.metadata.uid} {.spec.nodeName}";
+    let on = ["get", "pod", &pod, "--namespace", &database.namespace, "--output", path];
+    let before = kubectl(home, &on).await.unwrap();
+    let node = objects(home, "node", &database.id).await.unwrap();
+    kubectl(home, &["delete", &node]).await.unwrap();
+    eventually(ROAD, "a word on the machine that is no Node", async || {
+        let (status, text) = node_healthy(home, &database).await?;
+        (status == "False" && text.contains(id.as_str())).then_some(())
+    })
+    .await;
+    // Kubernetes forgets the pod soon, and makes another one for a Node that is not there.
+    eventually(ROAD, "another pod, which is on no Node", async || {
+        let now = kubectl(home, &on).await.ok()?;
+        (!now.contains(' ') && !before.starts_with(&now)).then_some(())
+    })
+    .await;
+    eventually(ROAD, "the end of QuestDB", async || database.count().await.is_none().then_some(())).await;
+    machine_is_kept(home, &database, &id).await;
+
+    // It joins again when it starts. This is the kubelet of all of the cluster's machines.
+    drop(stack);
+    let without_others = alone().await;
+    crash_and_return("us-east-1-nodes").await;
+    drop(without_others);
+    let _whole = whole().await;
+    has_both_rows(&database, "once the machine is a Node again").await;
+    eventually(ROAD, "the word that all is well", async || {
+        node_healthy(home, &database).await.filter(|(status, _)| status == "True")
+    })
+    .await;
+    machine_is_kept(home, &database, &id).await;
+    let accepted = console.delete(&format!("/v1/databases/{}", database.id)).await.unwrap();
+    let operation = ended(&console, accepted["operation"]["id"].as_str().unwrap()).await;
+    assert_eq!(operation["state"], "succeeded", "{operation:#}");
 }
 
 /// Asks for a purge and gives the answer's status and body.

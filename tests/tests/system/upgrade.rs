@@ -21,7 +21,8 @@ const NEWER: &str = "9.3.4";
 /// A version that ends as soon as it starts: it finds a user without a password.
 const BROKEN: &str = "9.3.2";
 
-async fn get(home: &ClusterFacts, kind: &str, namespace: &str, name: &str) -> Option<Value> {
+/// An object, if it is there and the API server answers.
+pub(crate) async fn get(home: &ClusterFacts, kind: &str, namespace: &str, name: &str) -> Option<Value> {
     let words = ["get", kind, name, "--namespace", namespace, "--output", "json"];
     serde_json::from_str(&kubectl(home, &words).await.ok()?).ok()
 }
