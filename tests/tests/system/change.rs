@@ -144,7 +144,7 @@ async fn change(console: &Console, path: &str, change: Value) {
 }
 
 /// What the claim of a database says.
-async fn claim(home: &ClusterFacts, database: &Ready, what: &str) -> String {
+pub(crate) async fn claim(home: &ClusterFacts, database: &Ready, what: &str) -> String {
     let (name, path) = (names::claim(&database.resource), format!("jsonpath={what}"));
     let words =
         ["get", "persistentvolumeclaim", &name, "--namespace", &database.namespace, "--output", &path];

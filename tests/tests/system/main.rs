@@ -5,6 +5,7 @@ mod change;
 mod cli;
 mod crash;
 mod deleted;
+mod edits;
 mod main_job;
 mod restore;
 mod secrets;

@@ -17,7 +17,7 @@ use crate::support::{ROAD, apply, kubectl, whole};
 /// A version whose image reads passwords for it, as the local node agents have it.
 const OLDER: &str = "9.3.2-files";
 /// The version that every operator knows.
-const NEWER: &str = "9.3.4";
+pub(crate) const NEWER: &str = "9.3.4";
 /// A version that ends as soon as it starts: it finds a user without a password.
 const BROKEN: &str = "9.3.2";
 
@@ -28,17 +28,18 @@ pub(crate) async fn get(home: &ClusterFacts, kind: &str, namespace: &str, name: 
 }
 
 /// A database that is written to and read from by its name.
-struct Used {
-    home: &'static ClusterFacts,
-    database: Ready,
-    host: String,
-    seen: Arc<Seen>,
+pub(crate) struct Used {
+    pub(crate) home: &'static ClusterFacts,
+    pub(crate) database: Ready,
+    /// Its name.
+    pub(crate) host: String,
+    pub(crate) seen: Arc<Seen>,
     tasks: (JoinHandle<()>, JoinHandle<()>),
 }
 
 impl Used {
     /// A database of this version, in a namespace of its own.
-    async fn begin(version: &str) -> Self {
+    pub(crate) async fn begin(version: &str) -> Self {
         let home = cluster("eu-west-1");
         let (namespace, name) = (unique("upgrade"), unique("aged"));
         apply(home, &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }))
@@ -59,14 +60,19 @@ impl Used {
         let reader = Client::of(home, &database, &host).await;
         let tasks =
             (tokio::spawn(write(writer, Arc::clone(&seen))), tokio::spawn(read(reader, Arc::clone(&seen))));
-        seen.wrote(20, "before the upgrade").await;
+        seen.wrote(20, "before any change").await;
         Self { home, database, host, seen, tasks }
     }
 
     /// Asks for a version.
     async fn wish(&self, version: &str) {
+        self.patch(&json!({ "version": version })).await;
+    }
+
+    /// Writes these fields of the spec.
+    pub(crate) async fn patch(&self, spec: &Value) {
         let Ready { namespace, resource, .. } = &self.database;
-        let patch = json!({ "spec": { "version": version } }).to_string();
+        let patch = json!({ "spec": spec }).to_string();
         let words =
             ["patch", "questdb", resource, "--namespace", namespace, "--type", "merge", "--patch", &patch];
         kubectl(self.home, &words).await.unwrap();
@@ -111,7 +117,7 @@ impl Used {
     }
 
     /// Every acknowledged row is there, once, on the same disk; then all of it goes.
-    async fn end(self, copies: &[String]) {
+    pub(crate) async fn end(self, copies: &[String]) {
         let Self { home, database, host, seen, tasks } = self;
         assert_eq!(volumes(home, &database.volume).await.len(), 1);
         seen.ended.store(true, Ordering::SeqCst);

@@ -1,0 +1,124 @@
+//! A database that somebody wrote down as a resource goes through the guide's table of edits by kubectl alone, while it is written to
+//! and read from by its name: each line comes to be, the guide's waits say when, and no row is lost.
+
+#![cfg(test)]
+
+use cloud::{Cloud as _, DnsRecord, HostedZoneId};
+use resources::names;
+use serde_json::Value;
+use testkit::{eventually, unique};
+
+use crate::change::{Client, claim, machine};
+use crate::main_job::{Ready, aws, volumes};
+use crate::restore::snapshot;
+use crate::support::{ROAD, kubectl, whole};
+use crate::upgrade::{NEWER, Used, get};
+
+/// Where the table is.
+const GUIDE: &str = include_str!("../../../deploy/operator/README.md");
+
+impl Used {
+    /// Carries out a line of the table, as people do.
+    async fn edit(&self, line: &str) {
+        assert!(GUIDE.contains(&format!("| `{line}` |")), "the guide shows no such edit: {line}");
+        self.patch(&serde_saphyr::from_str(&format!("{{{line}}}")).unwrap()).await;
+        let generation = self.read().await["metadata"]["generation"].to_string();
+        let seen = format!("jsonpath={{.status.observedGeneration}}={generation}");
+        // In the order of the guide. What fails for a moment is tried again by the operator, and waited for once more.
+        eventually(ROAD, &format!("all that {line} takes"), async || {
+            self.wait(&seen, "50s").await?;
+            self.wait("condition=Progressing=False", "50s").await?;
+            self.wait("condition=Degraded=False", "1s").await
+        })
+        .await;
+    }
+
+    /// What kubectl prints once this is so of the resource.
+    async fn wait(&self, until: &str, timeout: &str) -> Option<String> {
+        let resource = format!("qdb/{}", self.database.resource);
+        let (until, timeout) = (format!("--for={until}"), format!("--timeout={timeout}"));
+        let words = ["wait", &resource, "--namespace", &self.database.namespace, &until, &timeout];
+        kubectl(self.home, &words).await.ok()
+    }
+
+    async fn read(&self) -> Value {
+        let Ready { namespace, resource, .. } = &self.database;
+        eventually(ROAD, "the resource", async || get(self.home, "questdb", namespace, resource).await).await
+    }
+
+    /// The uid of its pod.
+    async fn pod(&self) -> String {
+        let name = names::pod(&self.database.resource);
+        let found = get(self.home, "pod", &self.database.namespace, &name).await.unwrap();
+        found["metadata"]["uid"].as_str().unwrap().to_owned()
+    }
+
+    /// What QuestDB answers to whoever knows its name.
+    async fn asked(&self, statement: &str) -> Value {
+        let mut client = Client::of(self.home, &self.database, &self.host).await;
+        eventually(ROAD, statement, async || client.ask(statement).await).await
+    }
+
+    async fn records(&self) -> Vec<DnsRecord> {
+        let zone = HostedZoneId::new(&self.home.hosted_zone_id);
+        aws(self.home).await.list_records(&zone, &self.host).await.unwrap()
+    }
+
+    /// It came to this phase: nobody answers to its name, and its disk is there and on no machine.
+    async fn is_away(&self, phase: &str) {
+        let found = self.read().await;
+        assert_eq!(found["status"]["phase"], phase, "{found:#}");
+        let mut client = Client::of(self.home, &self.database, &self.host).await;
+        assert!(client.ask("select 1").await.is_none(), "{phase}: it answers");
+        let kept = volumes(self.home, &self.database.volume).await;
+        assert!(kept.len() == 1 && kept[0].attachments.is_empty(), "{phase}: {kept:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resource_goes_through_the_edits_of_the_guide_without_losing_a_row() {
+    let _whole = whole().await;
+    let used = Used::begin(NEWER).await;
+    let (home, database) = (used.home, &used.database);
+
+    used.edit(r#"config: {cairo.max.uncommitted.rows: "1000"}"#).await;
+    let shown = "(show parameters) where property_path = 'cairo.max.uncommitted.rows'";
+    let shown = used.asked(shown).await;
+    assert_eq!(shown["dataset"][0][2], "1000", "{shown:#}");
+
+    let before = used.pod().await;
+    used.edit("restartNonce: monday").await;
+    assert_ne!(used.pod().await, before, "it was not restarted");
+    used.seen.wrote(20, "after a restart").await;
+
+    used.edit("storage: {sizeGib: 100, iops: 6000, throughput: 500}").await;
+    let disk = volumes(home, &database.volume).await.remove(0);
+    assert_eq!((disk.size_gib, disk.iops, disk.throughput), (100, Some(6000), Some(500)));
+    let size =
+        claim(home, database, "{.status.capacity.storage} of {.spec.resources.requests.storage}").await;
+    assert_eq!(size, "100Gi of 20Gi");
+    used.seen.wrote(20, "after more room").await;
+
+    let before = machine(home, database).await;
+    used.edit("compute: {instanceType: r7i.2xlarge}").await;
+    assert_ne!(machine(home, database).await, before, "it was not moved");
+    used.seen.wrote(20, "after a move").await;
+
+    let copy = unique("copy");
+    let taken = snapshot(home, database, &copy).await;
+    assert_eq!(taken["status"]["volumeId"], database.volume.as_str(), "{taken:#}");
+
+    used.edit("runState: Paused").await;
+    used.is_away("Paused").await;
+    assert!(!used.records().await.is_empty(), "somebody else may take its name");
+    used.edit("runState: Running").await;
+    used.seen.wrote(20, "after a pause").await;
+
+    used.edit("runState: Deleted").await;
+    used.is_away("Deleted").await;
+    let records = used.records().await;
+    assert!(records.is_empty(), "it keeps its name: {records:?}");
+    used.edit("runState: Running").await;
+    used.seen.wrote(20, "after it was deleted and brought back").await;
+    used.end(&[copy]).await;
+}
