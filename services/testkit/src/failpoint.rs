@@ -28,6 +28,14 @@ impl Failpoint {
         Self::of(place, subject, &format!("abort@{passing}"), folder)
     }
 
+    /// The program dies when it passes the same place about the same subject for the `passing`th time: one that is started after
+    /// the death here. Its mark lies in `folder`.
+    pub fn again(&self, passing: u32, folder: &Path) -> Self {
+        let (place, _) = self.order.split_once('=').unwrap_or((&self.order, ""));
+        let mark = folder.join(unique("mark"));
+        Self { order: format!("{place}=abort@{passing},{}", mark.display()), mark }
+    }
+
     /// The program dies when it passes the place for the first time about each subject that begins like this: the program after it
     /// passes that subject and dies at another.
     ///

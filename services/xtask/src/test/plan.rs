@@ -158,27 +158,28 @@ const ALL_FAULTS: Tests = Tests {
     ..Tests::of(&["test", "--workspace", "--test", "faults", "--no-fail-fast"])
 };
 
-/// Integration tests that go through some of many cases each time, and here through all.
-const IN_FULL: &[&str] = &[
-    "operator::crash::a_death_after_any_write_to_aws_is_made_good",
-    "operator::crash::a_death_after_any_write_to_the_api_server_is_made_good",
-    "operator::crash::a_status_that_is_lost_at_a_death_after_any_write_is_made_good",
-    "operator::crash::deaths_after_the_first_step_of_each_kind_are_made_good",
-];
+/// An integration test that goes through some of many cases each time, and here through all.
+const fn in_full(name: &'static str, only: &'static [&'static str]) -> Step {
+    let told: &[_] = &[("SLIPWAY_CRASH_EVERY", "1")];
+    let tests = Tests { only, at_once: AtOnce::Waiting, told, ..Tests::of(OF_INTEGRATION) };
+    Step { name, work: Work::CargoTest(tests) }
+}
 
 const FAULTS: &[Step] = &[
     Step { name: "fault-programs", work: Work::Cargo(BUILD) },
     // Without the rest of the stack, which would only take processors from them.
     Step { name: "fault-servers", work: Work::Servers },
-    Step {
-        name: "tests-in-full",
-        work: Work::CargoTest(Tests {
-            only: IN_FULL,
-            at_once: AtOnce::Waiting,
-            told: &[("SLIPWAY_CRASH_EVERY", "1")],
-            ..Tests::of(OF_INTEGRATION)
-        }),
-    },
+    // Each by itself: as one they would take longer than a step may.
+    in_full("deaths-by-kind", &["operator::crash::deaths_after_the_first_step_of_each_kind_are_made_good"]),
+    in_full("deaths-at-aws", &["operator::crash::a_death_after_any_write_to_aws_is_made_good"]),
+    in_full(
+        "deaths-at-api-server",
+        &["operator::crash::a_death_after_any_write_to_the_api_server_is_made_good"],
+    ),
+    in_full(
+        "deaths-without-status",
+        &["operator::crash::a_status_that_is_lost_at_a_death_after_any_write_is_made_good"],
+    ),
     Step { name: "fault-stack", work: Work::Stack },
     Step { name: "fault-tests", work: Work::CargoTest(ALL_FAULTS) },
 ];
@@ -188,12 +189,15 @@ const FAULTS_AT_FULL_LENGTH: &[Step] = &[
     FAULTS[0],
     FAULTS[1],
     FAULTS[2],
+    FAULTS[3],
+    FAULTS[4],
+    FAULTS[5],
     Step {
         name: "long-integration-tests",
         work: Work::CargoTest(Tests { only: LONG, ..Tests::of(OF_INTEGRATION) }),
     },
-    FAULTS[3],
-    FAULTS[4],
+    FAULTS[6],
+    FAULTS[7],
 ];
 
 const LONG: &[&str] =

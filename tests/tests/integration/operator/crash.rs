@@ -2,10 +2,11 @@
 //! operation in the lives of a database, with its status lost meanwhile, and after the first step of each kind. There is never a
 //! machine, a disk, a firewall, a record or a copy more than there should be, and none is left.
 //!
-//! `cargo xtask test faults` goes through every k, until no operation has as many writes. Anywhere else it is every so-many-th, from
-//! one on that is drawn, so that a few runs meet them all; the first step of each kind is met by each run. Of the lives that are
-//! led less often (`rare`) one is drawn, and led for the writes to the API server alone: all of them at once are more than a small
-//! machine bears beside other tests.
+//! `cargo xtask test faults` goes through every k, until no operation has as many writes: k counts what all operators have written
+//! that carry an operation out, and of one life they die as many writes apart as there are lives. Anywhere else it is every
+//! so-many-th, in one life, from one on that is drawn, so that a few runs meet them all; the first step of each kind is met by each
+//! run. Of the lives that are led less often (`rare`) one is drawn, and led for the writes to the API server alone: all of them at
+//! once are more than a small machine bears beside other tests.
 
 mod life;
 mod origin;

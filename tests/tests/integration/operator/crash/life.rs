@@ -1,14 +1,16 @@
 //! A life of a database whose operator dies, with the next one after each death.
 
 use std::iter;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use cloud::{VolumeId, key};
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use resources::names::condition;
 use resources::names::snapshot::LABEL_SCHEDULE;
-use resources::{Phase, QuestDBStatus, SnapshotPhase, UpgradeResult};
+use resources::{Phase, QuestDBStatus, SnapshotPhase, UpgradeResult, names};
 use serde_json::{Value, json};
 use testkit::{Failpoint, Spawned, eventually, unique};
 
@@ -21,7 +23,7 @@ use super::super::subject::Subject;
 use super::super::truth::plain;
 use super::super::unobserved::left;
 use super::origin::Origin;
-use super::sweep::{Least, Place, Road};
+use super::sweep::{Least, MANY, Place, Road};
 use super::{KEPT, Left, NOTHING, OTHER_VERSION, has, secret};
 
 /// How long a life may be waited for between two deaths, when many are led at once.
@@ -101,25 +103,59 @@ pub(super) struct Turn {
 /// When the operator dies.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Death {
-    /// In every turn, right after it comes to this place for the k-th time.
-    At(Place, u32),
+    /// In every turn, right after it comes to this place for the `first` time of all, and each time that it has come there `apart`
+    /// times since.
+    At { place: Place, first: u32, apart: u32 },
     /// In one turn, right after the first step of each kind.
     OfEachKind(usize),
 }
 
-/// Leads a database down a road; how often its operator died in each turn. Its status may be lost with each death.
+/// A place where operators die one after the other.
+struct Spot {
+    /// Where the next one dies.
+    next: Failpoint,
+    /// How many have died here.
+    deaths: usize,
+}
+
+impl Spot {
+    const fn new(next: Failpoint) -> Self {
+        Self { next, deaths: 0 }
+    }
+
+    fn times(&self) -> usize {
+        self.deaths + self.next.times()
+    }
+}
+
+/// Leads a database down a road; how often its operator died in each turn, at one place. Its status may be lost with each death.
 pub(super) async fn lead(road: &Road, (death, wiped): (Death, bool)) -> Vec<usize> {
     let subject = Subject::new(&unique("dies")).await;
     let others = Others::of(&subject.rig);
     let name = iter::once(&*subject.name);
     let processes = if road.questdb { Some(Processes::of(&subject.rig, name).await) } else { None };
     let origin = Origin::of(&subject, road.source).await;
-    let (places, deaths) = (places(&subject.name, &road.turns, death), 0);
-    let of_each = matches!(death, Death::OfEachKind(_));
+    let (spots, deaths) = (spots(&subject.name, &road.turns, death), 0);
+    let apart = match death {
+        Death::At { apart, .. } => Some(apart),
+        Death::OfEachKind(_) => None,
+    };
     let (mut password, mut disk, mut copies) = (None, origin.disk.clone(), 0);
-    let identity = None;
-    let mut life =
-        Life { road, operator: None, subject, identity, processes, origin, places, of_each, wiped, deaths };
+    let (lease, identity) = (subject.rig.lease().await, None);
+    let access = (subject.rig.rights(&lease).await, lease);
+    let mut life = Life {
+        road,
+        operator: None,
+        access,
+        subject,
+        identity,
+        processes,
+        origin,
+        spots,
+        apart,
+        wiped,
+        deaths,
+    };
     life.start(0).await;
     for (number, turn) in road.turns.iter().enumerate() {
         let what = format!("{} of {}, {death:?}, status lost: {wiped}", turn.word, life.subject.name);
@@ -140,55 +176,63 @@ pub(super) async fn lead(road: &Road, (death, wiped): (Death, bool)) -> Vec<usiz
 }
 
 /// Where it dies, for each turn.
-fn places(name: &str, turns: &[Turn], death: Death) -> Vec<Vec<Failpoint>> {
+fn spots(name: &str, turns: &[Turn], death: Death) -> Vec<Vec<Spot>> {
     let (folder, mut generation) = (testkit::scratch(), 0);
-    let place = |(number, turn): (usize, &Turn)| {
+    let spots = |(number, turn): (usize, &Turn)| {
         generation = turn.act.generation(generation);
         let position = format!("{name}:{generation}");
         match death {
-            Death::At(place, k) => {
+            Death::At { place, first, .. } => {
                 let passings = turn.act.passings(place, &position).into_iter();
-                passings.map(|(place, about)| Failpoint::abort_at(place, &about, k, &folder)).collect()
+                let points =
+                    passings.map(|(place, about)| Failpoint::abort_at(place, &about, first, &folder));
+                points.map(Spot::new).collect()
             }
             Death::OfEachKind(of) if of == number && turn.act.is_of_database() => {
                 let beginning = format!("{position}:");
-                vec![Failpoint::abort_at_each("operator.kind", &beginning, &folder).unwrap()]
+                vec![Spot::new(Failpoint::abort_at_each("operator.kind", &beginning, &folder).unwrap())]
             }
             Death::OfEachKind(_) => Vec::new(),
         }
     };
-    turns.iter().enumerate().map(place).collect()
+    turns.iter().enumerate().map(spots).collect()
 }
 
 struct Life<'a> {
     road: &'a Road,
     operator: Option<Spawned>,
+    /// The way of all operators to the API server, and where their Lease is.
+    access: (PathBuf, String),
     subject: Subject,
     /// The database that a resource stands for which was made by hand.
     identity: Option<String>,
     processes: Option<Processes>,
     origin: Origin,
-    places: Vec<Vec<Failpoint>>,
-    /// Whether one place is met by many.
-    of_each: bool,
+    /// By turn.
+    spots: Vec<Vec<Spot>>,
+    /// How many times operators come to a place between two deaths there, if it is not one place that is met by many.
+    apart: Option<u32>,
     wiped: bool,
     deaths: usize,
 }
 
 impl Life<'_> {
-    /// Another operator, which dies from this turn on where none before it has died.
+    /// Another operator, which dies from this turn on where the next one is to die. It need not wait for the end of the Lease of
+    /// the one before it: there is none any more.
     async fn start(&mut self, number: usize) {
-        let rig = &self.subject.rig;
-        let lease = rig.lease().await;
+        let (rig, (kubeconfig, lease)) = (&self.subject.rig, &self.access);
+        let leases: Api<Lease> = Api::namespaced(rig.admin.clone(), lease);
+        if leases.get_opt(names::OPERATOR).await.unwrap().is_some() {
+            leases.delete(names::OPERATOR, &DeleteParams::default()).await.unwrap();
+        }
         let versions = [domain::catalogue::DEFAULT_VERSION, OTHER_VERSION, BROKEN_VERSION].join(",");
         let more = [("SLIPWAY_RESYNC", "1s"), ("SLIPWAY_QUESTDB_VERSIONS", versions.as_str())];
         // A resource that is made anew comes to the same places again.
         let mut anew = self.road.turns.iter().skip(number + 1);
         let until = anew.position(|turn| matches!(turn.act, Act::Make(_)));
-        let until = until.map_or(self.places.len(), |more| number + 1 + more);
-        let places = self.places[number..until].iter().flatten();
-        let places: Vec<_> = places.filter(|place| self.of_each || !place.has_fired()).collect();
-        self.operator = Some(rig.spawn((&lease, &rig.rights(&lease).await), &places, &more));
+        let until = until.map_or(self.spots.len(), |more| number + 1 + more);
+        let places: Vec<_> = self.spots[number..until].iter().flatten().map(|spot| &spot.next).collect();
+        self.operator = Some(rig.spawn((lease, kubeconfig), &places, &more));
     }
 
     async fn carry_out(&mut self, (number, turn): (usize, &Turn), what: &str) {
@@ -198,7 +242,10 @@ impl Life<'_> {
             self.start(number).await;
         }
         self.ask(turn.act).await;
+        let mut died = 0;
         while self.dies(turn, what).await {
+            died += 1;
+            assert!(died <= MANY, "{what}: no end of writes");
             self.stop().await;
             if self.wiped {
                 self.wipe(turn.act).await;
@@ -296,7 +343,7 @@ impl Life<'_> {
     /// How often an operator came where it dies, in all turns: of the last thing that it says it may die when the next turn has
     /// begun.
     fn met(&self) -> usize {
-        self.places.iter().flatten().map(Failpoint::times).sum()
+        self.spots.iter().flatten().map(Spot::times).sum()
     }
 
     /// A resource that was made by hand stands for the database that the one before it stood for.
@@ -354,21 +401,31 @@ impl Life<'_> {
         let operator = self.operator.take().unwrap();
         if self.met() > self.deaths {
             operator.dies(PATIENCE).await.unwrap();
-            self.deaths = self.met();
         } else if let Err(error) = operator.kill().await {
             // It was quicker.
             assert!(self.met() > self.deaths, "{error:#}");
-            self.deaths = self.met();
+        }
+        self.deaths = self.met();
+        self.renew();
+    }
+
+    /// Where one died, another one dies further on.
+    fn renew(&mut self) {
+        let Some(apart) = self.apart else { return };
+        let folder = testkit::scratch();
+        for spot in self.spots.iter_mut().flatten().filter(|spot| spot.next.has_fired()) {
+            spot.next = spot.next.again(apart, &folder);
+            spot.deaths += 1;
         }
     }
 
-    /// Nobody works any more; how often an operator died in each turn.
+    /// Nobody works any more; how often an operator died in each turn, at one place.
     async fn end(mut self) -> Vec<usize> {
         self.stop().await;
         self.origin.end(&self.subject.rig).await;
         self.subject.rig.end().await;
-        let times = |places: &Vec<Failpoint>| places.iter().map(Failpoint::times).sum::<usize>();
-        self.places.iter().map(times).collect()
+        let most = |spots: &Vec<Spot>| spots.iter().map(Spot::times).max().unwrap_or_default();
+        self.spots.iter().map(most).collect()
     }
 }
 

@@ -11,10 +11,15 @@ use super::origin::Source;
 
 /// After every how-manieth write of an operation a death comes: 1 for all of them.
 const EVERY: &str = "SLIPWAY_CRASH_EVERY";
+/// How many writes of an operation are between two deaths in one life. More than it has: of one life it dies once.
+const APART: &str = "SLIPWAY_CRASH_APART";
 /// The seed by which the same ones are chosen again.
 const SEED: &str = "SLIPWAY_CRASH_SEED";
 /// No operation has as many writes.
-const MANY: u32 = 80;
+pub(super) const MANY: u32 = 80;
+/// Lives of one road that are led at once. More of them would begin lives that nobody needs, before the first is known of which
+/// that is so; with the other roads there are enough to fill the room.
+const ON_A_ROAD: usize = 2;
 /// Lives that are led at once, in all tests together. Each has an operator of its own.
 const AT_ONCE: usize = 8;
 static ROOM: Semaphore = Semaphore::const_new(AT_ONCE);
@@ -36,8 +41,8 @@ impl Place {
         }
     }
 
-    /// After every how-manieth of them a death comes, unless another number is told.
-    const fn every(self) -> u64 {
+    /// How many of them are between two deaths in one life, unless another number is told.
+    const fn apart(self) -> u64 {
         match self {
             Self::Api => 12,
             Self::Aws => 4,
@@ -119,23 +124,25 @@ pub(super) fn all_or_one(mut roads: Vec<Road>) -> Vec<Road> {
     vec![roads.swap_remove(usize::try_from(drawn).unwrap())]
 }
 
-/// Every so-many-th k from the first on.
+/// Every so-many-th k from the first on. Of those, a life has every so-many-th from its first on: its operators die one after the
+/// other, and what one of them has written counts for the next.
 #[derive(Clone, Copy, Debug)]
 struct Choice {
     first: u32,
     every: u32,
+    /// Between two deaths of a life: a multiple of `every`.
+    apart: u32,
 }
 
 impl Choice {
+    /// Where nothing is told, that of one life.
     fn of(place: Place) -> Self {
-        let every = testkit::setting(EVERY).unwrap_or_else(|| place.every()).max(1);
+        let apart = testkit::setting(APART).unwrap_or_else(|| place.apart()).max(1);
+        let every = testkit::setting(EVERY).unwrap_or(apart).max(1);
         let first = 1 + Random::new(testkit::seed(SEED)).below(every);
-        Self { first: u32::try_from(first).unwrap(), every: u32::try_from(every).unwrap() }
-    }
-
-    /// Where little is chosen, a few lives at once tell soon that no more are to be led.
-    const fn at_once(self) -> usize {
-        if self.every == 1 { AT_ONCE } else { 2 }
+        let number = |number: u64| u32::try_from(number).unwrap();
+        let apart = apart.next_multiple_of(every);
+        Self { first: number(first), every: number(every), apart: number(apart) }
     }
 
     /// The greatest k that is chosen up to this number.
@@ -153,7 +160,7 @@ struct Known {
     begun: u32,
     /// The greatest k at which a death came, by turn.
     last: Vec<u32>,
-    /// The least k that was not reached, by turn.
+    /// The least k of a first death that did not come, by turn.
     end: Vec<Option<u32>>,
 }
 
@@ -166,18 +173,21 @@ impl Known {
         self.end[turn].is_some_and(|end| end <= k)
     }
 
-    /// The k of the next life and its turns, if there is to be one. Those are left out that are led to nothing any more.
+    /// The k of the first deaths in the next life and its turns, if there is to be one: what comes later is met by those before it.
+    /// Turns are left out that are led to nothing any more.
     fn next(&mut self) -> Option<(u32, Vec<usize>)> {
         let k = self.choice.first + self.choice.every * self.begun;
         let open = (0..self.shape.turns).filter(|turn| !self.is_over(*turn, k));
-        let until = open.map(|turn| self.shape.reached_by(turn)).max().filter(|_| k <= MANY)?;
+        let most = self.choice.apart.min(MANY);
+        let until = open.map(|turn| self.shape.reached_by(turn)).max().filter(|_| k <= most)?;
         self.begun += 1;
         Some((k, self.shape.as_far_as(until)))
     }
 
-    fn note(&mut self, turn: usize, k: u32, died: bool) {
-        if died {
-            self.last[turn] = self.last[turn].max(k);
+    /// So many deaths came in a turn of a life, of which the first was to come at k.
+    fn note(&mut self, turn: usize, k: u32, deaths: u32) {
+        if let Some(more) = deaths.checked_sub(1) {
+            self.last[turn] = self.last[turn].max(k + self.choice.apart * more);
         } else {
             self.end[turn] = Some(self.end[turn].map_or(k, |end| end.min(k)));
         }
@@ -188,22 +198,25 @@ impl Known {
         let wanted = least.iter().map(|least| self.choice.up_to(*least).unwrap_or(0));
         let short = self.last.iter().zip(wanted).any(|(last, wanted)| *last < wanted);
         assert!(!short, "deaths at {:?} of at least {least:?} writes, {:?}", self.last, self.choice);
-        assert!(self.end.iter().all(Option::is_some), "no end of writes: {:?}", self.last);
+        let is_whole = self.choice.apart <= MANY || self.end.iter().all(Option::is_some);
+        assert!(is_whole, "no end of writes: {:?}", self.last);
     }
 }
 
-/// A life for each k that is chosen, with a death after the k-th write of each turn that has as many.
+/// As many lives as it takes until a death came after each write that is chosen, of each turn that has as many.
 pub(super) async fn sweep(road: &Road, place: Place, wiped: bool) {
-    let known = Mutex::new(Known::new(road.shape(), Choice::of(place)));
-    let (at_once, shared) = (known.lock().unwrap().choice.at_once(), &known);
-    let leaders = (0..at_once).map(|_| async move {
+    let choice = Choice::of(place);
+    let known = Mutex::new(Known::new(road.shape(), choice));
+    let (apart, shared) = (choice.apart, &known);
+    let leaders = (0..ON_A_ROAD).map(|_| async move {
         loop {
             let _room = ROOM.acquire().await.unwrap();
             let next = shared.lock().unwrap().next();
-            let Some((k, numbers)) = next else { return };
-            let times = lead(&road.part(&numbers), (Death::At(place, k), wiped)).await;
-            for (number, times) in numbers.into_iter().zip(times) {
-                shared.lock().unwrap().note(number, k, times > 0);
+            let Some((first, numbers)) = next else { return };
+            let death = Death::At { place, first, apart };
+            let deaths = lead(&road.part(&numbers), (death, wiped)).await;
+            for (number, deaths) in numbers.into_iter().zip(deaths) {
+                shared.lock().unwrap().note(number, first, u32::try_from(deaths).unwrap());
             }
         }
     });
@@ -237,27 +250,24 @@ pub(super) async fn kinds(road: &Road) {
 
 #[test]
 fn a_turn_is_led_until_it_has_no_more_writes_and_no_longer_than_it_is_needed() {
-    let led = |writes: &[u32], ending: usize| {
+    let led = |writes: &[u32], ending: usize, apart: u32| {
         let (shape, mut led) = (Shape { turns: writes.len(), ending }, Vec::new());
-        let mut known = Known::new(shape, Choice { first: 1, every: 1 });
+        let mut known = Known::new(shape, Choice { first: 1, every: 1, apart });
         while let Some((k, numbers)) = known.next() {
             for turn in &numbers {
-                known.note(*turn, k, k <= writes[*turn]);
+                known.note(*turn, k, writes[*turn].checked_sub(k).map_or(0, |more| 1 + more / apart));
             }
             led.push(numbers);
         }
         assert_eq!(known.last, writes);
-        assert!(
-            known.end.iter().zip(writes).all(|(end, writes)| *end == Some(writes + 1)),
-            "{:?}",
-            known.end
-        );
         known.judge(writes);
         led
     };
-    assert_eq!(led(&[4, 1, 3], 1), [vec![0, 1, 2], vec![0, 1, 2], vec![0, 2], vec![0, 2], vec![0, 2]]);
-    assert_eq!(led(&[2, 1, 1, 1], 2), [vec![0, 1, 2, 3], vec![0, 1, 2, 3], vec![0, 2, 3]]);
-    assert_eq!(led(&[1, 2], 2), [[0, 1]; 3], "one that is led whole");
+    let alone = 2 * MANY;
+    assert_eq!(led(&[4, 1, 3], 1, alone), [vec![0, 1, 2], vec![0, 1, 2], vec![0, 2], vec![0, 2], vec![0, 2]]);
+    assert_eq!(led(&[2, 1, 1, 1], 2, alone), [vec![0, 1, 2, 3], vec![0, 1, 2, 3], vec![0, 2, 3]]);
+    assert_eq!(led(&[1, 2], 2, alone), [[0, 1]; 3], "one that is led whole");
+    assert_eq!(led(&[7, 1, 3], 1, 3), [vec![0, 1, 2], vec![0, 1, 2], vec![0, 2]], "several deaths in a life");
 }
 
 #[test]
@@ -266,6 +276,6 @@ fn a_few_runs_choose_every_write() {
     let mut all: Vec<u32> = (1..=5).flat_map(chosen).collect();
     all.sort_unstable();
     assert_eq!(all, (1..=20).collect::<Vec<_>>());
-    let choice = Choice { first: 3, every: 5 };
+    let choice = Choice { first: 3, every: 5, apart: 5 };
     assert_eq!([2, 3, 7, 8, 13].map(|most| choice.up_to(most)), [None, Some(3), Some(3), Some(8), Some(13)]);
 }
