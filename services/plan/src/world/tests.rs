@@ -14,6 +14,7 @@ mod drift;
 mod ends;
 mod enumerated;
 mod foreground;
+mod half;
 mod held;
 mod identity;
 mod kubernetes;
@@ -68,10 +69,7 @@ fn phase(world: &World) -> Option<Phase> {
 fn check_serving(world: &World, trouble: Option<Trouble>) {
     assert_eq!(phase(world), Some(Phase::Ready), "{trouble:?}");
     let living: Vec<_> = world.instances.iter().filter(|instance| !instance.state.is_ending()).collect();
-    assert!(
-        living.iter().all(|instance| world.protected.contains(&instance.id)),
-        "{trouble:?}: not protected"
-    );
+    assert!(living.iter().all(|instance| world.is_protected(&instance.id)), "{trouble:?}: not protected");
     let counts =
         (living.len(), world.volumes.len(), world.groups.len(), world.records.len(), world.secrets_drawn);
     assert_eq!(counts, (1, 1, 1, oracle::records_wanted(world), 1), "{trouble:?}");

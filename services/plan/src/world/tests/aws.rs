@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use cloud::{
-    ChangeId, ClientToken, DnsChange, DnsChangeState, Instance, InstanceId, InstanceState, RecordChange,
-    Role, SecurityGroup, SecurityGroupId, Tags, Volume, VolumeId, VolumeKind, VolumeState, key,
+    ChangeId, ClientToken, DnsChange, DnsChangeState, Instance, InstanceId, InstanceState, Protection,
+    RecordChange, Role, SecurityGroup, SecurityGroupId, Tags, Volume, VolumeId, VolumeKind, VolumeState, key,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -79,11 +79,8 @@ impl World {
     fn on_aws_at_the_end(&mut self, step: &Step, seen: &QuestDB) -> Result<(), Refusal> {
         match step {
             Step::ProveLeft(left) => self.check_left(left, seen)?,
-            Step::Protect { instance } => {
-                self.protected.retain(|id| id != instance);
-                self.protected.push(instance.clone());
-            }
-            Step::Unprotect { instance } => self.protected.retain(|id| id != instance),
+            Step::Protect { instance } => self.protected.set(instance, Protection::ON),
+            Step::Unprotect { instance } => self.protected.set(instance, Protection::OFF),
             Step::TerminateInstance { instance } => {
                 assert!(!self.protected.contains(instance), "{instance} is ended while it is protected");
                 self.check_unused(instance);
@@ -329,7 +326,7 @@ impl World {
         self.third = super::oracle::is_third_needed(self);
         let number = self.next();
         let id = InstanceId::new(format!("i-{number}"));
-        self.protected.push(id.clone());
+        self.protected.set(&id, Protection::ON);
         let last = u8::try_from(number).unwrap();
         self.instances.push(Instance {
             id,

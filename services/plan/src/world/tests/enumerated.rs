@@ -21,7 +21,7 @@ fn begun(operation: &Operation) -> World {
 }
 
 /// What an undisturbed run comes to.
-fn undisturbed(operation: &Operation) -> (World, Run) {
+pub(super) fn undisturbed(operation: &Operation) -> (World, Run) {
     let mut world = begun(operation);
     let before = world.modified;
     let run = record(&mut world);
@@ -90,14 +90,19 @@ fn every_step_may_fail_once() {
         });
         for trouble in troubles {
             let what = format!("{}, {trouble:?}", operation.name);
-            // The pass before the trouble begins with the same world as without it.
-            let (before, world) = passes.iter().rev().find(|(taken, _)| *taken <= trouble.at).unwrap();
-            let mut world = world.clone();
-            settle_after(&mut world, *before, Some(trouble), false);
-            check_end(&world, &what);
-            assert_same(&world, &end, &what);
+            comes_to(&end, &passes, trouble, &what);
         }
     }
+}
+
+/// The end is the same with a trouble on the way.
+pub(super) fn comes_to(end: &World, passes: &[(usize, World)], trouble: Trouble, what: &str) {
+    // The pass before the trouble begins with the same world as without it.
+    let (before, world) = passes.iter().rev().find(|(taken, _)| *taken <= trouble.at).unwrap();
+    let mut world = world.clone();
+    settle_after(&mut world, *before, Some(trouble), false);
+    check_end(&world, what);
+    assert_same(&world, end, what);
 }
 
 #[test]

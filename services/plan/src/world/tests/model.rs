@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use cloud::{
-    ChangeId, DnsChange, DnsChangeState, DnsRecord, Instance, InstanceId, Protection, SecurityGroup, Volume,
-    VolumeModification, VolumeSnapshot,
+    ChangeId, DnsChange, DnsChangeState, DnsRecord, Instance, SecurityGroup, Volume, VolumeModification,
+    VolumeSnapshot,
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
@@ -14,6 +14,7 @@ use resources::{Phase, QuestDB, QuestDBSnapshot, QuestDBStatus, names};
 
 use super::blind::Blind;
 use super::copies::Copied;
+use super::half::Protected;
 use crate::fixture::{settings, validated};
 use crate::references::{Reference, references};
 use crate::secrets::Origin;
@@ -30,6 +31,8 @@ pub(crate) enum Lost {
     Request,
     /// It was done and nobody heard.
     Answer,
+    /// Of several calls only the first was done.
+    Half,
 }
 
 /// Why the other side did not do a step.
@@ -53,7 +56,7 @@ pub(crate) struct World {
     /// Other databases of the namespace, and their routes.
     pub(super) neighbours: (Vec<Arc<QuestDB>>, Vec<Route>),
     pub(crate) instances: Vec<Instance>,
-    pub(crate) protected: Vec<InstanceId>,
+    pub(crate) protected: Protected,
     pub(crate) volumes: Vec<Volume>,
     /// A volume that is not this database's, or not yet.
     pub(crate) offered: Option<Volume>,
@@ -158,7 +161,7 @@ impl World {
             children: Children::default(),
             neighbours: (Vec::new(), Vec::new()),
             instances: Vec::new(),
-            protected: Vec::new(),
+            protected: Protected::default(),
             volumes: Vec::new(),
             offered: None,
             copies: Vec::new(),
@@ -356,11 +359,6 @@ impl World {
         let Some(id) = &source.volume_id else { return Some(Source::Copies(self.copies.clone())) };
         let mut all = self.volumes.iter().chain(&self.offered);
         Some(Source::Volume(all.find(|found| found.id.as_str() == id).cloned().map(Box::new)))
-    }
-
-    /// What EC2 says of an instance's protection.
-    pub(crate) fn protection(&self, instance: &InstanceId) -> Protection {
-        if self.protected.contains(instance) { Protection::ON } else { Protection::OFF }
     }
 
     /// Carries out a step, as the real ones would, for somebody who saw this resource.

@@ -90,7 +90,7 @@ fn check_counts(world: &World, what: &str) {
         Goal::Serve => {
             assert_eq!((counts, disks), ((1, 1, records_wanted(world)), 1), "{what}");
             let machine = living(world).next().unwrap();
-            assert!(world.protected.contains(&machine.id), "{what}: {} serves unprotected", machine.id);
+            assert!(world.is_protected(&machine.id), "{what}: {} serves unprotected", machine.id);
             let on = world.volumes[0].live_attachments().map(|found| &found.instance);
             assert_eq!(on.collect::<Vec<_>>(), [&machine.id], "{what}");
             assert_eq!(world.children.nodes.len(), 1, "{what}: Nodes of machines that are gone");

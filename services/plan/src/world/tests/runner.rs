@@ -85,6 +85,7 @@ pub(super) fn pass_under(
         *taken += 1;
         let mut done = match fails {
             Some(Trouble { lost: Lost::Request, .. }) => Err("lost"),
+            Some(Trouble { lost: Lost::Half, .. }) => world.half_do(&action.step),
             _ => carry_out(world, &action.step, &seen, twice),
         };
         if let Some(trouble) = fails {
