@@ -13,7 +13,7 @@ mod origin;
 mod rare;
 mod sweep;
 
-use cloud::{RecordKind, VolumeId, VolumeState};
+use cloud::{DnsRecord, RecordKind, VolumeId, VolumeState};
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -32,6 +32,8 @@ const OTHER_VERSION: &str = "9.3.5";
 type Left = [usize; 4];
 
 const SERVING: Left = [1, 1, 1, 1];
+/// No name leads to what takes no ports of its machine.
+const PORTLESS: Left = [1, 1, 1, 0];
 const PAUSED: Left = [0, 1, 1, 0];
 const KEPT: Left = [0, 1, 0, 0];
 const NOTHING: Left = [0; 4];
@@ -179,8 +181,8 @@ async fn has(subject: &Subject, wanted: Left, what: &str) -> Option<VolumeId> {
     let mut volumes = rig.volumes().await;
     volumes.retain(|volume| !matches!(volume.state, VolumeState::Deleting | VolumeState::Deleted));
     let groups = rig.groups().await.len();
-    let records = rig.records(&rig.hostname(&subject.name)).await;
-    let addresses = records.iter().filter(|record| record.kind == RecordKind::A).count();
+    let records = records(subject).await;
+    let addresses = addresses(&records);
     let found = [machines.len(), volumes.len(), groups, addresses];
     assert_eq!(found, wanted, "{what}: {machines:?} {volumes:?} {records:?}");
     assert!(wanted != NOTHING || records.is_empty(), "{what}: {records:?}");
@@ -189,6 +191,23 @@ async fn has(subject: &Subject, wanted: Left, what: &str) -> Option<VolumeId> {
         assert!(protection.termination && protection.stop, "{what}: {} is not protected", machine.id);
     }
     volumes.pop().map(|volume| volume.id)
+}
+
+/// Another name than the one it is born with.
+fn other_hostname(subject: &Subject) -> String {
+    subject.rig.hostname(&format!("{}-anew", subject.name))
+}
+
+/// The records of all its names.
+async fn records(subject: &Subject) -> Vec<DnsRecord> {
+    let rig = &subject.rig;
+    let mut records = rig.records(&rig.hostname(&subject.name)).await;
+    records.extend(rig.records(&other_hostname(subject)).await);
+    records
+}
+
+fn addresses(records: &[DnsRecord]) -> usize {
+    records.iter().filter(|record| record.kind == RecordKind::A).count()
 }
 
 /// The password that was drawn for it.

@@ -24,7 +24,7 @@ use super::super::truth::plain;
 use super::super::unobserved::left;
 use super::origin::Origin;
 use super::sweep::{Least, MANY, Place, Road};
-use super::{KEPT, Left, NOTHING, OTHER_VERSION, has, secret};
+use super::{KEPT, Left, NOTHING, OTHER_VERSION, addresses, has, other_hostname, records, secret};
 
 /// How long a life may be waited for between two deaths, when many are led at once.
 const LONG: Duration = Duration::from_mins(6);
@@ -226,7 +226,11 @@ impl Life<'_> {
             leases.delete(names::OPERATOR, &DeleteParams::default()).await.unwrap();
         }
         let versions = [domain::catalogue::DEFAULT_VERSION, OTHER_VERSION, BROKEN_VERSION].join(",");
-        let more = [("SLIPWAY_RESYNC", "1s"), ("SLIPWAY_QUESTDB_VERSIONS", versions.as_str())];
+        let more = [
+            ("SLIPWAY_RESYNC", "1s"),
+            ("SLIPWAY_ZONE_PERIOD", "5s"),
+            ("SLIPWAY_QUESTDB_VERSIONS", versions.as_str()),
+        ];
         // A resource that is made anew comes to the same places again.
         let mut anew = self.road.turns.iter().skip(number + 1);
         let until = anew.position(|turn| matches!(turn.act, Act::Make(_)));
@@ -276,13 +280,16 @@ impl Life<'_> {
         }
     }
 
-    /// Says a wish, with what the disk was made from: that stays what it is.
+    /// Says a wish, with what the disk was made from, which stays what it is, and with the whole of a name.
     async fn wish(&mut self, change: fn(&mut Value)) {
-        let source = self.origin.source.clone();
+        let (source, hostname) = (self.origin.source.clone(), other_hostname(&self.subject));
         let wish = |spec: &mut Value| {
             change(spec);
             if let Some(source) = source {
                 spec["storage"]["source"] = source;
+            }
+            if let Some(other) = spec.pointer_mut("/network/hostname") {
+                *other = json!(hostname);
             }
         };
         self.subject.wish(wish).await;
@@ -378,6 +385,14 @@ impl Life<'_> {
 
     /// There is what there should be, and no copy but those that were to be made, which are whole; its one disk.
     async fn judge(&self, turn: &Turn, wanted: usize, what: &str) -> Option<VolumeId> {
+        if self.wiped {
+            // Of a name that no status tells any more the next list of the zone tells.
+            let wanted = turn.left[3];
+            eventually(PATIENCE, &format!("{what}: {wanted} names"), async || {
+                (addresses(&records(&self.subject).await) == wanted).then_some(())
+            })
+            .await;
+        }
         let disk = has(&self.subject, turn.left, what).await;
         if turn.left == NOTHING || matches!(turn.act, Act::Delete) {
             // Beside a disk that is kept its credentials are.

@@ -9,7 +9,7 @@ use super::super::others::BROKEN_VERSION;
 use super::life::{Act, Turn};
 use super::origin::Source;
 use super::sweep::{Least, Road};
-use super::{KEPT, LEAST, SERVING, turn_of, wish};
+use super::{KEPT, LEAST, PORTLESS, SERVING, turn_of, wish};
 
 /// How many GiB a disk has that was there before.
 const FOUND_GIB: u32 = 12;
@@ -39,13 +39,16 @@ fn copied_by_hand() -> Road {
     Road { ending: turns.len(), turns, questdb: true, source: None }
 }
 
-/// What can change while the machine stays, there and back: read again, restarted, online; keys that are drawn and taken back.
+/// What can change while the machine stays, there and back: read again, restarted, online; keys that are drawn and taken back; no
+/// ports of the machine, and another name.
 fn tuned() -> Road {
+    let tune = wish("tune", changed, Phase::Ready, Least { api: 6, aws: 2, kinds: 6 });
     let turns = vec![
         wish("create", |_| {}, Phase::Ready, Least { kinds: 0, ..LEAST[0] }),
         wish("reload", reloaded, Phase::Ready, Least { api: 4, aws: 0, kinds: 3 }),
-        wish("tune", changed, Phase::Ready, Least { api: 6, aws: 2, kinds: 6 }),
+        Turn { left: PORTLESS, ..tune },
         wish("restart", restarted, Phase::Ready, Least { api: 5, aws: 1, kinds: 5 }),
+        wish("rename", renamed, Phase::Ready, Least { api: 2, aws: 2, kinds: 2 }),
         wish("purge", purged, Phase::Deleted, LEAST[5]),
     ];
     Road { turns, ending: 1, questdb: true, source: None }
@@ -59,7 +62,7 @@ fn changed(spec: &mut Value) {
     reloaded(spec);
     faster(spec);
     spec["network"] = json!({
-        "allowedCidrs": ["10.9.0.0/16"], "egress": { "cidrs": ["10.8.0.0/16"] },
+        "allowedCidrs": ["10.9.0.0/16"], "egress": { "cidrs": ["10.8.0.0/16"] }, "hostPorts": false,
         "service": { "annotations": { "example.com/a": "1" } },
     });
     spec["pod"] = json!({
@@ -75,8 +78,14 @@ fn restarted(spec: &mut Value) {
     spec["restartNonce"] = json!("once");
 }
 
-fn purged(spec: &mut Value) {
+/// Which name it is, is known to whoever leads the life.
+fn renamed(spec: &mut Value) {
     restarted(spec);
+    spec["network"]["hostname"] = json!("");
+}
+
+fn purged(spec: &mut Value) {
+    renamed(spec);
     spec["runState"] = json!("Purged");
 }
 
