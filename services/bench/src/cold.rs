@@ -1,4 +1,4 @@
-//! B12, the start of an operator that knows nothing, in a cluster of ten thousand databases at rest.
+//! B12, the start of an operator that knows nothing, in a cluster of ten thousand databases at rest, all paused.
 //!
 //! Product: from the start of the program until it has found every database as it should be; it must write nothing. Anchor:
 //! a list of the same objects, and their decoding.

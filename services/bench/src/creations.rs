@@ -5,6 +5,10 @@
 //! them does not count. Anchor: the lower of two rates: five times
 //! the twenty requests a second that operators written with client-go are limited to, and three quarters of what a
 //! bare loop of applies reaches on the same API server.
+//!
+//! `memory`: what another operator takes that begins when all of that is there, as a part of what is promised: 60 MB and two and a
+//! half times the bytes of these objects, without what the API server notes of their managers. Databases with all of their objects
+//! are measured here alone: those of B9o to B12 are paused.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,18 +16,21 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource, ResourceExt as _};
 use resources::{QuestDB, names};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use testkit::unique;
 use tokio::sync::mpsc;
 
 use crate::ground::Ground;
+use crate::memory::{BASE, FACTOR};
 use crate::meter::real;
 use crate::pace::until;
 use crate::process::Process;
@@ -53,11 +60,11 @@ type Names = BTreeMap<String, String>;
 /// Measures a slice.
 pub async fn measure(slice: Slice) -> anyhow::Result<Results> {
     let ground = Ground::prepare().await?;
-    let measured = match slice {
+    let (writes, memory) = match slice {
         Slice::Product => product(&ground).await?,
-        Slice::Anchor => anchor(&ground).await?,
+        Slice::Anchor => (anchor(&ground).await?, 1.0),
     };
-    Ok(Results::from([("writes".to_owned(), measured)]))
+    Ok(Results::from([("writes".to_owned(), writes), ("memory".to_owned(), memory)]))
 }
 
 async fn anchor(ground: &Ground) -> anyhow::Result<f64> {
@@ -72,12 +79,15 @@ async fn anchor(ground: &Ground) -> anyhow::Result<f64> {
     Ok(LIMITED.min(SHARE * bare))
 }
 
-async fn product(ground: &Ground) -> anyhow::Result<f64> {
+/// Writes a second, and the part of what it may take in memory.
+async fn product(ground: &Ground) -> anyhow::Result<(f64, f64)> {
     let admin = &ground.admin;
     let namespace = testkit::temporary_namespace(admin, "bench-creations").await?;
     let (told, launched) = mpsc::unbounded_channel();
     let region = Region::start(told).await?;
-    let operator = operator(ground, &namespace, &region).await?;
+    let cluster = unique("bench");
+    let place = Place { namespace: &namespace, cluster: &cluster, region: &region };
+    let operator = operator(ground, place).await?;
     // Nobody else may write the spec of what is managed.
     let provisioner = testkit::client(&ground.cluster.provisioner_kubeconfig).await?;
     let resources: Names =
@@ -91,13 +101,75 @@ async fn product(ground: &Ground) -> anyhow::Result<f64> {
     };
     let took = began.elapsed();
     operator.kill().await?;
+    let memory = match made {
+        Ok(()) => memory(ground, place).await,
+        Err(error) => Err(error),
+    };
     machines.abort();
     clear(admin, &namespace).await?;
-    made?;
-    Ok(real(DATABASES * NEEDED) / took.as_secs_f64())
+    Ok((real(DATABASES * NEEDED) / took.as_secs_f64(), memory?))
 }
 
-async fn operator(ground: &Ground, namespace: &str, region: &Region) -> anyhow::Result<Process> {
+/// Memory of an operator that begins with all objects there, as a part of what it may take.
+async fn memory(ground: &Ground, place: Place<'_>) -> anyhow::Result<f64> {
+    let leases: Api<Lease> = Api::namespaced(ground.admin.clone(), place.namespace);
+    // The one before it is gone, and its Lease would be waited out.
+    leases.delete(names::OPERATOR, &DeleteParams::default()).await.map(drop).context("freeing the Lease")?;
+    let operator = operator(ground, place).await?;
+    until(MADE, "as many passes as there are databases", async || {
+        let passes = operator.metric("controller_runtime_reconcile_total", "controller=\"questdb\"").await?;
+        Ok((passes >= real(DATABASES)).then_some(()))
+    })
+    .await?;
+    let resident = operator.resident()?;
+    operator.kill().await?;
+    Ok(resident / (BASE + FACTOR * real(bytes(&ground.admin, place.namespace).await?) / 1e6))
+}
+
+/// Bytes of the objects of all databases.
+async fn bytes(admin: &kube::Client, namespace: &str) -> anyhow::Result<usize> {
+    let ours = ListParams::default().labels(&format!("{}={namespace}", names::LABEL_NAMESPACE));
+    let all = ListParams::default();
+    let sizes = [
+        size(&Api::<QuestDB>::namespaced(admin.clone(), namespace), &all).await?,
+        size(&Api::<StatefulSet>::namespaced(admin.clone(), namespace), &all).await?,
+        size(&Api::<Service>::namespaced(admin.clone(), namespace), &all).await?,
+        size(&Api::<ConfigMap>::namespaced(admin.clone(), namespace), &all).await?,
+        size(&Api::<Secret>::namespaced(admin.clone(), namespace), &all).await?,
+        size(&Api::<PersistentVolumeClaim>::namespaced(admin.clone(), namespace), &all).await?,
+        size(&Api::<NetworkPolicy>::namespaced(admin.clone(), namespace), &all).await?,
+        size(&Api::<PodDisruptionBudget>::namespaced(admin.clone(), namespace), &all).await?,
+        size(&Api::<PersistentVolume>::all(admin.clone()), &ours).await?,
+        size(&Api::<Node>::all(admin.clone()), &ours).await?,
+    ];
+    Ok(sizes.into_iter().sum())
+}
+
+async fn size<K>(api: &Api<K>, which: &ListParams) -> anyhow::Result<usize>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
+{
+    let mut size = 0;
+    for mut one in api.list(which).await.context("listing what is there")?.items {
+        one.meta_mut().managed_fields = None;
+        size += serde_json::to_vec(&one)?.len();
+    }
+    Ok(size)
+}
+
+/// Where an operator works.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    namespace: &'a str,
+    /// The cluster's name in AWS.
+    cluster: &'a str,
+    region: &'a Region,
+}
+
+async fn operator(
+    ground: &Ground,
+    Place { namespace, cluster, region }: Place<'_>,
+) -> anyhow::Result<Process> {
     let environment = [
         ("KUBECONFIG", ground.cluster.kubeconfig.display().to_string()),
         ("AWS_ENDPOINT_URL", region.url()),
@@ -106,7 +178,7 @@ async fn operator(ground: &Ground, namespace: &str, region: &Region) -> anyhow::
         ("AWS_REGION", "bench-1".to_owned()),
         // What AWS allows is no part of the question.
         ("SLIPWAY_AWS_RATES", "read=1000/1000,write=1000/1000,launch=1000/1000,dns=1000/1000".to_owned()),
-        ("SLIPWAY_CLUSTER", unique("bench")),
+        ("SLIPWAY_CLUSTER", cluster.to_owned()),
         ("SLIPWAY_HOSTED_ZONE_ID", "ZBENCH".to_owned()),
         ("SLIPWAY_DNS_SUFFIX", "bench.example.com".to_owned()),
         ("SLIPWAY_VPC_ID", "vpc-bench".to_owned()),

@@ -1,4 +1,4 @@
-//! B10, an operator that has nothing to do: ten thousand databases at rest.
+//! B10, an operator that has nothing to do: ten thousand databases at rest, all paused.
 //!
 //! Product: requests to the API server a second, and processor time a second, with all of them to look after. Anchor: the
 //! same operator in the same cluster and account, told to look after a namespace in which there is nothing: what watches,

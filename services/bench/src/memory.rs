@@ -1,4 +1,4 @@
-//! B11, what the operator keeps in memory.
+//! B11, what the operator keeps in memory of databases that are paused; of those with all of their objects B8r has it.
 //!
 //! `growth`: memory with ten thousand databases beyond that with none, against the bytes of their objects as the API server
 //! sends them. `total`: memory with a thousand databases, against what is promised: 60 MB and two and a half times those
@@ -11,9 +11,9 @@ use crate::{Results, Slice};
 const MANY: usize = 10_000;
 const SOME: usize = 1_000;
 /// What an operator may take without any database, in MB.
-const BASE: f64 = 60.0;
+pub(crate) const BASE: f64 = 60.0;
 /// What it may take for each byte.
-const FACTOR: f64 = 2.5;
+pub(crate) const FACTOR: f64 = 2.5;
 
 /// Measures a slice.
 pub async fn measure(slice: Slice) -> anyhow::Result<Results> {

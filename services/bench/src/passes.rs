@@ -1,6 +1,6 @@
 //! B9o, the cost of an operator's pass and the number of databases: it must not grow with it.
 //!
-//! Product: processor time of a pass over a database at rest when there are ten thousand. Anchor: when there are ten. The
+//! Product: processor time of a pass over a paused database at rest when there are ten thousand. Anchor: when there are ten. The
 //! passes are asked for by changes of the resources, so many a second in both; what an operator does all the time is in
 //! both too, for each of its databases.
 

@@ -151,7 +151,11 @@ pub(super) const BENCHES: &[Bench] = &[
             ],
         )
     },
-    operator("B8r", "creation-rate", &[case("writes", "1/s", AtLeast(1.0))]),
+    operator(
+        "B8r",
+        "creation-rate",
+        &[case("writes", "1/s", AtLeast(1.0)), case("memory", "of allowed", AtMost(1.0))],
+    ),
     operator("B9o", "pass-cost", &[case("cpu", "ms", AtMost(1.2))]),
     operator("B10", "idle", &[case("requests", "1/s", AtMost(1.2)), case("cpu", "ms/s", AtMost(1.2))]),
     operator("B11", "cache-memory", &[case("growth", "MB", AtMost(2.5)), case("total", "MB", AtMost(1.0))]),
