@@ -5,6 +5,7 @@
 #![cfg(test)]
 
 mod events;
+mod seen;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -26,6 +27,7 @@ use testkit::{ClusterFacts, eventually, unique};
 use tokio::sync::watch;
 
 use self::events::Events;
+pub(crate) use self::seen::Seen;
 
 /// How long a fault may take to fire.
 const PATIENCE: Duration = Duration::from_mins(3);
@@ -58,75 +60,6 @@ pub(crate) enum Watches {
     Silent,
     /// The watch ends.
     Ended,
-}
-
-/// A request that came.
-#[derive(Debug, Clone)]
-pub(crate) struct Seen {
-    pub(crate) method: Method,
-    /// With the query.
-    pub(crate) path: String,
-    pub(crate) authorization: String,
-    pub(crate) body: String,
-    pub(crate) at: Instant,
-    /// How many applies were under way when it came, where it is one too.
-    pub(crate) beside: usize,
-}
-
-impl Seen {
-    /// Whether it is an apply: not a probe, not a watch.
-    pub(crate) fn is_apply(&self) -> bool {
-        self.method == Method::PATCH
-    }
-
-    /// Whether it begins a watch.
-    pub(crate) fn is_watch(&self) -> bool {
-        self.path.contains("watch=true")
-    }
-
-    /// Whether it asks for all objects of a kind.
-    pub(crate) fn is_list(&self) -> bool {
-        self.method == Method::GET && self.path.contains("limit=") && !self.is_watch()
-    }
-
-    /// What it is about, without the query.
-    pub(crate) fn about(&self) -> &str {
-        self.path.split('?').next().unwrap_or_default()
-    }
-
-    /// The kind of what it is about, by its name in paths, where it is about many.
-    fn kind(&self) -> &str {
-        self.about().rsplit('/').next().unwrap_or_default()
-    }
-
-    /// Whether it changes anything but a Lease.
-    pub(crate) fn is_write(&self) -> bool {
-        self.method != Method::GET && !self.is_of_lease()
-    }
-
-    /// Whether it is about a Lease.
-    pub(crate) fn is_of_lease(&self) -> bool {
-        self.path.contains("/leases")
-    }
-
-    /// Whether it asks where the API server stands, as a process does now and then: for one database, whichever it is.
-    pub(crate) fn asks_for_a_version(&self) -> bool {
-        let query = self.path.split_once('?').map_or("", |(_, query)| query);
-        self.about().ends_with("/questdbs") && query.split('&').any(|part| part == "limit=1")
-    }
-
-    /// Whether it asks which kinds there are, or how they are defined.
-    pub(crate) fn is_discovery(&self) -> bool {
-        if self.path == "/openapi/v3" {
-            return true;
-        }
-        self.path.starts_with("/apis/") && self.path.matches('/').count() == 3
-    }
-
-    /// Whether it asks for a namespace.
-    pub(crate) fn is_namespace(&self) -> bool {
-        self.method == Method::POST && self.path.starts_with("/api/v1/namespaces")
-    }
 }
 
 type Rule = Arc<dyn Fn(&Seen) -> Act + Send + Sync>;
@@ -292,6 +225,12 @@ impl Front {
         self.set(|seen| if seen.is_apply() { Act::Hold } else { Act::Pass });
     }
 
+    /// From now on a write is answered only when watches were told of it: who goes by them never looks, after one of its writes, at
+    /// what was before it.
+    pub(crate) fn tell_before_answers(&self) {
+        self.shared.events.note_versions();
+    }
+
     /// Requests of a kind that came so far.
     pub(crate) fn seen(&self, kind: impl Fn(&Seen) -> bool) -> Vec<Seen> {
         let seen = self.shared.seen.lock().unwrap();
@@ -381,7 +320,12 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
         }
     }
     let about = seen.about().to_owned();
-    let answer = pass(&shared, seen, &parts.headers).await;
+    let written = seen.is_write() && !about.contains("/events") && shared.events.notes_versions();
+    let written = written.then(|| seen.kind_of_one().to_owned());
+    let mut answer = pass(&shared, seen, &parts.headers).await;
+    if let Some(kind) = written {
+        answer = shared.events.told_before(&kind, answer).await;
+    }
     shared.answered.lock().unwrap().push(about);
     answer
 }

@@ -2,18 +2,28 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, BodyDataStream, Bytes};
+use axum::response::Response;
 use futures::StreamExt as _;
+use serde_json::Value;
 use testkit::telling::{Fate, Fates, Teller};
 use tokio::sync::watch;
+
+/// How long an answer may wait for what watches are told: of what nobody watches nobody is told.
+const TELLING: Duration = Duration::from_secs(5);
+
+/// The newest version that watches were told of, by kind.
+type Versions = BTreeMap<String, u64>;
 
 /// What becomes of the events of all watches, and what became of them.
 #[derive(Default)]
 pub(super) struct Events {
     order: watch::Sender<Order>,
     fates: Arc<Mutex<BTreeMap<String, Fates>>>,
+    /// None while nobody wants to know.
+    versions: Arc<watch::Sender<Option<Versions>>>,
 }
 
 /// What is to become of them.
@@ -43,6 +53,36 @@ impl Events {
         self.fates.lock().unwrap().clone()
     }
 
+    /// From now on it is known how far watches were told.
+    pub(super) fn note_versions(&self) {
+        self.versions.send_replace(Some(Versions::default()));
+    }
+
+    pub(super) fn notes_versions(&self) -> bool {
+        self.versions.borrow().is_some()
+    }
+
+    /// The answer to a write of an object of a kind, once watches were told of the version that is stored now.
+    pub(super) async fn told_before(&self, kind: &str, answer: Response) -> Response {
+        let (parts, body) = answer.into_parts();
+        let body = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
+        let stored: Value = serde_json::from_slice(&body).unwrap_or_default();
+        if let Some(version) = version_of(&stored) {
+            let _ = tokio::time::timeout(TELLING, self.have_told(kind, version)).await;
+        }
+        Response::from_parts(parts, Body::from(body))
+    }
+
+    /// Waits until watches of a kind were told of this version.
+    async fn have_told(&self, kind: &str, version: u64) {
+        let mut versions = self.versions.subscribe();
+        let told = versions.wait_for(|versions| {
+            let told = versions.as_ref().and_then(|versions| versions.get(kind));
+            told.is_some_and(|told| *told >= version)
+        });
+        let _ = told.await;
+    }
+
     /// What a watch of a kind is told of what the server says.
     pub(super) fn told(&self, kind: &str, body: Body) -> Body {
         let mut order = self.order.subscribe();
@@ -50,8 +90,9 @@ impl Events {
         let (fate, seed) = order.borrow_and_update().of(kind);
         // Nothing is held back yet.
         teller.turn(fate, seed);
-        let fates = Arc::clone(&self.fates);
-        let told = Told { pieces: body.into_data_stream(), kind: kind.to_owned(), teller, order, fates };
+        let (fates, versions) = (Arc::clone(&self.fates), Arc::clone(&self.versions));
+        let (pieces, kind) = (body.into_data_stream(), kind.to_owned());
+        let told = Told { pieces, kind, teller, order, fates, versions };
         Body::from_stream(futures::stream::unfold(Some(told), |told| async move { told?.next().await }))
     }
 }
@@ -63,6 +104,7 @@ struct Told {
     teller: Teller,
     order: watch::Receiver<Order>,
     fates: Arc<Mutex<BTreeMap<String, Fates>>>,
+    versions: Arc<watch::Sender<Option<Versions>>>,
 }
 
 impl Told {
@@ -82,6 +124,7 @@ impl Told {
                 () = until(self.teller.due()) => self.teller.tell(),
             };
             self.count();
+            self.note(&said.text);
             let text = Bytes::from(said.text);
             match (said.ends, text.is_empty()) {
                 (true, true) => return None,
@@ -100,6 +143,28 @@ impl Told {
             *all = all.and(more);
         }
     }
+
+    fn note(&self, text: &[u8]) {
+        if self.versions.borrow().is_none() {
+            return;
+        }
+        let Some(newest) = text.split(|byte| *byte == b'\n').filter_map(version_in).max() else { return };
+        self.versions.send_modify(|versions| {
+            let told = versions.get_or_insert_default().entry(self.kind.clone()).or_default();
+            *told = newest.max(*told);
+        });
+    }
+}
+
+/// The version of the object that a watch tells of in a line.
+fn version_in(line: &[u8]) -> Option<u64> {
+    let event: Value = serde_json::from_slice(line).ok()?;
+    version_of(&event["object"])
+}
+
+/// The version of an object.
+fn version_of(object: &Value) -> Option<u64> {
+    object["metadata"]["resourceVersion"].as_str()?.parse().ok()
 }
 
 /// For ever, where there is no time.

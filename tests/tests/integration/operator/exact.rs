@@ -70,7 +70,7 @@ fn is_of_object(seen: &Seen) -> bool {
 }
 
 /// The path of an object of a database.
-async fn path(subject: &Subject, object: &str) -> String {
+pub(super) async fn path(subject: &Subject, object: &str) -> String {
     match object {
         "Pod" => {
             let pod = names::pod(&subject.name);
