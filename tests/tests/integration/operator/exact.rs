@@ -67,7 +67,8 @@ fn writes(front: &Front, before: usize) -> (BTreeMap<String, usize>, Vec<Seen>) 
     (said.into_iter().map(|(path, said)| (path, said.len())).collect(), again)
 }
 
-fn is_of_object(seen: &Seen) -> bool {
+/// Whether it writes an object, and not what is said of a database.
+pub(super) fn is_of_object(seen: &Seen) -> bool {
     let is_word = seen.about().ends_with("/status") || seen.about().contains("/events");
     seen.is_write() && !is_word
 }

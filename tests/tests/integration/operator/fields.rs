@@ -1,5 +1,5 @@
 //! Every field that the operator owns in the objects of a database, by the API server's own account of who owns what: whoever
-//! changes it or takes it away by hand, it comes back, and that is counted.
+//! changes it or takes it away by hand, it comes back, and that is counted. Nothing else is written for it.
 
 use kube::api::DynamicObject;
 use kube::{Api, Client};
@@ -8,9 +8,11 @@ use serde_json::{Value, json};
 use testkit::{Spawned, eventually, unique};
 
 use super::edits::{OBJECTS, resource};
+use super::exact::is_of_object;
 use super::others::Others;
 use super::rig::PATIENCE;
 use super::subject::Subject;
+use crate::front::Front;
 
 /// Where a field is, as a JSON pointer.
 type Pointer = String;
@@ -129,7 +131,10 @@ async fn every_field_of_ours_comes_back_whoever_changes_it() {
     let mut subject = Subject::new(&unique("fields")).await;
     let _others = Others::of(&subject.rig);
     let lease = subject.rig.lease().await;
-    let kubeconfig = subject.rig.rights(&lease).await;
+    let front = Front::before(&subject.rig.rights(&lease).await).await;
+    // What is back is not written again because of a watch that tells late of it, when the next object's turn has come.
+    front.tell_before_answers();
+    let kubeconfig = front.kubeconfig(&testkit::scratch());
     let operator = subject.rig.spawn((&lease, &kubeconfig), &[], &[]);
     subject.wish_run_state("Running").await;
     subject.carried_out(Phase::Ready).await;
@@ -139,14 +144,20 @@ async fn every_field_of_ours_comes_back_whoever_changes_it() {
         let kind_of = resource(group, version, kind);
         let api = Api::namespaced_with(subject.rig.admin.clone(), &subject.rig.namespace, &kind_of);
         at_rest(&subject, &operator).await;
-        let before = corrections(&operator, kind).await;
-        let done = meddle(&subject.rig.admin, &api, &super::edits::name(&subject.name, affix)).await;
+        let (before, written) = (corrections(&operator, kind).await, front.seen(is_of_object).len());
+        let name = super::edits::name(&subject.name, affix);
+        let done = meddle(&subject.rig.admin, &api, &name).await;
         // Not every one, because of a database that is not at rest again yet nothing is counted; and what is back is counted then.
         eventually(PATIENCE, &format!("{done} changes of {kind} to be counted"), async || {
             let counted = corrections(&operator, kind).await - before;
             (done == 0 || counted >= 1.0).then_some(())
         })
         .await;
+        let edited = format!("{}/{name}", api.resource_url());
+        let written = front.seen(is_of_object).split_off(written);
+        let beside: Vec<_> = written.iter().filter(|seen| seen.about() != edited).collect();
+        assert!(beside.is_empty(), "written for what was changed of {kind} {name} alone: {beside:?}");
+        assert!(written.len() >= done, "{done} changes of {kind} {name} came back by {written:?}");
         all.push((kind, affix, done));
     }
     println!("changed by hand and put right: {all:?}");

@@ -155,20 +155,29 @@ const ROUTES: Kind = ("traefik.io", "v1alpha1", "ingressroutes", "IngressRoute")
 
 /// Defines Traefik's routes anew, for who holds [`DEFINING`]; how they are asked for.
 pub(super) async fn define_routes(client: &Client) -> ApiResource {
-    let (group, version, plural, kind) = ROUTES;
+    define(client, ROUTES).await
+}
+
+/// Takes them away again.
+pub(super) async fn undefine_routes(client: &Client) {
+    undefine(client, ROUTES).await;
+}
+
+/// Defines a kind anew, for who holds [`DEFINING`]; how its objects are asked for.
+async fn define(client: &Client, of: Kind) -> ApiResource {
+    let (group, version, plural, kind) = of;
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let _ = definitions.delete(&format!("{plural}.{group}"), &DeleteParams::default()).await;
     eventually(PATIENCE, "no definition", async || {
         definitions.get_opt(&format!("{plural}.{group}")).await.unwrap().is_none().then_some(())
     })
     .await;
-    definitions.create(&PostParams::default(), &definition(ROUTES)).await.unwrap();
+    definitions.create(&PostParams::default(), &definition(of)).await.unwrap();
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
-/// Takes them away again.
-pub(super) async fn undefine_routes(client: &Client) {
-    let (group, _, plural, _) = ROUTES;
+/// Takes it away again.
+async fn undefine(client: &Client, (group, _, plural, _): Kind) {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     definitions.delete(&format!("{plural}.{group}"), &DeleteParams::default()).await.unwrap();
 }
@@ -204,4 +213,44 @@ async fn a_route_that_somebody_changes_or_deletes_comes_back() {
     assert_eq!(spec(&after), spec(&before));
     subject.purge_with_others().await;
     undefine_routes(&client).await;
+}
+
+/// The kinds of others that no other test lays hands on, and the name of the object that a database has of each.
+const BESIDE: [(Kind, fn(&str) -> String); 2] = [
+    (("monitoring.coreos.com", "v1", "podmonitors", "PodMonitor"), str::to_owned),
+    (("traefik.io", "v1alpha1", "ingressroutetcps", "IngressRouteTCP"), names::route_pg),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_monitor_of_pods_and_a_route_over_tcp_come_back_whoever_changes_them() {
+    let _defining = DEFINING.lock().await;
+    let (mut subject, _others) = served("beside").await;
+    let client = subject.rig.admin.clone();
+    let mut resources = Vec::new();
+    for (kind, _) in BESIDE {
+        resources.push(define(&client, kind).await);
+    }
+    let _operator = subject.rig.start().await;
+    subject.carried_out(Phase::Ready).await;
+    let network = json!({
+        "monitor": { "kind": "PodMonitor" }, "ingress": { "pg": { "entryPoints": ["postgres"] }, "tls": {} },
+    });
+    subject.wish(|spec| spec["network"] = network).await;
+    subject.carried_out(Phase::Ready).await;
+    for (resource, (_, named)) in resources.iter().zip(BESIDE) {
+        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &subject.rig.namespace, resource);
+        let (name, what) = (named(&subject.name), format!("the {}", resource.kind));
+        let made = eventually(PATIENCE, &what, async || api.get_opt(&name).await.ok()?).await;
+        assert!(meddle(&client, &api, &name).await > 3, "{what}");
+        api.delete(&name, &DeleteParams::default()).await.unwrap();
+        let again = eventually(PATIENCE, &format!("another one than {what}"), async || {
+            api.get_opt(&name).await.unwrap().filter(|found| found.uid() != made.uid())
+        })
+        .await;
+        assert_eq!(again.data["spec"], made.data["spec"]);
+    }
+    subject.purge_with_others().await;
+    for (kind, _) in BESIDE {
+        undefine(&client, kind).await;
+    }
 }

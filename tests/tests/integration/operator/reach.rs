@@ -13,7 +13,7 @@ use resources::{Phase, QuestDB};
 use serde_json::{Value, json};
 use testkit::{eventually, unique};
 
-use super::foreign::{Kind, definition};
+use super::foreign::{DEFINING, Kind, definition};
 use super::others::Others;
 use super::quiet::{asked, rounds};
 use super::rig::{PATIENCE, apply, refusal};
@@ -309,6 +309,7 @@ async fn is_made_again(api: &Api<DynamicObject>, name: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kind_that_comes_later_is_used_without_a_restart_and_may_go_again() {
+    let _defining = DEFINING.lock().await;
     let mut subject = Subject::new(&unique("kinds")).await;
     let client = subject.rig.admin.clone();
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
